@@ -1,0 +1,33 @@
+# `make demo` and `make test` work from a clean clone with Python 3.11 or later, pip and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
+
+export PIP_CONSTRAINT = constraints.txt
+
+.PHONY: demo test lint clean
+
+demo: .venv/installed
+	.venv/bin/placecode run lst-sigma --scale quick --out runs/demo --resume
+
+test: .venv/installed-dev
+	.venv/bin/python -m pytest
+
+lint: .venv/installed-dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("placecode needs Python 3.11 or later; this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(PIP) --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

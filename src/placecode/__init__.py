@@ -1,0 +1,1 @@
+"""placecode: learn where tokens live."""

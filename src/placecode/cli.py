@@ -1,0 +1,302 @@
+"""The command line. The only room that prints; a wrong input is one sentence and exit code 2.
+
+    placecode run lst-sigma --scale quick --out runs/first
+
+Exit codes: 0 done, 1 failed, 2 bad input, 130 stopped by the user (the run is saved).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+import signal
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+from placecode import display, doctor, report, runs, studies
+from placecode.engines import local
+from placecode.errors import BadInput, must_be
+from placecode.runs import Run
+from placecode.studies import SCALES, Study
+from placecode.version import VERSION
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    console, errors = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        parser = _parser(words)
+        given = parser.parse_args(words)
+        return int(given.command(given, console) or 0)
+    except BadInput as error:
+        errors.print(f"placecode: {error}", style="red", markup=False)
+        return 2
+    except local.Interrupted:
+        again = words if "--resume" in words else [*words, "--resume"]
+        errors.print(f"Stopped and saved. Go on with:\n  placecode {shlex.join(w for w in again if w != '--force')}", markup=False)
+        return 130
+    except OSError as error:
+        if local.is_full_disk(error):
+            errors.print(
+                f"placecode: the disk must have room for the run; it is full ({error.strerror}). Finished members and the "
+                "last checkpoint are kept: free some space and go on with --resume.",
+                style="red",
+                markup=False,
+            )
+            return 2
+        raise
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with errors as our sentences."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message[0].lower()}{message[1:]} (see '{self.prog} --help').")
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    parser = _Parser(prog="placecode", description="Learn where tokens live: learnable positional encodings.")
+    parser.add_argument("--version", action="version", version=f"placecode {VERSION}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+
+    def add(name: str, help: str, command: Callable[..., int | None]) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=help, description=help, formatter_class=_Formatter)
+        added.set_defaults(command=command)
+        return added
+
+    add("studies", "list the studies", _studies)
+    _run_arguments(add("run", "run a study", _run), words)
+
+    command = add("merge", "make one run of the pieces of a study (made with --members)", _merge)
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    command.add_argument("--out", type=Path, required=True, help="folder of the merged run")
+    command.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
+
+    command = add("report", "draw the figures and write the report of finished runs anew", _report)
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+
+    command = add("runs", "list the runs in a folder, with their main numbers side by side", _runs)
+    command.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+
+    add("doctor", "say what this machine has and what is missing for what", _doctor)
+    return parser
+
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Help with defaults, but not where there is none to tell."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default in (None, False, argparse.SUPPRESS):
+            return action.help
+        return super()._get_help_string(action)
+
+
+def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """The arguments of `run`: those of every study, and the fields of the study that is named."""
+    parser.add_argument("study", metavar="STUDY", help=f"one of {', '.join(studies.STUDIES)}")
+    parser.add_argument("--scale", default="quick", help="quick (minutes on a laptop) or paper (as published)")
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/STUDY-SCALE)")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--precision", default="high", help="high (TF32 on a GPU), highest (float32) or bf16")
+    parser.add_argument("--stack", type=int, help=f"most members to a stack (default: {local.STACK})")
+    parser.add_argument("--members", type=_cut, default=slice(None), metavar="I:J", help="only these members")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder, if there is one")
+    parser.add_argument("--force", action="store_true", help="overwrite a run in the folder")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would run, and what it would take")
+    named = next((word for word in words[1:] if not word.startswith("-")), None) if words[:1] == ["run"] else None
+    if named is None:
+        return
+    study = studies.lookup(named)
+    group = parser.add_argument_group(f"settings of {named}", "Defaults are those of the scale.")
+    hints = typing.get_type_hints(study)
+    for field in dataclasses.fields(study):
+        flag, help = f"--{field.name.replace('_', '-')}", field.metadata["help"]
+        kind, several = _kind(hints[field.name])
+        if kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help)
+            continue
+        names = {"nargs": "+", "metavar": field.name.upper()} if several else {"metavar": field.name.upper()}
+        group.add_argument(flag, type=str, default=argparse.SUPPRESS, help=help, **names)  # type: ignore[arg-type]
+
+
+def _kind(hint: Any) -> tuple[type, bool]:
+    """The plain type behind a field's annotation, and whether it holds several: tuple[float, ...] is (float, True)."""
+    if isinstance(hint, types.UnionType):
+        hint = next(part for part in typing.get_args(hint) if part is not type(None))
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True
+    return hint, False
+
+
+def _settings(given: argparse.Namespace, study: type[Study]) -> dict[str, Any]:
+    """The study's fields that were given, as values."""
+    values = {}
+    hints = typing.get_type_hints(study)
+    for field in dataclasses.fields(study):
+        if not hasattr(given, field.name):
+            continue
+        text = getattr(given, field.name)
+        kind, several = _kind(hints[field.name])
+        if kind is bool:
+            values[field.name] = text
+        elif several:
+            parts = [part for word in text for part in word.split(",") if part.strip()]
+            numbers = tuple(_value(field.name, part, kind) for part in parts)
+            counted = field.name == "seeds" and len(text) == 1 and "," not in text[0]
+            values[field.name] = _first_seeds(numbers[0]) if counted and numbers else numbers
+        else:
+            values[field.name] = _value(field.name, text, kind)
+    return values
+
+
+def _first_seeds(count: int) -> tuple[int, ...]:
+    if count < 1:
+        raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
+    return tuple(range(count))
+
+
+def _value(name: str, text: str, kind: type) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        wanted = {int: "a whole number", float: "a number"}[kind]
+        raise must_be(name, wanted, text) from None
+
+
+def _cut(text: str) -> slice:
+    """The members i:j of a study."""
+    start, colon, stop = text.partition(":")
+    try:
+        cut = slice(int(start) if start else None, int(stop) if stop else None)
+    except ValueError:
+        colon = ""
+    if not colon or any(end is not None and end < 0 for end in (cut.start, cut.stop)):
+        raise argparse.ArgumentTypeError(f"must be a cut I:J such as 0:50; got {text!r}")
+    return cut
+
+
+# ------------------------------------------------------------------------------------------------------- commands
+
+
+def _studies(given: argparse.Namespace, console: Console) -> None:
+    console.print(display.study_table(studies.STUDIES.values()))
+    console.print("Run one with: placecode run STUDY [--scale quick|paper]; its settings: placecode run STUDY --help")
+
+
+def _run(given: argparse.Namespace, console: Console) -> int:
+    if given.scale not in SCALES:
+        raise BadInput(f"scale must be one of {', '.join(SCALES)}; got {given.scale!r}.")
+    if given.resume and given.force:
+        raise BadInput("--resume and --force must not be given together: one keeps the earlier run, the other drops it.")
+    kind = studies.lookup(given.study)
+    study = kind.at(given.scale, **_settings(given, kind))
+    where = local.Where(given.device, given.precision, given.stack).resolved()
+    out = given.out or Path("runs") / f"{study.name}-{given.scale}"
+    if given.dry_run:
+        console.print(display.estimate_text(study, local.estimate(study, where, given.members), where))
+        return 0
+    with _stop_on_signals() as stopped, display.progress(console) as progress:
+        run = local.execute(
+            study,
+            out,
+            scale=given.scale,
+            where=where,
+            chosen=given.members,
+            resume=given.resume,
+            force=given.force,
+            notify=progress,
+            stop=stopped,
+        )
+    page = publish(run)
+    console.print(display.accuracy_table(run))
+    for line in kind.words(study, run):
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(f"Report: {page}", markup=False, soft_wrap=True)
+    return 0
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and a polite kill ask the run to save and stop; a second one stops at once."""
+    asked = False
+
+    def ask(number: int, frame: types.FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(number, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def publish(run: Run) -> Path:
+    """Draw the figures of a finished run and write its report; returns the report's path."""
+    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
+    study = studies.lookup(run.study)(**fields)
+    return report.write(run, study.about, study.words(run), study.figures(run), command_of(run, study))
+
+
+def command_of(run: Run, study: Study) -> str:
+    """The command that makes the run again: what differs from the defaults of its scale."""
+    words = ["placecode", "run", run.study, "--scale", run.config["scale"]]
+    usual = type(study).at(run.config["scale"]).fields()
+    for name, value in study.fields().items():
+        if value == usual[name]:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            several = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            words += [flag, several + ("," if isinstance(value, list) and len(value) == 1 else "")]
+    if run.config["members"] != f"0:{run.config['total']}":
+        words += ["--members", run.config["members"]]
+    return shlex.join([*words, "--device", run.config["device"], "--precision", run.config["precision"]])
+
+
+def _merge(given: argparse.Namespace, console: Console) -> None:
+    run = runs.merge(given.runs, given.out, given.force)
+    missing = run.config["total"] - len(run.members)
+    console.print(f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.", markup=False)
+    if missing:
+        console.print(f"{missing} are still missing; merge again when they are there.")
+    console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
+
+
+def _report(given: argparse.Namespace, console: Console) -> None:
+    for path in given.runs:
+        run = Run(path)
+        if not run.finished:
+            raise BadInput(runs.unfinished(run.path, "summary.json"))
+        console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
+
+
+def _runs(given: argparse.Namespace, console: Console) -> None:
+    if not given.folder.is_dir():
+        raise BadInput(f"the folder {given.folder} must exist; it does not.")
+    found = runs.find(given.folder)
+    if not found:
+        console.print(f"No runs in {given.folder}. Start one with: placecode run lst-sigma", markup=False)
+        return
+    console.print(display.run_table(found))
+
+
+def _doctor(given: argparse.Namespace, console: Console) -> None:
+    console.print(display.doctor_table(doctor.examine()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""What the command line shows: progress with the time left, and tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from placecode.analysis.stats import interval
+from placecode.doctor import Finding
+from placecode.engines.local import Estimate, Event, Where
+from placecode.runs import Run
+from placecode.studies import Study
+
+SPLITS = ("train", "test", "validation")
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Callable[[Event], None]]:
+    """Something to be told the events of a run: a bar on a terminal, plain lines elsewhere."""
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
+    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[news]}"), console=console) as bars:
+        task = bars.add_task("preparing", total=None, news="")
+        known = ""
+
+        def show(event: Event) -> None:
+            nonlocal known
+            known = _accuracies(event) or known
+            stacks = f", stack {event.stack + 1} of {event.stacks}" if event.stacks > 1 else ""
+            bars.update(
+                task,
+                description=f"{event.members} members{stacks}",
+                total=event.steps * event.stacks,
+                completed=event.steps * event.stack + event.progress.step,
+                news=f"loss {event.progress.loss:.3f}  {known}",
+            )
+
+        yield show
+
+
+class _Lines:
+    """Progress as lines: at every evaluation, and every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.begin, self.last, self.done = console, time.monotonic(), 0.0, 0
+
+    def __call__(self, event: Event) -> None:
+        now, whole = time.monotonic(), event.steps * event.stacks
+        done = event.steps * event.stack + event.progress.step
+        news = _accuracies(event)
+        if self.last == 0.0:
+            self.begin, self.done = now, done  # a resumed run starts in the middle
+        if not news and now - self.last < SECONDS_BETWEEN_LINES:
+            return
+        left = (now - self.begin) / (done - self.done) * (whole - done) if done > self.done else None
+        self.last = now
+        parts = [f"stack {event.stack + 1}/{event.stacks}"] if event.stacks > 1 else []
+        parts += [f"step {event.progress.step}/{event.steps}", f"loss {event.progress.loss:.3f}", news]
+        parts += [] if left is None else [f"{left:.0f} s left"]
+        self.console.print("  ".join(part for part in parts if part), markup=False)
+
+
+def _accuracies(event: Event) -> str:
+    """Mean accuracies over members in an event's evaluation; empty where there was none."""
+    rows = [row for row in event.progress.rows if row["metric"] == "accuracy" and row["condition"] == "all"]
+    means = {split: [row["value"] for row in rows if row["split"] == split] for split in SPLITS}
+    parts = [f"{split} {np.mean(values):.2f}" for split, values in means.items() if values]
+    return f"accuracy {', '.join(parts)}" if parts else ""
+
+
+def spread(values: Sequence[float]) -> str:
+    """A mean with half the width of its 95% interval over seeds: 0.95 ± 0.03."""
+    mean, low, high = interval(values)
+    return f"{mean:.2f}" if not np.isfinite(low) else f"{mean:.2f} ± {(high - low) / 2:.2f}"
+
+
+def accuracy_table(run: Run) -> Table:
+    """Accuracy by sigma at the end of training."""
+    table = Table(title=f"Accuracy, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})")
+    for column in ("sigma", *SPLITS, "seeds", "diverged"):
+        table.add_column(column, justify="right")
+    final = run.metrics[run.metrics["step"] == run.metrics["step"].max()]
+    final = final[(final["metric"] == "accuracy") & (final["condition"] == "all")]
+    for sigma, members in run.members.groupby("sigma"):
+        done = members.loc[members["state"] == "done", "member"]
+        values = final[final["member"].isin(done)].groupby("split")["value"].apply(list)
+        cells = [spread(values[split]) if split in values else "-" for split in SPLITS]
+        table.add_row(f"{sigma:g}", *cells, str(len(done)), str(len(members) - len(done)))
+    return table
+
+
+def study_table(known: Iterable[type[Study]]) -> Table:
+    table = Table("study", "what it shows", "members, quick", "members, paper")
+    for study in known:
+        counts = [str(len(study.at(scale).members())) for scale in ("quick", "paper")]
+        table.add_row(study.name, study.about, *counts)
+    return table
+
+
+def run_table(found: Sequence[Run]) -> Table:
+    """Runs side by side: the validation accuracy at the smallest and the largest sigma tells them apart at a glance."""
+    table = Table("run", "study", "scale", "members", "state", "device", "validation accuracy, by sigma")
+    for run in found:
+        state, best = "unfinished", ""
+        if run.finished:
+            lost = int((run.members["state"] == "diverged").sum())
+            state = "done" if not lost else f"done, {lost} diverged"
+            rows = [
+                row
+                for row in run.summary
+                if (row["split"], row["condition"], row["metric"]) == ("validation", "all", "accuracy")
+                and row["mean"] is not None
+            ]
+            rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, 5).round().astype(int))] if rows else []
+            best = "  ".join(f"{row['sigma']:g}: {row['mean']:.2f}" for row in rows if row["sigma"] is not None)
+        size = f"{run.config['members']} of {run.config['total']}"
+        table.add_row(str(run.path), run.study, run.config["scale"], size, state, run.config["device"], best)
+    return table
+
+
+def estimate_text(study: Study, found: Estimate, where: Where) -> str:
+    """What a run would take, in a few lines."""
+    return "\n".join(
+        [
+            f"{study.name}: {found.members} members in {found.stacks} stack{'s' if found.stacks > 1 else ''}, "
+            f"{found.steps} steps each, on {where.device}, precision {where.precision}.",
+            f"Estimated time for training: {duration(found.seconds)}; memory: {found.bytes / 2**30:.1f} GiB.",
+        ]
+    )
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(42), duration(200), duration(9000)
+    ('42 seconds', '3 minutes', '2.5 hours')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def doctor_table(findings: Sequence[Finding]) -> Table:
+    table = Table("", "what", "found")
+    for finding in findings:
+        table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", finding.name, finding.found)
+    return table

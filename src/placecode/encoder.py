@@ -1,0 +1,307 @@
+"""The transformer encoder with an explicit member axis: a stack of models of equal shape; a single model is a stack of one.
+
+>>> stack = Stack([Member(sigma=0.1), Member(sigma=2.0)], tokens=16, features=5, outputs=4)
+>>> stack(torch.zeros(2, 8, 16, 5)).shape
+torch.Size([2, 8, 4])
+>>> stack.member(1)(torch.zeros(8, 16, 5)).shape
+torch.Size([8, 4])
+
+The model is the paper's: a linear embedding, then blocks of LN(x + attention) and LN(x + MLP) with GELU after both
+linear layers of the MLP, the PE added to the input of every block, and an answer read from the last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from placecode import draws, encodings
+from placecode.encodings import ALL, Layout
+from placecode.errors import BadInput, must_be, one_of
+from placecode.members import Member
+
+READOUTS = ("last", "mean", "token")
+
+Capture = Callable[[str, Tensor], None]
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer per member: x (e, ..., i), weight (e, i, o), bias (e, o) -> (e, ..., o)."""
+    rows = torch.baddbmm(bias[:, None], x.reshape(x.shape[0], -1, x.shape[-1]), weight)
+    return rows.view(*x.shape[:-1], weight.shape[-1])
+
+
+class Norm(nn.Module):
+    """Layer norm over features with a scale and shift per member."""
+
+    def __init__(self, members: int, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(members, width, dtype=torch.float64))
+        self.shift = nn.Parameter(torch.zeros(members, width, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:  # (e, b, n, d)
+        plain = F.layer_norm(x, x.shape[-1:])
+        return torch.addcmul(self.shift[:, None, None].to(plain.dtype), plain, self.scale[:, None, None].to(plain.dtype))
+
+
+class Linear(nn.Module):
+    """Weights of a linear layer per member, stored (e, in, out). Starts as torch's: uniform within 1 / sqrt(in)."""
+
+    def __init__(self, members: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(members, inputs, outputs, dtype=torch.float64))
+        self.bias = nn.Parameter(torch.empty(members, outputs, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+
+class Attention(nn.Module):
+    """Self-attention; the queries, keys and values come from one projection, as in torch's MultiheadAttention."""
+
+    def __init__(self, members: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.projection = Linear(members, width, 3 * width)
+        self.out = Linear(members, width, width)
+
+    def forward(
+        self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
+    ) -> Tensor:
+        """x (e, b, n, d) -> (e, b, m, d), m the positions `at`."""
+        d, (weight, bias) = x.shape[-1], (self.projection.weight, self.projection.bias)
+        if at == ALL:
+            q, k, v = linear(x, weight, bias).split(d, dim=-1)
+        else:
+            q = linear(x[:, :, at], weight[..., :d], bias[:, :d])
+            k, v = linear(x, weight[..., d:], bias[:, d:]).split(d, dim=-1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(2, 3) for part in (q, k, v))  # (e, b, h, n, c)
+        q, k = encoding.rotate(q, k, block, at)
+        scores = (q * q.shape[-1] ** -0.5) @ k.mT  # (e, b, h, m, n)
+        if (extra := encoding.bias(q, block, at)) is not None:
+            scores = scores + extra
+        if (seen := encoding.mask(x.shape[2], at)) is not None:
+            scores = scores.masked_fill(~seen, -torch.inf)
+        weights = scores.softmax(-1)
+        if capture is not None:
+            capture(f"attention.{block}", weights)
+        mixed = (weights @ v).transpose(2, 3).flatten(-2)  # (e, b, m, d)
+        return self.out(mixed)
+
+
+class Block(nn.Module):
+    """Attention and MLP with their residual sums and norms, after the sums (post) or before the branches (pre)."""
+
+    def __init__(self, members: int, width: int, heads: int, hidden: int, pre: bool) -> None:
+        super().__init__()
+        self.pre = pre
+        self.attention = Attention(members, width, heads)
+        self.norm_1 = Norm(members, width)
+        self.up = Linear(members, width, hidden)
+        self.down = Linear(members, hidden, width)
+        self.norm_2 = Norm(members, width)
+
+    def mlp(self, x: Tensor) -> Tensor:
+        return F.gelu(self.down(F.gelu(self.up(x))))
+
+    def forward(
+        self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
+    ) -> Tensor:
+        if self.pre:
+            x = x[:, :, at] + self.attention(self.norm_1(x), encoding, block, at, capture)
+            return x + self.mlp(self.norm_2(x))
+        x = self.norm_1(x[:, :, at] + self.attention(x, encoding, block, at, capture))
+        return self.norm_2(x + self.mlp(x))
+
+
+class Stack(nn.Module):
+    """Members of equal shape, their parameters stacked on a leading axis and kept in one flat array per member.
+
+    `flat` (e, P) holds every parameter, the encoding's own from column `encoding_columns` on; the named parameters are
+    views of it, and `gradients` gives their gradients in the same layout. So an optimizer needs a handful of operations for all members,
+    and copying, freezing or saving a member is slicing a row.
+    """
+
+    flat: Tensor
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        *,
+        tokens: int,
+        features: int,
+        outputs: int,
+        readout: str = "last",
+        positions: np.ndarray | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        if not members:
+            raise BadInput("a stack must have at least one member; got none.")
+        if readout not in READOUTS:
+            raise one_of("readout", READOUTS, readout)
+        if len({stack_key(member) for member in members}) > 1:
+            raise BadInput("members of a stack must have the same shape and encoding family; these differ.")
+        self.members, first, e = tuple(members), members[0], len(members)
+        self.readout = readout
+        self.shape = {"tokens": tokens, "features": features, "outputs": outputs, "positions": positions}
+        self.embedding = Linear(e, features, first.width)
+        hidden = first.expansion * first.width
+        self.blocks = nn.ModuleList(
+            Block(e, first.width, first.heads, hidden, first.norm == "pre") for _ in range(first.layers)
+        )
+        self.final_norm = Norm(e, first.width) if first.norm == "pre" else None
+        self.answer = Linear(e, first.width, outputs)
+        self.encoding = encodings.build(members, Layout(tokens, positions))
+        self._draw_weights()
+        rates = torch.tensor([member.dropout for member in members], dtype=torch.float64)
+        self.register_buffer("keep", 1 - rates[:, None, None, None], persistent=False)
+        self.register_buffer("dropout_keys", draws.keys_for([m.seed for m in members], "dropout"), persistent=False)
+        self.to(dtype).to(device)
+        self._flatten()
+
+    def _draw_weights(self) -> None:
+        """Torch's default start, each parameter drawn from the member's seed and its own name."""
+        seeds = [member.seed for member in self.members]
+        for name, module in self.named_modules():
+            if not isinstance(module, Linear):
+                continue
+            inputs, outputs = module.weight.shape[1:]
+            bound = (6 / (inputs + outputs)) ** 0.5 if name.endswith("attention.projection") else inputs**-0.5
+            for part, parameter in module.named_parameters():
+                if part == "bias" and ".attention." in name:  # torch starts both biases of attention at zero
+                    parameter.data.zero_()
+                    continue
+                unit = draws.uniform(draws.keys_for(seeds, f"{name}.{part}"), 0, parameter[0].numel())
+                parameter.data.copy_((bound * (2 * unit - 1)).view_as(parameter))
+
+    def _flatten(self) -> None:
+        """Move all parameters into `flat`, the encoding's last."""
+        own = [p for name, p in self.named_parameters() if not name.startswith("encoding.")]
+        self._ordered = own + list(self.encoding.parameters())
+        self.encoding_columns = sum(p[0].numel() for p in own)
+        self.flat = torch.cat([p.data.flatten(1) for p in self._ordered], dim=1)
+        for p, view in zip(self._ordered, self._views(self.flat), strict=True):
+            p.data = view
+
+    def _views(self, flat: Tensor) -> list[Tensor]:
+        """An array of the layout of `flat` as one view per parameter."""
+        parts = flat.split([p[0].numel() for p in self._ordered], dim=1)
+        return [part.view(p.shape) for part, p in zip(parts, self._ordered, strict=True)]
+
+    def gradients(self, loss: Tensor, out: Tensor) -> None:
+        """Write the gradient of `loss` with respect to every parameter into `out`, laid out as `flat`."""
+        # a registered encoding may leave a parameter unused: its gradient is zero
+        torch._foreach_copy_(self._views(out), torch.autograd.grad(loss, self._ordered, materialize_grads=True))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves to another device or dtype (`to`, `double`, ...) go through here: parameters must stay views of `flat`.
+
+        A trainer of this stack holds the old `flat`: move first, then train.
+        """
+        super()._apply(fn, recurse)
+        if "flat" in self.__dict__ and self._ordered[0].data_ptr() != self.flat.data_ptr():
+            self._flatten()
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Stack:
+        """A copy whose parameters are views of its own `flat`."""
+        return self._with_weights(self.members, self.flat)
+
+    def member(self, index: int) -> Stack:
+        """Member `index` alone: a stack of one with its own copy of the weights, called on (b, n, f)."""
+        return self._with_weights([self.members[index]], self.flat[index])
+
+    def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
+        stack = Stack(members, **self.shape, readout=self.readout, dtype=flat.dtype, device=flat.device)
+        stack.flat.copy_(flat)
+        return stack
+
+    def forward(self, x: Tensor, step: int | Tensor | None = None, first_row: int = 0) -> Tensor:
+        """Outputs (e, b, o), or (e, b, n, o) with the "token" read-out, from inputs (e, b, n, f).
+
+        A stack of one also takes (b, n, f) and answers without the member axis. `step` is given in training alone: it
+        chooses the dropout masks. At evaluation, `first_row` is the place of the first example among all that are
+        evaluated: a mask belongs to an example, in whatever portions they come.
+        """
+        outputs = self._forward(self._with_member_axis(x), step, None, first_row)
+        return outputs if x.dim() == 4 else outputs[0]
+
+    def _with_member_axis(self, x: Tensor) -> Tensor:
+        e, f = len(self.members), self.shape["features"]
+        shaped = x[None] if x.dim() == 3 and e == 1 else x
+        if shaped.dim() != 4 or shaped.shape[0] != e or shaped.shape[3] != f:
+            alone = f" or (batch, tokens, {f} features)" if e == 1 else ""
+            raise must_be("inputs", f"an array ({e} members, batch, tokens, {f} features){alone}", tuple(x.shape))
+        return shaped
+
+    def capture(self, x: Tensor, *patterns: str) -> dict[str, Tensor]:
+        """Activations by name, from the forward pass at evaluation, for all tokens.
+
+        Names: embedding, input.0, attention.0 (e, b, h, n, n), block.0, input.1, ..., output; patterns as in a shell.
+
+        >>> sorted(stack.capture(torch.zeros(2, 8, 16, 5), "attention.*"))
+        ['attention.0', 'attention.1', 'attention.2', 'attention.3']
+        """
+        seen: dict[str, Tensor] = {}
+
+        def note(name: str, value: Tensor) -> None:
+            if any(fnmatchcase(name, pattern) for pattern in patterns):
+                seen[name] = value.detach()
+
+        with torch.no_grad():
+            note("output", self._forward(self._with_member_axis(x), None, note))
+        return seen
+
+    def _forward(
+        self, x: Tensor, step: int | Tensor | None, capture: Capture | None, first_row: int = 0
+    ) -> Tensor:
+        note = capture or (lambda name, value: None)
+        x = self.embedding(x)
+        note("embedding", x)
+        for i, block in enumerate(self.blocks):
+            x = self._drop(self.encoding.add(x, i), i, step, first_row)
+            note(f"input.{i}", x)
+            last_alone = self.readout == "last" and capture is None and i == len(self.blocks) - 1
+            x = block(x, self.encoding, i, slice(x.shape[2] - 1, x.shape[2]) if last_alone else ALL, capture)
+            note(f"block.{i}", x)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        if self.readout == "last":
+            x = x[:, :, -1]
+        elif self.readout == "mean":
+            x = x.mean(2)
+        return self.answer(x)
+
+    def _drop(self, x: Tensor, block: int, step: int | Tensor | None, first_row: int) -> Tensor:
+        example = self.members[0]
+        if example.dropout == 0 or (step is None and not example.dropout_at_evaluation):
+            return x
+        # evaluation uses step -1: one fixed mask, never one of training
+        moment = (-1 if step is None else step) * len(self.blocks) + block
+        first = first_row * x[0, 0].numel()
+        unit = draws.uniform(self.dropout_keys, moment, x[0].numel(), torch.float32, first).view(x.shape)
+        return x * (unit < self.keep) / self.keep
+
+
+def stack_key(member: Member) -> tuple[object, ...]:
+    """Members with equal keys can be trained as one stack."""
+    return (*member.shape, encodings.family(member))
+
+
+def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
+    """Indices of members that train together: equal keys, at most `most` to a stack, of nearly equal sizes."""
+    if most < 1:
+        raise must_be("the largest stack", "a whole number of at least 1", most)
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, member in enumerate(members):
+        groups.setdefault(stack_key(member), []).append(index)
+    parts = [np.array_split(group, -(-len(group) // most)) for group in groups.values()]
+    return [part.tolist() for split in parts for part in split]

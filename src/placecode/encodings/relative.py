@@ -1,0 +1,93 @@
+"""Encodings that act on the attention scores: learned relative positions, ALiBi, and the causal mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from placecode.encodings.additive import scaled_draw
+from placecode.encodings.base import ALL, Encoding, Layout, positive, whole
+from placecode.errors import BadInput, must_be, one_of
+from placecode.members import Member, Table
+
+
+class Relative(Encoding):
+    """Learned vectors for the offset between key and query, in both directions, added to the keys (Shaw et al. 2018).
+
+    One vector per block and offset, shared by the heads; with several axes, one per axis and offset, and their sum.
+    Offsets beyond `max_distance` are counted as that distance. As a drop-in: `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
+    """
+
+    defaults: dict[str, Any] = {"axes": 1, "max_distance": None}
+    uses_sigma = True
+
+    def __init__(self, members: Sequence[Member], layout: Layout) -> None:
+        super().__init__(members, layout)
+        options, first = dict(self.settings(members[0])), members[0]
+        coordinates = layout.coordinates(whole("axes", options["axes"]))
+        if not np.array_equal(coordinates, np.round(coordinates)):
+            raise BadInput("relative positions must be whole numbers; the true positions of these tokens are not.")
+        offsets = (coordinates[None] - coordinates[:, None]).astype(int)  # (n, n, k): key minus query
+        reach = abs(offsets).max() if options["max_distance"] is None else whole("max_distance", options["max_distance"])
+        places = np.clip(offsets, -reach, reach) + reach + (2 * reach + 1) * np.arange(offsets.shape[-1])
+        self.register_buffer("places", torch.from_numpy(places).permute(2, 0, 1), persistent=False)  # (k, n, n)
+        shape = (first.layers, (2 * reach + 1) * offsets.shape[-1], first.width // first.heads)
+        if any(isinstance(member.start, Table) for member in members):
+            raise must_be("start", "normal, uniform or zero for the encoding relative", "an array")
+        starts = np.stack([scaled_draw(member, shape) for member in members])
+        self.table = nn.Parameter(torch.from_numpy(starts))  # (e, l, r, c)
+
+    def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor:
+        if q.dim() == 4:
+            return self.bias(q[None], block, at)[0]
+        e, b, h, m, c = q.shape
+        products = torch.bmm(q.reshape(e, -1, c), self.table[:, block].mT).view(e, b, h, m, -1)
+        places = self.places[:, at]  # (k, m, n)
+        total = sum(products.gather(-1, axis.expand(e, b, h, *axis.shape)) for axis in places)
+        return total / c**0.5
+
+
+class Alibi(Encoding):
+    """A penalty on the scores that grows with distance, steeper or flatter from head to head (Press et al. 2022).
+
+    In both directions, as an encoder reads; with several axes the distance is euclidean or manhattan. The slopes are
+    2^(-steepness h / heads), h = 1 ... heads. As a drop-in: `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
+    """
+
+    defaults: dict[str, Any] = {"axes": 1, "distance": "euclidean", "steepness": 8.0}
+
+    def __init__(self, members: Sequence[Member], layout: Layout) -> None:
+        super().__init__(members, layout)
+        options, heads = dict(self.settings(members[0])), members[0].heads
+        if options["distance"] not in ("euclidean", "manhattan"):
+            raise one_of("distance", ("euclidean", "manhattan"), options["distance"])
+        coordinates = layout.coordinates(whole("axes", options["axes"]))
+        offsets = torch.from_numpy(coordinates[None] - coordinates[:, None])  # (n, n, k)
+        distance = offsets.norm(p=2 if options["distance"] == "euclidean" else 1, dim=-1)  # (n, n), exact
+        slopes = slopes_for(heads, positive("steepness", options["steepness"]))
+        self.register_buffer("penalty", -slopes[:, None, None] * distance, persistent=False)  # (h, n, n)
+
+    def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor:
+        return self.penalty[:, at].to(q.dtype)
+
+
+def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:
+    """ALiBi's slopes, (h,): a geometric sequence for powers of two; else those of the next power below, filled up with
+    every other slope of twice as many heads."""
+
+    def geometric(count: int) -> Tensor:
+        return 2.0 ** (-steepness * torch.arange(1, count + 1, dtype=torch.float64) / count)
+
+    power = 1 << (heads.bit_length() - 1)
+    return torch.cat([geometric(power), geometric(2 * power)[::2][: heads - power]])
+
+
+class CausalNone(Encoding):
+    """No position, but a token sees only itself and those before it: the paper's c-nope."""
+
+    def mask(self, n: int, at: slice = ALL) -> Tensor:
+        return torch.ones(n, n, dtype=torch.bool, device=self.learns.device).tril()[at]

@@ -1,0 +1,59 @@
+"""Rotary encoding: queries and keys are turned by angles that grow with position (Su et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from placecode.encodings.base import ALL, Encoding, Layout, positive, whole
+from placecode.errors import BadInput, must_be
+from placecode.members import Member
+
+
+class Rotary(Encoding):
+    """Pairs of features (2i, 2i + 1) turned by position x base^(-2i / r), r = the features of one axis.
+
+    With several axes (axial) the turned features are shared out evenly, the first axis first. `fraction` of each head is
+    turned, the rest is left alone; the authors' code turns half. As a drop-in: `q, k = pe(q, k)` on (b, h, n, c).
+    """
+
+    defaults: dict[str, Any] = {"axes": 1, "fraction": 1.0, "base": 10000.0}
+
+    def __init__(self, members: Sequence[Member], layout: Layout) -> None:
+        super().__init__(members, layout)
+        options, head = dict(self.settings(members[0])), members[0].width // members[0].heads
+        axes, fraction = whole("axes", options["axes"]), options["fraction"]
+        if not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
+            raise must_be("fraction", "a number above 0 and at most 1", fraction)
+        coordinates = layout.coordinates(axes)
+        share = 2 * int(fraction * head / (2 * axes) + 1e-9)  # features per axis, even; 0.58 of 100 is 58
+        if share == 0:
+            raise BadInput(
+                f"rotary with axes={axes} and fraction={fraction:g} must turn at least {2 * axes} features of a head; "
+                f"got heads of {head} features."
+            )
+        rates = positive("base", options["base"]) ** (-np.arange(0, share, 2) / share)
+        angles = torch.from_numpy((coordinates[:, :, None] * rates).reshape(layout.tokens, -1))  # (n, r / 2)
+        self.register_buffer("cosines", angles.cos(), persistent=False)
+        self.register_buffer("sines", angles.sin(), persistent=False)
+
+    def _turn(self, x: Tensor, at: slice) -> Tensor:
+        """x (..., m, c), tokens `at`."""
+        cos, sin = self.cosines[at].to(x.dtype), self.sines[at].to(x.dtype)  # (m, r / 2)
+        turned, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
+        a, b = turned[..., 0::2], turned[..., 1::2]
+        both = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+        return torch.cat([both, rest], dim=-1) if rest.shape[-1] else both
+
+    def rotate(self, q: Tensor, k: Tensor, block: int = 0, at: slice = ALL) -> tuple[Tensor, Tensor]:
+        return self._turn(q, at), self._turn(k, ALL)
+
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """q, k (b, h, n, c), n up to the number of tokens."""
+        if max(q.shape[-2], k.shape[-2]) > self.tokens:
+            raise BadInput(f"q and k must have at most {self.tokens} tokens; got {q.shape[-2]} and {k.shape[-2]}.")
+        return self._turn(q, slice(q.shape[-2])), self._turn(k, slice(k.shape[-2]))

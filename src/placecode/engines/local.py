@@ -1,0 +1,332 @@
+"""Executing a study in this process, on its CPU or GPU: stack by stack, with checkpoints, into a run folder.
+
+Only the events that `notify` receives tell the outside how far it is; nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from placecode import checkpoints
+from placecode.encoder import Stack, plan_stacks, stack_key
+from placecode.errors import BadInput, must_be, one_of
+from placecode.files import write_json
+from placecode.members import Member
+from placecode.runs import FORMAT, Folder, Run, member_table, ranges
+from placecode.studies.base import Study
+from placecode.tasks.base import Task
+from placecode.training import Progress, Trainer, stack_for
+from placecode.version import VERSION
+
+DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("high", "highest", "bf16")
+STACK = {"cpu": 16, "cuda": 128}
+"""Members to a stack unless given: what keeps a processor busy without filling its memory."""
+SECONDS_BETWEEN_CHECKPOINTS = 30.0
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; it is saved and can be resumed."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where and how a study is computed. Part of the record, since it decides the last digits."""
+
+    device: str = "auto"
+    precision: str = "high"
+    stack: int | None = None
+
+    def resolved(self) -> Where:
+        """With `auto` settled, and everything that was asked for checked."""
+        if self.device not in DEVICES:
+            raise one_of("device", DEVICES, self.device)
+        if self.precision not in PRECISIONS:
+            raise one_of("precision", PRECISIONS, self.precision)
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise BadInput("device must be one that this machine has; got 'cuda', but torch sees no CUDA device here.")
+        if self.stack is not None and self.stack < 1:
+            raise must_be("stack", "a whole number of at least 1", self.stack)
+        device = self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        return Where(device, self.precision, self.stack or STACK[device])
+
+    @contextlib.contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Matrix products in this precision, for as long as the context lasts."""
+        before = torch.get_float32_matmul_precision()
+        if self.device == "cuda":  # on a CPU both mean true float32
+            torch.set_float32_matmul_precision("highest" if self.precision == "highest" else "high")
+        try:
+            with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16"):
+                yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happens during a run: stack `stack` of `stacks`, `members` of them, `step` of `steps`; an evaluation's rows."""
+
+    stack: int
+    stacks: int
+    members: int
+    progress: Progress
+    steps: int
+
+
+Notify = Callable[[Event], None]
+
+
+def make_config(study: Study, scale: str, where: Where, task: Task, total: int, numbers: Sequence[int]) -> dict[str, Any]:
+    """Everything that decides the results; a resumed run must have the same."""
+    positions = None if task.positions is None else task.positions.tolist()
+    shape = {"tokens": task.tokens, "features": task.features, "outputs": task.outputs, "readout": task.readout}
+    return {
+        "format": FORMAT,
+        "study": study.name,
+        "scale": scale,
+        "fields": study.fields(),
+        "precision": where.precision,
+        "device": where.device,
+        "stack": where.stack,
+        "members": ranges(numbers),
+        "total": total,
+        "shape": {**shape, "positions": positions},
+        "task": task.describe(),
+    }
+
+
+def execute(
+    study: Study,
+    out: Path,
+    *,
+    scale: str = "quick",
+    where: Where | None = None,
+    chosen: slice = slice(None),
+    resume: bool = False,
+    force: bool = False,
+    notify: Notify = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Run:
+    """Run a study into the folder `out` and return the finished run.
+
+    `chosen` cuts the members, as `--members` does. When `stop()` turns true, the state is saved and Interrupted raised.
+    A full disk raises OSError after the last whole checkpoint: finished members are kept, and `resume` goes on.
+    """
+    where = (where or Where()).resolved()
+    members = study.members()
+    numbers = range(len(members))[chosen]
+    if not numbers:
+        raise must_be("members", f"a cut that leaves some of the {len(members)} members", _shown(chosen))
+    parts = plan_stacks([members[i] for i in numbers], where.stack or 1)
+    task = study.task()
+    config = make_config(study, scale, where, task, len(members), numbers)
+    check(study, task, [members[i] for i in numbers])
+    folder = Folder.open(out, config, resume=resume, force=force)
+    if resume and (out / "summary.json").is_file():
+        return Run(out)
+    write_json(out / "environment.json", describe_environment(where))
+    with folder.held(), where.arithmetic():
+        for index, part in enumerate(parts):
+            stacked = [members[numbers[i]] for i in part]
+            report = _Reporter(index, len(parts), len(part), study.steps(task), notify)
+            _train(study, task, stacked, where, folder.checkpoints, f"stack-{index:03d}", report, stop)
+        return _assemble(study, task, members, numbers, parts, where, folder)
+
+
+def check(study: Study, task: Task, members: Sequence[Member]) -> None:
+    """Build every kind of member once, so that whatever is wrong with a spec is said before anything is written."""
+    for member in {(stack_key(member), member.encoding): member for member in members}.values():
+        stack_for([member], task)
+
+
+def _shown(chosen: slice) -> str:
+    return f"{'' if chosen.start is None else chosen.start}:{'' if chosen.stop is None else chosen.stop}"
+
+
+@dataclass(frozen=True)
+class _Reporter:
+    stack: int
+    stacks: int
+    members: int
+    steps: int
+    notify: Notify
+
+    def __call__(self, progress: Progress) -> None:
+        self.notify(Event(self.stack, self.stacks, self.members, progress, self.steps))
+
+
+def _train(
+    study: Study,
+    task: Task,
+    members: Sequence[Member],
+    where: Where,
+    folder: Path,
+    name: str,
+    report: _Reporter,
+    stop: Callable[[], bool],
+) -> None:
+    """Train one stack to its end, from its last checkpoint if there is one. Its final state is a checkpoint too."""
+    steps = study.steps(task)
+    saved = checkpoints.load(folder, name)
+    if saved is not None and saved[0] == steps:
+        return report(Progress(steps, float("nan")))
+    trainer = Trainer(stack_for(members, task, where.device), task, steps, study.evaluate_at(task))
+    metrics = pd.DataFrame()
+    if saved is not None:
+        step, state, metrics = saved
+        trainer.load(state, step)
+    rows: list[dict[str, Any]] = []
+
+    def save() -> None:
+        nonlocal metrics, rows
+        metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
+        checkpoints.save(folder, name, trainer.step, trainer.state(), metrics)
+
+    last = time.monotonic()
+    for progress in trainer.run():
+        rows.extend(progress.rows)
+        report(progress)
+        if stop():
+            save()
+            raise Interrupted
+        if time.monotonic() - last > SECONDS_BETWEEN_CHECKPOINTS:
+            save()
+            last = time.monotonic()
+    save()
+
+
+def _assemble(
+    study: Study,
+    task: Task,
+    members: Sequence[Member],
+    numbers: Sequence[int],
+    parts: Sequence[Sequence[int]],
+    where: Where,
+    folder: Folder,
+) -> Run:
+    """The results of all stacks as one run: analyses before and after training, PEs, attention maps, weights."""
+    tables, analyses = [], []
+    arrays: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
+    diverged: dict[int, int] = {}
+    for index, part in enumerate(parts):
+        own = [numbers[i] for i in part]
+        saved = checkpoints.load(folder.checkpoints, f"stack-{index:03d}")
+        assert saved is not None
+        step, state, metrics = saved
+        tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(own)))))
+        stack = stack_for([members[i] for i in own], task, where.device)
+        analyses.append(_analysis_rows(study, stack, task, 0, own))
+        keep = {"pe_start": stack.encoding.vectors()}
+        keep["pe_start"] = None if keep["pe_start"] is None else keep["pe_start"].detach().clone()
+        stack.flat.copy_(state["flat"])
+        analyses.append(_analysis_rows(study, stack, task, step, own))
+        keep |= {"pe_end": stack.encoding.vectors(), **study.arrays(stack, task)}
+        for place, number in enumerate(own):
+            arrays |= {f"{n}/{number}": a[place].detach().float().cpu() for n, a in keep.items() if a is not None}
+            weights[str(number)] = state["flat"][place : place + 1]
+            diverged[number] = int(state["diverged_at"][place])
+    table = member_table(numbers, [members[i] for i in numbers], [diverged[i] for i in numbers])
+    metrics = pd.concat(tables, ignore_index=True).sort_values(["member", "step"], kind="stable", ignore_index=True)
+    analysis = pd.concat(analyses, ignore_index=True)
+    return folder.finish(table, metrics, analysis, arrays, weights)
+
+
+def _analysis_rows(study: Study, stack: Stack, task: Task, step: int, own: Sequence[int]) -> pd.DataFrame:
+    rows = [{**row, "member": own[row["member"]], "step": step} for row in study.analyse(stack, task)]
+    return pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"])
+
+
+def describe_environment(where: Where) -> dict[str, Any]:
+    """Versions, device, threads and state of the code: what one must know to get the same digits again."""
+    names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
+    gpu = torch.cuda.get_device_name() if where.device == "cuda" else None
+    return {
+        "placecode": VERSION,
+        "git": _git_state(),
+        "python": platform.python_version(),
+        "packages": {name: version for name, version in versions.items() if version},
+        "system": platform.platform(),
+        "device": where.device,
+        "gpu": gpu,
+        "cuda": torch.version.cuda if gpu else None,
+        "precision": where.precision,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "stack": where.stack,
+    }
+
+
+def _git_state() -> str | None:
+    """The commit of the code, marked when there are changes on top; None outside a checkout."""
+    try:
+        options: dict[str, Any] = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "timeout": 10}
+        answer = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], check=True, **options)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would take on this machine, extrapolated from a few steps of its first stack."""
+
+    members: int
+    stacks: int
+    steps: int
+    seconds: float
+    bytes: int
+
+
+def estimate(study: Study, where: Where, chosen: slice = slice(None), repeats: int = 3) -> Estimate:
+    """Time a few steps of the largest stack, and measure the memory it takes."""
+    where = where.resolved()
+    members = study.members()[chosen]
+    if not members:
+        raise must_be("members", "a cut that leaves some members", _shown(chosen))
+    parts = plan_stacks(members, where.stack or 1)
+    task = study.task()
+    check(study, task, members)
+    steps = study.steps(task)
+    largest = max(parts, key=len)
+    with where.arithmetic():
+        trainer = Trainer(stack_for([members[i] for i in largest], task, where.device), task, max(steps, 2 * repeats))
+        trainer.update()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            trainer.update()
+        if where.device == "cuda":
+            torch.cuda.synchronize()
+        each = (time.perf_counter() - start) / repeats / len(largest)
+    peak = torch.cuda.max_memory_allocated() if where.device == "cuda" else _peak_resident()
+    return Estimate(len(members), len(parts), steps, each * steps * len(members), peak)
+
+
+def _peak_resident() -> int:
+    """The most memory this process has held, in bytes; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def is_full_disk(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -1,0 +1,27 @@
+"""The one exception for input that cannot be used; the command line turns it into a sentence and exit code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class BadInput(ValueError):
+    """What the user gave cannot be used. The message is one sentence: the name, what is allowed, what was given."""
+
+
+def must_be(name: str, allowed: str, given: object) -> BadInput:
+    """The sentence for a wrong value.
+
+    >>> print(must_be("sigma", "a number of at least 0", -1))
+    sigma must be a number of at least 0; got -1.
+    """
+    return BadInput(f"{name} must be {allowed}; got {given!r}.")
+
+
+def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
+    """The sentence for a value outside a closed list.
+
+    >>> print(one_of("optimizer", ["adam", "sgd"], "adagrad"))
+    optimizer must be one of adam, sgd; got 'adagrad'.
+    """
+    return must_be(name, "one of " + ", ".join(allowed), given)

@@ -1,0 +1,217 @@
+"""Members: what one model is, as a frozen spec; grids of them; and which of them can be trained as one stack.
+
+>>> grid(Member(width=32), sigma=[0.1, 2.0], seed=range(3))[0]
+Member(encoding='learned', sigma=0.1, seed=0, ...)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from placecode.errors import BadInput, must_be, one_of
+
+OPTIMIZERS = ("adam", "adamw", "sgd")
+STARTS = ("normal", "uniform", "zero")
+NORMS = ("post", "pre")
+PLACEMENTS = ("every", "input")
+
+
+class Options(Mapping[str, Any]):
+    """The settings of one encoding family (axes, base, ...): a mapping that can be hashed, as a frozen spec needs."""
+
+    def __init__(self, *given: Mapping[str, Any], **more: Any) -> None:
+        items = {**(given[0] if given else {}), **more}
+        self._items = {name: _plain(items[name]) for name in sorted(items)}
+        for name, value in self._items.items():
+            if not isinstance(value, (str, int, float, type(None))):
+                raise must_be(f"the option {name}", "a number, a text, True, False or None", value)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+class Table:
+    """An array to start a learned encoding from, (n, d) or (l, n, d): read-only, compared and hashed by its bytes."""
+
+    def __init__(self, array: Any) -> None:
+        allowed = "an array of numbers of shape (tokens, width) or (blocks, tokens, width)"
+        try:
+            self.array = np.array(array, dtype=np.float64)
+        except (ValueError, TypeError, RuntimeError) as error:  # text, ragged lists; tensors on a GPU or with gradients
+            raise must_be("start", f"normal, uniform, zero, or {allowed}", array) from error
+        if self.array.ndim not in (2, 3):
+            raise must_be("start", f"normal, uniform, zero, or {allowed}", array)
+        if not np.isfinite(self.array).all():
+            raise BadInput("start must be an array of finite numbers; got one with NaN or infinity in it.")
+        self.array.setflags(write=False)
+        self.digest = hashlib.sha256(repr(self.array.shape).encode() + self.array.tobytes()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and other.digest == self.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"array {'x'.join(map(str, self.array.shape))} {self.digest[:12]}"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model to be trained, spelled out. Members with the same seed start from the same weights and see the same
+    data order whatever else differs between them, so that they can be compared pair by pair."""
+
+    encoding: str = "learned"
+    """Name of a registered encoding."""
+    sigma: float | None = 0.2
+    """Standard deviation of the PE at the start; ignored by encodings that draw nothing."""
+    seed: int = 0
+    """Decides initial weights, PE, data order and dropout."""
+    start: str | Table = "normal"
+    """How a learned PE starts: normal, uniform, zero, or an array (numpy arrays are wrapped in a Table)."""
+    learn: bool = True
+    """Whether a learned PE is trained; False freezes it at its start."""
+    placement: str = "every"
+    """Where the PE is added: at the input of every block (the paper), or at the input only."""
+    options: Options = field(default_factory=Options)
+    """Settings of the encoding family: axes, base, fraction, ..."""
+
+    width: int = 160
+    """Features per token."""
+    layers: int = 4
+    """Transformer blocks."""
+    heads: int = 1
+    """Attention heads; must divide the width."""
+    expansion: int = 4
+    """Hidden units of the MLP, as a multiple of the width."""
+    norm: str = "post"
+    """Layer norm after each sum (post, the paper) or before each branch (pre)."""
+    dropout: float = 0.0
+    """Share of features dropped from the sum of embedding and PE, at every block. The authors' fixed encodings: 0.1."""
+    dropout_at_evaluation: bool = False
+    """Drop at evaluation too, as the authors' code did; the mask is then fixed by the seed."""
+
+    optimizer: str = "adam"
+    """adam, adamw or sgd."""
+    learning_rate: float = 1e-4
+    """Step size of all parameters."""
+    pe_learning_rate: float | None = None
+    """Step size of the encoding's own parameters; the same as the rest when not given."""
+    weight_decay: float = 0.0
+    """Added to the gradient (adam, sgd) or taken off the weights (adamw), as in torch."""
+    clip: float | None = None
+    """Largest norm of the member's whole gradient; larger ones are scaled down."""
+    momentum: float = 0.9
+    """Momentum of sgd."""
+    beta1: float = 0.9
+    """First moment's memory in adam and adamw."""
+    beta2: float = 0.999
+    """Second moment's memory in adam and adamw."""
+    epsilon: float = 1e-8
+    """Added to the root of the second moment in adam and adamw."""
+    cooldown: float = 0.0
+    """Share of the steps, at the end, over which the rates fall linearly to zero; 0 keeps them constant (the paper)."""
+    batch: int = 128
+    """Examples per step."""
+
+    def __post_init__(self) -> None:
+        for each in dataclasses.fields(self):
+            object.__setattr__(self, each.name, _plain(getattr(self, each.name)))
+        if not isinstance(self.start, (str, Table)):
+            object.__setattr__(self, "start", Table(self.start))
+        if not isinstance(self.options, Options):
+            object.__setattr__(self, "options", Options(self.options))
+        if self.sigma is not None:
+            _number("sigma", self.sigma, low=0)
+        if isinstance(self.start, str) and self.start not in STARTS:
+            raise one_of("start", STARTS, self.start)
+        for name, allowed in (("placement", PLACEMENTS), ("norm", NORMS), ("optimizer", OPTIMIZERS)):
+            if getattr(self, name) not in allowed:
+                raise one_of(name, allowed, getattr(self, name))
+        for name in ("learn", "dropout_at_evaluation"):
+            if not isinstance(getattr(self, name), bool):
+                raise must_be(name, "True or False", getattr(self, name))
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
+            raise must_be("seed", "a whole number of at least 0", self.seed)
+        for name in ("width", "layers", "heads", "expansion", "batch"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise must_be(name, "a whole number of at least 1", value)
+        if self.width % self.heads:
+            raise must_be("heads", f"a divisor of the width {self.width}", self.heads)
+        for name in ("learning_rate", "weight_decay", "epsilon"):
+            _number(name, getattr(self, name), low=0)
+        for name in ("pe_learning_rate", "clip"):
+            if getattr(self, name) is not None:
+                _number(name, getattr(self, name), low=0)
+        for name in ("dropout", "momentum", "beta1", "beta2", "cooldown"):
+            _number(name, getattr(self, name), low=0, below=1)
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What members must share to be stacked, their encoding family aside."""
+        return (
+            *(self.width, self.layers, self.heads, self.expansion, self.norm, self.placement, self.optimizer),
+            *(self.batch, self.dropout > 0, self.dropout_at_evaluation),
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The spec as plain values, options flattened, for tables and files."""
+        flat = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "options"}
+        return {**flat, "start": str(self.start), "options": json.dumps(dict(self.options))}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Member:
+        """The member behind a row of `record`. A start array is not in the row: the trained values replace it anyway."""
+        given = {f.name: record[f.name] for f in dataclasses.fields(cls)}
+        start = str(given["start"])
+        return cls(**{**given, "options": Options(json.loads(given["options"])), "start": start if start in STARTS else "zero"})
+
+
+def _plain(value: Any) -> Any:
+    """Numpy's scalars as Python's own, so that equal specs look equal and go into any file."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _number(name: str, value: Any, low: float, below: float = math.inf) -> None:
+    allowed = f"a number of at least {low:g}" + (f" and below {below:g}" if below < math.inf else "")
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (real and math.isfinite(value) and low <= value < below):
+        raise must_be(name, allowed, value)
+
+
+def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
+    """All combinations of the given values, the last field fastest, on top of `base`."""
+    names, known = list(fields), [each.name for each in dataclasses.fields(base)]
+    for name in names:
+        if name not in known:
+            raise one_of("a field of a grid", known, name)
+    return [dataclasses.replace(base, **dict(zip(names, values))) for values in itertools.product(*fields.values())]
+
+
+def varied(members: Sequence[Member]) -> list[str]:
+    """The fields (and options) in which members differ, seed aside: the columns that tell them apart."""
+    rows = [{**member.record(), **member.options} for member in members]
+    names = {name: None for row in rows for name in row if name not in ("seed", "options")}
+    return [name for name in names if len({row.get(name) for row in rows}) > 1]

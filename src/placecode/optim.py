@@ -1,0 +1,112 @@
+"""Adam, AdamW and SGD over a stack: torch's own updates, with every setting per member.
+
+Parameters, gradients and moments are flat arrays (e, P), so a step is a few operations for all members together. A
+member's settings are columns (e, 1); a member that is switched off keeps its parameters bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from placecode.encoder import Stack
+
+
+class Optimizer:
+    """Steps the parameters of a stack. `state` is what a checkpoint must hold besides the parameters."""
+
+    moments: tuple[str, ...] = ()
+
+    def __init__(self, stack: Stack) -> None:
+        self.flat = stack.flat
+        self.pe_columns = slice(stack.encoding_columns, stack.flat.shape[1])
+        self.pe_learns = stack.encoding.learns[:, None]
+        self.state = {name: torch.zeros_like(stack.flat) for name in self.moments}
+
+        def column(read: Callable[[object], float]) -> Tensor:
+            values = [read(member) for member in stack.members]
+            return torch.tensor(values, dtype=stack.flat.dtype, device=stack.flat.device)[:, None]
+
+        members = stack.members
+        self.rate = column(lambda m: m.learning_rate)
+        self.pe_rate = column(lambda m: m.learning_rate if m.pe_learning_rate is None else m.pe_learning_rate)
+        self.pe_rate = torch.where(self.pe_learns, self.pe_rate, 0)
+        self.decay = column(lambda m: m.weight_decay) if any(m.weight_decay for m in members) else None
+        self.limit = None
+        if any(member.clip is not None for member in members):
+            self.limit = column(lambda m: float("inf") if m.clip is None else m.clip)
+        self.momentum, self.epsilon = column(lambda m: m.momentum), column(lambda m: m.epsilon)
+        # never 0, in any dtype: 0 / 0 would be NaN, and NaN times the rate 0 of a frozen PE is NaN too
+        self.epsilon.clamp_(min=torch.finfo(self.epsilon.dtype).tiny ** 0.5)
+        self.beta1, self.beta2 = column(lambda m: m.beta1), column(lambda m: m.beta2)
+
+    def step(self, gradient: Tensor, count: int, alive: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+        """One update from `gradient` (e, P), which is used up; `count` = 1, 2, ... is the number of this step.
+
+        The rates are multiplied by `scale`, (e, 1). `alive` (e,) says which members still train. Returns which of them
+        still do: one whose gradient is not finite stops here, its parameters as they were.
+        """
+        pe = gradient[:, self.pe_columns]
+        pe.copy_(torch.where(self.pe_learns, pe, 0))  # a frozen PE counts for nothing, not even in the norm
+        norm = torch.linalg.vector_norm(gradient, dim=1)
+        alive = alive & norm.isfinite()
+        on = alive[:, None]
+        gradient.copy_(torch.where(on, gradient, 0))
+        if self.limit is not None:
+            gradient *= torch.where(on, self.limit / (norm[:, None] + 1e-6), 1).clamp(max=1)
+        rate = torch.where(on, self.rate * scale, 0)
+        pe_rate = torch.where(on, self.pe_rate * scale, 0)
+        if self.decay is not None:
+            self._decay(gradient, rate, pe_rate)
+        direction = self._direction(gradient, count)
+        columns = self.pe_columns.start
+        self.flat[:, :columns].addcmul_(direction[:, :columns], rate, value=-1)
+        self.flat[:, columns:].addcmul_(direction[:, columns:], pe_rate, value=-1)
+        return alive
+
+    def _decay(self, gradient: Tensor, rate: Tensor, pe_rate: Tensor) -> None:
+        """Weight decay as part of the gradient."""
+        gradient.addcmul_(self.flat, self.decay)
+
+    def _direction(self, gradient: Tensor, count: int) -> Tensor:
+        """What is taken off the parameters, per unit of rate."""
+        raise NotImplementedError
+
+
+class Adam(Optimizer):
+    """Adam as in `torch.optim.Adam`."""
+
+    moments = ("first", "second")
+
+    def _direction(self, gradient: Tensor, count: int) -> Tensor:
+        first, second = self.state["first"], self.state["second"]
+        first.lerp_(gradient, 1 - self.beta1)
+        second.mul_(self.beta2).addcmul_(gradient * (1 - self.beta2), gradient)
+        scale = second.sqrt().div_((1 - self.beta2**count).sqrt()).add_(self.epsilon)
+        return torch.div(first, scale.mul_(1 - self.beta1**count), out=scale)
+
+
+class AdamW(Adam):
+    """Adam with the decay taken off the weights directly, as in `torch.optim.AdamW`."""
+
+    def _decay(self, gradient: Tensor, rate: Tensor, pe_rate: Tensor) -> None:
+        assert self.decay is not None
+        columns = self.pe_columns.start
+        self.flat[:, :columns].mul_(1 - rate * self.decay)
+        self.flat[:, columns:].mul_(1 - pe_rate * self.decay)
+
+
+class SGD(Optimizer):
+    """Gradient descent with momentum, as in `torch.optim.SGD`."""
+
+    moments = ("velocity",)
+
+    def _direction(self, gradient: Tensor, count: int) -> Tensor:
+        return self.state["velocity"].mul_(self.momentum).add_(gradient)
+
+
+def build(stack: Stack) -> Optimizer:
+    """The optimizer that the members of a stack name."""
+    return {"adam": Adam, "adamw": AdamW, "sgd": SGD}[stack.members[0].optimizer](stack)

@@ -1,0 +1,103 @@
+"""The contract of a study: a task, members, analyses, figures and words put together under a name.
+
+A study is a frozen dataclass. Its fields are everything that shapes a result: each has a help text, is settable on the
+command line and is recorded in the run. `scales` holds the settings of each scale; fields a user gives win over them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from placecode.encoder import Stack
+from placecode.errors import one_of
+from placecode.members import Member
+from placecode.runs import Run
+from placecode.tasks.base import Task
+
+SCALES = ("quick", "paper")
+
+
+def setting(default: Any, help: str) -> Any:
+    """A field of a study: its default and the sentence that explains it."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure with its name (of the file), its title, and a caption that says what to look for."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Study:
+    """Base class of studies."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    """One line for `placecode studies`."""
+    scales: ClassVar[Mapping[str, Mapping[str, Any]]]
+
+    @classmethod
+    def at(cls, scale: str, **given: Any) -> Self:
+        """The study at a scale, with the fields that are given on top."""
+        if scale not in SCALES:
+            raise one_of("scale", SCALES, scale)
+        return cls(**{**cls.scales[scale], **given})
+
+    def fields(self) -> dict[str, Any]:
+        """Every field as plain values, for the record."""
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    def task(self) -> Task:
+        """The data."""
+        raise NotImplementedError
+
+    def members(self) -> list[Member]:
+        """All members, in an order that is part of the study: `--members i:j` cuts it."""
+        raise NotImplementedError
+
+    def steps(self, task: Task) -> int:
+        """Training steps of every member."""
+        raise NotImplementedError
+
+    def evaluate_at(self, task: Task) -> Sequence[int]:
+        """Steps after which all splits are evaluated, besides the first and the last."""
+        return ()
+
+    def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
+        """Rows (member in the stack, block, analysis, target, value) of a stack, before and after training."""
+        return []
+
+    def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
+        """Arrays (e, ...) of a trained stack to keep for the figures, by name."""
+        return {}
+
+    def figures(self, run: Run) -> list[Shown]:
+        raise NotImplementedError
+
+    def words(self, run: Run) -> list[str]:
+        """The findings in plain sentences, read from the run."""
+        raise NotImplementedError
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+@torch.no_grad()
+def mean_attention(stack: Stack, task: Task, split: str = "validation", most: int = 256) -> Tensor:
+    """The attention maps averaged over (at most `most`) examples of a split, (e, l, h, n, n)."""
+    inputs = task.splits[split].inputs[:most].to(stack.flat.device, stack.flat.dtype)
+    maps = stack.capture(inputs.expand(len(stack.members), *inputs.shape), "attention.*")
+    return torch.stack([maps[f"attention.{i}"].mean(1) for i in range(len(maps))], dim=1)

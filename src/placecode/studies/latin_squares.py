@@ -1,0 +1,239 @@
+"""Studies on Latin squares.
+
+lst-sigma: one model, one data set, one number turned: the initial scale sigma of the learned PE. What to look for: every
+sigma fits the training puzzles in the end, but on held-out puzzles unlike any of them (validation) accuracy falls as
+sigma grows. Where train accuracy is high and validation is not, the model has memorized.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from placecode import figures
+from placecode.analysis import alignment
+from placecode.analysis.stats import interval
+from placecode.encoder import Stack
+from placecode.encodings import sinusoid
+from placecode.errors import must_be
+from placecode.members import Member, grid
+from placecode.runs import Run
+from placecode.studies.base import Shown, Study, mean_attention, setting
+from placecode.tasks.base import Task
+from placecode.tasks.latin_squares import LatinSquares
+from placecode.training import steps_per_epoch
+
+FITTED = 0.95
+"""A model that has not reached this accuracy on its training puzzles has not learned them yet."""
+
+
+@dataclass(frozen=True)
+class LstSigma(Study):
+    """Learned PEs of many initial scales on Latin squares."""
+
+    name = "lst-sigma"
+    about = "Latin squares: accuracy against the initial scale sigma of a learned PE"
+
+    sigmas: tuple[float, ...] = setting(tuple(round(0.1 * i, 1) for i in range(1, 21)), "initial scales of the PE")
+    seeds: tuple[int, ...] = setting(tuple(range(15)), "seeds of each setting: a number of them, or a list a,b,c")
+    epochs: int = setting(4000, "passes over the training puzzles")
+    evaluations: int = setting(40, "how many times all splits are evaluated on the way")
+    puzzles: str | None = setting(None, "folder with puzzle files in the published format; drawn when not given")
+    order: int = setting(4, "rows and columns of a puzzle, 4 to 6")
+    per_class: int = setting(3000, "training and test puzzles of each class, when drawn")
+    heldout: int = setting(108, "held-out (validation) puzzles, when drawn")
+    distance: float = setting(0.8, "Jaccard distance that training puzzles must exceed to every held-out one")
+    data_seed: int = setting(0, "seed of the puzzles and of the split into train and test")
+    encoding: str = setting("learned", "the encoding whose sigma is turned")
+    start: str = setting("normal", "how the PE starts: normal, uniform or zero")
+    placement: str = setting("every", "add the PE at every block, or at the input only")
+    width: int = setting(160, "features per token")
+    layers: int = setting(4, "transformer blocks")
+    heads: int = setting(1, "attention heads")
+    expansion: int = setting(4, "hidden units of the MLP, as a multiple of the width")
+    norm: str = setting("post", "layer norm after (post) or before (pre) attention and MLP")
+    dropout: float = setting(0.0, "share of features dropped from the sum of embedding and PE")
+    dropout_at_evaluation: bool = setting(False, "drop at evaluation too, as the authors' fixed encodings did")
+    optimizer: str = setting("adam", "adam, adamw or sgd")
+    learning_rate: float = setting(1e-4, "step size")
+    pe_learning_rate: float | None = setting(None, "step size of the PE, where it is to differ")
+    weight_decay: float = setting(0.0, "weight decay")
+    clip: float | None = setting(None, "largest norm of a member's gradient")
+    cooldown: float = setting(0.0, "share of the steps, at the end, over which the step size falls to zero")
+    batch: int = setting(128, "puzzles per step")
+
+    # The quick setting was chosen so that two cores show the effect in minutes: a small encoder, fewer puzzles, a large
+    # constant step size (a falling one generalizes worse) and a short cooldown (without it sigma = 2.0 fits too slowly).
+    scales = {
+        "paper": {},
+        "quick": {
+            **{"sigmas": (0.1, 0.2, 0.5, 1.0, 2.0), "seeds": (0, 1, 2), "epochs": 38, "evaluations": 12},
+            **{"per_class": 2000, "width": 64, "layers": 2, "heads": 8, "expansion": 2},
+            **{"learning_rate": 3e-3, "cooldown": 0.2, "batch": 64},
+        },
+    }
+
+    def __post_init__(self) -> None:
+        for name in ("sigmas", "seeds"):
+            values = getattr(self, name)
+            if not values:
+                raise must_be(name, "at least one", list(values))
+            if len(set(values)) < len(values):
+                raise must_be(name, "all different", list(values))
+        for name in ("epochs", "evaluations"):
+            if getattr(self, name) < 1:
+                raise must_be(name, "a whole number of at least 1", getattr(self, name))
+
+    def task(self) -> LatinSquares:
+        return LatinSquares(
+            order=self.order,
+            seed=self.data_seed,
+            puzzles=self.puzzles,
+            heldout=self.heldout,
+            per_class=self.per_class,
+            distance=self.distance,
+        )
+
+    def members(self) -> list[Member]:
+        """Sigma by sigma, the seeds of each together."""
+        spec = {name: getattr(self, name) for name in Member.__dataclass_fields__ if hasattr(self, name)}
+        return grid(Member(**spec), sigma=self.sigmas, seed=self.seeds)
+
+    def steps(self, task: Task) -> int:
+        return self.epochs * steps_per_epoch(len(task.splits["train"]), self.batch)
+
+    def evaluate_at(self, task: Task) -> list[int]:
+        """Whole epochs, closer together at the start, where the curves are steep."""
+        epochs = np.unique(np.round(self.epochs * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5))
+        return [int(epoch) * steps_per_epoch(len(task.splits["train"]), self.batch) for epoch in epochs if epoch > 0]
+
+    def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
+        return pe_alignment(stack, task)
+
+    def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
+        return {"attention": mean_attention(stack, task)}
+
+    def figures(self, run: Run) -> list[Shown]:
+        small, large = dials(run)
+        return [
+            Shown(
+                "accuracy",
+                "Accuracy against sigma",
+                "Look at the gap between train and validation: it opens as sigma grows. Validation puzzles are unlike "
+                "any training puzzle; test puzzles come from the same distribution as the training ones. Dots are "
+                "seeds, bars 95% intervals over seeds.",
+                figures.accuracy_by_sigma(run.members, run.metrics, run_name(run), chance=1 / run.config["shape"]["outputs"]),
+            ),
+            Shown(
+                "curves",
+                "Learning curves",
+                "Small sigmas learn late and then all splits rise together; large sigmas climb on train alone.",
+                figures.learning_curves(run.members, run.metrics, run_name(run)),
+            ),
+            Shown(
+                "similarity",
+                "What the PE has become",
+                "Cosine similarity between the PEs of the cells (row by row). The true arrangement shows rows as blocks "
+                "on the diagonal and columns as stripes; does the small sigma come to show them?",
+                similarity_figure(run, small, large),
+            ),
+        ]
+
+    def words(self, run: Run) -> list[str]:
+        return findings(run)
+
+
+def pe_alignment(stack: Stack, task: Task) -> list[dict[str, Any]]:
+    """How near the PE of each member is to the paper's 2d-fixed: per block, and all blocks together (block -1)."""
+    vectors = stack.encoding.vectors()
+    if vectors is None or task.positions is None:
+        return []
+    tables = vectors.detach().double().cpu().numpy()  # (e, l, n, d)
+    target = sinusoid(task.positions, tables.shape[-1])
+    rows = []
+    for block in (-1, *range(tables.shape[1])):
+        pe = tables if block < 0 else tables[:, block : block + 1]
+        values = {  # (e,) each; Procrustes distances of the mean over blocks, similarities with all blocks side by side
+            "procrustes_raw": alignment.procrustes_raw(pe.mean(1), target),
+            "procrustes": alignment.procrustes(pe.mean(1), target),
+            "rsa": alignment.rsa(pe, target),
+        }
+        for name, found in values.items():
+            spec = {"block": block, "analysis": name, "target": "2d-fixed"}
+            rows += [{"member": member, **spec, "value": float(value)} for member, value in enumerate(found)]
+    return rows
+
+
+def run_name(run: Run) -> str:
+    return f"{run.study}, {run.config['scale']} scale, {run.path.name}"
+
+
+def dials(run: Run) -> tuple[float, float]:
+    """The small and the large sigma to show side by side: 0.2 where there is one, else the smallest; and the largest."""
+    sigmas = sorted(run.members["sigma"].unique())
+    return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]
+
+
+def similarity_figure(run: Run, small: float, large: float) -> Any:
+    """PE similarity of the first seed that finished, at a small and a large sigma, beside the true one."""
+    positions = np.array(run.config["shape"]["positions"])
+    names = [f"r{int(r) + 1}c{int(c) + 1}" for r, c in positions]
+    truth = alignment.similarity(sinusoid(positions, int(run.members["width"].iloc[0])))
+    maps = []
+    for sigma in (small, large):
+        rows = run.members[(run.members["sigma"] == sigma) & (run.members["state"] == "done")]
+        number = int((rows if len(rows) else run.members)["member"].iloc[0])
+        start, end = (alignment.similarity(run.array(f"{moment}/{number}")) for moment in ("pe_start", "pe_end"))
+        maps.append((start, end))
+    titles = (f"sigma = {small:g}", f"sigma = {large:g}", "true arrangement")
+    return figures.similarity_maps(truth, maps[0], maps[1], names, run_name(run), titles, rule=int(positions.max()) + 1)
+
+
+def findings(run: Run) -> list[str]:
+    """What the run shows, in sentences that are true whatever it shows."""
+    table = final_accuracy(run)
+    lines = []
+    for sigma in dict.fromkeys(dials(run)):
+        values = table[table["sigma"] == sigma]
+        by_split = {split: group["value"].to_numpy() for split, group in values.groupby("split")}
+        if not by_split:
+            lines.append(f"sigma = {sigma:g}: no member finished; all diverged.")
+            continue
+        train, validation = by_split["train"].mean(), by_split["validation"].mean()
+        numbers = f"sigma = {sigma:g}: train {train:.2f}, test {by_split['test'].mean():.2f}, validation {validation:.2f}"
+        count = len(by_split["train"])
+        lines.append(f"{numbers} (mean of {count} seed{'s' if count > 1 else ''}). {verdict(train, validation, run)}")
+    small, large = dials(run)
+    pair = table[table["split"] == "validation"].pivot(index="seed", columns="sigma", values="value")
+    if small != large and {small, large} <= set(pair.columns):
+        mean, low, high = interval((pair[small] - pair[large]).to_numpy())
+        bounds = f" (95% interval over seeds {low:.2f} to {high:.2f})" if np.isfinite(low) else ""
+        lines.append(f"On validation, sigma = {small:g} is ahead of sigma = {large:g} by {mean:.2f}{bounds}.")
+    lost = int((run.members["state"] == "diverged").sum())
+    if lost:
+        lines.append(f"{lost} of {len(run.members)} members diverged and are left out of the means.")
+    return lines
+
+
+def verdict(train: float, validation: float, run: Run) -> str:
+    """What a pair of accuracies means. Only a model that has fitted its training data can be said to memorize."""
+    chance = 1 / run.config["shape"]["outputs"]
+    if train < FITTED:
+        return "It has not fitted its training puzzles yet, so it can be said neither to generalize nor to memorize."
+    if validation >= 0.85:
+        return "It has fitted its training puzzles and generalizes to puzzles unlike them."
+    if validation <= (1 + chance) / 2:
+        return "It has fitted its training puzzles and fails on puzzles unlike them: it memorizes."
+    return "It has fitted its training puzzles and generalizes in part."
+
+
+def final_accuracy(run: Run) -> pd.DataFrame:
+    """Accuracy of every member that finished, at the last step: columns sigma, seed, split, value."""
+    rows = run.metrics
+    rows = rows[(rows["metric"] == "accuracy") & (rows["condition"] == "all") & (rows["step"] == rows["step"].max())]
+    members = run.members.loc[run.members["state"] == "done", ["member", "sigma", "seed"]]
+    return rows.merge(members, on="member")[["sigma", "seed", "split", "value"]]

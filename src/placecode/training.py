@@ -1,0 +1,186 @@
+"""Training a stack on a task: batches, evaluation, divergence, and a state that can be saved and taken up again.
+
+A trainer knows nothing of files. Its `state` holds all that the next step depends on; since random numbers are
+functions of the step (draws), there is no generator to save, and a run that is taken up again goes on as if it had
+never stopped.
+
+>>> trainer = Trainer(stack, task, steps=640)
+>>> for event in trainer.run():
+...     print(event.step, event.rows)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from placecode import draws, optim
+from placecode.encoder import Stack
+from placecode.errors import BadInput, must_be
+from placecode.members import Member
+from placecode.tasks.base import Task
+
+EVALUATION_VALUES = 1 << 24
+"""How many features a forward pass of evaluation may hold at once; bounds its memory."""
+
+
+def stack_for(
+    members: Sequence[Member], task: Task, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> Stack:
+    """A new stack that fits a task."""
+    return Stack(
+        members,
+        tokens=task.tokens,
+        features=task.features,
+        outputs=task.outputs,
+        readout=task.readout,
+        positions=task.positions,
+        dtype=dtype,
+        device=device,
+    )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands after some steps: the mean loss of the living members; and the rows of an evaluation."""
+
+    step: int
+    loss: float
+    rows: tuple[dict[str, Any], ...] = ()
+
+
+class Trainer:
+    """Trains the members of a stack together, each on its own order of the data.
+
+    `evaluate_at` lists the steps after which all splits are evaluated; step 0, before training, and the last one always
+    are. `step` is the number of steps done.
+    """
+
+    def __init__(self, stack: Stack, task: Task, steps: int, evaluate_at: Sequence[int] = ()) -> None:
+        if steps < 0:
+            raise must_be("steps", "a whole number of at least 0", steps)
+        self.stack, self.steps = stack, steps
+        self.task = task.to(stack.flat.device, stack.flat.dtype)
+        self.optimizer = optim.build(stack)
+        self.step = 0
+        self.evaluate_at = {0, steps, *(step for step in evaluate_at if 0 < step < steps)}
+        device, count = stack.flat.device, len(stack.members)
+        self.examples, self.batch = len(task.splits["train"]), stack.members[0].batch
+        self.order_keys = draws.keys_for([member.seed for member in stack.members], "order").to(device)
+        self.alive = torch.ones(count, dtype=torch.bool, device=device)
+        self.diverged_at = torch.full((count,), -1, dtype=torch.int64, device=device)
+        cooldown = torch.tensor([member.cooldown for member in stack.members], dtype=stack.flat.dtype, device=device)
+        self._cooling_steps = (cooldown * steps)[:, None] if cooldown.any() else None
+        self._gradient = torch.empty_like(stack.flat)
+        self._resumed = False
+        self._order: tuple[int, Tensor] | None = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return steps_per_epoch(self.examples, self.batch)
+
+    def rows_of(self, step: int) -> Tensor:
+        """The rows that each member reads at `step`, (e, b): a new order every epoch, its last batch smaller."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, draws.permutation(self.order_keys, epoch, self.examples)
+        return self._order[1][:, place * self.batch : (place + 1) * self.batch]
+
+    def update(self) -> Tensor:
+        """One training step for all members; returns their losses, (e,)."""
+        inputs, targets = self.task.batch("train", self.rows_of(self.step))
+        losses = self.task.loss(self.stack(inputs, step=self.step), targets)
+        self.stack.gradients(losses.sum(), out=self._gradient)
+        self.step += 1
+        alive = self.optimizer.step(self._gradient, self.step, self.alive & losses.isfinite(), self.rate_scale())
+        self.diverged_at[self.alive & ~alive] = self.step
+        self.alive = alive
+        return losses.detach()
+
+    def rate_scale(self) -> Tensor | float:
+        """What the rates of the current step are multiplied by, (e, 1): 1 until the cooldown, then falling to 0."""
+        if self._cooling_steps is None:
+            return 1.0
+        return ((self.steps - self.step + 1) / self._cooling_steps).clamp(0, 1)
+
+    def run(self, seconds: float = 0.2) -> Iterator[Progress]:
+        """Train to the end, yielding progress: about every so many seconds, and at each evaluation with its rows."""
+        if self.step == 0 and not self._resumed:
+            yield Progress(0, float("nan"), tuple(self.evaluate()))
+        last = time.monotonic()
+        while self.step < self.steps:
+            losses = self.update()
+            evaluation = ()
+            if self.step in self.evaluate_at:
+                self._mark_diverged()
+                evaluation = tuple(self.evaluate())
+            if evaluation or time.monotonic() - last > seconds:
+                yield Progress(self.step, losses[self.alive].mean().item(), evaluation)
+                last = time.monotonic()
+
+    def _mark_diverged(self) -> None:
+        """Stop members whose parameters are not finite. The loss of the next step would tell, but there may be none."""
+        finite = self.stack.flat.isfinite().all(1)
+        self.diverged_at[self.alive & ~finite] = self.step
+        self.alive = self.alive & finite
+
+    def evaluate(self) -> Iterator[dict[str, Any]]:
+        """Rows (member, step, split, condition, metric, value) of every split, all members on all examples."""
+        for split in self.task.splits:
+            for (condition, metric), values in evaluate(self.stack, self.task, split).items():
+                for member, value in enumerate(values):
+                    yield {
+                        **{"member": member, "step": self.step, "split": split},
+                        **{"condition": condition, "metric": metric, "value": value},
+                    }
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next step depends on, as tensors on the CPU."""
+        state = {"flat": self.stack.flat, "alive": self.alive, "diverged_at": self.diverged_at}
+        state |= {f"optimizer.{name}": value for name, value in self.optimizer.state.items()}
+        return {name: value.detach().cpu().clone() for name, value in state.items()}
+
+    def load(self, state: dict[str, Tensor], step: int) -> None:
+        """Go on from a saved state."""
+        wanted = self.state()
+        if {k: (v.shape, v.dtype) for k, v in state.items()} != {k: (v.shape, v.dtype) for k, v in wanted.items()}:
+            raise BadInput("the checkpoint must hold the state of this stack; its arrays have other names or shapes.")
+        self.stack.flat.copy_(state["flat"])
+        self.alive.copy_(state["alive"])
+        self.diverged_at.copy_(state["diverged_at"])
+        for name, value in self.optimizer.state.items():
+            value.copy_(state[f"optimizer.{name}"])
+        self.step, self._resumed = step, True
+
+
+def steps_per_epoch(examples: int, batch: int) -> int:
+    """The last, smaller batch of an epoch is used too."""
+    return -(-examples // batch)
+
+
+@torch.no_grad()
+def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list[float]]:
+    """The mean of every metric over each condition and over "all", one value per member: {(condition, metric): values}."""
+    data, device, count = task.splits[split], stack.flat.device, len(stack.members)
+    chunk = max(1, EVALUATION_VALUES // (count * task.tokens * stack.members[0].width))
+    parts: dict[str, list[Tensor]] = {}
+    for start in range(0, len(data), chunk):
+        rows = torch.arange(start, min(start + chunk, len(data)), device=device).expand(count, -1)
+        inputs, targets = task.batch(split, rows)
+        for metric, values in task.metrics(stack(inputs, first_row=start), targets).items():
+            parts.setdefault(metric, []).append(values)
+    whole = {metric: torch.cat(values, dim=1).double() for metric, values in parts.items()}  # (e, N)
+    conditions = ["all", *sorted(set(data.conditions or ()))]
+    means = {}
+    for condition in conditions:
+        chosen = torch.ones(len(data), dtype=torch.bool)
+        if condition != "all":
+            chosen = torch.tensor([name == condition for name in data.conditions or ()])
+        for metric, values in whole.items():
+            means[condition, metric] = values[:, chosen.to(device)].mean(1).tolist()
+    return means

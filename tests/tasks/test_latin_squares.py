@@ -1,0 +1,435 @@
+"""The Latin squares task: its rule for the splits, its data from seed, folder and cache, its loss."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from placecode.errors import BadInput
+from placecode.tasks import latin_squares
+from placecode.tasks.base import Split
+from placecode.tasks.latin_squares import LatinSquares, gather, make_puzzles, scale_givens, stratify
+from placecode.tasks.puzzle_files import FILES, HELDOUT_FILE, read_puzzles
+from placecode.tasks.puzzles import CLASSES, Cells, Puzzles, classify, draw
+
+PUBLISHED = Path(__file__).parents[2].parent / "shared/data/latin_squares"
+needs_published = pytest.mark.skipif(not PUBLISHED.exists(), reason="the published puzzles are not here")
+SMALL: dict[str, Any] = {"heldout": 9, "per_class": 30}
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test touches the user's own cache."""
+    monkeypatch.setenv("PLACECODE_CACHE", str(shared_cache))
+    return shared_cache
+
+
+@pytest.fixture(scope="module")
+def task(shared_cache: Path) -> Iterator[LatinSquares]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLACECODE_CACHE", str(shared_cache))
+        yield LatinSquares()
+
+
+def cells_of(split: Split) -> Cells:
+    """The cells (N, n*n) from which the inputs of a split were coded."""
+    values = torch.cat([torch.zeros_like(split.inputs[..., :1]) + 0.5, split.inputs], dim=-1).argmax(dim=-1)
+    return values.numpy().astype(np.uint8)
+
+
+def as_sets(cells: Cells) -> list[frozenset[tuple[int, int]]]:
+    return [frozenset((at, cell) for at, cell in enumerate(puzzle) if cell) for puzzle in cells.tolist()]
+
+
+def least_distance(cells: Cells, others: Cells) -> Fraction:
+    """The smallest Jaccard distance between two sets of puzzles, by sets and fractions."""
+    held = as_sets(others)
+    shares = {(len(a & b), len(a) + len(b)) for a in as_sets(cells) for b in held}
+    return 1 - max(Fraction(both, total - both) for both, total in shares)
+
+
+def all_squares() -> Cells:
+    """The 576 Latin squares of order 4, (576, 16), from all ways to stack four permutations."""
+    rows = np.array(list(permutations((1, 2, 3, 4))))
+    apart = (rows[:, None] != rows[None]).all(axis=2)
+    a, b, c, d = np.nonzero(
+        apart[:, :, None, None]
+        & apart[:, None, :, None]
+        & apart[:, None, None, :]
+        & apart[None, :, :, None]
+        & apart[None, :, None, :]
+        & apart[None, None, :, :]
+    )
+    return np.concatenate([rows[a], rows[b], rows[c], rows[d]], axis=1).astype(np.uint8)
+
+
+def wrong_answers(cells: Cells, solutions: np.ndarray, squares: Cells) -> int:
+    """How many puzzles have no completion among `squares`, or one whose target is not the solution."""
+    wrong = 0
+    for puzzle, solution in zip(cells, solutions, strict=True):
+        given = (puzzle > 0) & (puzzle < 5)
+        answers = squares[(squares[:, given] == puzzle[given]).all(axis=1)][:, puzzle == 5]
+        wrong += not len(answers) or bool((answers != solution).any())
+    return wrong
+
+
+# The published puzzles
+
+
+@needs_published
+def test_published_puzzles_have_the_class_and_solution_that_we_find() -> None:
+    squares = all_squares()
+    assert squares.shape == (576, 16)
+    total = 0
+    for name in FILES:
+        puzzles, _ = read_puzzles(PUBLISHED / name, 4)  # refuses a wrong class or solution
+        classes, solutions = classify(puzzles.cells)
+        assert (classes == puzzles.classes).all() and (solutions == puzzles.solutions).all()
+        assert wrong_answers(puzzles.cells, puzzles.solutions, squares) == 0
+        assert wrong_answers(puzzles.cells[:50], puzzles.solutions[:50] % 4 + 1, squares) == 50
+        total += len(puzzles)
+    assert total == 9108
+
+
+@needs_published
+def test_the_published_folder_is_a_task() -> None:
+    task, again, other = (LatinSquares(puzzles=PUBLISHED, seed=seed) for seed in (0, 0, 1))
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 8100, "test": 900, "validation": 108}
+    assert set(Counter(task.splits["train"].conditions).values()) == {2700}
+    assert same_data(task, again) and not same_data(task, other)
+    assert torch.equal(task.splits["validation"].inputs, other.splits["validation"].inputs)
+    assert task.describe()["source"] == str(PUBLISHED)
+    first = cells_of(task.splits["validation"])[0]
+    assert "".join(map(str, first)) == "0040405210200030" and task.splits["validation"].targets[0] == 0
+
+
+@needs_published
+def test_the_published_distance_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"train_binary.csv, line \d+, and .*human_puzzles.csv, line \d+: their Jaccard"):
+        LatinSquares(puzzles=PUBLISHED, distance=0.82)
+    for name in FILES:
+        (tmp_path / name).write_bytes((PUBLISHED / name).read_bytes())
+    first = (tmp_path / "train_binary.csv").read_text().splitlines()[1]
+    with (tmp_path / HELDOUT_FILE).open("a") as file:
+        file.write(first + "\n")
+    with pytest.raises(BadInput, match=r"train_binary.csv, line 2, and .*human_puzzles.csv, line 110: .* is 0.000\.$"):
+        LatinSquares(puzzles=tmp_path)
+
+
+# Our own puzzles of order 4
+
+
+def test_shapes_and_types(task: LatinSquares) -> None:
+    assert {name: tuple(split.inputs.shape) for name, split in task.splits.items()} == {
+        "train": (8100, 16, 5),
+        "test": (900, 16, 5),
+        "validation": (108, 16, 5),
+    }
+    for split in task.splits.values():
+        assert split.inputs.dtype == torch.float32 and split.targets.dtype == torch.int64
+        assert split.inputs.is_contiguous()
+        assert split.targets.shape == (len(split),) and set(split.targets.tolist()) == {0, 1, 2, 3}
+        assert split.conditions is not None and len(split.conditions) == len(split)
+        assert set(split.inputs.flatten().tolist()) == {0.0, 1.0}
+        assert (split.inputs[..., 4].sum(dim=1) == 1).all()  # one target each
+    assert (task.name, task.readout, task.outputs, task.tokens, task.features) == ("latin-squares", "last", 4, 16, 5)
+
+
+def test_the_true_arrangement_is_row_and_column(task: LatinSquares) -> None:
+    assert task.positions is not None and task.labels is None
+    assert task.positions.dtype == np.float64
+    assert task.positions.tolist() == [[r, c] for r in range(4) for c in range(4)]
+    assert task.token_names[:5] == ("r1c1", "r1c2", "r1c3", "r1c4", "r2c1") and len(set(task.token_names)) == 16
+
+
+def test_every_split_has_as_many_of_each_class(task: LatinSquares) -> None:
+    for name, count in {"train": 2700, "test": 300, "validation": 36}.items():
+        assert Counter(task.splits[name].conditions) == dict.fromkeys(CLASSES, count)
+
+
+def test_every_puzzle_is_right_by_enumeration(task: LatinSquares) -> None:
+    squares = all_squares()
+    for split in task.splits.values():
+        cells, solutions = cells_of(split), split.targets.numpy() + 1
+        assert wrong_answers(cells, solutions, squares) == 0
+        classes, found = classify(cells)
+        assert [CLASSES[index] for index in classes] == list(split.conditions or ())
+        assert (found == solutions).all()
+
+
+def test_all_puzzles_are_distinct(task: LatinSquares) -> None:
+    everything = [puzzle for split in task.splits.values() for puzzle in as_sets(cells_of(split))]
+    assert len(set(everything)) == len(everything) == 9108
+
+
+def test_training_is_far_from_validation_and_test_is_not_far_from_training(task: LatinSquares) -> None:
+    train, test, validation = (cells_of(task.splits[name]) for name in ("train", "test", "validation"))
+    assert least_distance(train, validation) > Fraction(4, 5)
+    assert least_distance(test, validation) > Fraction(4, 5)
+    assert least_distance(test[:100], train) < Fraction(1, 2)  # the twin: nothing keeps these apart
+
+
+def givens_of(split: Split, condition: str) -> np.ndarray:
+    cells = cells_of(split)[np.array(split.conditions) == condition]
+    return np.array([np.count_nonzero(puzzle) - 1 for puzzle in cells])
+
+
+def test_givens_are_in_the_published_ranges(task: LatinSquares) -> None:
+    for condition, (fewest, most) in zip(CLASSES, latin_squares.HELDOUT_GIVENS, strict=True):
+        assert set(givens_of(task.splits["train"], condition)) == set(range(3, 12))
+        counts = Counter(givens_of(task.splits["validation"], condition).tolist())
+        assert set(counts) == set(range(fewest, most + 1))
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+
+@needs_published
+def test_givens_are_like_the_published_ones(task: LatinSquares) -> None:
+    published = LatinSquares(puzzles=PUBLISHED)
+    for name, split in published.splits.items():
+        for condition in CLASSES:
+            ours, theirs = givens_of(task.splits[name], condition), givens_of(split, condition)
+            assert abs(ours.mean() - theirs.mean()) < 1.25
+            if name == "validation":
+                assert (ours.min(), ours.max()) == (theirs.min(), theirs.max())
+
+
+# Seeds, cache, options
+
+
+def same_data(one: LatinSquares, other: LatinSquares) -> bool:
+    return all(
+        torch.equal(a.inputs, b.inputs) and torch.equal(a.targets, b.targets) and a.conditions == b.conditions
+        for a, b in ((one.splits[name], other.splits[name]) for name in ("train", "test", "validation"))
+    )
+
+
+def test_the_same_seed_gives_the_same_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path))
+    made, hit = LatinSquares(seed=3, **SMALL), LatinSquares(seed=3, **SMALL)
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "elsewhere"))
+    again, other = LatinSquares(seed=3, **SMALL), LatinSquares(seed=4, **SMALL)
+    assert same_data(made, hit) and same_data(made, again)
+    assert made.describe() == hit.describe() == again.describe()
+    assert not same_data(made, other)
+    assert not torch.equal(made.splits["validation"].inputs, other.splits["validation"].inputs)
+    assert made.describe()["sha256"] != other.describe()["sha256"]
+
+
+def test_a_seed_gives_what_it_always_gave() -> None:
+    """If this fails on purpose, raise `VERSION`: caches on users' disks hold the old puzzles."""
+    assert latin_squares.VERSION == 1
+    digest = "9b94d445213a6e86442781290de732771a225c090d85930da76dedeebd76f0bc"
+    assert LatinSquares(seed=0, **SMALL).describe()["sha256"] == digest
+
+
+def test_the_cache_is_used_and_is_a_folder_of_puzzles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path))
+    task = LatinSquares(seed=5, **SMALL)
+    (folder,) = tmp_path.iterdir()
+    monkeypatch.setattr(latin_squares, "make_puzzles", None)  # calling it would fail
+    assert same_data(LatinSquares(seed=5, **SMALL), task)
+    assert same_data(LatinSquares(seed=5, puzzles=folder), task)
+    (folder / HELDOUT_FILE).write_text("damaged")
+    with pytest.raises(TypeError):
+        LatinSquares(seed=5, **SMALL)
+
+
+@pytest.mark.parametrize("change", [{"seed": 8}, {"heldout": 12}, {"per_class": 31}, {"distance": 0.7}, {"order": 5}])
+def test_each_option_has_its_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]) -> None:
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path))
+    one, other = LatinSquares(**{"seed": 7, **SMALL}), LatinSquares(**{"seed": 7, **SMALL, **change})
+    assert len(list(tmp_path.iterdir())) == 2
+    assert one.describe()["sha256"] != other.describe()["sha256"]
+
+
+def test_a_cache_that_cannot_be_written_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = LatinSquares(seed=3, **SMALL)
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "file"))
+    assert same_data(LatinSquares(seed=3, **SMALL), made)
+
+
+def test_describe_goes_into_a_record(task: LatinSquares) -> None:
+    record = json.loads(json.dumps(task.describe()))
+    assert record["counts"]["train"] == dict.fromkeys(CLASSES, 2700)
+    assert (record["source"], record["seed"], record["order"], record["distance"]) == ("drawn", 0, 4, 0.8)
+    assert len(record["sha256"]) == 64
+    assert task.to("cpu", torch.float64).describe() == task.describe()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("order", 3, "order must be 4, 5 or 6; got 3."),
+        ("order", 4.0, "order must be 4, 5 or 6; got 4.0."),
+        ("seed", -1, "seed must be a whole number of at least 0; got -1."),
+        ("seed", "a", "seed must be a whole number of at least 0; got 'a'."),
+        ("heldout", 0, "heldout must be a positive multiple of 3, for as many puzzles of each class; got 0."),
+        ("heldout", 100, "heldout must be a positive multiple of 3, for as many puzzles of each class; got 100."),
+        ("heldout", True, "heldout must be a positive multiple of 3, for as many puzzles of each class; got True."),
+        ("per_class", 1, "per_class must be a whole number of at least 2; got 1."),
+        ("distance", 1.0, "distance must be a number of at least 0 and below 1; got 1.0."),
+        ("distance", -0.1, "distance must be a number of at least 0 and below 1; got -0.1."),
+        ("distance", float("nan"), "distance must be a number of at least 0 and below 1; got nan."),
+    ],
+)
+def test_bad_options(option: str, value: object, sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        LatinSquares(**{option: value})  # type: ignore[arg-type]
+    assert str(error.value) == sentence
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"must be a folder with train_binary\.csv"):
+        LatinSquares(puzzles=tmp_path / "none")
+
+
+def test_a_folder_too_small_to_split(tmp_path: Path) -> None:
+    for name, condition, puzzle, solution in (
+        ("train_binary.csv", "Binary", "1235000000000000", 4),
+        ("train_ternary.csv", "Ternary", "1205000000030000", 4),
+        ("train_quaternary.csv", "Quaternary", "1205003000000000", 3),
+        (HELDOUT_FILE, "Binary", "0000000000004235", 1),
+    ):
+        (tmp_path / name).write_text(f"ID,LST_num,condition,puzzles,solutions\n0,,{condition},{puzzle},{solution}\n")
+    with pytest.raises(BadInput, match=r"must have at least 2 Binary puzzles to split into train and test; got 1\.$"):
+        LatinSquares(puzzles=tmp_path)
+
+
+def test_a_rule_that_cannot_be_met_says_what_to_loosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latin_squares, "MOST_DRAWS", 1 << 19)
+    rng = np.random.default_rng(0)
+    with pytest.raises(BadInput) as error:
+        make_puzzles(rng, 4, 108, 3000, 0.95)
+    assert str(error.value) == (
+        "3,000 Binary puzzles of order 4 with a distance above 0.95 to each of 108 held-out ones were not to be found "
+        "(0 in 32,768 draws); lower heldout, per_class or distance."
+    )
+    with pytest.raises(BadInput, match=r"^500,000 Binary puzzles of order 4 were not .* draws\); lower heldout\.$"):
+        gather(rng, 4, (500_000, 0, 0), (3, 3))
+    assert len(make_puzzles(rng, 4, 9, 100, 0.8)[0]) == 300
+
+
+# Larger orders
+
+
+def completable(square: list[list[int]], order: int) -> bool:
+    """Whether the blanks can be filled, by the plainest search: the first blank among those with the fewest options."""
+    blanks = []
+    for r in range(order):
+        for c in range(order):
+            if not square[r][c]:
+                taken = set(square[r]) | {line[c] for line in square}
+                blanks.append(([s for s in range(1, order + 1) if s not in taken], r, c))
+    if not blanks:
+        return True
+    options, r, c = min(blanks, key=lambda blank: len(blank[0]))
+    for symbol in options:
+        square[r][c] = symbol
+        if completable(square, order):
+            square[r][c] = 0
+            return True
+    square[r][c] = 0
+    return False
+
+
+def brute_force(puzzle: np.ndarray, order: int) -> set[int]:
+    found = set()
+    target = int(np.flatnonzero(puzzle == order + 1)[0])
+    for symbol in range(1, order + 1):
+        square = puzzle.reshape(order, order).tolist()
+        square[target // order][target % order] = symbol
+        sides = [[s for s in side if s] for side in (*square, *map(list, zip(*square, strict=True)))]
+        if all(len(set(side)) == len(side) for side in sides) and completable(square, order):
+            found.add(symbol)
+    return found
+
+
+@pytest.mark.parametrize("order", [5, 6])
+def test_larger_orders_by_brute_force(order: int) -> None:
+    task = LatinSquares(order=order, heldout=27, per_class=40)
+    assert task.outputs == order and (task.tokens, task.features) == (order**2, order + 1)
+    assert task.token_names[-1] == f"r{order}c{order}" and task.positions is not None
+    assert task.positions.shape == (order**2, 2)
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 108, "test": 12, "validation": 27}
+    cells = {name: cells_of(split) for name, split in task.splits.items()}
+    for name, split in task.splits.items():
+        assert [{int(target) + 1} for target in split.targets] == [brute_force(p, order) for p in cells[name]]
+        assert [CLASSES[index] for index in classify(cells[name])[0]] == list(split.conditions or ())
+    assert least_distance(np.concatenate([cells["train"], cells["test"]]), cells["validation"]) > Fraction(4, 5)
+
+
+@pytest.mark.parametrize("order", [5, 6])
+def test_the_defaults_work_for_larger_orders(order: int) -> None:
+    training, heldout = make_puzzles(np.random.default_rng(0), order, 108, 3000, 0.8)
+    assert np.bincount(training.classes).tolist() == [3000] * 3 and np.bincount(heldout.classes).tolist() == [36] * 3
+
+
+def test_givens_grow_with_the_cells() -> None:
+    assert [scale_givens((3, 11), order) for order in (4, 5, 6)] == [(3, 11), (5, 17), (7, 25)]
+
+
+# The 90/10 split
+
+
+def test_stratify_takes_a_tenth_of_each_class() -> None:
+    drawn = draw(np.random.default_rng(0), 4, 3_000, (3, 11))
+    marked = Puzzles(drawn.cells, drawn.classes, np.arange(len(drawn)))  # the row as a name tag
+    train, test = stratify(np.random.default_rng(0), marked)
+    assert sorted([*train.solutions, *test.solutions]) == list(range(len(drawn)))
+    for index, count in enumerate(np.bincount(drawn.classes)):
+        assert np.count_nonzero(test.classes == index) == round(count / 10)
+    again, _ = stratify(np.random.default_rng(0), marked)
+    other, _ = stratify(np.random.default_rng(1), marked)
+    assert (again.solutions == train.solutions).all() and (other.solutions != train.solutions).any()
+
+
+# Loss and metrics
+
+
+def test_the_loss_of_a_member_is_its_own_cross_entropy(task: LatinSquares) -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(3, 7, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(4, (3, 7), generator=generator)
+    losses = task.loss(outputs, targets)
+    expected = torch.stack([cross_entropy(o, t) for o, t in zip(outputs, targets, strict=True)])
+    torch.testing.assert_close(losses, expected)
+    (gradient,) = torch.autograd.grad(losses[1], outputs)
+    assert gradient[1].abs().sum() > 0 and gradient[[0, 2]].abs().sum() == 0
+
+
+def test_metrics_are_per_member_and_puzzle(task: LatinSquares) -> None:
+    outputs = torch.zeros(2, 3, 4)
+    outputs[0, 0, 2] = outputs[0, 1, 1] = outputs[1, 2, 3] = 5.0
+    targets = torch.tensor([[2, 0, 0], [1, 1, 3]])
+    metrics = task.metrics(outputs, targets)
+    assert metrics["accuracy"].tolist() == [[1, 0, 1], [0, 0, 1]]  # a tie goes to the first symbol
+    assert metrics["loss"].shape == (2, 3)
+    torch.testing.assert_close(metrics["loss"].mean(dim=1), task.loss(outputs, targets))
+    torch.testing.assert_close(metrics["loss"][0, 2], torch.tensor(4.0).log())
+
+
+def test_batches_have_a_member_axis(task: LatinSquares) -> None:
+    inputs, targets = task.batch("train", torch.tensor([[0, 1, 2], [5, 5, 0]]))
+    assert inputs.shape == (2, 3, 16, 5) and targets.shape == (2, 3)
+    assert torch.equal(inputs[1, 2], task.splits["train"].inputs[0]) and targets[1, 0] == targets[1, 1]
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(latin_squares).failed == 0
