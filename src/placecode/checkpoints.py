@@ -6,6 +6,7 @@ at them with their hashes. That one is replaced last, so a process killed at any
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -21,12 +22,18 @@ from placecode.files import sha256, write_json, write_table, write_tensors
 
 
 def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metrics: pd.DataFrame) -> None:
-    """Write the checkpoint of a stack after `step` steps, then drop the one before."""
+    """Write the checkpoint of a stack after `step` steps, a later one than before; then drop the one before."""
     files = {"state": folder / f"{name}-{step}.safetensors", "metrics": folder / f"{name}-{step}.parquet"}
-    write_tensors(files["state"], state)
-    write_table(files["metrics"], metrics)
-    content = {"step": step, "sha256": {file.name: sha256(file) for file in files.values()}}
-    write_json(folder / f"{name}.json", {**content, "digest": _digest(content)})
+    try:
+        write_tensors(files["state"], state)
+        write_table(files["metrics"], metrics)
+        content = {"step": step, "sha256": {file.name: sha256(file) for file in files.values()}}
+        write_json(folder / f"{name}.json", {**content, "digest": _digest(content)})
+    except OSError:  # a full disk has no room for half a checkpoint either
+        for file in files.values():
+            with contextlib.suppress(OSError):
+                file.unlink()
+        raise
     for file in folder.glob(f"{name}-*"):
         if file not in files.values():
             file.unlink()
@@ -34,6 +41,14 @@ def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metric
 
 def load(folder: Path, name: str) -> tuple[int, dict[str, Tensor], pd.DataFrame] | None:
     """The step, the arrays and the metrics of the last checkpoint, or None where there is none yet."""
+    step = verify(folder, name)
+    if step is None:
+        return None
+    return step, load_file(folder / f"{name}-{step}.safetensors"), pd.read_parquet(folder / f"{name}-{step}.parquet")
+
+
+def verify(folder: Path, name: str) -> int | None:
+    """The step of the last checkpoint, whose files are then as they were written, or None where there is none yet."""
     pointer = folder / f"{name}.json"
     if not pointer.is_file():
         return None
@@ -50,7 +65,7 @@ def load(folder: Path, name: str) -> tuple[int, dict[str, Tensor], pd.DataFrame]
             raise damaged(folder / file, "it is missing")
         if sha256(folder / file) != wanted:
             raise damaged(folder / file, "it was cut short or altered")
-    return step, load_file(folder / f"{name}-{step}.safetensors"), pd.read_parquet(folder / f"{name}-{step}.parquet")
+    return step
 
 
 def damaged(file: Path, how: str) -> BadInput:

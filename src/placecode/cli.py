@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import shlex
 import signal
 import sys
@@ -21,9 +22,10 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from placecode import display, doctor, report, runs, studies
+from placecode import display, doctor, folders, report, runs, studies
 from placecode.engines import local
-from placecode.errors import BadInput, must_be
+from placecode.errors import BadInput, must_be, one_of
+from placecode.files import is_full_disk
 from placecode.runs import Run
 from placecode.studies import SCALES, Study
 from placecode.version import VERSION
@@ -31,7 +33,10 @@ from placecode.version import VERSION
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
-    console, errors = Console(highlight=False), Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 160)  # a file has no edge; tables take what they need of it
+    errors = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         parser = _parser(words)
@@ -41,19 +46,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"placecode: {error}", style="red", markup=False)
         return 2
     except local.Interrupted:
-        again = words if "--resume" in words else [*words, "--resume"]
-        errors.print(f"Stopped and saved. Go on with:\n  placecode {shlex.join(w for w in again if w != '--force')}", markup=False)
+        again = [word for word in words if word not in ("--force", "--resume")]
+        errors.print(f"Stopped and saved. Go on with:\n  placecode {shlex.join([*again, '--resume'])}", markup=False)
+        return 130
+    except KeyboardInterrupt:
+        errors.print(
+            "Stopped at once." + (" --resume goes on from the last checkpoint." if words[:1] == ["run"] else "")
+        )
         return 130
     except OSError as error:
-        if local.is_full_disk(error):
-            errors.print(
-                f"placecode: the disk must have room for the run; it is full ({error.strerror}). Finished members and the "
-                "last checkpoint are kept: free some space and go on with --resume.",
-                style="red",
-                markup=False,
-            )
-            return 2
-        raise
+        full = is_full_disk(error)
+        what = str(error)
+        if full:
+            rest = "free some space and try again"
+            if words[:1] == ["run"]:
+                rest = "finished members and the last checkpoint are kept: free some space and go on with --resume"
+            what = f"the disk must have room for the results; it is full ({error.strerror}); {rest}."
+        errors.print(f"placecode: {what}", style="red", markup=False)
+        return 2 if full else 1
 
 
 class _Parser(argparse.ArgumentParser):
@@ -64,12 +74,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    parser = _Parser(prog="placecode", description="Learn where tokens live: learnable positional encodings.")
+    about = "Learn where tokens live: learnable positional encodings."
+    parser = _Parser(prog="placecode", description=about, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"placecode {VERSION}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
     def add(name: str, help: str, command: Callable[..., int | None]) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=help, description=help, formatter_class=_Formatter)
+        # no abbreviations: --seed 3 would pass for --seeds 3, the seeds 0, 1 and 2
+        added = commands.add_parser(name, help=help, description=help, formatter_class=_Formatter, allow_abbrev=False)
         added.set_defaults(command=command)
         return added
 
@@ -102,17 +114,18 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """The arguments of `run`: those of every study, and the fields of the study that is named."""
-    parser.add_argument("study", metavar="STUDY", help=f"one of {', '.join(studies.STUDIES)}")
+    parser.add_argument("study", action=_StudyName, metavar="STUDY", help=f"one of {', '.join(studies.STUDIES)}")
     parser.add_argument("--scale", default="quick", help="quick (minutes on a laptop) or paper (as published)")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/STUDY-SCALE)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--precision", default="high", help="high (TF32 on a GPU), highest (float32) or bf16")
-    parser.add_argument("--stack", type=int, help=f"most members to a stack (default: {local.STACK})")
-    parser.add_argument("--members", type=_cut, default=slice(None), metavar="I:J", help="only these members")
+    stacks = ", ".join(f"{most} on {device}" for device, most in local.STACK.items())
+    parser.add_argument("--stack", metavar="N", help=f"most members to train together (default: {stacks})")
+    parser.add_argument("--members", default=":", metavar="I:J", help="only the members from I to J - 1 (default: all)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in the folder, if there is one")
     parser.add_argument("--force", action="store_true", help="overwrite a run in the folder")
     parser.add_argument("--dry-run", action="store_true", help="only say what would run, and what it would take")
-    named = next((word for word in words[1:] if not word.startswith("-")), None) if words[:1] == ["run"] else None
+    named = _named_study(words)
     if named is None:
         return
     study = studies.lookup(named)
@@ -126,6 +139,23 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
             continue
         names = {"nargs": "+", "metavar": field.name.upper()} if several else {"metavar": field.name.upper()}
         group.add_argument(flag, type=str, default=argparse.SUPPRESS, help=help, **names)  # type: ignore[arg-type]
+
+
+class _StudyName(argparse.Action):
+    """The name of a study, refused before any of its settings are."""
+
+    def __call__(self, parser: Any, given: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        studies.lookup(values)
+        given.study = values
+
+
+def _named_study(words: Sequence[str]) -> str | None:
+    """The study that a `run` names: the first such word that is no value of an option."""
+    if words[:1] != ["run"]:
+        return None
+    options = ("--scale", "--out", "--device", "--precision", "--stack", "--members")
+    pairs = itertools.pairwise(words)
+    return next((word for before, word in pairs if word in studies.STUDIES and before not in options), None)
 
 
 def _kind(hint: Any) -> tuple[type, bool]:
@@ -172,37 +202,30 @@ def _value(name: str, text: str, kind: type) -> Any:
         raise must_be(name, wanted, text) from None
 
 
-def _cut(text: str) -> slice:
-    """The members i:j of a study."""
-    start, colon, stop = text.partition(":")
-    try:
-        cut = slice(int(start) if start else None, int(stop) if stop else None)
-    except ValueError:
-        colon = ""
-    if not colon or any(end is not None and end < 0 for end in (cut.start, cut.stop)):
-        raise argparse.ArgumentTypeError(f"must be a cut I:J such as 0:50; got {text!r}")
-    return cut
-
-
 # ------------------------------------------------------------------------------------------------------- commands
 
 
 def _studies(given: argparse.Namespace, console: Console) -> None:
     console.print(display.study_table(studies.STUDIES.values()))
-    console.print("Run one with: placecode run STUDY [--scale quick|paper]; its settings: placecode run STUDY --help")
+    line = "Run one with: placecode run STUDY [--scale quick|paper]; its settings: placecode run STUDY --help"
+    console.print(line, markup=False, soft_wrap=True)
 
 
 def _run(given: argparse.Namespace, console: Console) -> int:
     if given.scale not in SCALES:
-        raise BadInput(f"scale must be one of {', '.join(SCALES)}; got {given.scale!r}.")
+        raise one_of("scale", SCALES, given.scale)
     if given.resume and given.force:
-        raise BadInput("--resume and --force must not be given together: one keeps the earlier run, the other drops it.")
+        raise BadInput(
+            "--resume and --force must not be given together: one keeps the earlier run, the other drops it."
+        )
     kind = studies.lookup(given.study)
     study = kind.at(given.scale, **_settings(given, kind))
-    where = local.Where(given.device, given.precision, given.stack).resolved()
+    stack = None if given.stack is None else _value("stack", given.stack, int)
+    where = local.Where(given.device, given.precision, stack).resolved()
     out = given.out or Path("runs") / f"{study.name}-{given.scale}"
     if given.dry_run:
-        console.print(display.estimate_text(study, local.estimate(study, where, given.members), where))
+        estimate = local.estimate(study, where, given.members)
+        console.print(display.estimate_text(study, estimate, where), markup=False, soft_wrap=True)
         return 0
     with _stop_on_signals() as stopped, display.progress(console) as progress:
         run = local.execute(
@@ -245,7 +268,13 @@ def _stop_on_signals() -> Iterator[Callable[[], bool]]:
 def publish(run: Run) -> Path:
     """Draw the figures of a finished run and write its report; returns the report's path."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
-    study = studies.lookup(run.study)(**fields)
+    kind = studies.lookup(run.study)
+    if unknown := set(fields) ^ {field.name for field in dataclasses.fields(kind)}:
+        raise BadInput(
+            f"{run.path / 'config.json'} must have the settings of {run.study}, as this version knows them; "
+            f"it differs in {', '.join(sorted(unknown))}."
+        )
+    study = kind(**fields)
     return report.write(run, study.about, study.words(run), study.figures(run), command_of(run, study))
 
 
@@ -264,15 +293,20 @@ def command_of(run: Run, study: Study) -> str:
             words += [flag, several + ("," if isinstance(value, list) and len(value) == 1 else "")]
     if run.config["members"] != f"0:{run.config['total']}":
         words += ["--members", run.config["members"]]
-    return shlex.join([*words, "--device", run.config["device"], "--precision", run.config["precision"]])
+    words += ["--device", run.config["device"], "--precision", run.config["precision"]]
+    if run.config["stack"] != local.STACK.get(run.config["device"]):
+        words += ["--stack", str(run.config["stack"])]
+    return shlex.join(words)
 
 
 def _merge(given: argparse.Namespace, console: Console) -> None:
-    run = runs.merge(given.runs, given.out, given.force)
+    run = folders.merge(given.runs, given.out, given.force)
     missing = run.config["total"] - len(run.members)
-    console.print(f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.", markup=False)
+    console.print(
+        f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.", markup=False
+    )
     if missing:
-        console.print(f"{missing} are still missing; merge again when they are there.")
+        console.print(f"Still missing: {missing}; merge again when all are there.")
     console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
 
 
@@ -286,7 +320,7 @@ def _report(given: argparse.Namespace, console: Console) -> None:
 
 def _runs(given: argparse.Namespace, console: Console) -> None:
     if not given.folder.is_dir():
-        raise BadInput(f"the folder {given.folder} must exist; it does not.")
+        raise BadInput(f"{given.folder} must be a folder with runs; there is no such folder.")
     found = runs.find(given.folder)
     if not found:
         console.print(f"No runs in {given.folder}. Start one with: placecode run lst-sigma", markup=False)

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from placecode.analysis.stats import interval
 from placecode.doctor import Finding
 from placecode.engines.local import Estimate, Event, Where
+from placecode.errors import BadInput
 from placecode.runs import Run
 from placecode.studies import Study
 
@@ -34,14 +36,14 @@ def progress(console: Console) -> Iterator[Callable[[Event], None]]:
 
         def show(event: Event) -> None:
             nonlocal known
-            known = _accuracies(event) or known
+            known = event.means() or known
             stacks = f", stack {event.stack + 1} of {event.stacks}" if event.stacks > 1 else ""
             bars.update(
                 task,
-                description=f"{event.members} members{stacks}",
+                description=f"{_counted(event.members, 'member')}{stacks}",
                 total=event.steps * event.stacks,
                 completed=event.steps * event.stack + event.progress.step,
-                news=f"loss {event.progress.loss:.3f}  {known}",
+                news="  ".join(part for part in (_loss(event), known) if part),
             )
 
         yield show
@@ -56,25 +58,22 @@ class _Lines:
     def __call__(self, event: Event) -> None:
         now, whole = time.monotonic(), event.steps * event.stacks
         done = event.steps * event.stack + event.progress.step
-        news = _accuracies(event)
-        if self.last == 0.0:
-            self.begin, self.done = now, done  # a resumed run starts in the middle
+        news = event.means()
+        if not _loss(event):  # nothing was trained until here: the start, or what an earlier process has done
+            self.begin, self.done = now, done
         if not news and now - self.last < SECONDS_BETWEEN_LINES:
             return
         left = (now - self.begin) / (done - self.done) * (whole - done) if done > self.done else None
         self.last = now
         parts = [f"stack {event.stack + 1}/{event.stacks}"] if event.stacks > 1 else []
-        parts += [f"step {event.progress.step}/{event.steps}", f"loss {event.progress.loss:.3f}", news]
-        parts += [] if left is None else [f"{left:.0f} s left"]
-        self.console.print("  ".join(part for part in parts if part), markup=False)
+        parts += [f"step {event.progress.step}/{event.steps}", _loss(event), news]
+        parts += [] if left is None else [f"{duration(left)} left"]
+        self.console.print("  ".join(part for part in parts if part), markup=False, soft_wrap=True)
 
 
-def _accuracies(event: Event) -> str:
-    """Mean accuracies over members in an event's evaluation; empty where there was none."""
-    rows = [row for row in event.progress.rows if row["metric"] == "accuracy" and row["condition"] == "all"]
-    means = {split: [row["value"] for row in rows if row["split"] == split] for split in SPLITS}
-    parts = [f"{split} {np.mean(values):.2f}" for split, values in means.items() if values]
-    return f"accuracy {', '.join(parts)}" if parts else ""
+def _loss(event: Event) -> str:
+    """The loss in words; empty where nothing was trained since the event before, or no member is left that trains."""
+    return "" if np.isnan(event.progress.loss) else f"loss {event.progress.loss:.3f}"
 
 
 def spread(values: Sequence[float]) -> str:
@@ -107,35 +106,44 @@ def study_table(known: Iterable[type[Study]]) -> Table:
 
 
 def run_table(found: Sequence[Run]) -> Table:
-    """Runs side by side: the validation accuracy at the smallest and the largest sigma tells them apart at a glance."""
+    """Runs side by side: validation accuracy from the smallest to the largest sigma tells them apart at a glance."""
     table = Table("run", "study", "scale", "members", "state", "device", "validation accuracy, by sigma")
     for run in found:
-        state, best = "unfinished", ""
-        if run.finished:
-            lost = int((run.members["state"] == "diverged").sum())
-            state = "done" if not lost else f"done, {lost} diverged"
-            rows = [
-                row
-                for row in run.summary
-                if (row["split"], row["condition"], row["metric"]) == ("validation", "all", "accuracy")
-                and row["mean"] is not None
-            ]
-            rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, 5).round().astype(int))] if rows else []
-            best = "  ".join(f"{row['sigma']:g}: {row['mean']:.2f}" for row in rows if row["sigma"] is not None)
         size = f"{run.config['members']} of {run.config['total']}"
-        table.add_row(str(run.path), run.study, run.config["scale"], size, state, run.config["device"], best)
+        try:
+            state, numbers = _outcome(run) if run.finished else ("unfinished", "")
+        except BadInput as error:
+            state, numbers = "damaged", str(error)
+        about = (run.study, run.config["scale"], size, state, run.config["device"])
+        table.add_row(escape(str(run.path)), *about, escape(numbers))
     return table
+
+
+def _outcome(run: Run) -> tuple[str, str]:
+    """The state of a finished run, and its validation accuracy at up to five sigmas."""
+    lost = int((run.members["state"] == "diverged").sum())
+    wanted = ("validation", "all", "accuracy")
+    rows = [row for row in run.summary if (row["split"], row["condition"], row["metric"]) == wanted]
+    rows = [row for row in rows if row["mean"] is not None]
+    rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, 5).round().astype(int))] if rows else []
+    names = [row["encoding"] if row["sigma"] is None else f"{row['sigma']:g}" for row in rows]
+    numbers = "  ".join(f"{name}: {row['mean']:.2f}" for name, row in zip(names, rows, strict=True))
+    return ("done" if not lost else f"done, {lost} diverged"), numbers
 
 
 def estimate_text(study: Study, found: Estimate, where: Where) -> str:
     """What a run would take, in a few lines."""
     return "\n".join(
         [
-            f"{study.name}: {found.members} members in {found.stacks} stack{'s' if found.stacks > 1 else ''}, "
+            f"{study.name}: {_counted(found.members, 'member')} in {_counted(found.stacks, 'stack')}, "
             f"{found.steps} steps each, on {where.device}, precision {where.precision}.",
             f"Estimated time for training: {duration(found.seconds)}; memory: {found.bytes / 2**30:.1f} GiB.",
         ]
     )
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" + ("" if count == 1 else "s")
 
 
 def duration(seconds: float) -> str:
@@ -151,5 +159,5 @@ def duration(seconds: float) -> str:
 def doctor_table(findings: Sequence[Finding]) -> Table:
     table = Table("", "what", "found")
     for finding in findings:
-        table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", finding.name, finding.found)
+        table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", escape(finding.name), escape(finding.found))
     return table

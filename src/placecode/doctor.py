@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from placecode.tasks.puzzle_files import cache_folder
@@ -63,7 +64,10 @@ def _packages() -> list[Finding]:
     try:
         needed = _requirements()[""]
     except importlib.metadata.PackageNotFoundError:
-        return [Finding("packages", "placecode is not installed (run from its source folder); versions not checked")]
+        have = f"torch {torch.__version__}, numpy {np.__version__}"
+        return [
+            Finding("packages", f"{have}; placecode is not installed (run from its source folder): others not checked")
+        ]
     found = {name: _version(name) for name in needed}
     missing = [name for name, version in found.items() if version is None]
     have = ", ".join(f"{name} {version}" for name, version in found.items() if version)
@@ -91,10 +95,14 @@ def _disk(name: str, path: Path) -> Finding:
 
 
 def _cache() -> Finding:
-    folder = cache_folder()
+    try:
+        folder = cache_folder()
+    except OSError as error:
+        return Finding("cache", f"none ({error}): puzzles are drawn anew each time", False)
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    writable = os.access(nearest, os.W_OK)
-    return Finding("cache", f"{folder}" + ("" if writable else "; not writable: puzzles are drawn anew each time"), writable)
+    writable = nearest.is_dir() and os.access(nearest, os.W_OK)
+    note = "" if writable else "; not writable: puzzles are drawn anew each time"
+    return Finding("cache", f"{folder}{note}", writable)
 
 
 def _extras() -> list[Finding]:

@@ -56,9 +56,7 @@ def bits(keys: Tensor, step: int | Tensor, count: int, first: int = 0) -> Tensor
     return _mix(stream[:, None] + index * _GOLDEN)
 
 
-def uniform(
-    keys: Tensor, step: int | Tensor, count: int, dtype: torch.dtype = torch.float64, first: int = 0
-) -> Tensor:
+def uniform(keys: Tensor, step: int | Tensor, count: int, dtype: torch.dtype = torch.float64, first: int = 0) -> Tensor:
     """Uniform numbers in [0, 1), (e, count), float64 or float32. Exact, so equal on every device."""
     places = 53 if dtype == torch.float64 else 24
     return _shift(bits(keys, step, count, first), 64 - places).to(dtype) * 2.0**-places

@@ -1,4 +1,4 @@
-"""The transformer encoder with an explicit member axis: a stack of models of equal shape; a single model is a stack of one.
+"""The transformer encoder with an explicit member axis: a stack of models of equal shape; one model is a stack of one.
 
 >>> stack = Stack([Member(sigma=0.1), Member(sigma=2.0)], tokens=16, features=5, outputs=4)
 >>> stack(torch.zeros(2, 8, 16, 5)).shape
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -47,7 +47,9 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (e, b, n, d)
         plain = F.layer_norm(x, x.shape[-1:])
-        return torch.addcmul(self.shift[:, None, None].to(plain.dtype), plain, self.scale[:, None, None].to(plain.dtype))
+        return torch.addcmul(
+            self.shift[:, None, None].to(plain.dtype), plain, self.scale[:, None, None].to(plain.dtype)
+        )
 
 
 class Linear(nn.Module):
@@ -77,11 +79,11 @@ class Attention(nn.Module):
         """x (e, b, n, d) -> (e, b, m, d), m the positions `at`."""
         d, (weight, bias) = x.shape[-1], (self.projection.weight, self.projection.bias)
         if at == ALL:
-            q, k, v = linear(x, weight, bias).split(d, dim=-1)
+            q, k, v = linear(x, weight, bias).chunk(3, dim=-1)
         else:
             q = linear(x[:, :, at], weight[..., :d], bias[:, :d])
-            k, v = linear(x, weight[..., d:], bias[:, d:]).split(d, dim=-1)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(2, 3) for part in (q, k, v))  # (e, b, h, n, c)
+            k, v = linear(x, weight[..., d:], bias[:, d:]).chunk(2, dim=-1)
+        q, k, v = (part.view(*part.shape[:-1], self.heads, -1).transpose(2, 3) for part in (q, k, v))  # (e, b, h, n, c)
         q, k = encoding.rotate(q, k, block, at)
         scores = (q * q.shape[-1] ** -0.5) @ k.mT  # (e, b, h, m, n)
         if (extra := encoding.bias(q, block, at)) is not None:
@@ -92,7 +94,8 @@ class Attention(nn.Module):
         if capture is not None:
             capture(f"attention.{block}", weights)
         mixed = (weights @ v).transpose(2, 3).flatten(-2)  # (e, b, m, d)
-        return self.out(mixed)
+        result: Tensor = self.out(mixed)
+        return result
 
 
 class Block(nn.Module):
@@ -115,20 +118,24 @@ class Block(nn.Module):
     ) -> Tensor:
         if self.pre:
             x = x[:, :, at] + self.attention(self.norm_1(x), encoding, block, at, capture)
-            return x + self.mlp(self.norm_2(x))
-        x = self.norm_1(x[:, :, at] + self.attention(x, encoding, block, at, capture))
-        return self.norm_2(x + self.mlp(x))
+            x = x + self.mlp(self.norm_2(x))
+        else:
+            x = self.norm_1(x[:, :, at] + self.attention(x, encoding, block, at, capture))
+            x = self.norm_2(x + self.mlp(x))
+        return x
 
 
 class Stack(nn.Module):
     """Members of equal shape, their parameters stacked on a leading axis and kept in one flat array per member.
 
     `flat` (e, P) holds every parameter, the encoding's own from column `encoding_columns` on; the named parameters are
-    views of it, and `gradients` gives their gradients in the same layout. So an optimizer needs a handful of operations for all members,
-    and copying, freezing or saving a member is slicing a row.
+    views of it, and `gradients` gives their gradients in the same layout. So an optimizer needs a handful of operations
+    for all members, and copying, freezing or saving a member is slicing a row.
     """
 
     flat: Tensor
+    keep: Tensor
+    dropout_keys: Tensor
 
     def __init__(
         self,
@@ -151,7 +158,12 @@ class Stack(nn.Module):
             raise BadInput("members of a stack must have the same shape and encoding family; these differ.")
         self.members, first, e = tuple(members), members[0], len(members)
         self.readout = readout
-        self.shape = {"tokens": tokens, "features": features, "outputs": outputs, "positions": positions}
+        self.shape: dict[str, Any] = {
+            "tokens": tokens,
+            "features": features,
+            "outputs": outputs,
+            "positions": positions,
+        }
         self.embedding = Linear(e, features, first.width)
         hidden = first.expansion * first.width
         self.blocks = nn.ModuleList(
@@ -193,7 +205,7 @@ class Stack(nn.Module):
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         """An array of the layout of `flat` as one view per parameter."""
-        parts = flat.split([p[0].numel() for p in self._ordered], dim=1)
+        parts = flat.split_with_sizes([p[0].numel() for p in self._ordered], dim=1)
         return [part.view(p.shape) for part, p in zip(parts, self._ordered, strict=True)]
 
     def gradients(self, loss: Tensor, out: Tensor) -> None:
@@ -206,7 +218,7 @@ class Stack(nn.Module):
 
         A trainer of this stack holds the old `flat`: move first, then train.
         """
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if "flat" in self.__dict__ and self._ordered[0].data_ptr() != self.flat.data_ptr():
             self._flatten()
         return self
@@ -260,9 +272,7 @@ class Stack(nn.Module):
             note("output", self._forward(self._with_member_axis(x), None, note))
         return seen
 
-    def _forward(
-        self, x: Tensor, step: int | Tensor | None, capture: Capture | None, first_row: int = 0
-    ) -> Tensor:
+    def _forward(self, x: Tensor, step: int | Tensor | None, capture: Capture | None, first_row: int = 0) -> Tensor:
         note = capture or (lambda name, value: None)
         x = self.embedding(x)
         note("embedding", x)
@@ -278,7 +288,8 @@ class Stack(nn.Module):
             x = x[:, :, -1]
         elif self.readout == "mean":
             x = x.mean(2)
-        return self.answer(x)
+        outputs: Tensor = self.answer(x)
+        return outputs
 
     def _drop(self, x: Tensor, block: int, step: int | Tensor | None, first_row: int) -> Tensor:
         example = self.members[0]

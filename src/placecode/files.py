@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +20,7 @@ from torch import Tensor
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a whole file or nothing. What it replaces stays until the new one is complete on the disk."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "wb") as stream:
             stream.write(data)
@@ -29,6 +31,18 @@ def write_bytes(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file is one that `write_bytes` had begun when its process was killed."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.part", path.name) is not None
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes had begun to write. Only for who holds the folder: others may be writing now."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if is_temporary(path):
+            path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -47,6 +61,11 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Arrays by name, as safetensors."""
     write_bytes(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+
+
+def is_full_disk(error: OSError) -> bool:
+    """Whether a write failed for want of room: on the disk, in a quota, under a limit on the size of files."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def sha256(path: Path) -> str:

@@ -57,7 +57,7 @@ class Table:
     def __init__(self, array: Any) -> None:
         allowed = "an array of numbers of shape (tokens, width) or (blocks, tokens, width)"
         try:
-            self.array = np.array(array, dtype=np.float64)
+            self.array = np.array(np.asarray(array), dtype=np.float64)
         except (ValueError, TypeError, RuntimeError) as error:  # text, ragged lists; tensors on a GPU or with gradients
             raise must_be("start", f"normal, uniform, zero, or {allowed}", array) from error
         if self.array.ndim not in (2, 3):
@@ -183,10 +183,12 @@ class Member:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Member:
-        """The member behind a row of `record`. A start array is not in the row: the trained values replace it anyway."""
+        """The member behind a row of `record`. A start array is not in the row: trained values replace it anyway."""
         given = {f.name: record[f.name] for f in dataclasses.fields(cls)}
         start = str(given["start"])
-        return cls(**{**given, "options": Options(json.loads(given["options"])), "start": start if start in STARTS else "zero"})
+        return cls(
+            **{**given, "options": Options(json.loads(given["options"])), "start": start if start in STARTS else "zero"}
+        )
 
 
 def _plain(value: Any) -> Any:
@@ -207,7 +209,10 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
     for name in names:
         if name not in known:
             raise one_of("a field of a grid", known, name)
-    return [dataclasses.replace(base, **dict(zip(names, values))) for values in itertools.product(*fields.values())]
+    return [
+        dataclasses.replace(base, **dict(zip(names, values, strict=True)))
+        for values in itertools.product(*fields.values())
+    ]
 
 
 def varied(members: Sequence[Member]) -> list[str]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from placecode.encoder import Stack
+from placecode.members import Member
 
 
 class Optimizer:
@@ -25,7 +26,7 @@ class Optimizer:
         self.pe_learns = stack.encoding.learns[:, None]
         self.state = {name: torch.zeros_like(stack.flat) for name in self.moments}
 
-        def column(read: Callable[[object], float]) -> Tensor:
+        def column(read: Callable[[Member], float]) -> Tensor:
             values = [read(member) for member in stack.members]
             return torch.tensor(values, dtype=stack.flat.dtype, device=stack.flat.device)[:, None]
 
@@ -68,6 +69,7 @@ class Optimizer:
 
     def _decay(self, gradient: Tensor, rate: Tensor, pe_rate: Tensor) -> None:
         """Weight decay as part of the gradient."""
+        assert self.decay is not None
         gradient.addcmul_(self.flat, self.decay)
 
     def _direction(self, gradient: Tensor, count: int) -> Tensor:

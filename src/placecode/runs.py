@@ -1,4 +1,4 @@
-"""The run folder: what executing a study leaves behind. Made here, read back here, and merged here.
+"""The run folder, read back: what executing a study leaves behind, and its summary. `folders` makes them.
 
 >>> run = Run("runs/demo")
 >>> model = run.load(0)                     # a trained member, called on (b, n, f)
@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,11 @@ import numpy as np
 import pandas as pd
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from placecode.encoder import Stack
 from placecode.encodings import lookup
-from placecode.errors import BadInput
-from placecode.files import write_json, write_table, write_tensors
+from placecode.errors import BadInput, must_be
 from placecode.members import Member, varied
 
 FORMAT = 1
@@ -36,6 +34,10 @@ FILES = (
     *("arrays.safetensors", "weights.safetensors", "report.html", "log.txt"),
 )
 FOLDERS = ("figures", "checkpoints")
+TENSORS = ("arrays.safetensors", "weights.safetensors")
+KEYS = {"study": str, "scale": str, "fields": dict, "precision": str, "device": str, "stack": int, "members": str}
+KEYS |= {"total": int, "shape": dict, "task": dict}
+"""What a config holds besides its format. The shape, the task's description and the total follow from the fields."""
 
 
 class Run:
@@ -46,8 +48,14 @@ class Run:
         if not (self.path / "config.json").is_file():
             raise BadInput(f"{self.path} must be a run folder, one with a config.json; there is none.")
         self.config: dict[str, Any] = self._json("config.json")
-        if self.config.get("format") != FORMAT:
-            raise BadInput(f"{self.path} must be of format {FORMAT}; got {self.config.get('format')!r}.")
+        found = self.config.get("format") if isinstance(self.config, dict) else None
+        if found != FORMAT:
+            raise BadInput(
+                f"{self.path} must be a run folder of format {FORMAT}; its config.json has the format {found!r}."
+            )
+        for name, kind in KEYS.items():
+            if not isinstance(self.config.get(name), kind):
+                raise BadInput(f"{self.path / 'config.json'} is damaged: it has no {name}.")
 
     @property
     def finished(self) -> bool:
@@ -59,7 +67,7 @@ class Run:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        return self._json("environment.json")
+        return dict(self._json("environment.json"))
 
     @cached_property
     def members(self) -> pd.DataFrame:
@@ -91,14 +99,20 @@ class Run:
             names = [name for name in file.keys() if name.startswith(prefix + "/")]  # noqa: SIM118
             return {int(name.split("/")[1]): np.asarray(file.get_tensor(name)) for name in sorted(names)}
 
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """All of a file of arrays; nothing where the file was not kept."""
+        if not (self.path / name).is_file():
+            return {}
+        with self._tensors(name) as file:
+            return {key: torch.from_numpy(np.asarray(file.get_tensor(key))) for key in file.keys()}  # noqa: SIM118
+
     def member(self, number: int) -> Member:
         """The spec of a member."""
         rows = self.members[self.members["member"] == number]
         if rows.empty:
             known = f"{self.members['member'].min()} to {self.members['member'].max()}"
             raise BadInput(f"member must be a member of {self.path}, {known}; got {number}.")
-        record = {name: None if pd.isna(value) else value for name, value in rows.iloc[0].items()}
-        return Member.from_record({name: _plain(value) for name, value in record.items()})
+        return _spec(rows.iloc[0])
 
     def load(self, number: int, device: torch.device | str = "cpu") -> Stack:
         """A trained member as a model of its own: `model(x)` with x (b, n, f)."""
@@ -107,7 +121,9 @@ class Run:
         positions = shape.pop("positions")
         stack = Stack([member], **shape, positions=None if positions is None else np.array(positions), device=device)
         if not (self.path / "weights.safetensors").is_file():
-            raise BadInput(f"{self.path} has no weights.safetensors: its weights were not kept, so no member can be loaded.")
+            raise BadInput(
+                f"{self.path} has no weights.safetensors: its weights were not kept, so no member can be loaded."
+            )
         with self._tensors("weights.safetensors") as file:
             stack.flat.copy_(torch.from_numpy(np.asarray(file.get_tensor(str(number)))))
         return stack
@@ -119,6 +135,8 @@ class Run:
             raise BadInput(unfinished(self.path, name)) from error
         except ValueError as error:
             raise BadInput(f"{self.path / name} is damaged: it is not JSON.") from error
+        except OSError as error:
+            raise BadInput(f"{self.path / name} cannot be read: {error.strerror}.") from error
 
     def _table(self, name: str) -> pd.DataFrame:
         try:
@@ -135,124 +153,17 @@ class Run:
                 yield file
         except FileNotFoundError as error:
             raise BadInput(unfinished(self.path, name)) from error
-        except SafetensorError as error:
-            raise BadInput(f"{self.path / name} cannot be read: {error}.") from error
+        except (SafetensorError, OSError) as error:
+            raise BadInput(f"{self.path / name} cannot be read: {str(error).rstrip('.')}.") from error
 
 
 def unfinished(path: Path, name: str) -> str:
     return f"{path} has no {name}: the run is not finished; go on with 'placecode run ... --out {path} --resume'."
 
 
-def _plain(value: Any) -> Any:
-    """A value of a table as the plain Python number, text or None behind it."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-# ------------------------------------------------------------------------------------------------ making a folder
-
-
-class Folder:
-    """A run folder being filled. Held by one process at a time."""
-
-    def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
-        self.path = path
-        self.config = dict(config)
-        self.checkpoints = path / "checkpoints"
-
-    @classmethod
-    def open(cls, path: Path, config: Mapping[str, Any], *, resume: bool = False, force: bool = False) -> Folder:
-        """Make the folder, or go on with the one that is there; refuses whatever would lose or mix results."""
-        folder = cls(path, config)
-        try:
-            if path.exists() and not path.is_dir():
-                raise BadInput(f"the output {path} must be a folder; it is a file.")
-            if (path / "config.json").is_file():
-                folder._meet_earlier_run(resume, force)
-            elif path.exists() and any(path.iterdir()):
-                raise BadInput(f"the output folder {path} must be new, empty or a run folder; it holds other files.")
-            folder.checkpoints.mkdir(parents=True, exist_ok=True)
-            write_json(path / "config.json", folder.config)
-        except PermissionError as error:
-            raise BadInput(f"the output folder {path} must be writable; it is not ({error.strerror}).") from error
-        except OSError as error:
-            if error.errno in (errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG):
-                raise BadInput(f"the output folder {path} must be writable; it is not ({error.strerror}).") from error
-            raise
-        return folder
-
-    def _meet_earlier_run(self, resume: bool, force: bool) -> None:
-        earlier = Run(self.path)
-        if force:
-            self._clear()
-        elif earlier.study != self.config["study"]:
-            raise BadInput(
-                f"the output folder {self.path} must hold no other study; it holds {earlier.study}, "
-                f"and this is {self.config['study']}."
-            )
-        elif not resume:
-            state, remedy = "a finished", "--force overwrites it"
-            if not earlier.finished:
-                state, remedy = "an unfinished", "--resume goes on with it, --force starts anew"
-            raise BadInput(f"the output folder {self.path} must be new; it holds {state} run of {earlier.study} ({remedy}).")
-        elif changed := list(_differences(earlier.config, self.config)):
-            raise BadInput(f"--resume must use the settings of the run; changed: {'; '.join(changed)}.")
-
-    def _clear(self) -> None:
-        """Remove what a run leaves behind, and nothing else."""
-        for name in FILES:
-            (self.path / name).unlink(missing_ok=True)
-        for name in FOLDERS:
-            folder = self.path / name
-            for file in folder.iterdir() if folder.is_dir() else ():
-                file.unlink()
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Refuse a second process on the same folder; the lock ends with the process, however it ends."""
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
-            yield
-            return
-        with open(self.checkpoints / "lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise BadInput(f"the run folder {self.path} must not be in use; another process is filling it.") from error
-            yield
-
-    def finish(
-        self,
-        members: pd.DataFrame,
-        metrics: pd.DataFrame,
-        analysis: pd.DataFrame,
-        arrays: Mapping[str, Tensor],
-        weights: Mapping[str, Tensor],
-    ) -> Run:
-        """Write the results; the summary last, since it marks the run as finished. Checkpoints are then in the way."""
-        write_tensors(self.path / "arrays.safetensors", arrays)
-        write_tensors(self.path / "weights.safetensors", weights)
-        write_table(self.path / "members.parquet", members)
-        write_table(self.path / "metrics.parquet", metrics)
-        write_table(self.path / "analysis.parquet", analysis)
-        write_json(self.path / "summary.json", summarize(self.config["study"], members, metrics, analysis))
-        for file in self.checkpoints.iterdir():
-            file.unlink()
-        with contextlib.suppress(OSError):
-            self.checkpoints.rmdir()
-        return Run(self.path)
-
-
-def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
-    """Sentences for what differs between two configs, leaf by leaf."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in dict.fromkeys([*old, *new]):
-            yield from _differences(old.get(key), new.get(key), key if name in ("", "fields") else f"{name}.{key}")
-    elif json.dumps(old) != json.dumps(new):
-        yield f"{name} was {old!r}, now {new!r}"
-
-
-# ---------------------------------------------------------------------------------------------------- summarizing
+def _spec(row: pd.Series) -> Member:
+    """The member behind a row of the table of members."""
+    return Member.from_record({str(name): None if pd.isna(value) else value for name, value in row.items()})
 
 
 def member_table(numbers: Sequence[int], members: Sequence[Member], diverged_at: Sequence[int]) -> pd.DataFrame:
@@ -272,7 +183,7 @@ def summarize(study: str, members: pd.DataFrame, metrics: pd.DataFrame, analysis
 
     Members that diverged are counted and left out of the means.
     """
-    specs = [Member.from_record({k: _plain(v) for k, v in _without_nan(row).items()}) for _, row in members.iterrows()]
+    specs = [_spec(row) for _, row in members.iterrows()]
     names = ["encoding", "sigma", *(name for name in varied(specs) if name not in ("encoding", "sigma"))]
     kinds = []
     for spec in specs:
@@ -306,41 +217,6 @@ def summarize(study: str, members: pd.DataFrame, metrics: pd.DataFrame, analysis
     return {"study": study, "step": int(metrics["step"].max()), "rows": rows}
 
 
-def _without_nan(row: pd.Series) -> dict[str, Any]:
-    return {str(name): None if isinstance(value, float) and np.isnan(value) else value for name, value in row.items()}
-
-
-# -------------------------------------------------------------------------------------------------------- merging
-
-
-def merge(paths: Sequence[Path], out: Path, force: bool = False) -> Run:
-    """One run from pieces of the same study, each made with other members."""
-    pieces = [Run(path) for path in paths]
-    if len(pieces) < 2:
-        raise BadInput(f"merge must be given at least 2 runs; got {len(pieces)}.")
-    first = pieces[0]
-    for piece in pieces:
-        if not piece.finished:
-            raise BadInput(unfinished(piece.path, "summary.json"))
-        shared = [{name: value for name, value in run.config.items() if name != "members"} for run in (first, piece)]
-        if changed := list(_differences(*shared)):
-            raise BadInput(f"merged runs must be pieces of one study; {first.path} and {piece.path}: {'; '.join(changed)}.")
-    pieces.sort(key=lambda piece: int(piece.members["member"].min()))
-    members = pd.concat([piece.members for piece in pieces], ignore_index=True).sort_values("member")
-    if members["member"].duplicated().any():
-        twice = members.loc[members["member"].duplicated(), "member"].tolist()
-        raise BadInput(f"merged runs must hold different members; more than one holds member {twice[0]}.")
-    numbers = members["member"].tolist()
-    folder = Folder.open(out, {**first.config, "members": ranges(numbers)}, force=force)
-    write_json(out / "environment.json", {"pieces": {str(p.path): p.environment for p in pieces}, **first.environment})
-    tensors: dict[str, dict[str, Tensor]] = {}
-    for name in ("arrays.safetensors", "weights.safetensors"):
-        parts = [load_file(piece.path / name) for piece in pieces if (piece.path / name).is_file()]
-        tensors[name] = {key: tensor for part in parts for key, tensor in part.items()}
-    tables = [pd.concat([getattr(p, name) for p in pieces], ignore_index=True) for name in ("metrics", "analysis")]
-    return folder.finish(members, *tables, tensors["arrays.safetensors"], tensors["weights.safetensors"])
-
-
 def ranges(numbers: Sequence[int]) -> str:
     """Member numbers in short: [0, 1, 2, 5] is "0:3,5:6"."""
     parts: list[list[int]] = []
@@ -350,6 +226,18 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number, number + 1])
     return ",".join(f"{start}:{stop}" for start, stop in parts)
+
+
+def numbers_in(cut: str, total: int) -> list[int]:
+    """The members that a cut names, the inverse of `ranges`: "0:3,5:6" is [0, 1, 2, 5]; ":" is all of them."""
+    numbers: set[int] = set()
+    for part in cut.split(","):
+        ends = re.fullmatch(r"\s*(\d*):(\d*)\s*", part)
+        start, stop = (int(ends[1] or 0), int(ends[2] or total)) if ends else (0, 0)
+        if not start < stop <= total:
+            raise must_be("members", f"a cut I:J within 0:{total}, or several with commas", cut)
+        numbers.update(range(start, stop))
+    return sorted(numbers)
 
 
 def find(root: Path) -> list[Run]:

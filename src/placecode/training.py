@@ -25,8 +25,8 @@ from placecode.errors import BadInput, must_be
 from placecode.members import Member
 from placecode.tasks.base import Task
 
-EVALUATION_VALUES = 1 << 24
-"""How many features a forward pass of evaluation may hold at once; bounds its memory."""
+EVALUATION_VALUES = 1 << 21
+"""Features that a forward pass of evaluation holds on a CPU: what its caches can bear. A GPU takes 64 times that."""
 
 
 def stack_for(
@@ -115,7 +115,7 @@ class Trainer:
         last = time.monotonic()
         while self.step < self.steps:
             losses = self.update()
-            evaluation = ()
+            evaluation: tuple[dict[str, Any], ...] = ()
             if self.step in self.evaluate_at:
                 self._mark_diverged()
                 evaluation = tuple(self.evaluate())
@@ -165,9 +165,10 @@ def steps_per_epoch(examples: int, batch: int) -> int:
 
 @torch.no_grad()
 def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list[float]]:
-    """The mean of every metric over each condition and over "all", one value per member: {(condition, metric): values}."""
+    """The mean of every metric over each condition and over "all", per member: {(condition, metric): values}."""
     data, device, count = task.splits[split], stack.flat.device, len(stack.members)
-    chunk = max(1, EVALUATION_VALUES // (count * task.tokens * stack.members[0].width))
+    most = EVALUATION_VALUES * (64 if device.type == "cuda" else 1)
+    chunk = max(1, most // (count * task.tokens * stack.members[0].width))
     parts: dict[str, list[Tensor]] = {}
     for start in range(0, len(data), chunk):
         rows = torch.arange(start, min(start + chunk, len(data)), device=device).expand(count, -1)
@@ -175,7 +176,8 @@ def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list
         for metric, values in task.metrics(stack(inputs, first_row=start), targets).items():
             parts.setdefault(metric, []).append(values)
     whole = {metric: torch.cat(values, dim=1).double() for metric, values in parts.items()}  # (e, N)
-    conditions = ["all", *sorted(set(data.conditions or ()))]
+    present = set(data.conditions or ())
+    conditions = ["all", *(name for name in task.conditions or sorted(present) if name in present)]
     means = {}
     for condition in conditions:
         chosen = torch.ones(len(data), dtype=torch.bool)

@@ -1,7 +1,7 @@
 """How sure a mean over seeds is.
 
->>> interval([0.90, 0.92, 0.97])  # mean, low, high
-(0.93, 0.840..., 1.019...)
+>>> interval([0.90, 0.92, 0.97])
+Interval(mean=0.93, low=0.8404..., high=1.0195...)
 """
 
 from __future__ import annotations

@@ -23,7 +23,19 @@ from placecode.encodings.rotary import Rotary
 from placecode.errors import BadInput, one_of
 from placecode.members import Member, Options
 
-__all__ = ["ALL", "Additive", "Encoding", "Layout", "build", "family", "lookup", "make", "names", "register", "sinusoid"]
+__all__ = [
+    "ALL",
+    "Additive",
+    "Encoding",
+    "Layout",
+    "build",
+    "family",
+    "lookup",
+    "make",
+    "names",
+    "register",
+    "sinusoid",
+]
 
 _REGISTRY: dict[str, type[Encoding]] = {
     "none": Additive,
@@ -80,10 +92,10 @@ def family(member: Member) -> tuple[object, ...]:
 def build(members: Sequence[Member], layout: Layout) -> Encoding:
     """One encoding instance for members of one family."""
     kinds = [lookup(member.encoding) for member in members]
-    additive = [kind for kind in kinds if issubclass(kind, Additive)]
-    if not additive:
-        return kinds[0](members, layout)
-    return (Additive if kinds[0].is_plain() else kinds[0])(members, layout, additive)
+    first, additive = kinds[0], [kind for kind in kinds if issubclass(kind, Additive)]
+    if not issubclass(first, Additive):
+        return first(members, layout)
+    return (Additive if first.is_plain() else first)(members, layout, additive)
 
 
 def make(

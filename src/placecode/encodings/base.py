@@ -38,7 +38,9 @@ class Layout:
         known = 0 if self.positions is None else self.positions.shape[1]
         if known != axes:
             has = f"true positions with {known} coordinates" if known else "no known positions"
-            raise BadInput(f"axes must be 1 or the number of coordinates of the tokens; got {axes}, but they have {has}.")
+            raise BadInput(
+                f"axes must be 1 or the number of coordinates of the tokens; got {axes}, but they have {has}."
+            )
         assert self.positions is not None
         return self.positions.astype(np.float64)
 
@@ -53,6 +55,8 @@ class Encoding(nn.Module):
     """The options of the family with their defaults; anything else in `Member.options` is refused."""
     uses_sigma: ClassVar[bool] = False
     """Whether sigma shapes the start; if not, tables show no sigma."""
+    learns: Tensor
+    """Whether the encoding's parameters are trained, (e,), member by member."""
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__()

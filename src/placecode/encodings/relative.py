@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,8 +24,9 @@ class Relative(Encoding):
     Offsets beyond `max_distance` are counted as that distance. As a drop-in: `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
     """
 
-    defaults: dict[str, Any] = {"axes": 1, "max_distance": None}
+    defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "max_distance": None}
     uses_sigma = True
+    places: Tensor
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
@@ -32,7 +35,9 @@ class Relative(Encoding):
         if not np.array_equal(coordinates, np.round(coordinates)):
             raise BadInput("relative positions must be whole numbers; the true positions of these tokens are not.")
         offsets = (coordinates[None] - coordinates[:, None]).astype(int)  # (n, n, k): key minus query
-        reach = abs(offsets).max() if options["max_distance"] is None else whole("max_distance", options["max_distance"])
+        reach = int(abs(offsets).max())
+        if options["max_distance"] is not None:
+            reach = whole("max_distance", options["max_distance"])
         places = np.clip(offsets, -reach, reach) + reach + (2 * reach + 1) * np.arange(offsets.shape[-1])
         self.register_buffer("places", torch.from_numpy(places).permute(2, 0, 1), persistent=False)  # (k, n, n)
         shape = (first.layers, (2 * reach + 1) * offsets.shape[-1], first.width // first.heads)
@@ -47,8 +52,8 @@ class Relative(Encoding):
         e, b, h, m, c = q.shape
         products = torch.bmm(q.reshape(e, -1, c), self.table[:, block].mT).view(e, b, h, m, -1)
         places = self.places[:, at]  # (k, m, n)
-        total = sum(products.gather(-1, axis.expand(e, b, h, *axis.shape)) for axis in places)
-        return total / c**0.5
+        total: Tensor = reduce(torch.add, [products.gather(-1, axis.expand(e, b, h, *axis.shape)) for axis in places])
+        return total / math.sqrt(c)
 
 
 class Alibi(Encoding):
@@ -58,7 +63,8 @@ class Alibi(Encoding):
     2^(-steepness h / heads), h = 1 ... heads. As a drop-in: `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
     """
 
-    defaults: dict[str, Any] = {"axes": 1, "distance": "euclidean", "steepness": 8.0}
+    defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "distance": "euclidean", "steepness": 8.0}
+    penalty: Tensor
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)

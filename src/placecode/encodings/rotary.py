@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,11 +17,13 @@ from placecode.members import Member
 class Rotary(Encoding):
     """Pairs of features (2i, 2i + 1) turned by position x base^(-2i / r), r = the features of one axis.
 
-    With several axes (axial) the turned features are shared out evenly, the first axis first. `fraction` of each head is
-    turned, the rest is left alone; the authors' code turns half. As a drop-in: `q, k = pe(q, k)` on (b, h, n, c).
+    With several axes (axial) the turned features are shared out evenly, the first axis first. `fraction` of each head
+    is turned, the rest is left alone; the authors' code turns half. As a drop-in: `q, k = pe(q, k)` on (b, h, n, c).
     """
 
-    defaults: dict[str, Any] = {"axes": 1, "fraction": 1.0, "base": 10000.0}
+    defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "fraction": 1.0, "base": 10000.0}
+    cosines: Tensor
+    sines: Tensor
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)

@@ -6,7 +6,7 @@ Only the events that `notify` receives tell the outside how far it is; nothing i
 from __future__ import annotations
 
 import contextlib
-import errno
+import json
 import os
 import platform
 import subprocess
@@ -14,9 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -25,8 +27,9 @@ from placecode import checkpoints
 from placecode.encoder import Stack, plan_stacks, stack_key
 from placecode.errors import BadInput, must_be, one_of
 from placecode.files import write_json
+from placecode.folders import Folder
 from placecode.members import Member
-from placecode.runs import FORMAT, Folder, Run, member_table, ranges
+from placecode.runs import FORMAT, Run, member_table, numbers_in, ranges
 from placecode.studies.base import Study
 from placecode.tasks.base import Task
 from placecode.training import Progress, Trainer, stack_for
@@ -34,7 +37,7 @@ from placecode.version import VERSION
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("high", "highest", "bf16")
-STACK = {"cpu": 16, "cuda": 128}
+STACK = {"cpu": 8, "cuda": 128}
 """Members to a stack unless given: what keeps a processor busy without filling its memory."""
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
 
@@ -79,7 +82,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Event:
-    """What happens during a run: stack `stack` of `stacks`, `members` of them, `step` of `steps`; an evaluation's rows."""
+    """What happens during a run: stack `stack` (from 0) of `stacks`, how many members it has, and where it stands."""
 
     stack: int
     stacks: int
@@ -87,11 +90,33 @@ class Event:
     progress: Progress
     steps: int
 
+    def means(self) -> str:
+        """Mean accuracy over members in each split of the event's evaluation, in words; empty where there was none."""
+        values: dict[str, list[float]] = {}
+        for row in self.progress.rows:
+            if row["metric"] == "accuracy" and row["condition"] == "all":
+                values.setdefault(row["split"], []).append(row["value"])
+        parts = [f"{split} {sum(found) / len(found):.2f}" for split, found in values.items()]
+        return f"accuracy {', '.join(parts)}" if parts else ""
+
+
+class Log:
+    """The diary of a run, log.txt: a line with its time for whatever happened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, line: str) -> None:
+        with contextlib.suppress(OSError), open(self.path, "a") as stream:  # a full disk is told by what matters
+            stream.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {line}\n")
+
 
 Notify = Callable[[Event], None]
 
 
-def make_config(study: Study, scale: str, where: Where, task: Task, total: int, numbers: Sequence[int]) -> dict[str, Any]:
+def make_config(
+    study: Study, scale: str, where: Where, task: Task, total: int, numbers: Sequence[int]
+) -> dict[str, Any]:
     """Everything that decides the results; a resumed run must have the same."""
     positions = None if task.positions is None else task.positions.tolist()
     shape = {"tokens": task.tokens, "features": task.features, "outputs": task.outputs, "readout": task.readout}
@@ -116,7 +141,7 @@ def execute(
     *,
     scale: str = "quick",
     where: Where | None = None,
-    chosen: slice = slice(None),
+    chosen: str = ":",
     resume: bool = False,
     force: bool = False,
     notify: Notify = lambda event: None,
@@ -129,33 +154,41 @@ def execute(
     """
     where = (where or Where()).resolved()
     members = study.members()
-    numbers = range(len(members))[chosen]
-    if not numbers:
-        raise must_be("members", f"a cut that leaves some of the {len(members)} members", _shown(chosen))
+    numbers = numbers_in(chosen, len(members))
     parts = plan_stacks([members[i] for i in numbers], where.stack or 1)
     task = study.task()
     config = make_config(study, scale, where, task, len(members), numbers)
     check(study, task, [members[i] for i in numbers])
-    folder = Folder.open(out, config, resume=resume, force=force)
-    if resume and (out / "summary.json").is_file():
-        return Run(out)
-    write_json(out / "environment.json", describe_environment(where))
-    with folder.held(), where.arithmetic():
+    with Folder.open(out, config, resume=resume, force=force) as folder, where.arithmetic():
+        if folder.finished:
+            return Run(out)
+        for index in range(len(parts)):
+            checkpoints.verify(folder.checkpoints, _stack_name(index))  # damage is said before anything is changed
+        environment = describe_environment(where)
+        write_json(out / "environment.json", environment)
+        log = Log(out / "log.txt")
+        log(f"{'resumed' if resume else 'started'}: {study.name}, {len(numbers)} members; {json.dumps(environment)}")
         for index, part in enumerate(parts):
             stacked = [members[numbers[i]] for i in part]
-            report = _Reporter(index, len(parts), len(part), study.steps(task), notify)
-            _train(study, task, stacked, where, folder.checkpoints, f"stack-{index:03d}", report, stop)
-        return _assemble(study, task, members, numbers, parts, where, folder)
+            report = _Reporter(index, len(parts), len(part), study.steps(task), notify, log)
+            try:
+                _train(study, task, stacked, where, folder.checkpoints, _stack_name(index), report, stop)
+            except Interrupted:
+                log("stopped and saved")
+                raise
+        run = _assemble(study, task, members, numbers, parts, where, folder)
+        log("finished")
+        return run
 
 
 def check(study: Study, task: Task, members: Sequence[Member]) -> None:
-    """Build every kind of member once, so that whatever is wrong with a spec is said before anything is written."""
+    """Build and analyse every kind of member once, so that what is wrong with a spec is said before it is trained."""
     for member in {(stack_key(member), member.encoding): member for member in members}.values():
-        stack_for([member], task)
+        study.analyse(stack_for([member], task), task)
 
 
-def _shown(chosen: slice) -> str:
-    return f"{'' if chosen.start is None else chosen.start}:{'' if chosen.stop is None else chosen.stop}"
+def _stack_name(index: int) -> str:
+    return f"stack-{index:03d}"
 
 
 @dataclass(frozen=True)
@@ -165,9 +198,15 @@ class _Reporter:
     members: int
     steps: int
     notify: Notify
+    log: Log
 
     def __call__(self, progress: Progress) -> None:
-        self.notify(Event(self.stack, self.stacks, self.members, progress, self.steps))
+        event = Event(self.stack, self.stacks, self.members, progress, self.steps)
+        if progress.rows:
+            stack = f"stack {self.stack + 1}/{self.stacks}, step {progress.step}/{self.steps}"
+            loss = f"loss {progress.loss:.4f}; " if progress.step else ""
+            self.log(f"{stack}: {loss}{event.means()}")
+        self.notify(event)
 
 
 def _train(
@@ -182,20 +221,23 @@ def _train(
 ) -> None:
     """Train one stack to its end, from its last checkpoint if there is one. Its final state is a checkpoint too."""
     steps = study.steps(task)
-    saved = checkpoints.load(folder, name)
-    if saved is not None and saved[0] == steps:
+    if checkpoints.verify(folder, name) == steps:
         return report(Progress(steps, float("nan")))
+    saved = checkpoints.load(folder, name)
     trainer = Trainer(stack_for(members, task, where.device), task, steps, study.evaluate_at(task))
-    metrics = pd.DataFrame()
+    metrics, kept = pd.DataFrame(), -1
     if saved is not None:
-        step, state, metrics = saved
-        trainer.load(state, step)
+        kept, state, metrics = saved
+        trainer.load(state, kept)
     rows: list[dict[str, Any]] = []
 
     def save() -> None:
-        nonlocal metrics, rows
+        nonlocal metrics, rows, kept
+        if trainer.step == kept:
+            return
         metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
         checkpoints.save(folder, name, trainer.step, trainer.state(), metrics)
+        kept = trainer.step
 
     last = time.monotonic()
     for progress in trainer.run():
@@ -226,9 +268,11 @@ def _assemble(
     diverged: dict[int, int] = {}
     for index, part in enumerate(parts):
         own = [numbers[i] for i in part]
-        saved = checkpoints.load(folder.checkpoints, f"stack-{index:03d}")
+        saved = checkpoints.load(folder.checkpoints, _stack_name(index))
         assert saved is not None
         step, state, metrics = saved
+        final = metrics[(metrics["step"] == step) & (metrics["condition"] == "all")]
+        astray = set(final.loc[~np.isfinite(final["value"]), "member"])  # finite weights need not give finite outputs
         tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(own)))))
         stack = stack_for([members[i] for i in own], task, where.device)
         analyses.append(_analysis_rows(study, stack, task, 0, own))
@@ -241,9 +285,10 @@ def _assemble(
             arrays |= {f"{n}/{number}": a[place].detach().float().cpu() for n, a in keep.items() if a is not None}
             weights[str(number)] = state["flat"][place : place + 1]
             diverged[number] = int(state["diverged_at"][place])
+            if diverged[number] < 0 and place in astray:
+                diverged[number] = step
     table = member_table(numbers, [members[i] for i in numbers], [diverged[i] for i in numbers])
-    metrics = pd.concat(tables, ignore_index=True).sort_values(["member", "step"], kind="stable", ignore_index=True)
-    analysis = pd.concat(analyses, ignore_index=True)
+    metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
     return folder.finish(table, metrics, analysis, arrays, weights)
 
 
@@ -275,12 +320,14 @@ def describe_environment(where: Where) -> dict[str, Any]:
 
 def _git_state() -> str | None:
     """The commit of the code, marked when there are changes on top; None outside a checkout."""
-    try:
-        options: dict[str, Any] = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "timeout": 10}
+    here = Path(__file__)
+    options: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
+    try:  # an installed copy may lie in a checkout of something else
+        subprocess.run(["git", "ls-files", "--error-unmatch", here.name], check=True, **options)
         answer = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], check=True, **options)
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()
+    return str(answer.stdout).strip()
 
 
 @dataclass(frozen=True)
@@ -294,12 +341,11 @@ class Estimate:
     bytes: int
 
 
-def estimate(study: Study, where: Where, chosen: slice = slice(None), repeats: int = 3) -> Estimate:
+def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) -> Estimate:
     """Time a few steps of the largest stack, and measure the memory it takes."""
     where = where.resolved()
-    members = study.members()[chosen]
-    if not members:
-        raise must_be("members", "a cut that leaves some members", _shown(chosen))
+    members = study.members()
+    members = [members[i] for i in numbers_in(chosen, len(members))]
     parts = plan_stacks(members, where.stack or 1)
     task = study.task()
     check(study, task, members)
@@ -326,7 +372,3 @@ def _peak_resident() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def is_full_disk(error: OSError) -> bool:
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

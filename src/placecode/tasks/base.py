@@ -51,6 +51,8 @@ class Task:
     positions: np.ndarray | None = None
     labels: np.ndarray | None = None
     token_names: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    """The names of the conditions in the order in which to report them; sorted where not given."""
 
     @property
     def tokens(self) -> int:

@@ -49,6 +49,7 @@ class LatinSquares(Task):
 
     name = "latin-squares"
     readout = "last"
+    conditions = CLASSES
 
     def __init__(
         self,

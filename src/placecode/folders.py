@@ -1,0 +1,234 @@
+"""Making run folders: by filling one, or by merging the pieces of a study.
+
+A folder is held by one process at a time; whatever would lose or mix results is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from placecode.errors import BadInput
+from placecode.files import is_full_disk, is_temporary, sweep, write_json, write_table, write_tensors
+from placecode.runs import FILES, FOLDERS, TENSORS, Run, ranges, summarize, unfinished
+
+LOCK = "lock"
+"""In the folder of the checkpoints, for as long as the run is not finished."""
+
+
+class Folder:
+    """A run folder being filled. Held by one process at a time."""
+
+    def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
+        self.path = path
+        self.config = dict(config)
+        self.checkpoints = path / "checkpoints"
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(
+        cls, path: Path, config: Mapping[str, Any], *, resume: bool = False, force: bool = False
+    ) -> Iterator[Folder]:
+        """Make the folder, or go on with the one that is there, and hold it against other processes.
+
+        Refuses, before anything is written, whatever would lose or mix results. A finished run is left as it is.
+        """
+        folder = cls(path, config)
+        with _writing(path):
+            folder._meet_earlier_run(resume, force)
+            finished = resume and folder.finished
+            if finished:
+                folder._drop_checkpoints()  # a process may have been killed just before it did
+            else:
+                folder.checkpoints.mkdir(parents=True, exist_ok=True)
+        if finished:
+            yield folder
+            return
+        with folder._held():
+            with _writing(path):
+                folder._meet_earlier_run(resume, force)  # it may have changed until it was held
+                if force:
+                    folder._clear()
+                for each in (path, *(path / name for name in FOLDERS)):
+                    sweep(each)
+                if not (path / "config.json").is_file():
+                    try:
+                        write_json(path / "config.json", folder.config)
+                    except OSError:
+                        folder.abandon()
+                        raise
+            yield folder
+
+    def _meet_earlier_run(self, resume: bool, force: bool) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise BadInput(f"the output {self.path} must be a folder; it is a file.")
+        if not (self.path / "config.json").exists():
+            if not self._is_blank():
+                raise BadInput(
+                    f"the output folder {self.path} must be new, empty or a run folder; it holds other files."
+                )
+            return
+        earlier = Run(self.path)
+        if force:
+            return
+        if earlier.study != self.config["study"]:
+            raise BadInput(
+                f"the output folder {self.path} must hold no other study; it holds {earlier.study}, "
+                f"and this is {self.config['study']}."
+            )
+        if not resume:
+            state, remedy = "a finished", "--force overwrites it"
+            if not earlier.finished:
+                state, remedy = "an unfinished", "--resume goes on with it, --force starts anew"
+            raise BadInput(
+                f"the output folder {self.path} must be new; it holds {state} run of {earlier.study} ({remedy})."
+            )
+        if changed := _differences(earlier.config, self.config):
+            raise BadInput(f"--resume must use the settings of the run; changed: {changed}.")
+
+    def _is_blank(self) -> bool:
+        """Whether there is nothing here but what a process leaves that was killed before it had begun."""
+        for path in self.path.iterdir() if self.path.is_dir() else ():
+            begun = path.iterdir() if path.name in FOLDERS and path.is_dir() else (path,)
+            if not all(is_temporary(file) or file == self.checkpoints / LOCK for file in begun):
+                return False
+        return True
+
+    def _clear(self) -> None:
+        """Remove what a run leaves behind, and nothing else. The config goes last: until then it is a run folder."""
+        (self.path / "summary.json").unlink(missing_ok=True)
+        for file in (file for name in FOLDERS for file in (self.path / name).glob("*")):
+            if file.is_file() and file != self.checkpoints / LOCK:
+                file.unlink()
+        for name in (*FILES[1:], FILES[0]):
+            (self.path / name).unlink(missing_ok=True)
+
+    def abandon(self) -> None:
+        """Leave nothing: for a folder that can be filled again as quickly."""
+        with contextlib.suppress(OSError):
+            self._clear()
+            self._drop_checkpoints()
+            self.path.rmdir()
+
+    def _drop_checkpoints(self) -> None:
+        for file in self.checkpoints.glob("*"):
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.checkpoints.rmdir()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Refuse a second process on the same folder; the lock ends with the process, however it ends."""
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            yield
+            return
+        with contextlib.ExitStack() as stack:
+            with _writing(self.path):
+                lock = stack.enter_context(open(self.checkpoints / LOCK, "w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free = os.fstat(lock.fileno()).st_nlink > 0  # else another process has just finished with it
+            except OSError as error:
+                free = error.errno not in (errno.EWOULDBLOCK, errno.EACCES)  # else a file system that knows no locks
+            if not free:
+                raise BadInput(f"the run folder {self.path} must not be in use; another process is filling it.")
+            yield
+
+    def finish(
+        self,
+        members: pd.DataFrame,
+        metrics: pd.DataFrame,
+        analysis: pd.DataFrame,
+        arrays: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+    ) -> Run:
+        """Write the results; the summary last, since it marks the run as finished. Checkpoints are then in the way."""
+        members = members.sort_values("member", ignore_index=True)
+        metrics, analysis = _by_member(metrics), _by_member(analysis)
+        write_tensors(self.path / "arrays.safetensors", arrays)
+        write_tensors(self.path / "weights.safetensors", weights)
+        write_table(self.path / "members.parquet", members)
+        write_table(self.path / "metrics.parquet", metrics)
+        write_table(self.path / "analysis.parquet", analysis)
+        write_json(self.path / "summary.json", summarize(self.config["study"], members, metrics, analysis))
+        self._drop_checkpoints()
+        return Run(self.path)
+
+
+def _by_member(table: pd.DataFrame) -> pd.DataFrame:
+    return table.sort_values(["member", "step"], kind="stable", ignore_index=True)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say it in a sentence when a folder cannot be written to. A full disk is no fault of the folder."""
+    try:
+        yield
+    except OSError as error:
+        if is_full_disk(error):
+            raise
+        raise BadInput(f"the output folder {path} must be writable; it is not ({error.strerror}).") from error
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """What differs between two configs, in words: the settings, and only where those agree what follows from them."""
+    follows = ("total", "shape", "task")
+    early, late = (
+        [{k: v for k, v in each.items() if (k in follows) is end} for each in (old, new)] for end in (False, True)
+    )
+    return "; ".join(_leaves(early[0], early[1])) or "; ".join(_leaves(late[0], late[1]))
+
+
+def _leaves(old: Any, new: Any, name: str = "") -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            yield from _leaves(old.get(key), new.get(key), key if name in ("", "fields") else f"{name}.{key}")
+    elif json.dumps(old) != json.dumps(new):
+        yield f"{name} was {old!r}, now {new!r}"
+
+
+def merge(paths: Sequence[Path], out: Path, force: bool = False) -> Run:
+    """One run from pieces of the same study, each made with other members."""
+    pieces = [Run(path) for path in paths]
+    if len(pieces) < 2:
+        raise BadInput(f"merge must be given at least 2 runs; got {len(pieces)}.")
+    first = pieces[0]
+    for piece in pieces:
+        if not piece.finished:
+            raise BadInput(unfinished(piece.path, "summary.json"))
+        if piece.path.resolve() == out.resolve():
+            raise BadInput(f"the output folder {out} must be none of the merged runs; it is one of them.")
+        shared = [{name: value for name, value in run.config.items() if name != "members"} for run in (first, piece)]
+        if changed := _differences(*shared):
+            raise BadInput(f"merged runs must be pieces of one study; {first.path} and {piece.path} differ: {changed}.")
+    numbers = [int(number) for piece in pieces for number in piece.members["member"]]
+    if twice := [number for number in numbers if numbers.count(number) > 1]:
+        raise BadInput(f"merged runs must hold different members; more than one holds member {twice[0]}.")
+    # All is read before anything is written, so that a damaged piece leaves nothing behind.
+    members, metrics, analysis = (
+        pd.concat([getattr(piece, name) for piece in pieces], ignore_index=True)
+        for name in ("members", "metrics", "analysis")
+    )
+    arrays, weights = ({k: v for piece in pieces for k, v in piece.tensors(name).items()} for name in TENSORS)
+    environment = {"pieces": {str(piece.path): piece.environment for piece in pieces}, **first.environment}
+    with Folder.open(out, {**first.config, "members": ranges(numbers)}, force=force) as folder:
+        try:
+            write_json(out / "environment.json", environment)
+            return folder.finish(members, metrics, analysis, arrays, weights)
+        except BaseException:
+            folder.abandon()
+            raise

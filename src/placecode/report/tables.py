@@ -1,0 +1,246 @@
+"""The tables of the page: from what a run recorded to rows of text that also know how to be sorted."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placecode.analysis.stats import half_width, interval
+
+if TYPE_CHECKING:
+    from placecode.report import RunFolder
+
+SPLITS = ("train", "test", "validation")
+MISSING = "\N{EN DASH}"
+PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
+_ANALYSES = (
+    f"Before and after training, mean over seeds {PLUS_MINUS} half of the 95% interval. procrustes is a distance of "
+    "shapes: 0 is the same arrangement, whatever its size. procrustes_raw is the paper's distance, which also grows "
+    "with the size of the encoding. rsa is the rank correlation of similarities: 1 is the same arrangement."
+)
+_MEASURED = ("split", "condition", "metric", "mean", "std", "n", "diverged")
+_NAMES = {"sigma": "\N{GREEK SMALL LETTER SIGMA}", "n": "seeds"}
+_FILES = {
+    "config.json": "every field of the study",
+    "environment.json": "versions, device, threads, precision",
+    "members.parquet": "one row per member: its spec and its state",
+    "metrics.parquet": "every measure of every member at every evaluation",
+    "analysis.parquet": "what was measured on the encodings, before and after training",
+    "summary.json": "means over seeds at the final step: the numbers of this page",
+    "arrays.safetensors": "the encodings at the start and at the end",
+    "weights.safetensors": "all parameters, for loading a member",
+    "checkpoints": "for resuming an interrupted run",
+    "figures": "the figures as images",
+    "report.html": "this page",
+    "log.txt": "what was said while it ran",
+}
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell says, and the number that it sorts by; text sorts as text."""
+
+    text: str
+    order: float | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns. `groups` are headings over several columns: (heading, how many), from left to right."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    groups: Sequence[tuple[str, int]] = ()
+
+
+def results(summary: Sequence[Row], metric: str) -> Table:
+    """One row per setting: the metric on each split, how many seeds that is over, how many members diverged."""
+    rows = [row for row in summary if row["metric"] == metric and row["condition"] == "all" and row["split"] in SPLITS]
+    keys, splits = _keys(rows), [split for split in SPLITS if any(row["split"] == split for row in rows)]
+    body = []
+    for setting, mine in _by_setting(rows, keys):
+        by_split = {row["split"]: row for row in mine}
+        seeds, diverged = min(int(row["n"]) for row in mine), max(int(row["diverged"]) for row in mine)
+        body.append(
+            [*map(value, setting), *(_mean(by_split.get(split)) for split in splits), value(seeds), value(diverged)]
+        )
+    return Table(
+        f"{metric.capitalize()} at the final step: mean over seeds {PLUS_MINUS} half the width of its 95% interval "
+        "(Student's t). Members that diverged are left out of the means and counted in the last column.",
+        [*map(name_of, keys), *splits, "seeds", "diverged"],
+        body,
+    )
+
+
+def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
+    """The metric for each condition (a puzzle class, a mask ratio), one row per setting; nothing if there are none.
+
+    Only on examples that were not trained on, where there are such: nine columns of means fit no screen, and the
+    training examples are learned in every condition alike.
+    """
+    rows = [row for row in summary if row["metric"] == metric and row["condition"] != "all" and row["split"] in SPLITS]
+    keys, names = _keys(rows), list(dict.fromkeys(str(row["condition"]) for row in rows))
+    splits = [split for split in SPLITS if any(row["split"] == split for row in rows)]
+    splits = splits[splits != ["train"] and "train" in splits :]
+    body = []
+    for setting, mine in _by_setting(rows, keys):
+        found = {(row["split"], str(row["condition"])): row for row in mine}
+        body.append([*map(value, setting), *(_mean(found.get((split, name))) for split in splits for name in names)])
+    caption = f"{metric.capitalize()} at the final step, mean over seeds {PLUS_MINUS} half of the 95% interval."
+    groups = [("", len(keys)), *((split, len(names)) for split in splits)]
+    return [Table(caption, [*map(name_of, keys), *names * len(splits)], body, groups)] if rows else []
+
+
+def analyses(run: RunFolder) -> list[Table]:
+    """Each measure of the encodings before and after training, one row per setting; nothing if none was taken.
+
+    Beside the value after training always stands the one before: a measure that says the same of untrained encodings
+    says nothing about learning. Blocks are taken together where the run measured that, and averaged otherwise.
+    """
+    if run.analysis.empty:
+        return []
+    together = run.analysis["block"] == -1
+    table = run.analysis[together] if together.any() else run.analysis
+    last = table.groupby("member")["step"].max().to_dict()
+    means = table.groupby(["member", "step", "analysis", "target"])["value"].mean().to_dict()
+    measures = list(dict.fromkeys((str(a), str(t)) for a, t in zip(table["analysis"], table["target"], strict=True)))
+    keys = _keys(run.summary)
+    unused = {row["encoding"] for row in run.summary if row["sigma"] is None}  # these encodings have no sigma
+    members = [
+        {**json.loads(row.get("options") or "{}"), **row, **({"sigma": None} if row["encoding"] in unused else {})}
+        for row in run.members.to_dict("records")
+        if row["state"] == "done" and row["member"] in last
+    ]
+    body = []
+    for setting, mine in _by_setting(members, keys):
+        cells = list(map(value, setting))
+        for measure in measures:
+            for when in (lambda member: 0, last.__getitem__):
+                cells.append(_interval([means.get((m["member"], when(m["member"]), *measure), math.nan) for m in mine]))
+        body.append(cells)
+    return [
+        Table(
+            _ANALYSES,
+            [*map(name_of, keys), *("before", "after") * len(measures)],
+            body,
+            [
+                ("", len(keys)),
+                *((f"{analysis} ({target})" if target else analysis, 2) for analysis, target in measures),
+            ],
+        )
+    ]
+
+
+def facts(config: Row) -> Table:
+    """What kind of run it was: study, scale, task, members, precision; all but the study's own fields."""
+    return _pairs("The run as a whole.", {name: content for name, content in config.items() if name != "fields"})
+
+
+def fields(config: Row) -> Table:
+    return _pairs("Every field of the study, with the value that was used.", config.get("fields", {}))
+
+
+def environment(content: Row) -> Table:
+    return _pairs("Versions and machine.", content)
+
+
+def files(path: Path) -> Table:
+    """The files of the run folder, the page among them, whose size is not known before it is written."""
+    found = {entry.name: entry for entry in path.iterdir() if not entry.name.startswith(".")} if path.is_dir() else {}
+    body = []
+    for name, entry in sorted((found | {"report.html": path / "report.html"}).items()):
+        parts = [part for part in entry.rglob("*") if part.is_file()] if entry.is_dir() else [entry]
+        size = sum(part.stat().st_size for part in parts) if name != "report.html" else None
+        shown = Cell(MISSING) if size is None else Cell(_size(size), size)
+        body.append([Cell(name + "/" * entry.is_dir()), shown, Cell(_FILES.get(name, ""))])
+    return Table(f"In the folder {path.name}.", ["file", "size", "what it holds"], body)
+
+
+def value(content: object) -> Cell:
+    """One value of a spec or a setting as a cell: numbers short, lists with commas, nothing as a dash."""
+    if content is None or content == "" or (isinstance(content, float) and math.isnan(content)):
+        return Cell(MISSING)
+    if isinstance(content, bool):
+        return Cell("yes" if content else "no")
+    if isinstance(content, (int, float)):
+        return Cell(f"{content:g}" if isinstance(content, float) else str(content), float(content))
+    if isinstance(content, (list, tuple)):
+        parts = [f"({value(part).text})" if isinstance(part, (list, tuple)) else value(part).text for part in content]
+        if len(parts) > 30:  # the positions of many tokens, say
+            parts = [*parts[:12], "...", parts[-1], f"{len(parts)} in all"]
+        return Cell(", ".join(parts) or MISSING)
+    return Cell(str(content))
+
+
+def number(content: float, decimals: int = 3) -> str:
+    """A measured value with a true minus sign, and none before a zero.
+
+    >>> number(0.95321), number(-0.0001), number(48.32, decimals=1)
+    ('0.953', '0.000', '48.3')
+    """
+    text = f"{content:.{decimals}f}"
+    return text.removeprefix("-") if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
+
+
+def name_of(field: str) -> str:
+    return _NAMES.get(field, field.replace("_", " "))
+
+
+def _mean(row: Row | None) -> Cell:
+    """A row of the summary as mean and half-width; a dash where no member is left to average."""
+    if row is None or row["mean"] is None or math.isnan(row["mean"]):
+        return Cell(MISSING)
+    std = math.nan if row["std"] is None else float(row["std"])
+    return _plus_minus(float(row["mean"]), half_width(std, int(row["n"])))
+
+
+def _interval(values: Sequence[float]) -> Cell:
+    mean, low, _ = interval(values)
+    return Cell(MISSING) if math.isnan(mean) else _plus_minus(mean, mean - low)
+
+
+def _plus_minus(mean: float, half: float) -> Cell:
+    decimals = 3 if abs(mean) < 10 else 1
+    text = number(mean, decimals)
+    return Cell(text if math.isnan(half) else f"{text} {PLUS_MINUS} {number(half, decimals)}", mean)
+
+
+def _keys(rows: Sequence[Row]) -> list[str]:
+    """What sets the rows of a summary apart: encoding, sigma and every other varied field."""
+    return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _MEASURED]
+
+
+def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tuple[Hashable, ...], list[Row]]]:
+    """The rows of each setting, in the order in which settings first appear."""
+    found: dict[str, tuple[tuple[Hashable, ...], list[Row]]] = {}
+    for row in rows:
+        setting = tuple(row.get(name) for name in keys)
+        found.setdefault(repr([value(part).text for part in setting]), (setting, []))[1].append(row)
+    return iter(found.values())
+
+
+def _pairs(caption: str, content: Row) -> Table:
+    return Table(caption, ["name", "value"], [[Cell(name), value(inner)] for name, inner in _flat(content)])
+
+
+def _flat(content: Row, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested mappings as one list of names and values, "versions / torch"."""
+    for name, inner in content.items():
+        if isinstance(inner, Mapping) and inner:
+            yield from _flat(inner, f"{above}{name} / ")
+        else:
+            yield f"{above}{name}", inner if not isinstance(inner, Mapping) else None
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"

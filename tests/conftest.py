@@ -1,0 +1,107 @@
+"""What all tests share: one thread, a cache of their own, the devices at hand, and a task small enough for any test."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from placecode.tasks.base import Split, Task
+
+
+class GridTask(Task):
+    """Which column of a small grid has the largest sum? Tokens are cells, row by row; their place tells the column.
+
+    `inputs` (N, rows * columns, 3) are noise. With `readout="token"` the targets are numbers, (N, n, 1): for each cell,
+    the mean of its column. The splits are "train" (not a multiple of 4, so that the last batch is smaller) and "test",
+    with the conditions "clear" and "near" by the margin of the largest sum.
+    """
+
+    name = "grid"
+
+    def __init__(
+        self, rows: int = 2, columns: int = 3, readout: str = "last", train: int = 22, test: int = 10, seed: int = 0
+    ) -> None:
+        self.readout, self.outputs = readout, 1 if readout == "token" else columns
+        cells = torch.arange(rows * columns)
+        self.positions = torch.stack([cells // columns, cells % columns], dim=1).double().numpy()
+        self.labels = (cells % columns).numpy()
+        self.token_names = tuple(f"r{int(r) + 1}c{int(c) + 1}" for r, c in self.positions)
+        rng = np.random.default_rng(seed)
+        self.splits = {"train": self._split(rng, train), "test": self._split(rng, test)}
+
+    def _split(self, rng: np.random.Generator, count: int) -> Split:
+        inputs = torch.from_numpy(rng.normal(size=(count, len(self.labels), 3)))
+        sums = torch.zeros(count, int(self.labels.max()) + 1, dtype=torch.float64)
+        sums.index_add_(1, torch.from_numpy(self.labels), inputs[:, :, 0])
+        first, second = sums.topk(2, dim=1).values.T
+        conditions = tuple("clear" if gap > 1 else "near" for gap in (first - second).tolist())
+        targets = sums.argmax(1)
+        if self.readout == "token":
+            targets = sums[:, torch.from_numpy(self.labels), None] * sums.shape[1] / len(self.labels)
+        return Split(inputs, targets, conditions)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._losses(outputs, targets).mean(1)
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        if self.readout == "token":
+            return {"mse": self._losses(outputs, targets)}
+        right = (outputs.argmax(-1) == targets).to(outputs.dtype)
+        return {"accuracy": right, "loss": self._losses(outputs, targets)}
+
+    def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.readout == "token":
+            return (outputs - targets).square().flatten(2).mean(2)
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+
+    def describe(self) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for split in self.splits.values():
+            digest.update(split.inputs.double().cpu().numpy().tobytes())
+        counts = {name: len(split) for name, split in self.splits.items()}
+        return {"task": self.name, "readout": self.readout, "counts": counts, "sha256": digest.hexdigest()}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread_and_own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Numbers that do not hang on the machine's cores, and no test touches the user's own cache."""
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        if "PLACECODE_CACHE" not in os.environ:
+            patch.setenv("PLACECODE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def make_task() -> type[GridTask]:
+    """The tiny task's class, for tests that need one of another size or read-out."""
+    return GridTask
+
+
+@pytest.fixture(scope="session")
+def tiny_task() -> GridTask:
+    """2 x 3 cells, 22 training examples. Tasks are never changed in place, so one serves the whole session."""
+    return GridTask()
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_cuda])])
+def device(request: pytest.FixtureRequest) -> str:
+    """Every device a test should hold on."""
+    return str(request.param)
+
+
+@pytest.fixture(params=[pytest.param("cuda", marks=[pytest.mark.gpu, needs_cuda])])
+def cuda(request: pytest.FixtureRequest) -> str:
+    """The GPU, for what only it can show."""
+    return str(request.param)

@@ -1,0 +1,341 @@
+"""The contract of encodings, over the whole registry: shapes, independence of members, and use in anyone's model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from placecode import encodings
+from placecode.encoder import Stack, plan_stacks
+from placecode.encodings import ALL, Additive, Encoding, Layout
+from placecode.encodings.additive import Learned
+from placecode.errors import BadInput
+from placecode.members import Member
+from placecode.training import Trainer, stack_for
+
+TOKENS, WIDTH, HEADS, LAYERS, BATCH = 6, 8, 2, 2, 3
+POSITIONS = np.stack(np.divmod(np.arange(TOKENS), 3), axis=1).astype(float)
+LAST = slice(TOKENS - 1, TOKENS)
+LEARNABLE = {"learned", "relative"}
+each_name = pytest.mark.parametrize("name", encodings.names())
+
+
+def members_of(name: str, count: int, **fields: object) -> list[Member]:
+    shape = {"width": WIDTH, "heads": HEADS, "layers": LAYERS, "sigma": 0.5}
+    return [Member(encoding=name, seed=seed, **shape, **fields) for seed in range(count)]
+
+
+def encoding_of(name: str, count: int = 1, **fields: object) -> Encoding:
+    return encodings.build(members_of(name, count, **fields), Layout(TOKENS, POSITIONS)).double()
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def queries_and_keys(count: int) -> tuple[Tensor, Tensor]:
+    both = drawn(2, count, BATCH, HEADS, TOKENS, WIDTH // HEADS)
+    return both[0], both[1]
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, type[Encoding]]:
+    """The registry, as it was again after the test."""
+    monkeypatch.setattr(encodings, "_REGISTRY", dict(encodings._REGISTRY))
+    return encodings._REGISTRY
+
+
+def test_the_registry_is_what_the_paper_compares_and_alibi() -> None:
+    expected = {"none", "sinusoid", "random", "learned", "causal-none", "relative", "rotary", "alibi"}
+    assert expected <= set(encodings.names())
+
+
+@each_name
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("at", [ALL, LAST, slice(1, 4)], ids=["all", "last", "some"])
+def test_hooks_have_the_shapes_of_the_contract(name: str, count: int, at: slice) -> None:
+    encoding = encoding_of(name, count)
+    x = drawn(count, BATCH, TOKENS, WIDTH)
+    q, k = queries_and_keys(count)
+    q = q[..., at, :]
+    m = q.shape[-2]
+    for block in range(LAYERS):
+        assert encoding.add(x, block).shape == x.shape
+        turned_q, turned_k = encoding.rotate(q, k, block, at)
+        assert turned_q.shape == q.shape
+        assert turned_k.shape == k.shape
+        bias = encoding.bias(q, block, at)
+        if bias is not None:
+            assert torch.broadcast_shapes(bias.shape, (count, BATCH, HEADS, m, TOKENS)) == (
+                *(count, BATCH, HEADS, m, TOKENS),
+            )
+            assert bias.shape[-2:] == (m, TOKENS)
+    seen = encoding.mask(TOKENS, at)
+    if seen is not None:
+        assert seen.shape == (m, TOKENS)
+        assert seen.dtype == torch.bool
+        assert seen.any(1).all()  # a query that sees nothing would give NaN
+    vectors = encoding.vectors()
+    assert vectors is None or vectors.shape == (count, LAYERS, TOKENS, WIDTH)
+
+
+@each_name
+def test_one_position_is_the_row_of_all_positions(name: str) -> None:
+    encoding = encoding_of(name, 2)
+    q, k = queries_and_keys(2)
+    for at in (LAST, slice(0, 1), slice(2, 4)):
+        few = q[..., at, :]
+        for one, every in zip(encoding.rotate(few, k, 1, at), encoding.rotate(q, k, 1), strict=True):
+            rows = every if every.shape == one.shape else every[..., at, :]
+            torch.testing.assert_close(one, rows, rtol=0, atol=1e-14)
+        if (every := encoding.bias(q, 1)) is not None:
+            torch.testing.assert_close(encoding.bias(few, 1, at), every[..., at, :], rtol=0, atol=1e-14)
+        if (seen := encoding.mask(TOKENS)) is not None:
+            assert torch.equal(encoding.mask(TOKENS, at), seen[at])
+
+
+@each_name
+def test_a_members_hooks_do_not_depend_on_its_neighbours(name: str) -> None:
+    together = encoding_of(name, 3)
+    x, (q, k) = drawn(3, BATCH, TOKENS, WIDTH), queries_and_keys(3)
+    full = (3, BATCH, HEADS, TOKENS, TOKENS)
+    for i, member in enumerate(members_of(name, 3)):
+        alone = encodings.build([member], Layout(TOKENS, POSITIONS)).double()
+        one = slice(i, i + 1)
+        torch.testing.assert_close(alone.add(x[one], 1), together.add(x, 1)[one], rtol=0, atol=0)
+        for a, b in zip(alone.rotate(q[one], k[one], 1), together.rotate(q, k, 1), strict=True):
+            torch.testing.assert_close(a, b[one], rtol=0, atol=1e-14)
+        if (bias := together.bias(q, 1)) is not None:
+            ours = alone.bias(q[one], 1).expand(1, *full[1:])
+            torch.testing.assert_close(ours, bias.expand(full)[one], rtol=0, atol=1e-14)
+
+
+@each_name
+def test_a_members_parameters_touch_its_own_outputs_alone(name: str) -> None:
+    stack = Stack(members_of(name, 3), tokens=TOKENS, features=3, outputs=2, positions=POSITIONS, dtype=torch.float64)
+    gradient = torch.full_like(stack.flat, torch.nan)
+    stack.gradients(stack(drawn(3, BATCH, TOKENS, 3))[1].square().sum(), out=gradient)
+    assert (gradient[[0, 2]] == 0).all()
+    assert gradient[1].any()
+    assert gradient.isfinite().all()
+
+
+@each_name
+def test_only_what_learns_has_a_gradient(name: str) -> None:
+    parameters = list(encodings.make(name, TOKENS, WIDTH, heads=HEADS).parameters())
+    assert any(parameter.requires_grad for parameter in parameters) == (name in LEARNABLE)
+    frozen = encodings.make(name, TOKENS, WIDTH, heads=HEADS, learn=False)
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
+
+
+class PlainModel(nn.Module):
+    """Somebody's own model in plain PyTorch, one block of attention, with a PE from here."""
+
+    def __init__(self, pe: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.pe, self.embed, self.project = pe, nn.Linear(3, WIDTH), nn.Linear(WIDTH, 3 * WIDTH)
+        self.answer = nn.Linear(WIDTH, 3)
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, n, 3)
+        x = self.embed(x)
+        if isinstance(self.pe, Additive):
+            x = self.pe(x)
+        q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in self.project(x).chunk(3, dim=-1))
+        q, k = self.pe.rotate(q, k)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if (bias := self.pe.bias(q)) is not None:
+            assert bias.shape[-3:] == scores.shape[-3:]
+            scores = scores + bias
+        if (seen := self.pe.mask(x.shape[1])) is not None:
+            scores = scores.masked_fill(~seen, -torch.inf)
+        mixed = (scores.softmax(-1) @ v).transpose(1, 2).flatten(-2)
+        return self.answer((x + mixed)[:, -1])
+
+
+@each_name
+def test_drop_in_use_in_a_plain_model(name: str, tiny_task) -> None:
+    pe = encodings.make(name, TOKENS, WIDTH, heads=HEADS, sigma=0.5, positions=POSITIONS)
+    model = PlainModel(pe)
+    data = tiny_task.splits["train"].to("cpu", torch.float32)
+    before = {key: value.clone() for key, value in pe.named_parameters()}
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.02)
+    losses = []
+    for _ in range(30):
+        loss = nn.functional.cross_entropy(model(data.inputs), data.targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.1
+    for key, value in pe.named_parameters():
+        assert (not torch.equal(value, before[key])) == (name in LEARNABLE)
+
+
+@each_name
+def test_moves_to_another_dtype_and_device(name: str, device: str) -> None:
+    pe = encodings.make(name, TOKENS, WIDTH, heads=HEADS)
+    assert all(parameter.dtype == torch.float32 for parameter in pe.parameters())
+    exact = encodings.make(name, TOKENS, WIDTH, heads=HEADS, dtype=torch.float64)
+    for dtype, within in ((torch.float32, 1e-6), (torch.float64, 1e-6), (torch.bfloat16, 0.1)):
+        moved = pe.to(device, dtype)
+        q, k = (t[0].to(device, dtype) for t in queries_and_keys(1))
+        x = drawn(BATCH, TOKENS, WIDTH).to(device, dtype)
+        added = moved.add(x[None], 0)
+        results = [added, *moved.rotate(q, k)]
+        if (bias := moved.bias(q)) is not None:
+            results.append(bias)
+            expected = exact.bias(q.double().cpu())
+            torch.testing.assert_close(bias.double().cpu(), expected, rtol=within, atol=within)
+        for result in results:
+            assert result.dtype == dtype
+            assert result.device.type == device
+        if (seen := moved.mask(TOKENS)) is not None:
+            assert seen.device.type == device
+        expected = exact.add(x[None].double().cpu(), 0)
+        torch.testing.assert_close(added.double().cpu(), expected, rtol=within, atol=within)
+
+
+@each_name
+def test_weights_go_through_a_state_dict(name: str) -> None:
+    one, other = (encodings.make(name, TOKENS, WIDTH, heads=HEADS, seed=seed) for seed in (0, 1))
+    other.load_state_dict(one.state_dict())
+    q = queries_and_keys(1)[0][0].float()
+    for hook in (lambda pe: pe.add(torch.zeros(1, 1, TOKENS, WIDTH), 0), lambda pe: pe.bias(q)):
+        ours, theirs = hook(one), hook(other)
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+
+
+@each_name
+def test_unknown_options_are_refused_with_a_sentence(name: str) -> None:
+    for attempt in (
+        lambda: encodings.make(name, TOKENS, WIDTH, heads=HEADS, wobble=1),
+        lambda: plan_stacks([Member(encoding=name, options={"wobble": 1})], most=10),
+        lambda: Stack([Member(encoding=name, options={"wobble": 1})], tokens=TOKENS, features=3, outputs=2),
+    ):
+        with pytest.raises(BadInput) as error:
+            attempt()
+        sentence = str(error.value)
+        assert sentence.startswith(f"an option of the encoding {name} must be one of ")
+        assert sentence.endswith("; got 'wobble'.")
+        for option in encodings.lookup(name).defaults:
+            assert option in sentence
+
+
+@each_name
+def test_known_options_have_defaults_that_may_be_spelled_out(name: str) -> None:
+    defaults = encodings.lookup(name).defaults
+    plain, spelled = encodings.make(name, TOKENS, WIDTH), encodings.make(name, TOKENS, WIDTH, **defaults)
+    for (key, value), (_, same) in zip(plain.named_buffers(), spelled.named_buffers(), strict=True):
+        assert torch.equal(value, same), key
+
+
+@pytest.mark.parametrize("name", ["sinusoid", "relative", "rotary", "alibi"])
+@pytest.mark.parametrize("axes", [0, 1.0, "2", True, -1])
+def test_axes_must_be_a_whole_number(name: str, axes: object) -> None:
+    with pytest.raises(BadInput, match=r"^axes must be a whole number of at least 1; got "):
+        encodings.make(name, TOKENS, WIDTH, positions=POSITIONS, axes=axes)
+
+
+@pytest.mark.parametrize("name", ["sinusoid", "relative", "rotary", "alibi"])
+def test_axes_must_fit_the_positions(name: str) -> None:
+    encodings.make(name, TOKENS, WIDTH, positions=POSITIONS, axes=2)
+    with pytest.raises(BadInput, match=r"got 3, but they have true positions with 2 coordinates\.$"):
+        encodings.make(name, TOKENS, WIDTH, positions=POSITIONS, axes=3)
+    with pytest.raises(BadInput, match=r"got 2, but they have no known positions\.$"):
+        encodings.make(name, TOKENS, WIDTH, axes=2)
+
+
+@pytest.mark.parametrize("positions", [POSITIONS[:5], POSITIONS[:, 0]], ids=["too few tokens", "one axis"])
+def test_positions_must_fit_the_tokens(positions: np.ndarray) -> None:
+    with pytest.raises(BadInput, match=r"^positions must be an array \(6 tokens, coordinates\); got \("):
+        encodings.make("learned", TOKENS, WIDTH, positions=positions)
+
+
+def test_an_unknown_name_is_refused_with_the_list() -> None:
+    with pytest.raises(BadInput) as error:
+        encodings.make("sinusoidal", TOKENS, WIDTH)
+    assert str(error.value) == f"encoding must be one of {', '.join(encodings.names())}; got 'sinusoidal'."
+    with pytest.raises(BadInput, match=r"^encoding must be one of none, "):
+        Stack([Member(encoding="sinusoidal")], tokens=TOKENS, features=3, outputs=2)
+
+
+class TestRegister:
+    def test_an_own_encoding_trains_in_a_stack(self, registry, tiny_task) -> None:
+        @encodings.register("gain")
+        class Gain(Encoding):
+            """Scales the last token's input; and has a parameter that nothing uses."""
+
+            defaults = {"size": 1.0}
+
+            def __init__(self, members, layout) -> None:
+                super().__init__(members, layout)
+                self.gain = nn.Parameter(torch.ones(len(members), WIDTH) * dict(self.settings(members[0]))["size"])
+                self.idle = nn.Parameter(torch.ones(len(members), 1))
+
+            def add(self, x: Tensor, block: int) -> Tensor:
+                return x * self.gain[:, None, None]
+
+        assert "gain" in encodings.names()
+        members = members_of("gain", 2, options={"size": 2.0}, learning_rate=0.01, batch=8)
+        stack = stack_for(members, tiny_task, dtype=torch.float64)
+        assert isinstance(stack.encoding, Gain)
+        trainer = Trainer(stack, tiny_task, steps=3)
+        for _ in range(3):
+            trainer.update()
+        assert (stack.encoding.gain != 2).all()
+        assert (stack.encoding.idle == 1).all()
+        assert trainer.alive.all()
+        assert stack.flat[:, stack.encoding_columns :].shape == (2, WIDTH + 1)
+
+    def test_a_kind_of_the_additive_family_joins_the_others_in_a_stack(self, registry) -> None:
+        @encodings.register("ones")
+        class Ones(Additive):
+            @classmethod
+            def start(cls, member, layout, shape):
+                return np.ones(shape)
+
+        members = [*members_of("ones", 1), *members_of("learned", 1)]
+        stack = Stack(members, tokens=TOKENS, features=3, outputs=2)
+        assert (stack.encoding.vectors()[0] == 1).all()
+        assert stack.encoding.learns.tolist() == [False, True]
+
+    def test_a_kind_of_the_additive_family_with_its_own_hook_is_not_ignored(self, registry) -> None:
+        @encodings.register("doubled")
+        class Doubled(Learned):
+            def add(self, x: Tensor, block: int) -> Tensor:
+                return super().add(super().add(x, block), block)
+
+        doubled, learned = members_of("doubled", 1)[0], members_of("learned", 1)[0]
+        assert len(plan_stacks([doubled, learned], most=10)) == 2
+        pe = encodings.make("doubled", TOKENS, WIDTH)
+        zero = torch.zeros(BATCH, TOKENS, WIDTH)
+        torch.testing.assert_close(pe(zero), 2 * encodings.make("learned", TOKENS, WIDTH)(zero))
+
+    def test_a_taken_name_is_refused(self, registry) -> None:
+        with pytest.raises(BadInput, match=r"^the encoding name 'rotary' must be new; it is taken by Rotary\.$"):
+
+            @encodings.register("rotary")
+            class Mine(Encoding):
+                pass
+
+        assert encodings.lookup("rotary").__name__ == "Rotary"
+
+    def test_the_same_class_may_come_twice(self, registry) -> None:
+        assert encodings.register("rotary")(encodings.lookup("rotary")) is encodings.lookup("rotary")
+
+    def test_an_installed_plugin_is_found_by_its_entry_point(self, registry, monkeypatch) -> None:
+        class Plugged(Encoding):
+            pass
+
+        class Point:
+            name = "plugged"
+
+            def load(self) -> type[Encoding]:
+                return Plugged
+
+        monkeypatch.setattr(encodings, "entry_points", lambda group: [Point()] * (group == "placecode.encodings"))
+        assert encodings.lookup("plugged") is Plugged
+        assert "plugged" in encodings.names()

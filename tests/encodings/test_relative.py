@@ -1,0 +1,200 @@
+"""Encodings on the scores, pinned to loops over pairs of tokens and to the published slopes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from placecode import encodings
+from placecode.encoder import Stack
+from placecode.encodings import Layout
+from placecode.encodings.relative import slopes_for
+from placecode.errors import BadInput
+from placecode.members import Member
+
+GRID = np.stack(np.divmod(np.arange(6), 3), axis=1).astype(float)  # 2 x 3
+
+
+def queries(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+class TestRelative:
+    @staticmethod
+    def by_loops(q: Tensor, a: dict[int, Tensor], reach: int) -> Tensor:
+        """a[clip(j - i)] . q / sqrt(c) for all pairs, one sequence and one head: q (n, c) -> (n, n)."""
+        n, c = q.shape
+        bias = torch.empty(n, n, dtype=torch.float64)
+        for i in range(n):
+            for j in range(n):
+                offset = max(-reach, min(reach, j - i))
+                bias[i, j] = (a[offset] * q[i]).sum() / math.sqrt(c)
+        return bias
+
+    @pytest.mark.parametrize("max_distance", [None, 1, 3, 100])
+    def test_equals_a_loop_over_pairs(self, max_distance: int | None) -> None:
+        n, heads, width, layers = 5, 2, 8, 2
+        reach = n - 1 if max_distance is None else max_distance
+        pe = encodings.make(
+            "relative", n, width, heads=heads, layers=layers, sigma=1.0, dtype=torch.float64, max_distance=max_distance
+        )
+        assert pe.table.shape == (1, layers, 2 * reach + 1, width // heads)
+        q = queries(3, heads, n, width // heads)
+        for block in range(layers):
+            vectors = {offset: pe.table[0, block, offset + reach] for offset in range(-reach, reach + 1)}
+            found = pe.bias(q, block)
+            for b in range(3):
+                for h in range(heads):
+                    torch.testing.assert_close(found[b, h], self.by_loops(q[b, h], vectors, reach), rtol=0, atol=1e-12)
+
+    def test_forward_and_backward_offsets_are_told_apart(self) -> None:
+        pe = encodings.make("relative", 4, 8, sigma=1.0, dtype=torch.float64)
+        q = torch.ones(1, 1, 4, 8, dtype=torch.float64)
+        bias = pe.bias(q)[0, 0]
+        assert not torch.isclose(bias[1, 2], bias[2, 1])
+        torch.testing.assert_close(bias[0, 1], bias[2, 3])  # the same offset
+
+    def test_distances_beyond_the_largest_count_as_the_largest(self) -> None:
+        q = torch.ones(1, 1, 6, 8, dtype=torch.float64)
+        clipped = encodings.make("relative", 6, 8, sigma=1.0, dtype=torch.float64, max_distance=2).bias(q)[0, 0]
+        whole = encodings.make("relative", 6, 8, sigma=1.0, dtype=torch.float64).bias(q)[0, 0]
+        torch.testing.assert_close(clipped[0, 2:], clipped[0, 2].expand(4), rtol=0, atol=1e-12)
+        assert not torch.isclose(clipped[0, 1], clipped[0, 2])
+        assert not torch.isclose(whole[0, 2], whole[0, 3])
+
+    @pytest.mark.parametrize("max_distance", [None, 1])
+    def test_two_axes_sum_a_vector_for_each_axis(self, max_distance: int | None) -> None:
+        pe = encodings.make(
+            "relative", 6, 8, sigma=1.0, positions=GRID, dtype=torch.float64, axes=2, max_distance=max_distance
+        )
+        reach = 2 if max_distance is None else max_distance
+        rows, columns = pe.table[0, 0].split(2 * reach + 1)
+        q = queries(1, 1, 6, 8)
+        found = pe.bias(q)[0, 0]
+        for i in range(6):
+            for j in range(6):
+                down, right = (int(np.clip(GRID[j, axis] - GRID[i, axis], -reach, reach)) + reach for axis in range(2))
+                expected = (rows[down] + columns[right]) @ q[0, 0, i] / math.sqrt(8)
+                torch.testing.assert_close(found[i, j], expected, rtol=0, atol=1e-12)
+
+    def test_heads_share_the_vectors_and_members_do_not(self) -> None:
+        members = [Member("relative", 1.0, seed, width=8, heads=2, layers=1) for seed in range(2)]
+        pe = encodings.build(members, Layout(4))
+        q = queries(1, 1, 1, 4, 4).expand(2, 3, 2, 4, 4)  # the same query everywhere
+        bias = pe.bias(q)
+        torch.testing.assert_close(bias[:, :, 0], bias[:, :, 1])
+        assert not torch.isclose(bias[0], bias[1]).any()
+
+    def test_sigma_is_the_standard_deviation(self) -> None:
+        table = encodings.make("relative", 100, 64, sigma=0.3, dtype=torch.float64).table
+        assert abs(table.std().item() / 0.3 - 1) < 4 * (1 / (2 * table.numel())) ** 0.5
+
+    def test_one_token(self) -> None:
+        pe = encodings.make("relative", 1, 4, sigma=1.0, dtype=torch.float64)
+        assert pe.bias(queries(2, 1, 1, 4)).shape == (2, 1, 1, 1)
+
+    def test_it_has_no_vector_per_token(self) -> None:
+        assert encodings.make("relative", 4, 8).vectors() is None
+
+    def test_refusals(self) -> None:
+        with pytest.raises(BadInput, match=r"^max_distance must be a whole number of at least 1; got 0\.$"):
+            encodings.make("relative", 4, 8, max_distance=0)
+        with pytest.raises(BadInput, match=r"^relative positions must be whole numbers"):
+            encodings.make("relative", 6, 8, positions=GRID / 2, axes=2)
+        with pytest.raises(BadInput, match=r"^start must be normal, uniform or zero for the encoding relative"):
+            encodings.make("relative", 4, 8, start=np.zeros((4, 8)))
+
+
+class TestAlibi:
+    PUBLISHED_8 = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256)
+
+    @staticmethod
+    def published(heads: int) -> list[float]:
+        """The recipe of the paper's own code, `get_slopes`."""
+
+        def power_of_2(n: int) -> list[float]:
+            start = 2 ** (-(2 ** -(math.log2(n) - 3)))
+            return [start * start**i for i in range(n)]
+
+        if math.log2(heads).is_integer():
+            return power_of_2(heads)
+        closest = 2 ** math.floor(math.log2(heads))
+        return power_of_2(closest) + TestAlibi.published(2 * closest)[0::2][: heads - closest]
+
+    def test_the_published_slopes_for_8_heads(self) -> None:
+        assert tuple(slopes_for(8).tolist()) == self.PUBLISHED_8
+
+    @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 7, 12, 16, 20])
+    def test_the_published_recipe_for_other_numbers_of_heads(self, heads: int) -> None:
+        np.testing.assert_allclose(slopes_for(heads).numpy(), self.published(heads), rtol=1e-12)
+
+    def test_steepness_is_the_exponent_of_the_last_head(self) -> None:
+        assert slopes_for(4, 4.0).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16]
+
+    @pytest.mark.parametrize("tokens", [5, 60])
+    def test_bidirectional_and_exact(self, tokens: int) -> None:
+        pe = encodings.make("alibi", tokens, 16, heads=8, dtype=torch.float64)
+        bias = pe.bias(queries(2, 8, tokens, 2))
+        for h in range(8):
+            for i in range(tokens):
+                for j in range(tokens):
+                    assert bias[h, i, j].item() == -self.PUBLISHED_8[h] * abs(i - j)
+
+    @pytest.mark.parametrize("distance", ["euclidean", "manhattan"])
+    def test_two_axes(self, distance: str) -> None:
+        pe = encodings.make("alibi", 6, 8, heads=2, positions=GRID, dtype=torch.float64, axes=2, distance=distance)
+        bias = pe.bias(queries(1, 2, 6, 4))
+        for h, slope in enumerate((1 / 16, 1 / 256)):
+            for i in range(6):
+                for j in range(6):
+                    down, right = abs(GRID[i] - GRID[j])
+                    expected = math.hypot(down, right) if distance == "euclidean" else down + right
+                    assert bias[h, i, j].item() == pytest.approx(-slope * expected, abs=1e-15)
+
+    def test_the_two_distances_differ(self) -> None:
+        one, other = (
+            encodings.make("alibi", 6, 8, positions=GRID, axes=2, distance=distance).bias(queries(1, 1, 6, 8))
+            for distance in ("euclidean", "manhattan")
+        )
+        assert not torch.allclose(one, other)
+
+    def test_refusals(self) -> None:
+        with pytest.raises(BadInput, match=r"^distance must be one of euclidean, manhattan; got 'cosine'\.$"):
+            encodings.make("alibi", 4, 8, distance="cosine")
+        with pytest.raises(BadInput, match=r"^steepness must be a number above 0; got 0\.$"):
+            encodings.make("alibi", 4, 8, steepness=0)
+
+    def test_it_has_no_parameters(self) -> None:
+        assert not list(encodings.make("alibi", 4, 8).parameters())
+
+
+class TestCausalNone:
+    def test_the_mask_is_lower_triangular(self) -> None:
+        seen = encodings.make("causal-none", 5, 8).mask(5)
+        for i in range(5):
+            for j in range(5):
+                assert seen[i, j].item() == (j <= i)
+
+    @staticmethod
+    def influence(encoding: str) -> np.ndarray:
+        """(n, n): whether the output of token i changes with the input of token j, through the whole encoder."""
+        member = Member(encoding, 1.0, width=8, layers=3, heads=2)
+        stack = Stack([member], tokens=6, features=3, outputs=2, readout="token", dtype=torch.float64)
+        x = queries(2, 6, 3)
+        changed = np.empty((6, 6), dtype=bool)
+        for j in range(6):
+            other = x.clone()
+            other[:, j] += 1
+            changed[:, j] = (stack(x) - stack(other)).detach().abs().amax(dim=(0, 2)) > 0
+        return changed
+
+    def test_a_token_does_not_see_later_ones(self) -> None:
+        assert (self.influence("causal-none") == np.tril(np.ones((6, 6), dtype=bool))).all()
+
+    @pytest.mark.parametrize("encoding", ["none", "learned", "relative", "rotary", "alibi"])
+    def test_with_any_other_encoding_all_see_all(self, encoding: str) -> None:
+        assert self.influence(encoding).all()

@@ -1,0 +1,476 @@
+"""Executing a study: the same twice, as if never interrupted, and untouched by members that diverge."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from placecode import checkpoints, runs, studies
+from placecode.engines import local
+from placecode.engines.local import Event, Interrupted, Where
+from placecode.errors import BadInput
+from placecode.members import Member
+from placecode.runs import Run
+from placecode.studies import Study
+from placecode.studies.latin_squares import LstSigma
+
+RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *runs.TENSORS)
+"""The files that hold numbers: the same study gives the same bytes."""
+TWO_STACKS = Where("cpu", stack=2)
+
+
+def tiny(**given: Any) -> Study:
+    """lst-sigma in a third of a second: 4 members of 1 small block on 54 puzzles, 4 steps an epoch."""
+    options = {"sigmas": (0.1, 2.0), "seeds": (0, 1), "epochs": 3, "evaluations": 3, "per_class": 20, "heldout": 9}
+    options |= {"distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16}
+    return studies.lookup("lst-sigma").at("quick", **{**options, **given})
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The tiny study in two stacks of two, run without a break; no test changes it."""
+    return local.execute(tiny(), tmp_path_factory.mktemp("runs") / "unbroken", where=TWO_STACKS)
+
+
+def assert_same(found: Path, wanted: Path) -> None:
+    for name in RESULTS:
+        assert (found / name).read_bytes() == (wanted / name).read_bytes(), f"{name} differs"
+    left = {path.name for path in found.iterdir()} - {"figures", "report.html"}
+    assert left == {*RESULTS, "config.json", "environment.json", "log.txt"}
+
+
+# The same twice
+
+
+def test_the_same_study_gives_the_same_bytes(unbroken: Run, tmp_path: Path) -> None:
+    assert_same(local.execute(tiny(), tmp_path / "again", where=TWO_STACKS).path, unbroken.path)
+
+
+def test_another_seed_gives_other_numbers(unbroken: Run, tmp_path: Path) -> None:
+    other = local.execute(tiny(seeds=(2, 3)), tmp_path / "other", where=TWO_STACKS)
+    assert (other.path / "weights.safetensors").read_bytes() != (unbroken.path / "weights.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("stack", [1, 3, 4])
+def test_another_stack_split_gives_the_same_outputs_to_rounding(unbroken: Run, tmp_path: Path, stack: int) -> None:
+    other = local.execute(tiny(), tmp_path / "other", where=Where("cpu", stack=stack))
+    inputs = tiny().task().splits["validation"].inputs
+    for number in range(4):
+        assert (other.load(number)(inputs) - unbroken.load(number)(inputs)).abs().max() < 1e-5
+    assert other.members.equals(unbroken.members)
+    assert other.metrics.drop(columns="value").equals(unbroken.metrics.drop(columns="value"))
+    losses = [run.metrics.query("metric == 'loss'")["value"].to_numpy() for run in (other, unbroken)]
+    assert np.abs(losses[0] - losses[1]).max() < 1e-5
+
+
+def test_a_cut_trains_the_members_it_names(unbroken: Run, tmp_path: Path) -> None:
+    run = local.execute(tiny(), tmp_path / "cut", where=TWO_STACKS, chosen="2:4")
+    assert run.members["member"].tolist() == [2, 3]
+    assert (run.config["members"], run.config["total"]) == ("2:4", 4)
+    assert set(run.arrays("pe_end")) == {2, 3}
+    for number in (2, 3):
+        assert torch.equal(run.load(number).flat, unbroken.load(number).flat)
+    with pytest.raises(BadInput, match=r"member must be a member of .*, 2 to 3; got 0"):
+        run.load(0)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "has_vectors"), [("rotary", False), ("sinusoid", True), ("none", True), ("alibi", False)]
+)
+def test_every_kind_of_encoding_leaves_a_whole_run(tmp_path: Path, encoding: str, has_vectors: bool) -> None:
+    run = local.execute(tiny(encoding=encoding, epochs=1), tmp_path / "run")
+    assert bool(run.arrays("pe_end")) == has_vectors
+    assert list(run.analysis.columns) == ["member", "step", "block", "analysis", "target", "value"]
+    assert len(run.analysis) == (4 * 2 * 2 * 3 if has_vectors else 0)
+    rows = [row for row in run.summary if row["split"] == "validation" and row["condition"] == "all"]
+    assert [row["sigma"] for row in rows] == [None, None]
+    assert [row["n"] for row in rows] == [4, 4]
+    json.dumps(run.summary, allow_nan=False)
+
+
+# Interrupted
+
+
+@pytest.mark.parametrize("event", [0, 1, 3, 4, 7])
+def test_stopped_at_any_event_and_resumed_it_is_as_if_never_stopped(unbroken: Run, tmp_path: Path, event: int) -> None:
+    """Two stacks of four evaluations each: event 0 is before the first step, 3 and 7 are after the last of a stack."""
+    out, seen = tmp_path / "run", list[Event]()
+    with pytest.raises(Interrupted):
+        local.execute(tiny(), out, where=TWO_STACKS, notify=seen.append, stop=lambda: len(seen) > event)
+    assert len(seen) == event + 1
+    assert not Run(out).finished
+    saved = checkpoints.load(out / "checkpoints", f"stack-{event // 4:03d}")
+    assert saved is not None
+    assert saved[0] == seen[-1].progress.step
+    assert_same(local.execute(tiny(), out, where=TWO_STACKS, resume=True).path, unbroken.path)
+
+
+def test_stopped_at_every_event_in_turn(unbroken: Run, tmp_path: Path) -> None:
+    out, rounds = tmp_path / "run", 0
+    while not (out / "summary.json").exists():
+        rounds += 1
+        asked = list[Event]()
+
+        def stop(asked: list[Event] = asked) -> bool:
+            return any(event.progress.rows for event in asked)
+
+        try:
+            local.execute(tiny(), out, where=TWO_STACKS, resume=True, notify=asked.append, stop=stop)
+        except Interrupted:
+            assert rounds < 20
+    assert rounds == 9  # 2 stacks x 4 evaluations, and the last to put all together
+    assert_same(out, unbroken.path)
+    log = (out / "log.txt").read_text()
+    assert log.count("stopped and saved") == 8
+    assert log.count("resumed") == 9
+
+
+def test_finished_stacks_are_not_trained_again(unbroken: Run, tmp_path: Path) -> None:
+    out, seen = tmp_path / "run", list[Event]()
+    with pytest.raises(Interrupted):
+        local.execute(tiny(), out, where=TWO_STACKS, notify=seen.append, stop=lambda: len(seen) > 5)
+    again = list[Event]()
+    local.execute(tiny(), out, where=TWO_STACKS, resume=True, notify=again.append)
+    assert [(event.stack, event.progress.step) for event in again if event.stack == 0] == [(0, 12)]
+    assert [event.progress.step for event in again if event.stack == 1] == [8, 12]
+
+
+def test_resuming_a_finished_run_changes_nothing(unbroken: Run, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(unbroken.path, tmp_path / "run"))
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()}
+    seen = list[Event]()
+    run = local.execute(tiny(), out, where=TWO_STACKS, resume=True, notify=seen.append)
+    assert run.summary == unbroken.summary
+    assert seen == []
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()} == before
+
+
+def test_checkpoints_on_the_way_change_nothing(unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    saved = list[int]()
+    save = checkpoints.save
+
+    def count(folder: Path, name: str, step: int, *rest: Any) -> None:
+        saved.append(step)
+        save(folder, name, step, *rest)
+
+    monkeypatch.setattr(checkpoints, "save", count)
+    assert_same(local.execute(tiny(), tmp_path / "run", where=TWO_STACKS).path, unbroken.path)
+    assert {0, 4, 8, 12} <= set(saved)
+    assert len(saved) == len(set(saved)) * 2  # never the same step twice: a kill between its files would be damage
+
+
+KILLER = """
+    # Runs a study in processes that are killed, one after the other, until one of them gets to the end.
+    import os, random, signal, sys, time, traceback
+    from pathlib import Path
+    import torch
+    torch.set_num_threads(1)
+    from placecode import studies
+    from placecode.engines import local
+
+    out, how, study = Path(sys.argv[1]), sys.argv[2], studies.lookup("lst-sigma").at("quick", **eval(sys.argv[3]))
+    local.SECONDS_BETWEEN_CHECKPOINTS = 0.05
+    chance = random.Random(0)
+
+    def die_at_a_write(count, before):
+        # at that one of the calls that put files in place, before or after it
+        left = [count]
+        def deadly(usual):
+            def call(*arguments, **named):
+                left[0] -= 1
+                if left[0] == 0 and before:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                found = usual(*arguments, **named)
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return found
+            return call
+        for name in ("fsync", "replace", "unlink"):
+            setattr(os, name, deadly(getattr(os, name)))
+
+    task = study.task()  # drawn once, and cached
+    killed = 0
+    while not (out / "summary.json").exists():
+        moment = chance.uniform(0, float(sys.argv[4]) * (0.2 + 0.02 * killed))
+        write, before = chance.randint(1, 6 + killed), chance.random() < 0.5
+        child = os.fork()
+        if child == 0:
+            try:
+                if how == "write":
+                    die_at_a_write(write, before)
+                local.execute(study, out, where=local.Where("cpu", stack=2), resume=True)
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        if how == "time":
+            time.sleep(moment)
+            os.kill(child, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status == 1:
+            sys.exit("a process failed by itself")
+        killed += status == -signal.SIGKILL
+        for path in out.rglob("*") if out.exists() else ():  # half-written files have other names
+            if path.suffix == ".json":
+                import json; json.loads(path.read_text())
+            elif path.suffix == ".parquet":
+                import pandas; pandas.read_parquet(path)
+            elif path.suffix == ".safetensors":
+                import safetensors.torch; safetensors.torch.load_file(path)
+        if killed > 100:
+            sys.exit("no end in sight")
+    local.execute(study, out, where=local.Where("cpu", stack=2), resume=True)  # the last kill may have left checkpoints
+    print(killed)
+"""
+LONGER = {"epochs": 40, "evaluations": 10, "sigmas": (0.1, 2.0), "seeds": (0, 1), "per_class": 20, "heldout": 9}
+LONGER |= {"distance": 0.5, "width": 16, "heads": 2, "layers": 2, "batch": 16, "cooldown": 0.25}
+
+
+def python(*arguments: str, **named: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, **named)
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """A run of a second or two, without a break, and the seconds that it took."""
+    path, study = tmp_path_factory.mktemp("runs") / "longer", studies.lookup("lst-sigma").at("quick", **LONGER)
+    study.task()
+    begin = time.monotonic()
+    local.execute(study, path, where=TWO_STACKS)
+    return path, time.monotonic() - begin
+
+
+@pytest.mark.parametrize(("how", "least"), [("time", 4), ("write", 6)])
+def test_killed_again_and_again_and_resumed_it_ends_with_the_same_bytes(
+    longer: tuple[Path, float], tmp_path: Path, how: str, least: int
+) -> None:
+    """SIGKILL at random moments, and at random writes; the numbers and the weights are those of the unbroken run."""
+    out = tmp_path / "run"
+    done = python("-c", textwrap.dedent(KILLER), str(out), how, repr(LONGER), str(longer[1]), timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= least  # so often killed, in truth
+    assert_same(out, longer[0])
+
+
+# A full disk
+
+
+def fail_from(count: int) -> Callable[[int], None]:
+    """An os.fsync for a disk that is full from the count-th file on."""
+    usual, left = os.fsync, [count]
+
+    def fsync(number: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        usual(number)
+
+    return fsync
+
+
+WRITES = 14
+"""Files of the tiny study: config, environment, 3 for each of 2 stacks, 6 results."""
+
+
+def test_the_number_of_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", fail_from(WRITES))
+    local.execute(tiny(), tmp_path / "enough", where=TWO_STACKS)
+    monkeypatch.setattr(os, "fsync", fail_from(WRITES - 1))
+    with pytest.raises(OSError, match="No space left"):
+        local.execute(tiny(), tmp_path / "one too few", where=TWO_STACKS)
+
+
+@pytest.mark.parametrize("count", range(WRITES))
+def test_a_disk_that_fills_up_loses_no_finished_member(
+    unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail_from(count))
+        with pytest.raises(OSError, match="No space left"):
+            local.execute(tiny(), out, where=TWO_STACKS)
+    kept = [checkpoints.verify(out / "checkpoints", f"stack-{stack:03d}") for stack in (0, 1)]
+    assert kept == [12 if count >= 5 else None, 12 if count >= 8 else None]
+    assert not list(out.rglob("*.part"))
+    assert count > 0 or not out.exists()
+    assert not (out / "summary.json").exists()
+    seen = list[Event]()
+    run = local.execute(tiny(), out, where=TWO_STACKS, resume=True, notify=seen.append)
+    assert_same(run.path, unbroken.path)
+    trained = {event.stack for event in seen if event.progress.rows}
+    assert trained == {stack for stack in (0, 1) if kept[stack] is None}
+
+
+# Members that diverge
+
+
+@pytest.fixture
+def with_a_wild_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Member 1 of 4 gets a rate at which nothing stays finite."""
+    usual = LstSigma.members
+
+    def members(study: LstSigma) -> list[Member]:
+        found = usual(study)
+        found[1] = Member.from_record({**found[1].record(), "learning_rate": 1e30})
+        return found
+
+    monkeypatch.setattr(LstSigma, "members", members)
+
+
+@pytest.mark.usefixtures("with_a_wild_member")
+def test_a_member_that_diverges_is_marked_and_counted_and_touches_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tiny(optimizer="sgd", learning_rate=0.01, cooldown=0.0)
+    wild = local.execute(study, tmp_path / "wild", where=Where("cpu", stack=4))
+    monkeypatch.undo()
+    tame = local.execute(study, tmp_path / "tame", where=Where("cpu", stack=4))
+
+    assert wild.members["state"].tolist() == ["done", "diverged", "done", "done"]
+    at = wild.members["diverged_at"].tolist()
+    assert at[0] == at[2] == at[3] == -1
+    assert 1 <= at[1] <= 3
+    assert tame.members["state"].tolist() == ["done"] * 4
+
+    for number in (0, 2, 3):  # bit for bit
+        assert torch.equal(wild.load(number).flat, tame.load(number).flat)
+        rows = [run.metrics[run.metrics["member"] == number].reset_index(drop=True) for run in (wild, tame)]
+        pd.testing.assert_frame_equal(*rows, check_exact=True)
+    kept = [row for row in wild.summary if row["split"] == "train" and row["condition"] == "all"]
+    assert len({row["learning_rate"] for row in kept}) == 2  # it varies, so it is a column
+    wild_rows = [row for row in kept if row["learning_rate"] == 1e30]
+    assert [(row["n"], row["diverged"], row["mean"], row["std"]) for row in wild_rows] == [(0, 1, None, None)] * 2
+    assert all(row["n"] in (1, 2) and row["diverged"] == 0 for row in kept if row["learning_rate"] != 1e30)
+
+
+def test_divergent_seeds_leave_a_mean_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, but the wild member differs in nothing that the summary could tell: only its state takes it out."""
+    usual = local.stack_for
+
+    def poisoned(members: list[Member], *rest: Any, **named: Any) -> Any:
+        stack = usual(members, *rest, **named)
+        if len(members) == 4:
+            stack.flat[1, 3] = float("nan")
+        return stack
+
+    monkeypatch.setattr(local, "stack_for", poisoned)
+    run = local.execute(tiny(), tmp_path / "run", where=Where("cpu", stack=4))
+    assert run.members["diverged_at"].tolist() == [-1, 1, -1, -1]
+    rows = [row for row in run.summary if (row["split"], row["condition"], row["metric"]) == ("test", "all", "loss")]
+    assert [(row["sigma"], row["n"], row["diverged"]) for row in rows] == [(0.1, 1, 1), (2.0, 2, 0)]
+    final = run.metrics.query("step == 12 and split == 'test' and condition == 'all' and metric == 'loss'")
+    assert rows[0]["mean"] == final.set_index("member").loc[0, "value"]
+    json.dumps(run.summary, allow_nan=False)
+
+
+@pytest.mark.usefixtures("with_a_wild_member")
+def test_outputs_that_are_not_finite_at_the_last_step_are_a_divergence_too(tmp_path: Path) -> None:
+    """After one step of a wild rate the weights are still finite, and there is no next step whose loss would tell."""
+    study = tiny(optimizer="sgd", learning_rate=0.01, cooldown=0.0, epochs=1, batch=64)
+    run = local.execute(study, tmp_path / "run", where=Where("cpu", stack=4))
+    assert np.isfinite(run.load(1).flat.numpy()).all()
+    assert run.members["state"].tolist() == ["done", "diverged", "done", "done"]
+    assert run.members["diverged_at"].tolist() == [-1, 1, -1, -1]
+
+
+@pytest.mark.usefixtures("with_a_wild_member")
+def test_a_divergence_outlasts_an_interruption(tmp_path: Path) -> None:
+    study, seen = tiny(optimizer="sgd", learning_rate=0.01, cooldown=0.0), list[Event]()
+    whole = local.execute(study, tmp_path / "whole", where=Where("cpu", stack=4))
+    with pytest.raises(Interrupted):
+        local.execute(
+            study, tmp_path / "run", where=Where("cpu", stack=4), notify=seen.append, stop=lambda: len(seen) == 2
+        )
+    assert_same(local.execute(study, tmp_path / "run", where=Where("cpu", stack=4), resume=True).path, whole.path)
+
+
+# Where it runs, and what it would take
+
+
+def test_where_is_settled_and_checked() -> None:
+    auto = Where().resolved()
+    assert auto.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert auto.stack == local.STACK[auto.device]
+    assert Where("cpu", "bf16", 3).resolved() == Where("cpu", "bf16", 3)
+    for where, said in (
+        (Where("tpu"), "device must be one of auto, cpu, cuda; got 'tpu'."),
+        (Where("cpu", "double"), "precision must be one of high, highest, bf16; got 'double'."),
+        (Where("cpu", stack=0), "stack must be a whole number of at least 1; got 0."),
+    ):
+        with pytest.raises(BadInput) as error:
+            where.resolved()
+        assert str(error.value) == said
+
+
+def test_arithmetic_is_put_back_after_use() -> None:
+    before = torch.get_float32_matmul_precision()
+    one = torch.ones(2, 2)
+    with Where("cpu", "bf16").arithmetic():
+        assert (one @ one).dtype == torch.bfloat16
+    assert (one @ one).dtype == torch.float32
+    with Where("cpu", "highest").arithmetic():
+        assert (one @ one).dtype == torch.float32
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_lower_precision_is_recorded_and_gives_other_digits(unbroken: Run, tmp_path: Path) -> None:
+    run = local.execute(tiny(), tmp_path / "run", where=Where("cpu", "bf16", 2))
+    assert run.config["precision"] == run.environment["precision"] == "bf16"
+    weights = run.load(0).flat
+    assert weights.dtype == torch.float32
+    difference = (weights - unbroken.load(0).flat).abs().max()
+    assert 0 < difference < 0.05
+
+
+def test_estimate_counts_members_stacks_and_steps_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = local.estimate(tiny(), TWO_STACKS)
+    assert (found.members, found.stacks, found.steps) == (4, 2, 12)
+    assert 0 < found.seconds < 60
+    assert found.bytes > 2**20
+    assert local.estimate(tiny(), TWO_STACKS, "0:1").members == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_that_cannot_be_analysed_is_refused_before_it_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="width must be at least 3 for a sinusoid of 2 axes; got 2"):
+        local.execute(tiny(width=2), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_state_of_the_code_is_not_that_of_a_checkout_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    (package / "local.py").touch()
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
+    monkeypatch.setattr(local, "__file__", str(package / "local.py"))
+    assert local._git_state() is None
+    subprocess.run([*git, "add", "."], check=True)
+    assert local._git_state() is not None
+    monkeypatch.setenv("PATH", "")
+    assert local._git_state() is None

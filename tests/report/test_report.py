@@ -1,0 +1,400 @@
+"""The page: what it says is compared with the run behind it; what it must not contain is looked for."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from scipy import stats
+
+from placecode import report
+from placecode.figures import accuracy_by_sigma
+from placecode.report import Section, Table, tables
+from placecode.report.tables import Cell
+
+SPLITS = ("train", "test", "validation")
+CLASSES = ("Binary", "Ternary", "Quaternary")
+DASH = "\N{EN DASH}"
+VOID = {"meta", "link", "br", "img", "input", "hr", "base"}
+
+
+@dataclass
+class FakeRun:
+    """A made-up run, with the fields of a real one."""
+
+    path: Path
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    members: pd.DataFrame
+    metrics: pd.DataFrame
+    analysis: pd.DataFrame
+    summary: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Shown:
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+def make(
+    folder: Path, sigmas: tuple[float, ...] = (0.2, 2.0), seeds: int = 3, diverged: tuple[int, ...] = ()
+) -> FakeRun:
+    rng = np.random.default_rng(0)
+    members, metrics, analysis = [], [], []
+    for number, (sigma, seed) in enumerate(itertools.product(sigmas, range(seeds))):
+        state = "diverged" if number in diverged else "done"
+        spec = {"encoding": "learned", "sigma": sigma, "seed": seed, "options": "{}"}
+        members.append({"member": number, **spec, "state": state, "diverged_at": -1})
+        for step, split, condition in itertools.product((0, 9), SPLITS, ("all", *CLASSES)):
+            metrics.append((number, step, split, condition, "accuracy", rng.uniform(0.3, 1)))
+        for step, name in itertools.product((0, 9), ("procrustes", "procrustes_raw", "rsa")):
+            value = rng.normal(60, 5) if name == "procrustes_raw" else rng.uniform(-1, 1)
+            analysis.append((number, step, -1, name, "2d-fixed", value))
+            analysis.append((number, step, 0, name, "2d-fixed", 777.0))  # of one block: not for the page
+    run = FakeRun(
+        folder,
+        {
+            "format": 1,
+            "study": "lst-sigma",
+            "scale": "quick",
+            "fields": {"sigmas": list(sigmas), "epochs": 120, "puzzles": None, "learning_rate": 1e-4, "resume": True},
+            "precision": "high",
+            "device": "cpu",
+            "members": f"0:{len(members)}",
+            "total": len(members),
+            "task": {"counts": {"train": 8100, "validation": 108}, "source": "drawn", "sha256": "ab" * 32},
+        },
+        {"versions": {"torch": "2.13.0", "numpy": "2.4.6"}, "device": "cpu", "threads": 2, "precision": "high"},
+        pd.DataFrame(members),
+        pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
+        pd.DataFrame(analysis, columns=["member", "step", "block", "analysis", "target", "value"]),
+    )
+    run.summary = summarize(run, diverged)
+    return run
+
+
+def summarize(run: FakeRun, diverged: tuple[int, ...]) -> list[dict[str, Any]]:
+    rows = []
+    last = run.metrics[run.metrics["step"] == 9].merge(run.members[["member", "sigma"]], on="member")
+    for (sigma, split, condition), group in last.groupby(["sigma", "split", "condition"]):
+        kept = group.loc[~group["member"].isin(diverged), "value"]
+        spec = {"encoding": "learned", "sigma": sigma, "split": split, "condition": condition, "metric": "accuracy"}
+        mean, std = (kept.mean(), kept.std()) if len(kept) else (None, None)
+        std = None if std is None or math.isnan(std) else std
+        rows.append({**spec, "mean": mean, "std": std, "n": len(kept), "diverged": len(group) - len(kept)})
+    return rows
+
+
+def page_of(run: FakeRun, **more: Any) -> str:
+    figure = accuracy_by_sigma(run.members, run.metrics, run.path.name)
+    shown = [Shown("accuracy", "Accuracy", "Look at the gap.", figure), Shown("again", "Twice", "The same.", figure)]
+    given = {"title": "A title", "lead": ["One.", "Two."], "figures": shown, "command": "placecode run lst-sigma"}
+    return report.render(run, **{**given, **more})
+
+
+class Page(HTMLParser):
+    """Parses a page: every tag closed in order; tables as lists of rows of text; ids; links; text outside of tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: list[dict[str, Any]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append({"caption": "", "rows": []})
+        if tag == "tr":
+            self.tables[-1]["rows"].append([])
+        if tag in ("td", "th"):
+            self.tables[-1]["rows"][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text += data
+        if "caption" in self.open:
+            self.tables[-1]["caption"] += data
+        elif "td" in self.open or ("th" in self.open and "table" in self.open):
+            self.tables[-1]["rows"][-1][-1] += data
+
+    def table(self, start: str) -> list[list[str]]:
+        (found,) = [table["rows"] for table in self.tables if table["caption"].startswith(start)]
+        rows: list[list[str]] = found
+        return rows
+
+
+def plus_minus(values: np.ndarray, decimals: int = 3) -> str:
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return f"{values.mean():.{decimals}f} ± {half:.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
+# --------------------------------------------------------------------------------------------------- what it says
+
+
+def test_main_table_holds_every_mean_with_its_interval(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    head, *body = Page(page_of(run)).table("Accuracy at the final step: mean")
+    assert head == ["encoding", "\N{GREEK SMALL LETTER SIGMA}", *SPLITS, "seeds", "diverged"]
+    last = run.metrics[(run.metrics["step"] == 9) & (run.metrics["condition"] == "all")]
+    for row, sigma, numbers in zip(body, ("0.2", "2"), ([0, 1, 2], [3, 4, 5]), strict=True):
+        mine = last[last["member"].isin(numbers)]
+        expected = [plus_minus(mine.loc[mine["split"] == split, "value"].to_numpy()) for split in SPLITS]
+        assert row == ["learned", sigma, *expected, "3", "0"]
+
+
+def test_condition_table_holds_the_held_out_splits(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    groups, head, first, _ = Page(page_of(run)).table("Accuracy at the final step, mean")
+    assert groups == ["", "test", "validation"]
+    assert sorted(head[2:5]) == sorted(CLASSES)
+    last = run.metrics[
+        (run.metrics["step"] == 9) & (run.metrics["member"] < 3) & (run.metrics["split"] == "validation")
+    ]
+    for name, cell in zip(head[5:], first[5:], strict=True):
+        assert cell == plus_minus(last.loc[last["condition"] == name, "value"].to_numpy())
+
+
+def test_analyses_stand_beside_their_value_before_training(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    groups, head, first, second = Page(page_of(run)).table("Before and after training")
+    assert groups == ["", "procrustes (2d-fixed)", "procrustes_raw (2d-fixed)", "rsa (2d-fixed)"]
+    assert head[2:] == ["before", "after"] * 3
+    whole = run.analysis[run.analysis["block"] == -1]
+    columns = [(name, step) for name in ("procrustes", "procrustes_raw", "rsa") for step in (0, 9)]
+    for row, numbers in ((first, range(3)), (second, range(3, 6))):
+        for cell, (name, step) in zip(row[2:], columns, strict=True):
+            mine = whole[(whole["analysis"] == name) & (whole["step"] == step) & whole["member"].isin(numbers)]
+            assert cell == plus_minus(mine["value"].to_numpy(), 1 if name == "procrustes_raw" else 3)
+
+
+def test_encodings_without_sigma_are_found_again(tmp_path: Path) -> None:
+    """A summary has no sigma for them, whatever their spec says; and options are columns of their own."""
+    run = make(tmp_path)
+    run.members.loc[3:, "encoding"] = "sinusoid"
+    run.members.loc[3:, "options"] = '{"axes": 2}'
+    for row in run.summary:
+        row["axes"] = None
+        if row["sigma"] == 2.0:
+            row.update(encoding="sinusoid", sigma=None, axes=2)
+    page = Page(page_of(run))
+    assert [row[:3] for row in page.table("Before and after")[2:]] == [
+        ["learned", "0.2", DASH],
+        ["sinusoid", DASH, "2"],
+    ]
+    assert [row[:3] for row in page.table("Accuracy at the final step: mean")[1:]] == [
+        ["learned", "0.2", DASH],
+        ["sinusoid", DASH, "2"],
+    ]
+
+
+def test_everything_needed_to_run_it_again_is_there(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("x" * 1234)
+    (tmp_path / ".half-written").write_text("")
+    (tmp_path / "figures").mkdir()
+    page = Page(page_of(make(tmp_path), command="placecode run lst-sigma --seeds 0,1,2"))
+    assert "placecode run lst-sigma --seeds 0,1,2" in page.text
+    fields = {"sigmas": "0.2, 2", "epochs": "120", "puzzles": DASH, "learning_rate": "0.0001", "resume": "yes"}
+    assert dict(page.table("Every field")[1:]) == fields
+    whole = dict(page.table("The run as a whole")[1:])
+    assert whole["study"] == "lst-sigma"
+    assert whole["task / counts / validation"] == "108"
+    assert whole["task / sha256"] == "ab" * 32
+    assert ["versions / torch", "2.13.0"] in page.table("Versions")
+    files = {row[0]: row[1:] for row in page.table("In the folder")[1:]}
+    assert files["config.json"] == ["1.23 kB", "every field of the study"]
+    assert files["report.html"] == [DASH, "this page"]
+    assert set(files) == {"config.json", "figures/", "report.html"}
+    assert "arXiv:2406.08272" in page.text
+
+
+def test_lead_and_figures_are_there(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path)))
+    assert "One." in page.text
+    assert "Figure 2. Twice" in page.text
+    drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert [drawing["aria-label"] for drawing in drawings] == ["Accuracy. Look at the gap.", "Twice. The same."]
+    assert {drawing["role"] for drawing in drawings} == {"img"}
+
+
+def test_a_study_adds_sections(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    table = Table("Claims of the paper.", ["claim", "effect"], [[Cell("small wins"), Cell("0.6", 0.6)]])
+    figure = Shown("more", "A third", "Of the section.", accuracy_by_sigma(run.members, run.metrics, "demo"))
+    page = Page(page_of(run, sections=[Section("Claims", ["Some words."], [figure], [table])]))
+    assert page.table("Claims") == [["claim", "effect"], ["small wins", "0.6"]]
+    assert "Some words." in page.text
+    assert "Figure 3. A third" in page.text
+
+
+def test_write_leaves_page_and_images_in_the_folder(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    figure = Shown("accuracy", "Accuracy", "Look.", accuracy_by_sigma(run.members, run.metrics, "demo"))
+    path = report.write(run, "A title", [], [figure], "placecode run lst-sigma")
+    assert path == tmp_path / "report.html"
+    first = path.read_text()
+    Page(first)
+    assert (tmp_path / "figures" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    report.write(run, "A title", [], [figure], "placecode run lst-sigma")
+    assert path.read_text() == first
+
+
+# ---------------------------------------------------------------------------------------- what it must not contain
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+    text = page_of(make(tmp_path))
+    page = Page(text)
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+        for name, value in attributes.items():
+            if name in ("src", "srcset", "poster", "data", "action"):
+                pytest.fail(f"<{tag} {name}={value}>")
+            if name.endswith("href"):
+                allowed = r"https://arxiv\.org/abs/2406\.08272" if tag == "a" else r"data:image/png;base64,"
+                assert re.match(rf"#|{allowed}", str(value)), (tag, value)
+            assert not name.startswith("on")
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert not re.search(r"@import|https?:|url\(", style)
+    (policy,) = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
+    assert str(policy).startswith("default-src 'none'")
+
+
+def test_names_from_data_are_escaped(tmp_path: Path) -> None:
+    evil = '<script>alert("1")</script><img src=x onerror=alert(1)> --> \'$'
+    run = make(tmp_path / "run <script> $x^ folder")
+    run.members["encoding"] = evil
+    run.summary = [{**row, "encoding": evil} for row in run.summary]
+    run.summary += [{**row, "condition": evil} for row in run.summary]
+    run.analysis["target"] = evil
+    run.analysis["analysis"] = evil
+    run.config = json.loads(json.dumps({**run.config, "study": evil, "fields": {evil: [evil]}, "task": {evil: evil}}))
+    run.environment = {evil: {evil: evil}}
+    figure = Shown("f", evil, evil, accuracy_by_sigma(run.members, run.metrics, evil))
+    section = Section(evil, [evil], [figure], [Table(evil, [evil], [[Cell(evil)]], [(evil, 1)])])
+    text = page_of(run, title=evil, lead=[evil], figures=[figure], command=evil, sections=[section])
+    page = Page(text)
+    assert sum(tag == "script" for tag, _ in page.tags) == 1
+    assert not any(tag == "img" for tag, _ in page.tags)
+    assert page.text.count(evil) > 15
+
+
+def test_only_its_own_script_may_run(tmp_path: Path) -> None:
+    text = page_of(make(tmp_path))
+    script = text[text.index("<script>") + 8 : text.index("</script>")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+
+
+def test_ids_are_unique_and_every_link_lands(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path)))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {str(a[name])[1:] for _, a in page.tags for name in a if name.endswith("href") and str(a[name])[0] == "#"}
+    assert targets <= set(ids)
+
+
+def test_the_page_is_accessible(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path)))
+    tags = [tag for tag, _ in page.tags]
+    assert ("html", {"lang": "en"}) in page.tags
+    assert tags.count("h1") == 1
+    assert tags.count("caption") == tags.count("table") > 4
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+
+
+# ------------------------------------------------------------------------------------------------------ bare runs
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path, seeds=1)))
+    for start in ("Accuracy at the final step: mean", "Before and after"):
+        assert "±" not in "".join(map("".join, page.table(start)))
+    assert not any("nan" in cell for table in page.tables for row in table["rows"] for cell in row)
+
+
+def test_one_sigma(tmp_path: Path) -> None:
+    assert len(Page(page_of(make(tmp_path, sigmas=(0.2,)))).table("Accuracy at the final step: mean")) == 2
+
+
+def test_diverged_members_are_counted_and_left_out(tmp_path: Path) -> None:
+    run = make(tmp_path, diverged=(0, 3, 4, 5))
+    run.analysis.loc[run.analysis["member"].isin([0, 3, 4, 5]), "value"] = 999.0
+    page = Page(page_of(run))
+    _, first, second = page.table("Accuracy at the final step: mean")
+    assert first[-2:] == ["2", "1"]
+    assert second == ["learned", "2", DASH, DASH, DASH, "0", "3"]
+    whole = run.analysis[(run.analysis["block"] == -1) & run.analysis["member"].isin([1, 2])]
+    after = whole[(whole["analysis"] == "rsa") & (whole["step"] == 9)]["value"].to_numpy()
+    (row,) = page.table("Before and after")[2:]
+    assert row[-1] == plus_minus(after)
+
+
+def test_measures_that_are_nan_are_dropped(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.analysis.loc[run.analysis["member"] < 3, "value"] = math.nan
+    first, second = Page(page_of(run)).table("Before and after")[2:]
+    assert first[2:] == [DASH] * 6
+    assert DASH not in second
+
+
+def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.analysis = run.analysis.iloc[:0]
+    run.summary = [row for row in run.summary if row["condition"] == "all"]
+    page = Page(page_of(run, figures=[]))
+    titles = re.findall(r"The encodings|by condition|Figures", page.text)
+    assert not titles
+
+
+def test_blocks_are_averaged_where_none_were_taken_together(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.analysis = run.analysis[run.analysis["block"] == 0]
+    assert tables.analyses(run)[0].rows[0][2].text == "777.0 ± 0.0"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, DASH),
+        (math.nan, DASH),
+        (0.1, "0.1"),
+        (1e-4, "0.0001"),
+        (True, "yes"),
+        (12, "12"),
+        ([], DASH),
+        ([[0, 1], [2, 3]], "(0, 1), (2, 3)"),
+        (list(range(100)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ..., 99, 100 in all"),
+    ],
+)
+def test_values_read_well(value: object, text: str) -> None:
+    assert tables.value(value).text == text
+
+
+def test_numbers_have_a_true_minus_and_no_negative_zero() -> None:
+    assert tables.number(-0.5) == "\N{MINUS SIGN}0.500"
+    assert tables.number(-0.0001) == "0.000"

@@ -1,0 +1,332 @@
+"""lst-sigma: its scales are what they claim to be, and its words are true whatever a run shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from placecode import figures, studies
+from placecode.engines import local
+from placecode.errors import BadInput
+from placecode.members import Member
+from placecode.runs import member_table
+from placecode.studies import latin_squares
+from placecode.studies.base import mean_attention
+from placecode.studies.latin_squares import LstSigma, dials, final_accuracy, findings, pe_alignment, verdict
+from placecode.tasks.latin_squares import LatinSquares
+from placecode.training import stack_for, steps_per_epoch
+
+TINY: dict[str, Any] = {
+    "per_class": 20,
+    "heldout": 9,
+    "distance": 0.5,
+    "width": 8,
+    "heads": 2,
+    "layers": 2,
+    "batch": 16,
+}
+
+
+@pytest.fixture(scope="module")
+def task() -> LatinSquares:
+    return LstSigma.at("quick", **TINY).task()
+
+
+# Scales
+
+
+def test_paper_is_the_published_protocol() -> None:
+    study = LstSigma.at("paper")
+    assert study.sigmas == (
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+        1.0,
+        *(round(1 + i / 10, 1) for i in range(1, 11)),
+    )
+    assert study.sigmas[-1] == 2.0
+    assert len(study.sigmas) == 20
+    assert study.seeds == tuple(range(15))
+    assert study.epochs == 4000
+    assert (study.width, study.layers, study.heads, study.expansion) == (160, 4, 1, 4)
+    assert (study.optimizer, study.learning_rate, study.batch) == ("adam", 1e-4, 128)
+    assert (study.weight_decay, study.clip, study.cooldown, study.dropout) == (0.0, None, 0.0, 0.0)
+    assert (study.encoding, study.start, study.placement, study.norm) == ("learned", "normal", "every", "post")
+    assert (study.order, study.per_class, study.heldout, study.distance) == (4, 3000, 108, 0.8)
+    assert len(study.members()) == 300
+    assert study == LstSigma()  # the defaults of the fields
+
+
+def test_an_epoch_at_paper_scale_is_63_full_batches_and_one_of_36() -> None:
+    study = LstSigma.at("paper")
+    examples = round(0.9 * 3 * study.per_class)
+    assert examples == 8100
+    assert steps_per_epoch(examples, study.batch) == 64
+    assert divmod(examples, study.batch) == (63, 36)
+    splits = {"train": range(examples)}
+    assert study.steps(SimpleNamespace(splits=splits)) == 4000 * 64  # type: ignore[arg-type]
+
+
+def test_the_training_split_has_nine_tenths_of_the_puzzles(task: LatinSquares) -> None:
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 54, "test": 6, "validation": 9}
+
+
+def test_quick_shows_the_effect_over_enough_sigmas_and_seeds() -> None:
+    study = LstSigma.at("quick")
+    assert len(study.sigmas) >= 5
+    assert min(study.sigmas) == 0.1
+    assert max(study.sigmas) == 2.0
+    assert 0.2 in study.sigmas
+    assert len(study.seeds) >= 3
+    assert study.width < 160
+    assert study.heldout == 108
+    assert study.distance == 0.8  # validation is as far from training as in the paper
+
+
+def test_what_is_given_wins_over_the_scale() -> None:
+    assert LstSigma.at("quick", epochs=7).epochs == 7
+    assert LstSigma.at("quick", epochs=7).width == LstSigma.at("quick").width
+    with pytest.raises(BadInput) as error:
+        LstSigma.at("huge")
+    assert str(error.value) == "scale must be one of quick, paper; got 'huge'."
+
+
+@pytest.mark.parametrize("scale", studies.SCALES)
+def test_every_field_is_explained_recorded_and_comes_back(scale: str) -> None:
+    study = LstSigma.at(scale)
+    for field in LstSigma.__dataclass_fields__.values():
+        if field.name in study.fields():
+            assert field.metadata["help"]
+    record = study.fields()
+    assert LstSigma(**{name: tuple(v) if isinstance(v, list) else v for name, v in record.items()}) == study
+
+
+def test_every_field_of_a_member_that_the_study_has_reaches_its_members() -> None:
+    given: dict[str, Any] = {"encoding": "random", "start": "uniform", "placement": "input", "width": 24, "layers": 3}
+    given |= {"heads": 4, "expansion": 3, "norm": "pre", "dropout": 0.1, "dropout_at_evaluation": True, "batch": 7}
+    given |= {"optimizer": "adamw", "learning_rate": 0.5, "pe_learning_rate": 0.25, "weight_decay": 0.01, "clip": 1.0}
+    given |= {"cooldown": 0.5}
+    study = LstSigma.at("quick", **given, sigmas=(0.3, 0.7), seeds=(4, 9))
+    members = study.members()
+    assert [(member.sigma, member.seed) for member in members] == [(0.3, 4), (0.3, 9), (0.7, 4), (0.7, 9)]
+    for member in members:
+        assert {name: getattr(member, name) for name in given} == given
+    shared = set(Member.__dataclass_fields__) & set(LstSigma.__dataclass_fields__)
+    assert shared == set(given)  # so that a new field is not forgotten here
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"sigmas": ()}, "sigmas must be at least one; got []."),
+        ({"seeds": ()}, "seeds must be at least one; got []."),
+        ({"seeds": (1, 1)}, "seeds must be all different; got [1, 1]."),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0."),
+        ({"evaluations": 0}, "evaluations must be a whole number of at least 1; got 0."),
+        ({"data_seed": -1}, "data_seed must be a whole number of at least 0; got -1."),
+    ],
+)
+def test_settings_without_sense_are_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        LstSigma.at("quick", **given)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 5, 42, 4000])
+@pytest.mark.parametrize("evaluations", [1, 2, 8, 40, 100])
+def test_evaluations_fall_on_whole_epochs_within_the_run(task: LatinSquares, epochs: int, evaluations: int) -> None:
+    study = LstSigma.at("quick", **TINY, epochs=epochs, evaluations=evaluations)
+    steps = study.evaluate_at(task)
+    assert steps == sorted(set(steps))
+    assert steps[-1] == study.steps(task) == epochs * 4
+    assert all(0 < step <= study.steps(task) and step % 4 == 0 for step in steps)
+    assert 1 <= len(steps) <= evaluations
+    gaps = np.diff([0, *steps])
+    assert gaps[0] <= gaps[-1] or epochs < evaluations  # closer together at the start
+
+
+# Analyses and arrays
+
+
+def test_alignment_is_measured_for_each_member_block_and_measure(task: LatinSquares) -> None:
+    members = [Member(sigma=sigma, width=8, layers=2, heads=2) for sigma in (0.1, 2.0)]
+    rows = pd.DataFrame(pe_alignment(stack_for(members, task), task))
+    assert len(rows) == 2 * 3 * 3
+    assert set(rows["block"]) == {-1, 0, 1}
+    assert set(rows["target"]) == {"2d-fixed"}
+    assert rows["value"].notna().all()
+    raw = rows[(rows["analysis"] == "procrustes_raw") & (rows["block"] == -1)].set_index("member")["value"]
+    free = rows[(rows["analysis"] == "procrustes") & (rows["block"] == -1)].set_index("member")["value"]
+    assert raw[1] > 1.5 * raw[0]  # grows with sigma by itself
+    assert free[1] == pytest.approx(free[0], abs=1e-6)  # does not: same seed, same directions
+
+
+def test_the_sinusoid_of_the_grid_is_the_target_itself(task: LatinSquares) -> None:
+    member = Member("sinusoid", width=8, layers=2, heads=2, options={"axes": 2})
+    rows = pd.DataFrame(pe_alignment(stack_for([member], task), task)).set_index(["block", "analysis"])["value"]
+    for block in (-1, 0, 1):
+        assert rows[block, "procrustes"] == pytest.approx(0, abs=1e-6)
+        assert rows[block, "procrustes_raw"] == pytest.approx(0, abs=1e-5)
+        assert rows[block, "rsa"] == pytest.approx(1)
+
+
+def test_an_encoding_without_vectors_is_not_compared(task: LatinSquares) -> None:
+    assert pe_alignment(stack_for([Member("rotary", width=8, layers=2, heads=2)], task), task) == []
+
+
+def test_attention_maps_are_means_over_the_validation_puzzles(task: LatinSquares) -> None:
+    stack = stack_for([Member(sigma=sigma, width=8, layers=2, heads=2) for sigma in (0.1, 2.0)], task)
+    maps = mean_attention(stack, task)
+    assert maps.shape == (2, 2, 2, 16, 16)  # (e, l, h, n, n)
+    one = task.splits["validation"].inputs
+    by_hand = sum(stack.capture(one[i : i + 1].expand(2, 1, 16, 5), "attention.1")["attention.1"] for i in range(9)) / 9
+    assert (maps[:, 1] - by_hand[:, 0]).abs().max() < 1e-6
+
+
+# Words
+
+
+class FakeRun(SimpleNamespace):
+    """A run with the accuracies that are given: {sigma: [(train, test, validation) or None for diverged, per seed]}."""
+
+    def __init__(self, accuracies: dict[float, list[tuple[float, float, float] | None]]) -> None:
+        members, values = [], []
+        for sigma, seeds in accuracies.items():
+            for seed, found in enumerate(seeds):
+                members.append(Member(sigma=sigma, seed=seed))
+                values.append(found)
+        table = member_table(range(len(members)), members, [-1 if found else 5 for found in values])
+        rows = []
+        for number, found in enumerate(values):
+            for split, value in zip(("train", "test", "validation"), found or (0.9, 0.9, 0.9), strict=True):
+                row = {"member": number, "step": 10, "split": split, "condition": "all", "metric": "accuracy"}
+                rows += [
+                    {**row, "value": value},
+                    {**row, "step": 0, "value": 0.3},
+                    {**row, "metric": "loss", "value": 7.0},
+                ]
+                rows += [{**row, "condition": "Binary", "value": 0.123}]
+        config = {"shape": {"outputs": 4}}
+        super().__init__(members=table, metrics=pd.DataFrame(rows), config=config)
+
+
+NOT_YET = "It has not fitted its training puzzles yet, so it can be said neither to generalize nor to memorize."
+GENERALIZES = "It has fitted its training puzzles and generalizes to puzzles unlike them."
+MEMORIZES = "It has fitted its training puzzles and fails on puzzles unlike them: it memorizes."
+PARTLY = "It has fitted its training puzzles and generalizes in part."
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "words"),
+    [
+        (0.94, 0.30, NOT_YET),
+        (0.94, 0.94, NOT_YET),  # good on validation too, and yet not learned to the end
+        (0.25, 0.25, NOT_YET),
+        (0.95, 0.85, GENERALIZES),
+        (1.00, 0.99, GENERALIZES),
+        (0.95, 0.84, PARTLY),
+        (0.99, 0.63, PARTLY),
+        (0.99, 0.50, MEMORIZES),
+        (1.00, 0.25, MEMORIZES),
+        (1.00, 0.00, MEMORIZES),
+    ],
+)
+def test_only_a_model_that_has_fitted_can_memorize(train: float, validation: float, words: str) -> None:
+    assert verdict(train, validation) == words
+
+
+def test_findings_tell_both_ends_and_the_difference() -> None:
+    run = FakeRun(
+        {
+            0.1: [(0.5, 0.5, 0.5)] * 3,
+            0.2: [(1.0, 0.98, 0.9), (0.99, 0.98, 0.95), (1.0, 0.97, 0.94)],
+            2.0: [(1.0, 0.6, 0.4), (0.98, 0.6, 0.45), (0.99, 0.5, 0.35)],
+        }
+    )
+    assert dials(run) == (0.2, 2.0)
+    assert findings(run) == [
+        f"sigma = 0.2: train 1.00, test 0.98, validation 0.93 (mean of 3 seeds). {GENERALIZES}",
+        f"sigma = 2: train 0.99, test 0.57, validation 0.40 (mean of 3 seeds). {MEMORIZES}",
+        "Validation accuracy at sigma = 0.2 less that at 2: +0.53, 95% interval over seeds +0.40 to +0.66.",
+    ]
+
+
+def test_findings_do_not_say_what_did_not_happen() -> None:
+    """The small sigma behind the large one, and neither fitted."""
+    lines = findings(FakeRun({0.5: [(0.5, 0.5, 0.3)], 1.0: [(0.6, 0.5, 0.5)]}))
+    assert lines == [
+        f"sigma = 0.5: train 0.50, test 0.50, validation 0.30 (mean of 1 seed). {NOT_YET}",
+        f"sigma = 1: train 0.60, test 0.50, validation 0.50 (mean of 1 seed). {NOT_YET}",
+        "Validation accuracy at sigma = 0.5 less that at 1: -0.20.",
+    ]
+
+
+def test_findings_leave_out_members_that_diverged_and_say_so() -> None:
+    lines = findings(FakeRun({0.2: [(1.0, 1.0, 1.0), None], 2.0: [None, (1.0, 0.5, 0.3)]}))
+    assert lines == [
+        f"sigma = 0.2: train 1.00, test 1.00, validation 1.00 (mean of 1 seed). {GENERALIZES}",
+        f"sigma = 2: train 1.00, test 0.50, validation 0.30 (mean of 1 seed). {MEMORIZES}",
+        "2 of 4 members diverged and are left out of the means.",  # and no seed is there at both sigmas to compare
+    ]
+    assert findings(FakeRun({0.2: [None]})) == [
+        "sigma = 0.2: no member finished; all diverged.",
+        "1 of 1 members diverged and are left out of the means.",
+    ]
+
+
+def test_one_sigma_is_told_once() -> None:
+    assert len(findings(FakeRun({0.7: [(1.0, 1.0, 1.0)] * 2}))) == 1
+
+
+def test_final_accuracy_is_of_the_last_step_and_all_puzzles() -> None:
+    table = final_accuracy(FakeRun({0.2: [(1.0, 0.9, 0.8)], 2.0: [(0.7, 0.6, 0.5)]}))
+    assert table.to_dict("list") == {
+        "sigma": [0.2] * 3 + [2.0] * 3,
+        "seed": [0] * 6,
+        "split": ["train", "test", "validation"] * 2,
+        "value": [1.0, 0.9, 0.8, 0.7, 0.6, 0.5],
+    }
+
+
+# Figures
+
+
+def test_figures_show_the_sigmas_that_they_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2, 1.0, 2.0), seeds=(0, 1))
+    run = local.execute(study, tmp_path / "run")
+    # as if the first seed of 0.2 and every seed of 2.0 had diverged
+    run.members.loc[run.members["member"].isin([0, 4, 5]), "state"] = "diverged"
+    asked: list[Any] = []
+    monkeypatch.setattr(figures, "similarity_maps", lambda *given, **named: asked.append(given) or "the figure")
+    assert latin_squares.similarity_figure(run, *dials(run)) == "the figure"
+    true, small, large, names, name, titles = asked[0]
+    similarity = latin_squares.alignment.similarity
+    assert np.array_equal(small[0], similarity(run.array("pe_start/1")))
+    assert np.array_equal(small[1], similarity(run.array("pe_end/1")))
+    assert np.array_equal(large[1], similarity(run.array("pe_end/4")))  # of that sigma, whatever has become of it
+    assert titles == (f"{figures.SIGMA} = 0.2", f"{figures.SIGMA} = 2, diverged", "true arrangement")
+    assert names[0] == "r1c1"
+    assert names[-1] == "r4c4"
+    assert name == "lst-sigma, quick scale, run"
+    assert true.shape == (16, 16)
+    row, column, other = true[0, 1], true[0, 4], true[0, 10]
+    assert row > other  # neighbours are more alike than cells apart
+    assert column > other
+
+
+def test_all_figures_are_drawn_and_say_what_to_look_at(tmp_path: Path) -> None:
+    study = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2, 2.0), seeds=(0,))
+    shown = study.figures(local.execute(study, tmp_path / "run"))
+    assert [each.name for each in shown] == ["accuracy", "curves", "similarity"]
+    assert all(each.title and each.caption and each.figure.axes for each in shown)

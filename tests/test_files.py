@@ -1,0 +1,145 @@
+"""Files are written whole or not at all, whatever happens on the way."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from placecode import files
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_written_and_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    files.write_bytes(path, b"first")
+    files.write_bytes(path, b"second")
+    assert path.read_bytes() == b"second"
+    assert names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, failure: BaseException
+) -> None:
+    path = tmp_path / "a.bin"
+    files.write_bytes(path, b"old")
+
+    def fail(*arguments: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(type(failure)):
+        files.write_bytes(path, b"new, and longer")
+    with pytest.raises(type(failure)):
+        files.write_bytes(tmp_path / "never-there-before", b"new")
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_process_killed_while_writing_leaves_the_old_file_and_a_remnant_that_is_swept(
+    tmp_path: Path, call: str
+) -> None:
+    path = tmp_path / "a.bin"
+    files.write_bytes(path, b"old")
+    child = os.fork()
+    if child == 0:
+        try:
+            setattr(os, call, lambda *arguments: os._exit(9))
+            files.write_bytes(path, b"new" * 1000)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert path.read_bytes() == b"old"
+    (remnant,) = set(tmp_path.iterdir()) - {path}
+    assert files.is_temporary(remnant)
+    files.sweep(tmp_path)
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_sweeping_takes_nothing_of_the_users(tmp_path: Path) -> None:
+    theirs = [
+        "a.bin",
+        ".hidden",
+        "notes.part",
+        ".a.bin.part",
+        ".a.bin.12345678",
+        ".a.bin.1234567g.part",
+        "a.b.12345678.part",
+    ]
+    for name in theirs:
+        (tmp_path / name).touch()
+    files.sweep(tmp_path)
+    assert names(tmp_path) == sorted(theirs)
+    files.sweep(tmp_path / "no such folder")
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    whole = {b"a" * 300_000, b"b" * 500_000}
+    files.write_bytes(path, b"a" * 300_000)
+    seen: set[bytes] = set()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.add(path.read_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(20):
+        for content in whole:
+            files.write_bytes(path, content)
+    done.set()
+    reader.join()
+    assert seen <= whole
+
+
+def test_json_that_no_other_program_could_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.write_json(path, {"mean": 0.1 + 0.2, "std": None})
+    assert json.loads(path.read_text()) == {"mean": 0.1 + 0.2, "std": None}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json(path, {"mean": float("nan")})
+    assert json.loads(path.read_text())["std"] is None
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_tables_and_arrays_come_back_as_they_were(tmp_path: Path) -> None:
+    table = pd.DataFrame({"member": [0, 1], "value": [0.1, float("nan")], "split": ["train", "test"]})
+    files.write_table(tmp_path / "a.parquet", table)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), table)
+    turned = torch.arange(12.0).reshape(3, 4).T  # not contiguous
+    rows = torch.arange(6).reshape(2, 3)  # of one storage, as the members of a stack are
+    files.write_tensors(tmp_path / "a.safetensors", {"turned": turned, "0": rows[:1], "1": rows[1:]})
+    found = load_file(tmp_path / "a.safetensors")
+    assert torch.equal(found["turned"], turned)
+    assert found["0"].tolist() == [[0, 1, 2]]
+    assert found["1"].tolist() == [[3, 4, 5]]
+
+
+def test_hash_is_that_of_the_bytes(tmp_path: Path) -> None:
+    data = os.urandom(100_000)
+    files.write_bytes(tmp_path / "a", data)
+    assert files.sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("number", "full"),
+    [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EACCES, False), (errno.EIO, False)],
+)
+def test_what_counts_as_a_full_disk(number: int, full: bool) -> None:
+    assert files.is_full_disk(OSError(number, "said")) is full

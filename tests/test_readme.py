@@ -1,0 +1,66 @@
+"""The README is true: its commands and its Python run, its numbers are those of a committed run, its links lead on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from placecode.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    lines = [line for language, text in BLOCKS if not language for line in text.splitlines()]
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [line[1:] for line in words if line and line[0] == "placecode"]
+
+
+def test_commands_and_python_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(commands()) >= 5
+    for words in commands():
+        assert main(words) == 0, (words, capsys.readouterr().err)
+    assert (tmp_path / "runs/first/report.html").is_file()
+    (code,) = [text for language, text in BLOCKS if language == "python"]
+    space: dict[str, object] = {"x": torch.zeros(3, 16, 160)}
+    exec(code, space)
+    assert space["x"].shape == (3, 16, 160)  # type: ignore[attr-defined]
+    assert space["model"](torch.zeros(3, 16, 5)).shape == (3, 4)  # type: ignore[operator]
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^make (\w+)", README, flags=re.MULTILINE))
+    assert targets == {"demo", "test"}
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+def test_numbers_are_those_of_the_committed_run() -> None:
+    rows = json.loads((ROOT / "results/demo/summary.json").read_text())["rows"]
+    means = {
+        (f"{row['sigma']:g}", row["split"]): f"{row['mean']:.2f}"
+        for row in rows
+        if row["metric"] == "accuracy" and row["condition"] == "all"
+    }
+    table = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", README, flags=re.MULTILINE)
+    assert len(table) == len({sigma for sigma, _ in means}) >= 5
+    for sigma, train, test, validation in table:
+        assert (train, test, validation) == tuple(means[sigma, split] for split in ("train", "test", "validation"))
+
+
+def test_links_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
