@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import placecode
-from placecode import runs, studies
+from placecode import folders, runs, studies
 from placecode.engines import local
 from placecode.errors import BadInput
 from placecode.folders import Folder, merge
@@ -370,7 +370,7 @@ def test_a_merge_that_fails_leaves_nothing(pieces: list[Path], tmp_path: Path, m
     def fail(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(runs, "write_table", fail)
+    monkeypatch.setattr(folders, "write_table", fail)
     with pytest.raises(OSError, match="No space left"):
         merge(pieces, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -82,7 +82,7 @@ def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
         similar = similarity(array)
         pairs = similar[(..., *np.triu_indices(similar.shape[-1], k=1))]  # (..., n (n - 1) / 2)
         # Rounded, since two pairs that a regular grid makes equally similar must tie, and not rank by rounding errors.
-        ranked = rankdata(pairs.round(6), axis=-1, nan_policy="propagate")
+        ranked = rankdata(pairs.round(5), axis=-1, nan_policy="propagate")
         ranks.append(ranked - ranked.mean(axis=-1, keepdims=True))
     own, true = ranks
     if own.shape[-1] != true.shape[-1]:
