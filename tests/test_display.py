@@ -74,7 +74,8 @@ def test_a_bar_on_a_terminal() -> None:
     console = Console(file=stream, force_terminal=True, width=140)
     with display.progress(console) as notify:
         notify(event(0, math.nan, accuracy=0.2))
-        notify(event(50, stack=1, accuracy=0.6))
+        notify(event(30, stack=1, accuracy=0.6))  # side by side
+        notify(event(100))
         notify(event(60, stack=1))
     printed = stream.getvalue()
     assert "2 members, stack 2 of 2" in printed

@@ -101,7 +101,7 @@ def test_environment_says_versions_device_threads_precision_and_stacks(run: Run)
     assert found["packages"]["numpy"] == np.__version__
     assert found["placecode"] == placecode.version.VERSION
     assert (found["device"], found["precision"], found["stack"]) == ("cpu", "high", 2)
-    assert found["threads"] == torch.get_num_threads()
+    assert found["threads per stack"] * found["stacks at once"] == torch.get_num_threads()
     assert {"python", "system", "git", "cores"} <= set(found)
 
 

@@ -32,7 +32,7 @@ def progress(console: Console) -> Iterator[Callable[[Event], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
     with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[news]}"), console=console) as bars:
         task = bars.add_task("preparing", total=None, news="")
-        known = ""
+        known, done = "", _Done()
 
         def show(event: Event) -> None:
             nonlocal known
@@ -42,28 +42,44 @@ def progress(console: Console) -> Iterator[Callable[[Event], None]]:
                 task,
                 description=f"{_counted(event.members, 'member')}{stacks}",
                 total=event.steps * event.stacks,
-                completed=event.steps * event.stack + event.progress.step,
+                completed=done.after(event),
                 news="  ".join(part for part in (_loss(event), known) if part),
             )
 
         yield show
 
 
+class _Done:
+    """Counts the steps of all stacks, some of which train side by side."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, int] = {}
+        self.found = 0
+        """Steps that an earlier process had done."""
+
+    def after(self, event: Event) -> int:
+        before = self.steps.get(event.stack, 0)
+        self.steps[event.stack] = event.progress.step
+        if not _loss(event):  # nothing was trained until here
+            self.found += event.progress.step - before
+        return sum(self.steps.values())
+
+
 class _Lines:
     """Progress as lines: at every evaluation, and every few seconds."""
 
     def __init__(self, console: Console) -> None:
-        self.console, self.begin, self.last, self.done = console, time.monotonic(), 0.0, 0
+        self.console, self.begin, self.last, self.done = console, time.monotonic(), 0.0, _Done()
 
     def __call__(self, event: Event) -> None:
         now, whole = time.monotonic(), event.steps * event.stacks
-        done = event.steps * event.stack + event.progress.step
-        news = event.means()
-        if not _loss(event):  # nothing was trained until here: the start, or what an earlier process has done
-            self.begin, self.done = now, done
+        if not self.done.steps:
+            self.begin = now
+        done = self.done.after(event)
+        own, news = done - self.done.found, event.means()
         if not news and now - self.last < SECONDS_BETWEEN_LINES:
             return
-        left = (now - self.begin) / (done - self.done) * (whole - done) if done > self.done else None
+        left = (now - self.begin) / own * (whole - done) if own else None
         self.last = now
         parts = [f"stack {event.stack + 1}/{event.stacks}"] if event.stacks > 1 else []
         parts += [f"step {event.progress.step}/{event.steps}", _loss(event), news]

@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 import torch
 
 from placecode import checkpoints, runs, studies
-from placecode.engines import local
+from placecode.engines import environment, local
 from placecode.engines.local import Event, Interrupted, Where
 from placecode.errors import BadInput
 from placecode.members import Member
@@ -136,7 +137,7 @@ def test_stopped_at_every_event_in_turn(unbroken: Run, tmp_path: Path) -> None:
     assert_same(out, unbroken.path)
     log = (out / "log.txt").read_text()
     assert log.count("stopped and saved") == 8
-    assert log.count("resumed") == 9
+    assert (log.count("started"), log.count("resumed")) == (1, 8)
 
 
 def test_finished_stacks_are_not_trained_again(unbroken: Run, tmp_path: Path) -> None:
@@ -468,9 +469,71 @@ def test_the_state_of_the_code_is_not_that_of_a_checkout_around_it(
     git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path)]
     subprocess.run([*git, "init", "--quiet"], check=True)
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
-    monkeypatch.setattr(local, "__file__", str(package / "local.py"))
-    assert local._git_state() is None
+    monkeypatch.setattr(environment, "__file__", str(package / "environment.py"))
+    assert environment._git_state() is None
     subprocess.run([*git, "add", "."], check=True)
-    assert local._git_state() is not None
+    assert environment._git_state() is not None
     monkeypatch.setenv("PATH", "")
-    assert local._git_state() is None
+    assert environment._git_state() is None
+
+
+# Side by side
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("threads", "stacks", "wanted"), [(1, 3, (1, 1)), (2, 3, (2, 1)), (2, 1, (1, 2)), (8, 2, (2, 4)), (8, 3, (3, 2))]
+)
+def test_crew(monkeypatch: pytest.MonkeyPatch, threads: int, stacks: int, wanted: tuple[int, int]) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert local.crew(Where("cpu"), stacks) == wanted
+    assert local.crew(Where("cuda"), stacks) == (1, threads)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_stacks_side_by_side_give_the_bytes_of_one_after_the_other(unbroken: Run, tmp_path: Path) -> None:
+    seen: list[int] = []
+    threads: set[int] = set()
+
+    def note(event: local.Event) -> None:
+        seen.append(event.stack)
+        threads.add(threading.get_ident())
+
+    assert_same(local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, notify=note).path, unbroken.path)
+    assert set(seen) == {0, 1}
+    assert len(threads) == 2 and threading.get_ident() not in threads
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_stopping_saves_the_stacks_side_by_side(unbroken: Run, tmp_path: Path) -> None:
+    events = iter(range(100))
+    with pytest.raises(local.Interrupted):
+        local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, stop=lambda: next(events) >= 2)
+    local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, resume=True)
+    assert_same(tmp_path / "run", unbroken.path)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_stack_that_fails_stops_its_neighbour_and_names_the_cause(
+    unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(event: local.Event) -> None:
+        if event.stack == 1 and event.progress.step:
+            raise OSError(errno.ENOSPC, "no room")
+
+    with pytest.raises(OSError, match="no room"):
+        local.execute(tiny(epochs=50), tmp_path / "long", where=TWO_STACKS, notify=fail)
+    state = json.loads((tmp_path / "long/checkpoints/stack-000.json").read_text())
+    assert state["step"] < 50 * 4  # it was told to stop, and saved
+    with pytest.raises(OSError, match="no room"):
+        local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, notify=fail)
+    local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, resume=True)
+    assert_same(tmp_path / "run", unbroken.path)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import platform
-import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from placecode import checkpoints
 from placecode.encoder import Stack, plan_stacks, stack_key
+from placecode.engines.environment import describe_environment
 from placecode.errors import BadInput, must_be, one_of
 from placecode.files import write_json
 from placecode.folders import Folder
@@ -33,7 +34,6 @@ from placecode.runs import FORMAT, Run, member_table, numbers_in, ranges
 from placecode.studies.base import Study
 from placecode.tasks.base import Task
 from placecode.training import Progress, Trainer, stack_for
-from placecode.version import VERSION
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("high", "highest", "bf16")
@@ -162,20 +162,26 @@ def execute(
     with Folder.open(out, config, resume=resume, force=force) as folder, where.arithmetic():
         if folder.finished:
             return Run(out)
-        for index in range(len(parts)):
-            checkpoints.verify(folder.checkpoints, _stack_name(index))  # damage is said before anything is changed
-        environment = describe_environment(where)
+        # damage is said before anything is changed
+        begun = [checkpoints.verify(folder.checkpoints, _stack_name(i)) is not None for i in range(len(parts))]
+        together, threads = crew(where, len(parts))
+        environment = describe_environment(where.device, where.precision, where.stack, together, threads)
         write_json(out / "environment.json", environment)
-        log = Log(out / "log.txt")
-        log(f"{'resumed' if resume else 'started'}: {study.name}, {len(numbers)} members; {json.dumps(environment)}")
-        for index, part in enumerate(parts):
-            stacked = [members[numbers[i]] for i in part]
-            report = _Reporter(index, len(parts), len(part), study.steps(task), notify, log)
-            try:
-                _train(study, task, stacked, where, folder.checkpoints, _stack_name(index), report, stop)
-            except Interrupted:
-                log("stopped and saved")
-                raise
+        log, lock = Log(out / "log.txt"), threading.Lock()
+        log(
+            f"{'resumed' if any(begun) else 'started'}: {study.name}, {len(numbers)} members; {json.dumps(environment)}"
+        )
+
+        def train(index: int, stop: Callable[[], bool]) -> None:
+            stacked = [members[numbers[i]] for i in parts[index]]
+            report = _Reporter(index, len(parts), len(stacked), study.steps(task), notify, log, lock)
+            _train(study, task, stacked, where, folder.checkpoints, _stack_name(index), report, stop)
+
+        try:
+            _train_all([partial(train, index) for index in range(len(parts))], where, stop)
+        except Interrupted:
+            log("stopped and saved")
+            raise
         run = _assemble(study, task, members, numbers, parts, where, folder)
         log("finished")
         return run
@@ -199,14 +205,59 @@ class _Reporter:
     steps: int
     notify: Notify
     log: Log
+    lock: threading.Lock
 
     def __call__(self, progress: Progress) -> None:
         event = Event(self.stack, self.stacks, self.members, progress, self.steps)
-        if progress.rows:
-            stack = f"stack {self.stack + 1}/{self.stacks}, step {progress.step}/{self.steps}"
-            loss = f"loss {progress.loss:.4f}; " if progress.step else ""
-            self.log(f"{stack}: {loss}{event.means()}")
-        self.notify(event)
+        with self.lock:
+            if progress.rows:
+                stack = f"stack {self.stack + 1}/{self.stacks}, step {progress.step}/{self.steps}"
+                loss = f"loss {progress.loss:.4f}; " if progress.step else ""
+                self.log(f"{stack}: {loss}{event.means()}")
+            self.notify(event)
+
+
+def crew(where: Where, stacks: int) -> tuple[int, int]:
+    """How many stacks train at once, and on how many threads each.
+
+    On a CPU, stacks side by side on a core each beat one stack on all cores, whose threads wait for each other at every
+    operation: by little on a quiet machine, by much on a busy one. A GPU takes one stack after the other.
+    """
+    threads = torch.get_num_threads()
+    together = max(1, min(stacks, threads)) if where.device == "cpu" else 1
+    return together, threads // together
+
+
+def _train_all(jobs: Sequence[Callable[[Callable[[], bool]], None]], where: Where, stop: Callable[[], bool]) -> None:
+    """Train all stacks, each job one of them. When one fails, the others save their state and stop."""
+    together, threads = crew(where, len(jobs))
+    if together == 1:
+        for job in jobs:
+            job(stop)
+        return
+    failed, before = threading.Event(), torch.get_num_threads()
+
+    def work(job: Callable[[Callable[[], bool]], None]) -> None:
+        torch.set_num_threads(threads)  # both settings count for the thread that makes them
+        try:
+            with where.arithmetic():
+                job(lambda: stop() or failed.is_set())
+        except BaseException:
+            failed.set()
+            raise
+
+    with ThreadPoolExecutor(together) as pool:
+        futures = [pool.submit(work, job) for job in jobs]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not all(future.done() for future in futures):
+                failed.set()
+    torch.set_num_threads(before)
+    errors = [error for future in futures if not future.cancelled() and (error := future.exception())]
+    for error in sorted(errors, key=lambda error: isinstance(error, Interrupted)):  # the cause first, then who was told
+        raise error
 
 
 def _train(
@@ -297,42 +348,9 @@ def _analysis_rows(study: Study, stack: Stack, task: Task, step: int, own: Seque
     return pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"])
 
 
-def describe_environment(where: Where) -> dict[str, Any]:
-    """Versions, device, threads and state of the code: what one must know to get the same digits again."""
-    names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
-    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
-    gpu = torch.cuda.get_device_name() if where.device == "cuda" else None
-    return {
-        "placecode": VERSION,
-        "git": _git_state(),
-        "python": platform.python_version(),
-        "packages": {name: version for name, version in versions.items() if version},
-        "system": platform.platform(),
-        "device": where.device,
-        "gpu": gpu,
-        "cuda": torch.version.cuda if gpu else None,
-        "precision": where.precision,
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "stack": where.stack,
-    }
-
-
-def _git_state() -> str | None:
-    """The commit of the code, marked when there are changes on top; None outside a checkout."""
-    here = Path(__file__)
-    options: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
-    try:  # an installed copy may lie in a checkout of something else
-        subprocess.run(["git", "ls-files", "--error-unmatch", here.name], check=True, **options)
-        answer = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], check=True, **options)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return str(answer.stdout).strip()
-
-
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would take on this machine, extrapolated from a few steps of its first stack."""
+    """What a run would take on this machine, extrapolated from a few steps of its largest stack."""
 
     members: int
     stacks: int
@@ -351,6 +369,8 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
     check(study, task, members)
     steps = study.steps(task)
     largest = max(parts, key=len)
+    (together, threads), before = crew(where, len(parts)), torch.get_num_threads()
+    torch.set_num_threads(threads)
     with where.arithmetic():
         trainer = Trainer(stack_for([members[i] for i in largest], task, where.device), task, max(steps, 2 * repeats))
         trainer.update()
@@ -360,8 +380,9 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
         if where.device == "cuda":
             torch.cuda.synchronize()
         each = (time.perf_counter() - start) / repeats / len(largest)
-    peak = torch.cuda.max_memory_allocated() if where.device == "cuda" else _peak_resident()
-    return Estimate(len(members), len(parts), steps, each * steps * len(members), peak)
+    torch.set_num_threads(before)
+    peak = torch.cuda.max_memory_allocated() if where.device == "cuda" else _peak_resident() * together
+    return Estimate(len(members), len(parts), steps, each * steps * len(members) / together, peak)
 
 
 def _peak_resident() -> int:

@@ -1,0 +1,48 @@
+"""What a run must tell of the machine and the code that made it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from placecode.version import VERSION
+
+
+def describe_environment(device: str, precision: str, stack: int | None, together: int, threads: int) -> dict[str, Any]:
+    """Versions, device, threads and state of the code: what one must know to get the same digits again."""
+    names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
+    gpu = torch.cuda.get_device_name() if device == "cuda" else None
+    return {
+        "placecode": VERSION,
+        "git": _git_state(),
+        "python": platform.python_version(),
+        "packages": {name: version for name, version in versions.items() if version},
+        "system": platform.platform(),
+        "device": device,
+        "gpu": gpu,
+        "cuda": torch.version.cuda if gpu else None,
+        "precision": precision,
+        "threads per stack": threads,
+        "stacks at once": together,
+        "cores": os.cpu_count(),
+        "stack": stack,
+    }
+
+
+def _git_state() -> str | None:
+    """The commit of the code, marked when there are changes on top; None outside a checkout."""
+    here = Path(__file__)
+    options: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
+    try:  # an installed copy may lie in a checkout of something else
+        subprocess.run(["git", "ls-files", "--error-unmatch", here.name], check=True, **options)
+        answer = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], check=True, **options)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return str(answer.stdout).strip()
