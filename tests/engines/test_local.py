@@ -465,7 +465,7 @@ def test_the_state_of_the_code_is_not_that_of_a_checkout_around_it(
         pytest.skip("needs git")
     package = tmp_path / "site-packages"
     package.mkdir()
-    (package / "local.py").touch()
+    (package / "environment.py").touch()
     git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path)]
     subprocess.run([*git, "init", "--quiet"], check=True)
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
