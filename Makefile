@@ -7,7 +7,7 @@ export PIP_CONSTRAINT = constraints.txt
 .PHONY: demo test lint clean
 
 demo: .venv/installed
-	.venv/bin/placecode run lst-sigma --scale quick --out runs/demo --resume
+	.venv/bin/placecode run lst-sigma --scale quick --device cpu --out runs/demo --resume
 
 test: .venv/installed-dev
 	.venv/bin/python -m pytest

@@ -326,7 +326,7 @@ def test_resume_with_a_changed_config(
 ) -> None:
     folder = request.getfixturevalue(state)
     assert refuse(*RUN, "--out", str(folder), "--resume", *more) == (
-        f"--resume must use the settings of the run; changed: {said}."
+        f"--resume must use the settings of the run; changed: {said} (--force starts anew)."
     )
 
 

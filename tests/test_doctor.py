@@ -54,9 +54,12 @@ def test_extras_say_what_is_missing_and_how_to_get_it(installed: None) -> None:
     findings = found()
     assert findings["extra test"] == doctor.Finding("extra test", "complete")
     assert findings["extra brain"] == doctor.Finding(
-        "extra brain", "missing nilearn; pip install 'placecode[brain]'", False
+        "extra brain", "missing nilearn; pip install -e '.[brain]' in the project's folder", False
     )
-    assert findings["extra dev"].found == "missing no-such-linter, no-such-tool; pip install 'placecode[dev]'"
+    assert (
+        findings["extra dev"].found
+        == "missing no-such-linter, no-such-tool; pip install -e '.[dev]' in the project's folder"
+    )
 
 
 def test_a_missing_package_is_named(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:

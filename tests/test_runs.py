@@ -89,7 +89,7 @@ def test_config_holds_every_field_and_what_loading_a_member_needs(run: Run, stud
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
     fields = {name: list(v) if isinstance(v := getattr(study, name), tuple) else v for name in study.fields()}
     assert config["fields"] == fields
-    assert len(fields) == 27
+    assert len(fields) == 33
     assert config["shape"]["positions"] == task.positions.tolist()
     assert config["task"]["sha256"] == task.describe()["sha256"]
     assert type(study)(**{k: tuple(v) if isinstance(v, list) else v for k, v in config["fields"].items()}) == study
@@ -286,7 +286,7 @@ def test_merged_pieces_are_the_whole_run_bit_for_bit(run: Run, pieces: list[Path
     for name in RESULTS:
         assert (merged.path / name).read_bytes() == (run.path / name).read_bytes(), name
     assert merged.config == run.config
-    assert set(merged.environment["pieces"]) == {str(path) for path in pieces}
+    assert set(merged.environment["pieces"]) == {f"{i}, {path.name}" for i, path in enumerate(pieces[::-1])}
     assert merged.finished
     assert torch.equal(merged.load(3).flat, run.load(3).flat)
     assert not (merged.path / "checkpoints").exists()
@@ -460,7 +460,7 @@ def test_what_is_there_is_kept_or_dropped_only_as_asked(unfinished: Path) -> Non
     ],
 )
 def test_resume_names_what_has_changed(unfinished: Path, change: dict[str, Any], said: str) -> None:
-    sentence = f"--resume must use the settings of the run; changed: {said}."
+    sentence = f"--resume must use the settings of the run; changed: {said} (--force starts anew)."
     assert refusal(unfinished, {**CONFIG, **change}, resume=True) == sentence
 
 

@@ -114,6 +114,10 @@ def _extras() -> list[Finding]:
     for extra, packages in needed.items():
         missing = [name for name in packages if _version(name) is None]
         if extra:
-            say = "complete" if not missing else f"missing {', '.join(missing)}; pip install 'placecode[{extra}]'"
+            say = (
+                "complete"
+                if not missing
+                else f"missing {', '.join(missing)}; pip install -e '.[{extra}]' in the project's folder"
+            )
             findings.append(Finding(f"extra {extra}", say, not missing))
     return findings

@@ -172,6 +172,7 @@ class Stack(nn.Module):
         self.final_norm = Norm(e, first.width) if first.norm == "pre" else None
         self.answer = Linear(e, first.width, outputs)
         self.encoding = encodings.build(members, Layout(tokens, positions))
+        self.nowhere = encodings.Encoding(members, Layout(tokens, positions))
         self._draw_weights()
         rates = torch.tensor([member.dropout for member in members], dtype=torch.float64)
         self.register_buffer("keep", 1 - rates[:, None, None, None], persistent=False)
@@ -277,10 +278,11 @@ class Stack(nn.Module):
         x = self.embedding(x)
         note("embedding", x)
         for i, block in enumerate(self.blocks):
-            x = self._drop(self.encoding.add(x, i), i, step, first_row)
+            encoding = self.encoding if i == 0 or self.members[0].placement == "every" else self.nowhere
+            x = self._drop(encoding.add(x, i), i, step, first_row)
             note(f"input.{i}", x)
             last_alone = self.readout == "last" and capture is None and i == len(self.blocks) - 1
-            x = block(x, self.encoding, i, slice(x.shape[2] - 1, x.shape[2]) if last_alone else ALL, capture)
+            x = block(x, encoding, i, slice(x.shape[2] - 1, x.shape[2]) if last_alone else ALL, capture)
             note(f"block.{i}", x)
         if self.final_norm is not None:
             x = self.final_norm(x)

@@ -96,7 +96,7 @@ class Folder:
                 f"the output folder {self.path} must be new; it holds {state} run of {earlier.study} ({remedy})."
             )
         if changed := _differences(earlier.config, self.config):
-            raise BadInput(f"--resume must use the settings of the run; changed: {changed}.")
+            raise BadInput(f"--resume must use the settings of the run; changed: {changed} (--force starts anew).")
 
     def _is_blank(self) -> bool:
         """Whether there is nothing here but what a process leaves that was killed before it had begun."""
@@ -224,7 +224,10 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False) -> Run:
         for name in ("members", "metrics", "analysis")
     )
     arrays, weights = ({k: v for piece in pieces for k, v in piece.tensors(name).items()} for name in TENSORS)
-    environment = {"pieces": {str(piece.path): piece.environment for piece in pieces}, **first.environment}
+    environment = {
+        "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
+        **first.environment,
+    }
     with Folder.open(out, {**first.config, "members": ranges(numbers)}, force=force) as folder:
         try:
             write_json(out / "environment.json", environment)

@@ -93,7 +93,7 @@ class Member:
     learn: bool = True
     """Whether a learned PE is trained; False freezes it at its start."""
     placement: str = "every"
-    """Where the PE is added: at the input of every block (the paper), or at the input only."""
+    """Where the encoding acts: in every block (the paper), or at the input, in the first block, only."""
     options: Options = field(default_factory=Options)
     """Settings of the encoding family: axes, base, fraction, ..."""
 

@@ -196,13 +196,13 @@ class TestUse:
             found = pe.add(torch.zeros(1, 2, 6, 8), block)
             torch.testing.assert_close(found, pe.vectors()[:, block, None].expand(1, 2, 6, 8))
 
-    def test_placement_input_acts_on_the_first_block_alone(self) -> None:
-        members = [Member(sigma=1.0, width=8, layers=3, placement="input", seed=seed) for seed in (0, 1)]
-        pe = encodings.build(members, Layout(6))
-        x = torch.randn(2, 4, 6, 8, dtype=torch.float64)
-        assert not torch.equal(pe.add(x, 0), x)
-        for block in (1, 2):
-            assert torch.equal(pe.add(x, block), x)
+    def test_a_drop_in_takes_the_number_of_the_block(self) -> None:
+        pe = encodings.make("learned", tokens=6, width=8, layers=2, sigma=1.0)
+        x = torch.randn(4, 6, 8)
+        for block in (0, 1):
+            wanted = x + pe.vectors()[0, block]
+            assert torch.equal(pe(x, block), wanted) and torch.equal(pe.add(x, block), wanted)
+        assert not torch.equal(pe(x, 0), pe(x, 1))
 
     @pytest.mark.parametrize("placement", ["every", "input"])
     def test_what_the_blocks_of_a_stack_read(self, placement: str) -> None:

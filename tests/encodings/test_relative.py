@@ -11,7 +11,7 @@ from torch import Tensor
 
 from placecode import encodings
 from placecode.encoder import Stack
-from placecode.encodings import Layout
+from placecode.encodings import ALL, Layout
 from placecode.encodings.relative import slopes_for
 from placecode.errors import BadInput
 from placecode.members import Member
@@ -198,3 +198,32 @@ class TestCausalNone:
     @pytest.mark.parametrize("encoding", ["none", "learned", "relative", "rotary", "alibi"])
     def test_with_any_other_encoding_all_see_all(self, encoding: str) -> None:
         assert self.influence(encoding).all()
+
+
+@pytest.mark.parametrize("name", ["relative", "alibi"])
+def test_a_drop_in_reads_fewer_tokens_than_it_knows(name: str) -> None:
+    pe = encodings.make(name, tokens=9, width=8, heads=2, sigma=1.0)
+    q = torch.randn(3, 2, 9, 4)
+    whole = torch.as_tensor(pe.bias(q)).expand(3, 2, 9, 9)
+    few = torch.as_tensor(pe.bias(q[:, :, :5])).expand(3, 2, 5, 5)
+    assert torch.allclose(few, whole[:, :, :5, :5], atol=1e-6)
+    with pytest.raises(BadInput, match=r"^q must have at most 9 tokens, as many as the encoding; got 10"):
+        pe.bias(torch.randn(3, 2, 10, 4))
+
+
+@pytest.mark.parametrize("name", ["relative", "rotary", "alibi", "causal-none"])
+def test_placement_input_acts_in_the_first_block_alone(name: str) -> None:
+    """With the encoding in the first block only, a stack equals one whose later blocks know no position."""
+
+    def stack(encoding: str, placement: str) -> Stack:
+        member = Member(encoding, sigma=1.0, width=8, heads=2, layers=2, placement=placement)
+        return Stack([member], tokens=6, features=3, outputs=2, readout="token", dtype=torch.float64)
+
+    x = torch.randn(5, 6, 3, dtype=torch.float64)
+    seen, everywhere, nowhere = (
+        stack(*given).capture(x, "*") for given in ((name, "input"), (name, "every"), ("none", "every"))
+    )
+    assert torch.equal(seen["block.0"], everywhere["block.0"]) and not torch.equal(seen["block.0"], nowhere["block.0"])
+    plain = stack("none", "every")
+    assert torch.equal(plain.blocks[1](seen["input.1"], plain.encoding, 1, ALL, None), seen["block.1"])
+    assert not torch.equal(seen["block.1"], everywhere["block.1"])

@@ -28,6 +28,7 @@ from placecode.members import Member
 from placecode.runs import Run
 from placecode.studies import Study
 from placecode.studies.latin_squares import LstSigma
+from placecode.training import Trainer, stack_for
 
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *runs.TENSORS)
 """The files that hold numbers: the same study gives the same bytes."""
@@ -93,13 +94,13 @@ def test_a_cut_trains_the_members_it_names(unbroken: Run, tmp_path: Path) -> Non
     ("encoding", "has_vectors"), [("rotary", False), ("sinusoid", True), ("none", True), ("alibi", False)]
 )
 def test_every_kind_of_encoding_leaves_a_whole_run(tmp_path: Path, encoding: str, has_vectors: bool) -> None:
-    run = local.execute(tiny(encoding=encoding, epochs=1), tmp_path / "run")
+    run = local.execute(tiny(encoding=encoding, epochs=1, sigmas=(0.2,)), tmp_path / "run")
     assert bool(run.arrays("pe_end")) == has_vectors
     assert list(run.analysis.columns) == ["member", "step", "block", "analysis", "target", "value"]
-    assert len(run.analysis) == (4 * 2 * 2 * 3 if has_vectors else 0)
+    assert len(run.analysis) == (2 * 2 * 2 * 3 if has_vectors else 0)
     rows = [row for row in run.summary if row["split"] == "validation" and row["condition"] == "all"]
     assert [row["sigma"] for row in rows] == [None, None]
-    assert [row["n"] for row in rows] == [4, 4]
+    assert [row["n"] for row in rows] == [2, 2]
     json.dumps(run.summary, allow_nan=False)
 
 
@@ -537,3 +538,46 @@ def test_a_stack_that_fails_stops_its_neighbour_and_names_the_cause(
         local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, notify=fail)
     local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, resume=True)
     assert_same(tmp_path / "run", unbroken.path)
+
+
+# Precision
+
+
+def test_bf16_sees_the_weights_of_now_and_not_of_the_start() -> None:
+    """Autocast must not keep the first cast of a weight while the optimizer moves it."""
+    task, where = tiny().task(), Where("cpu", precision="bf16").resolved()
+    trainer = Trainer(stack_for(tiny(learning_rate=0.01).members(), task), task, 40)
+    inputs = task.splits["validation"].inputs.expand(4, -1, -1, -1)
+    with where.arithmetic(), torch.no_grad():
+        before = trainer.stack(inputs)
+        with torch.enable_grad():
+            for _ in range(40):
+                trainer.update()
+        within = trainer.stack(inputs)
+    with where.arithmetic(), torch.no_grad():
+        afresh = trainer.stack(inputs)
+    assert torch.equal(within, afresh)
+    assert (within - before).abs().max() > 0.1
+
+
+def test_bf16_stopped_and_resumed_is_as_if_never_stopped(tmp_path: Path) -> None:
+    where, events = Where("cpu", precision="bf16", stack=2), iter(range(100))
+    whole = local.execute(tiny(), tmp_path / "whole", where=where)
+    with pytest.raises(Interrupted):
+        local.execute(tiny(), tmp_path / "run", where=where, stop=lambda: next(events) >= 1)
+    local.execute(tiny(), tmp_path / "run", where=where, resume=True)
+    assert_same(tmp_path / "run", whole.path)
+
+
+def test_a_run_goes_on_with_the_threads_it_began_with(tmp_path: Path, unbroken: Run) -> None:
+    events = iter(range(100))
+    with pytest.raises(Interrupted):
+        local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, stop=lambda: next(events) >= 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        run = local.execute(tiny(), tmp_path / "run", where=TWO_STACKS, resume=True)
+    finally:
+        torch.set_num_threads(before)
+    assert run.environment["threads per stack"] == 1
+    assert_same(run.path, unbroken.path)

@@ -20,8 +20,8 @@ from placecode.encodings.additive import Additive, Learned, Random, Sinusoid, si
 from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.encodings.relative import Alibi, CausalNone, Relative
 from placecode.encodings.rotary import Rotary
-from placecode.errors import BadInput, one_of
-from placecode.members import Member, Options
+from placecode.errors import BadInput, must_be, one_of
+from placecode.members import Member, Options, Table
 
 __all__ = [
     "ALL",
@@ -86,6 +86,8 @@ def family(member: Member) -> tuple[object, ...]:
     """What members must share for one encoding instance to serve them; refuses unknown names and options."""
     cls = lookup(member.encoding)
     cls.settings(member)
+    if isinstance(member.start, Table) and not cls.takes_array:
+        raise must_be("start", f"normal, uniform or zero for the encoding {member.encoding}", member.start)
     return cls.family(member)
 
 

@@ -76,15 +76,15 @@ class Additive(Encoding):
         return np.zeros(shape)
 
     def add(self, x: Tensor, block: int) -> Tensor:
-        if block >= self.table.shape[1]:  # added at the input only
-            return x
+        if x.dim() == 3:
+            return self.add(x[None], block)[0]
         return x + self.table[:, block, None, : x.shape[-2]]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, block: int = 0) -> Tensor:
         """x (b, n, d) with the PE of the first n tokens added; for a stack, x (e, b, n, d)."""
         if x.shape[-2] > self.tokens:
             raise BadInput(f"x must have at most {self.tokens} tokens, as many as the encoding; got {x.shape[-2]}.")
-        return self.add(x[None], 0)[0] if x.dim() == 3 else self.add(x, 0)
+        return self.add(x[None], block)[0] if x.dim() == 3 else self.add(x, block)
 
     def vectors(self) -> Tensor:
         return self.table
@@ -106,6 +106,7 @@ class Random(Additive):
     """Fixed random vectors of standard deviation sigma."""
 
     uses_sigma = True
+    takes_array = True
 
     @classmethod
     def start(cls, member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:

@@ -55,6 +55,8 @@ class Encoding(nn.Module):
     """The options of the family with their defaults; anything else in `Member.options` is refused."""
     uses_sigma: ClassVar[bool] = False
     """Whether sigma shapes the start; if not, tables show no sigma."""
+    takes_array: ClassVar[bool] = False
+    """Whether it can be started from a given array."""
     learns: Tensor
     """Whether the encoding's parameters are trained, (e,), member by member."""
 
@@ -75,6 +77,14 @@ class Encoding(nn.Module):
             if name not in cls.defaults:
                 raise one_of(f"an option of the encoding {member.encoding}", cls.defaults or ["(none)"], name)
         return tuple({**cls.defaults, **member.options}.items())
+
+    def among(self, q: Tensor, at: slice) -> tuple[slice, slice]:
+        """Rows and columns of an array over all tokens, (n, n), that the scores of q need: a drop-in may read fewer."""
+        if at != ALL:
+            return at, ALL
+        if q.shape[-2] > self.tokens:
+            raise BadInput(f"q must have at most {self.tokens} tokens, as many as the encoding; got {q.shape[-2]}.")
+        return slice(q.shape[-2]), slice(q.shape[-2])
 
     def add(self, x: Tensor, block: int) -> Tensor:
         """The input of a block with the PE added: (e, b, n, d) -> (e, b, n, d)."""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from placecode.encodings.additive import scaled_draw
 from placecode.encodings.base import ALL, Encoding, Layout, positive, whole
-from placecode.errors import BadInput, must_be, one_of
-from placecode.members import Member, Table
+from placecode.errors import BadInput, one_of
+from placecode.members import Member
 
 
 class Relative(Encoding):
@@ -40,9 +40,8 @@ class Relative(Encoding):
             reach = whole("max_distance", options["max_distance"])
         places = np.clip(offsets, -reach, reach) + reach + (2 * reach + 1) * np.arange(offsets.shape[-1])
         self.register_buffer("places", torch.from_numpy(places).permute(2, 0, 1), persistent=False)  # (k, n, n)
-        shape = (first.layers, (2 * reach + 1) * offsets.shape[-1], first.width // first.heads)
-        if any(isinstance(member.start, Table) for member in members):
-            raise must_be("start", "normal, uniform or zero for the encoding relative", "an array")
+        blocks = first.layers if first.placement == "every" else 1
+        shape = (blocks, (2 * reach + 1) * offsets.shape[-1], first.width // first.heads)
         starts = np.stack([scaled_draw(member, shape) for member in members])
         self.table = nn.Parameter(torch.from_numpy(starts))  # (e, l, r, c)
 
@@ -51,7 +50,7 @@ class Relative(Encoding):
             return self.bias(q[None], block, at)[0]
         e, b, h, m, c = q.shape
         products = torch.bmm(q.reshape(e, -1, c), self.table[:, block].mT).view(e, b, h, m, -1)
-        places = self.places[:, at]  # (k, m, n)
+        places = self.places[:, *self.among(q, at)]  # (k, m, n)
         total: Tensor = reduce(torch.add, [products.gather(-1, axis.expand(e, b, h, *axis.shape)) for axis in places])
         return total / math.sqrt(c)
 
@@ -78,7 +77,7 @@ class Alibi(Encoding):
         self.register_buffer("penalty", -slopes[:, None, None] * distance, persistent=False)  # (h, n, n)
 
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor:
-        return self.penalty[:, at].to(q.dtype)
+        return self.penalty[:, *self.among(q, at)].to(q.dtype)
 
 
 def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:

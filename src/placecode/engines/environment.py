@@ -24,7 +24,7 @@ def describe_environment(device: str, precision: str, stack: int | None, togethe
         "git": _git_state(),
         "python": platform.python_version(),
         "packages": {name: version for name, version in versions.items() if version},
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "device": device,
         "gpu": gpu,
         "cuda": torch.version.cuda if gpu else None,

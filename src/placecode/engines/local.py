@@ -74,7 +74,8 @@ class Where:
         if self.device == "cuda":  # on a CPU both mean true float32
             torch.set_float32_matmul_precision("highest" if self.precision == "highest" else "high")
         try:
-            with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16"):
+            # without its cache: autocast would keep the first cast of every weight while the optimizer moves on
+            with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False):
                 yield
         finally:
             torch.set_float32_matmul_precision(before)
@@ -165,8 +166,11 @@ def execute(
         # damage is said before anything is changed
         begun = [checkpoints.verify(folder.checkpoints, _stack_name(i)) is not None for i in range(len(parts))]
         together, threads = crew(where, len(parts))
+        if any(begun):  # the number of threads decides the last digits, so a run goes on with the one it began with
+            threads = int(Run(out).environment["threads per stack"])
         environment = describe_environment(where.device, where.precision, where.stack, together, threads)
-        write_json(out / "environment.json", environment)
+        if not any(begun):
+            write_json(out / "environment.json", environment)
         log, lock = Log(out / "log.txt"), threading.Lock()
         log(
             f"{'resumed' if any(begun) else 'started'}: {study.name}, {len(numbers)} members; {json.dumps(environment)}"
@@ -178,7 +182,7 @@ def execute(
             _train(study, task, stacked, where, folder.checkpoints, _stack_name(index), report, stop)
 
         try:
-            _train_all([partial(train, index) for index in range(len(parts))], where, stop)
+            _train_all([partial(train, index) for index in range(len(parts))], where, together, threads, stop)
         except Interrupted:
             log("stopped and saved")
             raise
@@ -228,17 +232,20 @@ def crew(where: Where, stacks: int) -> tuple[int, int]:
     return together, threads // together
 
 
-def _train_all(jobs: Sequence[Callable[[Callable[[], bool]], None]], where: Where, stop: Callable[[], bool]) -> None:
+def _train_all(
+    jobs: Sequence[Callable[[Callable[[], bool]], None]],
+    where: Where,
+    together: int,
+    threads: int,
+    stop: Callable[[], bool],
+) -> None:
     """Train all stacks, each job one of them. When one fails, the others save their state and stop."""
-    together, threads = crew(where, len(jobs))
-    if together == 1:
-        for job in jobs:
-            job(stop)
-        return
     failed, before = threading.Event(), torch.get_num_threads()
 
     def work(job: Callable[[Callable[[], bool]], None]) -> None:
         torch.set_num_threads(threads)  # both settings count for the thread that makes them
+        if failed.is_set():
+            raise Interrupted
         try:
             with where.arithmetic():
                 job(lambda: stop() or failed.is_set())
@@ -251,10 +258,10 @@ def _train_all(jobs: Sequence[Callable[[Callable[[], bool]], None]], where: Wher
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
+            torch.set_num_threads(before)
             pool.shutdown(wait=False, cancel_futures=True)
             if not all(future.done() for future in futures):
                 failed.set()
-    torch.set_num_threads(before)
     errors = [error for future in futures if not future.cancelled() and (error := future.exception())]
     for error in sorted(errors, key=lambda error: isinstance(error, Interrupted)):  # the cause first, then who was told
         raise error
@@ -370,23 +377,35 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
     steps = study.steps(task)
     largest = max(parts, key=len)
     (together, threads), before = crew(where, len(parts)), torch.get_num_threads()
+    base = _peak_memory(where)
     torch.set_num_threads(threads)
-    with where.arithmetic():
-        trainer = Trainer(stack_for([members[i] for i in largest], task, where.device), task, max(steps, 2 * repeats))
-        trainer.update()
-        start = time.perf_counter()
-        for _ in range(repeats):
+    try:
+        with where.arithmetic():
+            trainer = Trainer(
+                stack_for([members[i] for i in largest], task, where.device), task, max(steps, 2 * repeats)
+            )
             trainer.update()
-        if where.device == "cuda":
-            torch.cuda.synchronize()
-        each = (time.perf_counter() - start) / repeats / len(largest)
-    torch.set_num_threads(before)
-    peak = torch.cuda.max_memory_allocated() if where.device == "cuda" else _peak_resident() * together
+            start = _clock(where)
+            for _ in range(repeats):
+                trainer.update()
+            each = (_clock(where) - start) / repeats / len(largest)
+    finally:
+        torch.set_num_threads(before)
+    peak = base + together * (_peak_memory(where) - base)
     return Estimate(len(members), len(parts), steps, each * steps * len(members) / together, peak)
 
 
-def _peak_resident() -> int:
-    """The most memory this process has held, in bytes; 0 where the system does not tell."""
+def _clock(where: Where) -> float:
+    """The time in seconds, once the device has done what it was given."""
+    if where.device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _peak_memory(where: Where) -> int:
+    """The most memory held so far, in bytes, on the device; 0 where the system does not tell."""
+    if where.device == "cuda":
+        return torch.cuda.max_memory_allocated()
     try:
         import resource
     except ImportError:

@@ -7,6 +7,7 @@ as sigma grows. Where train accuracy is high and validation is not, the model ha
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from placecode import figures
 from placecode.analysis import alignment
 from placecode.analysis.stats import interval
 from placecode.encoder import Stack
-from placecode.encodings import sinusoid
+from placecode.encodings import lookup, sinusoid
 from placecode.errors import must_be
 from placecode.members import Member, grid
 from placecode.runs import Run
@@ -52,7 +53,9 @@ class LstSigma(Study):
     data_seed: int = setting(0, "seed of the puzzles and of the split into train and test")
     encoding: str = setting("learned", "the encoding whose sigma is turned")
     start: str = setting("normal", "how the PE starts: normal, uniform or zero")
-    placement: str = setting("every", "add the PE at every block, or at the input only")
+    placement: str = setting("every", "where the encoding acts: in every block, or at the input only")
+    learn: bool = setting(True, "train the PE; --no-learn freezes it at its start")
+    options: tuple[str, ...] = setting((), "options of the encoding, NAME=VALUE: axes=2, fraction=0.5, ...")
     width: int = setting(160, "features per token")
     layers: int = setting(4, "transformer blocks")
     heads: int = setting(1, "attention heads")
@@ -66,11 +69,13 @@ class LstSigma(Study):
     weight_decay: float = setting(0.0, "weight decay")
     clip: float | None = setting(None, "largest norm of a member's gradient")
     cooldown: float = setting(0.0, "share of the steps, at the end, over which the step size falls to zero")
+    momentum: float = setting(0.9, "momentum of sgd")
+    beta1: float = setting(0.9, "memory of adam's first moment")
+    beta2: float = setting(0.999, "memory of adam's second moment")
+    epsilon: float = setting(1e-8, "what adam adds to the root of its second moment")
     batch: int = setting(128, "puzzles per step")
 
-    # The quick setting was chosen so that two cores show the effect in minutes: a small encoder, fewer puzzles, a
-    # large constant step size (a falling one generalizes worse) and a short cooldown (without it sigma = 2.0 fits too
-    # slowly).
+    # The quick setting was searched for, so that two cores show the effect in minutes: docs/latin-squares.md says how.
     scales = {
         "paper": {},
         "quick": {
@@ -87,6 +92,9 @@ class LstSigma(Study):
                 raise must_be(name, "at least one", list(values))
             if len(set(values)) < len(values):
                 raise must_be(name, "all different", list(values))
+        if len(self.sigmas) > 1 and (self.start == "zero" or not lookup(self.encoding).uses_sigma):
+            which = "the start zero" if self.start == "zero" else f"the encoding {self.encoding}"
+            raise must_be("sigmas", f"a single one for {which}, which draws nothing", list(self.sigmas))
         for name, least in (("epochs", 1), ("evaluations", 1), ("data_seed", 0)):
             if getattr(self, name) < least:
                 raise must_be(name, f"a whole number of at least {least}", getattr(self, name))
@@ -104,6 +112,7 @@ class LstSigma(Study):
     def members(self) -> list[Member]:
         """Sigma by sigma, the seeds of each together."""
         spec = {name: getattr(self, name) for name in Member.__dataclass_fields__ if hasattr(self, name)}
+        spec["options"] = dict(_option(text) for text in self.options)
         return grid(Member(**spec), sigma=self.sigmas, seed=self.seeds)
 
     def steps(self, task: Task) -> int:
@@ -155,6 +164,17 @@ class LstSigma(Study):
         return findings(run)
 
 
+def _option(text: str) -> tuple[str, Any]:
+    """NAME=VALUE as a pair; the value is a number where it reads as one."""
+    name, sign, value = text.partition("=")
+    if not (name and sign and value):
+        raise must_be("options", "NAME=VALUE, such as axes=2", text)
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, kind(value)
+    return name, value
+
+
 def pe_alignment(stack: Stack, task: Task) -> list[dict[str, Any]]:
     """How near the PE of each member is to the paper's 2d-fixed: per block, and all blocks together (block -1)."""
     vectors = stack.encoding.vectors()
@@ -165,10 +185,11 @@ def pe_alignment(stack: Stack, task: Task) -> list[dict[str, Any]]:
     rows = []
     for block in (-1, *range(tables.shape[1])):
         pe = tables if block < 0 else tables[:, block : block + 1]
-        values = {  # (e,) each; Procrustes distances of the mean over blocks, similarities with all blocks side by side
-            "procrustes_raw": alignment.procrustes_raw(pe.mean(1), target),
-            "procrustes": alignment.procrustes(pe.mean(1), target),
-            "rsa": alignment.rsa(pe, target),
+        values = {  # (e,) each
+            # blocks may be turned each in its own way, so each gets its own rotation, and their mean distance counts
+            "procrustes_raw": alignment.procrustes_raw(pe, target).mean(1),
+            "procrustes": alignment.procrustes(pe, target).mean(1),
+            "rsa": alignment.rsa(pe, target),  # of all blocks side by side
         }
         for name, found in values.items():
             spec = {"block": block, "analysis": name, "target": "2d-fixed"}
@@ -213,9 +234,9 @@ def findings(run: Run) -> list[str]:
         if not by_split:
             lines.append(f"sigma = {sigma:g}: no member finished; all diverged.")
             continue
-        train, validation = (round(by_split[split].mean(), 2) for split in ("train", "validation"))  # as it is printed
+        train, validation = by_split["train"].mean(), by_split["validation"].mean()
         numbers = (
-            f"sigma = {sigma:g}: train {train:.2f}, test {by_split['test'].mean():.2f}, validation {validation:.2f}"
+            f"sigma = {sigma:g}: train {train:.3f}, test {by_split['test'].mean():.3f}, validation {validation:.3f}"
         )
         count = len(by_split["train"])
         lines.append(f"{numbers} (mean of {count} seed{'s' if count > 1 else ''}). {verdict(train, validation)}")
