@@ -24,6 +24,7 @@ from rich.console import Console
 
 from placecode import display, doctor, folders, report, runs, studies
 from placecode.engines import local
+from placecode.engines.estimate import estimate
 from placecode.errors import BadInput, must_be, one_of
 from placecode.files import is_full_disk
 from placecode.runs import Run
@@ -224,8 +225,8 @@ def _run(given: argparse.Namespace, console: Console) -> int:
     where = local.Where(given.device, given.precision, stack).resolved()
     out = given.out or Path("runs") / f"{study.name}-{given.scale}"
     if given.dry_run:
-        estimate = local.estimate(study, where, given.members)
-        console.print(display.estimate_text(study, estimate, where), markup=False, soft_wrap=True)
+        found = estimate(study, where, given.members)
+        console.print(display.estimate_text(study, found, where), markup=False, soft_wrap=True)
         return 0
     with _stop_on_signals() as stopped, display.progress(console) as progress:
         run = local.execute(

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from placecode.analysis.stats import interval
 from placecode.doctor import Finding
-from placecode.engines.local import Estimate, Event, Where
+from placecode.engines.estimate import Estimate
+from placecode.engines.local import Event, Where
 from placecode.errors import BadInput
 from placecode.runs import Run
 from placecode.studies import Study

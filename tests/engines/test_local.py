@@ -22,6 +22,7 @@ import torch
 
 from placecode import checkpoints, runs, studies
 from placecode.engines import environment, local
+from placecode.engines.estimate import estimate
 from placecode.engines.local import Event, Interrupted, Where
 from placecode.errors import BadInput
 from placecode.members import Member
@@ -445,11 +446,11 @@ def test_estimate_counts_members_stacks_and_steps_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = local.estimate(tiny(), TWO_STACKS)
+    found = estimate(tiny(), TWO_STACKS)
     assert (found.members, found.stacks, found.steps) == (4, 2, 12)
     assert 0 < found.seconds < 60
     assert found.bytes > 2**20
-    assert local.estimate(tiny(), TWO_STACKS, "0:1").members == 1
+    assert estimate(tiny(), TWO_STACKS, "0:1").members == 1
     assert list(tmp_path.iterdir()) == []
 
 
