@@ -93,9 +93,12 @@ print("fine")
     assert answer.stdout.strip() == "fine", answer.stderr
 
 
-def test_no_pickle_is_read() -> None:
+def test_nothing_reads_pickles() -> None:
+    """A pickle runs what it holds; a run folder may come from anyone."""
+    forbidden = re.compile(r"pickle|torch\.load\b|torch\.save\b|joblib|shelve|marshal|dill")
     for path in FILES:
-        assert not re.search(r"\bpickle\b|torch\.load\(|allow_pickle=True|read_pickle", path.read_text()), path
+        assert not forbidden.search(path.read_text()), path
+    assert forbidden.search("state = torch.load(path)")
 
 
 def test_only_the_command_line_prints() -> None:

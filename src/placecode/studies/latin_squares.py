@@ -1,8 +1,8 @@
 """Studies on Latin squares.
 
 lst-sigma: one model, one data set, one number turned: the initial scale sigma of the learned PE. What to look for:
-every sigma fits the training puzzles in the end, but on held-out puzzles unlike any of them (validation) accuracy falls
-as sigma grows. Where train accuracy is high and validation is not, the model has memorized.
+do all sigmas fit the training puzzles in the end, and does accuracy on held-out puzzles unlike any of them (validation)
+fall as sigma grows? Where train accuracy is high and validation is not, the model has memorized.
 """
 
 from __future__ import annotations
