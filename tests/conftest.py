@@ -15,6 +15,9 @@ from torch import Tensor
 
 from placecode.tasks.base import Split, Task
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run in Triton's interpreter; read when they are imported
+
 
 class GridTask(Task):
     """Which column of a small grid has the largest sum? Tokens are cells, row by row; their place tells the column.

@@ -14,7 +14,19 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "placecode"
 
 # every room with the rooms it may import; a room may always import itself
-CORE = {"errors", "version", "tasks", "members", "draws", "encodings", "encoder", "optim", "training"}
+CORE = {
+    "errors",
+    "version",
+    "tasks",
+    "members",
+    "draws",
+    "encodings",
+    "kernels",
+    "fast",
+    "encoder",
+    "optim",
+    "training",
+}
 MAY_IMPORT = {
     "errors": set(),
     "version": set(),
@@ -22,8 +34,10 @@ MAY_IMPORT = {
     "members": {"errors"},
     "draws": set(),
     "encodings": {"errors", "members", "draws"},
-    "encoder": {"errors", "members", "draws", "encodings"},
-    "optim": {"members", "encoder"},
+    "kernels": set(),
+    "fast": {"draws", "encodings", "kernels", "encoder"},  # encoder: its types alone
+    "encoder": {"errors", "members", "draws", "encodings", "kernels", "fast"},
+    "optim": {"members", "encoder", "kernels"},
     "training": {"errors", "members", "draws", "encoder", "optim", "tasks"},
     "files": set(),
     "checkpoints": {"errors", "files"},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from placecode import encodings
-from placecode.encoder import Stack, plan_stacks
+from placecode.encoder import ALIGNMENT, Stack, plan_stacks
 from placecode.errors import BadInput
 from placecode.members import Member
 from placecode.training import Trainer, evaluate
@@ -36,8 +36,9 @@ def inputs(members: int = 1, batch: int = 5, seed: int = 0, dtype: torch.dtype =
 
 def shaken(stack: Stack) -> Stack:
     """The stack with other weights than at the start, so that biases and norms matter too."""
-    noise = torch.randn(stack.flat.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    stack.flat += 0.1 * noise.to(stack.flat)
+    generator = torch.Generator().manual_seed(1)
+    for view in stack.views(stack.flat):
+        view += 0.1 * torch.randn(view.shape, generator=generator, dtype=torch.float64).to(view)
     return stack
 
 
@@ -99,7 +100,7 @@ def twins(stack: Stack, i: int, model: PlainModel) -> list[tuple[nn.Parameter, n
         linears += [(plain.attention.out_proj, ours.attention.out), (plain.mlp[0], ours.up), (plain.mlp[2], ours.down)]
         norms += [(plain.norm_1, ours.norm_1), (plain.norm_2, ours.norm_2)]
     for plain, ours in linears:
-        pairs += [(plain.weight, ours.weight, True), (plain.bias, ours.bias, False)]
+        pairs += [(plain.weight, ours.weight, not ours.flipped), (plain.bias, ours.bias, False)]
     for plain, ours in norms:
         pairs += [(plain.weight, ours.scale, False), (plain.bias, ours.shift, False)]
     return pairs
@@ -155,10 +156,18 @@ def test_gradients_are_laid_out_as_flat() -> None:
     stack.gradients(stack(x).square().sum(), out=out)
     stack(x).square().sum().backward()
     own = [p for name, p in stack.named_parameters() if not name.startswith("encoding.")]
-    ordered = [*own, *stack.encoding.parameters()]
-    torch.testing.assert_close(out, torch.cat([p.grad.flatten(1) for p in ordered], dim=1), rtol=0, atol=0)
-    torch.testing.assert_close(stack.flat, torch.cat([p.flatten(1) for p in ordered], dim=1), rtol=0, atol=0)
-    assert stack.encoding_columns == sum(p[0].numel() for p in own)
+    assert [id(p) for p in stack.ordered] == [id(p) for p in [*own, *stack.encoding.parameters()]]
+    for p, value, gradient in zip(stack.ordered, stack.views(stack.flat), stack.views(out), strict=True):
+        torch.testing.assert_close(gradient, p.grad, rtol=0, atol=0)
+        torch.testing.assert_close(value, p.data, rtol=0, atol=0)
+        assert (value.data_ptr() - stack.flat.data_ptr()) // 8 % ALIGNMENT == 0
+    first = next(iter(stack.encoding.parameters()))
+    assert first.data_ptr() == stack.flat[:, stack.encoding_columns :].data_ptr()
+    stack = stack_of([small()])
+    between = torch.zeros_like(stack.flat)
+    for view in stack.views(between):
+        view.fill_(1)
+    assert (between == 0).any() and (stack.flat[between == 0] == 0).all()
 
 
 # ---- views of flat --------------------------------------------------------------------------------------------------
@@ -180,7 +189,7 @@ def test_parameters_stay_views_of_flat(move) -> None:
     with torch.no_grad():
         for parameter in stack.parameters():
             parameter += 1
-    assert (stack.flat == 1).all()
+    assert all((view == 1).all() for view in stack.views(stack.flat))
 
 
 def test_a_move_that_moves_nothing_leaves_a_trainer_in_charge(tiny_task) -> None:

@@ -46,14 +46,15 @@ def _mix(z: Tensor) -> Tensor:
     return z ^ _shift(z, 31)
 
 
-def bits(keys: Tensor, step: int | Tensor, count: int, first: int = 0) -> Tensor:
-    """64 random bits per key and index, (e, count), as int64; the indices are `first`, `first` + 1, ...
+def stream(keys: Tensor, step: int | Tensor) -> Tensor:
+    """Where the numbers of a step begin, (e,). `step` is a number, or a tensor inside a captured graph."""
+    return _mix(keys + _mix((torch.zeros_like(keys) + step + 1) * _GOLDEN))
 
-    `step` is a number, or a tensor inside a captured graph.
-    """
-    stream = _mix(keys + _mix((torch.zeros_like(keys) + step + 1) * _GOLDEN))
+
+def bits(keys: Tensor, step: int | Tensor, count: int, first: int = 0) -> Tensor:
+    """64 random bits per key and index, (e, count), as int64; the indices are `first`, `first` + 1, ..."""
     index = torch.arange(first + 1, first + count + 1, device=keys.device)
-    return _mix(stream[:, None] + index * _GOLDEN)
+    return _mix(stream(keys, step)[:, None] + index * _GOLDEN)
 
 
 def uniform(keys: Tensor, step: int | Tensor, count: int, dtype: torch.dtype = torch.float64, first: int = 0) -> Tensor:

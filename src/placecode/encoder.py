@@ -12,6 +12,7 @@ linear layers of the MLP, the PE added to the input of every block, and an answe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -21,11 +22,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placecode import draws, encodings
+from placecode import draws, encodings, kernels
 from placecode.encodings import ALL, Layout
 from placecode.errors import BadInput, must_be, one_of
 from placecode.members import Member
 
+ALIGNMENT = 64
+"""Parameters start at multiples of so many numbers in `flat`: GPUs multiply aligned matrices faster."""
 READOUTS = ("last", "mean", "token")
 
 Capture = Callable[[str, Tensor], None]
@@ -53,15 +56,28 @@ class Norm(nn.Module):
 
 
 class Linear(nn.Module):
-    """Weights of a linear layer per member, stored (e, in, out). Starts as torch's: uniform within 1 / sqrt(in)."""
+    """Weights of a linear layer per member. Starts as torch's: uniform within 1 / sqrt(in).
+
+    `matrix` is (e, in, out); `weight` holds it with the longer side last, where GPU libraries multiply faster.
+    """
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(members, inputs, outputs, dtype=torch.float64))
+        self.flipped = inputs > outputs
+        sides = (outputs, inputs) if self.flipped else (inputs, outputs)
+        self.weight = nn.Parameter(torch.empty(members, *sides, dtype=torch.float64))
         self.bias = nn.Parameter(torch.empty(members, outputs, dtype=torch.float64))
 
+    def as_matrix(self, weight: Tensor) -> Tensor:
+        """An array laid out as `weight`, seen as (e, in, out)."""
+        return weight.mT if self.flipped else weight
+
+    @property
+    def matrix(self) -> Tensor:
+        return self.as_matrix(self.weight)
+
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias)
+        return linear(x, self.matrix, self.bias)
 
 
 class Attention(nn.Module):
@@ -77,7 +93,7 @@ class Attention(nn.Module):
         self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
     ) -> Tensor:
         """x (e, b, n, d) -> (e, b, m, d), m the positions `at`."""
-        d, (weight, bias) = x.shape[-1], (self.projection.weight, self.projection.bias)
+        d, (weight, bias) = x.shape[-1], (self.projection.matrix, self.projection.bias)
         if at == ALL:
             q, k, v = linear(x, weight, bias).chunk(3, dim=-1)
         else:
@@ -85,17 +101,24 @@ class Attention(nn.Module):
             k, v = linear(x, weight[..., d:], bias[:, d:]).chunk(2, dim=-1)
         q, k, v = (part.view(*part.shape[:-1], self.heads, -1).transpose(2, 3) for part in (q, k, v))  # (e, b, h, n, c)
         q, k = encoding.rotate(q, k, block, at)
+        mixed = self.mix(q, k, v, encoding, block, at, capture).transpose(2, 3).flatten(-2)  # (e, b, m, d)
+        result: Tensor = self.out(mixed)
+        return result
+
+    @staticmethod
+    def mix(
+        q: Tensor, k: Tensor, v: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
+    ) -> Tensor:
+        """The values (e, b, h, n, c) weighted by attention, (e, b, h, m, c)."""
         scores = (q * q.shape[-1] ** -0.5) @ k.mT  # (e, b, h, m, n)
         if (extra := encoding.bias(q, block, at)) is not None:
             scores = scores + extra
-        if (seen := encoding.mask(x.shape[2], at)) is not None:
+        if (seen := encoding.mask(k.shape[-2], at)) is not None:
             scores = scores.masked_fill(~seen, -torch.inf)
         weights = scores.softmax(-1)
         if capture is not None:
             capture(f"attention.{block}", weights)
-        mixed = (weights @ v).transpose(2, 3).flatten(-2)  # (e, b, m, d)
-        result: Tensor = self.out(mixed)
-        return result
+        return torch.matmul(weights, v)
 
 
 class Block(nn.Module):
@@ -130,10 +153,15 @@ class Stack(nn.Module):
 
     `flat` (e, P) holds every parameter, the encoding's own from column `encoding_columns` on; the named parameters are
     views of it, and `gradients` gives their gradients in the same layout. So an optimizer needs a handful of operations
-    for all members, and copying, freezing or saving a member is slicing a row.
+    for all members, and copying, freezing or saving a member is slicing a row. Parameters are aligned; what lies
+    between them is zero and stays zero.
+
+    `fast` chooses the forward pass: by fused kernels, or plain; unless given, the kernels wherever they can run.
     """
 
     flat: Tensor
+    sink: Tensor | None
+    """Where gradients are wanted, laid out as `flat`: the fast path writes those of matrices there as it goes."""
     keep: Tensor
     dropout_keys: Tensor
 
@@ -148,6 +176,7 @@ class Stack(nn.Module):
         positions: np.ndarray | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        fast: bool | None = None,
     ) -> None:
         super().__init__()
         if not members:
@@ -179,6 +208,9 @@ class Stack(nn.Module):
         self.register_buffer("dropout_keys", draws.keys_for([m.seed for m in members], "dropout"), persistent=False)
         self.to(dtype).to(device)
         self._flatten()
+        if fast and not self._can_be_fast():
+            raise BadInput("the fast path must have float32 parameters, Triton and a CUDA device; one is missing here.")
+        self.fast = self._can_be_fast() and self.flat.is_cuda if fast is None else fast
 
     def _draw_weights(self) -> None:
         """Torch's default start, each parameter drawn from the member's seed and its own name."""
@@ -186,33 +218,46 @@ class Stack(nn.Module):
         for name, module in self.named_modules():
             if not isinstance(module, Linear):
                 continue
-            inputs, outputs = module.weight.shape[1:]
+            inputs, outputs = module.matrix.shape[1:]
             bound = (6 / (inputs + outputs)) ** 0.5 if name.endswith("attention.projection") else inputs**-0.5
             for part, parameter in module.named_parameters():
                 if part == "bias" and ".attention." in name:  # torch starts both biases of attention at zero
                     parameter.data.zero_()
                     continue
                 unit = draws.uniform(draws.keys_for(seeds, f"{name}.{part}"), 0, parameter[0].numel())
-                parameter.data.copy_((bound * (2 * unit - 1)).view_as(parameter))
+                target = module.as_matrix(parameter.data) if part == "weight" else parameter.data
+                target.copy_((bound * (2 * unit - 1)).view(target.shape))
 
     def _flatten(self) -> None:
         """Move all parameters into `flat`, the encoding's last."""
         own = [p for name, p in self.named_parameters() if not name.startswith("encoding.")]
-        self._ordered = own + list(self.encoding.parameters())
-        self.encoding_columns = sum(p[0].numel() for p in own)
-        self.flat = torch.cat([p.data.flatten(1) for p in self._ordered], dim=1)
-        for p, view in zip(self._ordered, self._views(self.flat), strict=True):
+        self.ordered = own + list(self.encoding.parameters())
+        self._columns = [0, *itertools.accumulate(-(-p[0].numel() // ALIGNMENT) * ALIGNMENT for p in self.ordered)]
+        self.encoding_columns = self._columns[len(own)]
+        ends = zip(self.ordered, itertools.pairwise(self._columns), strict=True)
+        gaps = [column for p, (first, end) in ends for column in range(first + p[0].numel(), end)]
+        self._gaps = torch.tensor(gaps, dtype=torch.int64, device=self.ordered[0].device)
+        self.flat = self.ordered[0].new_zeros(len(self.members), self._columns[-1]).detach()
+        self.sink = None
+        for p, view in zip(self.ordered, self.views(self.flat), strict=True):
+            view.copy_(p.data)
             p.data = view
 
-    def _views(self, flat: Tensor) -> list[Tensor]:
-        """An array of the layout of `flat` as one view per parameter."""
-        parts = flat.split_with_sizes([p[0].numel() for p in self._ordered], dim=1)
-        return [part.view(p.shape) for part, p in zip(parts, self._ordered, strict=True)]
+    def _can_be_fast(self) -> bool:
+        return self.flat.dtype == torch.float32 and kernels.available(self.flat.device)
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """An array of the layout of `flat` as one view per parameter, in the order of `ordered`."""
+        starts = zip(self.ordered, self._columns[:-1], strict=True)
+        return [flat[:, first : first + p[0].numel()].view(p.shape) for p, first in starts]
 
     def gradients(self, loss: Tensor, out: Tensor) -> None:
         """Write the gradient of `loss` with respect to every parameter into `out`, laid out as `flat`."""
         # a registered encoding may leave a parameter unused: its gradient is zero
-        torch._foreach_copy_(self._views(out), torch.autograd.grad(loss, self._ordered, materialize_grads=True))
+        found = torch.autograd.grad(loss, self.ordered, materialize_grads=True)
+        pairs = [(to, new) for to, new in zip(self.views(out), found, strict=True) if to.data_ptr() != new.data_ptr()]
+        torch._foreach_copy_([to for to, _ in pairs], [new for _, new in pairs])
+        out.index_fill_(1, self._gaps, 0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves to another device or dtype (`to`, `double`, ...) go through here: parameters must stay views of `flat`.
@@ -220,8 +265,9 @@ class Stack(nn.Module):
         A trainer of this stack holds the old `flat`: move first, then train.
         """
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if "flat" in self.__dict__ and self._ordered[0].data_ptr() != self.flat.data_ptr():
+        if "flat" in self.__dict__ and self.ordered[0].data_ptr() != self.flat.data_ptr():
             self._flatten()
+            self.fast = self.fast and self._can_be_fast()
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Stack:
@@ -233,7 +279,8 @@ class Stack(nn.Module):
         return self._with_weights([self.members[index]], self.flat[index])
 
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
-        stack = Stack(members, **self.shape, readout=self.readout, dtype=flat.dtype, device=flat.device)
+        settings: dict[str, Any] = {"readout": self.readout, "dtype": flat.dtype, "device": flat.device}
+        stack = Stack(members, **self.shape, **settings, fast=self.fast)
         stack.flat.copy_(flat)
         return stack
 
@@ -244,7 +291,13 @@ class Stack(nn.Module):
         chooses the dropout masks. At evaluation, `first_row` is the place of the first example among all that are
         evaluated: a mask belongs to an example, in whatever portions they come.
         """
-        outputs = self._forward(self._with_member_axis(x), step, None, first_row)
+        shaped = self._with_member_axis(x)
+        if self.fast:
+            from placecode import fast  # needs Triton
+
+            outputs = fast.forward(self, shaped, step, first_row)
+        else:
+            outputs = self._forward(shaped, step, None, first_row)
         return outputs if x.dim() == 4 else outputs[0]
 
     def _with_member_axis(self, x: Tensor) -> Tensor:
@@ -297,11 +350,13 @@ class Stack(nn.Module):
         example = self.members[0]
         if example.dropout == 0 or (step is None and not example.dropout_at_evaluation):
             return x
-        # evaluation uses step -1: one fixed mask, never one of training
-        moment = (-1 if step is None else step) * len(self.blocks) + block
-        first = first_row * x[0, 0].numel()
+        moment, first = self.dropout_moment(block, step), first_row * x[0, 0].numel()
         unit = draws.uniform(self.dropout_keys, moment, x[0].numel(), torch.float32, first).view(x.shape)
         return x * (unit < self.keep) / self.keep
+
+    def dropout_moment(self, block: int, step: int | Tensor | None) -> int | Tensor:
+        """The step of `draws` whose numbers drop features. Evaluation is step -1: one mask, never one of training."""
+        return (-1 if step is None else step) * len(self.blocks) + block
 
 
 def stack_key(member: Member) -> tuple[object, ...]:

@@ -18,10 +18,11 @@ from placecode.members import Member
 class Optimizer:
     """Steps the parameters of a stack. `state` is what a checkpoint must hold besides the parameters."""
 
+    name: str
     moments: tuple[str, ...] = ()
 
     def __init__(self, stack: Stack) -> None:
-        self.flat = stack.flat
+        self.flat, self.fast = stack.flat, stack.fast
         self.pe_columns = slice(stack.encoding_columns, stack.flat.shape[1])
         self.pe_learns = stack.encoding.learns[:, None]
         self.state = {name: torch.zeros_like(stack.flat) for name in self.moments}
@@ -43,12 +44,14 @@ class Optimizer:
         self.epsilon.clamp_(min=torch.finfo(self.epsilon.dtype).tiny ** 0.5)
         self.beta1, self.beta2 = column(lambda m: m.beta1), column(lambda m: m.beta2)
 
-    def step(self, gradient: Tensor, count: int, alive: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    def step(self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float = 1.0) -> Tensor:
         """One update from `gradient` (e, P), which is used up; `count` = 1, 2, ... is the number of this step.
 
         The rates are multiplied by `scale`, (e, 1). `alive` (e,) says which members still train. Returns which of them
         still do: one whose gradient is not finite stops here, its parameters as they were.
         """
+        if self.fast:
+            return self._fused_step(gradient, count, alive, scale)
         pe = gradient[:, self.pe_columns]
         pe.copy_(torch.where(self.pe_learns, pe, 0))  # a frozen PE counts for nothing, not even in the norm
         norm = torch.linalg.vector_norm(gradient, dim=1)
@@ -67,12 +70,28 @@ class Optimizer:
         self.flat[:, columns:].addcmul_(direction[:, columns:], pe_rate, value=-1)
         return alive
 
+    def _fused_step(self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float) -> Tensor:
+        """The same by fused kernels, which leave members that do not train untouched."""
+        from placecode.kernels import updates  # needs Triton
+
+        columns = self.pe_columns.start
+        norm = updates.norms(gradient, self.pe_learns, columns)
+        alive = alive & norm.isfinite()
+        clip = None if self.limit is None else (self.limit / (norm[:, None] + 1e-6)).clamp(max=1)
+        betas = (self.momentum if self.name == "sgd" else self.beta1, self.beta2)
+        fixes = (1 - self.beta1**count, (1 - self.beta2**count).sqrt())
+        updates.update(
+            *(self.name, self.flat, gradient, list(self.state.values()), alive, self.pe_learns, columns),
+            *(self.rate * scale, self.pe_rate * scale, clip, self.decay, betas, self.epsilon, fixes),
+        )
+        return alive
+
     def _decay(self, gradient: Tensor, rate: Tensor, pe_rate: Tensor) -> None:
         """Weight decay as part of the gradient."""
         assert self.decay is not None
         gradient.addcmul_(self.flat, self.decay)
 
-    def _direction(self, gradient: Tensor, count: int) -> Tensor:
+    def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
         """What is taken off the parameters, per unit of rate."""
         raise NotImplementedError
 
@@ -80,9 +99,10 @@ class Optimizer:
 class Adam(Optimizer):
     """Adam as in `torch.optim.Adam`."""
 
+    name = "adam"
     moments = ("first", "second")
 
-    def _direction(self, gradient: Tensor, count: int) -> Tensor:
+    def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
         first, second = self.state["first"], self.state["second"]
         first.lerp_(gradient, 1 - self.beta1)
         second.mul_(self.beta2).addcmul_(gradient * (1 - self.beta2), gradient)
@@ -92,6 +112,8 @@ class Adam(Optimizer):
 
 class AdamW(Adam):
     """Adam with the decay taken off the weights directly, as in `torch.optim.AdamW`."""
+
+    name = "adamw"
 
     def _decay(self, gradient: Tensor, rate: Tensor, pe_rate: Tensor) -> None:
         assert self.decay is not None
@@ -103,12 +125,13 @@ class AdamW(Adam):
 class SGD(Optimizer):
     """Gradient descent with momentum, as in `torch.optim.SGD`."""
 
+    name = "sgd"
     moments = ("velocity",)
 
-    def _direction(self, gradient: Tensor, count: int) -> Tensor:
+    def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
         return self.state["velocity"].mul_(self.momentum).add_(gradient)
 
 
 def build(stack: Stack) -> Optimizer:
     """The optimizer that the members of a stack name."""
-    return {"adam": Adam, "adamw": AdamW, "sgd": SGD}[stack.members[0].optimizer](stack)
+    return {kind.name: kind for kind in (Adam, AdamW, SGD)}[stack.members[0].optimizer](stack)

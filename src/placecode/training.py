@@ -12,6 +12,7 @@ never stopped.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,34 +80,47 @@ class Trainer:
         self._gradient = torch.empty_like(stack.flat)
         self._resumed = False
         self._order: tuple[int, Tensor] | None = None
+        if stack.fast:
+            stack.sink = self._gradient
+        self._captured = Captured(self) if stack.fast and device.type == "cuda" else None
 
     @property
     def steps_per_epoch(self) -> int:
         return steps_per_epoch(self.examples, self.batch)
 
-    def rows_of(self, step: int) -> Tensor:
-        """The rows that each member reads at `step`, (e, b): a new order every epoch, its last batch smaller."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+    def order_at(self, step: int) -> Tensor:
+        """The order in which each member reads the examples in the epoch of `step`, (e, N): a new one every epoch."""
+        epoch = step // self.steps_per_epoch
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, draws.permutation(self.order_keys, epoch, self.examples)
-        return self._order[1][:, place * self.batch : (place + 1) * self.batch]
+        return self._order[1]
+
+    def rows_of(self, step: int) -> Tensor:
+        """The rows that each member reads at `step`, (e, b); the last batch of an epoch is smaller."""
+        first = step % self.steps_per_epoch * self.batch
+        return self.order_at(step)[:, first : first + self.batch]
 
     def update(self) -> Tensor:
-        """One training step for all members; returns their losses, (e,)."""
-        inputs, targets = self.task.batch("train", self.rows_of(self.step))
-        losses = self.task.loss(self.stack(inputs, step=self.step), targets)
-        self.stack.gradients(losses.sum(), out=self._gradient)
+        """One training step for all members; returns their losses, (e,), without waiting for a GPU to finish it."""
+        losses = self._captured() if self._captured else self.advance(self.rows_of(self.step), self.step)
         self.step += 1
-        alive = self.optimizer.step(self._gradient, self.step, self.alive & losses.isfinite(), self.rate_scale())
-        self.diverged_at[self.alive & ~alive] = self.step
-        self.alive = alive
+        return losses
+
+    def advance(self, rows: Tensor, step: int | Tensor) -> Tensor:
+        """The work of step `step`, 0 for the first, on these rows (e, b). All that it changes is changed in place."""
+        inputs, targets = self.task.batch("train", rows)
+        losses = self.task.loss(self.stack(inputs, step=step), targets)
+        self.stack.gradients(losses.sum(), out=self._gradient)
+        alive = self.optimizer.step(self._gradient, step + 1, self.alive & losses.isfinite(), self.rate_scale(step))
+        self.diverged_at.copy_(torch.where(self.alive & ~alive, step + 1, self.diverged_at))
+        self.alive.copy_(alive)
         return losses.detach()
 
-    def rate_scale(self) -> Tensor | float:
-        """What the rates of the current step are multiplied by, (e, 1): 1 until the cooldown, then falling to 0."""
+    def rate_scale(self, step: int | Tensor) -> Tensor | float:
+        """What the rates of a step are multiplied by, (e, 1): 1 until the cooldown, then falling to 0."""
         if self._cooling_steps is None:
             return 1.0
-        return ((self.steps - self.step + 1) / self._cooling_steps).clamp(0, 1)
+        return ((self.steps - step) / self._cooling_steps).clamp(0, 1)
 
     def run(self, seconds: float = 0.2) -> Iterator[Progress]:
         """Train to the end, yielding progress: about every so many seconds, and at each evaluation with its rows."""
@@ -127,7 +141,7 @@ class Trainer:
         """Stop members whose parameters are not finite. The loss of the next step would tell, but there may be none."""
         finite = self.stack.flat.isfinite().all(1)
         self.diverged_at[self.alive & ~finite] = self.step
-        self.alive = self.alive & finite
+        self.alive &= finite
 
     def evaluate(self) -> Iterator[dict[str, Any]]:
         """Rows (member, step, split, condition, metric, value) of every split, all members on all examples."""
@@ -158,6 +172,75 @@ class Trainer:
         self.step, self._resumed = step, True
 
 
+class Captured:
+    """The step of a trainer as CUDA graphs, one for each size of batch: recorded once, then launched as a whole.
+
+    The first steps of a size run as they are: they train, and they warm up what must not happen while recording. The
+    number of the step and the order of the examples live on the device, so nothing is handed over between steps.
+    """
+
+    WARM_STEPS = 2
+    AHEAD = 3
+    """Steps that may wait in the GPU's queue: enough to keep it busy, few enough to stop when asked to."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        device = trainer.stack.flat.device
+        self.clock = torch.zeros((), dtype=torch.int64, device=device)
+        self.order = torch.empty(len(trainer.stack.members), trainer.examples, dtype=torch.int64, device=device)
+        self.epoch = -1
+        self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.warm: dict[int, int] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream(device)
+        self.queue: deque[torch.cuda.Event] = deque()
+
+    def __call__(self) -> Tensor:
+        trainer = self.trainer
+        epoch, place = divmod(trainer.step, trainer.steps_per_epoch)
+        if epoch != self.epoch:
+            self.order.copy_(trainer.order_at(trainer.step))
+            self.epoch = epoch
+        size = min(trainer.batch, trainer.examples - place * trainer.batch)
+        self.clock.fill_(trainer.step)
+        if self.warm.setdefault(size, 0) < self.WARM_STEPS:
+            self.warm[size] += 1
+            losses = self._warm_up(size)
+        else:
+            if size not in self.graphs:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                    self.graphs[size] = graph, self._advance(size)
+            graph, losses = self.graphs[size]
+            graph.replay()
+            losses = losses.clone()
+        self._wait_for_room()
+        return losses
+
+    def _warm_up(self, size: int) -> Tensor:
+        """A step on the stream that will record: autograd remembers the stream on which it first met a parameter."""
+        here = torch.cuda.current_stream()
+        self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream):
+            losses = self._advance(size)
+        here.wait_stream(self.stream)
+        losses.record_stream(here)
+        return losses
+
+    def _advance(self, size: int) -> Tensor:
+        trainer = self.trainer
+        first = self.clock % trainer.steps_per_epoch * trainer.batch
+        rows = self.order.index_select(1, first + torch.arange(size, device=self.clock.device))
+        return trainer.advance(rows, self.clock)
+
+    def _wait_for_room(self) -> None:
+        done = torch.cuda.Event()
+        done.record()
+        self.queue.append(done)
+        if len(self.queue) > self.AHEAD:
+            self.queue.popleft().synchronize()
+
+
 def steps_per_epoch(examples: int, batch: int) -> int:
     """The last, smaller batch of an epoch is used too."""
     return -(-examples // batch)
@@ -184,5 +267,5 @@ def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list
         if condition != "all":
             chosen = torch.tensor([name == condition for name in data.conditions or ()])
         for metric, values in whole.items():
-            means[condition, metric] = values[:, chosen.to(device)].mean(1).tolist()
-    return means
+            means[condition, metric] = values[:, chosen.to(device)].mean(1)
+    return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))  # waits for a GPU once

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from placecode import encodings
-from placecode.encoder import Stack, plan_stacks
+from placecode.encoder import ALIGNMENT, Stack, plan_stacks
 from placecode.encodings import ALL, Additive, Encoding, Layout
 from placecode.encodings.additive import Learned
 from placecode.errors import BadInput
@@ -288,7 +288,8 @@ class TestRegister:
         assert (stack.encoding.gain != 2).all()
         assert (stack.encoding.idle == 1).all()
         assert trainer.alive.all()
-        assert stack.flat[:, stack.encoding_columns :].shape == (2, WIDTH + 1)
+        assert [p.shape for p in stack.ordered[-2:]] == [p.shape for p in stack.encoding.parameters()]
+        assert stack.encoding_columns == stack.flat.shape[1] - 2 * ALIGNMENT
 
     def test_a_kind_of_the_additive_family_joins_the_others_in_a_stack(self, registry) -> None:
         @encodings.register("ones")

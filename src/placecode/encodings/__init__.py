@@ -26,6 +26,7 @@ from placecode.members import Member, Options, Table
 __all__ = [
     "ALL",
     "Additive",
+    "Alibi",
     "Encoding",
     "Layout",
     "build",

@@ -1,0 +1,166 @@
+"""The forward pass of a stack by fused kernels, and its hand-written backward pass: the fast twin of `encoder`.
+
+`forward(stack, x)` computes what `Stack._forward` computes, with the same parameters, to rounding. A block is two
+functions, each with its own backward pass: projection, attention, output and norm; then the MLP and its norm. Written
+this way, no bias, residual or PE costs a pass over memory of its own, and gradients of weights go straight to their
+place in the stack's flat gradient. What an encoding does to queries, keys or scores is left to its hooks and autograd;
+pre-norm blocks are left to the plain path.
+
+In bfloat16 (autocast), activations and products are bfloat16; norms, softmax, sums and parameters are float32.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from placecode import draws
+from placecode.encodings import ALL, Additive, Alibi, Encoding
+from placecode.fast.functions import AttentionHalf, Drop, Embed, Fold, FoldedHalf, Matrix, MlpHalf, OutHalf, Project
+from placecode.kernels import attention, long_attention, rows
+
+if TYPE_CHECKING:
+    from placecode.encoder import Block, Linear, Stack
+
+
+FEW = 16
+"""Features of a token up to which the embedding is a kernel of its own, not a product."""
+
+
+class Weights:
+    """What the products use of a stack: its matrices, in bfloat16 under autocast, and where their gradients go."""
+
+    def __init__(self, stack: Stack) -> None:
+        device = stack.flat.device.type
+        self.half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
+        self.dtype = torch.bfloat16 if self.half else stack.flat.dtype
+        views = stack.views(stack.flat.to(self.dtype)) if self.half else [p.detach() for p in stack.ordered]
+        sinks = [None] * len(views) if stack.sink is None else stack.views(stack.sink)
+        self._of = {id(p): pair for p, pair in zip(stack.ordered, zip(views, sinks, strict=True), strict=True)}
+
+    def matrix(self, layer: Linear) -> Matrix:
+        """The matrix (e, in, out) that multiplies, and the place (e, in, out) of its gradient."""
+        used, sink = self._of[id(layer.weight)]
+        return layer.as_matrix(used), None if sink is None else layer.as_matrix(sink)
+
+    def places(self, *vectors: Tensor) -> rows.Sinks:
+        """Where the gradients of biases, scales and shifts (e, d) go."""
+        sinks = [self._of[id(vector)][1] for vector in vectors]
+        return None if sinks[0] is None else tuple(sinks)
+
+
+def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) -> Tensor:
+    """Outputs (e, b, o) or (e, b, n, o) from inputs (e, b, n, f)."""
+    weights, blocks, (n, example) = Weights(stack), len(stack.blocks), (x.shape[2], stack.members[0])
+    drops = example.dropout > 0 and (step is not None or example.dropout_at_evaluation)
+    pre = example.norm == "pre"
+
+    def encoding_at(i: int) -> Encoding:
+        return stack.encoding if i == 0 or example.placement == "every" else stack.nowhere
+
+    def pe_at(i: int) -> Tensor | None:
+        """The PE that the kernel before block i adds; None where there is none, or where it has to be a step alone."""
+        encoding = encoding_at(i) if i < blocks else stack.nowhere
+        if type(encoding).add is not Additive.add:
+            return None
+        assert isinstance(encoding, Additive)
+        return encoding.table[:, i, :n]
+
+    embedding = stack.embedding
+    x = x.to(weights.dtype)
+    if x.shape[3] <= FEW:
+        x = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0))
+    else:
+        x = Project.apply(x, embedding.matrix, embedding.bias, weights.matrix(embedding))
+        x = stack.encoding.add(x, 0) if pe_at(0) is not None else x
+    for i in range(blocks):
+        block: Any = stack.blocks[i]
+        encoding = encoding_at(i)
+        if type(encoding).add not in (Encoding.add, Additive.add) or (pre and i > 0):
+            x = encoding.add(x, i)
+        if drops:
+            stream = draws.stream(stack.dropout_keys, stack.dropout_moment(i, step))
+            x = Drop.apply(x, stream, stack.keep, first_row * x[0, 0].numel())
+        last_alone = stack.readout == "last" and i == blocks - 1
+        at = slice(n - 1, n) if last_alone else ALL
+        if pre:
+            x = block(x, encoding, i, at, None)
+            continue
+        x = _attention_half(block, x.to(weights.dtype), encoding, i, at, weights)
+        x = _mlp_half(block, x, None if last_alone else pe_at(i + 1), weights)
+    if stack.final_norm is not None:
+        x = stack.final_norm(x)
+    x = x[:, :, -1] if stack.readout == "last" else x.mean(2) if stack.readout == "mean" else x
+    outputs: Tensor = stack.answer(x)
+    return outputs
+
+
+def _attention_half(block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights) -> Tensor:
+    """LN(x + attention(x)) at the tokens `at`, (e, b, m, d)."""
+    layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
+    kind, n, heads = type(encoding), x.shape[2], block.attention.heads
+    fixed = kind.bias in (Encoding.bias, Alibi.bias)
+    if (
+        kind.rotate is Encoding.rotate
+        and fixed
+        and (n <= attention.LONGEST or x.shape[-1] // heads <= long_attention.WIDEST)
+    ):
+        table = _table(encoding, x, i, at, heads)
+        if heads == 1:
+            folded, lean, offset = Fold.apply(
+                *(layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1])
+            )
+            places = (None, *(weights.places(norm.scale, norm.shift) or (None, None)))
+            alone: Tensor = FoldedHalf.apply(
+                *(x, folded, lean, offset, norm.scale, norm.shift, table, at != ALL, places)
+            )
+            return alone
+        answer: Tensor = AttentionHalf.apply(
+            *(x, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift),
+            *(table, heads, at != ALL, weights.matrix(layer), weights.matrix(out)),
+            *(weights.places(layer.bias), weights.places(out.bias, norm.scale, norm.shift)),
+        )
+        return answer
+    d = x.shape[-1]
+    projected = Project.apply(x, layer.matrix, layer.bias, weights.matrix(layer))
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(2, 3) for part in projected.split(d, -1))  # (e, b, h, n, c)
+    q, k = encoding.rotate(q[..., at, :], k, i, at)
+    if fixed:
+        table = _table(encoding, x, i, at, heads)
+        mask = None if table is None else table.to(q.dtype)
+        q, k, v = (part.flatten(0, 1) for part in (q, k, v))  # one batch of all members' examples
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        mixed = mixed.unflatten(0, x.shape[:2])
+    else:
+        mixed = block.attention.mix(q, k, v, encoding, i, at, None)
+    mixed = mixed.transpose(2, 3).flatten(-2).to(weights.dtype)
+    answer = OutHalf.apply(
+        *(x[:, :, at], mixed, out.matrix, out.bias, norm.scale, norm.shift),
+        *(weights.matrix(out), weights.places(out.bias, norm.scale, norm.shift)),
+    )
+    return answer
+
+
+def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tensor | None:
+    """What an encoding adds to the scores of every example and member alike, (1 or h, m, n); None for nothing."""
+    n = x.shape[2]
+    probe = x.new_empty(1, 1, heads, len(range(n)[at]), x.shape[-1] // heads, dtype=torch.float32)
+    table = encoding.bias(probe, i, at)
+    if (seen := encoding.mask(n, at)) is not None:
+        barrier = torch.zeros(seen.shape, device=x.device).masked_fill(~seen, -torch.inf)
+        table = barrier if table is None else table + barrier
+    return None if table is None else table.reshape(-1, *table.shape[-2:]).float().contiguous()
+
+
+def _mlp_half(block: Block, x: Tensor, pe: Tensor | None, weights: Weights) -> Tensor:
+    """LN(x + MLP(x)), with the PE of the next block added."""
+    up, down, norm = block.up, block.down, block.norm_2
+    answer: Tensor = MlpHalf.apply(
+        *(x, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift),
+        *(pe, weights.matrix(up), weights.matrix(down)),
+        *(weights.places(up.bias), weights.places(down.bias, norm.scale, norm.shift)),
+    )
+    return answer

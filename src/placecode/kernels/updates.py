@@ -1,0 +1,90 @@
+"""The optimizer's step over flat arrays (e, P): one pass for the norms of the gradients, one for everything else."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 1024
+"""Parameters that a program holds at a time."""
+
+
+@triton.jit
+def _squares(gradient, learns, sums, size, pe_first, share, BLOCK: tl.constexpr):
+    member, part = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    frozen = tl.load(learns + member) == 0
+    total = tl.zeros((BLOCK,), tl.float32)
+    for first in range(part * share, tl.minimum((part + 1) * share, size), BLOCK):
+        col = first + tl.arange(0, BLOCK)
+        g = tl.load(gradient + member * size + col, mask=col < size, other=0.0)
+        g = tl.where(frozen & (col >= pe_first), 0.0, g)
+        total += g * g
+    tl.store(sums + member * tl.num_programs(0) + part, tl.sum(total, 0))
+
+
+def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
+    """The norm of every member's gradient, (e,); the PE, columns from `pe_first` on, counts only where it learns."""
+    e, size = gradient.shape
+    parts = max(1, min(triton.cdiv(size, BLOCK), 4096 // e))
+    share = BLOCK * triton.cdiv(triton.cdiv(size, BLOCK), parts)
+    sums = torch.empty(e, parts, device=gradient.device)
+    _squares[(parts, e)](gradient, learns, sums, size, pe_first, share, BLOCK=BLOCK, num_warps=4)
+    return sums.sum(1).sqrt()
+
+
+@triton.jit
+def _update(
+    flat, gradient, first, second, alive, learns, rate, pe_rate, clip, decay, beta1, beta2, epsilon, fix1, fix2,
+    size, pe_first, KIND: tl.constexpr, CLIP: tl.constexpr, DECAY: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    member = tl.program_id(1).to(tl.int64)
+    if tl.load(alive + member) != 0:
+        col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        used, place = col < size, member * size + col
+        of_pe = col >= pe_first
+        p = tl.load(flat + place, mask=used, other=0.0)
+        g = tl.load(gradient + place, mask=used, other=0.0)
+        g = tl.where(of_pe & (tl.load(learns + member) == 0), 0.0, g)
+        speed = tl.where(of_pe, tl.load(pe_rate + member), tl.load(rate + member))
+        if CLIP:
+            g = g * tl.load(clip + member)
+        if DECAY:
+            if KIND == "adamw":
+                p = p * (1.0 - speed * tl.load(decay + member))
+            else:
+                g = g + p * tl.load(decay + member)
+        m = tl.load(first + place, mask=used, other=0.0)
+        if KIND == "sgd":
+            m = m * tl.load(beta1 + member) + g
+            direction = m
+        else:
+            b1, b2 = tl.load(beta1 + member), tl.load(beta2 + member)
+            m = m + (g - m) * (1.0 - b1)
+            v = tl.load(second + place, mask=used, other=0.0) * b2 + g * (1.0 - b2) * g
+            tl.store(second + place, v, mask=used)
+            root = tl.sqrt(v) / tl.load(fix2 + member) + tl.load(epsilon + member)
+            direction = m / (root * tl.load(fix1 + member))
+        tl.store(first + place, m, mask=used)
+        tl.store(flat + place, p - speed * direction, mask=used)
+
+
+def update(
+    kind: str, flat: Tensor, gradient: Tensor, moments: list[Tensor], alive: Tensor, learns: Tensor, pe_first: int,
+    rate: Tensor, pe_rate: Tensor, clip: Tensor | None, decay: Tensor | None, betas: tuple[Tensor, Tensor],
+    epsilon: Tensor, fixes: tuple[Tensor, Tensor],
+) -> None:  # fmt: skip
+    """One step of adam, adamw or sgd (its momentum in place of the first beta), in place, with all settings (e, 1).
+
+    `clip` is what gradients are multiplied by, `fixes` are Adam's two bias corrections, the second under its root. A
+    member that is not alive is not touched, down to its bits.
+    """
+    e, size = flat.shape
+    nothing = rate
+    _update[(triton.cdiv(size, BLOCK), e)](
+        *(flat, gradient, moments[0], moments[-1], alive, learns, rate, pe_rate),
+        *(nothing if clip is None else clip, nothing if decay is None else decay, *betas, epsilon, *fixes),
+        *(size, pe_first),
+        KIND=kind, CLIP=clip is not None, DECAY=decay is not None, BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip
