@@ -118,7 +118,7 @@ def test_force_runs_anew(tmp_path: Path, no_report: None) -> None:
 
 
 def test_the_study_may_come_after_options(tmp_path: Path, no_report: None) -> None:
-    assert cli.main(["run", "--scale", "quick", "--out", "lst-sigma", "lst-sigma", *TINY]) == 0
+    assert cli.main(["run", "--memory", "0.5", "--out", "lst-sigma", "lst-sigma", *TINY]) == 0
     assert Run("lst-sigma").study == "lst-sigma"
 
 

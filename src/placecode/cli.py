@@ -121,7 +121,12 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--precision", default="high", help="high (TF32 on a GPU), highest (float32) or bf16")
     stacks = ", ".join(f"{most} on {device}" for device, most in local.STACK.items())
-    parser.add_argument("--stack", metavar="N", help=f"most members to train together (default: {stacks})")
+    parser.add_argument(
+        "--stack", metavar="N", help=f"most members to train together (default: {stacks}, or as many as memory allows)"
+    )
+    parser.add_argument(
+        "--memory", default=str(local.MEMORY), metavar="SHARE", help="share of a GPU's memory that may be used"
+    )
     parser.add_argument("--members", default=":", metavar="I:J", help="only the members from I to J - 1 (default: all)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in the folder, if there is one")
     parser.add_argument("--force", action="store_true", help="overwrite a run in the folder")
@@ -154,7 +159,7 @@ def _named_study(words: Sequence[str]) -> str | None:
     """The study that a `run` names: the first such word that is no value of an option."""
     if words[:1] != ["run"]:
         return None
-    options = ("--scale", "--out", "--device", "--precision", "--stack", "--members")
+    options = ("--scale", "--out", "--device", "--precision", "--stack", "--memory", "--members")
     pairs = itertools.pairwise(words)
     return next((word for before, word in pairs if word in studies.STUDIES and before not in options), None)
 
@@ -222,7 +227,8 @@ def _run(given: argparse.Namespace, console: Console) -> int:
     kind = studies.lookup(given.study)
     study = kind.at(given.scale, **_settings(given, kind))
     stack = None if given.stack is None else _value("stack", given.stack, int)
-    where = local.Where(given.device, given.precision, stack).resolved()
+    share = _value("memory", given.memory, float)
+    where = local.Where(given.device, given.precision, stack, share).resolved()
     out = given.out or Path("runs") / f"{study.name}-{given.scale}"
     if given.dry_run:
         found = estimate(study, where, given.members)
@@ -244,6 +250,8 @@ def _run(given: argparse.Namespace, console: Console) -> int:
     console.print(display.accuracy_table(run))
     for line in kind.words(study, run):
         console.print(line, markup=False, soft_wrap=True)
+    if said := display.memory_text(run):
+        console.print(said, markup=False, soft_wrap=True)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
     return 0
 
