@@ -113,6 +113,8 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         ([*RUN, "--memory", "80"], "memory must be a share of the GPU's memory above 0 and at most 1; got 80.0."),
         ([*RUN, "--memory", "nan"], "memory must be a share of the GPU's memory above 0 and at most 1; got nan."),
         ([*RUN, "--memory", "half"], "memory must be a number; got 'half'."),
+        ([*RUN, "--workers", "0"], "workers must be a whole number of at least 1; got 0."),
+        ([*RUN, "--workers", "two"], "workers must be a whole number; got 'two'."),
         ([*RUN, "--optimizer", "adagrad"], "optimizer must be one of adam, adamw, sgd; got 'adagrad'."),
         ([*RUN, "--start", "ones"], "start must be one of normal, uniform, zero; got 'ones'."),
         ([*RUN, "--norm", "both"], "norm must be one of post, pre; got 'both'."),

@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         again = [word for word in words if word not in ("--force", "--resume")]
         errors.print(f"Stopped and saved. Go on with:\n  placecode {shlex.join([*again, '--resume'])}", markup=False)
         return 130
+    except local.WorkerFailed as error:
+        errors.print(f"placecode: {error}", style="red", markup=False)
+        return 1
     except KeyboardInterrupt:
         errors.print(
             "Stopped at once." + (" --resume goes on from the last checkpoint." if words[:1] == ["run"] else "")
@@ -127,6 +130,7 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     parser.add_argument(
         "--memory", default=str(local.MEMORY), metavar="SHARE", help="share of a GPU's memory that may be used"
     )
+    parser.add_argument("--workers", metavar="N", help="processes that train (default: one for each visible GPU)")
     parser.add_argument("--members", default=":", metavar="I:J", help="only the members from I to J - 1 (default: all)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in the folder, if there is one")
     parser.add_argument("--force", action="store_true", help="overwrite a run in the folder")
@@ -159,7 +163,7 @@ def _named_study(words: Sequence[str]) -> str | None:
     """The study that a `run` names: the first such word that is no value of an option."""
     if words[:1] != ["run"]:
         return None
-    options = ("--scale", "--out", "--device", "--precision", "--stack", "--memory", "--members")
+    options = ("--scale", "--out", "--device", "--precision", "--stack", "--memory", "--workers", "--members")
     pairs = itertools.pairwise(words)
     return next((word for before, word in pairs if word in studies.STUDIES and before not in options), None)
 
@@ -226,9 +230,12 @@ def _run(given: argparse.Namespace, console: Console) -> int:
         )
     kind = studies.lookup(given.study)
     study = kind.at(given.scale, **_settings(given, kind))
-    stack = None if given.stack is None else _value("stack", given.stack, int)
+    stack, workers = (
+        None if text is None else _value(name, text, int)
+        for name, text in (("stack", given.stack), ("workers", given.workers))
+    )
     share = _value("memory", given.memory, float)
-    where = local.Where(given.device, given.precision, stack, share).resolved()
+    where = local.Where(given.device, given.precision, stack, share, workers).resolved()
     out = given.out or Path("runs") / f"{study.name}-{given.scale}"
     if given.dry_run:
         found = estimate(study, where, given.members)

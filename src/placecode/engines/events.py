@@ -16,6 +16,10 @@ class Interrupted(Exception):
     """The run was asked to stop; it is saved and can be resumed."""
 
 
+class WorkerFailed(Exception):
+    """A worker process has died; what the others have done is saved, and the run can be resumed. One sentence."""
+
+
 @dataclass(frozen=True)
 class Event:
     """What happens during a run: stack `stack` (from 0) of `stacks`, how many members it has, and where it stands."""

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from placecode.encoder import stack_key
-from placecode.engines import memory, stacks
+from placecode.engines import memory, stacks, workers
 from placecode.engines.environment import describe_environment
-from placecode.engines.events import Event, Interrupted, Log, Notify, Reporter, Stop
+from placecode.engines.events import Event, Interrupted, Log, Notify, Reporter, Stop, WorkerFailed
 from placecode.engines.where import MEMORY, STACK, Crew, Where
 from placecode.errors import BadInput
 from placecode.files import write_json
@@ -30,7 +30,7 @@ from placecode.studies.base import Study
 from placecode.tasks.base import Task
 from placecode.training import Progress, stack_for
 
-__all__ = ["MEMORY", "STACK", "Event", "Interrupted", "Where", "check", "execute"]
+__all__ = ["MEMORY", "STACK", "Event", "Interrupted", "Where", "WorkerFailed", "check", "execute"]
 
 
 def make_config(
@@ -113,9 +113,15 @@ def execute(
 
         queue = {index: [members[i] for i in split.parts[index]] for index in left}
         try:
-            _train_all([partial(train, index) for index in left], where, crew, stop)
+            if crew.processes > 1:
+                workers.train_all(study, queue, where, folder, crew, report, done, log, stop)
+            else:
+                _train_all([partial(train, index) for index in left], where, crew, stop)
         except Interrupted:
             log("stopped and saved")
+            raise
+        except WorkerFailed as error:
+            log(str(error))
             raise
         run = stacks.assemble(study, task, members, numbers, split.parts, where, folder)
         log("finished")
