@@ -118,7 +118,7 @@ def test_force_runs_anew(tmp_path: Path, no_report: None) -> None:
 
 
 def test_the_study_may_come_after_options(tmp_path: Path, no_report: None) -> None:
-    assert cli.main(["run", "--scale", "quick", "--out", "lst-sigma", "lst-sigma", *TINY]) == 0
+    assert cli.main(["run", "--memory", "0.5", "--workers", "1", "--out", "lst-sigma", "lst-sigma", *TINY]) == 0
     assert Run("lst-sigma").study == "lst-sigma"
 
 
@@ -258,6 +258,18 @@ def test_a_second_ctrl_c_stops_at_once_and_quietly(
     assert cli.main([*RUN, "--out", "a"]) == 130
     assert capsys.readouterr().err == "Stopped at once. --resume goes on from the last checkpoint.\n"
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_worker_that_dies_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(*arguments: object, where: local.Where, **named: object) -> None:
+        assert (where.workers, where.memory) == (3, 0.5)
+        raise local.WorkerFailed("worker 1 of 3 has failed [x].")
+
+    monkeypatch.setattr(local, "execute", execute)
+    assert cli.main([*RUN, "--workers", "3", "--memory", "0.5", "--out", "a"]) == 1
+    assert capsys.readouterr().err == "placecode: worker 1 of 3 has failed [x].\n"
 
 
 # The other commands

@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         again = [word for word in words if word not in ("--force", "--resume")]
         errors.print(f"Stopped and saved. Go on with:\n  placecode {shlex.join([*again, '--resume'])}", markup=False)
         return 130
+    except local.WorkerFailed as error:
+        errors.print(f"placecode: {error}", style="red", markup=False)
+        return 1
     except KeyboardInterrupt:
         errors.print(
             "Stopped at once." + (" --resume goes on from the last checkpoint." if words[:1] == ["run"] else "")
@@ -121,7 +124,13 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--precision", default="high", help="high (TF32 on a GPU), highest (float32) or bf16")
     stacks = ", ".join(f"{most} on {device}" for device, most in local.STACK.items())
-    parser.add_argument("--stack", metavar="N", help=f"most members to train together (default: {stacks})")
+    parser.add_argument(
+        "--stack", metavar="N", help=f"most members to train together (default: {stacks}, or as many as memory allows)"
+    )
+    parser.add_argument(
+        "--memory", default=str(local.MEMORY), metavar="SHARE", help="share of a GPU's memory that may be used"
+    )
+    parser.add_argument("--workers", metavar="N", help="processes that train (default: one for each visible GPU)")
     parser.add_argument("--members", default=":", metavar="I:J", help="only the members from I to J - 1 (default: all)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in the folder, if there is one")
     parser.add_argument("--force", action="store_true", help="overwrite a run in the folder")
@@ -154,7 +163,7 @@ def _named_study(words: Sequence[str]) -> str | None:
     """The study that a `run` names: the first such word that is no value of an option."""
     if words[:1] != ["run"]:
         return None
-    options = ("--scale", "--out", "--device", "--precision", "--stack", "--members")
+    options = ("--scale", "--out", "--device", "--precision", "--stack", "--memory", "--workers", "--members")
     pairs = itertools.pairwise(words)
     return next((word for before, word in pairs if word in studies.STUDIES and before not in options), None)
 
@@ -221,8 +230,12 @@ def _run(given: argparse.Namespace, console: Console) -> int:
         )
     kind = studies.lookup(given.study)
     study = kind.at(given.scale, **_settings(given, kind))
-    stack = None if given.stack is None else _value("stack", given.stack, int)
-    where = local.Where(given.device, given.precision, stack).resolved()
+    stack, workers = (
+        None if text is None else _value(name, text, int)
+        for name, text in (("stack", given.stack), ("workers", given.workers))
+    )
+    share = _value("memory", given.memory, float)
+    where = local.Where(given.device, given.precision, stack, share, workers).resolved()
     out = given.out or Path("runs") / f"{study.name}-{given.scale}"
     if given.dry_run:
         found = estimate(study, where, given.members)
@@ -244,6 +257,8 @@ def _run(given: argparse.Namespace, console: Console) -> int:
     console.print(display.accuracy_table(run))
     for line in kind.words(study, run):
         console.print(line, markup=False, soft_wrap=True)
+    if said := display.memory_text(run):
+        console.print(said, markup=False, soft_wrap=True)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
     return 0
 

@@ -16,8 +16,9 @@ from placecode.analysis.stats import interval
 from placecode.doctor import Finding
 from placecode.engines.estimate import Estimate
 from placecode.engines.local import Event, Where
+from placecode.engines.memory import amount, peak_text
 from placecode.errors import BadInput
-from placecode.runs import Run
+from placecode.runs import Run, numbers_in
 from placecode.studies import Study
 
 SPLITS = ("train", "test", "validation")
@@ -150,13 +151,27 @@ def _outcome(run: Run) -> tuple[str, str]:
 
 def estimate_text(study: Study, found: Estimate, where: Where) -> str:
     """What a run would take, in a few lines."""
-    return "\n".join(
-        [
-            f"{study.name}: {_counted(found.members, 'member')} in {_counted(found.stacks, 'stack')}, "
-            f"{found.steps} steps each, on {where.device}, precision {where.precision}.",
-            f"Estimated time for training: {duration(found.seconds)}; memory: {found.bytes / 2**30:.1f} GiB.",
-        ]
-    )
+    processes = f", {found.processes} worker processes" if found.processes > 1 else ""
+    lines = [
+        f"{study.name}: {_counted(found.members, 'member')} in {_counted(found.stacks, 'stack')}, "
+        f"{found.steps} steps each, on {where.device}{processes}, precision {where.precision}.",
+        f"Estimated time for training: {duration(found.seconds)}; memory: {found.bytes / 2**30:.1f} GiB.",
+    ]
+    if found.bytes_per_member is not None:
+        each, largest = amount(found.bytes_per_member), _counted(found.largest, "member")
+        lines.append(f"Each member takes {each} of the GPU; the largest stack has {largest}.")
+    return "\n".join(lines)
+
+
+def memory_text(run: Run) -> str | None:
+    """What the stack that took most of a GPU took of it; None where nothing was measured, as on a CPU."""
+    peaks = run.environment.get("memory", {}).get("peak bytes", [])
+    sizes = [len(numbers_in(part, run.config["total"])) for part in run.environment.get("split", [])]
+    found = [(peak, size) for peak, size in zip(peaks, sizes, strict=False) if peak is not None]
+    if not found:
+        return None
+    peak, size = max(found)
+    return f"Memory: a stack of {_counted(size, 'member')} took {peak_text(peak, size)}."
 
 
 def _counted(count: int, word: str) -> str:

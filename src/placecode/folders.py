@@ -31,6 +31,8 @@ class Folder:
         self.path = path
         self.config = dict(config)
         self.checkpoints = path / "checkpoints"
+        self.lock: int | None = None
+        """File descriptor of what holds the folder. It stays held while any process has it open."""
 
     @property
     def finished(self) -> bool:
@@ -146,6 +148,7 @@ class Folder:
                 free = error.errno not in (errno.EWOULDBLOCK, errno.EACCES)  # else a file system that knows no locks
             if not free:
                 raise BadInput(f"the run folder {self.path} must not be in use; another process is filling it.")
+            self.lock = lock.fileno()
             yield
 
     def finish(

@@ -21,9 +21,10 @@ import pytest
 import torch
 
 from placecode import checkpoints, runs, studies
-from placecode.engines import environment, local
+from placecode.engines import environment, local, stacks
 from placecode.engines.estimate import estimate
 from placecode.engines.local import Event, Interrupted, Where
+from placecode.engines.where import Crew
 from placecode.errors import BadInput
 from placecode.members import Member
 from placecode.runs import Run
@@ -163,7 +164,7 @@ def test_resuming_a_finished_run_changes_nothing(unbroken: Run, tmp_path: Path) 
 
 
 def test_checkpoints_on_the_way_change_nothing(unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(stacks, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     saved = list[int]()
     save = checkpoints.save
 
@@ -184,10 +185,10 @@ KILLER = """
     import torch
     torch.set_num_threads(1)
     from placecode import studies
-    from placecode.engines import local
+    from placecode.engines import local, stacks
 
     out, how, study = Path(sys.argv[1]), sys.argv[2], studies.lookup("lst-sigma").at("quick", **eval(sys.argv[3]))
-    local.SECONDS_BETWEEN_CHECKPOINTS = 0.05
+    stacks.SECONDS_BETWEEN_CHECKPOINTS = 0.05
     chance = random.Random(0)
 
     def die_at_a_write(count, before):
@@ -365,7 +366,7 @@ def test_a_member_that_diverges_is_marked_and_counted_and_touches_no_other(
 
 def test_divergent_seeds_leave_a_mean_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As above, but the wild member differs in nothing that the summary could tell: only its state takes it out."""
-    usual = local.stack_for
+    usual = stacks.stack_for
 
     def poisoned(members: list[Member], *rest: Any, **named: Any) -> Any:
         stack = usual(members, *rest, **named)
@@ -373,7 +374,7 @@ def test_divergent_seeds_leave_a_mean_of_the_others(tmp_path: Path, monkeypatch:
             stack.flat[1, 3] = float("nan")
         return stack
 
-    monkeypatch.setattr(local, "stack_for", poisoned)
+    monkeypatch.setattr(stacks, "stack_for", poisoned)
     run = local.execute(tiny(), tmp_path / "run", where=Where("cpu", stack=4))
     assert run.members["diverged_at"].tolist() == [-1, 1, -1, -1]
     rows = [row for row in run.summary if (row["split"], row["condition"], row["metric"]) == ("test", "all", "loss")]
@@ -410,12 +411,18 @@ def test_a_divergence_outlasts_an_interruption(tmp_path: Path) -> None:
 def test_where_is_settled_and_checked() -> None:
     auto = Where().resolved()
     assert auto.device == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert auto.stack == local.STACK[auto.device]
-    assert Where("cpu", "bf16", 3).resolved() == Where("cpu", "bf16", 3)
+    assert auto.stack is None
+    assert auto.most == local.STACK[auto.device]
+    assert auto.workers == max(1, torch.cuda.device_count())
+    assert Where("cpu", "bf16", 3).resolved() == Where("cpu", "bf16", 3, workers=1)
+    assert Where("cpu", "bf16", 3).most == 3
     for where, said in (
         (Where("tpu"), "device must be one of auto, cpu, cuda; got 'tpu'."),
         (Where("cpu", "double"), "precision must be one of high, highest, bf16; got 'double'."),
         (Where("cpu", stack=0), "stack must be a whole number of at least 1; got 0."),
+        (Where("cpu", workers=0), "workers must be a whole number of at least 1; got 0."),
+        (Where("cpu", memory=0.0), "memory must be a share of the GPU's memory above 0 and at most 1; got 0.0."),
+        (Where("cpu", memory=1.5), "memory must be a share of the GPU's memory above 0 and at most 1; got 1.5."),
     ):
         with pytest.raises(BadInput) as error:
             where.resolved()
@@ -491,12 +498,34 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("threads", "stacks", "wanted"), [(1, 3, (1, 1)), (2, 3, (2, 1)), (2, 1, (1, 2)), (8, 2, (2, 4)), (8, 3, (3, 2))]
+    ("where", "threads", "stacks", "wanted"),
+    [
+        (Where("cpu"), 1, 3, Crew(1, 1, 1)),
+        (Where("cpu"), 2, 3, Crew(1, 2, 1)),
+        (Where("cpu"), 2, 1, Crew(1, 1, 2)),
+        (Where("cpu"), 8, 2, Crew(1, 2, 4)),
+        (Where("cpu"), 8, 3, Crew(1, 3, 2)),
+        (Where("cpu", workers=2), 8, 3, Crew(2, 1, 4)),
+        (Where("cpu", workers=4), 2, 3, Crew(3, 1, 1)),
+        (Where("cpu", workers=4), 2, 1, Crew(1, 1, 2)),
+        (Where("cuda", workers=1), 8, 3, Crew(1, 1, 8)),
+        (Where("cuda", workers=4), 8, 9, Crew(4, 1, 2)),
+    ],
 )
-def test_crew(monkeypatch: pytest.MonkeyPatch, threads: int, stacks: int, wanted: tuple[int, int]) -> None:
+def test_crew(monkeypatch: pytest.MonkeyPatch, where: Where, threads: int, stacks: int, wanted: Crew) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert local.crew(Where("cpu"), stacks) == wanted
-    assert local.crew(Where("cuda"), stacks) == (1, threads)
+    assert where.crew(stacks) == wanted
+
+
+def test_every_visible_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert Where().resolved() == Where("cuda", workers=4)
+    assert Where(workers=2).resolved().workers == 2
+    assert Where("cpu").resolved().workers == 1
+    with pytest.raises(BadInput) as error:
+        Where("cuda", workers=5).resolved()
+    assert str(error.value) == "workers must be at most the number of visible GPUs, 4; got 5."
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -11,28 +11,30 @@ from typing import Any
 
 import torch
 
+from placecode.engines.where import Crew, Where
 from placecode.version import VERSION
 
 
-def describe_environment(device: str, precision: str, stack: int | None, together: int, threads: int) -> dict[str, Any]:
+def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
     """Versions, device, threads and state of the code: what one must know to get the same digits again."""
     names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
-    gpu = torch.cuda.get_device_name() if device == "cuda" else None
+    gpu = torch.cuda.get_device_name() if where.device == "cuda" else None
     return {
         "placecode": VERSION,
         "git": _git_state(),
         "python": platform.python_version(),
         "packages": {name: version for name, version in versions.items() if version},
         "system": f"{platform.system()} {platform.machine()}",
-        "device": device,
+        "device": where.device,
         "gpu": gpu,
         "cuda": torch.version.cuda if gpu else None,
-        "precision": precision,
-        "threads per stack": threads,
-        "stacks at once": together,
+        "precision": where.precision,
+        "threads per stack": crew.threads,
+        "stacks at once": crew.together,
+        "processes": crew.processes,
         "cores": os.cpu_count(),
-        "stack": stack,
+        "stack": where.most,
     }
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from placecode.encoder import plan_stacks
-from placecode.engines.local import Where, check, crew
+from placecode.engines import memory
+from placecode.engines.local import check
+from placecode.engines.memory import UPDATES
+from placecode.engines.where import Where
 from placecode.runs import numbers_in
 from placecode.studies.base import Study
 from placecode.training import Trainer, stack_for
@@ -21,38 +23,51 @@ class Estimate:
 
     members: int
     stacks: int
+    largest: int
+    """Members of the largest stack."""
     steps: int
+    processes: int
     seconds: float
     bytes: int
+    """Of a GPU, for the stack that takes most; on a CPU, of all that trains at once."""
+    bytes_per_member: int | None
+    """By which each further member of a stack raises it; None where that was not measured."""
 
 
 def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) -> Estimate:
     """Time a few steps of the largest stack, and measure the memory it takes."""
     where = where.resolved()
     members = study.members()
-    members = [members[i] for i in numbers_in(chosen, len(members))]
-    parts = plan_stacks(members, where.stack or 1)
+    numbers = numbers_in(chosen, len(members))
     task = study.task()
-    check(study, task, members)
-    steps = study.steps(task)
-    largest = max(parts, key=len)
-    (together, threads), before = crew(where, len(parts)), torch.get_num_threads()
-    base = _peak_memory(where)
-    torch.set_num_threads(threads)
-    try:
-        with where.arithmetic():
-            trainer = Trainer(
-                stack_for([members[i] for i in largest], task, where.device), task, max(steps, 2 * repeats)
-            )
-            trainer.update()
+    check(study, task, [members[i] for i in numbers])
+    with where.arithmetic():
+        split = memory.split(study, task, members, numbers, where)
+        steps, largest = study.steps(task), max(split.parts, key=len)
+        crew, meter = where.crew(len(split.parts)), memory.meter_for(where)
+        if meter is not None:
+            meter.reset()
+        base, before = _resident(), torch.get_num_threads()
+        torch.set_num_threads(crew.threads)
+        try:
+            stack, first = stack_for([members[i] for i in largest], task, where.device), 1 if meter is None else UPDATES
+            trainer = Trainer(stack, task, max(steps, first + repeats))
+            for _ in range(first):
+                trainer.update()
             start = _clock(where)
             for _ in range(repeats):
                 trainer.update()
             each = (_clock(where) - start) / repeats / len(largest)
-    finally:
-        torch.set_num_threads(before)
-    peak = base + together * (_peak_memory(where) - base)
-    return Estimate(len(members), len(parts), steps, each * steps * len(members) / together, peak)
+        finally:
+            torch.set_num_threads(before)
+    # each process has its own libraries; each stack that trains at once has its own arrays
+    resident = crew.processes * base + crew.together * (_resident() - base)
+    taken, per_member = resident if meter is None else meter.taken(), None
+    if split.costs is not None:
+        pairs = list(zip(split.parts, split.costs, strict=True))
+        taken, per_member = max((cost.of(len(part)), round(cost.each)) for part, cost in pairs)
+    seconds = each * steps * len(numbers) / crew.together
+    return Estimate(len(numbers), len(split.parts), len(largest), steps, crew.processes, seconds, taken, per_member)
 
 
 def _clock(where: Where) -> float:
@@ -62,10 +77,8 @@ def _clock(where: Where) -> float:
     return time.perf_counter()
 
 
-def _peak_memory(where: Where) -> int:
-    """The most memory held so far, in bytes, on the device; 0 where the system does not tell."""
-    if where.device == "cuda":
-        return torch.cuda.max_memory_allocated()
+def _resident() -> int:
+    """The most memory that this process has held so far, in bytes; 0 where the system does not tell."""
     try:
         import resource
     except ImportError:

@@ -1,0 +1,144 @@
+"""A stack, trained to its end with checkpoints on the way, wherever that is; and all of them put together as a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from placecode import checkpoints
+from placecode.encoder import Stack
+from placecode.engines import memory
+from placecode.engines.events import Interrupted, Stop
+from placecode.engines.where import Where
+from placecode.folders import Folder
+from placecode.members import Member
+from placecode.runs import Run, member_table
+from placecode.studies.base import Study
+from placecode.tasks.base import Task
+from placecode.training import Progress, Trainer, stack_for
+
+NAME = "stack-"
+SECONDS_BETWEEN_CHECKPOINTS = 30.0
+
+
+def name_of(index: int) -> str:
+    """The name of a stack's checkpoint."""
+    return f"{NAME}{index:03d}"
+
+
+def steps_done(folder: Path) -> dict[int, int | None]:
+    """The step of the last checkpoint of every stack that has one."""
+    names = sorted(path.stem for path in folder.glob(f"{NAME}*.json"))
+    return {int(name.removeprefix(NAME)): checkpoints.verify(folder, name) for name in names}
+
+
+def train(
+    study: Study,
+    task: Task,
+    members: Sequence[Member],
+    where: Where,
+    folder: Path,
+    index: int,
+    report: Callable[[Progress], None],
+    stop: Stop,
+) -> int | None:
+    """Train one stack to its end, from its last checkpoint if there is one. Its final state is a checkpoint too.
+
+    Returns the most bytes of the GPU that it took; None on a CPU, where memory is the process's and not a stack's.
+    """
+    meter = memory.meter_for(where)
+    if meter is not None:
+        meter.reset()
+    with memory.told(len(members)):
+        _train(study, task, members, where, folder, name_of(index), report, stop)
+    return None if meter is None else meter.taken()
+
+
+def _train(
+    study: Study,
+    task: Task,
+    members: Sequence[Member],
+    where: Where,
+    folder: Path,
+    name: str,
+    report: Callable[[Progress], None],
+    stop: Stop,
+) -> None:
+    saved = checkpoints.load(folder, name)
+    trainer = Trainer(stack_for(members, task, where.device), task, study.steps(task), study.evaluate_at(task))
+    metrics, kept = pd.DataFrame(), -1
+    if saved is not None:
+        kept, state, metrics = saved
+        trainer.load(state, kept)
+    rows: list[dict[str, Any]] = []
+
+    def save() -> None:
+        nonlocal metrics, rows, kept
+        if trainer.step == kept:
+            return
+        metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
+        checkpoints.save(folder, name, trainer.step, trainer.state(), metrics)
+        kept = trainer.step
+
+    last = time.monotonic()
+    for progress in trainer.run():
+        rows.extend(progress.rows)
+        report(progress)
+        if stop():
+            save()
+            raise Interrupted
+        if time.monotonic() - last > SECONDS_BETWEEN_CHECKPOINTS:
+            save()
+            last = time.monotonic()
+    save()
+
+
+def assemble(
+    study: Study,
+    task: Task,
+    members: Sequence[Member],
+    numbers: Sequence[int],
+    parts: Sequence[Sequence[int]],
+    where: Where,
+    folder: Folder,
+) -> Run:
+    """The results of all stacks as one run: analyses before and after training, PEs, attention maps, weights."""
+    tables, analyses = [], []
+    arrays: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
+    diverged: dict[int, int] = {}
+    for index, own in enumerate(parts):
+        saved = checkpoints.load(folder.checkpoints, name_of(index))
+        assert saved is not None
+        step, state, metrics = saved
+        final = metrics[(metrics["step"] == step) & (metrics["condition"] == "all")]
+        astray = set(final.loc[~np.isfinite(final["value"]), "member"])  # finite weights need not give finite outputs
+        tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(own)))))
+        with memory.told(len(own)):
+            stack = stack_for([members[i] for i in own], task, where.device)
+            analyses.append(_analysis_rows(study, stack, task, 0, own))
+            keep = {"pe_start": stack.encoding.vectors()}
+            keep["pe_start"] = None if keep["pe_start"] is None else keep["pe_start"].detach().clone()
+            stack.flat.copy_(state["flat"])
+            analyses.append(_analysis_rows(study, stack, task, step, own))
+            keep |= {"pe_end": stack.encoding.vectors(), **study.arrays(stack, task)}
+        for place, number in enumerate(own):
+            arrays |= {f"{n}/{number}": a[place].detach().float().cpu() for n, a in keep.items() if a is not None}
+            weights[str(number)] = state["flat"][place : place + 1]
+            diverged[number] = int(state["diverged_at"][place])
+            if diverged[number] < 0 and place in astray:
+                diverged[number] = step
+    table = member_table(numbers, [members[i] for i in numbers], [diverged[i] for i in numbers])
+    metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
+    return folder.finish(table, metrics, analysis, arrays, weights)
+
+
+def _analysis_rows(study: Study, stack: Stack, task: Task, step: int, own: Sequence[int]) -> pd.DataFrame:
+    rows = [{**row, "member": own[row["member"]], "step": step} for row in study.analyse(stack, task)]
+    return pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"])

@@ -1,0 +1,96 @@
+"""Where and how a study is computed: the device, its precision, and how the work is shared out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from placecode.errors import BadInput, must_be, one_of
+
+DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("high", "highest", "bf16")
+STACK = {"cpu": 8, "cuda": 128}
+"""Members to a stack at most, unless given: what keeps a processor busy. On a GPU its memory may allow fewer."""
+FEWEST = 32
+"""Members to a stack below which more GPUs do not pay: a smaller stack takes hardly less time."""
+MEMORY = 0.8
+"""Share of a GPU's memory that may be used unless given: a desktop or a colleague needs some of it too."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where and how a study is computed. Part of the record, since it decides the last digits."""
+
+    device: str = "auto"
+    precision: str = "high"
+    stack: int | None = None
+    """Most members to a stack; None: what the device takes, by its memory on a GPU."""
+    memory: float = MEMORY
+    """Share of a GPU's memory that may be used."""
+    workers: int | None = None
+    """Processes that train, 1: this one; None: one for each GPU that is visible."""
+
+    def resolved(self) -> Where:
+        """With `auto` settled, and everything that was asked for checked."""
+        if self.device not in DEVICES:
+            raise one_of("device", DEVICES, self.device)
+        if self.precision not in PRECISIONS:
+            raise one_of("precision", PRECISIONS, self.precision)
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise BadInput("device must be one that this machine has; got 'cuda', but torch sees no CUDA device here.")
+        if self.stack is not None and self.stack < 1:
+            raise must_be("stack", "a whole number of at least 1", self.stack)
+        if not 0 < self.memory <= 1:
+            raise must_be("memory", "a share of the GPU's memory above 0 and at most 1", self.memory)
+        device = self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        gpus = torch.cuda.device_count() if device == "cuda" else 0
+        if self.workers is not None and self.workers < 1:
+            raise must_be("workers", "a whole number of at least 1", self.workers)
+        if gpus and (self.workers or 1) > gpus:
+            raise must_be("workers", f"at most the number of visible GPUs, {gpus}", self.workers)
+        return replace(self, device=device, workers=self.workers or gpus or 1)
+
+    @property
+    def most(self) -> int:
+        """Members to a stack at most, where memory sets no other limit."""
+        return self.stack or STACK[self.device]
+
+    def crew(self, stacks: int) -> Crew:
+        """Who trains so many stacks.
+
+        On a CPU, stacks side by side on a core each beat one stack on all cores, whose threads wait for each other at
+        every operation: by little on a quiet machine, by much on a busy one. A GPU takes one stack after the other.
+        """
+        threads, processes = torch.get_num_threads(), max(1, min(stacks, self.workers or 1))
+        beside = max(1, min(stacks, threads)) if self.device == "cpu" and processes == 1 else 1
+        return Crew(processes, beside, max(1, threads // (processes * beside)))
+
+    @contextlib.contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Matrix products in this precision, for as long as the context lasts."""
+        before = torch.get_float32_matmul_precision()
+        if self.device == "cuda":  # on a CPU both mean true float32
+            torch.set_float32_matmul_precision("highest" if self.precision == "highest" else "high")
+        try:
+            # without its cache: autocast would keep the first cast of every weight while the optimizer moves on
+            with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False):
+                yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+
+@dataclass(frozen=True)
+class Crew:
+    """How stacks are shared out: to how many processes, how many stacks side by side in each, and threads for each."""
+
+    processes: int
+    beside: int
+    threads: int
+
+    @property
+    def together(self) -> int:
+        """Stacks that train at once."""
+        return self.processes * self.beside
