@@ -25,9 +25,9 @@ def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metric
     """Write the checkpoint of a stack after `step` steps, a later one than before; then drop the one before."""
     files = {"state": folder / f"{name}-{step}.safetensors", "metrics": folder / f"{name}-{step}.parquet"}
     try:
-        write_tensors(files["state"], state)
-        write_table(files["metrics"], metrics)
-        content = {"step": step, "sha256": {file.name: sha256(file) for file in files.values()}}
+        hashes = [write_tensors(files["state"], state), write_table(files["metrics"], metrics)]
+        names = [file.name for file in files.values()]
+        content = {"step": step, "sha256": dict(zip(names, hashes, strict=True))}
         write_json(folder / f"{name}.json", {**content, "digest": _digest(content)})
     except OSError:  # a full disk has no room for half a checkpoint either
         for file in files.values():

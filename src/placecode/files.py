@@ -18,8 +18,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing. What it replaces stays until the new one is complete on the disk."""
+def write_bytes(path: Path, data: bytes) -> str:
+    """Write a whole file or nothing; returns its hash. What it replaces stays until the new one is on the disk."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "wb") as stream:
@@ -31,6 +31,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    return hashlib.sha256(data).hexdigest()
 
 
 def is_temporary(path: Path) -> bool:
@@ -53,14 +54,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def write_table(path: Path, table: pd.DataFrame) -> None:
-    """A table as Parquet."""
-    write_bytes(path, table.to_parquet(None, index=False))
+def write_table(path: Path, table: pd.DataFrame) -> str:
+    """A table as Parquet; returns the file's hash."""
+    return write_bytes(path, table.to_parquet(None, index=False))
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Arrays by name, as safetensors."""
-    write_bytes(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Arrays by name, as safetensors; returns the file's hash."""
+    return write_bytes(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
 
 def is_full_disk(error: OSError) -> bool:

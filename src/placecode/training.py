@@ -155,9 +155,13 @@ class Trainer:
 
     def state(self) -> dict[str, Tensor]:
         """All that the next step depends on, as tensors on the CPU."""
-        state = {"flat": self.stack.flat, "alive": self.alive, "diverged_at": self.diverged_at}
-        state |= {f"optimizer.{name}": value for name, value in self.optimizer.state.items()}
-        return {name: value.detach().cpu().clone() for name, value in state.items()}
+        moments = {f"optimizer.{name}": _on_cpu(value) for name, value in self.optimizer.state.items()}
+        return {**self.outcome(), **moments}
+
+    def outcome(self) -> dict[str, Tensor]:
+        """What is left of the state when there is no next step."""
+        outcome = {"flat": self.stack.flat, "alive": self.alive, "diverged_at": self.diverged_at}
+        return {name: _on_cpu(value) for name, value in outcome.items()}
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
         """Go on from a saved state."""
@@ -239,6 +243,11 @@ class Captured:
         self.queue.append(done)
         if len(self.queue) > self.AHEAD:
             self.queue.popleft().synchronize()
+
+
+def _on_cpu(value: Tensor) -> Tensor:
+    """A copy on the CPU."""
+    return value.detach().to("cpu", copy=True)
 
 
 def steps_per_epoch(examples: int, batch: int) -> int:

@@ -30,7 +30,7 @@ from placecode.members import Member
 from placecode.runs import Run
 from placecode.studies import Study
 from placecode.studies.latin_squares import LstSigma
-from placecode.training import Trainer, stack_for
+from placecode.training import Progress, Trainer, stack_for
 
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *runs.TENSORS)
 """The files that hold numbers: the same study gives the same bytes."""
@@ -163,8 +163,39 @@ def test_resuming_a_finished_run_changes_nothing(unbroken: Run, tmp_path: Path) 
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()} == before
 
 
+def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock of our own: a save takes 10 seconds, a step 1; so the next save waits until it is 3% of the time."""
+    now, saved = [0.0], list[float]()
+    monkeypatch.setattr(stacks.time, "monotonic", lambda: now[0])
+
+    def save(*rest: Any) -> None:
+        saved.append(now[0])
+        now[0] += 10
+
+    class Slow(Trainer):
+        def run(self, seconds: float = 0.0) -> Iterator[Progress]:
+            for step in range(1000):
+                now[0] += 1
+                self.step = step
+                yield Progress(step, 0.0)
+            self.step = self.steps
+
+    monkeypatch.setattr(checkpoints, "save", save)
+    monkeypatch.setattr(stacks, "Trainer", Slow)
+    study = tiny()
+    task = study.task()
+    stacks._train(
+        study, task, study.members()[:1], local.Where("cpu"), tmp_path, "stack", lambda _: None, lambda: False
+    )
+    gaps = np.diff(saved)
+    assert saved[0] == 31
+    assert all(gap - 10 > 10 / 0.03 for gap in gaps[:-1])
+    assert len(saved) == 4  # three on the way, and the result
+
+
 def test_checkpoints_on_the_way_change_nothing(unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(stacks, "SHARE_FOR_CHECKPOINTS", float("inf"))
     saved = list[int]()
     save = checkpoints.save
 
@@ -188,7 +219,7 @@ KILLER = """
     from placecode.engines import local, stacks
 
     out, how, study = Path(sys.argv[1]), sys.argv[2], studies.lookup("lst-sigma").at("quick", **eval(sys.argv[3]))
-    stacks.SECONDS_BETWEEN_CHECKPOINTS = 0.05
+    stacks.SECONDS_BETWEEN_CHECKPOINTS, stacks.SHARE_FOR_CHECKPOINTS = 0.05, float("inf")
     chance = random.Random(0)
 
     def die_at_a_write(count, before):

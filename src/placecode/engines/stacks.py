@@ -25,6 +25,9 @@ from placecode.training import Progress, Trainer, stack_for
 
 NAME = "stack-"
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
+"""At least; those of hundreds of members are gigabytes."""
+SHARE_FOR_CHECKPOINTS = 0.03
+"""Of the time, at most."""
 
 
 def name_of(index: int) -> str:
@@ -83,19 +86,22 @@ def _train(
         if trainer.step == kept:
             return
         metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
-        checkpoints.save(folder, name, trainer.step, trainer.state(), metrics)
+        state = trainer.outcome() if trainer.step == trainer.steps else trainer.state()
+        checkpoints.save(folder, name, trainer.step, state, metrics)
         kept = trainer.step
 
-    last = time.monotonic()
+    last, pause = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
     for progress in trainer.run():
         rows.extend(progress.rows)
         report(progress)
         if stop():
             save()
             raise Interrupted
-        if time.monotonic() - last > SECONDS_BETWEEN_CHECKPOINTS:
+        if time.monotonic() - last > pause:
+            begun = time.monotonic()
             save()
             last = time.monotonic()
+            pause = max(SECONDS_BETWEEN_CHECKPOINTS, (last - begun) / SHARE_FOR_CHECKPOINTS)
     save()
 
 

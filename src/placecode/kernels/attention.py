@@ -19,19 +19,19 @@ LONGEST = 128
 """Tokens that a tile can hold. Longer sequences are left to torch's fused attention."""
 LAUNCH: dict[str, dict[int, dict[str, int]]] = {
     "forward": {
-        16: {"C": 32, "num_warps": 2, "num_stages": 3},
-        32: {"C": 32, "num_warps": 2, "num_stages": 3},
-        64: {"C": 32, "num_warps": 4, "num_stages": 2},
-        128: {"C": 32, "num_warps": 8, "num_stages": 1},
+        16: {"C": 128, "num_warps": 2, "num_stages": 3},
+        32: {"C": 128, "num_warps": 2, "num_stages": 3},
+        64: {"C": 128, "num_warps": 4, "num_stages": 2},
+        128: {"C": 128, "num_warps": 8, "num_stages": 1},
     },
     "backward": {
-        16: {"C": 32, "num_warps": 2, "num_stages": 3},
-        32: {"C": 32, "num_warps": 2, "num_stages": 2},
-        64: {"C": 16, "num_warps": 4, "num_stages": 1},
-        128: {"C": 16, "num_warps": 8, "num_stages": 1},
+        16: {"C": 128, "num_warps": 2, "num_stages": 3},
+        32: {"C": 128, "num_warps": 2, "num_stages": 2},
+        64: {"C": 64, "num_warps": 4, "num_stages": 1},
+        128: {"C": 64, "num_warps": 8, "num_stages": 1},
     },
 }
-"""For tiles of so many tokens: features read at a time, warps of a program, stages of the pipeline of loads."""
+"""For tiles of so many tokens: bytes of a row that are read at a time, warps of a program, and stages of its loop."""
 
 
 @triton.jit
@@ -161,7 +161,7 @@ def _settings(q: Tensor, n: int, heads: int, biases: int, passing: str) -> dict[
     m, c = q.shape[2], q.shape[3] // heads
     tokens = max(16, triton.next_power_of_2(n))
     launch = dict(LAUNCH[passing][tokens])
-    launch["C"] = min(launch["C"], max(16, triton.next_power_of_2(c)))
+    launch["C"] = min(launch["C"] // q.element_size(), max(16, triton.next_power_of_2(c)))
     sizes = {"M": max(16, triton.next_power_of_2(m)), "N": tokens, "BIASES": biases}
     return {**sizes, "PRECISION": exactness(q), **launch}
 

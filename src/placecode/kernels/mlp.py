@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from placecode.kernels.rows import PROGRAMS, Sinks, gelu, gelu_slope, sum_pieces
+from placecode.kernels.rows import Sinks, cut, gelu, gelu_slope, sum_pieces
 
 
 @triton.jit
@@ -60,11 +60,10 @@ def activate_backward(grad: Tensor, u: Tensor, bias: Tensor, into: Sinks) -> tup
     """The gradients of `activate`: of u (e, rows, h), written over `grad`; of the bias (e, h), `into` its place."""
     e, rows, width = u.shape
     cols, block = min(128, triton.next_power_of_2(width)), 16
-    blocks, tiles = triton.cdiv(rows, block), triton.cdiv(width, cols)
-    share = block * triton.cdiv(blocks, max(1, min(blocks, PROGRAMS // (e * tiles))))
-    parts = triton.cdiv(rows, share)
+    tiles = triton.cdiv(width, cols)
+    parts, share = cut(triton.cdiv(rows, block), tiles, e)
     sums = torch.empty(e, parts, 1, width, device=u.device)
     _activate_backward[(parts, tiles, e)](
-        *(grad, u, bias, sums, rows, width, bias.stride(0), share), ROWS=block, COLS=cols, num_warps=4
+        *(grad, u, bias, sums, rows, width, bias.stride(0), share * block), ROWS=block, COLS=cols, num_warps=4
     )
     return grad, sum_pieces(sums, into)[0]

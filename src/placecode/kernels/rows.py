@@ -18,8 +18,12 @@ VALUES = {torch.float32: 256, torch.bfloat16: 512}
 """Features that a program of one warp holds of each array at a time on the way back; twice that on the way forth."""
 Sinks = tuple[Tensor | None, ...] | None
 """Where gradients of vectors are wanted, (e, d), float32; None for a new tensor."""
+STAGES = 3
+"""Steps of a loop over rows whose loads are on their way at a time."""
 PROGRAMS = 8192
 """How many such programs keep a large GPU busy; a backward pass cuts its rows into about so many shares."""
+PIECES = 256
+"""Shares of a member at most: their sums have to be summed in turn."""
 
 
 @triton.jit
@@ -89,6 +93,12 @@ def _norm(
     tl.store(spread + member * rows + row, rate, mask=real)
 
 
+def cut(items: int, tiles: int, members: int) -> tuple[int, int]:
+    """Into how many parts the items of a member are cut, given how many tiles each is cut into, and items to a part."""
+    share = triton.cdiv(items, max(1, min(items, PROGRAMS // (members * tiles), PIECES // tiles)))
+    return triton.cdiv(items, share), share
+
+
 def _tile(x: Tensor, times: int = 1) -> dict[str, Any]:
     wide = triton.next_power_of_2(x.shape[-1])
     return {"ROWS": max(1, times * VALUES[x.dtype] // wide), "WIDTH": wide, "num_warps": 1}
@@ -120,7 +130,7 @@ def norm(
 def _norm_backward(
     grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, d_pe,
     items, tokens, rows, width, x_member, x_row, bias_member, own, share,
-    GELU: tl.constexpr, PE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    GELU: tl.constexpr, PE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Rows are (item, token); a program takes a tile of tokens and a share of the items."""
     member, part, tile = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
@@ -132,7 +142,7 @@ def _norm_backward(
     sum_bias = tl.zeros((WIDTH,), tl.float32)
     sum_scale = tl.zeros((WIDTH,), tl.float32)
     sum_grad = tl.zeros((ROWS, WIDTH), tl.float32)
-    for item in range(part * share, tl.minimum((part + 1) * share, items)):
+    for item in tl.range(part * share, tl.minimum((part + 1) * share, items), num_stages=STAGES):
         row = item * tokens + token
         real = (token < tokens) & (row < rows)
         inside = real[:, None] & used[None, :]
@@ -182,8 +192,7 @@ def norm_backward(
     tile = _tile(y)
     n = tokens or min(tile["ROWS"], rows)  # without a PE any cut into items will do
     items, tiles = -(-rows // n), -(-n // tile["ROWS"])
-    share = -(-items // max(1, min(items, PROGRAMS // (e * tiles))))
-    parts = -(-items // share)
+    parts, share = cut(items, tiles, e)
     d_total = torch.empty_like(y)
     d_branch = torch.empty_like(y) if activate else d_total
     sums = torch.empty(e, parts * tiles, 3, width, device=grad.device)
@@ -191,7 +200,7 @@ def norm_backward(
     _norm_backward[(tiles, parts, e)](
         *(grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, sums if d_pe is None else d_pe),
         *(items, n, rows, width, x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), share),
-        **{"GELU": activate, "PE": tokens is not None},
+        **{"GELU": activate, "PE": tokens is not None, "STAGES": STAGES},
         **tile,
     )
     return d_total, d_branch, sum_pieces(sums, into), None if d_pe is None else d_pe.sum(1)
@@ -225,7 +234,7 @@ def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
     padded = (*places, *places[:1] * (3 - count))
     _sum_pieces[(count, e)](
         pieces, *padded, parts, width, *(place.stride(0) for place in padded),
-        PARTS=8, WIDTH=triton.next_power_of_2(width), num_warps=4,
+        PARTS=16, WIDTH=triton.next_power_of_2(width), num_warps=4,
     )  # fmt: skip
     return places
 
@@ -268,7 +277,7 @@ def embed(x: Tensor, w: Tensor, bias: Tensor, pe: Tensor | None) -> Tensor:
 @triton.jit
 def _embed_backward(
     grad, x, d_w, d_pe, items, tokens, rows, width, features, share,
-    FEATURES: tl.constexpr, WIDTH: tl.constexpr,
+    FEATURES: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """A program takes one token and a share of the items."""
     token, part, member = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -276,7 +285,7 @@ def _embed_backward(
     used = col < width
     total = tl.zeros((WIDTH,), tl.float32)
     outer = tl.zeros((FEATURES, WIDTH), tl.float32)
-    for item in range(part * share, tl.minimum((part + 1) * share, items)):
+    for item in tl.range(part * share, tl.minimum((part + 1) * share, items), num_stages=STAGES):
         row = member * rows + item * tokens + token
         g = tl.load(grad + row * width + col, mask=used, other=0.0).to(tl.float32)
         factor = tl.load(x + row * features + feature, mask=feature < features, other=0.0).to(tl.float32)
@@ -292,13 +301,12 @@ def embed_backward(grad: Tensor, x: Tensor, tokens: int) -> tuple[Tensor, Tensor
     """The gradients of `embed`: of W (e, f, d), and of the PE (e, n, d), whose sum over tokens is that of the bias."""
     (e, rows, width), features = grad.shape, x.shape[2]
     items = rows // tokens
-    share = triton.cdiv(items, max(1, min(items, PROGRAMS // 2 // (e * tokens))))
-    parts = triton.cdiv(items, share)
+    parts, share = cut(items, tokens, e)
     d_w = torch.empty(e, parts * tokens, features, width, device=grad.device)
     d_pe = torch.empty(e, parts, tokens, width, device=grad.device)
     _embed_backward[(tokens, parts, e)](
         *(grad, x, d_w, d_pe, items, tokens, rows, width, features, share),
-        FEATURES=triton.next_power_of_2(features), WIDTH=triton.next_power_of_2(width), num_warps=2,
+        FEATURES=triton.next_power_of_2(features), WIDTH=triton.next_power_of_2(width), STAGES=STAGES, num_warps=2,
     )  # fmt: skip
     return d_w.sum(1), d_pe.sum(1)
 
