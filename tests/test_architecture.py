@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "placecode"
 
 # every room with the rooms it may import; a room may always import itself
-CORE = {"errors", "version", "tasks", "members", "draws", "encodings", "encoder", "optim", "training"}
+CORE = {"errors", "version", "tasks", "members", "draws", "encodings", "encoder", "cpu", "optim", "training"}
 MAY_IMPORT = {
     "errors": set(),
     "version": set(),
@@ -23,8 +23,9 @@ MAY_IMPORT = {
     "draws": set(),
     "encodings": {"errors", "members", "draws"},
     "encoder": {"errors", "members", "draws", "encodings"},
-    "optim": {"members", "encoder"},
-    "training": {"errors", "members", "draws", "encoder", "optim", "tasks"},
+    "cpu": {"encodings", "encoder", "tasks"},
+    "optim": {"members", "encoder", "cpu"},
+    "training": {"errors", "members", "draws", "encoder", "cpu", "optim", "tasks"},
     "files": set(),
     "checkpoints": {"errors", "files"},
     "runs": {"errors", "members", "encodings", "encoder"},

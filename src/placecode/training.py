@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from placecode import draws, optim
+from placecode.cpu.step import Step, fits
 from placecode.encoder import Stack
 from placecode.errors import BadInput, must_be
 from placecode.members import Member
@@ -77,6 +78,7 @@ class Trainer:
         cooldown = torch.tensor([member.cooldown for member in stack.members], dtype=stack.flat.dtype, device=device)
         self._cooling_steps = (cooldown * steps)[:, None] if cooldown.any() else None
         self._gradient = torch.empty_like(stack.flat)
+        self._by_hand = Step(stack, self._gradient) if fits(stack) else None
         self._resumed = False
         self._order: tuple[int, Tensor] | None = None
 
@@ -94,8 +96,11 @@ class Trainer:
     def update(self) -> Tensor:
         """One training step for all members; returns their losses, (e,)."""
         inputs, targets = self.task.batch("train", self.rows_of(self.step))
-        losses = self.task.loss(self.stack(inputs, step=self.step), targets)
-        self.stack.gradients(losses.sum(), out=self._gradient)
+        if self._by_hand is not None and not torch.is_autocast_enabled("cpu"):
+            losses = self._by_hand(inputs, targets, self.task.loss)
+        else:
+            losses = self.task.loss(self.stack(inputs, step=self.step), targets)
+            self.stack.gradients(losses.sum(), out=self._gradient)
         self.step += 1
         alive = self.optimizer.step(self._gradient, self.step, self.alive & losses.isfinite(), self.rate_scale())
         self.diverged_at[self.alive & ~alive] = self.step
