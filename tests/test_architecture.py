@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "report": {"errors", "files", "figures", "analysis", "version"},
     "studies": CORE | {"runs", "analysis", "figures", "files"},
     "engines": CORE | {"files", "checkpoints", "folders", "runs", "studies"},
-    "doctor": {"tasks", "version", "errors"},
+    "doctor": {"cpu", "tasks", "version", "errors"},
     "display": CORE | {"analysis", "doctor", "engines", "runs", "studies"},
     "cli": CORE | {"display", "doctor", "engines", "files", "folders", "report", "runs", "studies"},
 }

@@ -242,6 +242,26 @@ def test_errors_in_float32_are_those_of_automatic_differentiation(
         assert close(*three), name
 
 
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_bf16_errs_as_autocast_does(multiplies: bool, make_task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By norm over all parameters, not further from float64 than torch's own mixed precision; but further than float32.
+
+    A processor that cannot multiply bf16 gets the same numbers to the rounding of its products.
+    """
+    monkeypatch.setattr(step_room, "MULTIPLIES_BF16", multiplies)
+    task = make_task(4, 4)
+    stack = shaken(stack_for([small(seed=seed, width=30, sigma=1.0) for seed in range(2)], task))
+    inputs, targets = task.to("cpu").batch("train", torch.arange(18).view(2, 9))
+    _, exact = derived(copy.deepcopy(stack).double(), inputs.double(), targets, task)
+    _, single = by_hand(stack, inputs, targets, task)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        losses, ours = by_hand(stack, inputs, targets, task)
+        _, theirs = derived(stack, inputs, targets, task)
+    assert losses.dtype == ours.dtype == torch.float32
+    assert (ours - exact).norm() <= 1.5 * (theirs - exact).norm()
+    assert (ours - exact).norm() > 100 * (single - exact).norm()
+
+
 def test_models_that_the_step_does_not_know_are_left_alone(tiny_task) -> None:
     known = {"learned", "none", "sinusoid", "random"}
     for name in encodings.names():

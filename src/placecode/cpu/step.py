@@ -25,10 +25,29 @@ from placecode.cpu.kernels import LANES, Kernels, kernels_for
 from placecode.encoder import Stack, linear
 from placecode.encodings import Additive
 
+CAPABILITIES: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older torch does not say
+MULTIPLIES_BF16 = any(CAPABILITIES.get(name) for name in ("avx512_bf16", "amx_bf16"))
 GROUP_VALUES = 1 << 19
 """Features of all tokens of the members that are computed together: what caches can bear."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Round = Callable[[Tensor], Tensor]
+
+
+def as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def to_bf16(x: Tensor) -> Tensor:
+    """What a product in bf16 takes. Where the processor cannot multiply it, the rounded numbers as float32."""
+    return x.bfloat16() if MULTIPLIES_BF16 else x.bfloat16().to(x.dtype)
+
+
+def product(out: Tensor, a: Tensor, b: Tensor, more: bool = False) -> Tensor:
+    """out = a b, or with `more`, what it was plus a b. Of factors in bf16 the product is rounded to bf16 first."""
+    if a.dtype == out.dtype:
+        return out.baddbmm_(a, b) if more else torch.bmm(a, b, out=out)
+    return out.add_(torch.bmm(a, b)) if more else out.copy_(torch.bmm(a, b))
 
 
 def fits(stack: Stack) -> bool:
@@ -48,15 +67,17 @@ class Step:
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
-        """Losses (e,) from inputs (e, b, n, f) and targets (e, b, ...)."""
+        """Losses (e,) from inputs (e, b, n, f), targets (e, b, ...). Under autocast the blocks multiply in bf16."""
         e, b, n, _ = inputs.shape
+        rounded = to_bf16 if torch.is_autocast_enabled("cpu") else as_it_is
         size = max(1, GROUP_VALUES // (b * n * self.stack.members[0].width))
         losses = []
         for first in range(0, e, size):
             part = slice(first, min(first + size, e))
             if (first, b) not in self._groups:
                 self._groups[first, b] = _Group(self, part, b, n)
-            losses.append(self._groups[first, b].run(inputs[part], targets[part], loss))
+            with torch.autocast("cpu", enabled=False):
+                losses.append(self._groups[first, b].run(inputs[part], targets[part], loss, rounded))
         return torch.cat(losses)
 
     def array(self, name: str, *shape: int) -> Tensor:
@@ -88,7 +109,7 @@ class _Group:
         self.folds = features < width and not self.blocks[0].alone
         self.output = step.array("output", *self.blocks[-1].middle.shape)
 
-    def run(self, inputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
+    def run(self, inputs: Tensor, targets: Tensor, loss: Loss, rounded: Round) -> Tensor:
         table, dtable = self.w["encoding.table"], self.dw["encoding.table"]
         inputs = inputs.flatten(1, 2)  # (g, b n, f)
         self._embed(inputs)
@@ -96,16 +117,16 @@ class _Group:
             if i and i < table.shape[1]:
                 self._by_token(block.x).add_(table[:, i, None])
             if not block.alone and not (i == 0 and self.folds):
-                torch.bmm(block.x, block.w["attention.projection.weight"], out=block.qkv)
-            block.forward(self.blocks[i + 1].x if i + 1 < len(self.blocks) else self.output)
+                product(block.qkv, rounded(block.x), rounded(block.w["attention.projection.weight"]))
+            block.forward(self.blocks[i + 1].x if i + 1 < len(self.blocks) else self.output, rounded)
         losses, gradient = self._answer(targets, loss)
         for i, block in reversed(list(enumerate(self.blocks))):
-            gradient = block.backward(gradient)
+            gradient = block.backward(gradient, rounded)
             if not block.alone and not (i == 0 and self.folds):
-                weight, dweight = block.w["attention.projection.weight"], block.dw["attention.projection.weight"]
-                torch.bmm(block.x.mT, block.dqkv, out=dweight)
+                dqkv, weight = rounded(block.dqkv), rounded(block.w["attention.projection.weight"])
+                product(block.dw["attention.projection.weight"], rounded(block.x).mT, dqkv)
                 block.projection_bias_back(block.dqkv)
-                gradient.baddbmm_(block.dqkv, weight.mT)
+                product(gradient, dqkv, weight.mT, more=True)
             if i and i < table.shape[1]:
                 torch.sum(self._by_token(gradient), 1, out=dtable[:, i])
         self._embed_back(inputs, gradient)
@@ -191,44 +212,47 @@ class _Block:
         self.dmiddle, self.dsum = step.array("dmiddle", g, rows, d), step.array("dsum", g, rows, d)
         self.dx = step.array("dx", g, b * n, d)
 
-    def forward(self, y: Tensor) -> None:
+    def forward(self, y: Tensor, rounded: Round) -> None:
         """From `x`, and `qkv` unless alone, to the block's output y."""
         w, kernels = self.w, self.kernels
         if self.alone:
             self._look()
         else:
             kernels.attend(self.mixed, self.weights, self.qkv, w["attention.projection.bias"])
-        torch.bmm(self.mixed, w["attention.out.weight"], out=self.out)
+        product(self.out, rounded(self.mixed), rounded(w["attention.out.weight"]))
         kernels.norm(
             *(self.middle, self.unit_1, self.inverse_1, self.read if self.alone else self.x, self.out),
             *(w["attention.out.bias"], w["norm_1.scale"], w["norm_1.shift"], False),
         )
-        torch.bmm(self.middle, w["up.weight"], out=self.up)
+        product(self.up, rounded(self.middle), rounded(w["up.weight"]))
         kernels.gelu(self.hidden, self.up, w["up.bias"])
-        torch.bmm(self.hidden, w["down.weight"], out=self.down)
+        product(self.down, rounded(self.hidden), rounded(w["down.weight"]))
         kernels.norm(
             *(y, self.unit_2, self.inverse_2, self.middle, self.down),
             *(w["down.bias"], w["norm_2.scale"], w["norm_2.shift"], True),
         )
 
-    def backward(self, dy: Tensor) -> Tensor:
+    def backward(self, dy: Tensor, rounded: Round) -> Tensor:
         """The gradient of x from that of y; unless alone, without what comes through `qkv`, whose own is in `dqkv`."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_back(
             *(dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"]),
             *(dw["norm_2.scale"], dw["norm_2.shift"], dw["down.bias"], True),
         )
-        torch.bmm(self.down, w["down.weight"].mT, out=self.dhidden)  # `down` is now its gradient
+        ddown = rounded(self.down)  # `down` is now its gradient
+        product(self.dhidden, ddown, rounded(w["down.weight"]).mT)
         kernels.gelu_back(self.up, self.dhidden, w["up.bias"], dw["up.bias"])  # and `up` what `hidden` was
-        torch.bmm(self.up.mT, self.down, out=dw["down.weight"])
-        torch.bmm(self.middle.mT, self.dhidden, out=dw["up.weight"])
-        dmiddle.baddbmm_(self.dhidden, w["up.weight"].mT)
+        product(dw["down.weight"], rounded(self.up).mT, ddown)
+        dup = rounded(self.dhidden)
+        product(dw["up.weight"], rounded(self.middle).mT, dup)
+        product(dmiddle, dup, rounded(w["up.weight"]).mT, more=True)
         kernels.norm_back(
             *(dsum, self.out, dmiddle, self.unit_1, self.inverse_1, w["attention.out.bias"], w["norm_1.scale"]),
             *(dw["norm_1.scale"], dw["norm_1.shift"], dw["attention.out.bias"], False),
         )
-        torch.bmm(self.mixed.mT, dsum, out=dw["attention.out.weight"])
-        dmixed = torch.bmm(dsum, w["attention.out.weight"].mT, out=dmiddle)
+        dout = rounded(dsum)
+        product(dw["attention.out.weight"], rounded(self.mixed).mT, dout)
+        dmixed = product(dmiddle, dout, rounded(w["attention.out.weight"]).mT)
         if self.alone:
             return self._look_back(dmixed)
         kernels.attend_back(self.dqkv, dmixed, self.weights, self.qkv, w["attention.projection.bias"])

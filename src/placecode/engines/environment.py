@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from placecode.cpu.kernels import kernels_for
 from placecode.version import VERSION
 
 
@@ -29,6 +30,7 @@ def describe_environment(device: str, precision: str, stack: int | None, togethe
         "gpu": gpu,
         "cuda": torch.version.cuda if gpu else None,
         "precision": precision,
+        "CPU kernels": kernels_for(torch.zeros(1)).name if device == "cpu" else None,
         "threads per stack": threads,
         "stacks at once": together,
         "cores": os.cpu_count(),
