@@ -77,6 +77,11 @@ class Attention(nn.Module):
         self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
     ) -> Tensor:
         """x (e, b, n, d) -> (e, b, m, d), m the positions `at`."""
+        result: Tensor = self.out(self.mix(x, encoding, block, at, capture))
+        return result
+
+    def mix(self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
+        """The means of the values that the heads attend to, side by side, (e, b, m, d)."""
         d, (weight, bias) = x.shape[-1], (self.projection.weight, self.projection.bias)
         if at == ALL:
             q, k, v = linear(x, weight, bias).chunk(3, dim=-1)
@@ -93,9 +98,8 @@ class Attention(nn.Module):
         weights = scores.softmax(-1)
         if capture is not None:
             capture(f"attention.{block}", weights)
-        mixed = (weights @ v).transpose(2, 3).flatten(-2)  # (e, b, m, d)
-        result: Tensor = self.out(mixed)
-        return result
+        mixed: Tensor = (weights @ v).transpose(2, 3).flatten(-2)
+        return mixed
 
 
 class Block(nn.Module):

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 #include <vector>
 
 #define ALONE __restrict__  // no other pointer reaches the same floats
@@ -19,6 +18,7 @@ constexpr long BLOCK = 32;  // rows that are one piece of work
 constexpr long LANES = 16;  // floats of a vector; processors with narrower ones take several
 
 inline long least(long a, long b) { return a < b ? a : b; }
+inline long whole_vectors(long n) { return (n + LANES - 1) / LANES * LANES; }
 
 // ---- functions of one number ----
 
@@ -164,7 +164,7 @@ void norm_rows_back(float* ALONE dx, float* ALONE branch, const float* ALONE dy,
     }
 }
 
-// ---- attention: an example's tokens lie in the lanes of V vectors, its features in rows of them ----
+// ---- attention: an example's features are rows, its tokens lie in them side by side, filled up to whole vectors ----
 
 typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
@@ -209,51 +209,60 @@ void turn(float* b, long ldb, const float* a, long lda, long rows, long columns,
         }
 }
 
-// U rows of `out` (U, 16 V): the sum over k of a[j, k] b[k], or of a[k, j] b[k] when TURNED; b (count, 16 V)
+// U rows of `out`, V vectors of each: the sum over k of a[j, k] b[k], or of a[k, j] b[k] when TURNED
 template <int V, int U, bool TURNED>
-inline void product_rows(float* ALONE out, const float* ALONE a, long lda, const float* ALONE b, long count) {
+inline void product_rows(float* ALONE out, const float* ALONE a, long lda, const float* ALONE b, long row, long count) {
     Vector sum[U][V] = {};
     for (long k = 0; k < count; k++)
         for (int w = 0; w < V; w++) {
-            const Vector row = vector(b + (k * V + w) * LANES);
+            const Vector part = vector(b + k * row + w * LANES);
             #pragma GCC unroll 16
-            for (int j = 0; j < U; j++) sum[j][w] += (TURNED ? a[k * lda + j] : a[j * lda + k]) * row;
+            for (int j = 0; j < U; j++) sum[j][w] += (TURNED ? a[k * lda + j] : a[j * lda + k]) * part;
         }
     for (int j = 0; j < U; j++)
-        for (int w = 0; w < V; w++) vector(out + (j * V + w) * LANES) = sum[j][w];
+        for (int w = 0; w < V; w++) vector(out + j * row + w * LANES) = sum[j][w];
 }
 
 template <int V, bool TURNED>
-inline void product(float* out, const float* a, long lda, const float* b, long rows, long count) {
+inline void product_columns(float* out, const float* a, long lda, const float* b, long row, long rows, long count) {
     constexpr int U = V == 1 ? 16 : V == 2 ? 8 : 4;
     const long next = TURNED ? 1 : lda;
     long j = 0;
-    for (; j + U <= rows; j += U) product_rows<V, U, TURNED>(out + j * V * LANES, a + j * next, lda, b, count);
-    for (; j + 4 <= rows; j += 4) product_rows<V, 4, TURNED>(out + j * V * LANES, a + j * next, lda, b, count);
-    for (; j < rows; j++) product_rows<V, 1, TURNED>(out + j * V * LANES, a + j * next, lda, b, count);
+    for (; j + U <= rows; j += U) product_rows<V, U, TURNED>(out + j * row, a + j * next, lda, b, row, count);
+    for (; j + 4 <= rows; j += 4) product_rows<V, 4, TURNED>(out + j * row, a + j * next, lda, b, row, count);
+    for (; j < rows; j++) product_rows<V, 1, TURNED>(out + j * row, a + j * next, lda, b, row, count);
 }
 
-// q, k, v of an example, features in rows (3 d, 16 V), the bias added
-template <int V> void turn_tokens(float* out, const float* qkv, const float* bias, long n, long columns) {
-    turn(out, V * LANES, qkv, columns, n, columns, true);
+// out (rows, row) = a b, b (count, row), `row` whole vectors; a (rows, count), or (count, rows) when TURNED
+template <bool TURNED>
+void product(float* out, const float* a, long lda, const float* b, long row, long rows, long count) {
+    long w = 0;
+    for (; w + 4 * LANES <= row; w += 4 * LANES) product_columns<4, TURNED>(out + w, a, lda, b + w, row, rows, count);
+    switch ((row - w) / LANES) {
+        case 1: return product_columns<1, TURNED>(out + w, a, lda, b + w, row, rows, count);
+        case 2: return product_columns<2, TURNED>(out + w, a, lda, b + w, row, rows, count);
+        case 3: return product_columns<3, TURNED>(out + w, a, lda, b + w, row, rows, count);
+    }
+}
+
+// q, k, v of an example, features in rows, (3 d, row), the bias added
+void turn_tokens(float* out, const float* qkv, const float* bias, long n, long columns, long row) {
+    turn(out, row, qkv, columns, n, columns, true);
     for (long i = 0; i < columns; i++)
-        for (long j = 0; j < V * LANES; j++) out[i * V * LANES + j] += bias[i];
+        for (long j = 0; j < row; j += LANES) vector(out + i * row + j) += bias[i];
 }
 
-template <int V> long attend_room(long, long d) { return 4 * d * V * LANES; }
-
-template <int V>
 void attend_example(float* mixed, float* weights, const float* qkv, const float* bias, long n, long h, long c,
                     float* room) {
-    const long d = h * c, row = V * LANES;
+    const long d = h * c, row = whole_vectors(n);
     float *q = room, *k = q + d * row, *v = k + d * row, *out = v + d * row;
     const float scale = 1.0f / std::sqrt(static_cast<float>(c));
-    turn_tokens<V>(q, qkv, bias, n, 3 * d);
+    turn_tokens(q, qkv, bias, n, 3 * d, row);
     for (long m = 0; m < h; m++, weights += n * row) {
         const long own = m * c * row;
-        product<V, true>(weights, k + own, row, q + own, n, c);  // (keys, queries)
-        for (int w = 0; w < V; w++) {
-            float* s = weights + w * LANES;
+        product<true>(weights, k + own, row, q + own, row, n, c);  // (keys, queries)
+        for (long w = 0; w < row; w += LANES) {
+            float* s = weights + w;
             Vector top = vector(s), sum = {};
             for (long j = 1; j < n; j++) top = vector(s + j * row) > top ? vector(s + j * row) : top;
             for (long j = 0; j < n; j++)
@@ -262,38 +271,35 @@ void attend_example(float* mixed, float* weights, const float* qkv, const float*
             sum = 1.0f / sum;
             for (long j = 0; j < n; j++) vector(s + j * row) *= sum;
         }
-        product<V, false>(out + own, v + own, row, weights, c, n);
+        product<false>(out + own, v + own, row, weights, row, c, n);
     }
     turn(mixed, d, out, row, d, n, false);
 }
 
-template <int V> long attend_back_room(long n, long d) { return (7 * d + 2 * n) * V * LANES; }
-
-template <int V>
 void attend_example_back(float* dqkv, const float* dmixed, const float* weights, const float* qkv, const float* bias,
                          long n, long h, long c, float* room) {
-    const long d = h * c, row = V * LANES;
+    const long d = h * c, row = whole_vectors(n);
     float *q = room, *k = q + d * row, *v = k + d * row, *g = v + d * row;
     float *dq = g + d * row, *dk = dq + d * row, *dv = dk + d * row, *ds = dv + d * row, *square = ds + n * row;
     const float scale = 1.0f / std::sqrt(static_cast<float>(c));
-    turn_tokens<V>(q, qkv, bias, n, 3 * d);
+    turn_tokens(q, qkv, bias, n, 3 * d, row);
     turn(g, row, dmixed, d, n, d, true);
     for (long m = 0; m < h; m++, weights += n * row) {
         const long own = m * c * row;
-        product<V, true>(ds, v + own, row, g + own, n, c);
-        for (int w = 0; w < V; w++) {
-            const float* p = weights + w * LANES;
-            float* s = ds + w * LANES;
+        product<true>(ds, v + own, row, g + own, row, n, c);
+        for (long w = 0; w < row; w += LANES) {
+            const float* p = weights + w;
+            float* s = ds + w;
             Vector sum = {};
             for (long j = 0; j < n; j++) sum += vector(p + j * row) * vector(s + j * row);
             for (long j = 0; j < n; j++)
                 vector(s + j * row) = vector(p + j * row) * (vector(s + j * row) - sum) * scale;
         }
-        product<V, false>(dq + own, k + own, row, ds, c, n);
+        product<false>(dq + own, k + own, row, ds, row, c, n);
         turn(square, row, ds, row, n, n, true);
-        product<V, false>(dk + own, q + own, row, square, c, n);
+        product<false>(dk + own, q + own, row, square, row, c, n);
         turn(square, row, weights, row, n, n, true);
-        product<V, false>(dv + own, g + own, row, square, c, n);
+        product<false>(dv + own, g + own, row, square, row, c, n);
     }
     turn(dqkv, 3 * d, dq, row, 3 * d, n, false);
 }
@@ -314,16 +320,13 @@ inline void weigh(float* ALONE out, const float* ALONE a, long lda, const float*
     }
 }
 
-template <int V> long look_room(long h, long d) { return (d + h) * V * LANES; }
-
 // queries (h, d) with rows `apart`, tokens x (n, d)
-template <int V>
 void look_example(float* seen, float* weights, const float* query, long apart, const float* x, long n, long h, long d,
                   float* room) {
-    const long row = V * LANES;
+    const long row = whole_vectors(n);
     float *turned = room, *scores = turned + d * row;
     turn(turned, row, x, d, n, d, true);
-    product<V, false>(scores, query, apart, turned, h, d);
+    product<false>(scores, query, apart, turned, row, h, d);
     for (long m = 0; m < h; m++) {
         float *s = scores + m * row, *p = weights + m * n, top = s[0], sum = 0;
         for (long j = 1; j < n; j++) top = s[j] > top ? s[j] : top;
@@ -334,13 +337,12 @@ void look_example(float* seen, float* weights, const float* query, long apart, c
     }
 }
 
-template <int V>
 void look_example_back(float* dx, float* dquery, const float* dseen, const float* weights, const float* query,
                        long apart, const float* x, long n, long h, long d, float* room) {
-    const long row = V * LANES;
+    const long row = whole_vectors(n);
     float *turned = room, *scores = turned + d * row;
     turn(turned, row, x, d, n, d, true);
-    product<V, false>(scores, dseen, apart, turned, h, d);
+    product<false>(scores, dseen, apart, turned, row, h, d);
     for (long m = 0; m < h; m++) {
         const float* p = weights + m * n;
         float *s = scores + m * row, sum = 0;
@@ -360,15 +362,6 @@ template <class Work> void in_examples(long count, long room, Work work) {
         std::vector<float> own(room);
         #pragma omp for schedule(static)
         for (long i = 0; i < count; i++) work(i, own.data());
-    }
-}
-
-template <class Work> void with_vectors(long n, Work work) {
-    switch ((n + LANES - 1) / LANES) {
-        case 1: return work(std::integral_constant<int, 1>());
-        case 2: return work(std::integral_constant<int, 2>());
-        case 3: return work(std::integral_constant<int, 3>());
-        case 4: return work(std::integral_constant<int, 4>());
     }
 }
 
@@ -420,43 +413,36 @@ void norm_back(float* dx, float* branch, const float* dy, const float* unit, con
 
 void attend(float* mixed, float* weights, const float* qkv, const float* bias, long members, long examples, long n,
             long h, long c, long stride) {
-    with_vectors(n, [=](auto v) {
-        in_examples(members * examples, attend_room<v()>(n, h * c), [=](long i, float* room) {
-            attend_example<v()>(mixed + i * n * h * c, weights + i * h * n * v() * LANES, qkv + i * n * 3 * h * c,
-                                bias + i / examples * stride, n, h, c, room);
-        });
+    const long d = h * c, row = whole_vectors(n);
+    in_examples(members * examples, 4 * d * row, [=](long i, float* room) {
+        attend_example(mixed + i * n * d, weights + i * h * n * row, qkv + i * n * 3 * d, bias + i / examples * stride,
+                       n, h, c, room);
     });
 }
 
 void attend_back(float* dqkv, const float* dmixed, const float* weights, const float* qkv, const float* bias,
                  long members, long examples, long n, long h, long c, long stride) {
-    with_vectors(n, [=](auto v) {
-        in_examples(members * examples, attend_back_room<v()>(n, h * c), [=](long i, float* room) {
-            attend_example_back<v()>(dqkv + i * n * 3 * h * c, dmixed + i * n * h * c,
-                                     weights + i * h * n * v() * LANES, qkv + i * n * 3 * h * c,
-                                     bias + i / examples * stride, n, h, c, room);
-        });
+    const long d = h * c, row = whole_vectors(n);
+    in_examples(members * examples, (7 * d + 2 * n) * row, [=](long i, float* room) {
+        attend_example_back(dqkv + i * n * 3 * d, dmixed + i * n * d, weights + i * h * n * row, qkv + i * n * 3 * d,
+                            bias + i / examples * stride, n, h, c, room);
     });
 }
 
 void look(float* seen, float* weights, const float* query, const float* x, long members, long examples, long n, long h,
           long d) {
-    with_vectors(n, [=](auto v) {
-        in_examples(members * examples, look_room<v()>(h, d), [=](long i, float* room) {
-            const long at = (i / examples * h * examples + i % examples) * d;
-            look_example<v()>(seen + at, weights + i * h * n, query + at, examples * d, x + i * n * d, n, h, d, room);
-        });
+    in_examples(members * examples, (d + h) * whole_vectors(n), [=](long i, float* room) {
+        const long at = (i / examples * h * examples + i % examples) * d;
+        look_example(seen + at, weights + i * h * n, query + at, examples * d, x + i * n * d, n, h, d, room);
     });
 }
 
 void look_back(float* dx, float* dquery, const float* dseen, const float* weights, const float* query, const float* x,
                long members, long examples, long n, long h, long d) {
-    with_vectors(n, [=](auto v) {
-        in_examples(members * examples, look_room<v()>(h, d), [=](long i, float* room) {
-            const long at = (i / examples * h * examples + i % examples) * d;
-            look_example_back<v()>(dx + i * n * d, dquery + at, dseen + at, weights + i * h * n, query + at,
-                                   examples * d, x + i * n * d, n, h, d, room);
-        });
+    in_examples(members * examples, (d + h) * whole_vectors(n), [=](long i, float* room) {
+        const long at = (i / examples * h * examples + i % examples) * d;
+        look_example_back(dx + i * n * d, dquery + at, dseen + at, weights + i * h * n, query + at, examples * d,
+                          x + i * n * d, n, h, d, room);
     });
 }
 

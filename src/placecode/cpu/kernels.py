@@ -27,8 +27,6 @@ from placecode.tasks.puzzle_files import cache_folder
 
 LANES = 16
 """Floats of a vector in kernels.cpp."""
-MOST_TOKENS = 4 * LANES
-"""The longest sequences for which the compiled attention is made; torch takes over beyond."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fopenmp")
 
 
@@ -193,27 +191,19 @@ class Compiled(Kernels):
 
     def attend(self, mixed: Tensor, weights: Tensor, qkv: Tensor, bias: Tensor) -> None:
         e, b, h, n = weights.shape[:4]
-        if n > MOST_TOKENS:
-            return super().attend(mixed, weights, qkv, bias)
         self._attend(*_pointers(mixed, weights, qkv, bias), e, b, n, h, mixed.shape[-1] // h, bias.stride(0))
 
     def attend_back(self, dqkv: Tensor, dmixed: Tensor, weights: Tensor, qkv: Tensor, bias: Tensor) -> None:
         e, b, h, n = weights.shape[:4]
-        if n > MOST_TOKENS:
-            return super().attend_back(dqkv, dmixed, weights, qkv, bias)
         arrays = _pointers(dqkv, dmixed, weights, qkv, bias)
         self._attend_back(*arrays, e, b, n, h, dmixed.shape[-1] // h, bias.stride(0))
 
     def look(self, seen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
         e, b, n, d = x.shape
-        if n > MOST_TOKENS:
-            return super().look(seen, weights, query, x)
         self._look(*_pointers(seen, weights, query, x), e, b, n, query.shape[1], d)
 
     def look_back(self, dx: Tensor, dquery: Tensor, dseen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
         e, b, n, d = x.shape
-        if n > MOST_TOKENS:
-            return super().look_back(dx, dquery, dseen, weights, query, x)
         self._look_back(*_pointers(dx, dquery, dseen, weights, query, x), e, b, n, query.shape[1], d)
 
     def adam(

@@ -9,8 +9,8 @@ are left out:
 - where the last block computes one token alone, its keys x K meet one query per head: q (x K)' = (q K') x'; and a mean
   of values x V is V times the mean of x. So it computes neither keys nor values.
 
-Both are the same numbers to rounding. What is not the paper's model (see `fits`) is left to automatic differentiation,
-which is also the reference in the tests.
+Both are the same numbers to rounding. Attention with an encoding that acts inside it is left to automatic
+differentiation; so are whole models that are not the paper's (see `fits`). It is also the reference in the tests.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from placecode.cpu.kernels import LANES, Kernels, kernels_for
-from placecode.encoder import Stack, linear
-from placecode.encodings import Additive
+from placecode.encoder import Attention, Stack, linear
+from placecode.encodings import ALL, Additive, Encoding
 
 CAPABILITIES: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older torch does not say
 MULTIPLIES_BF16 = any(CAPABILITIES.get(name) for name in ("avx512_bf16", "amx_bf16"))
@@ -51,10 +51,11 @@ def product(out: Tensor, a: Tensor, b: Tensor, more: bool = False) -> Tensor:
 
 
 def fits(stack: Stack) -> bool:
-    """Whether `Step` knows this stack: the paper's blocks, nothing dropped, an additive encoding, on a CPU."""
-    first = stack.members[0]
-    plain = type(stack.encoding) is Additive and first.norm == "post" and first.dropout == 0
-    return plain and stack.flat.device.type == "cpu"
+    """Whether `Step` knows this stack: the paper's blocks, nothing dropped, a plain additive encoding or one that acts
+    in attention alone, on a CPU."""
+    first, kind = stack.members[0], type(stack.encoding)
+    known = kind is Additive or kind.add is Encoding.add
+    return known and first.norm == "post" and first.dropout == 0 and stack.flat.device.type == "cpu"
 
 
 class Step:
@@ -71,6 +72,8 @@ class Step:
         e, b, n, _ = inputs.shape
         rounded = to_bf16 if torch.is_autocast_enabled("cpu") else as_it_is
         size = max(1, GROUP_VALUES // (b * n * self.stack.members[0].width))
+        if type(self.stack.encoding) is not Additive:  # its hooks know all members or none
+            size = e
         losses = []
         for first in range(0, e, size):
             part = slice(first, min(first + size, e))
@@ -102,33 +105,40 @@ class _Group:
     def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
         stack, self.b, self.n = step.stack, batch, tokens
         self.readout = stack.readout
+        self.encoding = None if type(stack.encoding) is Additive else stack.encoding
         self.w, self.dw = step.named(stack.flat, part), step.named(step.gradient, part)
         last = stack.members[0].layers - 1
         self.blocks = [_Block(step, self, i, alone=i == last and stack.readout == "last") for i in range(last + 1)]
+        for block in self.blocks if stack.members[0].placement == "every" else self.blocks[:1]:
+            block.encoding = self.encoding
         features, width = self.w["embedding.weight"].shape[1:]
-        self.folds = features < width and not self.blocks[0].alone
+        self.folds = features < width and self.blocks[0].projects
+        tables = 0 if self.encoding is not None else self.w["encoding.table"].shape[1]
+        self.placed = self.blocks[:tables]  # blocks to whose input the encoding adds a table
         self.output = step.array("output", *self.blocks[-1].middle.shape)
 
     def run(self, inputs: Tensor, targets: Tensor, loss: Loss, rounded: Round) -> Tensor:
-        table, dtable = self.w["encoding.table"], self.dw["encoding.table"]
         inputs = inputs.flatten(1, 2)  # (g, b n, f)
         self._embed(inputs)
         for i, block in enumerate(self.blocks):
-            if i and i < table.shape[1]:
-                self._by_token(block.x).add_(table[:, i, None])
-            if not block.alone and not (i == 0 and self.folds):
+            if i and block in self.placed:
+                self._by_token(block.x).add_(self.w["encoding.table"][:, i, None])
+            if block.projects and not (i == 0 and self.folds):
                 product(block.qkv, rounded(block.x), rounded(block.w["attention.projection.weight"]))
             block.forward(self.blocks[i + 1].x if i + 1 < len(self.blocks) else self.output, rounded)
         losses, gradient = self._answer(targets, loss)
+        for name, dparameter in self.dw.items():
+            if self.encoding is not None and name.startswith("encoding."):
+                dparameter.zero_()  # blocks add to it
         for i, block in reversed(list(enumerate(self.blocks))):
             gradient = block.backward(gradient, rounded)
-            if not block.alone and not (i == 0 and self.folds):
+            if block.projects and not (i == 0 and self.folds):
                 dqkv, weight = rounded(block.dqkv), rounded(block.w["attention.projection.weight"])
                 product(block.dw["attention.projection.weight"], rounded(block.x).mT, dqkv)
                 block.projection_bias_back(block.dqkv)
                 product(gradient, dqkv, weight.mT, more=True)
-            if i and i < table.shape[1]:
-                torch.sum(self._by_token(gradient), 1, out=dtable[:, i])
+            if i and block in self.placed:
+                torch.sum(self._by_token(gradient), 1, out=self.dw["encoding.table"][:, i])
         self._embed_back(inputs, gradient)
         return losses
 
@@ -139,7 +149,9 @@ class _Group:
     def _embed(self, inputs: Tensor) -> None:
         """The input of the first block, and its queries, keys and values where they follow from the embedding."""
         first, embedding = self.blocks[0], self.w["embedding.weight"]
-        self.base = self.w["embedding.bias"][:, None] + self.w["encoding.table"][:, 0]  # (g, n, d)
+        self.base = self.w["embedding.bias"][:, None].expand(-1, self.n, -1)  # (g, n, d)
+        if self.placed:
+            self.base = self.base + self.w["encoding.table"][:, 0]
         self._by_token(first.x).copy_(self.base[:, None])
         first.x.baddbmm_(inputs, embedding)
         if self.folds:
@@ -160,7 +172,8 @@ class _Group:
             first.projection_bias_back(by_token)
             dembedding.baddbmm_(by_feature, weight.mT)
             dbase.baddbmm_(by_token, weight.mT)
-        self.dw["encoding.table"][:, 0] = dbase
+        if self.placed:
+            self.dw["encoding.table"][:, 0] = dbase
         torch.sum(dbase, 1, out=self.dw["embedding.bias"])
 
     def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
@@ -187,7 +200,10 @@ class _Block:
 
     def __init__(self, step: Step, group: _Group, index: int, alone: bool) -> None:
         self.kernels: Kernels = step.kernels
-        self.alone, name = alone, f"blocks.{index}."
+        self.alone, self.index, name = alone, index, f"blocks.{index}."
+        self.encoding: Encoding | None = None  # where it acts inside attention
+        self.attention: Attention = step.stack.get_submodule(name + "attention")  # type: ignore[assignment]
+        self.group = group
         self.w = {key.removeprefix(name): value for key, value in group.w.items() if key.startswith(name)}
         self.dw = {key.removeprefix(name): value for key, value in group.dw.items() if key.startswith(name)}
         (g, d, hidden), b, n = self.w["up.weight"].shape, group.b, group.n
@@ -212,10 +228,19 @@ class _Block:
         self.dmiddle, self.dsum = step.array("dmiddle", g, rows, d), step.array("dsum", g, rows, d)
         self.dx = step.array("dx", g, b * n, d)
 
+    @property
+    def projects(self) -> bool:
+        """Whether the block works from queries, keys and values of all tokens, `qkv`."""
+        return not self.alone and self.encoding is None
+
     def forward(self, y: Tensor, rounded: Round) -> None:
-        """From `x`, and `qkv` unless alone, to the block's output y."""
+        """From `x`, or `qkv` if it projects, to the block's output y."""
         w, kernels = self.w, self.kernels
         if self.alone:
+            self.read.copy_(self.x.view(-1, self.b, self.n, self.x.shape[-1])[:, :, -1])
+        if self.encoding is not None:
+            self._attend_as_derived(rounded)
+        elif self.alone:
             self._look()
         else:
             kernels.attend(self.mixed, self.weights, self.qkv, w["attention.projection.bias"])
@@ -233,7 +258,7 @@ class _Block:
         )
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
-        """The gradient of x from that of y; unless alone, without what comes through `qkv`, whose own is in `dqkv`."""
+        """The gradient of x from that of y; if it projects, what comes through `qkv` is missing, and in `dqkv`."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_back(
             *(dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"]),
@@ -253,6 +278,8 @@ class _Block:
         dout = rounded(dsum)
         product(dw["attention.out.weight"], rounded(self.mixed).mT, dout)
         dmixed = product(dmiddle, dout, rounded(w["attention.out.weight"]).mT)
+        if self.encoding is not None:
+            return self._attend_back_as_derived(dmixed)
         if self.alone:
             return self._look_back(dmixed)
         kernels.attend_back(self.dqkv, dmixed, self.weights, self.qkv, w["attention.projection.bias"])
@@ -274,7 +301,6 @@ class _Block:
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
         x = self.x.view(-1, self.b, self.n, d)
-        self.read.copy_(x[:, :, -1])
         self.q = self._by_head(linear(self.read, to_query, query_bias) * (d // self.heads) ** -0.5)
         torch.matmul(self.q, self._by_head(to_key).mT, out=self.query)
         self.kernels.look(self.seen, self.weights, self.query, x)
@@ -299,3 +325,30 @@ class _Block:
         dkey_bias.zero_()
         dx[:, :, -1] += self.dsum.baddbmm_(dq, to_query.mT)
         return self.dx
+
+    def _attend_as_derived(self, rounded: Round) -> None:
+        """Attention with an encoding that acts inside it: the module's own."""
+        assert self.encoding is not None
+        at, e = slice(self.n - 1, self.n) if self.alone else ALL, len(self.x)
+        low = torch.autocast("cpu", torch.bfloat16, enabled=rounded is to_bf16, cache_enabled=False)
+        with torch.enable_grad(), low:
+            x = self.x.view(e, self.b, self.n, -1).detach().requires_grad_()
+            mixed = self.attention.mix(x, self.encoding, self.index, at, None).flatten(1, 2)
+        self.mixed.copy_(mixed.detach())
+        self.derived = x, mixed
+
+    def _attend_back_as_derived(self, dmixed: Tensor) -> Tensor:
+        assert self.encoding is not None
+        x, mixed = self.derived
+        own = {f"encoding.{name}": parameter for name, parameter in self.encoding.named_parameters()}
+        leaves = [x, self.attention.projection.weight, self.attention.projection.bias, *own.values()]
+        # an encoding may leave a parameter unused in a block: its gradient there is zero
+        dx, dweight, dbias, *rest = torch.autograd.grad(mixed, leaves, dmixed.to(mixed.dtype), materialize_grads=True)
+        self.dw["attention.projection.weight"].copy_(dweight)
+        self.dw["attention.projection.bias"].copy_(dbias)
+        for name, dparameter in zip(own, rest, strict=True):
+            self.group.dw[name] += dparameter
+        if not self.alone:
+            return self.dsum.add_(dx.flatten(1, 2))
+        dx[:, :, -1] += self.dsum
+        return dx.flatten(1, 2)
