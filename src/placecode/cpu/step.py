@@ -124,7 +124,7 @@ class _Group:
             if i and block in self.placed:
                 self._by_token(block.x).add_(self.w["encoding.table"][:, i, None])
             if block.projects and not (i == 0 and self.folds):
-                product(block.qkv, rounded(block.x), rounded(block.w["attention.projection.weight"]))
+                block.project(rounded)
             block.forward(self.blocks[i + 1].x if i + 1 < len(self.blocks) else self.output, rounded)
         losses, gradient = self._answer(targets, loss)
         for name, dparameter in self.dw.items():
@@ -133,10 +133,7 @@ class _Group:
         for i, block in reversed(list(enumerate(self.blocks))):
             gradient = block.backward(gradient, rounded)
             if block.projects and not (i == 0 and self.folds):
-                dqkv, weight = rounded(block.dqkv), rounded(block.w["attention.projection.weight"])
-                product(block.dw["attention.projection.weight"], rounded(block.x).mT, dqkv)
-                block.projection_bias_back(block.dqkv)
-                product(gradient, dqkv, weight.mT, more=True)
+                block.project_back(gradient, rounded)
             if i and block in self.placed:
                 torch.sum(self._by_token(gradient), 1, out=self.dw["encoding.table"][:, i])
         self._embed_back(inputs, gradient)
@@ -169,7 +166,7 @@ class _Group:
             by_feature = torch.bmm(inputs.mT, first.dqkv)  # (g, f, 3 d)
             dweight = first.dw["attention.projection.weight"]
             torch.bmm(embedding.mT, by_feature, out=dweight).baddbmm_(self.base.mT, by_token)
-            first.projection_bias_back(by_token)
+            first.projection_bias_back(by_token.sum(1))
             dembedding.baddbmm_(by_feature, weight.mT)
             dbase.baddbmm_(by_token, weight.mT)
         if self.placed:
@@ -285,11 +282,22 @@ class _Block:
         kernels.attend_back(self.dqkv, dmixed, self.weights, self.qkv, w["attention.projection.bias"])
         return dsum
 
-    def projection_bias_back(self, dqkv: Tensor) -> None:
-        """The bias of the keys adds the same to all scores of a query, which changes nothing: its gradient is zero, and
-        rounding must not make it another number, which Adam would take for a direction."""
-        dbias = torch.sum(dqkv, 1, out=self.dw["attention.projection.bias"])
-        dbias.chunk(3, -1)[1].zero_()
+    def project(self, rounded: Round) -> None:
+        product(self.qkv, rounded(self.x), rounded(self.w["attention.projection.weight"]))
+
+    def project_back(self, gradient: Tensor, rounded: Round) -> None:
+        """What comes through `qkv` is added to the gradient of x."""
+        dqkv, weight = rounded(self.dqkv), rounded(self.w["attention.projection.weight"])
+        product(self.dw["attention.projection.weight"], rounded(self.x).mT, dqkv)
+        product(gradient, dqkv, weight.mT, more=True)
+        self.projection_bias_back(self.dqkv.sum(1))
+
+    def projection_bias_back(self, dbias: Tensor) -> None:
+        """The bias of the keys adds the same to all scores of a query, unless keys are turned by their positions. That
+        changes nothing: its gradient is zero, and no rounding error, which Adam would take for a direction."""
+        self.dw["attention.projection.bias"].copy_(dbias)
+        if self.encoding is None or type(self.encoding).rotate is Encoding.rotate:
+            self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
 
     def _by_head(self, x: Tensor) -> Tensor:
         """(g, b, d) -> (g, h, b, c), a view; weights (g, d, d) likewise."""
@@ -345,7 +353,7 @@ class _Block:
         # an encoding may leave a parameter unused in a block: its gradient there is zero
         dx, dweight, dbias, *rest = torch.autograd.grad(mixed, leaves, dmixed.to(mixed.dtype), materialize_grads=True)
         self.dw["attention.projection.weight"].copy_(dweight)
-        self.dw["attention.projection.bias"].copy_(dbias)
+        self.projection_bias_back(dbias)
         for name, dparameter in zip(own, rest, strict=True):
             self.group.dw[name] += dparameter
         if not self.alone:
