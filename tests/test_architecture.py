@@ -14,19 +14,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "placecode"
 
 # every room with the rooms it may import; a room may always import itself
-CORE = {
-    "errors",
-    "version",
-    "tasks",
-    "members",
-    "draws",
-    "encodings",
-    "kernels",
-    "fast",
-    "encoder",
-    "optim",
-    "training",
-}
+MODELS = {"members", "draws", "encodings", "kernels", "fast", "encoder", "cpu", "optim", "training"}
+CORE = {"errors", "version", "tasks", *MODELS}
 MAY_IMPORT = {
     "errors": set(),
     "version": set(),
@@ -37,8 +26,9 @@ MAY_IMPORT = {
     "kernels": set(),
     "fast": {"draws", "encodings", "kernels", "encoder"},  # encoder: its types alone
     "encoder": {"errors", "members", "draws", "encodings", "kernels", "fast"},
-    "optim": {"members", "encoder", "kernels"},
-    "training": {"errors", "members", "draws", "encoder", "optim", "tasks"},
+    "cpu": {"encodings", "encoder", "tasks"},
+    "optim": {"members", "encoder", "kernels", "cpu"},
+    "training": {"errors", "members", "draws", "encoder", "cpu", "optim", "tasks"},
     "files": set(),
     "checkpoints": {"errors", "files"},
     "runs": {"errors", "members", "encodings", "encoder"},
@@ -48,7 +38,7 @@ MAY_IMPORT = {
     "report": {"errors", "files", "figures", "analysis", "version"},
     "studies": CORE | {"runs", "analysis", "figures", "files"},
     "engines": CORE | {"files", "checkpoints", "folders", "runs", "studies"},
-    "doctor": {"tasks", "version", "errors"},
+    "doctor": {"cpu", "tasks", "version", "errors"},
     "display": CORE | {"analysis", "doctor", "engines", "runs", "studies"},
     "cli": CORE | {"display", "doctor", "engines", "files", "folders", "report", "runs", "studies"},
 }

@@ -39,12 +39,13 @@ def found() -> dict[str, doctor.Finding]:
 def test_it_looks_at_versions_device_threads_memory_disk_cache_and_extras(installed: None) -> None:
     findings = found()
     assert list(findings) == [
-        *("placecode", "Python", "packages", "GPU", "CPU", "memory", "free disk here", "cache"),
+        *("placecode", "Python", "packages", "GPU", "CPU", "CPU kernels", "memory", "free disk here", "cache"),
         *("extra brain", "extra test", "extra dev"),
     ]
     assert findings["placecode"].found == VERSION
     assert findings["packages"] == doctor.Finding("packages", "torch 2.99, numpy 1.99")
     assert findings["CPU"].found == f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"
+    assert findings["CPU kernels"].fine == (findings["CPU kernels"].found == "compiled")
     assert findings["cache"].found == os.environ["PLACECODE_CACHE"]
     assert findings["cache"].fine
     assert findings["free disk here"].found.endswith(" GiB") or "can need" in findings["free disk here"].found

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from placecode.cpu.kernels import kernels_for
 from placecode.tasks.puzzle_files import cache_folder
 from placecode.version import VERSION
 
@@ -35,6 +36,7 @@ def examine() -> list[Finding]:
         *_packages(),
         _device(),
         Finding("CPU", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"),
+        _kernels(),
         _memory(),
         _disk("free disk here", Path.cwd()),
         _cache(),
@@ -79,6 +81,12 @@ def _device() -> Finding:
         return Finding("GPU", "none that torch can use; studies run on the CPU (quick scale: minutes)")
     names = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     return Finding("GPU", ", ".join(f"{p.name}, {p.total_memory / 2**30:.0f} GiB" for p in names))
+
+
+def _kernels() -> Finding:
+    if kernels_for(torch.zeros(1)).name == "compiled":
+        return Finding("CPU kernels", "compiled")
+    return Finding("CPU kernels", "torch's, which are slower: a C++ compiler (g++) was not found, or failed", False)
 
 
 def _memory() -> Finding:

@@ -93,6 +93,11 @@ class Attention(nn.Module):
         self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
     ) -> Tensor:
         """x (e, b, n, d) -> (e, b, m, d), m the positions `at`."""
+        result: Tensor = self.out(self.mix(x, encoding, block, at, capture))
+        return result
+
+    def mix(self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
+        """The means of the values that the heads attend to, side by side, (e, b, m, d)."""
         d, (weight, bias) = x.shape[-1], (self.projection.matrix, self.projection.bias)
         if at == ALL:
             q, k, v = linear(x, weight, bias).chunk(3, dim=-1)
@@ -101,12 +106,10 @@ class Attention(nn.Module):
             k, v = linear(x, weight[..., d:], bias[:, d:]).chunk(2, dim=-1)
         q, k, v = (part.view(*part.shape[:-1], self.heads, -1).transpose(2, 3) for part in (q, k, v))  # (e, b, h, n, c)
         q, k = encoding.rotate(q, k, block, at)
-        mixed = self.mix(q, k, v, encoding, block, at, capture).transpose(2, 3).flatten(-2)  # (e, b, m, d)
-        result: Tensor = self.out(mixed)
-        return result
+        return self.attend(q, k, v, encoding, block, at, capture).transpose(2, 3).flatten(-2)
 
     @staticmethod
-    def mix(
+    def attend(
         q: Tensor, k: Tensor, v: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
     ) -> Tensor:
         """The values (e, b, h, n, c) weighted by attention, (e, b, h, m, c)."""
@@ -236,7 +239,7 @@ class Stack(nn.Module):
         self.encoding_columns = self._columns[len(own)]
         ends = zip(self.ordered, itertools.pairwise(self._columns), strict=True)
         gaps = [column for p, (first, end) in ends for column in range(first + p[0].numel(), end)]
-        self._gaps = torch.tensor(gaps, dtype=torch.int64, device=self.ordered[0].device)
+        self.gaps = torch.tensor(gaps, dtype=torch.int64, device=self.ordered[0].device)
         self.flat = self.ordered[0].new_zeros(len(self.members), self._columns[-1]).detach()
         self.sink = None
         for p, view in zip(self.ordered, self.views(self.flat), strict=True):
@@ -257,7 +260,7 @@ class Stack(nn.Module):
         found = torch.autograd.grad(loss, self.ordered, materialize_grads=True)
         pairs = [(to, new) for to, new in zip(self.views(out), found, strict=True) if to.data_ptr() != new.data_ptr()]
         torch._foreach_copy_([to for to, _ in pairs], [new for _, new in pairs])
-        out.index_fill_(1, self._gaps, 0)
+        out.index_fill_(1, self.gaps, 0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Moves to another device or dtype (`to`, `double`, ...) go through here: parameters must stay views of `flat`.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from placecode.cpu.kernels import Compiled, kernels_for
 from placecode.encoder import Stack
 from placecode.members import Member
 
@@ -57,18 +58,22 @@ class Optimizer:
         norm = torch.linalg.vector_norm(gradient, dim=1)
         alive = alive & norm.isfinite()
         on = alive[:, None]
-        gradient.copy_(torch.where(on, gradient, 0))
+        gradient.masked_fill_(~on, 0)
         if self.limit is not None:
             gradient *= torch.where(on, self.limit / (norm[:, None] + 1e-6), 1).clamp(max=1)
         rate = torch.where(on, self.rate * scale, 0)
         pe_rate = torch.where(on, self.pe_rate * scale, 0)
         if self.decay is not None:
             self._decay(gradient, rate, pe_rate)
+        self._move(gradient, count, rate, pe_rate)
+        return alive
+
+    def _move(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
+        """Take the step."""
         direction = self._direction(gradient, count)
         columns = self.pe_columns.start
         self.flat[:, :columns].addcmul_(direction[:, :columns], rate, value=-1)
         self.flat[:, columns:].addcmul_(direction[:, columns:], pe_rate, value=-1)
-        return alive
 
     def _fused_step(self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float) -> Tensor:
         """The same by fused kernels, which leave members that do not train untouched."""
@@ -101,6 +106,14 @@ class Adam(Optimizer):
 
     name = "adam"
     moments = ("first", "second")
+
+    def _move(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
+        if not isinstance(kernels := kernels_for(self.flat), Compiled):
+            return super()._move(gradient, count, rate, pe_rate)
+        corrections = 1 - self.beta1**count, (1 - self.beta2**count).sqrt()
+        settings = torch.cat([self.beta1, self.beta2, *corrections, self.epsilon, rate, pe_rate], dim=1)
+        first, second = self.state["first"], self.state["second"]
+        kernels.adam(self.flat, gradient, first, second, settings, self.pe_columns.start)
 
     def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
         first, second = self.state["first"], self.state["second"]

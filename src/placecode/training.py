@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from placecode import draws, optim
+from placecode.cpu.step import Step, fits
 from placecode.encoder import Stack
 from placecode.errors import BadInput, must_be
 from placecode.members import Member
@@ -78,6 +79,7 @@ class Trainer:
         cooldown = torch.tensor([member.cooldown for member in stack.members], dtype=stack.flat.dtype, device=device)
         self._cooling_steps = (cooldown * steps)[:, None] if cooldown.any() else None
         self._gradient = torch.empty_like(stack.flat)
+        self._by_hand = Step(stack, self._gradient) if fits(stack) and not stack.fast else None
         self._resumed = False
         self._order: tuple[int, Tensor] | None = None
         if stack.fast:
@@ -109,8 +111,11 @@ class Trainer:
     def advance(self, rows: Tensor, step: int | Tensor) -> Tensor:
         """The work of step `step`, 0 for the first, on these rows (e, b). All that it changes is changed in place."""
         inputs, targets = self.task.batch("train", rows)
-        losses = self.task.loss(self.stack(inputs, step=step), targets)
-        self.stack.gradients(losses.sum(), out=self._gradient)
+        if self._by_hand is not None:
+            losses = self._by_hand(inputs, targets, self.task.loss)
+        else:
+            losses = self.task.loss(self.stack(inputs, step=step), targets)
+            self.stack.gradients(losses.sum(), out=self._gradient)
         alive = self.optimizer.step(self._gradient, step + 1, self.alive & losses.isfinite(), self.rate_scale(step))
         self.diverged_at.copy_(torch.where(self.alive & ~alive, step + 1, self.diverged_at))
         self.alive.copy_(alive)

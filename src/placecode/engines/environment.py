@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from placecode.cpu.kernels import kernels_for
 from placecode.engines.where import Crew, Where
 from placecode.version import VERSION
 
@@ -30,6 +31,7 @@ def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
         "gpu": gpu,
         "cuda": torch.version.cuda if gpu else None,
         "precision": where.precision,
+        "CPU kernels": kernels_for(torch.zeros(1)).name if where.device == "cpu" else None,
         "threads per stack": crew.threads,
         "stacks at once": crew.together,
         "processes": crew.processes,

@@ -135,7 +135,7 @@ def _attention_half(block: Block, x: Tensor, encoding: Encoding, i: int, at: sli
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         mixed = mixed.unflatten(0, x.shape[:2])
     else:
-        mixed = block.attention.mix(q, k, v, encoding, i, at, None)
+        mixed = block.attention.attend(q, k, v, encoding, i, at, None)
     mixed = mixed.transpose(2, 3).flatten(-2).to(weights.dtype)
     answer = OutHalf.apply(
         *(x[:, :, at], mixed, out.matrix, out.bias, norm.scale, norm.shift),

@@ -1,0 +1,357 @@
+"""The training step on a CPU: compiled kernels against torch, the step by hand against automatic differentiation."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from placecode import encodings
+from placecode.cpu import kernels as kernels_room
+from placecode.cpu import step as step_room
+from placecode.cpu.kernels import Compiled, Kernels, kernels_for
+from placecode.cpu.step import Step, fits
+from placecode.encoder import Stack
+from placecode.encodings.additive import Learned
+from placecode.members import OPTIMIZERS, Member
+from placecode.training import Trainer, stack_for
+
+
+@pytest.fixture
+def compiled() -> Compiled:
+    found = kernels_for(torch.zeros(1))
+    if not isinstance(found, Compiled):
+        pytest.skip("needs a C++ compiler, and there is none")
+    return found
+
+
+def close(ours: Tensor, plain: Tensor, exact: Tensor) -> bool:
+    """Whether our error is at most twice that of the plain way, both in float32; a rounding of the result is free."""
+    rounding = torch.finfo(torch.float32).eps * exact.norm()
+    return bool((ours - exact).norm() <= 2 * (plain - exact).norm() + 2 * rounding)
+
+
+# ---- kernels --------------------------------------------------------------------------------------------------------
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1000 * seed + sum(shape)))
+
+
+def blank(*shape: int) -> Tensor:
+    return torch.full(shape, torch.nan)
+
+
+def results(kernels: Kernels, dtype: torch.dtype, name: str, arguments: tuple[Tensor | bool, ...]) -> list[Tensor]:
+    """All arrays after a call, those that it changed among them."""
+    arrays = [a.to(dtype, copy=True) if isinstance(a, Tensor) else a for a in arguments]
+    getattr(kernels, name)(*arrays)
+    return [array for array in arrays if isinstance(array, Tensor)]
+
+
+def check(compiled: Compiled, name: str, *arguments: Tensor | bool) -> list[Tensor]:
+    """The compiled kernel does as torch does. Returns torch's arrays, for the backward kernel."""
+    plain = results(Kernels(), torch.float32, name, arguments)
+    exact = results(Kernels(), torch.float64, name, arguments)
+    for ours, theirs, true in zip(results(compiled, torch.float32, name, arguments), plain, exact, strict=True):
+        assert close(ours.nan_to_num(), theirs.nan_to_num(), true.nan_to_num()), name
+    return plain
+
+
+@pytest.mark.parametrize(("e", "rows", "d"), [(1, 70, 5), (3, 33, 16), (2, 8, 47), (2, 1, 4)])
+def test_compiled_rows(compiled: Compiled, e: int, rows: int, d: int) -> None:
+    x, branch, dy = (3 * draw(e, rows, d, seed=seed) for seed in range(3))
+    bias, scale, shift = (draw(e, d, seed=seed) for seed in range(3))
+    check(compiled, "gelu", blank(e, rows, d), x, bias)
+    check(compiled, "gelu_back", x, dy, bias, blank(e, d))
+    for gelu in (False, True):
+        room = blank(e, rows, d), blank(e, rows, d), blank(e, rows)
+        _, unit, inverse, *_ = check(compiled, "norm", *room, x, branch, bias, scale, shift, gelu)
+        sums = blank(e, d), blank(e, d), blank(e, d)
+        check(compiled, "norm_back", blank(e, rows, d), branch, dy, unit, inverse, bias, scale, *sums, gelu)
+
+
+@pytest.mark.parametrize("n", [1, 6, 16, 25, 36, 49, 64, 100])
+@pytest.mark.parametrize(("e", "b", "h", "c"), [(2, 3, 1, 20), (1, 2, 5, 3)])
+def test_compiled_attention(compiled: Compiled, n: int, e: int, b: int, h: int, c: int) -> None:
+    d, padded = h * c, -(-n // 16) * 16
+    qkv, bias, dmixed = draw(e, b * n, 3 * d), draw(e, 3 * d), draw(e, b * n, d)
+    room = blank(e, b * n, d), torch.zeros(e, b, h, n, padded)
+    for kernels in (compiled, Kernels()):  # what the compiled one leaves in the padding is its own affair
+        mixed, weights = (each.clone() for each in room)
+        kernels.attend(mixed, weights, qkv, bias)
+        exact = results(Kernels(), torch.float64, "attend", (*room, qkv, bias))
+        torch.testing.assert_close(mixed.double(), exact[0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(weights[..., :n].double(), exact[1][..., :n], rtol=0, atol=1e-6)
+        weights[..., n:] = 0
+    check(compiled, "attend_back", blank(e, b * n, 3 * d), dmixed, weights, qkv, bias)
+    x, query, dseen = draw(e, b, n, d), draw(e, h, b, d), draw(e, h, b, d, seed=1)
+    _, weights, *_ = check(compiled, "look", blank(e, h, b, d), blank(e, b, h, n), query, x)
+    check(compiled, "look_back", blank(e, b, n, d), blank(e, h, b, d), dseen, weights, query, x)
+
+
+def test_compiled_kernels_pass_on_what_is_not_a_number(compiled: Compiled) -> None:
+    """Else a member that diverges would go unnoticed."""
+    for bad in (torch.nan, torch.inf):
+        x, bias = torch.zeros(1, 2, 4), torch.zeros(1, 4)
+        x[0, 1, 2] = bad
+        y, dy = blank(1, 2, 4), torch.ones(1, 2, 4)
+        compiled.gelu(y, x, bias)
+        assert y[0, 0].isfinite().all() and not y[0, 1, 2].isfinite()
+        compiled.norm(y, y.clone(), blank(1, 2), x, dy, bias, bias, bias, False)
+        assert y[0, 0].isfinite().all() and not y[0, 1].isfinite().any()
+        qkv, mixed = torch.zeros(1, 2, 12), blank(1, 2, 4)
+        qkv[0, 0, 5] = bad  # a key
+        qkv[0, :, 0:4] = 1
+        compiled.attend(mixed, blank(1, 1, 1, 2, 16), qkv, torch.zeros(1, 12))
+        assert not mixed.isfinite().any()
+
+
+def test_gelu_far_out(compiled: Compiled) -> None:
+    x, y = torch.tensor([[[-1e30, -50.0, -6.0, 0.0, 6.0, 50.0, 1e30]]]), blank(1, 1, 7)
+    compiled.gelu(y, x, torch.zeros(1, 7))
+    torch.testing.assert_close(y, x.clamp(min=0), rtol=1e-6, atol=1e-6)
+
+
+def test_the_number_of_threads_changes_no_bit_of_a_kernel(compiled: Compiled) -> None:
+    x, dy, bias = draw(3, 500, 40), draw(3, 500, 40, seed=1), draw(3, 40)
+    runs, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            runs.append(results(compiled, torch.float32, "gelu_back", (x, dy, bias, blank(3, 40))))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for run in runs[1:] for one, other in zip(runs[0], run, strict=True))
+
+
+# ---- where there is no compiler -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lacking", ["compiler", "room", "skill"])
+def test_without_compiled_kernels_torch_does_it(
+    lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_task
+) -> None:
+    monkeypatch.setattr(kernels_room, "_compiled", kernels_room._compiled.__wrapped__)
+    if lacking == "compiler":
+        monkeypatch.setenv("CXX", "no-such-compiler")
+    elif lacking == "room":
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "file" / "folder"))
+    else:
+        monkeypatch.setattr(kernels_room, "FLAGS", ("--no-such-flag",))
+    assert kernels_for(torch.zeros(1)).name == "torch"
+    task = make_task()
+    trainer = Trainer(stack_for([small()], task), task, steps=3)
+    first = trainer.update()
+    assert trainer.update().isfinite().all() and first.isfinite().all()
+
+
+def test_compiled_kernels_are_kept(compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path))
+    load = kernels_room._compiled.__wrapped__
+    assert isinstance(load(), Compiled)
+    (kept,) = tmp_path.iterdir()
+    before = kept.stat().st_mtime_ns
+    assert isinstance(load(), Compiled) and kept.stat().st_mtime_ns == before
+
+
+# ---- the step -------------------------------------------------------------------------------------------------------
+
+
+def small(**fields: object) -> Member:
+    return Member(**{"width": 12, "layers": 3, "heads": 3, "sigma": 0.5, "expansion": 2, "batch": 9, **fields})
+
+
+def shaken(stack: Stack) -> Stack:
+    """The stack with other weights than at the start, so that biases and norms matter too."""
+    noise = torch.randn(stack.flat.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    stack.flat += 0.2 * noise.to(stack.flat)
+    return stack
+
+
+def by_hand(stack: Stack, inputs: Tensor, targets: Tensor, task) -> tuple[Tensor, Tensor]:
+    gradient = torch.full_like(stack.flat, torch.nan)
+    return Step(stack, gradient)(inputs, targets, task.loss), gradient
+
+
+def derived(stack: Stack, inputs: Tensor, targets: Tensor, task) -> tuple[Tensor, Tensor]:
+    gradient = torch.empty_like(stack.flat)
+    losses = task.loss(stack(inputs, step=0), targets)
+    stack.gradients(losses.sum(), out=gradient)
+    return losses.detach(), gradient
+
+
+SPECS = [
+    {},
+    {"layers": 1},
+    {"layers": 2, "heads": 1, "width": 7, "expansion": 1},
+    {"width": 2, "heads": 2},  # fewer features than the inputs have
+    {"placement": "input"},
+    {"batch": 1},
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("readout", ["last", "mean", "token"])
+@pytest.mark.parametrize("together", [True, False])
+def test_gradients_are_those_of_automatic_differentiation(
+    spec: dict[str, object], readout: str, together: bool, make_task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses and gradients of every member, in float64, to 1e-12: all at once, and member by member."""
+    if not together:
+        monkeypatch.setattr(step_room, "GROUP_VALUES", 1)
+    task = make_task(readout=readout).to("cpu", torch.float64)
+    kinds = ("learned", "none", "sinusoid", "random")
+    stack = stack_for(
+        [small(encoding=kind, seed=i, **spec) for i, kind in enumerate(kinds)], task, "cpu", torch.float64
+    )
+    assert fits(shaken(stack))
+    rows = torch.arange(stack.members[0].batch).expand(4, -1) + torch.arange(4)[:, None]
+    inputs, targets = task.batch("train", rows)
+    losses, gradient = by_hand(stack, inputs, targets, task)
+    expected, reference = derived(stack, inputs, targets, task)
+    torch.testing.assert_close(losses, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient, reference, rtol=0, atol=1e-12)
+    assert (gradient != 0).any(1).all()
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 3), (4, 4), (5, 7), (9, 9)])
+@pytest.mark.parametrize("readout", ["last", "token"])
+def test_errors_in_float32_are_those_of_automatic_differentiation(
+    rows: int, columns: int, readout: str, make_task
+) -> None:
+    """Loss and every parameter's gradient, by norm: at most twice as far from float64."""
+    task = make_task(rows, columns, readout)
+    stack = shaken(stack_for([small(seed=seed, width=30, sigma=1.0) for seed in range(2)], task))
+    exact = copy.deepcopy(stack).double()
+    inputs, targets = task.to("cpu").batch("train", torch.arange(18).view(2, 9))
+    ours, plain = by_hand(stack, inputs, targets, task), derived(stack, inputs, targets, task)
+    if targets.is_floating_point():
+        targets = targets.double()
+    true = derived(exact, inputs.double(), targets, task)
+    assert close(ours[0], plain[0], true[0])
+    names = [name for name, _ in stack.named_parameters()]
+    sizes = [parameter[0].numel() for _, parameter in stack.named_parameters()]
+    for name, *three in zip(
+        names, *(gradient.split(sizes, 1) for gradient in (ours[1], plain[1], true[1])), strict=True
+    ):
+        assert close(*three), name
+
+
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_bf16_errs_as_autocast_does(multiplies: bool, make_task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By norm over all parameters, not further from float64 than torch's own mixed precision; but further than float32.
+
+    A processor that cannot multiply bf16 gets the same numbers to the rounding of its products.
+    """
+    monkeypatch.setattr(step_room, "MULTIPLIES_BF16", multiplies)
+    task = make_task(4, 4)
+    stack = shaken(stack_for([small(seed=seed, width=30, sigma=1.0) for seed in range(2)], task))
+    inputs, targets = task.to("cpu").batch("train", torch.arange(18).view(2, 9))
+    _, exact = derived(copy.deepcopy(stack).double(), inputs.double(), targets, task)
+    _, single = by_hand(stack, inputs, targets, task)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        losses, ours = by_hand(stack, inputs, targets, task)
+        _, theirs = derived(stack, inputs, targets, task)
+    assert losses.dtype == ours.dtype == torch.float32
+    assert (ours - exact).norm() <= 1.5 * (theirs - exact).norm()
+    assert (ours - exact).norm() > 100 * (single - exact).norm()
+
+
+@pytest.mark.parametrize("name", encodings.names())
+@pytest.mark.parametrize("placement", ["every", "input"])
+@pytest.mark.parametrize("readout", ["last", "token"])
+def test_every_encoding(name: str, placement: str, readout: str, make_task) -> None:
+    """In float64 to 1e-12; in float32 and bf16 no worse than automatic differentiation."""
+    task = make_task(readout=readout)
+    members = [small(encoding=name, seed=seed, placement=placement, width=24) for seed in range(2)]
+    single, double = shaken(stack_for(members, task)), stack_for(members, task, "cpu", torch.float64)
+    double.flat.copy_(single.flat)
+    assert fits(single)
+    inputs, targets = task.to("cpu", torch.float64).batch("train", torch.arange(18).view(2, 9))
+    exact = derived(double, inputs, targets, task)
+    for ours, true in zip(by_hand(double, inputs, targets, task), exact, strict=True):
+        torch.testing.assert_close(ours, true, rtol=0, atol=1e-12)
+    inputs, targets = task.to("cpu").batch("train", torch.arange(18).view(2, 9))
+    ours, plain = by_hand(single, inputs, targets, task), derived(single, inputs, targets, task)
+    assert all(close(*three) for three in zip(ours, plain, exact, strict=True))
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        (_, ours), (_, plain) = by_hand(single, inputs, targets, task), derived(single, inputs, targets, task)
+    assert (ours - exact[1]).norm() <= 1.5 * (plain - exact[1]).norm()
+
+
+def test_models_that_the_step_does_not_know_are_left_alone(tiny_task) -> None:
+    assert fits(stack_for([small(learn=False, placement="input")], tiny_task))
+    assert not fits(stack_for([small(norm="pre")], tiny_task))
+    assert not fits(stack_for([small(dropout=0.1)], tiny_task))
+
+
+def test_an_encoding_that_changes_the_input_in_its_own_way_is_left_alone(
+    tiny_task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Doubled(encodings.Encoding):
+        def add(self, x: Tensor, block: int) -> Tensor:
+            return 2 * x
+
+    class Louder(Learned):
+        def add(self, x: Tensor, block: int) -> Tensor:
+            return super().add(x, block) * 2
+
+    monkeypatch.setitem(encodings._REGISTRY, "doubled", Doubled)
+    monkeypatch.setitem(encodings._REGISTRY, "louder", Louder)
+    for name in ("doubled", "louder"):
+        assert not fits(stack_for([small(encoding=name)], tiny_task))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_training_goes_the_same_way(optimizer: str, tiny_task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty steps by hand, the smaller batch of an epoch among them, and twenty by automatic differentiation."""
+    members = [small(optimizer=optimizer, seed=seed, learning_rate=0.01) for seed in range(3)]
+    ours = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
+    plain = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
+    assert ours._by_hand is not None
+    plain._by_hand = None
+    x = tiny_task.splits["test"].inputs.expand(3, -1, -1, -1)
+    start = ours.stack(x)
+    for _ in range(20):
+        torch.testing.assert_close(ours.update(), plain.update(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(ours.stack(x), plain.stack(x), rtol=0, atol=1e-6)
+    assert (ours.stack(x) - start).abs().max() > 1e-2
+
+
+def test_arrays_of_a_larger_batch_come_later(tiny_task) -> None:
+    """Resuming may begin with an epoch's last, smaller batch."""
+    stack = shaken(stack_for([small()], tiny_task))
+    step = Step(stack, torch.empty_like(stack.flat))
+    task = tiny_task.to("cpu")
+    for count in (4, 9, 4):
+        inputs, targets = task.batch("train", torch.arange(count)[None])
+        step(inputs, targets, task.loss)
+        _, reference = derived(stack, inputs, targets, task)
+        torch.testing.assert_close(step.gradient, reference, rtol=1e-4, atol=1e-5)
+
+
+def test_compiled_adam_is_torchs(compiled: Compiled) -> None:
+    columns, own = 40_001, 40_000
+    flat, gradient = draw(2, columns), draw(2, columns, seed=1)
+    parameters = [flat[i].double().requires_grad_() for i in range(2)]
+    rates = [(0.01, 0.01), (0.1, 0.1)]
+    theirs = [torch.optim.Adam([p], lr=rate) for p, (rate, _) in zip(parameters, rates, strict=True)]
+    first, second = torch.zeros_like(flat), torch.zeros_like(flat)
+    start = flat.clone()
+    for t in range(1, 4):
+        for parameter, g, optimizer in zip(parameters, gradient, theirs, strict=True):
+            parameter.grad = g.double()
+            optimizer.step()
+        fixed = [0.9, 0.999, 1 - 0.9**t, (1 - 0.999**t) ** 0.5, 1e-8]
+        settings = torch.tensor([[*fixed, rate, 0.0] for rate, _ in rates])
+        compiled.adam(flat, gradient, first, second, settings, own)
+        gradient = gradient.roll(1, 1)
+    expected = torch.stack([p.detach() for p in parameters])
+    np.testing.assert_allclose(flat[:, :own], expected[:, :own], atol=1e-5)
+    assert torch.equal(flat[:, own:], start[:, own:])  # a rate of its own: here zero
