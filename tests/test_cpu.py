@@ -169,8 +169,9 @@ def small(**fields: object) -> Member:
 
 def shaken(stack: Stack) -> Stack:
     """The stack with other weights than at the start, so that biases and norms matter too."""
-    noise = torch.randn(stack.flat.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    stack.flat += 0.2 * noise.to(stack.flat)
+    generator = torch.Generator().manual_seed(1)
+    for view in stack.views(stack.flat):
+        view += 0.2 * torch.randn(view.shape, generator=generator, dtype=torch.float64).to(view)
     return stack
 
 
@@ -227,19 +228,16 @@ def test_errors_in_float32_are_those_of_automatic_differentiation(
 ) -> None:
     """Loss and every parameter's gradient, by norm: at most twice as far from float64."""
     task = make_task(rows, columns, readout)
-    stack = shaken(stack_for([small(seed=seed, width=30, sigma=1.0) for seed in range(2)], task))
+    stack = shaken(stack_for([small(seed=seed, width=30, sigma=1.0) for seed in range(8)], task))  # luck evens out
     exact = copy.deepcopy(stack).double()
-    inputs, targets = task.to("cpu").batch("train", torch.arange(18).view(2, 9))
+    inputs, targets = task.to("cpu").batch("train", (torch.arange(72) % 22).view(8, 9))
     ours, plain = by_hand(stack, inputs, targets, task), derived(stack, inputs, targets, task)
     if targets.is_floating_point():
         targets = targets.double()
     true = derived(exact, inputs.double(), targets, task)
     assert close(ours[0], plain[0], true[0])
     names = [name for name, _ in stack.named_parameters()]
-    sizes = [parameter[0].numel() for _, parameter in stack.named_parameters()]
-    for name, *three in zip(
-        names, *(gradient.split(sizes, 1) for gradient in (ours[1], plain[1], true[1])), strict=True
-    ):
+    for name, *three in zip(names, *(stack.views(gradient) for gradient in (ours[1], plain[1], true[1])), strict=True):
         assert close(*three), name
 
 
