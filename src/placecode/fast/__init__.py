@@ -69,6 +69,8 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         assert isinstance(encoding, Additive)
         return encoding.table[:, i, :n]
 
+    fused = [_is_fused(encoding_at(i), example.heads, n, example.width) and not pre for i in range(blocks)]
+    folds = _folds(stack, weights, fused.index(True)) if example.heads == 1 and any(fused) else {}
     embedding = stack.embedding
     x = x.to(weights.dtype)
     if x.shape[3] <= FEW:
@@ -89,7 +91,13 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         if pre:
             x = block(x, encoding, i, at, None)
             continue
-        x = _attention_half(block, x.to(weights.dtype), encoding, i, at, weights)
+        x = x.to(weights.dtype)
+        if i in folds:
+            x = _folded_half(block, x, folds[i], _table(encoding, x, i, at, 1), at, weights)
+        elif fused[i]:
+            x = _attention_half(block, x, _table(encoding, x, i, at, example.heads), at, weights)
+        else:
+            x = _attention_by_pieces(block, x, encoding, i, at, weights)
         x = _mlp_half(block, x, None if last_alone else pe_at(i + 1), weights)
     if stack.final_norm is not None:
         x = stack.final_norm(x)
@@ -98,37 +106,62 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
     return outputs
 
 
-def _attention_half(block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights) -> Tensor:
+def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
+    """Whether attention is one kernel: the encoding does nothing to queries and keys, and scores fit on the chip."""
+    plain = type(encoding).rotate is Encoding.rotate and _adds_the_same(encoding)
+    return plain and (tokens <= attention.LONGEST or width // heads <= long_attention.WIDEST)
+
+
+def _adds_the_same(encoding: Encoding) -> bool:
+    """Whether what an encoding adds to the scores is the same for every example and member."""
+    return type(encoding).bias in (Encoding.bias, Alibi.bias)
+
+
+Folded = tuple[Tensor, Tensor, Tensor]
+
+
+def _folds(stack: Stack, weights: Weights, first: int) -> dict[int, Folded]:
+    """The folded attention of the blocks from `first` on: matrices (e, d, 2 d), two vectors (e, d)."""
+    parameters: list[Tensor] = []
+    sinks: list[Tensor | None] = []
+    blocks: list[Any] = list(stack.blocks)[first:]
+    for block in blocks:
+        layer, out = block.attention.projection, block.attention.out
+        parameters += [layer.matrix, layer.bias, out.matrix, out.bias]
+        bias_sinks = weights.places(layer.bias, out.bias) or (None, None)
+        sinks += [weights.matrix(layer)[1], bias_sinks[0], weights.matrix(out)[1], bias_sinks[1]]
+    outputs = Fold.apply(None if sinks[0] is None else sinks, *parameters)
+    return {first + i: parts for i, parts in enumerate(zip(*(part.unbind(0) for part in outputs), strict=True))}
+
+
+def _folded_half(block: Block, x: Tensor, folded: Folded, table: Tensor | None, at: slice, weights: Weights) -> Tensor:
+    """LN(x + attention(x)) at the tokens `at`, (e, b, m, d), with a single head."""
+    norm = block.norm_1
+    places = (None, *(weights.places(norm.scale, norm.shift) or (None, None)))
+    answer: Tensor = FoldedHalf.apply(x, *folded, norm.scale, norm.shift, table, at != ALL, places)
+    return answer
+
+
+def _attention_half(block: Block, x: Tensor, table: Tensor | None, at: slice, weights: Weights) -> Tensor:
     """LN(x + attention(x)) at the tokens `at`, (e, b, m, d)."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
-    kind, n, heads = type(encoding), x.shape[2], block.attention.heads
-    fixed = kind.bias in (Encoding.bias, Alibi.bias)
-    if (
-        kind.rotate is Encoding.rotate
-        and fixed
-        and (n <= attention.LONGEST or x.shape[-1] // heads <= long_attention.WIDEST)
-    ):
-        table = _table(encoding, x, i, at, heads)
-        if heads == 1:
-            folded, lean, offset = Fold.apply(
-                *(layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1])
-            )
-            places = (None, *(weights.places(norm.scale, norm.shift) or (None, None)))
-            alone: Tensor = FoldedHalf.apply(
-                *(x, folded, lean, offset, norm.scale, norm.shift, table, at != ALL, places)
-            )
-            return alone
-        answer: Tensor = AttentionHalf.apply(
-            *(x, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift),
-            *(table, heads, at != ALL, weights.matrix(layer), weights.matrix(out)),
-            *(weights.places(layer.bias), weights.places(out.bias, norm.scale, norm.shift)),
-        )
-        return answer
+    answer: Tensor = AttentionHalf.apply(
+        *(x, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift),
+        *(table, block.attention.heads, at != ALL, weights.matrix(layer), weights.matrix(out)),
+        *(weights.places(layer.bias), weights.places(out.bias, norm.scale, norm.shift)),
+    )
+    return answer
+
+
+def _attention_by_pieces(block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights) -> Tensor:
+    """The same with hooks of the encoding between projection and scores, which autograd goes through."""
+    layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
+    heads = block.attention.heads
     d = x.shape[-1]
     projected = Project.apply(x, layer.matrix, layer.bias, weights.matrix(layer))
     q, k, v = (part.unflatten(-1, (heads, -1)).transpose(2, 3) for part in projected.split(d, -1))  # (e, b, h, n, c)
     q, k = encoding.rotate(q[..., at, :], k, i, at)
-    if fixed:
+    if _adds_the_same(encoding):
         table = _table(encoding, x, i, at, heads)
         mask = None if table is None else table.to(q.dtype)
         q, k, v = (part.flatten(0, 1) for part in (q, k, v))  # one batch of all members' examples
@@ -137,7 +170,7 @@ def _attention_half(block: Block, x: Tensor, encoding: Encoding, i: int, at: sli
     else:
         mixed = block.attention.attend(q, k, v, encoding, i, at, None)
     mixed = mixed.transpose(2, 3).flatten(-2).to(weights.dtype)
-    answer = OutHalf.apply(
+    answer: Tensor = OutHalf.apply(
         *(x[:, :, at], mixed, out.matrix, out.bias, norm.scale, norm.shift),
         *(weights.matrix(out), weights.places(out.bias, norm.scale, norm.shift)),
     )
