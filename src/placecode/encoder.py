@@ -98,7 +98,7 @@ class Attention(nn.Module):
 
     def mix(self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
         """The means of the values that the heads attend to, side by side, (e, b, m, d)."""
-        d, (weight, bias) = x.shape[-1], (self.projection.matrix, self.projection.bias)
+        d, (weight, bias) = x.shape[-1], (self.projection.matrix, self.bias_with(encoding))
         if at == ALL:
             q, k, v = linear(x, weight, bias).chunk(3, dim=-1)
         else:
@@ -107,6 +107,18 @@ class Attention(nn.Module):
         q, k, v = (part.view(*part.shape[:-1], self.heads, -1).transpose(2, 3) for part in (q, k, v))  # (e, b, h, n, c)
         q, k = encoding.rotate(q, k, block, at)
         return self.attend(q, k, v, encoding, block, at, capture).transpose(2, 3).flatten(-2)
+
+    def bias_with(self, encoding: encodings.Encoding) -> Tensor:
+        """The projection's bias, (e, 3 d), without that of the keys unless they are turned by their positions.
+
+        It adds the same to all scores of a query, which changes nothing. Left out, its gradient is zero, and not a
+        rounding error, which Adam would take for a direction.
+        """
+        bias: Tensor = self.projection.bias
+        if type(encoding).rotate is not encodings.Encoding.rotate:
+            return bias
+        query, key, value = bias.chunk(3, -1)
+        return torch.cat([query, torch.zeros_like(key), value], -1)
 
     @staticmethod
     def attend(

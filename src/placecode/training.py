@@ -11,7 +11,9 @@ never stopped.
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -193,7 +195,7 @@ class Captured:
     """Steps that may wait in the GPU's queue: enough to keep it busy, few enough to stop when asked to."""
 
     def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
+        self._trainer = weakref.ref(trainer)  # no cycle: graphs must go with their trainer, not at some later time
         device = trainer.stack.flat.device
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
         self.order = torch.empty(len(trainer.stack.members), trainer.examples, dtype=torch.int64, device=device)
@@ -203,6 +205,12 @@ class Captured:
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream(device)
         self.queue: deque[torch.cuda.Event] = deque()
+
+    @property
+    def trainer(self) -> Trainer:
+        trainer = self._trainer()
+        assert trainer is not None
+        return trainer
 
     def __call__(self) -> Tensor:
         trainer = self.trainer
@@ -217,9 +225,7 @@ class Captured:
             losses = self._warm_up(size)
         else:
             if size not in self.graphs:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                    self.graphs[size] = graph, self._advance(size)
+                self.graphs[size] = self._record(size)
             graph, losses = self.graphs[size]
             graph.replay()
             losses = losses.clone()
@@ -235,6 +241,18 @@ class Captured:
         here.wait_stream(self.stream)
         losses.record_stream(here)
         return losses
+
+    def _record(self, size: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        gc.collect()
+        collects = gc.isenabled()
+        gc.disable()  # freeing the memory of something else would spoil the recording
+        try:
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                return graph, self._advance(size)
+        finally:
+            if collects:
+                gc.enable()
 
     def _advance(self, size: int) -> Tensor:
         trainer = self.trainer

@@ -51,8 +51,34 @@ class Relative(Encoding):
         e, b, h, m, c = q.shape
         products = torch.bmm(q.reshape(e, -1, c), self.table[:, block].mT).view(e, b, h, m, -1)
         places = self.places[:, *self.among(q, at)]  # (k, m, n)
-        total: Tensor = reduce(torch.add, [products.gather(-1, axis.expand(e, b, h, *axis.shape)) for axis in places])
+        total: Tensor = reduce(torch.add, [_Pick.apply(products, axis) for axis in places])  # type: ignore[no-untyped-call]
         return total / math.sqrt(c)
+
+
+class _Pick(torch.autograd.Function):
+    """products[..., places]: (e, b, h, m, r) and (m, n) -> (e, b, h, m, n).
+
+    The way back adds up where places repeat. Torch's own does so in any order on a GPU; this one's digits are the same
+    every time: a product with a matrix of zeros and ones for each query.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, products: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.size = products.shape[-1]
+        return products.gather(-1, places.expand(*products.shape[:3], *places.shape))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (places,) = ctx.saved_tensors
+        if grad.device.type == "cpu":
+            back = grad.new_zeros(*grad.shape[:4], ctx.size)
+            return back.scatter_add_(-1, places.expand(grad.shape), grad), None
+        back = grad.new_empty(*grad.shape[:4], ctx.size)
+        spread = torch.arange(ctx.size, device=grad.device)
+        for query, row in enumerate(places):  # one at a time: all together could be large
+            back[..., query, :] = grad[..., query, :] @ (row[:, None] == spread).to(grad.dtype)
+        return back, None
 
 
 class Alibi(Encoding):

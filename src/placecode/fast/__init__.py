@@ -69,8 +69,6 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         assert isinstance(encoding, Additive)
         return encoding.table[:, i, :n]
 
-    fused = [_is_fused(encoding_at(i), example.heads, n, example.width) and not pre for i in range(blocks)]
-    folds = _folds(stack, weights, fused.index(True)) if example.heads == 1 and any(fused) else {}
     embedding = stack.embedding
     x = x.to(weights.dtype)
     if x.shape[3] <= FEW:
@@ -92,10 +90,9 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
             x = block(x, encoding, i, at, None)
             continue
         x = x.to(weights.dtype)
-        if i in folds:
-            x = _folded_half(block, x, folds[i], _table(encoding, x, i, at, 1), at, weights)
-        elif fused[i]:
-            x = _attention_half(block, x, _table(encoding, x, i, at, example.heads), at, weights)
+        if _is_fused(encoding, example.heads, n, example.width):
+            half = _folded_half if example.heads == 1 else _attention_half
+            x = half(block, x, _table(encoding, x, i, at, example.heads), at, weights)
         else:
             x = _attention_by_pieces(block, x, encoding, i, at, weights)
         x = _mlp_half(block, x, None if last_alone else pe_at(i + 1), weights)
@@ -117,26 +114,12 @@ def _adds_the_same(encoding: Encoding) -> bool:
     return type(encoding).bias in (Encoding.bias, Alibi.bias)
 
 
-Folded = tuple[Tensor, Tensor, Tensor]
-
-
-def _folds(stack: Stack, weights: Weights, first: int) -> dict[int, Folded]:
-    """The folded attention of the blocks from `first` on: matrices (e, d, 2 d), two vectors (e, d)."""
-    parameters: list[Tensor] = []
-    sinks: list[Tensor | None] = []
-    blocks: list[Any] = list(stack.blocks)[first:]
-    for block in blocks:
-        layer, out = block.attention.projection, block.attention.out
-        parameters += [layer.matrix, layer.bias, out.matrix, out.bias]
-        bias_sinks = weights.places(layer.bias, out.bias) or (None, None)
-        sinks += [weights.matrix(layer)[1], bias_sinks[0], weights.matrix(out)[1], bias_sinks[1]]
-    outputs = Fold.apply(None if sinks[0] is None else sinks, *parameters)
-    return {first + i: parts for i, parts in enumerate(zip(*(part.unbind(0) for part in outputs), strict=True))}
-
-
-def _folded_half(block: Block, x: Tensor, folded: Folded, table: Tensor | None, at: slice, weights: Weights) -> Tensor:
+def _folded_half(block: Block, x: Tensor, table: Tensor | None, at: slice, weights: Weights) -> Tensor:
     """LN(x + attention(x)) at the tokens `at`, (e, b, m, d), with a single head."""
-    norm = block.norm_1
+    layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
+    folded = Fold.apply(
+        *(layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1])
+    )
     places = (None, *(weights.places(norm.scale, norm.shift) or (None, None)))
     answer: Tensor = FoldedHalf.apply(x, *folded, norm.scale, norm.shift, table, at != ALL, places)
     return answer
@@ -158,7 +141,8 @@ def _attention_by_pieces(block: Block, x: Tensor, encoding: Encoding, i: int, at
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     heads = block.attention.heads
     d = x.shape[-1]
-    projected = Project.apply(x, layer.matrix, layer.bias, weights.matrix(layer))
+    bias = block.attention.bias_with(encoding)
+    projected = Project.apply(x, layer.matrix, bias, weights.matrix(layer))
     q, k, v = (part.unflatten(-1, (heads, -1)).transpose(2, 3) for part in projected.split(d, -1))  # (e, b, h, n, c)
     q, k = encoding.rotate(q[..., at, :], k, i, at)
     if _adds_the_same(encoding):

@@ -6,7 +6,6 @@ Arrays are (e, b, n, d); `Matrix` is a matrix as products use it, with the place
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from placecode.kernels import attention, dropping, folding, long_attention, mlp, rows
+from placecode.kernels import attention, dropping, long_attention, mlp, rows
 from placecode.kernels.attention import Parts
 
 Matrix = tuple[Tensor, Tensor | None]
@@ -118,57 +117,46 @@ class OutHalf(Function):
 
 
 class Fold(Function):
-    """The two matrices of attention with a single head, from its four, for all blocks: (l, e, d, 2 d); and two vectors,
-    (l, e, d) each.
+    """The two matrices of attention with a single head, from its four: (e, d, 2 d), and two vectors (e, d).
 
     Queries meet keys as (x Q + q)(x K + k)^T = (x Q K^T + K q) x^T + what all keys of a query share, which a softmax
     does not see. And values leave as P (x V + v) W + w = P (x V W) + v W + w, since the weights P of a query sum to 1.
     So with Q K^T and V W formed first, half of the products over rows fall away; the key bias counts for nothing.
-
-    `parameters` are those four of every block: matrix (e, d, 3 d), bias, out_matrix (e, d, d), out_bias; `sinks` the
-    places of their gradients.
     """
 
     @staticmethod
-    def forward(ctx: Any, sinks: list[Tensor] | None, *parameters: Tensor) -> tuple[Tensor, ...]:
-        matrix, bias, out_matrix, out_bias = _by_kind(parameters)
-        (query, key, value), d = matrix.chunk(3, -1), out_bias.shape[-1]
-        folded = matrix.new_empty(*matrix.shape[:2], d, 2 * d)
-        folding.product(folded[..., :d], query, key.mT)
-        folding.product(folded[..., d:], value, out_matrix)
-        lean = (key * bias[..., None, :d]).sum(-1)
-        offset = (bias[..., 2 * d :, None] * out_matrix).sum(-2) + out_bias
-        ctx.save_for_backward(*parameters)
-        ctx.sinks = sinks
+    def forward(
+        ctx: Any, matrix: Tensor, bias: Tensor, out_matrix: Tensor, out_bias: Tensor,
+        sink: Tensor | None, out_sink: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        (query, key, value), d = matrix.chunk(3, -1), out_bias.shape[1]
+        folded = torch.empty(len(matrix), d, 2 * d, device=matrix.device)
+        with torch.autocast(matrix.device.type, enabled=False):  # small products, whose result is rounded later
+            torch.bmm(query, key.mT, out=folded[..., :d])
+            torch.bmm(value, out_matrix, out=folded[..., d:])
+            lean = torch.bmm(key, bias[:, :d, None])[..., 0]
+            offset = torch.bmm(bias[:, None, 2 * d :], out_matrix)[:, 0] + out_bias
+        ctx.save_for_backward(matrix, bias, out_matrix)
+        ctx.sink, ctx.out_sink = sink, out_sink
         return folded, lean, offset
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_folded: Tensor, d_lean: Tensor, d_offset: Tensor) -> tuple[Tensor | None, ...]:
-        parameters = ctx.saved_tensors
-        matrix, bias, out_matrix, _ = _by_kind(parameters)
-        (query, key, value), d = matrix.chunk(3, -1), d_lean.shape[-1]
-        if (sinks := ctx.sinks) is None:
-            sinks = [
-                kind for pair in zip(*(torch.empty_like(k) for k in _by_kind(parameters)), strict=True) for kind in pair
-            ]
-        d_matrix, d_bias, d_out, d_out_bias = _by_kind(sinks)
+        matrix, bias, out_matrix = ctx.saved_tensors
+        (query, key, value), d = matrix.chunk(3, -1), d_lean.shape[1]
+        d_matrix = torch.empty_like(matrix) if ctx.sink is None else ctx.sink
+        d_out = torch.empty_like(out_matrix) if ctx.out_sink is None else ctx.out_sink
         d_scores, d_values = d_folded.split(d, -1)
-        folding.product(d_matrix[..., :d], d_scores, key)
-        folding.product(d_matrix[..., d : 2 * d], d_scores.mT, query, (d_lean, bias[..., :d]))
-        folding.product(d_matrix[..., 2 * d :], d_values, out_matrix.mT)
-        folding.product(d_out, value.mT, d_values, (bias[..., 2 * d :], d_offset))
-        torch.sum(key * d_lean[..., None], -2, out=d_bias[..., :d])
-        d_bias[..., d : 2 * d].zero_()
-        torch.sum(out_matrix * d_offset[..., None, :], -1, out=d_bias[..., 2 * d :])
-        d_out_bias.copy_(d_offset)
-        return None, *sinks
-
-
-def _by_kind(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Four parameters of every block, one after another, as four arrays (l, e, ...)."""
-    blocks = len(parameters) // 4
-    return [folding.over_blocks(parameters[i], parameters[4 + i] if blocks > 1 else None, blocks) for i in range(4)]
+        torch.bmm(d_scores, key, out=d_matrix[..., :d])
+        d_key = torch.bmm(d_scores.mT, query, out=d_matrix[..., d : 2 * d])
+        d_key.addcmul_(d_lean[:, :, None], bias[:, None, :d])
+        torch.bmm(d_values, out_matrix.mT, out=d_matrix[..., 2 * d :])
+        torch.bmm(value.mT, d_values, out=d_out).addcmul_(bias[:, 2 * d :, None], d_offset[:, None])
+        d_query_bias = torch.bmm(key.mT, d_lean[:, :, None])[..., 0]
+        d_value_bias = torch.bmm(out_matrix, d_offset[:, :, None])[..., 0]
+        d_bias = torch.cat([d_query_bias, torch.zeros_like(d_lean), d_value_bias], 1)
+        return d_matrix, d_bias, d_out, d_offset, None, None
 
 
 class FoldedHalf(Function):
@@ -267,6 +255,7 @@ class AttentionHalf(Function):
         d_bias = _attend_backward(
             d_mixed, mixed, sums, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places
         )
+        d_bias[:, d : 2 * d].zero_()  # in truth it is zero, see `bias_with` in encoder
         if last:
             sink = torch.empty(e, d, 3 * d, device=x.device) if sink is None else sink
             _outer(x[:, :, -1], d_q[:, :, 0], sink[..., :d])
