@@ -131,6 +131,7 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
         "--memory", default=str(local.MEMORY), metavar="SHARE", help="share of a GPU's memory that may be used"
     )
     parser.add_argument("--workers", metavar="N", help="processes that train (default: one for each visible GPU)")
+    parser.add_argument("--plain", action="store_true", help="compute without fast kernels (slow, to check them by)")
     parser.add_argument("--members", default=":", metavar="I:J", help="only the members from I to J - 1 (default: all)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in the folder, if there is one")
     parser.add_argument("--force", action="store_true", help="overwrite a run in the folder")
@@ -235,7 +236,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
         for name, text in (("stack", given.stack), ("workers", given.workers))
     )
     share = _value("memory", given.memory, float)
-    where = local.Where(given.device, given.precision, stack, share, workers).resolved()
+    where = local.Where(given.device, given.precision, stack, share, workers, given.plain).resolved()
     out = given.out or Path("runs") / f"{study.name}-{given.scale}"
     if given.dry_run:
         found = estimate(study, where, given.members)
@@ -310,6 +311,8 @@ def command_of(run: Run, study: Study) -> str:
     if run.config["members"] != f"0:{run.config['total']}":
         words += ["--members", run.config["members"]]
     words += ["--device", run.config["device"], "--precision", run.config["precision"]]
+    if run.config.get("plain"):
+        words.append("--plain")
     if run.config["stack"] != local.STACK.get(run.config["device"]):
         words += ["--stack", str(run.config["stack"])]
     return shlex.join(words)

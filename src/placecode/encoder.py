@@ -171,7 +171,8 @@ class Stack(nn.Module):
     for all members, and copying, freezing or saving a member is slicing a row. Parameters are aligned; what lies
     between them is zero and stays zero.
 
-    `fast` chooses the forward pass: by fused kernels, or plain; unless given, the kernels wherever they can run.
+    `fast` says how to compute: False for the plain way, which is the reference; True for fused kernels; unless given,
+    the fastest way there is on the device.
     """
 
     flat: Tensor
@@ -226,6 +227,7 @@ class Stack(nn.Module):
         if fast and not self._can_be_fast():
             raise BadInput("the fast path must have float32 parameters, Triton and a CUDA device; one is missing here.")
         self.fast = self._can_be_fast() and self.flat.is_cuda if fast is None else fast
+        self.plain = fast is False
 
     def _draw_weights(self) -> None:
         """Torch's default start, each parameter drawn from the member's seed and its own name."""
@@ -295,7 +297,7 @@ class Stack(nn.Module):
 
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
         settings: dict[str, Any] = {"readout": self.readout, "dtype": flat.dtype, "device": flat.device}
-        stack = Stack(members, **self.shape, **settings, fast=self.fast)
+        stack = Stack(members, **self.shape, **settings, fast=self.fast or (False if self.plain else None))
         stack.flat.copy_(flat)
         return stack
 

@@ -34,9 +34,13 @@ EVALUATION_VALUES = 1 << 21
 
 
 def stack_for(
-    members: Sequence[Member], task: Task, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    members: Sequence[Member],
+    task: Task,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    fast: bool | None = None,
 ) -> Stack:
-    """A new stack that fits a task."""
+    """A new stack that fits a task; `fast` as in Stack."""
     return Stack(
         members,
         tokens=task.tokens,
@@ -46,6 +50,7 @@ def stack_for(
         positions=task.positions,
         dtype=dtype,
         device=device,
+        fast=fast,
     )
 
 

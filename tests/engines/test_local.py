@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -161,6 +162,17 @@ def test_resuming_a_finished_run_changes_nothing(unbroken: Run, tmp_path: Path) 
     assert run.summary == unbroken.summary
     assert seen == []
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.iterdir()} == before
+
+
+def test_the_plain_way_gives_the_same_to_rounding(unbroken: Run, tmp_path: Path) -> None:
+    where = dataclasses.replace(TWO_STACKS, plain=True)
+    run = local.execute(tiny(), tmp_path / "run", where=where)
+    assert run.config["plain"] and not unbroken.config["plain"]
+    ours, plain = (
+        each.metrics.sort_values(["member", "step", "split", "condition", "metric"]) for each in (unbroken, run)
+    )
+    np.testing.assert_allclose(ours["value"], plain["value"], atol=1e-4)
+    assert not np.array_equal(ours["value"], plain["value"])  # another way it was
 
 
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

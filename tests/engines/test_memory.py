@@ -131,9 +131,9 @@ class FakeGpu:
             monkeypatch.setattr(room, "stack_for", self.stack_for)
         monkeypatch.setattr(memory, "meter_for", lambda where: self)
 
-    def stack_for(self, members: list[Member], *rest: Any) -> Any:
+    def stack_for(self, members: list[Member], *rest: Any, **more: Any) -> Any:
         self.built.append(len(members))
-        stack = local.stack_for(members, *rest)
+        stack = local.stack_for(members, *rest, **more)
         self.alive.add(stack)
         self.most = max(self.most, self.now())
         return stack
@@ -220,7 +220,7 @@ def test_a_stack_that_is_given_is_taken_at_its_word(monkeypatch: pytest.MonkeyPa
     assert gpu.built == []
 
 
-@pytest.mark.parametrize(("count", "workers", "sizes"), [(300, 1, [100] * 3), (300, 4, [75] * 4), (40, 4, [20] * 2)])
+@pytest.mark.parametrize(("count", "workers", "sizes"), [(300, 1, [150] * 2), (300, 4, [75] * 4), (40, 4, [20] * 2)])
 def test_more_gpus_get_smaller_stacks_down_to_what_pays(count: int, workers: int, sizes: list[int]) -> None:
     members = [Member(width=8, heads=2, seed=seed) for seed in range(count)]
     where = Where("cuda", workers=workers)

@@ -55,7 +55,8 @@ def fits(stack: Stack) -> bool:
     in attention alone, on a CPU."""
     first, kind = stack.members[0], type(stack.encoding)
     known = kind is Additive or kind.add is Encoding.add
-    return known and first.norm == "post" and first.dropout == 0 and stack.flat.device.type == "cpu"
+    fitting = known and first.norm == "post" and first.dropout == 0
+    return fitting and stack.flat.device.type == "cpu" and not stack.plain
 
 
 class Step:

@@ -50,7 +50,10 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
         base, before = _resident(), torch.get_num_threads()
         torch.set_num_threads(crew.threads)
         try:
-            stack, first = stack_for([members[i] for i in largest], task, where.device), 1 if meter is None else UPDATES
+            stack, first = (
+                stack_for([members[i] for i in largest], task, where.device, fast=where.fast),
+                1 if meter is None else UPDATES,
+            )
             trainer = Trainer(stack, task, max(steps, first + repeats))
             for _ in range(first):
                 trainer.update()

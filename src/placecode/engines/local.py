@@ -46,6 +46,7 @@ def make_config(
         "fields": study.fields(),
         "precision": where.precision,
         "device": where.device,
+        "plain": where.plain,
         "stack": where.most,
         "members": ranges(numbers),
         "total": total,

@@ -130,7 +130,7 @@ def probe(
     """Train and evaluate a stack for a moment, and measure what it takes."""
     meter.reset()
     steps, moments = study.steps(task), study.evaluate_at(task)
-    trainer = Trainer(stack_for(members, task, where.device), task, steps, moments)
+    trainer = Trainer(stack_for(members, task, where.device, fast=where.fast), task, steps, moments)
     kept = meter.peak()
     for _ in range(min(updates, steps)):
         trainer.update()

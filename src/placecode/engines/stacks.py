@@ -74,7 +74,9 @@ def _train(
     stop: Stop,
 ) -> None:
     saved = checkpoints.load(folder, name)
-    trainer = Trainer(stack_for(members, task, where.device), task, study.steps(task), study.evaluate_at(task))
+    trainer = Trainer(
+        stack_for(members, task, where.device, fast=where.fast), task, study.steps(task), study.evaluate_at(task)
+    )
     metrics, kept = pd.DataFrame(), -1
     if saved is not None:
         kept, state, metrics = saved
@@ -127,7 +129,7 @@ def assemble(
         astray = set(final.loc[~np.isfinite(final["value"]), "member"])  # finite weights need not give finite outputs
         tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(own)))))
         with memory.told(len(own)):
-            stack = stack_for([members[i] for i in own], task, where.device)
+            stack = stack_for([members[i] for i in own], task, where.device, fast=where.fast)
             analyses.append(_analysis_rows(study, stack, task, 0, own))
             keep = {"pe_start": stack.encoding.vectors()}
             keep["pe_start"] = None if keep["pe_start"] is None else keep["pe_start"].detach().clone()

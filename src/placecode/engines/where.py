@@ -32,6 +32,8 @@ class Where:
     """Share of a GPU's memory that may be used."""
     workers: int | None = None
     """Processes that train, 1: this one; None: one for each GPU that is visible."""
+    plain: bool = False
+    """Compute the plain way: without kernels of our own and captured graphs. Slow; it is what they are checked by."""
 
     def resolved(self) -> Where:
         """With `auto` settled, and everything that was asked for checked."""
@@ -52,6 +54,11 @@ class Where:
         if gpus and (self.workers or 1) > gpus:
             raise must_be("workers", f"at most the number of visible GPUs, {gpus}", self.workers)
         return replace(self, device=device, workers=self.workers or gpus or 1)
+
+    @property
+    def fast(self) -> bool | None:
+        """How stacks are to compute, see Stack."""
+        return False if self.plain else None
 
     @property
     def most(self) -> int:

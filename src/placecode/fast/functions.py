@@ -36,21 +36,21 @@ def _outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
 
 
 def _attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
-    """The values mixed by attention, (e, b m, d), and what the way back needs besides for long sequences."""
-    if parts[1].shape[2] <= attention.LONGEST:
-        return _as_rows(attention.attend(parts, biases, table, heads)), None
-    out, sums = long_attention.attend(parts, biases, table, heads)
-    return _as_rows(out), sums
+    """The values mixed by attention, (e, b m, d), and what the way back needs besides."""
+    short = parts[1].shape[2] <= attention.LONGEST
+    out, kept = (attention if short else long_attention).attend(parts, biases, table, heads)
+    return _as_rows(out), kept
 
 
 def _attend_backward(
-    grad: Tensor, out: Tensor, sums: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
+    grad: Tensor, out: Tensor, kept: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
     heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False,
 ) -> Tensor:  # fmt: skip
     given = (parts, biases, table, heads, into, places, residual)
-    if sums is None:
-        return attention.attend_backward(grad, *given)
-    return long_attention.attend_backward(grad, out.view(parts[0].shape), sums, *given)
+    if parts[1].shape[2] <= attention.LONGEST:
+        return attention.attend_backward(grad, kept, *given)
+    assert kept is not None
+    return long_attention.attend_backward(grad, out.view(parts[0].shape), kept, *given)
 
 
 class Embed(Function):
@@ -172,22 +172,22 @@ class FoldedHalf(Function):
         if last:  # one query: its keys and values are the tokens themselves
             q = torch.bmm(x[:, :, -1], used[..., :d])[:, :, None]
             parts = (q, x, x)
-            mixed, sums = _attend(parts, (lean,), table, 1)
+            mixed, kept = _attend(parts, (lean,), table, 1)
             y, residual = torch.bmm(mixed, used[..., d:]), x[:, :, -1]
         else:
             q, v = torch.bmm(_as_rows(x), used).view(e, b, n, -1).split(d, -1)
             parts = (q, x, v)
-            y, sums = _attend(parts, (lean,), table, 1)
+            y, kept = _attend(parts, (lean,), table, 1)
             residual = mixed = _as_rows(x)
         result, mean, spread = rows.norm(residual, y, offset, scale, shift, None, False)
-        ctx.save_for_backward(*parts, mixed, sums, y, mean, spread, used, lean, offset, scale, table)
+        ctx.save_for_backward(*parts, mixed, kept, y, mean, spread, used, lean, offset, scale, table)
         ctx.last, ctx.places = last, places
         return result.view(e, b, -1, d)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, x, v, mixed, sums, y, mean, spread, used, lean, offset, scale, table = ctx.saved_tensors
+        q, x, v, mixed, kept, y, mean, spread, used, lean, offset, scale, table = ctx.saved_tensors
         (e, b, n, d), last = x.shape, ctx.last
         residual = x[:, :, -1] if last else _as_rows(x)
         back, _, (d_offset, d_scale, d_shift), _ = rows.norm_backward(
@@ -197,14 +197,14 @@ class FoldedHalf(Function):
         d_folded = torch.empty(e, 2 * d, d, device=x.device).mT
         if last:
             d_mixed, d_q = torch.bmm(back, used[..., d:].mT), torch.empty_like(q)
-            d_lean = _attend_backward(d_mixed, mixed, sums, (q, x, x), (lean,), table, 1, (d_q, d_x, d_x))
+            d_lean = _attend_backward(d_mixed, mixed, kept, (q, x, x), (lean,), table, 1, (d_q, d_x, d_x))
             _outer(x[:, :, -1], d_q[:, :, 0], d_folded[..., :d])
             _outer(mixed, back, d_folded[..., d:])
             d_x[:, :, -1] += back.baddbmm_(d_q[:, :, 0], used[..., :d].mT)
         else:
             both = torch.empty(e, b, n, 2 * d, dtype=x.dtype, device=x.device)
             d_q, d_v = both.split(d, -1)
-            d_lean = _attend_backward(back, y, sums, (q, x, v), (lean,), table, 1, (d_q, d_x, d_v), residual=True)
+            d_lean = _attend_backward(back, y, kept, (q, x, v), (lean,), table, 1, (d_q, d_x, d_v), residual=True)
             _outer(_as_rows(x), _as_rows(both), d_folded)
             _as_rows(d_x).baddbmm_(_as_rows(both), used.mT)
         return d_x, d_folded, d_lean, d_offset, d_scale, d_shift, None, None, None
@@ -226,11 +226,11 @@ class AttentionHalf(Function):
             k, v = torch.bmm(_as_rows(x), w[..., d:]).view(e, b, n, -1).split(d, -1)
         else:
             q, k, v = torch.bmm(_as_rows(x), w).view(e, b, n, -1).split(d, -1)
-        mixed, sums = _attend((q, k, v), bias.split(d, -1), table, heads)
+        mixed, kept = _attend((q, k, v), bias.split(d, -1), table, heads)
         y = torch.bmm(mixed, out_weights[0])
         residual = x[:, :, -1] if last else _as_rows(x)
         result, mean, spread = rows.norm(residual, y, out_bias, scale, shift, None, False)
-        ctx.save_for_backward(x, q, k, v, mixed, sums, y, mean, spread, bias, out_bias, scale, table)
+        ctx.save_for_backward(x, q, k, v, mixed, kept, y, mean, spread, bias, out_bias, scale, table)
         ctx.heads, ctx.last, ctx.weights, ctx.out_weights = heads, last, weights, out_weights
         ctx.places, ctx.out_places = places, out_places
         return result.view(e, b, -1, d)
@@ -238,7 +238,7 @@ class AttentionHalf(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, q, k, v, mixed, sums, y, mean, spread, bias, out_bias, scale, table = ctx.saved_tensors
+        x, q, k, v, mixed, kept, y, mean, spread, bias, out_bias, scale, table = ctx.saved_tensors
         (e, b, n, d), (w, sink), last = x.shape, ctx.weights, ctx.last
         residual = x[:, :, -1] if last else _as_rows(x)
         back, _, vectors, _ = rows.norm_backward(
@@ -253,7 +253,7 @@ class AttentionHalf(Function):
             d_all = torch.empty(e, b, n, 3 * d, dtype=x.dtype, device=x.device)
             into = d_all.split(d, -1)
         d_bias = _attend_backward(
-            d_mixed, mixed, sums, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places
+            d_mixed, mixed, kept, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places
         )
         d_bias[:, d : 2 * d].zero_()  # in truth it is zero, see `bias_with` in encoder
         if last:

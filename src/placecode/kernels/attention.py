@@ -17,6 +17,8 @@ from placecode.kernels.rows import Sinks, sum_pieces
 
 LONGEST = 128
 """Tokens that a tile can hold. Longer sequences are left to torch's fused attention."""
+KEPT = 32
+"""Tokens up to which the attention weights are kept for the way back; beyond, they are computed again."""
 LAUNCH: dict[str, dict[int, dict[str, int]]] = {
     "forward": {
         16: {"C": 128, "num_warps": 2, "num_stages": 3},
@@ -76,10 +78,10 @@ def _weights(
 
 @triton.jit
 def _forward(
-    q, k, v, q_bias, k_bias, v_bias, table, out,
+    q, k, v, q_bias, k_bias, v_bias, table, out, kept,
     m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own, table_head, scale,
-    TABLE: tl.constexpr, BIASES: tl.constexpr, M: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
-    PRECISION: tl.constexpr,
+    TABLE: tl.constexpr, BIASES: tl.constexpr, KEEP: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(0).to(tl.int64), tl.program_id(1)
     query, key = tl.arange(0, M), tl.arange(0, N)
@@ -90,6 +92,10 @@ def _forward(
         q_bias + vector, k_bias + vector, table + head * table_head, query, key, real_query, real_key,
         real_query & (key < n)[None, :], n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
     )  # fmt: skip
+    if KEEP:
+        kept += ((member * tl.num_programs(0) + item) * heads + head) * m * n
+        seen = real_query & (key < n)[None, :]
+        tl.store(kept + query[:, None] * n + key[None, :], weights, mask=seen)
     weights = operand(weights, v, PRECISION)
     v += member * v_member + item * v_item + head * c
     out += ((member * tl.num_programs(0) + item) * m * heads + head) * c
@@ -103,10 +109,10 @@ def _forward(
 
 @triton.jit
 def _backward(
-    q, k, v, q_bias, k_bias, v_bias, table, grad, dq, dk, dv, dq_bias, dk_bias, dv_bias,
+    q, k, v, q_bias, k_bias, v_bias, table, kept, grad, dq, dk, dv, dq_bias, dk_bias, dv_bias,
     m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own, table_head, scale,
     sums,
-    TABLE: tl.constexpr, BIASES: tl.constexpr, SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
+    TABLE: tl.constexpr, BIASES: tl.constexpr, KEEP: tl.constexpr, SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -118,10 +124,14 @@ def _backward(
     at_q = member * q_member + item * q_item + head * c
     at_k = member * k_member + item * k_item + head * c
     at_v = member * v_member + item * v_item + head * c
-    weights = _weights(
-        q + at_q, k + at_k, q_bias + vector, k_bias + vector, table + head * table_head, query, key,
-        real_query, real_key, seen, n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
-    )  # fmt: skip
+    if KEEP:
+        kept += ((member * tl.num_programs(0) + item) * heads + head) * m * n
+        weights = tl.load(kept + query[:, None] * n + key[None, :], mask=seen, other=0.0)
+    else:
+        weights = _weights(
+            q + at_q, k + at_k, q_bias + vector, k_bias + vector, table + head * table_head, query, key,
+            real_query, real_key, seen, n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
+        )  # fmt: skip
     grad += ((member * tl.num_programs(0) + item) * m * heads + head) * c
     g_row = heads * c
     back = tl.zeros((M, N), tl.float32)
@@ -174,31 +184,35 @@ def exactness(x: Tensor) -> str:
 Parts = tuple[Tensor, Tensor, Tensor]
 
 
-def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> Tensor:
+def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
     """softmax(q k^T / sqrt(c) + table) v, (e, b, m, d); first the biases (e, d) of all three, or of q alone, are added.
 
     `parts` are q (e, b, m, d), k and v (e, b, n, d), each with its features side by side, heads one after another.
-    `table` (1 or h, m, n), float32, is added to the scores of every member and example.
+    `table` (1 or h, m, n), float32, is added to the scores of every member and example. Also returns the attention
+    weights (e, b, h, m, n) of short sequences, for the way back.
     """
     q, k, v = parts
     e, b, m, d = q.shape
     n = k.shape[2]
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
+    kept = torch.empty(e, b, heads, m, n, device=q.device) if n <= KEPT else None
     _forward[(b, heads, e)](
         *(q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table, out),
+        out if kept is None else kept,
         *(m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
         *(biases[0].stride(0), per_head(table), (d // heads) ** -0.5),
-        TABLE=table is not None,
+        **{"TABLE": table is not None, "KEEP": kept is not None},
         **_settings(q, n, heads, len(biases), "forward"),
     )
-    return out
+    return out, kept
 
 
 def attend_backward(
-    grad: Tensor, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
+    grad: Tensor, kept: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
     into: Parts, places: Sinks, residual: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The gradients of `attend` with respect to q, k and v, written into `into`, laid out as they are.
+    """The gradients of `attend`, given the weights that it kept, with respect to q, k and v: written into `into`, laid
+    out as they are.
 
     Where v is the very tensor k, its gradient is their sum; with `residual`, `grad` (e, b, n, d) is added to that of k.
     Returns the gradients of the biases side by side, (e, 3 d or d), in their place if there is one.
@@ -209,11 +223,12 @@ def attend_backward(
     sums = torch.empty(e, b, 1, len(biases) * d, device=q.device)
     pieces = sums.split(d, dim=3)
     _backward[(b, heads, e)](
-        *(q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table, grad, *into),
+        *(q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table),
+        *(grad if kept is None else kept, grad, *into),
         *(*pieces, *pieces[:1] * (3 - len(biases))),
         *(m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
         *(biases[0].stride(0), per_head(table), (d // heads) ** -0.5, sums.shape[3]),
-        **{"TABLE": table is not None, "SHARED": k is v, "RESIDUAL": residual},
+        **{"TABLE": table is not None, "KEEP": kept is not None, "SHARED": k is v, "RESIDUAL": residual},
         **_settings(q, n, heads, len(biases), "backward"),
     )
     return sum_pieces(sums, places)[0]
