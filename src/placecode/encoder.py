@@ -231,7 +231,8 @@ class Stack(nn.Module):
 
     def _draw_weights(self) -> None:
         """Torch's default start, each parameter drawn from the member's seed and its own name."""
-        seeds = [member.seed for member in self.members]
+        seeds = list(dict.fromkeys(member.seed for member in self.members))  # members of a seed start alike
+        of_member = [seeds.index(member.seed) for member in self.members]
         for name, module in self.named_modules():
             if not isinstance(module, Linear):
                 continue
@@ -243,7 +244,7 @@ class Stack(nn.Module):
                     continue
                 unit = draws.uniform(draws.keys_for(seeds, f"{name}.{part}"), 0, parameter[0].numel())
                 target = module.as_matrix(parameter.data) if part == "weight" else parameter.data
-                target.copy_((bound * (2 * unit - 1)).view(target.shape))
+                target.copy_((bound * (2 * unit - 1))[of_member].view(target.shape))
 
     def _flatten(self) -> None:
         """Move all parameters into `flat`, the encoding's last."""
