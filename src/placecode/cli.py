@@ -340,7 +340,9 @@ def _bench(given: argparse.Namespace, console: Console) -> int:
     else:
         for table in display.bench_tables(result):
             console.print(table)
-        console.print(display.BENCH_WORDS, markup=False, soft_wrap=True)
+        for line in (display.BENCH_WORDS, bench.disturbance(result)):
+            if line:
+                console.print(line, markup=False, soft_wrap=True)
         if written:
             names = ", ".join(path.name for path in written)
             console.print(f"Written to {given.out}: {names}", markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from placecode.analysis.stats import interval
-from placecode.bench import times_placecode
+from placecode.bench import disturbed, times_placecode
 from placecode.doctor import Finding
 from placecode.engines.estimate import Estimate
 from placecode.engines.local import Event, Where
@@ -217,7 +217,7 @@ def bench_tables(result: dict[str, Any]) -> Iterator[Table]:
                     (times_placecode(row, rows), "{:.3g}"),
                 )
                 texts = ["-" if value is None else form.format(value) for value, form in cells]
-                table.add_row(escape(row["name"]), str(row["members"]), *texts)
+                table.add_row(row["name"] + (" *" if disturbed(row) else ""), str(row["members"]), *texts)
                 if row["note"]:
                     table.add_row(f"  [dim]{escape(row['note'])}[/]")
         yield table

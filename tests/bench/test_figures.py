@@ -95,6 +95,13 @@ def test_what_was_not_measured_is_not_drawn(result: dict[str, Any], tmp_path: Pa
         drawing.save(figure, tmp_path / f"{name}.png")
 
 
+def test_rows_that_were_disturbed_are_not_drawn(result: dict[str, Any]) -> None:
+    for each in result["rows"]:
+        each |= {"device": "cpu", "others": 1.0 if each["name"] == "vmap" else 0.0}
+    assert "vmap" not in words(figures.draw(result)["lst-paper-peers"])
+    assert "vmap" not in words(figures.draw(result)["lst-paper-time"])
+
+
 def test_all_can_be_written(result: dict[str, Any], tmp_path: Path) -> None:
     drawn = figures.draw(result)
     assert len(drawn) == 3

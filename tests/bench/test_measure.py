@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from placecode import bench
 from placecode.bench import authors, measure
 from placecode.bench.cases import Case, Synthetic, flops
 from placecode.bench.measure import ROUNDS, Job, Placecode, Products
@@ -44,10 +47,10 @@ class Clockwork:
 def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     for slow in (1, 30):  # the very first step, and a round
         contestant = Clockwork(slow, monkeypatch)
-        seconds, steps = measure.timed(contestant, job())
-        assert seconds == pytest.approx(0.01)
+        found = measure.timed(contestant, job())
+        assert found["us_per_model_step"] == pytest.approx(10_000 / contestant.models)
         assert contestant.runs[-ROUNDS:] == [20] * ROUNDS  # a second, shared out
-        assert steps == 20 * ROUNDS
+        assert found["steps"] == 20 * ROUNDS
         assert slow <= len(contestant.runs)
 
 
@@ -57,7 +60,7 @@ def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch: pytest.Mon
     assert contestant.runs[-1] == 64
     measure.timed(contestant, Job(TINY, "x", 1, "cpu", "high", 1e-6))
     assert contestant.runs[-1] == 1
-    assert measure.timed(contestant, job(steps=3))[1] == 3 * ROUNDS
+    assert measure.timed(contestant, job(steps=3))["steps"] == 3 * ROUNDS
 
 
 @pytest.fixture
@@ -96,6 +99,28 @@ def test_every_kind_can_be_measured(name: str) -> None:
     assert found["us_per_model_step"] > 0
     assert found["steps"] == ROUNDS
     assert found["peak_bytes"] >= 0
+
+
+def test_work_of_others_is_what_the_machine_did_less_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "cpu  100 20 30 999 999 4 5 6 77 77\ncpu0 1 1 1 1 1 1 1 1 1 1\n"  # neither idle nor waiting is work
+    monkeypatch.setattr(Path, "read_text", lambda path: told)
+    monkeypatch.setattr(os, "sysconf", lambda name: 100)
+    monkeypatch.setattr(time, "process_time", lambda: 0.5)
+    assert measure._busy_elsewhere() == pytest.approx(1.65 - 0.5)
+    monkeypatch.setattr(Path, "read_text", lambda path: "something else")
+    assert measure._busy_elsewhere() is None
+
+
+def test_rows_that_were_disturbed_are_counted() -> None:
+    quiet = measure.row_of(job(), {"others": 0.05})
+    assert bench.disturbance({"rows": [quiet, measure.row_of(job(), {})], "ceilings": []}) == ""
+    loud = [measure.row_of(job(), {"others": cores}) for cores in (0.5, 1.26)]
+    assert bench.disturbance({"rows": [quiet, *loud], "ceilings": [quiet]}) == (
+        "Other programs worked on the cores (up to 1.3 of them) while 2 of 4 rows, marked with *, were measured: "
+        "those are too slow."
+    )
+    on_a_gpu = [{**row, "device": "cuda"} for row in loud]
+    assert bench.disturbance({"rows": on_a_gpu, "ceilings": []}) == ""
 
 
 def test_a_row_says_what_follows_from_its_time() -> None:

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,14 +22,15 @@ from placecode import figures as drawing
 from placecode import files
 from placecode.bench import authors, figures
 from placecode.bench.cases import CASES, Case
-from placecode.bench.measure import Job, ceiling_of, in_fresh_process, row_of
+from placecode.bench.measure import Job, ceiling_of, disturbed, in_fresh_process, row_of
 from placecode.bench.options import add_options, plan_of
 from placecode.bench.peers import PEERS, why_not
 from placecode.bench.plan import Plan
 from placecode.engines.environment import describe_environment
 from placecode.errors import BadInput, must_be
 
-__all__ = ["CASES", "PEERS", "Plan", "add_options", "check_folder", "plan_of", "run", "times_placecode", "write"]
+__all__ = ["CASES", "PEERS", "Plan", "add_options", "check_folder", "disturbance", "disturbed", "plan_of"]
+__all__ += ["run", "times_placecode", "write"]
 
 Row = dict[str, Any]
 
@@ -57,14 +57,13 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
 
 
 def environment(plan: Plan) -> dict[str, Any]:
-    """The machine, its versions, and how busy it was before the first row."""
+    """The machine and its versions."""
     about = describe_environment(plan.device, ", ".join(plan.precisions), None, 1, torch.get_num_threads())
     for name in ("stack", "stacks at once", "threads per stack"):
         about.pop(name, None)
     if "jax-vmap" in plan.peers and not why_not("jax-vmap"):
         about["packages"] = {**about["packages"], "jax": importlib.metadata.version("jax")}
-    about |= {"threads": torch.get_num_threads(), "processor": _processor()}
-    return about | {"load before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None}
+    return about | {"threads": torch.get_num_threads(), "processor": _processor()}
 
 
 def _processor() -> str:
@@ -87,6 +86,19 @@ def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:
     times = [other["us_per_model_step"] for other in ours if other["precision"] == wanted]
     times = [time for time in times if time is not None]
     return row["us_per_model_step"] / min(times) if times and row["us_per_model_step"] is not None else None
+
+
+def disturbance(result: dict[str, Any]) -> str:
+    """A sentence on the rows that were disturbed; empty where none were."""
+    measured = [*result["rows"], *result["ceilings"]]
+    rows = [row for row in measured if disturbed(row)]
+    if not rows:
+        return ""
+    most = max(row["others"] for row in rows)
+    return (
+        f"Other programs worked on the cores (up to {most:.1f} of them) while {len(rows)} of {len(measured)} rows, "
+        "marked with *, were measured: those are too slow."
+    )
 
 
 def check_folder(folder: Path, force: bool) -> None:

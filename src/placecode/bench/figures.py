@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from placecode.bench.measure import disturbed
 from placecode.figures import BLUE, INK, MUTED, TEXT, VERMILLION
 
 Row = dict[str, Any]
@@ -27,10 +28,11 @@ OURS = "placecode"
 
 
 def draw(result: dict[str, Any]) -> dict[str, Figure]:
-    """All figures of a benchmark, by the names of their files."""
+    """All figures of a benchmark, by the names of their files; rows that were disturbed are left out."""
     drawn = {}
+    measured = [row for row in result["rows"] if row["us_per_model_step"] is not None and not disturbed(row)]
     for case in dict.fromkeys(row["case"] for row in result["rows"]):
-        rows = [row for row in result["rows"] if row["case"] == case and row["us_per_model_step"] is not None]
+        rows = [row for row in measured if row["case"] == case]
         ceilings = [row for row in result["ceilings"] if row["case"] == case and row["tflops"] is not None]
         ours = [row for row in rows if row["name"] == OURS]
         if not ours:
@@ -128,11 +130,14 @@ def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Fi
             axes.plot([floor] * 2, [at - 0.36, at + 0.36], color="white", linewidth=1.4)
     axes.set_yticks(range(len(bars)), names)
     axes.invert_yaxis()
-    axes.set_xscale("log")
     lengths = [_micro(row) for _, row, _ in bars]
-    shortest = min([*lengths, *(row["floor_us"] for row in ceilings)])
-    axes.set_xlim(shortest / 2, max(lengths) * 6)  # room for the numbers behind the bars
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    if max(lengths) > 15 * min(lengths):
+        axes.set_xscale("log")
+        shortest = min([*lengths, *(row["floor_us"] for row in ceilings)])
+        axes.set_xlim(shortest / 2, max(lengths) * 6)  # room for the numbers behind the bars
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(0, max(lengths) * 1.3)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.set_xlabel("microseconds per model and step", fontsize=TEXT)
     _small_print(figure, about, "white line: the matrix products alone; in brackets: times placecode's")
@@ -171,6 +176,8 @@ def _members_axis(axes: Axes, counts: Sequence[int]) -> None:
 
 def _log_axis(axes: Axes, label: str) -> None:
     axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / 1.6, high * 1.6)  # however little the values differ, some round number is among the ticks
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -34,6 +35,8 @@ from placecode.training import Trainer, stack_for
 ROUNDS = 5
 WARM_UP = {"cpu": 1, "cuda": 8}
 """Steps that are not timed, at least: the first of them compile, capture and fill caches."""
+QUIET = 0.15
+"""Cores that may work for others, such as the system itself, without being mentioned."""
 CEILING_MEMBERS = {"cpu": 8, "cuda": 128}
 """The number of models whose products are the ceiling: enough to fill the machine."""
 
@@ -165,8 +168,9 @@ class Products:
         return None
 
 
-def timed(contestant: Contestant, job: Job) -> tuple[float, int]:
-    """The seconds that a step takes, and how many steps were timed to know it."""
+def timed(contestant: Contestant, job: Job) -> dict[str, Any]:
+    """How long a step of one model takes, how many steps were timed to know it, and how many cores worked for others
+    meanwhile: on a CPU that spoils the numbers."""
     warm = WARM_UP[job.device]
     contestant.run(warm)
     start, done = time.perf_counter(), 0
@@ -175,12 +179,27 @@ def timed(contestant: Contestant, job: Job) -> tuple[float, int]:
         done += warm
     each = (time.perf_counter() - start) / done
     steps = job.steps or min(EPOCH, max(1, round(job.seconds / ROUNDS / each)))
-    rounds = []
+    rounds, begin, busy = [], time.perf_counter(), _busy_elsewhere()
     for _ in range(ROUNDS):
         start = time.perf_counter()
         contestant.run(steps)
         rounds.append((time.perf_counter() - start) / steps)
-    return statistics.median(rounds), steps * ROUNDS
+    after = _busy_elsewhere()
+    return {
+        "us_per_model_step": statistics.median(rounds) / contestant.models * 1e6,
+        "steps": steps * ROUNDS,
+        "others": None if busy is None or after is None else (after - busy) / (time.perf_counter() - begin),
+    }
+
+
+def _busy_elsewhere() -> float | None:
+    """Seconds that the cores of this machine have worked for others than this process; None where it is not told."""
+    try:
+        user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+        ticks = user + nice + system + sum(rest[:3])  # with interrupts, and what the host gave to its other guests
+        return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def peak_memory(device: str) -> int | None:
@@ -199,18 +218,18 @@ def peak_memory(device: str) -> int | None:
 
 
 def measure(job: Job) -> dict[str, Any]:
-    """Time and memory of one job, in this process: seconds per model and step, steps timed, peak bytes."""
+    """Time and memory of one job, in this process: what `timed` says, and peak_bytes."""
     torch.set_num_threads(job.threads)
     before = peak_memory(job.device)
     kinds: dict[str, Callable[[Job], Contestant]] = {"placecode": Placecode, "ceiling": Products}
     contestant = kinds.get(job.name, PeerRun)(job)
-    seconds, steps = timed(contestant, job)
+    found = timed(contestant, job)
     own, after = contestant.peak_bytes(), peak_memory(job.device)
     if own is None and before is not None and after is not None:
         own = after - before
-    found = {"us_per_model_step": seconds / contestant.models * 1e6, "steps": steps, "peak_bytes": own}
+    found["peak_bytes"] = own
     if isinstance(contestant, Products):
-        found["tflops"] = contestant.flops() * contestant.models / seconds / 1e12
+        found["tflops"] = contestant.flops() / found["us_per_model_step"] / 1e6
     return found
 
 
@@ -286,6 +305,7 @@ def row_of(job: Job, found: dict[str, Any], ceiling: float | None = None) -> dic
         "share_of_ceiling": None if tflops is None or ceiling is None else tflops / ceiling,
         "peak_bytes": found.get("peak_bytes"),
         "steps": found.get("steps", 0),
+        "others": found.get("others"),
         "note": found.get("note", ""),
     }
 
@@ -301,5 +321,11 @@ def ceiling_of(job: Job) -> dict[str, Any]:
         "members": job.members,
         "tflops": rate,
         "floor_us": None if rate is None else flops(job.case) / rate / 1e6,
+        "others": found.get("others"),
         "note": found.get("note", ""),
     }
+
+
+def disturbed(row: dict[str, Any]) -> bool:
+    """Whether a row on a CPU was measured while other programs worked on its cores: then it is too slow."""
+    return bool(row["device"] == "cpu" and (row["others"] or 0) > QUIET)

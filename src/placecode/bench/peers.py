@@ -213,9 +213,9 @@ class Loop(Peer):
 
     def step(self) -> Tensor:
         rows = self.rows()[0]
+        self.optimizer.zero_grad(set_to_none=True)  # before the forward pass: captured graphs reuse the memory
         with self.autocast():
             loss = self.forward(self.inputs[rows], self.targets[rows])
-        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return loss.detach()[None]
