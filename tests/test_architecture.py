@@ -38,9 +38,10 @@ MAY_IMPORT = {
     "report": {"errors", "files", "figures", "analysis", "version"},
     "studies": CORE | {"runs", "analysis", "figures", "files"},
     "engines": CORE | {"files", "checkpoints", "folders", "runs", "studies"},
+    "bench": CORE | {"engines", "figures", "files", "studies"},
     "doctor": {"cpu", "tasks", "version", "errors"},
-    "display": CORE | {"analysis", "doctor", "engines", "runs", "studies"},
-    "cli": CORE | {"display", "doctor", "engines", "files", "folders", "report", "runs", "studies"},
+    "display": CORE | {"analysis", "bench", "doctor", "engines", "runs", "studies"},
+    "cli": CORE | {"bench", "display", "doctor", "engines", "files", "folders", "report", "runs", "studies"},
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

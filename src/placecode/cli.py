@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import json
 import shlex
 import signal
 import sys
@@ -22,10 +23,10 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from placecode import display, doctor, folders, report, runs, studies
+from placecode import bench, display, doctor, folders, report, runs, studies
 from placecode.engines import local
 from placecode.engines.estimate import estimate
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be, one_of, value_of
 from placecode.files import is_full_disk
 from placecode.runs import Run
 from placecode.studies import SCALES, Study
@@ -102,6 +103,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
     command = add("runs", "list the runs in a folder, with their main numbers side by side", _runs)
     command.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+
+    bench.add_options(add("bench", "time training on this machine, beside the same work done by others", _bench))
 
     add("doctor", "say what this machine has and what is missing for what", _doctor)
     return parser
@@ -191,11 +194,11 @@ def _settings(given: argparse.Namespace, study: type[Study]) -> dict[str, Any]:
             values[field.name] = text
         elif several:
             parts = [part for word in text for part in word.split(",") if part.strip()]
-            numbers = tuple(_value(field.name, part, kind) for part in parts)
+            numbers = tuple(value_of(field.name, part, kind) for part in parts)
             counted = field.name == "seeds" and len(text) == 1 and "," not in text[0]
             values[field.name] = _first_seeds(numbers[0]) if counted and numbers else numbers
         else:
-            values[field.name] = _value(field.name, text, kind)
+            values[field.name] = value_of(field.name, text, kind)
     return values
 
 
@@ -203,14 +206,6 @@ def _first_seeds(count: int) -> tuple[int, ...]:
     if count < 1:
         raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
     return tuple(range(count))
-
-
-def _value(name: str, text: str, kind: type) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        wanted = {int: "a whole number", float: "a number"}[kind]
-        raise must_be(name, wanted, text) from None
 
 
 # ------------------------------------------------------------------------------------------------------- commands
@@ -232,10 +227,10 @@ def _run(given: argparse.Namespace, console: Console) -> int:
     kind = studies.lookup(given.study)
     study = kind.at(given.scale, **_settings(given, kind))
     stack, workers = (
-        None if text is None else _value(name, text, int)
+        None if text is None else value_of(name, text, int)
         for name, text in (("stack", given.stack), ("workers", given.workers))
     )
-    share = _value("memory", given.memory, float)
+    share = value_of("memory", given.memory, float)
     where = local.Where(given.device, given.precision, stack, share, workers, given.plain).resolved()
     out = given.out or Path("runs") / f"{study.name}-{given.scale}"
     if given.dry_run:
@@ -349,6 +344,28 @@ def _runs(given: argparse.Namespace, console: Console) -> None:
 
 def _doctor(given: argparse.Namespace, console: Console) -> None:
     console.print(display.doctor_table(doctor.examine()))
+
+
+def _bench(given: argparse.Namespace, console: Console) -> int:
+    plan = bench.plan_of(given)
+    if given.out is not None:
+        bench.check_folder(given.out, given.force)
+    progress = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    result = bench.run(plan, lambda row: progress.print(display.bench_line(row), markup=False))
+    written = [] if given.out is None else bench.write(result, given.out)
+    if given.json:
+        console.out(json.dumps(result, indent=2, allow_nan=False), highlight=False)
+    else:
+        for table in display.bench_tables(result):
+            console.print(table)
+        for line in (display.BENCH_WORDS, bench.disturbance(result)):
+            if line:
+                console.print(line, markup=False, soft_wrap=True)
+        if written:
+            names = ", ".join(path.name for path in written)
+            console.print(f"Written to {given.out}: {names}", markup=False, soft_wrap=True)
+    timed = any(row["name"] == "placecode" and row["us_per_model_step"] is not None for row in result["rows"])
+    return 0 if timed else 1
 
 
 if __name__ == "__main__":

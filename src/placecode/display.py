@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from placecode.analysis.stats import interval
+from placecode.bench import disturbed, times_placecode
 from placecode.doctor import Finding
 from placecode.engines.estimate import Estimate
 from placecode.engines.local import Event, Where
@@ -193,3 +195,44 @@ def doctor_table(findings: Sequence[Finding]) -> Table:
     for finding in findings:
         table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", escape(finding.name), escape(finding.found))
     return table
+
+
+BENCH_WORDS = (
+    "us: microseconds per model and step; ceiling: what torch.bmm reaches on the products of the linear layers; "
+    "x: times placecode at its fastest, in this run."
+)
+
+
+def bench_line(row: dict[str, Any]) -> str:
+    """What was found just now, in a line."""
+    what = f"{row['case']}, {row['precision']}: {row['name']}"
+    if row["name"] == "ceiling":
+        found = "" if row["tflops"] is None else f"{row['tflops']:.3g} TFLOP/s"
+    else:
+        what += f", {_counted(row['members'], 'model')}"
+        found = "" if row["us_per_model_step"] is None else f"{row['us_per_model_step']:,.0f} us"
+    return f"{what}: {found or row['note']}"
+
+
+def bench_tables(result: dict[str, Any]) -> Iterator[Table]:
+    """A table for each case and precision."""
+    rows = result["rows"]
+    for case, precision in dict.fromkeys((row["case"], row["precision"]) for row in rows):
+        table = Table(title=f"{case}, precision {precision}, on {result['environment']['device']}")
+        for column in ("", "models at once", "us", "models per hour", "TFLOP/s", "of ceiling", "peak MiB", "x"):
+            table.add_column(column, justify="right" if column else "left")
+        for row in rows:
+            if (row["case"], row["precision"]) == (case, precision):
+                cells = (
+                    (row["us_per_model_step"], "{:,.0f}"),
+                    (row["models_per_hour"], "{:,.3g}"),
+                    (row["tflops"], "{:.3g}"),
+                    (row["share_of_ceiling"], "{:.0%}"),
+                    (None if row["peak_bytes"] is None else row["peak_bytes"] / 2**20, "{:,.0f}"),
+                    (times_placecode(row, rows), "{:.3g}"),
+                )
+                texts = ["-" if value is None else form.format(value) for value, form in cells]
+                table.add_row(row["name"] + (" *" if disturbed(row) else ""), str(row["members"]), *texts)
+                if row["note"]:
+                    table.add_row(f"  [dim]{escape(row['note'])}[/]")
+        yield table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class BadInput(ValueError):
@@ -25,3 +26,16 @@ def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
     optimizer must be one of adam, sgd; got 'adagrad'.
     """
     return must_be(name, "one of " + ", ".join(allowed), given)
+
+
+def value_of(name: str, text: str, kind: type) -> Any:
+    """A word of the command line as a value of its kind: int, float or str.
+
+    >>> value_of("epochs", "7", int)
+    7
+    """
+    try:
+        return kind(text)
+    except ValueError:
+        wanted = {int: "a whole number", float: "a number"}[kind]
+        raise must_be(name, wanted, text) from None

@@ -1,0 +1,123 @@
+"""How fast this machine trains, beside the same work done by others. `placecode bench` is the front door.
+
+>>> plan = Plan("cpu", cases=(CASES["lst-quick"],), members=(1, 8), peers=("loop-eager",))
+>>> [row["us_per_model_step"] for row in run(plan)["rows"]]
+
+`plan` says which rows to measure and `options` reads it from the command line; `cases` says what is trained; `peers`,
+`jax_peer` and `authors` by whom else; `measure` how it is timed; `figures` draws it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from placecode import figures as drawing
+from placecode import files
+from placecode.bench import authors, figures
+from placecode.bench.cases import CASES, Case
+from placecode.bench.measure import Job, ceiling_of, disturbed, in_fresh_process, row_of
+from placecode.bench.options import add_options, plan_of
+from placecode.bench.peers import PEERS, why_not
+from placecode.bench.plan import Plan
+from placecode.engines.environment import describe_environment
+from placecode.engines.where import Where
+from placecode.errors import BadInput, must_be
+
+__all__ = ["CASES", "PEERS", "Plan", "add_options", "check_folder", "disturbance", "disturbed", "plan_of"]
+__all__ += ["run", "times_placecode", "write"]
+
+Row = dict[str, Any]
+
+
+def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
+    """Measure it all: {"rows", "ceilings", "environment"}, plain values. `notify` is told each row and ceiling."""
+    rows: list[Row] = []
+    ceilings: dict[tuple[Case, str], Row] = {}
+    about = environment(plan)
+    for job in plan.jobs():
+        what = (job.case, job.precision)
+        if what not in ceilings:
+            ceilings[what] = ceiling_of(job)
+            notify(ceilings[what])
+        missing = why_not(job.name)
+        found = {"note": missing} if missing else in_fresh_process(job)
+        rows.append(row_of(job, found, ceilings[what]["tflops"]))
+        notify(rows[-1])
+    if plan.authors is not None:
+        job = Job(CASES["lst-paper"], "authors", 1, plan.device, "their own", plan.seconds)
+        rows.append(row_of(job, authors.measure(plan.authors)))
+        notify(rows[-1])
+    return {"rows": rows, "ceilings": list(ceilings.values()), "environment": about}
+
+
+def environment(plan: Plan) -> dict[str, Any]:
+    """The machine and its versions."""
+    where = Where(plan.device).resolved()
+    about = describe_environment(where, where.crew(1)) | {"precision": ", ".join(plan.precisions)}
+    for name in ("stack", "stacks at once", "threads per stack", "processes"):
+        about.pop(name, None)
+    if "jax-vmap" in plan.peers and not why_not("jax-vmap"):
+        about["packages"] = {**about["packages"], "jax": importlib.metadata.version("jax")}
+    return about | {"threads": torch.get_num_threads(), "processor": _processor()}
+
+
+def _processor() -> str:
+    """The name of the CPU, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:
+    """How many times as long as placecode at its fastest a row takes, per model and step: same case, same precision.
+
+    A script of somebody else's has a precision of its own, and is held against the first that was measured.
+    """
+    ours = [other for other in rows if other["name"] == "placecode" and other["case"] == row["case"]]
+    wanted = row["precision"] if row["name"] != "authors" or not ours else ours[0]["precision"]
+    times = [other["us_per_model_step"] for other in ours if other["precision"] == wanted]
+    times = [time for time in times if time is not None]
+    return row["us_per_model_step"] / min(times) if times and row["us_per_model_step"] is not None else None
+
+
+def disturbance(result: dict[str, Any]) -> str:
+    """A sentence on the rows that were disturbed; empty where none were."""
+    measured = [*result["rows"], *result["ceilings"]]
+    rows = [row for row in measured if disturbed(row)]
+    if not rows:
+        return ""
+    most = max(row["others"] for row in rows)
+    return (
+        f"Other programs worked on the cores (up to {most:.1f} of them) while {len(rows)} of {len(measured)} rows, "
+        "marked with *, were measured: those are too slow."
+    )
+
+
+def check_folder(folder: Path, force: bool) -> None:
+    """Refuse a folder that cannot take the results, or has some: before minutes are spent on them."""
+    if folder.exists() and not folder.is_dir():
+        raise must_be("out", "a folder", str(folder))
+    if (folder / "bench.json").exists() and not force:
+        raise BadInput(f"{folder} has a bench.json already: name another folder with --out, or overwrite with --force.")
+
+
+def write(result: dict[str, Any], folder: Path) -> list[Path]:
+    """The result as bench.json, its rows as bench.csv, and the figures; returns what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "bench.json", folder / "bench.csv"]
+    files.write_json(written[0], result)
+    files.write_text(written[1], pd.DataFrame(result["rows"]).to_csv(index=False))
+    for name, figure in figures.draw(result).items():
+        written.append(folder / f"{name}.png")
+        drawing.save(figure, written[-1])
+    return written

@@ -1,0 +1,197 @@
+"""A benchmark's rows -> matplotlib figures: time and memory against members, and the peers beside placecode.
+
+>>> draw(json.loads(Path("results/bench/cpu.json").read_text())).keys()
+dict_keys(['lst-quick-time', 'lst-quick-memory', 'lst-quick-peers', ...])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from placecode.bench.measure import disturbed
+from placecode.figures import BLUE, INK, MUTED, TEXT, VERMILLION
+
+Row = dict[str, Any]
+
+PRECISIONS: dict[str, dict[str, Any]] = {
+    "high": {"color": BLUE, "marker": "o", "linestyle": "-"},
+    "bf16": {"color": VERMILLION, "marker": "D", "linestyle": (0, (5, 2))},
+    "highest": {"color": INK, "marker": "s", "linestyle": (0, (1, 1.4))},
+}
+MARKERS = {"loop-eager": "v", "loop-compiled": "^", "encoder-loop": ">", "vmap": "P", "jax-vmap": "X", "authors": "*"}
+OURS = "placecode"
+
+
+def draw(result: dict[str, Any]) -> dict[str, Figure]:
+    """All figures of a benchmark, by the names of their files; rows that were disturbed are left out."""
+    drawn = {}
+    measured = [row for row in result["rows"] if row["us_per_model_step"] is not None and not disturbed(row)]
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        rows = [row for row in measured if row["case"] == case]
+        ceilings = [row for row in result["ceilings"] if row["case"] == case and row["tflops"] is not None]
+        ours = [row for row in rows if row["name"] == OURS]
+        if not ours:
+            continue
+        about = f"{case} on {place(result['environment'])}"
+        if len({row["members"] for row in ours}) > 1:
+            drawn[file_name(case, "time")] = time_by_members(rows, ceilings, about)
+            if all(row["peak_bytes"] is not None for row in ours):
+                drawn[file_name(case, "memory")] = memory_by_members(rows, about)
+        if len(ours) < len(rows):
+            drawn[file_name(case, "peers")] = peers_beside(rows, ceilings, about)
+    return drawn
+
+
+def file_name(case: str, kind: str) -> str:
+    """The name of a figure's file, without its ending."""
+    return f"{case}-{kind}".replace(", ", "-").replace(" ", "-")
+
+
+def place(environment: dict[str, Any]) -> str:
+    """The machine in a few words: its GPU, or its CPU and how many cores."""
+    if environment["gpu"]:
+        return f"one {environment['gpu']}"
+    return f"{environment['processor']}, {environment['cores']} cores"
+
+
+def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
+    """Microseconds per model and step against models trained at once. Dotted: what the matrix products alone take.
+
+    A loop trains one model at a time, however many there are, so it is a point at 1. A colour is a precision.
+    """
+    figure, axes = _axes((6.6, 4.4))
+    counts = [row["members"] for row in rows]
+    for precision, style in PRECISIONS.items():
+        _line(axes, [row for row in rows if row["precision"] == precision], "us_per_model_step", style, precision)
+        for floor in (row for row in ceilings if row["precision"] == precision):
+            axes.axhline(floor["floor_us"], color=style["color"], linewidth=1.1, linestyle=(0, (1, 2)))
+            said = {"va": "bottom", "color": style["color"], "fontsize": 7.5, "textcoords": "offset points"}
+            axes.annotate("products alone", (min(counts), floor["floor_us"]), (4, 2), **said)
+    for row in rows:
+        if row["name"] != OURS:
+            color = PRECISIONS.get(row["precision"], PRECISIONS["highest"])["color"]
+            at = ([row["members"]], [row["us_per_model_step"]])
+            axes.plot(*at, MARKERS.get(row["name"], "x"), color=color, markersize=6, mew=0.9, mfc="none")
+    for name in dict.fromkeys(row["name"] for row in rows if row["name"] != OURS):  # colours are those of the lines
+        axes.plot([], [], MARKERS.get(name, "x"), color=MUTED, mfc="none", label=name)
+    _members_axis(axes, counts)
+    _log_axis(axes, "microseconds per model and step")
+    _finish(figure, axes, about)
+    return figure
+
+
+def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
+    """Peak memory against models trained at once. Dotted: twice the memory for twice the models, from the last on."""
+    figure, axes = _axes((6.6, 3.8))
+    ours = [{**row, "mebibytes": row["peak_bytes"] / 2**20} for row in rows if row["name"] == OURS]
+    for precision, style in PRECISIONS.items():
+        here = [row for row in ours if row["precision"] == precision]
+        if here:
+            _line(axes, here, "mebibytes", style, precision)
+            last = max(here, key=lambda row: row["members"])
+            share = last["mebibytes"] / last["members"]
+            ends = [min(row["members"] for row in here), last["members"]]
+            axes.plot(ends, [share * end for end in ends], color=style["color"], linewidth=1.1, linestyle=(0, (1, 2)))
+    _members_axis(axes, [row["members"] for row in ours])
+    _log_axis(axes, "peak memory, MiB")
+    _finish(figure, axes, about, note="dotted: in proportion to the members")
+    return figure
+
+
+def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
+    """Bars: placecode at its fastest, and every peer, with how many times as long it takes."""
+    groups = [precision for precision in PRECISIONS if any(row["precision"] == precision for row in rows)]
+    bars: list[tuple[str, Row, float | None]] = []
+    for precision in groups:
+        here = [row for row in rows if row["precision"] == precision]
+        if precision == groups[0]:  # a script with a precision of its own is held against the first
+            here += [row for row in rows if row["precision"] not in PRECISIONS]
+        best = min((row for row in here if row["name"] == OURS), key=_micro, default=None)
+        others = sorted((row for row in here if row["name"] != OURS), key=_micro)
+        for row in ([best] if best else []) + others:
+            bars.append((precision, row, row["us_per_model_step"] / best["us_per_model_step"] if best else None))
+    figure, axes = _axes((6.6, 1.1 + 0.28 * len(bars)))
+    names = []
+    for at, (precision, row, ratio) in enumerate(bars):
+        color = PRECISIONS[precision]["color"]
+        ours = row["name"] == OURS
+        axes.barh(at, row["us_per_model_step"], color=color, alpha=1.0 if ours else 0.4, height=0.72)
+        text = f" {row['us_per_model_step']:,.0f}" + ("" if ours or ratio is None else f"  (x {ratio:.3g})")
+        axes.text(row["us_per_model_step"], at, text, va="center", fontsize=8, color=INK)
+        count = f"{row['members']} at once" if row["members"] > 1 else "one at a time"
+        names.append(f"{row['name']}, {count}" + (f", {row['precision']}" if len(groups) > 1 else ""))
+        floor = next((c["floor_us"] for c in ceilings if c["precision"] == precision), None)
+        if ours and floor is not None:
+            axes.plot([floor] * 2, [at - 0.36, at + 0.36], color="white", linewidth=1.4)
+    axes.set_yticks(range(len(bars)), names)
+    axes.invert_yaxis()
+    lengths = [_micro(row) for _, row, _ in bars]
+    if max(lengths) > 15 * min(lengths):
+        axes.set_xscale("log")
+        shortest = min([*lengths, *(row["floor_us"] for row in ceilings)])
+        axes.set_xlim(shortest / 2, max(lengths) * 6)  # room for the numbers behind the bars
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(0, max(lengths) * 1.3)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.set_xlabel("microseconds per model and step", fontsize=TEXT)
+    _small_print(figure, about, "white line: the matrix products alone; in brackets: times placecode's")
+    return figure
+
+
+def _micro(row: Row) -> float:
+    return float(row["us_per_model_step"])
+
+
+def _line(axes: Axes, rows: Sequence[Row], value: str, style: dict[str, Any], precision: str) -> None:
+    ours = sorted((row for row in rows if row["name"] == OURS), key=lambda row: row["members"])
+    if ours:
+        points = ([row["members"] for row in ours], [row[value] for row in ours])
+        axes.plot(*points, label=f"{OURS}, {precision}", linewidth=1.6, markersize=5, mew=0, **style)
+
+
+def _axes(size: tuple[float, float]) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[:].set_color(MUTED)
+    axes.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK, length=3)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
+    return figure, axes
+
+
+def _members_axis(axes: Axes, counts: Sequence[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(sorted(set(counts))))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("models trained at once", fontsize=TEXT)
+
+
+def _log_axis(axes: Axes, label: str) -> None:
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / 1.6, high * 1.6)  # however little the values differ, some round number is among the ticks
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="y", color=MUTED, alpha=0.22, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_ylabel(label, fontsize=TEXT)
+
+
+def _finish(figure: Figure, axes: Axes, about: str, note: str = "") -> None:
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5, labelcolor=INK)
+    _small_print(figure, about, note)
+
+
+def _small_print(figure: Figure, about: str, note: str) -> None:
+    text = " · ".join(part for part in (about, note) if part)
+    figure.supxlabel(text, fontsize=7, color=MUTED, x=0.01, ha="left", parse_math=False)

@@ -1,0 +1,276 @@
+"""The same work by others, each as a careful user would write it: data on the device, fused Adam, no product too many.
+
+Tests tie every peer to `Stack`: from the same weights the same losses, step after step.
+
+A peer has `step()`, one training step of its models, which returns their losses (e,) without waiting for the device;
+`models`, how many of them train in a step; and `finish()`, which waits. `PEERS` names them all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from placecode.bench.cases import Case
+from placecode.encoder import Linear, Stack
+from placecode.tasks.base import Task
+
+Start = dict[str, Tensor]
+"""The weights that a model begins with, by the names of `Plain`, as torch lays them out."""
+
+
+def start_of(stack: Stack, index: int) -> Start:
+    """The weights of a member of a stack, as a plain model names them and torch lays them out."""
+    renamed = {}
+    for name, value in stack.named_parameters():
+        own = value[index].detach().clone()
+        if name.endswith(".weight"):
+            layer = stack.get_submodule(name.removesuffix(".weight"))
+            assert isinstance(layer, Linear)
+            own = layer.matrix[index].detach().T.contiguous()  # torch keeps (out, in)
+        name = name.replace("attention.", "").removeprefix("encoding.")
+        renamed[name.replace(".scale", ".weight").replace(".shift", ".bias")] = own
+    return renamed
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Softmax between two products. Under vmap the fused one would run model by model."""
+    weights: Tensor = ((q * q.shape[-1] ** -0.5) @ k.mT).softmax(-1)
+    return weights @ v
+
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class PlainBlock(nn.Module):
+    """LN(x + attention), then LN(x + MLP) with GELU after both linear layers; for the last token alone where asked."""
+
+    def __init__(self, case: Case, last_alone: bool, attend: Attend) -> None:
+        super().__init__()
+        d, hidden = case.width, case.expansion * case.width
+        self.heads, self.last_alone, self.attend = case.heads, last_alone, attend
+        self.projection, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.norm_1, self.norm_2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.up, self.down = nn.Linear(d, hidden), nn.Linear(hidden, d)
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, n, d) -> (b, m, d)
+        d, (weight, bias) = x.shape[-1], (self.projection.weight, self.projection.bias)
+        if self.last_alone:
+            asked = x[:, -1:]
+            q = F.linear(asked, weight[:d], bias[:d])
+            k, v = F.linear(x, weight[d:], bias[d:]).chunk(2, dim=-1)
+        else:
+            asked = x
+            q, k, v = self.projection(x).chunk(3, dim=-1)
+        q, k, v = (part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in (q, k, v))  # (b, h, n, c)
+        mixed = self.attend(q, k, v).transpose(1, 2).flatten(2)
+        x = self.norm_1(asked + self.out(mixed))
+        return self.norm_2(x + F.gelu(self.down(F.gelu(self.up(x)))))  # type: ignore[no-any-return]
+
+
+class Plain(nn.Module):
+    """The paper's model as one would write it for a single one."""
+
+    def __init__(self, case: Case, attend: Attend = fused_attention) -> None:
+        super().__init__()
+        self.case = case
+        self.embedding = nn.Linear(case.features, case.width)
+        self.table = nn.Parameter(torch.empty(case.layers, case.tokens, case.width))
+        self.blocks = nn.ModuleList(
+            PlainBlock(case, case.queries(block) < case.tokens, attend) for block in range(case.layers)
+        )
+        self.answer = nn.Linear(case.width, case.outputs)
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, n, f) -> (b, o) or (b, n, o)
+        x = self.embedding(x)
+        for pe, block in zip(self.table, self.blocks, strict=True):
+            x = block(x + pe)
+        return self.answer(x if self.case.readout == "token" else x[:, -1])  # type: ignore[no-any-return]
+
+    @staticmethod
+    def own_names(start: Start) -> Start:
+        """The weights by the names that this module has for them."""
+        return start
+
+
+class Encoder(nn.Module):
+    """The layers of `nn.TransformerEncoder`, with the PE added before each.
+
+    It differs from the paper's model in two ways that the ready-made layer does not let one change: GELU comes once,
+    after the first linear layer of the MLP; and the last block computes all tokens, though one is read.
+    """
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+        self.embedding = nn.Linear(case.features, case.width)
+        self.table = nn.Parameter(torch.empty(case.layers, case.tokens, case.width))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                case.width, case.heads, case.expansion * case.width, dropout=0.0, activation="gelu", batch_first=True
+            )
+            for _ in range(case.layers)
+        )
+        self.answer = nn.Linear(case.width, case.outputs)
+
+    forward = Plain.forward
+
+    @staticmethod
+    def own_names(start: Start) -> Start:
+        theirs = {"projection.weight": "self_attn.in_proj_weight", "projection.bias": "self_attn.in_proj_bias"}
+        theirs |= {"out.": "self_attn.out_proj.", "norm_": "norm", "up.": "linear1.", "down.": "linear2."}
+        renamed = {}
+        for name, value in start.items():
+            for ours, other in theirs.items():
+                name = name.replace(f".{ours}", f".{other}")
+            renamed[name] = value
+        return renamed
+
+
+def built(model: type[Plain] | type[Encoder], case: Case, start: Start, device: str, **options: Any) -> nn.Module:
+    """A model on the device, with copies of the weights given."""
+    with torch.device("meta"):  # so that nothing is drawn
+        module = model(case, **options)
+    copies = {name: value.to(device, copy=True) for name, value in model.own_names(start).items()}
+    module.load_state_dict(copies, assign=True)
+    return module
+
+
+class Peer:
+    """The data on the device, and rows of it in a new random order every epoch."""
+
+    def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
+        self.case, self.device, self.bf16, self.models = case, device, bf16, len(starts)
+        data = task.splits["train"].to(device, torch.float32)
+        self.inputs, self.targets = data.inputs, data.targets
+        self.generator = torch.Generator(device).manual_seed(0)
+        self.place = 0
+
+    def rows(self) -> Tensor:
+        """The rows of the next batch of each model, (e, b)."""
+        examples, start = len(self.inputs), self.place * self.case.batch
+        if start == 0:
+            self.order = torch.rand(self.models, examples, generator=self.generator, device=self.device).argsort(1)
+        self.place = (self.place + 1) % (examples // self.case.batch)
+        return self.order[:, start : start + self.case.batch]
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device, torch.bfloat16, enabled=self.bf16)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.case.readout == "token":
+            return F.mse_loss(outputs, targets)
+        return F.cross_entropy(outputs, targets)
+
+    def adam(self, parameters: Sequence[Tensor]) -> torch.optim.Adam:
+        return torch.optim.Adam(parameters, lr=self.case.learning_rate, fused=True)
+
+    def step(self) -> Tensor:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def peak_bytes(self) -> int | None:
+        """The most memory held, where the peer has a memory of its own to tell of."""
+        return None
+
+
+class Loop(Peer):
+    """Models one after the other: a step trains one of them, so the time of a step does not depend on their number.
+
+    With `compiled`, by torch.compile: CUDA graphs on a GPU, C++ on a CPU.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        task: Task,
+        starts: Sequence[Start],
+        device: str,
+        bf16: bool,
+        model: type[Plain] | type[Encoder] = Plain,
+        compiled: bool = False,
+    ) -> None:
+        super().__init__(case, task, starts[:1], device, bf16)
+        self.model = built(model, case, starts[0], device)
+        self.optimizer = self.adam(list(self.model.parameters()))
+        self.forward: Callable[[Tensor, Tensor], Tensor] = lambda x, y: self.loss(self.model(x), y)
+        if compiled:
+            mode = "reduce-overhead" if device == "cuda" else "default"
+            self.forward = torch.compile(self.forward, mode=mode)
+
+    def step(self) -> Tensor:
+        rows = self.rows()[0]
+        self.optimizer.zero_grad(set_to_none=True)  # before the forward pass: captured graphs reuse the memory
+        with self.autocast():
+            loss = self.forward(self.inputs[rows], self.targets[rows])
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return loss.detach()[None]
+
+
+class Vmap(Peer):
+    """All models at once by torch.func: the gradient of one model, mapped over stacked weights."""
+
+    def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
+        super().__init__(case, task, starts, device, bf16)
+        with torch.device("meta"):
+            model = Plain(case, plain_attention)
+        self.weights = {
+            name: torch.stack([start[name] for start in starts]).to(device).requires_grad_() for name in starts[0]
+        }
+        self.optimizer = self.adam(list(self.weights.values()))
+
+        def loss(weights: Start, inputs: Tensor, targets: Tensor) -> Tensor:
+            return self.loss(functional_call(model, weights, (inputs,)), targets)
+
+        self.gradients = vmap(grad_and_value(loss))
+
+    def step(self) -> Tensor:
+        rows = self.rows()
+        with self.autocast():
+            gradients, losses = self.gradients(self.weights, self.inputs[rows], self.targets[rows])
+        for name, weight in self.weights.items():
+            weight.grad = gradients[name]
+        self.optimizer.step()
+        result: Tensor = losses.detach()
+        return result
+
+
+def jax_vmap(*arguments: Any) -> Peer:
+    """All models at once by JAX: vmap over the models inside one jitted step."""
+    from placecode.bench.jax_peer import JaxVmap  # jax is not a dependency: whoever has it can compare with it
+
+    return JaxVmap(*arguments)
+
+
+PEERS: dict[str, Callable[..., Peer]] = {
+    "loop-eager": Loop,
+    "loop-compiled": partial(Loop, compiled=True),
+    "encoder-loop": partial(Loop, model=Encoder),
+    "vmap": Vmap,
+    "jax-vmap": jax_vmap,
+}
+TOGETHER = {"vmap": {"cpu": 8, "cuda": 32}, "jax-vmap": {"cpu": 8, "cuda": 32}}
+"""How many models the peers that stack them are timed with."""
+
+
+def why_not(name: str) -> str:
+    """Why a peer cannot be measured here; empty where it can."""
+    if name == "jax-vmap" and importlib.util.find_spec("jax") is None:
+        return "jax is not installed"
+    return ""

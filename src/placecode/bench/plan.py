@@ -1,0 +1,82 @@
+"""What to measure: the rows of a benchmark before they have numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+
+from placecode.bench import authors
+from placecode.bench.cases import CASES, USUAL_CASES, USUAL_MEMBERS, Case
+from placecode.bench.measure import Job
+from placecode.bench.peers import PEERS, TOGETHER
+from placecode.engines.where import PRECISIONS
+from placecode.errors import BadInput, must_be, one_of
+
+USUAL_PRECISIONS = {"cpu": ("high",), "cuda": ("high", "bf16")}
+SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure: every case in every precision, placecode at every number of members and every peer once."""
+
+    device: str
+    """One that is there: cpu or cuda."""
+    cases: tuple[Case, ...] = ()
+    """Usual for the device unless given, as are the precisions and, for each case, the numbers of members."""
+    precisions: tuple[str, ...] = ()
+    members: tuple[int, ...] = ()
+    peers: tuple[str, ...] = tuple(PEERS)
+    seconds: float = SECONDS
+    """To be timed for each row, about."""
+    steps: int | None = None
+    """Of each round, instead of as many as the seconds allow."""
+    authors: str | None = None
+    """A command that trains one model of the paper's sizes: see `authors`."""
+
+    def __post_init__(self) -> None:
+        if not self.cases:
+            object.__setattr__(self, "cases", tuple(CASES[name] for name in USUAL_CASES[self.device]))
+        if not self.precisions:
+            object.__setattr__(self, "precisions", USUAL_PRECISIONS[self.device])
+        for name in self.precisions:
+            if name not in PRECISIONS:
+                raise one_of("precision", PRECISIONS, name)
+        for name in self.peers:
+            if name not in PEERS:
+                raise one_of("peers", (*PEERS, "none"), name)
+        for count in self.members:
+            if count < 1:
+                raise must_be("members", "whole numbers of at least 1", count)
+        if not 0 < self.seconds < float("inf"):
+            raise must_be("seconds", "a number above 0", self.seconds)
+        if self.steps is not None and self.steps < 1:
+            raise must_be("steps", "a whole number of at least 1", self.steps)
+        for case in self.cases:
+            case.members(1)  # says what is wrong with its sizes
+            if case.tokens < 1:
+                raise must_be("tokens", "a whole number of at least 1", case.tokens)
+        if self.authors is not None:
+            authors.check(self.authors)
+            if CASES["lst-paper"] not in self.cases:
+                raise BadInput("authors must go with the case lst-paper, the model that their script trains.")
+
+    def resized(self, **sizes: int) -> Plan:
+        """The same with other sizes of its models."""
+        return dataclasses.replace(self, cases=tuple(case.resized(**sizes) for case in self.cases))
+
+    def jobs(self) -> list[Job]:
+        """All rows to be measured, in the order of the table."""
+        jobs = []
+        for case in self.cases:
+            counts = self.members or USUAL_MEMBERS[self.device].get(case.name, (1, 8))
+            for precision in self.precisions:
+                todo = [("placecode", count) for count in counts]
+                todo += [(name, TOGETHER.get(name, {}).get(self.device, 1)) for name in self.peers]
+                jobs += [
+                    Job(case, name, count, self.device, precision, self.seconds, self.steps, torch.get_num_threads())
+                    for name, count in todo
+                ]
+        return jobs

@@ -1,0 +1,266 @@
+"""`placecode bench`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from placecode import bench, cli
+from placecode.bench import figures
+from placecode.bench.measure import Job
+
+TINY = ["bench", "--device", "cpu", "--case", "lst-quick", "--width", "8", "--layers", "1", "--batch", "4"]
+NO_COMMAND = "authors must be a command with {steps} or {epochs} in it, whose program is there; got "
+ROW = {"name", "device", "precision", "width", "tokens", "layers", "batch", "members", "us_per_model_step", "tflops"}
+ROW |= {"peak_bytes", "heads", "expansion", "readout", "models_per_hour", "ceiling_tflops", "share_of_ceiling", "note"}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def command(*words: str) -> dict[str, Any]:
+    """The real command line, as arguments of a subprocess."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = str(Path(cli.__file__).parents[1])
+    return {"args": [sys.executable, "-m", "placecode.cli", *words], "text": True, "env": environment}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A small benchmark by the real command line, in JSON and with files; no test changes it."""
+    folder = tmp_path_factory.mktemp("bench")
+    words = [*TINY, "--members", "1,3", "--peers", "loop-eager,vmap", "--steps", "1", "--seconds", "0.01"]
+    done = subprocess.run(**command(*words, "--json", "--out", "out"), cwd=folder, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "out", done
+
+
+def test_json_is_one_object_and_nothing_else(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    result = json.loads(ran[1].stdout)
+    assert result.keys() == {"rows", "ceilings", "environment"}
+    assert [(row["name"], row["members"]) for row in result["rows"]] == [
+        *(("placecode", 1), ("placecode", 3), ("loop-eager", 1), ("vmap", 8))
+    ]
+    for row in result["rows"]:
+        assert row.keys() >= ROW
+        assert (row["device"], row["precision"], row["width"], row["tokens"]) == ("cpu", "high", 8, 16)
+        assert row["us_per_model_step"] > 0 and row["tflops"] > 0 and row["steps"] == 5, row
+        assert row["note"] == ""
+    (ceiling,) = result["ceilings"]
+    assert ceiling["tflops"] > 0 and ceiling["floor_us"] > 0
+    assert {row["ceiling_tflops"] for row in result["rows"]} == {ceiling["tflops"]}
+    about = result["environment"]
+    assert about["device"] == "cpu" and about["threads"] == 1 and about["packages"]["torch"] == torch.__version__
+
+
+def test_progress_goes_to_stderr(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    lines = ran[1].stderr.splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("lst-quick, width 8, layers 1, batch 4, high: ceiling: ")
+    assert lines[2].startswith("lst-quick, width 8, layers 1, batch 4, high: placecode, 3 models: ")
+
+
+def test_files_hold_the_same(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    assert json.loads((ran[0] / "bench.json").read_text()) == json.loads(ran[1].stdout)
+    table = list(csv.DictReader(io.StringIO((ran[0] / "bench.csv").read_text())))
+    assert [row["name"] for row in table] == ["placecode", "placecode", "loop-eager", "vmap"]
+    drawn = {f"{name}.png" for name in figures.draw(json.loads(ran[1].stdout))}  # on a busy machine some are missing
+    assert drawn <= {f"lst-quick-width-8-layers-1-batch-4-{kind}.png" for kind in ("time", "memory", "peers")}
+    assert {path.name for path in ran[0].iterdir()} == {"bench.json", "bench.csv", *drawn}
+
+
+# Without processes: what is measured is made up
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Every job takes 100 microseconds for placecode, and 1,000 for a peer; returns the jobs."""
+    seen: list[Job] = []
+
+    def found(job: Job) -> dict[str, Any]:
+        seen.append(job)
+        return {"us_per_model_step": 100.0 if job.name == "placecode" else 1000.0, "steps": 5, "peak_bytes": 2**20}
+
+    monkeypatch.setattr(bench, "in_fresh_process", found)
+    ceiling = {"name": "ceiling", "case": "", "device": "cpu", "precision": "", "tflops": 1.0, "others": None}
+    monkeypatch.setattr(bench, "ceiling_of", lambda job: ceiling)
+    monkeypatch.setattr(bench, "why_not", lambda name: "jax is not installed" if name == "jax-vmap" else "")
+    return seen
+
+
+def test_the_table_has_ratios_and_reasons(measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "--device", "cpu", "--case", "lst-quick"]) == 0
+    out, _ = capsys.readouterr()
+    (line,) = [line for line in out.splitlines() if "loop-eager" in line]
+    cells = [cell.strip() for cell in line.strip("│").split("│")]
+    assert (cells[0], cells[1], cells[2], cells[-2], cells[-1]) == ("loop-eager", "1", "1,000", "1", "10")
+    assert "jax is not installed" in out
+    assert "Written" not in out
+
+
+def test_what_is_usual_for_a_cpu(measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "--device", "cpu"]) == 0
+    ours = [(job.case.name, job.members) for job in measured if job.name == "placecode"]
+    assert ours == [*(("lst-quick", n) for n in (1, 2, 4, 8, 16)), *(("lst-paper", n) for n in (1, 2, 8))]
+    assert {job.precision for job in measured} == {"high"}
+    assert {job.threads for job in measured} == {torch.get_num_threads()}
+    peers = {job.name: job.members for job in measured if job.name != "placecode"}
+    assert peers == {"loop-eager": 1, "loop-compiled": 1, "encoder-loop": 1, "vmap": 8}
+
+
+def test_what_is_usual_for_a_gpu() -> None:
+    jobs = bench.Plan("cuda").jobs()
+    ours = [job.members for job in jobs if job.name == "placecode" and job.precision == "bf16"]
+    assert ours == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    assert {(job.case.name, job.precision) for job in jobs} == {("lst-paper", "high"), ("lst-paper", "bf16")}
+    everything = bench.Plan("cuda", cases=tuple(bench.CASES.values())).jobs()
+    assert {job.members for job in everything if job.name == "placecode" and job.case.name == "tokens-360"} == {64}
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--case", "all"], {"lst-quick", "lst-paper", "tokens-100", "tokens-360"}),
+        (["--case", "tokens-100,lst-quick"], {"tokens-100", "lst-quick"}),
+        (["--case", "lst-quick", "--tokens", "9", "--batch", "64"], {"lst-quick, tokens 9"}),
+    ],
+)
+def test_cases_are_chosen(measured: list[Job], words: list[str], wanted: set[str]) -> None:
+    assert cli.main(["bench", "--device", "cpu", "--peers", "none", *words]) == 0
+    assert {job.case.name for job in measured} == wanted
+    assert {job.name for job in measured} == {"placecode"}
+
+
+def test_lists_and_limits_are_passed_on(measured: list[Job]) -> None:
+    words = ["--members", "3,5,3", "--precision", "highest,bf16", "--peers", "vmap", "--seconds", "0.5", "--steps", "7"]
+    assert cli.main(["bench", "--device", "cpu", "--case", "lst-quick", *words]) == 0
+    assert [(job.name, job.members, job.precision) for job in measured] == [
+        (name, members, precision)
+        for precision in ("highest", "bf16")
+        for name, members in (("placecode", 3), ("placecode", 5), ("vmap", 8))
+    ]
+    assert {(job.seconds, job.steps) for job in measured} == {(0.5, 7)}
+
+
+def test_nothing_measured_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, measured: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "in_fresh_process", lambda job: {"note": "out of memory"})
+    assert cli.main([*TINY, "--peers", "none"]) == 1
+    assert "out of memory" in capsys.readouterr().out
+
+
+def test_the_authors_script_is_held_against_the_first_precision(
+    monkeypatch: pytest.MonkeyPatch, measured: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench.authors, "measure", lambda text: {"us_per_model_step": 20_000.0, "steps": 128})
+    words = ["--case", "lst-paper", "--peers", "none", "--authors", f"{sys.executable} train.py {{epochs}}", "--json"]
+    assert cli.main(["bench", "--device", "cpu", *words]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert (rows[-1]["name"], rows[-1]["members"], rows[-1]["us_per_model_step"]) == ("authors", 1, 20_000.0)
+    assert bench.times_placecode(rows[-1], rows) == 200
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--case", "lst"], "case must be one of lst-paper, lst-quick, tokens-100, tokens-360, all; got 'lst'."),
+        (["--case", ","], "case must be at least one; got ','."),
+        (
+            ["--peers", "keras"],
+            "peers must be one of loop-eager, loop-compiled, encoder-loop, vmap, jax-vmap, none; got",
+        ),
+        (["--precision", "fp8"], "precision must be one of high, highest, bf16; got 'fp8'."),
+        (["--device", "tpu"], "device must be one of auto, cpu, cuda; got 'tpu'."),
+        (["--members", "0"], "members must be whole numbers of at least 1; got 0."),
+        (["--members", "4,-1"], "members must be whole numbers of at least 1; got -1."),
+        (["--members", "many"], "members must be a whole number; got 'many'."),
+        (["--width", "0"], "width must be a whole number of at least 1; got 0."),
+        (["--width", "wide"], "width must be a whole number; got 'wide'."),
+        (["--case", "lst-quick", "--width", "12"], "heads must be a divisor of the width 12; got 8."),
+        (["--tokens", "0"], "tokens must be a whole number of at least 1; got 0."),
+        (["--layers", "-2"], "layers must be a whole number of at least 1; got -2."),
+        (["--batch", "1.5"], "batch must be a whole number; got '1.5'."),
+        (["--seconds", "0"], "seconds must be a number above 0; got 0.0."),
+        (["--seconds", "nan"], "seconds must be a number above 0; got nan."),
+        (["--seconds", "inf"], "seconds must be a number above 0; got inf."),
+        (["--steps", "0"], "steps must be a whole number of at least 1; got 0."),
+        (["--authors", "python3 train.py"], NO_COMMAND),
+        (["--authors", "nobody-has-this {steps}"], NO_COMMAND),
+        (["--authors", "python3 '{steps}"], NO_COMMAND),
+        (
+            ["--authors", ""],
+            "authors must be a command with {steps} or {epochs} in it, whose program is there; got ''.",
+        ),
+        (
+            ["--case", "lst-quick", "--authors", f"{sys.executable} {{steps}}"],
+            "authors must go with the case lst-paper, the model that their script trains.",
+        ),
+        (["--out", "file"], "out must be a folder; got 'file'."),
+        (
+            ["--out", "full"],
+            "full has a bench.json already: name another folder with --out, or overwrite",
+        ),
+        (["--member", "1"], "unrecognized arguments: --member 1"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "bench.json").touch()
+    assert cli.main(["bench", "--device", "cpu", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"placecode: {sentence}")
+    assert err.count("\n") == 1 and err.endswith(".\n")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "--device", "cuda"]) == 2
+    assert "torch sees no CUDA device here" in capsys.readouterr().err
+
+
+def test_force_overwrites(tmp_path: Path, measured: list[Job]) -> None:
+    (tmp_path / "bench.json").write_text("old")
+    assert cli.main([*TINY, "--peers", "none", "--members", "1", "--out", ".", "--force"]) == 0
+    assert json.loads((tmp_path / "bench.json").read_text())["rows"]
+
+
+def test_what_is_written_can_be_drawn(tmp_path: Path, measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*TINY, "--peers", "vmap", "--members", "1,2", "--out", "new/folder"]) == 0
+    names = [f"lst-quick-width-8-layers-1-batch-4-{kind}.png" for kind in ("time", "memory", "peers")]
+    assert {path.name for path in (tmp_path / "new/folder").iterdir()} == {"bench.json", "bench.csv", *names}
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == f"Written to new/folder: bench.json, bench.csv, {', '.join(names)}"
+
+
+def test_ctrl_c_ends_all_processes_in_one_sentence(tmp_path: Path) -> None:
+    many = ",".join(map(str, range(1, 50)))
+    words = [*TINY, "--members", many, "--peers", "none", "--seconds", "0.5", "--out", "out"]
+    process = subprocess.Popen(**command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    assert "ceiling" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)  # while the first row is measured
+    out, err = process.communicate(timeout=60)  # comes when the last process has let go of the pipes
+    assert process.returncode == 130
+    assert (out, err.splitlines()[-1]) == ("", "Stopped at once.")
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []

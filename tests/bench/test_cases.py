@@ -1,0 +1,87 @@
+"""What is trained in a benchmark: its sizes are those of the studies, and its products are counted right."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from placecode.bench.cases import CASES, Case, Synthetic, flops, linear_layers
+from placecode.bench.peers import Encoder, Plain, built, plain_attention, start_of
+from placecode.errors import BadInput
+from placecode.studies.latin_squares import LstSigma
+from placecode.tasks.latin_squares import LatinSquares
+from placecode.training import stack_for, steps_per_epoch
+
+TINY = Case("tiny", 16, 6, 3, 2, 2, 8, 5, 4, "last", 10)
+TOKEN = dataclasses.replace(TINY, readout="token", outputs=1, expansion=3)
+SHAPES = {"last": TINY, "token": TOKEN, "one block": TINY.resized(layers=1), "one token": TINY.resized(tokens=1)}
+
+
+def counted(case: Case, model: type[Plain] | type[Encoder]) -> int:
+    """The products of a step, by torch's own counter."""
+    task = Synthetic(case, batches=1)
+    start = start_of(stack_for(case.members(1), task), 0)
+    module = built(model, case, start, "cpu", **({"attend": plain_attention} if model is Plain else {}))
+    data = task.splits["train"]
+    with FlopCounterMode(display=False) as counter:
+        task.loss(module(data.inputs)[None], data.targets[None]).sum().backward()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)
+def test_flops_are_those_that_torch_counts(case: Case) -> None:
+    assert flops(case) == counted(case, Plain)
+
+
+def test_a_block_that_is_not_pruned_costs_more() -> None:
+    assert counted(TINY, Encoder) > 1.1 * flops(TINY)
+
+
+def test_flops_of_the_papers_model() -> None:
+    """12.1 GFLOP are known of its linear layers; attention adds a little at 16 tokens, and half of all at 360."""
+    linear = {name: 3 * sum(layer.flops for layer in linear_layers(case)) for name, case in CASES.items()}
+    assert linear["lst-paper"] == pytest.approx(12.1e9, rel=0.01)
+    assert flops(CASES["lst-paper"]) == pytest.approx(12.35e9, rel=0.001)
+    assert flops(CASES["tokens-360"]) == pytest.approx(2 * linear["tokens-360"], rel=0.1)
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_latin_squares_have_the_sizes_of_the_study(scale: str) -> None:
+    case, study = CASES[f"lst-{scale}"], LstSigma.at(scale)
+    (member, spec) = case.members(1)[0], study.members()[0]
+    for name in ("width", "layers", "heads", "expansion", "batch", "optimizer", "encoding", "norm"):
+        assert getattr(member, name) == getattr(spec, name)
+    small = LatinSquares(per_class=20, heldout=9, distance=0.5)
+    assert (small.tokens, small.features, small.outputs, small.readout) == (
+        *(case.tokens, case.features, case.outputs, case.readout),
+    )
+    assert len(small.splits["train"]) == 3 * round(0.9 * 20)  # as the number of steps assumes
+    epochs = 200 if scale == "paper" else study.epochs
+    assert case.steps_per_model == epochs * steps_per_epoch(3 * round(0.9 * study.per_class), study.batch)
+
+
+def test_the_papers_model_takes_12800_steps() -> None:
+    assert CASES["lst-paper"].steps_per_model == 12_800
+
+
+def test_other_sizes_have_another_name() -> None:
+    assert TINY.resized(width=16) == TINY
+    assert TINY.resized(width=8, batch=4).name == "tiny, width 8, batch 4"
+    with pytest.raises(BadInput, match="width must be a whole number of at least 1; got 0"):
+        TINY.resized(width=0).members(1)
+
+
+@pytest.mark.parametrize("case", [TINY, TOKEN], ids=["last", "token"])
+def test_data_are_the_same_every_time_and_the_loss_is_each_members_own(case: Case) -> None:
+    task, again = Synthetic(case, batches=2), Synthetic(case, batches=2)
+    data = task.splits["train"]
+    assert len(data) == 2 * case.batch
+    assert torch.equal(data.inputs, again.splits["train"].inputs)
+    outputs = torch.randn(3, *([16, 6, 1] if case.readout == "token" else [16, 4]))
+    losses = task.loss(outputs, data.targets.expand(3, *data.targets.shape))
+    one = F.mse_loss if case.readout == "token" else F.cross_entropy
+    torch.testing.assert_close(losses, torch.stack([one(output, data.targets) for output in outputs]))

@@ -1,0 +1,181 @@
+"""Measuring: what is timed is what is trained, the median counts, and a failure is a note."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from placecode import bench
+from placecode.bench import authors, measure
+from placecode.bench.cases import Case, Synthetic, flops
+from placecode.bench.measure import ROUNDS, Job, Placecode, Products
+from placecode.engines import local
+from placecode.training import Trainer, stack_for
+
+TINY = Case("tiny", 8, 4, 2, 1, 2, 4, 3, 2, "last", 100)
+
+
+def job(name: str = "placecode", members: int = 2, steps: int | None = None, case: Case = TINY) -> Job:
+    return Job(case, name, members, "cpu", "high", 1.0, steps)
+
+
+class Clockwork:
+    """A contestant whose steps take what they are told to, on a clock of their own."""
+
+    models = 4
+
+    def __init__(self, slow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.runs, self.slow = 0.0, list[int](), slow
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def run(self, steps: int) -> None:
+        self.runs.append(steps)
+        self.now += steps * (5.0 if len(self.runs) == self.slow else 0.01)
+
+    def peak_bytes(self) -> int | None:
+        return None
+
+
+def test_the_median_round_counts_and_the_warm_up_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for slow in (1, 30):  # the very first step, and a round
+        contestant = Clockwork(slow, monkeypatch)
+        found = measure.timed(contestant, job())
+        assert found["us_per_model_step"] == pytest.approx(10_000 / contestant.models)
+        assert contestant.runs[-ROUNDS:] == [20] * ROUNDS  # a second, shared out
+        assert found["steps"] == 20 * ROUNDS
+        assert slow <= len(contestant.runs)
+
+
+def test_a_round_is_never_longer_than_an_epoch_nor_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    contestant = Clockwork(0, monkeypatch)
+    measure.timed(contestant, Job(TINY, "x", 1, "cpu", "high", 1000.0))
+    assert contestant.runs[-1] == 64
+    measure.timed(contestant, Job(TINY, "x", 1, "cpu", "high", 1e-6))
+    assert contestant.runs[-1] == 1
+    assert measure.timed(contestant, job(steps=3))["steps"] == 3 * ROUNDS
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_placecode_is_timed_as_it_runs() -> None:
+    """Stacks as `placecode run` splits them, as many side by side, each a real trainer that has done its steps."""
+    contestant = Placecode(job(members=2 * local.STACK["cpu"]))
+    assert [len(trainer.stack.members) for trainer in contestant.trainers] == [local.STACK["cpu"]] * 2
+    crew = job().where.crew(2)
+    assert (contestant.pool._max_workers, contestant.threads) == (crew.together, crew.threads)
+    contestant.run(3)
+    contestant.run(1)
+    task = Synthetic(TINY)
+    alone = Trainer(stack_for(TINY.members(1), task), task, 4)
+    for _ in range(4):
+        alone.update()
+    assert [trainer.step for trainer in contestant.trainers] == [4, 4]
+    torch.testing.assert_close(contestant.trainers[0].stack.flat[0], alone.stack.flat[0], rtol=0, atol=1e-5)
+
+
+def test_the_ceiling_holds_all_products_of_the_linear_layers() -> None:
+    contestant = Products(job("ceiling"))
+    attention = 3 * 4 * 4 * 4 * 8 * (4 + 1)
+    assert contestant.flops() == flops(TINY) - attention
+    contestant.run(1)
+
+
+@pytest.mark.parametrize("name", ["placecode", "ceiling", "loop-eager", "vmap"])
+def test_every_kind_can_be_measured(name: str) -> None:
+    found = measure.measure(job(name, steps=1))
+    assert found["us_per_model_step"] > 0
+    assert found["steps"] == ROUNDS
+    assert found["peak_bytes"] >= 0
+
+
+def test_work_of_others_is_what_the_machine_did_less_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "cpu  100 20 30 999 999 4 5 6 77 77\ncpu0 1 1 1 1 1 1 1 1 1 1\n"  # neither idle nor waiting is work
+    monkeypatch.setattr(Path, "read_text", lambda path: told)
+    monkeypatch.setattr(os, "sysconf", lambda name: 100)
+    monkeypatch.setattr(time, "process_time", lambda: 0.5)
+    assert measure._busy_elsewhere() == pytest.approx(1.65 - 0.5)
+    monkeypatch.setattr(Path, "read_text", lambda path: "something else")
+    assert measure._busy_elsewhere() is None
+
+
+def test_rows_that_were_disturbed_are_counted() -> None:
+    quiet = measure.row_of(job(), {"others": 0.05})
+    assert bench.disturbance({"rows": [quiet, measure.row_of(job(), {})], "ceilings": []}) == ""
+    loud = [measure.row_of(job(), {"others": cores}) for cores in (0.5, 1.26)]
+    assert bench.disturbance({"rows": [quiet, *loud], "ceilings": [quiet]}) == (
+        "Other programs worked on the cores (up to 1.3 of them) while 2 of 4 rows, marked with *, were measured: "
+        "those are too slow."
+    )
+    on_a_gpu = [{**row, "device": "cuda"} for row in loud]
+    assert bench.disturbance({"rows": on_a_gpu, "ceilings": []}) == ""
+
+
+def test_a_row_says_what_follows_from_its_time() -> None:
+    row = measure.row_of(job(), {"us_per_model_step": 200.0, "steps": 5, "peak_bytes": 7}, ceiling=1e-3)
+    assert row["tflops"] == pytest.approx(flops(TINY) / 200e-6 / 1e12)
+    assert row["share_of_ceiling"] == pytest.approx(row["tflops"] / 1e-3)
+    assert row["models_per_hour"] == pytest.approx(3600 / (100 * 200e-6))
+    assert (row["case"], row["width"], row["tokens"], row["layers"], row["batch"]) == ("tiny", 8, 4, 2, 4)
+    empty = measure.row_of(job(), {"note": "why"})
+    assert empty.keys() == row.keys()
+    assert empty["note"] == "why"
+    assert [empty[name] for name in ("us_per_model_step", "tflops", "peak_bytes", "models_per_hour")] == [None] * 4
+
+
+def test_a_failure_in_a_fresh_process_is_a_note() -> None:
+    assert measure.in_fresh_process(job("nobody")) == {"note": "KeyError: 'nobody'"}
+
+
+def test_more_members_hold_more_memory() -> None:
+    wide = TINY.resized(width=64, batch=64, tokens=16)
+    few, many = (measure.in_fresh_process(job(members=count, steps=1, case=wide))["peak_bytes"] for count in (1, 8))
+    assert many > few + 2 * 2**20
+
+
+# A script of somebody else's
+
+
+def fake_runs(monkeypatch: pytest.MonkeyPatch, start: float, epoch: float) -> list[list[str]]:
+    """Commands take what they are told to, on a clock of their own; their last word is the number of epochs."""
+    now, seen = [0.0], list[list[str]]()
+
+    def run(words: list[str], **rest: object) -> subprocess.CompletedProcess[bytes]:
+        seen.append(words)
+        now[0] += start + epoch * int(words[-1])
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return seen
+
+
+def test_a_command_is_timed_by_the_difference_of_two_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = fake_runs(monkeypatch, start=10.0, epoch=6.4)
+    found = authors.measure("train 'a b' --steps={steps} --other {x} {epochs}")
+    assert found == {"us_per_model_step": pytest.approx(100_000), "steps": 128}
+    assert seen[0] == ["train", "a b", "--steps=64", "--other", "{x}", "1"]
+    assert seen[1] == ["train", "a b", "--steps=192", "--other", "{x}", "3"]
+
+
+def test_a_command_that_does_not_train_longer_when_told_to_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_runs(monkeypatch, start=10.0, epoch=0.0)
+    assert authors.measure("train {epochs}") == {"note": "the command took no longer for more steps"}
+
+
+def test_a_command_that_fails_is_a_note() -> None:
+    command = f"{shlex.quote(sys.executable)} -c 'raise SystemExit({{steps}} // 64 + 2)'"
+    assert authors.measure(command) == {"note": "the command ended with the code 3"}

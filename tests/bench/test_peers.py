@@ -1,0 +1,134 @@
+"""The same work is a fact: every peer gets from the weights of our stack to its losses, step after step."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from placecode.bench import peers
+from placecode.bench.cases import Case, Synthetic
+from placecode.bench.peers import PEERS, Encoder, Peer, Plain, built, start_of
+from placecode.training import Trainer, stack_for
+
+LAST = Case("tiny", 16, 6, 3, 2, 2, 8, 5, 4, "last", 10, learning_rate=1e-2)
+TOKEN = dataclasses.replace(LAST, readout="token", outputs=1, heads=1)
+STEPS = 6
+MEMBERS = 3
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """torch.compile up to the point where C++ would be written; and the modes that were asked for."""
+    modes, usual = list[str](), torch.compile
+
+    def compile(model: Any, mode: str) -> Any:
+        modes.append(mode)
+        return usual(model, backend="aot_eager")
+
+    monkeypatch.setattr(torch, "compile", compile)
+    return modes
+
+
+def losses_of(peer: Peer) -> Tensor:
+    """(steps, models)"""
+    return torch.stack([torch.tensor([float(loss) for loss in peer.step()]) for _ in range(STEPS)])
+
+
+def both(name: str, case: Case, bf16: bool = False) -> tuple[Tensor, Tensor]:
+    """The losses of placecode and of a peer, from the same weights. One batch is all the data, so its order is one."""
+    task = Synthetic(case, batches=1)
+    stack = stack_for(case.members(MEMBERS), task)
+    peer = PEERS[name](case, task, [start_of(stack, i) for i in range(MEMBERS)], "cpu", bf16)
+    theirs = losses_of(peer)
+    peer.finish()
+    trainer = Trainer(stack, task, STEPS)
+    ours = torch.stack([trainer.update() for _ in range(STEPS)])
+    assert theirs.shape == (STEPS, peer.models)
+    return ours[:, : peer.models], theirs
+
+
+def skip_without(name: str) -> None:
+    if reason := peers.why_not(name):
+        pytest.skip(reason)
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize("case", [LAST, TOKEN], ids=["last", "token"])
+@pytest.mark.parametrize("name", [name for name in PEERS if name != "encoder-loop"])
+def test_a_peer_gets_to_the_same_losses(name: str, case: Case) -> None:
+    skip_without(name)
+    ours, theirs = both(name, case)
+    assert (ours[-1] < ours[0] - 0.1).all()  # something was learned, so the optimizers are compared too
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
+
+
+def test_all_members_are_compared_and_not_one_of_them() -> None:
+    ours, theirs = both("vmap", LAST)
+    assert theirs.shape[1] == MEMBERS
+    assert len({round(loss, 3) for loss in ours[0].tolist()}) == MEMBERS
+
+
+def test_the_compiled_loop_asks_for_graphs_only_where_there_is_a_gpu(no_compiler: list[str]) -> None:
+    both("loop-compiled", LAST)
+    assert no_compiler == ["default"]
+
+
+@pytest.mark.parametrize("case", [LAST, TOKEN], ids=["last", "token"])
+def test_the_ready_made_encoder_differs_in_one_gelu_and_nothing_else(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = both("encoder-loop", case)
+    assert (theirs - ours).abs().max() > 1e-3
+    usual = nn.TransformerEncoderLayer._ff_block
+    monkeypatch.setattr(nn.TransformerEncoderLayer, "_ff_block", lambda layer, x: F.gelu(usual(layer, x)))
+    ours, theirs = both("encoder-loop", case)
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", [LAST, TOKEN], ids=["last", "token"])
+@pytest.mark.parametrize("attend", [peers.fused_attention, peers.plain_attention])
+def test_outputs_are_those_of_a_member(case: Case, attend: Any) -> None:
+    task = Synthetic(case, batches=1)
+    stack = stack_for(case.members(2), task)
+    inputs = task.splits["train"].inputs
+    for index in range(2):
+        model = built(Plain, case, start_of(stack, index), "cpu", attend=attend)
+        torch.testing.assert_close(model(inputs), stack.member(index)(inputs), rtol=0, atol=1e-5)
+
+
+def test_training_a_peer_leaves_the_stack_alone() -> None:
+    task = Synthetic(LAST, batches=1)
+    stack = stack_for(LAST.members(1), task)
+    before = stack.flat.clone()
+    losses_of(PEERS["loop-eager"](LAST, task, [start_of(stack, 0)], "cpu", False))
+    assert torch.equal(stack.flat, before)
+
+
+@pytest.mark.parametrize("name", ["loop-eager", "encoder-loop", "vmap", "jax-vmap"])
+def test_bf16_is_near_and_not_the_same(name: str) -> None:
+    skip_without(name)
+    _, exact = both(name, LAST)
+    _, lower = both(name, LAST, bf16=True)
+    assert 0 < (exact - lower).abs().max() < 0.1
+
+
+def test_every_epoch_has_a_new_order_of_all_rows() -> None:
+    task = Synthetic(LAST, batches=3)
+    start = start_of(stack_for(LAST.members(1), task), 0)
+    peer = PEERS["vmap"](LAST, task, [start] * 2, "cpu", False)
+    first, second = (torch.cat([peer.rows() for _ in range(3)], dim=1) for _ in range(2))
+    for order in (first, second):
+        assert torch.equal(order.sort(1).values, torch.arange(24).expand(2, -1))
+    assert not torch.equal(first, second) and not torch.equal(first[0], first[1])
+
+
+def test_a_loop_holds_one_model_however_many_there_are() -> None:
+    task = Synthetic(LAST, batches=1)
+    start = start_of(stack_for(LAST.members(1), task), 0)
+    assert PEERS["loop-eager"](LAST, task, [start] * 5, "cpu", False).models == 1
+    assert set(dict(built(Encoder, LAST, start, "cpu").named_parameters())) > {"table", "embedding.weight"}
