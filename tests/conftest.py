@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from placecode import kernels
 from placecode.tasks.base import Split, Task
 
 if not torch.cuda.is_available():
@@ -108,3 +109,38 @@ def device(request: pytest.FixtureRequest) -> str:
 def cuda(request: pytest.FixtureRequest) -> str:
     """The GPU, for what only it can show."""
     return str(request.param)
+
+
+@pytest.fixture
+def kernel_device(device: str) -> str:
+    """Every device on which the kernels run here: a GPU, or the CPU in Triton's interpreter."""
+    pytest.importorskip("triton", reason="the kernels need Triton")
+    if not kernels.available(torch.device(device)):
+        pytest.skip("on a CPU the kernels run in Triton's interpreter alone: set TRITON_INTERPRET=1")
+    return device
+
+
+@pytest.fixture
+def exact_products() -> Iterator[None]:
+    """True float32 in products, here and on a GPU."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture
+def bfloat16_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of bfloat16 in Triton's interpreter, which multiplies their bits as whole numbers: widened first."""
+    interpreter = pytest.importorskip("triton.runtime.interpreter", reason="the kernels need Triton")
+    kinds, plain = pytest.importorskip("triton.language"), interpreter.InterpreterBuilder.create_dot
+
+    def widened(handle: Any) -> Any:
+        if handle.dtype != kinds.bfloat16:
+            return handle
+        return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), kinds.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return plain(self, widened(a), widened(b), *rest)
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)

@@ -177,7 +177,7 @@ class Stack(nn.Module):
 
     flat: Tensor
     sink: Tensor | None
-    """Where gradients are wanted, laid out as `flat`: the fast path writes those of matrices there as it goes."""
+    """Where the gradients of the next pass are wanted, laid out as `flat`: the fast path writes most of them there."""
     keep: Tensor
     dropout_keys: Tensor
 

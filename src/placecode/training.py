@@ -89,8 +89,6 @@ class Trainer:
         self._by_hand = Step(stack, self._gradient) if fits(stack) and not stack.fast else None
         self._resumed = False
         self._order: tuple[int, Tensor] | None = None
-        if stack.fast:
-            stack.sink = self._gradient
         self._captured = Captured(self) if stack.fast and device.type == "cuda" else None
 
     @property
@@ -121,8 +119,10 @@ class Trainer:
         if self._by_hand is not None:
             losses = self._by_hand(inputs, targets, self.task.loss)
         else:
+            self.stack.sink = self._gradient
             losses = self.task.loss(self.stack(inputs, step=step), targets)
             self.stack.gradients(losses.sum(), out=self._gradient)
+            self.stack.sink = None  # it is the place of one pass: a second one would write over the first
         alive = self.optimizer.step(self._gradient, step + 1, self.alive & losses.isfinite(), self.rate_scale(step))
         self.diverged_at.copy_(torch.where(self.alive & ~alive, step + 1, self.diverged_at))
         self.alive.copy_(alive)

@@ -59,16 +59,17 @@ class Embed(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, pe: Tensor | None) -> Tensor:
         x = x.contiguous()
-        ctx.save_for_backward(x)
+        ctx.save_for_backward(x, matrix)
         ctx.has_pe = pe is not None
         return rows.embed(_as_rows(x), matrix, bias, pe).view(*x.shape[:3], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
-        d_matrix, d_pe = rows.embed_backward(_as_rows(grad.contiguous()), _as_rows(x), x.shape[2])
-        return None, d_matrix, d_pe.sum(1), d_pe if ctx.has_pe else None
+        (x, matrix), grad = ctx.saved_tensors, _as_rows(grad.contiguous())
+        d_matrix, d_pe = rows.embed_backward(grad, _as_rows(x), x.shape[2])
+        d_x = torch.bmm(grad, matrix.mT.to(grad.dtype)).view_as(x) if ctx.needs_input_grad[0] else None
+        return d_x, d_matrix, d_pe.sum(1), d_pe if ctx.has_pe else None
 
 
 class Project(Function):
