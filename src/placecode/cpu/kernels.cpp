@@ -255,11 +255,9 @@ template <class Float> struct Parts {
     }
 };
 
-// features in rows, (3 d, row), the bias added to the queries
-void turn_parts(float* out, const Parts<const float>& from, const float* bias, long n, long d, long row) {
-    turn(out, row, from.q, from.q_row, n, d, true);
-    turn(out + d * row, row, from.k, from.k_row, n, d, true);
-    turn(out + 2 * d * row, row, from.v, from.v_row, n, d, true);
+// queries with features in rows, (d, row), the bias added
+void turn_queries(float* out, const float* q, long q_row, const float* bias, long n, long d, long row) {
+    turn(out, row, q, q_row, n, d, true);
     for (long i = 0; i < d; i++)
         for (long j = 0; j < row; j += LANES) vector(out + i * row + j) += bias[i];
 }
@@ -267,12 +265,12 @@ void turn_parts(float* out, const Parts<const float>& from, const float* bias, l
 void attend_example(float* mixed, float* weights, const Parts<const float>& from, const float* bias, long n, long h,
                     long c, float* room) {
     const long d = h * c, row = whole_vectors(n);
-    float *q = room, *k = q + d * row, *v = k + d * row, *out = v + d * row;
+    float *q = room, *out = q + d * row;
     const float scale = 1.0f / std::sqrt(static_cast<float>(c));
-    turn_parts(q, from, bias, n, d, row);
+    turn_queries(q, from.q, from.q_row, bias, n, d, row);
     for (long m = 0; m < h; m++, weights += n * row) {
         const long own = m * c * row;
-        product<true>(weights, k + own, row, q + own, row, n, c);  // (keys, queries)
+        product<false>(weights, from.k + m * c, from.k_row, q + own, row, n, c);  // (keys, queries)
         for (long w = 0; w < row; w += LANES) {
             float* s = weights + w;
             Vector top = vector(s), sum = {};
@@ -283,7 +281,7 @@ void attend_example(float* mixed, float* weights, const Parts<const float>& from
             sum = 1.0f / sum;
             for (long j = 0; j < n; j++) vector(s + j * row) *= sum;
         }
-        product<false>(out + own, v + own, row, weights, row, c, n);
+        product<true>(out + own, from.v + m * c, from.v_row, weights, row, c, n);
     }
     turn(mixed, d, out, row, d, n, false);
 }
@@ -292,14 +290,14 @@ void attend_example_back(const Parts<float>& into, const float* dmixed, const fl
                          const Parts<const float>& from, const float* bias, long n, long h, long c, bool residual,
                          float* room) {
     const long d = h * c, row = whole_vectors(n);
-    float *q = room, *k = q + d * row, *v = k + d * row, *g = v + d * row;
-    float *dq = g + d * row, *dk = dq + d * row, *dv = dk + d * row, *ds = dv + d * row, *square = ds + n * row;
+    float *q = room, *g = q + d * row, *dq = g + d * row, *dk = dq + d * row, *dv = dk + d * row;
+    float *ds = dv + d * row, *square = ds + n * row;
     const float scale = 1.0f / std::sqrt(static_cast<float>(c));
-    turn_parts(q, from, bias, n, d, row);
+    turn_queries(q, from.q, from.q_row, bias, n, d, row);
     turn(g, row, dmixed, d, n, d, true);
     for (long m = 0; m < h; m++, weights += n * row) {
         const long own = m * c * row;
-        product<true>(ds, v + own, row, g + own, row, n, c);
+        product<false>(ds, from.v + m * c, from.v_row, g + own, row, n, c);
         for (long w = 0; w < row; w += LANES) {
             const float* p = weights + w;
             float* s = ds + w;
@@ -308,7 +306,7 @@ void attend_example_back(const Parts<float>& into, const float* dmixed, const fl
             for (long j = 0; j < n; j++)
                 vector(s + j * row) = vector(p + j * row) * (vector(s + j * row) - sum) * scale;
         }
-        product<false>(dq + own, k + own, row, ds, row, c, n);
+        product<true>(dq + own, from.k + m * c, from.k_row, ds, row, c, n);
         turn(square, row, ds, row, n, n, true);
         product<false>(dk + own, q + own, row, square, row, c, n);
         turn(square, row, weights, row, n, n, true);
@@ -432,7 +430,7 @@ void attend(float* mixed, float* weights, const float* q, const float* k, const 
             long members, long examples, long n, long h, long c, long q_row, long k_row, long v_row, long stride) {
     const long d = h * c, row = whole_vectors(n);
     const Parts<const float> from = {q, k, v, q_row, k_row, v_row};
-    in_examples(members * examples, 4 * d * row, [=](long i, float* room) {
+    in_examples(members * examples, 2 * d * row, [=](long i, float* room) {
         attend_example(mixed + i * n * d, weights + i * h * n * row, from.of(i * n), bias + i / examples * stride, n, h,
                        c, room);
     });
@@ -444,7 +442,7 @@ void attend_back(float* dq, float* dk, float* dv, const float* dmixed, const flo
     const long d = h * c, row = whole_vectors(n);
     const Parts<float> into = {dq, dk, dv, q_row, k_row, v_row};
     const Parts<const float> from = {q, k, v, q_row, k_row, v_row};
-    in_examples(members * examples, (7 * d + 2 * n) * row, [=](long i, float* room) {
+    in_examples(members * examples, (5 * d + 2 * n) * row, [=](long i, float* room) {
         attend_example_back(into.of(i * n), dmixed + i * n * d, weights + i * h * n * row, from.of(i * n),
                             bias + i / examples * stride, n, h, c, residual, room);
     });
