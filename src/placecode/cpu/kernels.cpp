@@ -2,7 +2,7 @@
 //
 // `kernels.py` compiles this file, and says in torch what each of the functions at the end does. Arrays are float32 and
 // contiguous, the members one after the other; parameters and their gradients lie in rows of the stack's flat array,
-// `stride` floats from member to member. Work is shared out over torch's threads in parts that do not depend on their
+// `stride` floats from member to member; a bias may lie elsewhere. Work is shared out over torch's threads in parts that do not depend on their
 // number, and sums are added up in a fixed order, so the results do not depend on it either.
 
 #include <cmath>
@@ -245,22 +245,32 @@ void product(float* out, const float* a, long lda, const float* b, long row, lon
     }
 }
 
-// q, k, v of an example, features in rows, (3 d, row), the bias added
-void turn_tokens(float* out, const float* qkv, const float* bias, long n, long columns, long row) {
-    turn(out, row, qkv, columns, n, columns, true);
-    for (long i = 0; i < columns; i++)
+// queries, keys and values of an example: tokens in rows, which may be parts of longer ones
+template <class Float> struct Parts {
+    Float *q, *k, *v;
+    long q_row, k_row, v_row;
+
+    Parts of(long tokens) const {
+        return {q + tokens * q_row, k + tokens * k_row, v + tokens * v_row, q_row, k_row, v_row};
+    }
+};
+
+// queries with features in rows, (d, row), the bias added
+void turn_queries(float* out, const float* q, long q_row, const float* bias, long n, long d, long row) {
+    turn(out, row, q, q_row, n, d, true);
+    for (long i = 0; i < d; i++)
         for (long j = 0; j < row; j += LANES) vector(out + i * row + j) += bias[i];
 }
 
-void attend_example(float* mixed, float* weights, const float* qkv, const float* bias, long n, long h, long c,
-                    float* room) {
+void attend_example(float* mixed, float* weights, const Parts<const float>& from, const float* bias, long n, long h,
+                    long c, float* room) {
     const long d = h * c, row = whole_vectors(n);
-    float *q = room, *k = q + d * row, *v = k + d * row, *out = v + d * row;
+    float *q = room, *out = q + d * row;
     const float scale = 1.0f / std::sqrt(static_cast<float>(c));
-    turn_tokens(q, qkv, bias, n, 3 * d, row);
+    turn_queries(q, from.q, from.q_row, bias, n, d, row);
     for (long m = 0; m < h; m++, weights += n * row) {
         const long own = m * c * row;
-        product<true>(weights, k + own, row, q + own, row, n, c);  // (keys, queries)
+        product<false>(weights, from.k + m * c, from.k_row, q + own, row, n, c);  // (keys, queries)
         for (long w = 0; w < row; w += LANES) {
             float* s = weights + w;
             Vector top = vector(s), sum = {};
@@ -271,22 +281,23 @@ void attend_example(float* mixed, float* weights, const float* qkv, const float*
             sum = 1.0f / sum;
             for (long j = 0; j < n; j++) vector(s + j * row) *= sum;
         }
-        product<false>(out + own, v + own, row, weights, row, c, n);
+        product<true>(out + own, from.v + m * c, from.v_row, weights, row, c, n);
     }
     turn(mixed, d, out, row, d, n, false);
 }
 
-void attend_example_back(float* dqkv, const float* dmixed, const float* weights, const float* qkv, const float* bias,
-                         long n, long h, long c, float* room) {
+void attend_example_back(const Parts<float>& into, const float* dmixed, const float* weights,
+                         const Parts<const float>& from, const float* bias, long n, long h, long c, bool residual,
+                         float* room) {
     const long d = h * c, row = whole_vectors(n);
-    float *q = room, *k = q + d * row, *v = k + d * row, *g = v + d * row;
-    float *dq = g + d * row, *dk = dq + d * row, *dv = dk + d * row, *ds = dv + d * row, *square = ds + n * row;
+    float *q = room, *g = q + d * row, *dq = g + d * row, *dk = dq + d * row, *dv = dk + d * row;
+    float *ds = dv + d * row, *square = ds + n * row;
     const float scale = 1.0f / std::sqrt(static_cast<float>(c));
-    turn_tokens(q, qkv, bias, n, 3 * d, row);
+    turn_queries(q, from.q, from.q_row, bias, n, d, row);
     turn(g, row, dmixed, d, n, d, true);
     for (long m = 0; m < h; m++, weights += n * row) {
         const long own = m * c * row;
-        product<true>(ds, v + own, row, g + own, row, n, c);
+        product<false>(ds, from.v + m * c, from.v_row, g + own, row, n, c);
         for (long w = 0; w < row; w += LANES) {
             const float* p = weights + w;
             float* s = ds + w;
@@ -295,13 +306,16 @@ void attend_example_back(float* dqkv, const float* dmixed, const float* weights,
             for (long j = 0; j < n; j++)
                 vector(s + j * row) = vector(p + j * row) * (vector(s + j * row) - sum) * scale;
         }
-        product<false>(dq + own, k + own, row, ds, row, c, n);
+        product<true>(dq + own, from.k + m * c, from.k_row, ds, row, c, n);
         turn(square, row, ds, row, n, n, true);
         product<false>(dk + own, q + own, row, square, row, c, n);
         turn(square, row, weights, row, n, n, true);
         product<false>(dv + own, g + own, row, square, row, c, n);
     }
-    turn(dqkv, 3 * d, dq, row, 3 * d, n, false);
+    for (long i = 0; residual && i < d * row; i += LANES) vector(dk + i) += vector(g + i);
+    turn(into.q, into.q_row, dq, row, d, n, false);
+    turn(into.k, into.k_row, dk, row, d, n, false);
+    turn(into.v, into.v_row, dv, row, d, n, false);
 }
 
 // out (d): what it was, if `more`, plus the sum over k of a[k] b[k]; numbers of a `lda`, rows of b `ldb` apart
@@ -386,46 +400,51 @@ void gelu_back(float* x, float* dy, const float* bias, float* dbias, long member
 }
 
 void norm(float* y, float* unit, float* inverse, const float* x, const float* branch, const float* bias,
-          const float* scale, const float* shift, long members, long rows, long d, long stride, long with_gelu) {
+          const float* scale, const float* shift, long members, long rows, long d, long bias_stride,
+          long stride, long with_gelu) {
     const auto work = with_gelu ? norm_rows<true> : norm_rows<false>;
     in_blocks(members, rows, [=](long e, long first, long count, long) {
         const long at = (e * rows + first) * d, own = e * stride;
-        work(y + at, unit + at, inverse + e * rows + first, x + at, branch + at, bias + own, scale + own, shift + own,
-             count, d);
+        work(y + at, unit + at, inverse + e * rows + first, x + at, branch + at, bias + e * bias_stride, scale + own,
+             shift + own, count, d);
     });
 }
 
 void norm_back(float* dx, float* branch, const float* dy, const float* unit, const float* inverse, const float* bias,
                const float* scale, float* dscale, float* dshift, float* dbias, long members, long rows, long d,
-               long stride, long with_gelu) {
+               long bias_stride, long stride, long with_gelu) {
     const auto work = with_gelu ? norm_rows_back<true> : norm_rows_back<false>;
     Sums sums(members, rows, 3 * d);
     in_blocks(members, rows, [&](long e, long first, long count, long block) {
         const long at = (e * rows + first) * d, own = e * stride;
         float* sum = sums.of(block);
-        work(dx + at, branch + at, dy + at, unit + at, inverse + e * rows + first, bias + own, scale + own, sum,
-             sum + d, sum + 2 * d, count, d);
+        work(dx + at, branch + at, dy + at, unit + at, inverse + e * rows + first, bias + e * bias_stride,
+             scale + own, sum, sum + d, sum + 2 * d, count, d);
     });
     sums.into(dscale, stride, 0, d);
     sums.into(dshift, stride, d, d);
     sums.into(dbias, stride, 2 * d, d);
 }
 
-void attend(float* mixed, float* weights, const float* qkv, const float* bias, long members, long examples, long n,
-            long h, long c, long stride) {
+void attend(float* mixed, float* weights, const float* q, const float* k, const float* v, const float* bias,
+            long members, long examples, long n, long h, long c, long q_row, long k_row, long v_row, long stride) {
     const long d = h * c, row = whole_vectors(n);
-    in_examples(members * examples, 4 * d * row, [=](long i, float* room) {
-        attend_example(mixed + i * n * d, weights + i * h * n * row, qkv + i * n * 3 * d, bias + i / examples * stride,
-                       n, h, c, room);
+    const Parts<const float> from = {q, k, v, q_row, k_row, v_row};
+    in_examples(members * examples, 2 * d * row, [=](long i, float* room) {
+        attend_example(mixed + i * n * d, weights + i * h * n * row, from.of(i * n), bias + i / examples * stride, n, h,
+                       c, room);
     });
 }
 
-void attend_back(float* dqkv, const float* dmixed, const float* weights, const float* qkv, const float* bias,
-                 long members, long examples, long n, long h, long c, long stride) {
+void attend_back(float* dq, float* dk, float* dv, const float* dmixed, const float* weights, const float* q,
+                 const float* k, const float* v, const float* bias, long members, long examples, long n, long h, long c,
+                 long q_row, long k_row, long v_row, long stride, long residual) {
     const long d = h * c, row = whole_vectors(n);
-    in_examples(members * examples, (7 * d + 2 * n) * row, [=](long i, float* room) {
-        attend_example_back(dqkv + i * n * 3 * d, dmixed + i * n * d, weights + i * h * n * row, qkv + i * n * 3 * d,
-                            bias + i / examples * stride, n, h, c, room);
+    const Parts<float> into = {dq, dk, dv, q_row, k_row, v_row};
+    const Parts<const float> from = {q, k, v, q_row, k_row, v_row};
+    in_examples(members * examples, (5 * d + 2 * n) * row, [=](long i, float* room) {
+        attend_example_back(into.of(i * n), dmixed + i * n * d, weights + i * h * n * row, from.of(i * n),
+                            bias + i / examples * stride, n, h, c, residual, room);
     });
 }
 

@@ -29,6 +29,9 @@ LANES = 16
 """Floats of a vector in kernels.cpp."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fopenmp")
 
+Parts = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values, each (e, rows, d); they may be parts of longer rows."""
+
 
 class Kernels:
     """The kernels in torch."""
@@ -91,25 +94,28 @@ class Kernels:
             branch.copy_(torch.ops.aten.gelu_backward(dx, branch + bias[:, None]))
         torch.sum(branch if gelu else dx, 1, out=dbias)
 
-    def attend(self, mixed: Tensor, weights: Tensor, qkv: Tensor, bias: Tensor) -> None:
-        """Attention of all tokens to all, from `qkv` (e, rows, 3 d) + bias: the heads' means of values (e, rows, d),
-        and in `weights` (e, b, h, n, n or more) who attends: keys in rows, queries in columns."""
-        q, k, v = _heads(qkv + bias[:, None], weights, 3)
+    def attend(self, mixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor) -> None:
+        """Attention of all tokens to all, from queries + bias, keys and values: the means of values (e, rows, d), and
+        in `weights` (e, b, h, n, n or more) who attends: keys in rows, queries in columns."""
+        q, k, v = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:]))
         n, c = q.shape[-2:]
         weights[..., :n] = ((q * c**-0.5) @ k.mT).softmax(-1).mT
-        _heads(mixed, weights, 1)[0].copy_(weights[..., :n].mT @ v)
+        _by_head(mixed, weights).copy_(weights[..., :n].mT @ v)
 
-    def attend_back(self, dqkv: Tensor, dmixed: Tensor, weights: Tensor, qkv: Tensor, bias: Tensor) -> None:
-        """The gradient of `qkv` from that of `mixed`."""
-        q, k, v = _heads(qkv + bias[:, None], weights, 3)
-        dq, dk, dv = _heads(dqkv, weights, 3)
+    def attend_back(
+        self, into: Parts, dmixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor, residual: bool
+    ) -> None:
+        """The gradients of the parts, laid out as they are, from that of `mixed`. Where the keys are the tokens that
+        `mixed` is added to, a `residual`, their gradient includes `dmixed`, and may take its place."""
+        q, k, v, g = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:], dmixed))
+        dq, dk, dv = (_by_head(part, weights) for part in into)
         n, c = q.shape[-2:]
-        (g,), w = _heads(dmixed, weights, 1), weights[..., :n]  # w (keys, queries)
+        w = weights[..., :n]  # (keys, queries)
         dw = v @ g.mT
         ds = w * (dw - (w * dw).sum(-2, keepdim=True)) * c**-0.5
         dq.copy_(ds.mT @ k)
-        dk.copy_(ds @ q)
         dv.copy_(w @ g)
+        dk.copy_(ds @ q + g if residual else ds @ q)
 
     def look(self, seen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
         """One query per head, a vector over features, (e, h, b, d), looks at the tokens x (e, b, n, d): its weights on
@@ -126,10 +132,10 @@ class Kernels:
         torch.add(weights.mT @ g, ds.mT @ q, out=dx)
 
 
-def _heads(x: Tensor, weights: Tensor, parts: int) -> list[Tensor]:
-    """Arrays (e, rows, parts d) as one view (e, b, h, n, c) per part."""
+def _by_head(x: Tensor, weights: Tensor) -> Tensor:
+    """(e, rows, d) -> (e, b, h, n, c), a view."""
     e, b, h, n = weights.shape[:4]
-    return list(x.view(e, b, n, parts, h, -1).permute(3, 0, 1, 4, 2, 5))
+    return x.view(e, b, n, h, -1).transpose(2, 3)
 
 
 class Compiled(Kernels):
@@ -146,8 +152,8 @@ class Compiled(Kernels):
             return found
 
         self._gelu, self._gelu_back = function("gelu", 3, 4), function("gelu_back", 4, 4)
-        self._norm, self._norm_back = function("norm", 8, 5), function("norm_back", 10, 5)
-        self._attend, self._attend_back = function("attend", 4, 6), function("attend_back", 5, 6)
+        self._norm, self._norm_back = function("norm", 8, 6), function("norm_back", 10, 6)
+        self._attend, self._attend_back = function("attend", 6, 9), function("attend_back", 9, 10)
         self._look, self._look_back = function("look", 4, 5), function("look_back", 6, 5)
         self._adam = function("adam", 5, 3)
 
@@ -170,7 +176,7 @@ class Compiled(Kernels):
         gelu: bool,
     ) -> None:
         arrays = _pointers(y, unit, inverse, x, branch, bias, scale, shift)
-        self._norm(*arrays, *x.shape, bias.stride(0), gelu)
+        self._norm(*arrays, *x.shape, bias.stride(0), scale.stride(0), gelu)
 
     def norm_back(
         self,
@@ -187,16 +193,16 @@ class Compiled(Kernels):
         gelu: bool,
     ) -> None:
         arrays = _pointers(dx, branch, dy, unit, inverse, bias, scale, dscale, dshift, dbias)
-        self._norm_back(*arrays, *dx.shape, bias.stride(0), gelu)
+        self._norm_back(*arrays, *dx.shape, bias.stride(0), scale.stride(0), gelu)
 
-    def attend(self, mixed: Tensor, weights: Tensor, qkv: Tensor, bias: Tensor) -> None:
-        e, b, h, n = weights.shape[:4]
-        self._attend(*_pointers(mixed, weights, qkv, bias), e, b, n, h, mixed.shape[-1] // h, bias.stride(0))
+    def attend(self, mixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor) -> None:
+        self._attend(*_pointers(mixed, weights, *parts, bias), *_sizes(weights, parts, bias))
 
-    def attend_back(self, dqkv: Tensor, dmixed: Tensor, weights: Tensor, qkv: Tensor, bias: Tensor) -> None:
-        e, b, h, n = weights.shape[:4]
-        arrays = _pointers(dqkv, dmixed, weights, qkv, bias)
-        self._attend_back(*arrays, e, b, n, h, dmixed.shape[-1] // h, bias.stride(0))
+    def attend_back(
+        self, into: Parts, dmixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor, residual: bool
+    ) -> None:
+        arrays = _pointers(*into, dmixed, weights, *parts, bias)
+        self._attend_back(*arrays, *_sizes(weights, parts, bias), residual)
 
     def look(self, seen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
         e, b, n, d = x.shape
@@ -216,6 +222,12 @@ class Compiled(Kernels):
 
 def _pointers(*arrays: Tensor) -> list[int]:
     return [array.data_ptr() for array in arrays]
+
+
+def _sizes(weights: Tensor, parts: Parts, bias: Tensor) -> list[int]:
+    """Of attention: members, examples, tokens, heads, their features; then how far rows lie apart, and biases."""
+    e, b, h, n = weights.shape[:4]
+    return [e, b, n, h, parts[0].shape[-1] // h, *(part.stride(1) for part in parts), bias.stride(0)]
 
 
 _lock = threading.Lock()

@@ -7,9 +7,13 @@ are left out:
 - the embedding is linear, and so is the projection to queries, keys and values after it: the first block projects the
   embedding's weights and the PE instead of all its tokens;
 - where the last block computes one token alone, its keys x K meet one query per head: q (x K)' = (q K') x'; and a mean
-  of values x V is V times the mean of x. So it computes neither keys nor values.
+  of values x V is V times the mean of x. So it computes neither keys nor values;
+- a single head folds its four matrices to two, Q K' and V W: queries meet keys as (x Q)(x K)' = (x Q K') x', so the
+  tokens themselves are the keys, and a mean of values x V W needs no projection after it;
+- the bias of the keys adds the same to all scores of a query, which softmax does not see; that of the values adds the
+  same to all their means, so that it joins the bias after them.
 
-Both are the same numbers to rounding. Attention with an encoding that acts inside it is left to automatic
+All are the same numbers to rounding. Attention with an encoding that acts inside it is left to automatic
 differentiation; so are whole models that are not the paper's (see `fits`). It is also the reference in the tests.
 """
 
@@ -21,33 +25,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from placecode.cpu.kernels import LANES, Kernels, kernels_for
+from placecode.cpu.kernels import LANES, Kernels, Parts, kernels_for
+from placecode.cpu.products import Round, as_it_is, product, times, to_bf16
 from placecode.encoder import Attention, Linear, Stack, linear
 from placecode.encodings import ALL, Additive, Encoding
 
-CAPABILITIES: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older torch does not say
-MULTIPLIES_BF16 = any(CAPABILITIES.get(name) for name in ("avx512_bf16", "amx_bf16"))
 GROUP_VALUES = 1 << 19
 """Features of all tokens of the members that are computed together: what caches can bear."""
+WORTH_FOLDING = 2
+"""Tokens per feature from which on folding the matrices of a head saves more than it costs."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-Round = Callable[[Tensor], Tensor]
-
-
-def as_it_is(x: Tensor) -> Tensor:
-    return x
-
-
-def to_bf16(x: Tensor) -> Tensor:
-    """What a product in bf16 takes. Where the processor cannot multiply it, the rounded numbers as float32."""
-    return x.bfloat16() if MULTIPLIES_BF16 else x.bfloat16().to(x.dtype)
-
-
-def product(out: Tensor, a: Tensor, b: Tensor, more: bool = False) -> Tensor:
-    """out = a b, or with `more`, what it was plus a b. Of factors in bf16 the product is rounded to bf16 first."""
-    if a.dtype == out.dtype:
-        return out.baddbmm_(a, b) if more else torch.bmm(a, b, out=out)
-    return out.add_(torch.bmm(a, b)) if more else out.copy_(torch.bmm(a, b))
 
 
 def fits(stack: Stack) -> bool:
@@ -111,22 +99,26 @@ class _Group:
         self.encoding = None if type(stack.encoding) is Additive else stack.encoding
         self.w, self.dw = step.named(stack.flat, part), step.named(step.gradient, part)
         last = stack.members[0].layers - 1
-        self.blocks = [_Block(step, self, i, alone=i == last and stack.readout == "last") for i in range(last + 1)]
-        for block in self.blocks if stack.members[0].placement == "every" else self.blocks[:1]:
-            block.encoding = self.encoding
+        inside = last + 1 if stack.members[0].placement == "every" else 1  # blocks in which such an encoding acts
+        self.blocks = [
+            _Block(step, self, i, self.encoding if i < inside else None, i == last and stack.readout == "last")
+            for i in range(last + 1)
+        ]
         features, width = self.w["embedding.weight"].shape[1:]
-        self.folds = features < width and self.blocks[0].projects
+        self.shortcut = features < width and self.blocks[0].projects
         tables = 0 if self.encoding is not None else self.w["encoding.table"].shape[1]
         self.placed = self.blocks[:tables]  # blocks to whose input the encoding adds a table
         self.output = step.array("output", *self.blocks[-1].middle.shape)
 
     def run(self, inputs: Tensor, targets: Tensor, loss: Loss, rounded: Round) -> Tensor:
         inputs = inputs.flatten(1, 2)  # (g, b n, f)
+        for block in self.blocks:
+            block.fold()
         self._embed(inputs)
         for i, block in enumerate(self.blocks):
             if i and block in self.placed:
                 self._by_token(block.x).add_(self.w["encoding.table"][:, i, None])
-            if block.projects and not (i == 0 and self.folds):
+            if block.projects and not (i == 0 and self.shortcut):
                 block.project(rounded)
             block.forward(self.blocks[i + 1].x if i + 1 < len(self.blocks) else self.output, rounded)
         losses, gradient = self._answer(targets, loss)
@@ -135,7 +127,7 @@ class _Group:
                 dparameter.zero_()  # blocks add to it
         for i, block in reversed(list(enumerate(self.blocks))):
             gradient = block.backward(gradient, rounded)
-            if block.projects and not (i == 0 and self.folds):
+            if block.projects and not (i == 0 and self.shortcut):
                 block.project_back(gradient, rounded)
             if i and block in self.placed:
                 torch.sum(self._by_token(gradient), 1, out=self.dw["encoding.table"][:, i])
@@ -147,31 +139,29 @@ class _Group:
         return x.view(len(x), self.b, self.n, -1)
 
     def _embed(self, inputs: Tensor) -> None:
-        """The input of the first block, and its queries, keys and values where they follow from the embedding."""
+        """The input of the first block, and its projection where that follows from the embedding."""
         first, embedding = self.blocks[0], self.w["embedding.weight"]
         self.base = self.w["embedding.bias"][:, None].expand(-1, self.n, -1)  # (g, n, d)
         if self.placed:
             self.base = self.base + self.w["encoding.table"][:, 0]
         self._by_token(first.x).copy_(self.base[:, None])
         first.x.baddbmm_(inputs, embedding)
-        if self.folds:
-            weight = first.w["attention.projection.weight"]
-            self._by_token(first.qkv).copy_(torch.bmm(self.base, weight)[:, None])
-            first.qkv.baddbmm_(inputs, torch.bmm(embedding, weight))
+        if self.shortcut:
+            self._by_token(first.projected).copy_(torch.bmm(self.base, first.matrix)[:, None])
+            first.projected.baddbmm_(inputs, torch.bmm(embedding, first.matrix))
 
     def _embed_back(self, inputs: Tensor, gradient: Tensor) -> None:
         first, dembedding = self.blocks[0], self.dw["embedding.weight"]
         torch.bmm(inputs.mT, gradient, out=dembedding)
         dbase = self._by_token(gradient).sum(1)  # (g, n, d)
-        if self.folds:
-            embedding, weight = self.w["embedding.weight"], first.w["attention.projection.weight"]
-            by_token = self._by_token(first.dqkv).sum(1)  # (g, n, 3 d)
-            by_feature = torch.bmm(inputs.mT, first.dqkv)  # (g, f, 3 d)
-            dweight = first.dw["attention.projection.weight"]
-            torch.bmm(embedding.mT, by_feature, out=dweight).baddbmm_(self.base.mT, by_token)
-            first.projection_bias_back(by_token.sum(1))
-            dembedding.baddbmm_(by_feature, weight.mT)
-            dbase.baddbmm_(by_token, weight.mT)
+        if self.shortcut:
+            by_token = self._by_token(first.dprojected).sum(1)  # (g, n, 2 d or 3 d)
+            by_feature = torch.bmm(inputs.mT, first.dprojected)  # (g, f, 2 d or 3 d)
+            torch.bmm(self.w["embedding.weight"].mT, by_feature, out=first.dmatrix)
+            first.dmatrix.baddbmm_(self.base.mT, by_token)
+            first.unfold(by_token.sum(1))
+            dembedding.baddbmm_(by_feature, first.matrix.mT)
+            dbase.baddbmm_(by_token, first.matrix.mT)
         if self.placed:
             self.dw["encoding.table"][:, 0] = dbase
         torch.sum(dbase, 1, out=self.dw["embedding.bias"])
@@ -198,43 +188,91 @@ class _Block:
     Products with weights go to torch, what is between them to the kernels.
     """
 
-    def __init__(self, step: Step, group: _Group, index: int, alone: bool) -> None:
+    def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, alone: bool) -> None:
         self.kernels: Kernels = step.kernels
+        self.encoding = encoding  # that acts inside attention
         self.alone, self.index, name = alone, index, f"blocks.{index}."
-        self.encoding: Encoding | None = None  # where it acts inside attention
         self.attention: Attention = step.stack.get_submodule(name + "attention")  # type: ignore[assignment]
         self.group = group
         self.w = {key.removeprefix(name): value for key, value in group.w.items() if key.startswith(name)}
         self.dw = {key.removeprefix(name): value for key, value in group.dw.items() if key.startswith(name)}
         (g, d, hidden), b, n = self.w["up.weight"].shape, group.b, group.n
         self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if alone else b * n
+        self.projects = not alone and encoding is None  # works from a projection of all tokens
+        self.folded = self.projects and self.heads == 1 and rows >= WORTH_FOLDING * d
 
         def own(key: str, *shape: int) -> Tensor:
             return step.array(name + key, g, *shape)
 
         self.x, self.up = own("x", b * n, d), own("up", rows, hidden)
-        self.mixed, self.out, self.unit_1, self.middle, self.down, self.unit_2 = (
-            own(key, rows, d) for key in ("mixed", "out", "unit_1", "middle", "down", "unit_2")
+        self.mixed, self.unit_1, self.middle, self.down, self.unit_2 = (
+            own(key, rows, d) for key in ("mixed", "unit_1", "middle", "down", "unit_2")
         )
+        self.out = self.mixed if self.folded else own("out", rows, d)
         self.inverse_1, self.inverse_2 = own("inverse_1", rows), own("inverse_2", rows)
+        self.lean, self.offset = self.w["attention.projection.bias"][:, :d], self.w["attention.out.bias"]
+        if encoding is None:
+            self.offset = own("offset", d)
         if alone:
             self.read, self.weights = own("read", b, d), own("weights", b, self.heads, n)
             self.query, self.seen = own("query", self.heads, b, d), own("seen", self.heads, b, d)
         else:
-            self.qkv, self.weights = own("qkv", b * n, 3 * d), own("weights", b, self.heads, n, -(-n // LANES) * LANES)
-            self.dqkv = step.array("dqkv", g, b * n, 3 * d)
+            self.weights = own("weights", b, self.heads, n, -(-n // LANES) * LANES)
+        if self.folded:
+            self.lean, self.matrix, self.dmatrix = own("lean", d), own("matrix", d, 2 * d), own("dmatrix", d, 2 * d)
+        else:
+            self.matrix, self.dmatrix = (each["attention.projection.weight"] for each in (self.w, self.dw))
+        if self.projects:
+            self.projected = own("projected", rows, self.matrix.shape[-1])
+            self.dprojected = step.array("dprojected", *self.projected.shape)
         # of use to one block at a time
         self.hidden, self.dhidden = step.array("hidden", g, rows, hidden), step.array("dhidden", g, rows, hidden)
         self.dmiddle, self.dsum = step.array("dmiddle", g, rows, d), step.array("dsum", g, rows, d)
         self.dx = step.array("dx", g, b * n, d)
 
-    @property
-    def projects(self) -> bool:
-        """Whether the block works from queries, keys and values of all tokens, `qkv`."""
-        return not self.alone and self.encoding is None
+    def _parts(self, projected: Tensor, x: Tensor) -> Parts:
+        """Queries, keys and values; or their gradients from those of `projected` and x."""
+        first, *between, last = projected.chunk(2 if self.folded else 3, -1)
+        return first, x if self.folded else between[0], last
+
+    def fold(self) -> None:
+        """What follows from the weights alone: `matrix` and `lean`, by which x becomes `projected` and its queries get
+        their bias, where they are not weights themselves, and the bias of attention, `offset`."""
+        if self.encoding is not None:
+            return
+        (_, d), out = self.offset.shape, self.w["attention.out.weight"]
+        query, key, value = self.w["attention.projection.weight"].chunk(3, -1)
+        query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
+        torch.add(self.w["attention.out.bias"], times(value_bias, out), out=self.offset)
+        if self.folded:
+            torch.bmm(query, key.mT, out=self.matrix[..., :d])
+            torch.bmm(value, out, out=self.matrix[..., d:])
+            self.lean.copy_(times(query_bias, key.mT))
+
+    def unfold(self, dprojected: Tensor) -> None:
+        """The gradients of the weights from `dmatrix` and `dprojected` (g, d or more), the sum over all tokens.
+
+        That of the key bias is zero, and no rounding error, which Adam would take for a direction."""
+        (_, d), out, dout = self.offset.shape, self.w["attention.out.weight"], self.dw["attention.out.weight"]
+        query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
+        dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)
+        dlean, doffset = dprojected[:, :d], self.dw["attention.out.bias"]
+        if self.folded:
+            query, key, value = self.w["attention.projection.weight"].chunk(3, -1)
+            dquery, dkey, dvalue = self.dw["attention.projection.weight"].chunk(3, -1)
+            dscores, dvalues = self.dmatrix.chunk(2, -1)
+            torch.bmm(dscores, key, out=dquery)
+            torch.bmm(dscores.mT, query, out=dkey).addcmul_(dlean[:, :, None], query_bias[:, None])
+            torch.bmm(dvalues, out.mT, out=dvalue)
+            torch.bmm(value.mT, dvalues, out=dout)
+            dlean = times(dlean, key)
+        dout.addcmul_(value_bias[:, :, None], doffset[:, None])
+        dquery_bias.copy_(dlean)
+        dkey_bias.zero_()
+        dvalue_bias.copy_(times(doffset, out.mT))
 
     def forward(self, y: Tensor, rounded: Round) -> None:
-        """From `x`, or `qkv` if it projects, to the block's output y."""
+        """From `x`, or `projected` too if it projects, to the block's output y."""
         w, kernels = self.w, self.kernels
         if self.alone:
             self.read.copy_(self.x.view(-1, self.b, self.n, self.x.shape[-1])[:, :, -1])
@@ -243,11 +281,12 @@ class _Block:
         elif self.alone:
             self._look()
         else:
-            kernels.attend(self.mixed, self.weights, self.qkv, w["attention.projection.bias"])
-        product(self.out, rounded(self.mixed), rounded(w["attention.out.weight"]))
+            kernels.attend(self.mixed, self.weights, self._parts(self.projected, self.x), self.lean)
+        if not self.folded:
+            product(self.out, rounded(self.mixed), rounded(w["attention.out.weight"]))
         kernels.norm(
             *(self.middle, self.unit_1, self.inverse_1, self.read if self.alone else self.x, self.out),
-            *(w["attention.out.bias"], w["norm_1.scale"], w["norm_1.shift"], False),
+            *(self.offset, w["norm_1.scale"], w["norm_1.shift"], False),
         )
         product(self.up, rounded(self.middle), rounded(w["up.weight"]))
         kernels.gelu(self.hidden, self.up, w["up.bias"])
@@ -258,7 +297,7 @@ class _Block:
         )
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
-        """The gradient of x from that of y; if it projects, what comes through `qkv` is missing, and in `dqkv`."""
+        """The gradient of x from that of y; if it projects, what comes through `projected` is missing: `dprojected`."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_back(
             *(dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"]),
@@ -272,35 +311,31 @@ class _Block:
         product(dw["up.weight"], rounded(self.middle).mT, dup)
         product(dmiddle, dup, rounded(w["up.weight"]).mT, more=True)
         kernels.norm_back(
-            *(dsum, self.out, dmiddle, self.unit_1, self.inverse_1, w["attention.out.bias"], w["norm_1.scale"]),
+            *(dsum, self.out, dmiddle, self.unit_1, self.inverse_1, self.offset, w["norm_1.scale"]),
             *(dw["norm_1.scale"], dw["norm_1.shift"], dw["attention.out.bias"], False),
         )
-        dout = rounded(dsum)
-        product(dw["attention.out.weight"], rounded(self.mixed).mT, dout)
-        dmixed = product(dmiddle, dout, rounded(w["attention.out.weight"]).mT)
+        dmixed = dsum
+        if not self.folded:
+            dout = rounded(dsum)
+            product(dw["attention.out.weight"], rounded(self.mixed).mT, dout)
+            dmixed = product(dmiddle, dout, rounded(w["attention.out.weight"]).mT)
         if self.encoding is not None:
             return self._attend_back_as_derived(dmixed)
         if self.alone:
             return self._look_back(dmixed)
-        kernels.attend_back(self.dqkv, dmixed, self.weights, self.qkv, w["attention.projection.bias"])
+        into, parts = self._parts(self.dprojected, dsum), self._parts(self.projected, self.x)
+        kernels.attend_back(into, dmixed, self.weights, parts, self.lean, self.folded)
         return dsum
 
     def project(self, rounded: Round) -> None:
-        product(self.qkv, rounded(self.x), rounded(self.w["attention.projection.weight"]))
+        product(self.projected, rounded(self.x), rounded(self.matrix))
 
     def project_back(self, gradient: Tensor, rounded: Round) -> None:
-        """What comes through `qkv` is added to the gradient of x."""
-        dqkv, weight = rounded(self.dqkv), rounded(self.w["attention.projection.weight"])
-        product(self.dw["attention.projection.weight"], rounded(self.x).mT, dqkv)
-        product(gradient, dqkv, weight.mT, more=True)
-        self.projection_bias_back(self.dqkv.sum(1))
-
-    def projection_bias_back(self, dbias: Tensor) -> None:
-        """The bias of the keys adds the same to all scores of a query, unless keys are turned by their positions. That
-        changes nothing: its gradient is zero, and no rounding error, which Adam would take for a direction."""
-        self.dw["attention.projection.bias"].copy_(dbias)
-        if self.encoding is None or type(self.encoding).rotate is Encoding.rotate:
-            self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
+        """What comes through `projected` is added to the gradient of x."""
+        dprojected = rounded(self.dprojected)
+        product(self.dmatrix, rounded(self.x).mT, dprojected)
+        product(gradient, dprojected, rounded(self.matrix).mT, more=True)
+        self.unfold(self.dprojected[..., : self.x.shape[-1]].sum(1))
 
     def _by_head(self, x: Tensor) -> Tensor:
         """(g, b, d) -> (g, h, b, c), a view; weights (g, d, d) likewise."""
@@ -310,21 +345,17 @@ class _Block:
         """Attention of the last token, without keys and values."""
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
-        query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
         x = self.x.view(-1, self.b, self.n, d)
-        self.q = self._by_head(linear(self.read, to_query, query_bias) * (d // self.heads) ** -0.5)
+        self.q = self._by_head(linear(self.read, to_query, self.lean) * (d // self.heads) ** -0.5)
         torch.matmul(self.q, self._by_head(to_key).mT, out=self.query)
         self.kernels.look(self.seen, self.weights, self.query, x)
-        mixed = self.seen @ self._by_head(to_value)  # (g, h, b, c)
-        torch.add(mixed.transpose(1, 2).flatten(2), value_bias[:, None], out=self.mixed)
+        self._by_head(self.mixed).copy_(self.seen @ self._by_head(to_value))
 
     def _look_back(self, dmixed: Tensor) -> Tensor:
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         dto_query, dto_key, dto_value = self.dw["attention.projection.weight"].chunk(3, -1)
-        dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)
         x, dx = (each.view(-1, self.b, self.n, d) for each in (self.x, self.dx))
-        torch.sum(dmixed, 1, out=dvalue_bias)
         by_head = self._by_head(dmixed)
         self._by_head(dto_value).copy_(self.seen.mT @ by_head)
         dseen, dquery = by_head @ self._by_head(to_value).mT, torch.empty_like(self.query)
@@ -332,8 +363,7 @@ class _Block:
         self._by_head(dto_key).copy_(dquery.mT @ self.q)
         dq = (dquery @ self._by_head(to_key)).transpose(1, 2).flatten(2) * (d // self.heads) ** -0.5  # (g, b, d)
         torch.bmm(self.read.mT, dq, out=dto_query)
-        torch.sum(dq, 1, out=dquery_bias)
-        dkey_bias.zero_()
+        self.unfold(dq.sum(1))
         dx[:, :, -1] += self.dsum.baddbmm_(dq, to_query.mT)
         return self.dx
 
@@ -356,7 +386,9 @@ class _Block:
         # an encoding may leave a parameter unused in a block: its gradient there is zero
         dx, dweight, dbias, *rest = torch.autograd.grad(mixed, leaves, dmixed.to(mixed.dtype), materialize_grads=True)
         self.dw["attention.projection.weight"].copy_(dweight)
-        self.projection_bias_back(dbias)
+        self.dw["attention.projection.bias"].copy_(dbias)
+        if type(self.encoding).rotate is Encoding.rotate:  # else keys are turned by their positions, their bias too
+            self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
         for name, dparameter in zip(own, rest, strict=True):
             self.group.dw[name] += dparameter
         if not self.alone:
