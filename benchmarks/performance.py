@@ -37,22 +37,21 @@ nor values are formed. With a single head, Q K' and V W are formed once per step
 outputs for every token, which leaves out half of attention's products (the result is the same; FLOPs below are those
 of the model as written, so that all rows count alike).
 
-**On a GPU.** The whole step (rows of the batch, forward, backward, optimizer, all members) is one CUDA graph; the number
-of the step and the order of the examples live on the device, so nothing waits for the host. Products are the library's.
-Between two of them there is one Triton kernel: residual, bias, GELU, norm and PE in one pass, forth and back; attention
-in one, with no copies or transposes; gradients of weights are written where the optimizer reads them; the optimizer is
-one pass for the norms and one for the rest. In bf16, activations are bf16; norms, softmax, sums and weights are float32.
+**On a GPU.** The whole step (rows of the batch, forward, backward, optimizer, all members) is one CUDA graph; the
+number of the step and the order of the examples live on the device, so nothing waits for the host. Products are the
+library's. Between two of them there is one Triton kernel: residual, bias, GELU, norm and PE in one pass, forth and
+back; attention in one, with no copies or transposes; gradients of weights are written where the optimizer reads them;
+the optimizer is one pass for the norms and one for the rest. In bf16, activations are bf16; norms, softmax, sums and
+weights are float32.
 
 **On a CPU.** Forward and backward are written out for a few members at a time, in arrays that stay in the caches; what
 lies between products is compiled once by g++, where there is one. Stacks train side by side, a core each.
 
-What the rest is, on an H200 with TF32 at the paper's size: over half of a step is library products, those for the
-gradients of weights at half the speed of the others (TF32 operands cannot be read transposed); a third is passes over
-memory at 70% to 100% of its bandwidth; the optimizer is 7%. What was tried and did not pay: products in Triton with GELU
-before the result is written, with the weights kept on chip or not (slower than the library's product and a pass of its
-own, in TF32 by a half); gradients of weights on a second stream (no change: every kernel fills the GPU); smaller stacks, so
-that arrays stay in the L2 cache (slower); all blocks' foldings of attention in one kernel of our own (slower than the
-library's many small ones).
+**What did not pay**, on an H200 at the paper's size: products in Triton that do the GELU before the result is written,
+with the weights kept on chip or not (slower than the library's product and a pass of its own); gradients of weights on
+a second stream (no change: every kernel fills the GPU); small stacks, so that arrays stay in the L2 cache (slower); the
+foldings of all blocks' attention in one kernel (slower than the library's many small products). What is left is mostly
+library products, in TF32 those for the gradients of weights above all, whose operands lie the wrong way round for it.
 
 Each row below was measured in a fresh process, after a warm-up, as the median of five rounds. The peers did the same
 work in the same run: a test checks that they get from the same weights to the same losses. `benchmarks/README.md` says

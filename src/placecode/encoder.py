@@ -226,8 +226,8 @@ class Stack(nn.Module):
         self._flatten()
         if fast and not self._can_be_fast():
             raise BadInput("the fast path must have float32 parameters, Triton and a CUDA device; one is missing here.")
-        self.fast = self._can_be_fast() and self.flat.is_cuda if fast is None else fast
-        self.plain = fast is False
+        self._wanted = fast
+        self._choose()
 
     def _draw_weights(self) -> None:
         """Torch's default start, each parameter drawn from the member's seed and its own name."""
@@ -261,6 +261,15 @@ class Stack(nn.Module):
             view.copy_(p.data)
             p.data = view
 
+    def _choose(self) -> None:
+        """How to compute, here and now."""
+        self.fast = self._can_be_fast() and (self.flat.is_cuda if self._wanted is None else self._wanted)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the plain way was asked for."""
+        return self._wanted is False
+
     def _can_be_fast(self) -> bool:
         return self.flat.dtype == torch.float32 and kernels.available(self.flat.device)
 
@@ -285,7 +294,7 @@ class Stack(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if "flat" in self.__dict__ and self.ordered[0].data_ptr() != self.flat.data_ptr():
             self._flatten()
-            self.fast = self.fast and self._can_be_fast()
+            self._choose()
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Stack:
@@ -298,7 +307,7 @@ class Stack(nn.Module):
 
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
         settings: dict[str, Any] = {"readout": self.readout, "dtype": flat.dtype, "device": flat.device}
-        stack = Stack(members, **self.shape, **settings, fast=self.fast or (False if self.plain else None))
+        stack = Stack(members, **self.shape, **settings, fast=None if self._wanted and not self.fast else self._wanted)
         stack.flat.copy_(flat)
         return stack
 

@@ -383,3 +383,14 @@ def test_a_set_that_exceeds_its_share_of_the_gpu_is_split_and_finishes(cuda: str
         assert (run.load(number)(inputs) - whole.load(number)(inputs)).abs().max() < 1e-3
     assert (run.load(0)(inputs) - run.load(1)(inputs)).abs().max() > 1e-2  # members do differ
     assert json.loads((tmp_path / "run" / "config.json").read_text()) == whole.config
+
+
+@pytest.mark.parametrize(
+    ("threads", "count", "expected"), [(2, 15, 8), (2, 6, 3), (2, 1, 1), (2, 100, 8), (1, 6, 6), (4, 6, 2)]
+)
+def test_few_members_are_spread_over_the_cores(
+    threads: int, count: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert Where("cpu").resolved().most_of(count) == expected
+    assert Where("cpu", stack=5).resolved().most_of(count) == 5  # as asked

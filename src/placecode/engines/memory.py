@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from placecode.encoder import plan_stacks, stack_key
-from placecode.engines.where import FEWEST, Where
+from placecode.engines.where import Where
 from placecode.errors import BadInput
 from placecode.members import Member
 from placecode.runs import numbers_in, ranges
@@ -193,9 +193,7 @@ class Split:
 def split(study: Study, task: Task, members: Sequence[Member], numbers: Sequence[int], where: Where) -> Split:
     """Stacks for the members with these numbers: of equal shape, and as many to a stack as memory allows."""
     meter = meter_for(where) if where.stack is None else None
-    most, workers = where.most, where.workers or 1
-    if where.stack is None and workers > 1:
-        most = min(most, max(FEWEST, -(-len(numbers) // workers)))
+    most = where.most_of(len(numbers))
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in numbers:
         groups.setdefault(stack_key(members[number]), []).append(number)

@@ -65,6 +65,15 @@ class Where:
         """Members to a stack at most, where memory sets no other limit."""
         return self.stack or STACK[self.device]
 
+    def most_of(self, members: int) -> int:
+        """Members to a stack when there are so many: as many as train well together, and few enough to busy them all,
+        the cores of a CPU or several GPUs."""
+        if self.stack is not None:
+            return self.stack
+        if self.device == "cpu":
+            return max(1, min(self.most, -(-members // max(torch.get_num_threads(), self.workers or 1))))
+        return self.most if self.workers in (None, 1) else min(self.most, max(FEWEST, -(-members // self.workers)))
+
     def crew(self, stacks: int) -> Crew:
         """Who trains so many stacks.
 

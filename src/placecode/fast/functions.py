@@ -154,8 +154,9 @@ class Fold(Function):
         d_key.addcmul_(d_lean[:, :, None], bias[:, None, :d])
         torch.bmm(d_values, out_matrix.mT, out=d_matrix[..., 2 * d :])
         torch.bmm(value.mT, d_values, out=d_out).addcmul_(bias[:, 2 * d :, None], d_offset[:, None])
-        d_query_bias = torch.bmm(key.mT, d_lean[:, :, None])[..., 0]
-        d_value_bias = torch.bmm(out_matrix, d_offset[:, :, None])[..., 0]
+        with torch.autocast(matrix.device.type, enabled=False):
+            d_query_bias = torch.bmm(key.mT, d_lean[:, :, None])[..., 0]
+            d_value_bias = torch.bmm(out_matrix, d_offset[:, :, None])[..., 0]
         d_bias = torch.cat([d_query_bias, torch.zeros_like(d_lean), d_value_bias], 1)
         return d_matrix, d_bias, d_out, d_offset, None, None
 
