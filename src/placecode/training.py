@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -207,6 +208,7 @@ class Captured:
         self.epoch = -1
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.warm: dict[int, int] = {}
+        self.refused = False
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream(device)
         self.queue: deque[torch.cuda.Event] = deque()
@@ -225,19 +227,19 @@ class Captured:
             self.epoch = epoch
         size = min(trainer.batch, trainer.examples - place * trainer.batch)
         self.clock.fill_(trainer.step)
-        if self.warm.setdefault(size, 0) < self.WARM_STEPS:
-            self.warm[size] += 1
-            losses = self._warm_up(size)
-        else:
-            if size not in self.graphs:
-                self.graphs[size] = self._record(size)
+        if self.warm.setdefault(size, 0) >= self.WARM_STEPS and size not in self.graphs and not self.refused:
+            self._record(size)
+        if size in self.graphs:
             graph, losses = self.graphs[size]
             graph.replay()
             losses = losses.clone()
+        else:
+            self.warm[size] += 1
+            losses = self._as_it_is(size)
         self._wait_for_room()
         return losses
 
-    def _warm_up(self, size: int) -> Tensor:
+    def _as_it_is(self, size: int) -> Tensor:
         """A step on the stream that will record: autograd remembers the stream on which it first met a parameter."""
         here = torch.cuda.current_stream()
         self.stream.wait_stream(here)
@@ -247,14 +249,22 @@ class Captured:
         losses.record_stream(here)
         return losses
 
-    def _record(self, size: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def _record(self, size: int) -> None:
+        """Nothing is computed while recording, so a step that cannot be recorded is as if it had not been tried."""
         graph = torch.cuda.CUDAGraph()
         gc.collect()
         collects = gc.isenabled()
         gc.disable()  # freeing the memory of something else would spoil the recording
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                return graph, self._advance(size)
+                losses = self._advance(size)
+            self.graphs[size] = graph, losses
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # an encoding or a task of somebody's own may wait for the GPU, say
+            self.refused = True
+            reason = str(error).splitlines()[0]
+            warnings.warn(f"the step cannot be captured as a graph, and runs slower without: {reason}", stacklevel=4)
         finally:
             if collects:
                 gc.enable()

@@ -213,3 +213,20 @@ def test_losses_of_captured_steps_are_kept_apart(task, cuda: str) -> None:
     trainer = Trainer(stack_for([small(batch=5)], task, cuda, fast=True), task, steps=9)
     losses = [trainer.update() for _ in range(9)]
     assert len({value.item() for value in losses}) == 9
+
+
+def test_a_step_that_waits_for_the_gpu_runs_uncaptured(cuda: str, tiny_task) -> None:
+    """A task of somebody's own may ask for a value on the way: that cannot be recorded, and must not stop training."""
+
+    class Asking(type(tiny_task)):  # type: ignore[misc]
+        def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            losses = super().loss(outputs, targets)
+            assert losses.sum().item() > 0
+            return losses
+
+    task = Asking()
+    asking, quiet = (stack_for([small(batch=8)], each, cuda) for each in (task, tiny_task))
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        train(asking, task, 12)
+    train(quiet, tiny_task, 12)
+    torch.testing.assert_close(asking.flat, quiet.flat, rtol=0, atol=1e-5)
