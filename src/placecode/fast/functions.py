@@ -79,7 +79,7 @@ class Project(Function):
     def forward(ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, weights: Matrix) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weights = weights
-        return rows.shift_rows(torch.bmm(_as_rows(x), weights[0]), bias, None).view(*x.shape[:3], -1)
+        return rows.shift_rows(torch.bmm(_as_rows(x), weights[0]), bias).view(*x.shape[:3], -1)
 
     @staticmethod
     @once_differentiable

@@ -4,10 +4,12 @@ For short sequences of few features the matrix products are too thin to hide the
 each kernel reads its operands once, does all there is to do between two products, and writes once. Matrix products
 stay with the vendor's library. Every kernel has a plain counterpart in `encoder` or `optim`, which is its reference.
 
-    rows      residual + bias + GELU + layer norm + PE, and backward; bias + GELU, and backward
-    attention softmax(q k^T) v for every member, example and head, and backward
-    updates   norms of gradients, Adam, AdamW, SGD
-    dropping  dropout by stateless random numbers
+    rows            residual + bias + GELU + layer norm + PE, and backward; the embedding; sums of pieces
+    mlp             bias + GELU between the two layers, and backward
+    attention       softmax(q k^T) v for every member, example and head, and backward
+    long_attention  the same for sequences that do not fit into one tile
+    dropping        dropout by stateless random numbers
+    updates         norms of gradients, Adam, AdamW, SGD
 
 The functions take and return tensors; what they compute is said in their docstrings. Arrays are (e, rows, features),
 in float32 or bfloat16; parameters are float32 views of a stack's flat array. Sums over rows are done in two stages, so

@@ -312,7 +312,7 @@ def embed_backward(grad: Tensor, x: Tensor, tokens: int) -> tuple[Tensor, Tensor
 
 
 @triton.jit
-def _shift_rows(x, bias, pe, rows, width, tokens, own, PE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _shift_rows(x, bias, rows, width, own, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     member = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.arange(0, WIDTH)
@@ -321,19 +321,12 @@ def _shift_rows(x, bias, pe, rows, width, tokens, own, PE: tl.constexpr, ROWS: t
     place = member * rows * width + row[:, None] * width + col[None, :]
     value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     value += tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
-    if PE:
-        token = row % tokens
-        value += tl.load(pe + member * own + token[:, None] * width + col[None, :], mask=inside, other=0.0)
     tl.store(x + place, value.to(x.dtype.element_ty), mask=inside)
 
 
-def shift_rows(x: Tensor, bias: Tensor, pe: Tensor | None) -> Tensor:
-    """x + bias (+ pe), in place: x (e, rows, d), bias (e, d), pe (e, n, d), added to row r at r mod n."""
+def shift_rows(x: Tensor, bias: Tensor) -> Tensor:
+    """x + bias, in place: x (e, rows, d), bias (e, d)."""
     e, rows, width = x.shape
     tile = _tile(x, 2)
-    _shift_rows[(triton.cdiv(rows, tile["ROWS"]), e)](
-        *(x, bias, bias if pe is None else pe, rows, width, 1 if pe is None else pe.shape[1], bias.stride(0)),
-        PE=pe is not None,
-        **tile,
-    )
+    _shift_rows[(triton.cdiv(rows, tile["ROWS"]), e)](x, bias, rows, width, bias.stride(0), **tile)
     return x
