@@ -11,6 +11,7 @@ never stopped.
 
 from __future__ import annotations
 
+import functools
 import gc
 import time
 import warnings
@@ -210,7 +211,7 @@ class Captured:
         self.warm: dict[int, int] = {}
         self.refused = False
         self.pool = torch.cuda.graph_pool_handle()
-        self.stream = torch.cuda.Stream(device)
+        self.stream = _stream_beside(device)
         self.queue: deque[torch.cuda.Event] = deque()
 
     @property
@@ -281,6 +282,12 @@ class Captured:
         self.queue.append(done)
         if len(self.queue) > self.AHEAD:
             self.queue.popleft().synchronize()
+
+
+@functools.cache
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which steps are recorded, one for all: libraries keep tens of MiB for every stream they meet."""
+    return torch.cuda.Stream(device)
 
 
 def _on_cpu(value: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
 
 def test_json_is_one_object_and_nothing_else(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     result = json.loads(ran[1].stdout)
-    assert result.keys() == {"rows", "ceilings", "environment"}
+    assert result.keys() == {"rows", "ceilings", "kernels", "environment"} and not result["kernels"]
     assert [(row["name"], row["members"]) for row in result["rows"]] == [
         *(("placecode", 1), ("placecode", 3), ("loop-eager", 1), ("vmap", 8))
     ]

@@ -376,7 +376,8 @@ def test_a_set_that_exceeds_its_share_of_the_gpu_is_split_and_finishes(cuda: str
     sizes = [len(runs.numbers_in(part, 8)) for part in run.environment["split"]]
     assert len(sizes) >= 2 and max(sizes) <= 5, sizes
     peaks = run.environment["memory"]["peak bytes"]
-    assert all(0 < peak <= whole.environment["memory"]["peak bytes"][0] for peak in peaks)
+    most = whole.environment["memory"]["peak bytes"][0]
+    assert all(0 < peak <= most for peak in peaks), (sizes, peaks, most)
     assert "MiB per member" in (display.memory_text(run) or "")
     inputs = task.splits["validation"].inputs
     for number in range(8):

@@ -20,6 +20,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),  # NaN that is meant
 ]
 
+SMALL_TILES = {
+    rounding: {
+        "forward": {"QUERIES": 16, "KEYS": 32, "num_warps": 4, "num_stages": 1},
+        "queries": {"QUERIES": 32, "KEYS": 16, "num_warps": 4, "num_stages": 1},
+        "keys": {"QUERIES": 16, "KEYS": 16, "num_warps": 4, "num_stages": 1},
+    }
+    for rounding in long_attention.LAUNCH
+}
+"""So that short sequences take several tiles too."""
+
 
 def draw(*shape: int, device: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
@@ -90,7 +100,7 @@ def test_attention(
     length, members, batch, m, n, heads, c, table, biases, shared, residual, dtype, kernel_device, monkeypatch
 ) -> None:
     """Values and all gradients. Queries, keys and values lie side by side, as a projection leaves them."""
-    monkeypatch.setattr(long_attention, "TILE", 16)
+    monkeypatch.setattr(long_attention, "LAUNCH", SMALL_TILES)
     monkeypatch.setattr(attention, "KEPT", 64 if length == "short" else 0)
     d, where = heads * c, {"device": kernel_device, "dtype": dtype}
     q, k, v = draw(members, batch, n, 3 * d, **where).split(d, -1)
@@ -125,7 +135,7 @@ def test_attention(
 @pytest.mark.parametrize("length", ["short", "long"])
 def test_what_lies_beside_is_not_touched(length, kernel_device, monkeypatch) -> None:
     """Tiles reach beyond an example: neither the next example nor the next head may be read or written there."""
-    monkeypatch.setattr(long_attention, "TILE", 16)
+    monkeypatch.setattr(long_attention, "LAUNCH", SMALL_TILES)
     parts = draw(1, 3, 5, 18, device=kernel_device).split(6, -1)
     bias, grad = (draw(1, 6, device=kernel_device),), draw(1, 3, 5, 6, device=kernel_device, seed=1)
 
@@ -157,9 +167,9 @@ def rounded(x: Tensor, precision: str, like: Tensor | None = None) -> Tensor:
 def test_operands_of_tf32_are_rounded_to_ten_bits(kernel_device) -> None:
     """To the nearest, ties away from zero; the hardware alone would cut off. Infinity and NaN survive."""
     given = draw(64, device=kernel_device) * 10.0 ** draw(64, device=kernel_device, seed=1)
-    step = 2.0 ** (given.double().abs().log2().floor() - 10)
-    true = torch.sign(given) * torch.floor(given.double().abs() / step + 0.5) * step
-    assert torch.equal(rounded(given, "tf32").double(), true)
+    exact = given.double().cpu()  # a GPU's powers of two are not
+    step = 2.0 ** (exact.abs().log2().floor() - 10)
+    assert torch.equal(rounded(given, "tf32").double().cpu(), exact.sign() * (exact.abs() / step + 0.5).floor() * step)
     assert not torch.equal(rounded(given, "tf32"), given)
     unit = 2.0**-10
     for value, expected in (
@@ -173,7 +183,7 @@ def test_operands_of_tf32_are_rounded_to_ten_bits(kernel_device) -> None:
         (-torch.inf, -torch.inf),
     ):
         assert rounded(torch.full((16,), value, device=kernel_device), "tf32").unique().tolist() == [expected]
-    bits = torch.tensor([0x7FFFFFFF, 0x7FC00000, 0x7F800001, -1], dtype=torch.int32, device=kernel_device)
+    bits = torch.tensor([0x7FFFFFFF, 0x7FC00000, -0x400000, -1], dtype=torch.int32, device=kernel_device)
     assert rounded(bits.view(torch.float32), "tf32").isnan().all()
 
 
@@ -198,3 +208,40 @@ def test_products_are_as_exact_as_torchs_are_set_to_be(length, kernel_device) ->
         errors[precision] = (found.double() - exact).abs().max().item()
     assert errors["highest"] < 2e-6
     assert 1e-5 < errors["high"] < 1e-2
+
+
+@pytest.mark.parametrize("length", ["short", "long"])
+@pytest.mark.parametrize(
+    ("q_size", "k_size", "v_size", "grad_size"),
+    [
+        (1, 1, 1, 1),
+        (1e12, 1e-12, 1e15, 1e-12),
+        (1e-8, 1e8, 1e-12, 1e15),
+        (1, 1, 1e-20, 1e-8),
+        (0, 1, 1, 0),
+        (1, 1, 0, 1),
+    ],
+)
+def test_rounded_products_are_as_good_at_any_size(
+    length, q_size, k_size, v_size, grad_size, kernel_device, monkeypatch
+) -> None:
+    """Ten bits of every input, whatever its size: also where products take numbers of a small range."""
+    monkeypatch.setattr(long_attention, "LAUNCH", SMALL_TILES)
+    torch.set_float32_matmul_precision("high")
+    sizes = torch.tensor([q_size, k_size, v_size], device=kernel_device)
+    parts = (draw(2, 2, 37, 3, 8, device=kernel_device) * sizes[:, None]).unbind(-2)
+    parts = tuple(part.contiguous() for part in parts)
+    bias, grad = (draw(2, 8, device=kernel_device) * q_size,), draw(2, 2, 37, 8, device=kernel_device) * grad_size
+    exact = [part.double().requires_grad_() for part in parts]
+    true = mixed_values(*exact, [bias[0].double()], None, 1)
+    true.backward(grad.double())
+    into = tuple(laid_out_as(part) for part in parts)
+    found, _ = both_ways(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
+    for ours, theirs in zip((found, *into), (true.detach(), *(each.grad for each in exact)), strict=True):
+        assert (ours.double() - theirs).norm() <= 2e-3 * theirs.norm()
+
+
+def test_units_of_tiles_cover_the_tiles_that_use_them() -> None:
+    for launch in (*long_attention.LAUNCH.values(), *SMALL_TILES.values()):
+        assert launch["forward"]["KEYS"] % launch["queries"]["KEYS"] == 0
+        assert launch["queries"]["QUERIES"] % launch["keys"]["QUERIES"] == 0

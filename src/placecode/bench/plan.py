@@ -9,7 +9,7 @@ import torch
 
 from placecode.bench import authors
 from placecode.bench.cases import CASES, USUAL_CASES, USUAL_MEMBERS, Case
-from placecode.bench.measure import Job
+from placecode.bench.measure import CEILING_MEMBERS, Job
 from placecode.bench.peers import PEERS, TOGETHER
 from placecode.engines.where import PRECISIONS
 from placecode.errors import BadInput, must_be, one_of
@@ -80,3 +80,12 @@ class Plan:
                     for name, count in todo
                 ]
         return jobs
+
+    def profiled(self) -> list[Job]:
+        """placecode at each case and precision, with the most members up to those of the ceiling."""
+        found: dict[tuple[Case, str], Job] = {}
+        for job in self.jobs():
+            what, limit = (job.case, job.precision), CEILING_MEMBERS[self.device]
+            if job.name == "placecode" and (what not in found or found[what].members < job.members <= limit):
+                found[what] = job
+        return list(found.values())

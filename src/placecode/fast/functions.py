@@ -35,10 +35,15 @@ def _outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
     return torch.bmm(x.mT.float(), grad.float(), out=sink)
 
 
+def _is_long(parts: Parts, heads: int) -> bool:
+    keys = parts[1]
+    return long_attention.suits(keys.shape[2], keys.shape[3] // heads)
+
+
 def _attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
     """The values mixed by attention, (e, b m, d), and what the way back needs besides."""
-    short = parts[1].shape[2] <= attention.LONGEST
-    out, kept = (attention if short else long_attention).attend(parts, biases, table, heads)
+    room = long_attention if _is_long(parts, heads) else attention
+    out, kept = room.attend(parts, biases, table, heads)
     return _as_rows(out), kept
 
 
@@ -47,7 +52,7 @@ def _attend_backward(
     heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False,
 ) -> Tensor:  # fmt: skip
     given = (parts, biases, table, heads, into, places, residual)
-    if parts[1].shape[2] <= attention.LONGEST:
+    if not _is_long(parts, heads):
         return attention.attend_backward(grad, kept, *given)
     assert kept is not None
     return long_attention.attend_backward(grad, out.view(parts[0].shape), kept, *given)

@@ -16,7 +16,7 @@ from torch import Tensor
 from placecode.kernels.rows import Sinks, sum_pieces
 
 LONGEST = 128
-"""Tokens that a tile can hold. Longer sequences are left to torch's fused attention."""
+"""Tokens that a tile can hold."""
 KEPT = 32
 """Tokens up to which the attention weights are kept for the way back; beyond, they are computed again."""
 LAUNCH: dict[str, dict[int, dict[str, int]]] = {
