@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 
 from placecode import files
 
@@ -129,6 +129,23 @@ def test_tables_and_arrays_come_back_as_they_were(tmp_path: Path) -> None:
     assert torch.equal(found["turned"], turned)
     assert found["0"].tolist() == [[0, 1, 2]]
     assert found["1"].tolist() == [[3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {},
+        {str(i): torch.randn(2) for i in range(12)},
+        {
+            **{"a/1": torch.randn(3, 4), "b": torch.ones(5, dtype=torch.bool), "\u00e9": torch.arange(3)},
+            **{"z": torch.randn(2, dtype=torch.float64), "none": torch.zeros(0, 3), "one": torch.tensor(3.0)},
+        },
+    ],
+)
+def test_arrays_are_written_as_the_library_would(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    written = files.write_tensors(tmp_path / "a.safetensors", tensors)
+    assert (tmp_path / "a.safetensors").read_bytes() == save(tensors)
+    assert written == hashlib.sha256(save(tensors)).hexdigest()
 
 
 def test_hash_is_that_of_the_bytes(tmp_path: Path) -> None:

@@ -14,16 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from safetensors.torch import save
+import torch
 from torch import Tensor
 
+NAMES = {torch.bool: "BOOL", torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
+"""What safetensors calls the types that are written here."""
+KINDS = tuple(NAMES)
+"""Those types; the last come first in a file, so that every array begins at a multiple of its own size."""
 
-def write_bytes(path: Path, data: bytes) -> str:
+
+def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
     """Write a whole file or nothing; returns its hash. What it replaces stays until the new one is on the disk."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    digest = hashlib.sha256()
     try:
         with open(temporary, "wb") as stream:
-            stream.write(data)
+            for part in parts:
+                stream.write(part)
+                digest.update(part)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
@@ -31,7 +39,7 @@ def write_bytes(path: Path, data: bytes) -> str:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    return hashlib.sha256(data).hexdigest()
+    return digest.hexdigest()
 
 
 def is_temporary(path: Path) -> bool:
@@ -60,8 +68,20 @@ def write_table(path: Path, table: pd.DataFrame) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Arrays by name, as safetensors; returns the file's hash."""
-    return write_bytes(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+    """Arrays by name, as safetensors; returns the file's hash.
+
+    The library would put the file together in memory first, and let no other thread work meanwhile; checkpoints have
+    gigabytes, and are written beside training. The bytes are the same.
+    """
+    parts, header, end = [], {}, 0
+    for name in sorted(tensors, key=lambda name: (-KINDS.index(tensors[name].dtype), name)):
+        data = tensors[name].contiguous().cpu()
+        begin, end = end, end + data.nbytes
+        header[name] = {"dtype": NAMES[data.dtype], "shape": list(data.shape), "data_offsets": [begin, end]}
+        parts.append(data.flatten().view(torch.uint8).numpy().data)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return write_bytes(path, len(text).to_bytes(8, "little"), text, *parts)
 
 
 def is_full_disk(error: OSError) -> bool:

@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor
 
 from placecode import checkpoints, runs, studies
 from placecode.engines import environment, local, stacks
@@ -175,14 +177,23 @@ def test_the_plain_way_gives_the_same_to_rounding(unbroken: Run, tmp_path: Path)
     assert not np.array_equal(ours["value"], plain["value"])  # another way it was
 
 
+class AtOnce:
+    """An executor that does not wait for another thread to begin."""
+
+    def __init__(self, workers: int) -> None: ...
+
+    def submit(self, work: Any, *given: Any) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_result(work(*given))
+        return done
+
+    def shutdown(self) -> None: ...
+
+
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock of our own: a save takes 10 seconds, a step 1; so the next save waits until it is 3% of the time."""
+    """On a clock of our own: a state takes 10 seconds, a step 1; so the next one waits until it is 3% of the time."""
     now, saved = [0.0], list[float]()
     monkeypatch.setattr(stacks.time, "monotonic", lambda: now[0])
-
-    def save(*rest: Any) -> None:
-        saved.append(now[0])
-        now[0] += 10
 
     class Slow(Trainer):
         def run(self, seconds: float = 0.0) -> Iterator[Progress]:
@@ -192,22 +203,72 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch:
                 yield Progress(step, 0.0)
             self.step = self.steps
 
-    monkeypatch.setattr(checkpoints, "save", save)
+        def state(self) -> dict[str, Tensor]:
+            saved.append(now[0])
+            now[0] += 10
+            return {}
+
+    monkeypatch.setattr(checkpoints, "save", lambda *given: None)
     monkeypatch.setattr(stacks, "Trainer", Slow)
+    monkeypatch.setattr(stacks, "ThreadPoolExecutor", AtOnce)
     study = tiny()
     task = study.task()
     stacks._train(
         study, task, study.members()[:1], local.Where("cpu"), tmp_path, "stack", lambda _: None, lambda: False
     )
-    gaps = np.diff(saved)
     assert saved[0] == 31
-    assert all(gap - 10 > 10 / 0.03 for gap in gaps[:-1])
-    assert len(saved) == 4  # three on the way, and the result
+    assert len(saved) == 3 and all(10 / 0.03 < gap - 10 < 10 / 0.03 + 2 for gap in np.diff(saved))
+
+
+def test_checkpoints_keep_the_disk_busy_for_a_share_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(stacks.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stacks, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(checkpoints, "save", lambda *given: now.__setitem__(0, now[0] + 30))
+    with stacks.Saver(tmp_path, "stack") as saver:
+        saver.save(1, {}, pd.DataFrame())
+        for when, expected in ((130.0, False), (229.0, False), (231.0, True)):
+            now[0] = when
+            assert saver.ready() == expected
+
+
+def test_checkpoints_are_written_beside_training_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, written = threading.Event(), list[int]()
+
+    def save(folder: Path, name: str, step: int, *rest: Any) -> None:
+        assert go.wait(60)
+        if step == 3:
+            raise OSError("no room")
+        written.append(step)
+
+    monkeypatch.setattr(checkpoints, "save", save)
+    with stacks.Saver(tmp_path, "stack") as saver:
+        assert saver.ready()
+        saver.save(1, {}, pd.DataFrame())
+        assert not saver.ready() and not written  # training goes on meanwhile
+        go.set()
+        saver.save(2, {}, pd.DataFrame())  # waits for the first
+        assert written[0] == 1
+    assert written == [1, 2]
+
+    def fail(*steps: int) -> None:
+        with stacks.Saver(tmp_path, "stack") as saver:
+            for step in steps:
+                saver.save(step, {}, pd.DataFrame())
+
+    for steps in ((3,), (3, 4)):
+        with pytest.raises(OSError, match="no room"):
+            fail(*steps)
+    assert 4 not in written
 
 
 def test_checkpoints_on_the_way_change_nothing(unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     monkeypatch.setattr(stacks, "SHARE_FOR_CHECKPOINTS", float("inf"))
+    monkeypatch.setattr(stacks, "SHARE_FOR_WRITING", float("inf"))
+    monkeypatch.setattr(stacks, "ThreadPoolExecutor", AtOnce)
     saved = list[int]()
     save = checkpoints.save
 
@@ -231,7 +292,7 @@ KILLER = """
     from placecode.engines import local, stacks
 
     out, how, study = Path(sys.argv[1]), sys.argv[2], studies.lookup("lst-sigma").at("quick", **eval(sys.argv[3]))
-    stacks.SECONDS_BETWEEN_CHECKPOINTS, stacks.SHARE_FOR_CHECKPOINTS = 0.05, float("inf")
+    stacks.SECONDS_BETWEEN_CHECKPOINTS, stacks.SHARE_FOR_CHECKPOINTS, stacks.SHARE_FOR_WRITING = 0.05, 1e9, 1e9
     chance = random.Random(0)
 
     def die_at_a_write(count, before):

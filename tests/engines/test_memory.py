@@ -220,7 +220,7 @@ def test_a_stack_that_is_given_is_taken_at_its_word(monkeypatch: pytest.MonkeyPa
     assert gpu.built == []
 
 
-@pytest.mark.parametrize(("count", "workers", "sizes"), [(300, 1, [150] * 2), (300, 4, [75] * 4), (40, 4, [20] * 2)])
+@pytest.mark.parametrize(("count", "workers", "sizes"), [(600, 1, [300] * 2), (300, 4, [75] * 4), (40, 4, [20] * 2)])
 def test_more_gpus_get_smaller_stacks_down_to_what_pays(count: int, workers: int, sizes: list[int]) -> None:
     members = [Member(width=8, heads=2, seed=seed) for seed in range(count)]
     where = Where("cuda", workers=workers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ NAME = "stack-"
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
 """At least; those of hundreds of members are gigabytes."""
 SHARE_FOR_CHECKPOINTS = 0.03
-"""Of the time, at most."""
+"""Of the time, at most, for taking them: training waits meanwhile."""
+SHARE_FOR_WRITING = 0.3
+"""Of the time, at most, for writing them, beside training."""
 
 
 def name_of(index: int) -> str:
@@ -82,29 +85,62 @@ def _train(
         kept, state, metrics = saved
         trainer.load(state, kept)
     rows: list[dict[str, Any]] = []
+    with Saver(folder, name) as saver:
 
-    def save() -> None:
-        nonlocal metrics, rows, kept
-        if trainer.step == kept:
-            return
-        metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
-        state = trainer.outcome() if trainer.step == trainer.steps else trainer.state()
-        checkpoints.save(folder, name, trainer.step, state, metrics)
-        kept = trainer.step
+        def save() -> None:
+            nonlocal metrics, rows, kept
+            if trainer.step == kept:
+                return
+            metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
+            saver.save(trainer.step, trainer.outcome() if trainer.step == trainer.steps else trainer.state(), metrics)
+            kept = trainer.step
 
-    last, pause = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
-    for progress in trainer.run():
-        rows.extend(progress.rows)
-        report(progress)
-        if stop():
-            save()
-            raise Interrupted
-        if time.monotonic() - last > pause:
-            begun = time.monotonic()
-            save()
-            last = time.monotonic()
-            pause = max(SECONDS_BETWEEN_CHECKPOINTS, (last - begun) / SHARE_FOR_CHECKPOINTS)
-    save()
+        last, pause = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
+        for progress in trainer.run():
+            rows.extend(progress.rows)
+            report(progress)
+            if stop():
+                save()
+                raise Interrupted
+            if time.monotonic() - last > pause and saver.ready():
+                begun = time.monotonic()
+                save()
+                last = time.monotonic()
+                pause = max(SECONDS_BETWEEN_CHECKPOINTS, (last - begun) / SHARE_FOR_CHECKPOINTS)
+        save()
+
+
+class Saver:
+    """Writes the checkpoints of a stack beside its training, one after another. On leaving, all are on the disk."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.pool = ThreadPoolExecutor(1)
+        self.writing: Future[None] | None = None
+        self.again = 0.0
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown()  # waits
+        if self.writing is not None:
+            self.writing.result()
+
+    def ready(self) -> bool:
+        """Whether the last one is written, and another would not keep the disk too busy."""
+        return self.writing is None or (self.writing.done() and time.monotonic() > self.again)
+
+    def save(self, step: int, state: dict[str, Tensor], metrics: pd.DataFrame) -> None:
+        """Have a checkpoint written; an error of the one before is raised here."""
+        if self.writing is not None:
+            self.writing.result()
+        self.writing = self.pool.submit(self._write, step, state, metrics)
+
+    def _write(self, step: int, state: dict[str, Tensor], metrics: pd.DataFrame) -> None:
+        begun = time.monotonic()
+        checkpoints.save(self.folder, self.name, step, state, metrics)
+        self.again = time.monotonic() + (time.monotonic() - begun) / SHARE_FOR_WRITING
 
 
 def assemble(

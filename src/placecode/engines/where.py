@@ -12,7 +12,7 @@ from placecode.errors import BadInput, must_be, one_of
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("high", "highest", "bf16")
-STACK = {"cpu": 8, "cuda": 256}
+STACK = {"cpu": 8, "cuda": 512}
 """Members to a stack at most, unless given: what keeps a processor busy. On a GPU its memory may allow fewer."""
 FEWEST = 32
 """Members to a stack below which more GPUs do not pay: a smaller stack takes hardly less time."""
