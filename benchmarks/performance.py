@@ -15,6 +15,7 @@ from placecode import figures as drawing
 from placecode import files
 from placecode.analysis.stats import interval
 from placecode.bench import disturbance, disturbed, figures, times_placecode
+from placecode.bench.profiling import KINDS, REST
 from placecode.runs import Run
 from placecode.studies.latin_squares import final_accuracy
 
@@ -39,10 +40,12 @@ of the model as written, so that all rows count alike).
 
 **On a GPU.** The whole step (rows of the batch, forward, backward, optimizer, all members) is one CUDA graph; the
 number of the step and the order of the examples live on the device, so nothing waits for the host. Products are the
-library's. Between two of them there is one Triton kernel: residual, bias, GELU, norm and PE in one pass, forth and
-back; attention in one, with no copies or transposes; gradients of weights are written where the optimizer reads them;
-the optimizer is one pass for the norms and one for the rest. In bf16, activations are bf16; norms, softmax, sums and
-weights are float32.
+library's, save those of attention. Between two of them there is one Triton kernel: residual, bias, GELU, norm and PE in
+one pass, forth and back; attention in one, with no copies or transposes; gradients of weights are written where the
+optimizer reads them; the optimizer is one pass for the norms and one for the rest. In bf16, activations are bf16;
+norms, softmax, sums and weights are float32. Attention over more than 64 tokens walks in tiles and never stores a
+score; in precision high its products take float16 numbers, which have the ten bits of TF32, each tile measured in its
+largest number, so that the smaller range does not matter: several times as quick as the same in TF32.
 
 **On a CPU.** Forward and backward are written out for a few members at a time, in arrays that stay in the caches; what
 lies between products is compiled once by g++, where there is one. Stacks train side by side, a core each.
@@ -96,6 +99,7 @@ def section(name: str, result: dict[str, Any]) -> Iterator[str]:
         yield from ratios(rows)
         ours = [row for row in rows if row["name"] == "placecode" and row["us_per_model_step"] is not None]
         yield from growth([row for row in ours if not disturbed(row)])
+        yield from profile([row for row in result.get("kernels", []) if row["case"] == case])
         for kind in ("time", "memory", "peers"):
             if (file := figures.file_name(case, kind)) in drawn:
                 yield f"![{case}: {kind}](images/bench-{name}-{file}.png)\n"
@@ -175,6 +179,27 @@ def growth(ours: Sequence[Row]) -> Iterator[str]:
         yield "How a step grows where the members double (2 is in proportion):\n"
         heads = ("precision", "members", "time, times that of half", "memory, times that of half", "MiB per member")
         yield "\n".join([line(heads), line(["---"] * 5), *lines]) + "\n"
+
+
+def profile(kernels: Sequence[Row]) -> Iterator[str]:
+    """Where the time of a step goes: the kernels of each precision by what they are for."""
+    for precision in dict.fromkeys(row["precision"] for row in kernels):
+        rows = [row for row in kernels if row["precision"] == precision]
+        total = sum(row["us_per_model_step"] for row in rows)
+        times = dict.fromkeys((*KINDS, REST), 0.0)
+        launched = dict.fromkeys(times, 0.0)
+        for row in rows:
+            times[row["kind"]] += row["us_per_model_step"]
+            launched[row["kind"]] += row["calls"]
+        yield (
+            f"Where the time of a step goes in {precision}, {rows[0]['members']} models at once, by torch's profiler: "
+            f"{total:.1f} us for each in {sum(launched.values()):.0f} kernels.\n"
+        )
+        lines = [line(("", "kernels", "us per model and step", "share")), line(["---"] * 4)]
+        for kind in sorted(times, key=lambda kind: -times[kind]):
+            if times[kind] > 0:
+                lines.append(line((kind, f"{launched[kind]:.0f}", f"{times[kind]:.1f}", f"{times[kind] / total:.0%}")))
+        yield "\n".join(lines) + "\n"
 
 
 def precision_section(root: Path) -> Iterator[str]:

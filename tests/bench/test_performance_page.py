@@ -141,3 +141,19 @@ def test_precisions_are_compared_seed_by_seed(root: Path) -> None:
         bounds = f"{difference.mean() - half:+.3f} to {difference.mean() + half:+.3f}"
         assert f"| {sigma:g} | 3 | {cells} | {bounds} |" in section
     assert "3 epochs" in section
+
+
+def test_the_page_says_where_the_time_goes(root: Path) -> None:
+    path = root / "results" / "bench" / "gpu.json"
+    result = json.loads(path.read_text())
+    about = {"case": "lst-paper", "device": "cuda", "precision": "high", "members": 128}
+    times = [("products", "nvjet_a", 3, 40.0), ("products", "nvjet_b", 1, 20.0), ("norms", "_norm", 7, 30.0)]
+    times += [("the rest", "copy", 0.5, 10.0)]
+    names = ("kind", "kernel", "calls", "us_per_model_step")
+    path.write_text(
+        json.dumps({**result, "kernels": [{**about, **dict(zip(names, row, strict=True))} for row in times]})
+    )
+    page = performance.page(root)
+    assert "128 models at once, by torch's profiler: 100.0 us for each in 12 kernels." in page
+    lines = ["| products | 4 | 60.0 | 60% |", "| norms | 7 | 30.0 | 30% |", "| the rest | 0 | 10.0 | 10% |"]
+    assert "\n".join(lines) in page

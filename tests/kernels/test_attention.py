@@ -21,12 +21,9 @@ pytestmark = [
 ]
 
 SMALL_TILES = {
-    rounding: {
-        "forward": {"QUERIES": 16, "KEYS": 32, "num_warps": 4, "num_stages": 1},
-        "queries": {"QUERIES": 32, "KEYS": 16, "num_warps": 4, "num_stages": 1},
-        "keys": {"QUERIES": 16, "KEYS": 16, "num_warps": 4, "num_stages": 1},
-    }
-    for rounding in long_attention.LAUNCH
+    "forward": {"QUERIES": 16, "KEYS": 32, "num_warps": 4, "num_stages": 1},
+    "queries": {"QUERIES": 32, "KEYS": 16, "num_warps": 4, "num_stages": 1},
+    "keys": {"QUERIES": 16, "KEYS": 16, "num_warps": 4, "num_stages": 1},
 }
 """So that short sequences take several tiles too."""
 
@@ -101,6 +98,7 @@ def test_attention(
 ) -> None:
     """Values and all gradients. Queries, keys and values lie side by side, as a projection leaves them."""
     monkeypatch.setattr(long_attention, "LAUNCH", SMALL_TILES)
+    monkeypatch.setattr(long_attention, "UNIT", 32)
     monkeypatch.setattr(attention, "KEPT", 64 if length == "short" else 0)
     d, where = heads * c, {"device": kernel_device, "dtype": dtype}
     q, k, v = draw(members, batch, n, 3 * d, **where).split(d, -1)
@@ -136,6 +134,7 @@ def test_attention(
 def test_what_lies_beside_is_not_touched(length, kernel_device, monkeypatch) -> None:
     """Tiles reach beyond an example: neither the next example nor the next head may be read or written there."""
     monkeypatch.setattr(long_attention, "LAUNCH", SMALL_TILES)
+    monkeypatch.setattr(long_attention, "UNIT", 32)
     parts = draw(1, 3, 5, 18, device=kernel_device).split(6, -1)
     bias, grad = (draw(1, 6, device=kernel_device),), draw(1, 3, 5, 6, device=kernel_device, seed=1)
 
@@ -227,6 +226,7 @@ def test_rounded_products_are_as_good_at_any_size(
 ) -> None:
     """Ten bits of every input, whatever its size: also where products take numbers of a small range."""
     monkeypatch.setattr(long_attention, "LAUNCH", SMALL_TILES)
+    monkeypatch.setattr(long_attention, "UNIT", 32)
     torch.set_float32_matmul_precision("high")
     sizes = torch.tensor([q_size, k_size, v_size], device=kernel_device)
     parts = (draw(2, 2, 37, 3, 8, device=kernel_device) * sizes[:, None]).unbind(-2)
@@ -241,7 +241,7 @@ def test_rounded_products_are_as_good_at_any_size(
         assert (ours.double() - theirs).norm() <= 2e-3 * theirs.norm()
 
 
-def test_units_of_tiles_cover_the_tiles_that_use_them() -> None:
-    for launch in (*long_attention.LAUNCH.values(), *SMALL_TILES.values()):
-        assert launch["forward"]["KEYS"] % launch["queries"]["KEYS"] == 0
-        assert launch["queries"]["QUERIES"] % launch["keys"]["QUERIES"] == 0
+def test_units_cover_whole_tiles() -> None:
+    for unit, tiles in ((long_attention.UNIT, long_attention.LAUNCH), (32, SMALL_TILES)):
+        for launch in tiles.values():
+            assert unit % launch["QUERIES"] == 0 and unit % launch["KEYS"] == 0

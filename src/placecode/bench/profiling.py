@@ -14,7 +14,7 @@ STEPS = 8
 """Steps that are recorded."""
 KINDS = {
     "products": ("gemm", "nvjet", "cutlass", "xmma", "cublas", "gemv", "splitk"),
-    "attention": ("_forward", "_backward", "_backward_queries", "_backward_keys"),
+    "attention": ("_forward", "_backward", "_backward_queries", "_backward_keys", "_halve", "_halve_gradient"),
     "norms": ("_norm", "_norm_backward", "_shift_rows", "_drop"),
     "GELU of the MLP": ("_activate", "_activate_backward"),
     "sums of gradients": ("_sum_pieces",),

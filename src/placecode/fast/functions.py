@@ -40,21 +40,24 @@ def _is_long(parts: Parts, heads: int) -> bool:
     return long_attention.suits(keys.shape[2], keys.shape[3] // heads)
 
 
-def _attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
+def _attend(
+    parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
+) -> tuple[Tensor, tuple[Tensor | None, ...]]:
     """The values mixed by attention, (e, b m, d), and what the way back needs besides."""
-    room = long_attention if _is_long(parts, heads) else attention
-    out, kept = room.attend(parts, biases, table, heads)
-    return _as_rows(out), kept
+    if _is_long(parts, heads):
+        out, kept = long_attention.attend(parts, biases, table, heads)
+        return _as_rows(out), kept
+    out, weights = attention.attend(parts, biases, table, heads)
+    return _as_rows(out), (weights,)
 
 
 def _attend_backward(
-    grad: Tensor, out: Tensor, kept: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
+    grad: Tensor, out: Tensor, kept: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
     heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False,
 ) -> Tensor:  # fmt: skip
     given = (parts, biases, table, heads, into, places, residual)
     if not _is_long(parts, heads):
-        return attention.attend_backward(grad, kept, *given)
-    assert kept is not None
+        return attention.attend_backward(grad, kept[0], *given)
     return long_attention.attend_backward(grad, out.view(parts[0].shape), kept, *given)
 
 
@@ -187,14 +190,14 @@ class FoldedHalf(Function):
             y, kept = _attend(parts, (lean,), table, 1)
             residual = mixed = _as_rows(x)
         result, mean, spread = rows.norm(residual, y, offset, scale, shift, None, False)
-        ctx.save_for_backward(*parts, mixed, kept, y, mean, spread, used, lean, offset, scale, table)
+        ctx.save_for_backward(*parts, mixed, y, mean, spread, used, lean, offset, scale, table, *kept)
         ctx.last, ctx.places = last, places
         return result.view(e, b, -1, d)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, x, v, mixed, kept, y, mean, spread, used, lean, offset, scale, table = ctx.saved_tensors
+        q, x, v, mixed, y, mean, spread, used, lean, offset, scale, table, *kept = ctx.saved_tensors
         (e, b, n, d), last = x.shape, ctx.last
         residual = x[:, :, -1] if last else _as_rows(x)
         back, _, (d_offset, d_scale, d_shift), _ = rows.norm_backward(
@@ -237,7 +240,7 @@ class AttentionHalf(Function):
         y = torch.bmm(mixed, out_weights[0])
         residual = x[:, :, -1] if last else _as_rows(x)
         result, mean, spread = rows.norm(residual, y, out_bias, scale, shift, None, False)
-        ctx.save_for_backward(x, q, k, v, mixed, kept, y, mean, spread, bias, out_bias, scale, table)
+        ctx.save_for_backward(x, q, k, v, mixed, y, mean, spread, bias, out_bias, scale, table, *kept)
         ctx.heads, ctx.last, ctx.weights, ctx.out_weights = heads, last, weights, out_weights
         ctx.places, ctx.out_places = places, out_places
         return result.view(e, b, -1, d)
@@ -245,7 +248,7 @@ class AttentionHalf(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, q, k, v, mixed, kept, y, mean, spread, bias, out_bias, scale, table = ctx.saved_tensors
+        x, q, k, v, mixed, y, mean, spread, bias, out_bias, scale, table, *kept = ctx.saved_tensors
         (e, b, n, d), (w, sink), last = x.shape, ctx.weights, ctx.last
         residual = x[:, :, -1] if last else _as_rows(x)
         back, _, vectors, _ = rows.norm_backward(

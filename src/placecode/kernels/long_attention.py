@@ -3,8 +3,9 @@
 The softmax is kept up as the keys go by; the way back recomputes its weights from the logarithm of each row's sum. The
 arguments are those of `attention`.
 
-Where products may round their inputs to the ten bits of TF32, tiles enter them as float16, which has as many and whose
-products are several times as quick here. Its range is small: so every tile is divided by its largest number first.
+Where products may round their inputs to the ten bits of TF32, they are written down once as float16, which has as many
+and whose products are several times as quick here. Its range is small: so every tile of tokens is measured in a unit of
+its own, its largest number. In other precisions tiles are read as they are, and all units are 1.
 """
 
 from __future__ import annotations
@@ -24,39 +25,63 @@ WIDEST = 128
 """Features of a head that a tile can hold."""
 QUICKER = 64
 """Tokens beyond which this is quicker than one tile, where that would do too."""
-LAUNCH: dict[str, dict[str, dict[str, int]]] = {
-    "half": {
-        "forward": {"QUERIES": 64, "KEYS": 128, "num_warps": 4, "num_stages": 1},
-        "queries": {"QUERIES": 128, "KEYS": 32, "num_warps": 4, "num_stages": 1},
-        "keys": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
-    },
-    "as they are": {
-        "forward": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
-        "queries": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
-        "keys": {"QUERIES": 32, "KEYS": 64, "num_warps": 4, "num_stages": 1},
-    },
+UNIT = 128
+"""Tokens that are measured in the same unit; the tokens of every tile below divide it."""
+LAUNCH: dict[str, dict[str, int]] = {
+    "forward": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
+    "queries": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
+    "keys": {"QUERIES": 32, "KEYS": 64, "num_warps": 4, "num_stages": 1},
 }
-"""By how inputs of products are rounded, for each kernel: tokens of its tiles, warps of a program, and stages of its
-loop. The units of tiles pass from kernel to kernel, so the keys of "queries" must not be more than those of "forward",
-nor the queries of "keys" than those of "queries"."""
+"""For each kernel: tokens of its tiles, warps of a program, and stages of its loop."""
 LOG2_E = 1.4426950408889634
 """Weights are powers of two, which a GPU has an instruction for; scores are scaled to that."""
 
 
 @triton.jit
 def _program(heads):
-    """The member, the example and the head of a program."""
-    both = tl.program_id(1)
-    return tl.program_id(2).to(tl.int64), (both // heads).to(tl.int64), both % heads
+    """The member, the example and the head of a program; and the number of this head among all."""
+    member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(1) // heads, tl.program_id(1) % heads
+    return member, item.to(tl.int64), head, member * tl.num_programs(1) + tl.program_id(1)
 
 
 @triton.jit
-def _unit(value, PRECISION: tl.constexpr):
-    """The largest number of a tile, in which it is to be measured."""
-    if PRECISION == "half":
-        return _usable(tl.max(tl.max(tl.abs(value), 1), 0))
-    else:
-        return 1.0
+def _halve(
+    x, bias, out, units, tokens, c, heads, x_member, x_item, x_row, own, factor,
+    BIAS: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """A tile of tokens as float16, features side by side and head by head, in its unit; the bias added, and scaled."""
+    member, item, head, number = _program(heads)
+    token, col = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
+    real = (token < tokens)[:, None]
+    x += member * x_member + item * x_item + head * c
+    value = read(x, bias + member * own + head * c, token, x_row, real, col, c, BIAS)
+    value = tl.where(real, value * factor, 0.0)
+    unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0))
+    tl.store(out + (number * tokens + token)[:, None] * C + col[None, :], (value * (1.0 / unit)).to(tl.float16), real)
+    tl.store(units + number * tl.num_programs(0) + tl.program_id(0), unit)
+
+
+@triton.jit
+def _halve_gradient(
+    grad, out, half, delta, units, means, tokens, c, heads,
+    HALF: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """The product of each token's values with their gradient; and that gradient as float16, if it is wanted so."""
+    member, item, head, number = _program(heads)
+    token, col = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
+    real, used = (token < tokens)[:, None], (col < c)[None, :]
+    line = ((member * (tl.num_programs(1) // heads) + item) * tokens + token) * heads + head
+    place = line[:, None] * c + col[None, :]
+    value = tl.load(grad + place, mask=real & used, other=0.0).to(tl.float32)
+    mean = tl.sum(value * tl.load(out + place, mask=real & used, other=0.0).to(tl.float32), 1)
+    tl.store(delta + line, mean, mask=token < tokens)
+    if HALF:
+        unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0))
+        value = (value * (1.0 / unit)).to(tl.float16)
+        tl.store(half + (number * tokens + token)[:, None] * C + col[None, :], value, real)
+        tile = number * tl.num_programs(0) + tl.program_id(0)
+        tl.store(units + tile, unit)
+        tl.store(means + tile, tl.max(tl.abs(mean), 0))
 
 
 @triton.jit
@@ -66,34 +91,42 @@ def _usable(unit):
 
 
 @triton.jit
-def _in(unit, value, like, PRECISION: tl.constexpr):
+def _tile(x, bias, row, row_stride, real, col, c, factor, BIAS: tl.constexpr, HALF: tl.constexpr):
+    """A tile as a product takes it."""
+    if HALF:
+        return tl.load(x + row[:, None] * row_stride + col[None, :], mask=real, other=0.0)
+    else:
+        return (read(x, bias, row, row_stride, real, col, c, BIAS) * factor).to(x.dtype.element_ty)
+
+
+@triton.jit
+def _unit(units, tile, HALF: tl.constexpr):
+    if HALF:
+        return tl.load(units + tile)
+    else:
+        return 1.0
+
+
+@triton.jit
+def _in(unit, value, like, HALF: tl.constexpr):
     """A float32 tile as a product takes it."""
-    if PRECISION == "half":
+    if HALF:
         return (value * (1.0 / unit)).to(tl.float16)
     else:
         return value.to(like.dtype.element_ty)
 
 
 @triton.jit
-def _kept_unit(place, PRECISION: tl.constexpr):
-    """The unit of a tile that another kernel has found."""
-    if PRECISION == "half":
-        return tl.load(place)
-    else:
-        return 1.0
-
-
-@triton.jit
-def _product(a, b, unit, PRECISION: tl.constexpr):
-    if PRECISION == "half":
+def _product(a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr):
+    if HALF:
         return tl.dot(a, b) * unit
     else:
         return tl.dot(a, b, input_precision=PRECISION)
 
 
 @triton.jit
-def _plus_product(total, a, b, unit, PRECISION: tl.constexpr):
-    if PRECISION == "half":
+def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr):
+    if HALF:
         return total + tl.dot(a, b) * unit
     else:
         return tl.dot(a, b, total, input_precision=PRECISION)
@@ -101,36 +134,32 @@ def _plus_product(total, a, b, unit, PRECISION: tl.constexpr):
 
 @triton.jit
 def _forward(
-    q, k, v, q_bias, k_bias, v_bias, table, out, lse, k_units, v_units,
-    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own, table_head, scale,
-    log2_e, TABLE: tl.constexpr, BIASES: tl.constexpr, SHARED: tl.constexpr,
+    q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, out, lse,
+    m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row, v_member, v_item, v_head, v_row,
+    own, table_head, scale, log2_e, UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    kind = q.dtype.element_ty
-    member, item, head = _program(heads)
-    query, col = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES), tl.arange(0, C)
+    member, item, head, number = _program(heads)
+    begin = tl.program_id(0) * QUERIES
+    query, col = begin + tl.arange(0, QUERIES), tl.arange(0, C)
     real = (query < m)[:, None]
     vector = member * own + head * c
-    k += member * k_member + item * k_item + head * c
-    v += member * v_member + item * v_item + head * c
+    q += member * q_member + item * q_item + head * q_head
+    k += member * k_member + item * k_item + head * k_head
+    v += member * v_member + item * v_item + head * v_head
     table += head * table_head
-    a = read(q + member * q_member + item * q_item + head * c, q_bias + vector, query, q_row, real, col, c, True)
-    a *= scale * log2_e
-    a_unit = _unit(a, PRECISION)
-    a = _in(a_unit, a, q, PRECISION)
-    tile = ((member * (tl.num_programs(1) // heads) + item) * heads + head) * tl.cdiv(n, KEYS)
+    tiles = number * tl.cdiv(n, UNIT)
+    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF)
+    a_unit = _unit(q_units, number * tl.cdiv(m, UNIT) + begin // UNIT, HALF)
     highest = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
     mixed = tl.zeros((QUERIES, C), tl.float32)
     for first in range(0, n, KEYS):
         key = first + tl.arange(0, KEYS)
         seen = (key < n)[:, None]
-        b = read(k, k_bias + vector, key, k_row, seen, col, c, BIASES == 3)
-        b_unit = _unit(b, PRECISION)
-        b = _in(b_unit, b, q, PRECISION)
-        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION)
-        if PRECISION == "half" and tl.program_id(0) == 0:
-            tl.store(k_units + tile, b_unit)
+        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF)
+        b_unit = _unit(k_units, tiles + first // UNIT, HALF)
+        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
             both = real & (key < n)[None, :]
             scores += log2_e * tl.load(table + query[:, None] * n + key[None, :], mask=both, other=0.0)
@@ -140,131 +169,110 @@ def _forward(
         weights = tl.exp2(scores - base[:, None])
         shrink = tl.exp2(highest - base)
         total = total * shrink + tl.sum(weights, 1)
-        if not SHARED:
-            b = read(v, v_bias + vector, key, v_row, seen, col, c, BIASES == 3)
-            b_unit = _unit(b, PRECISION)
-            b = _in(b_unit, b, q, PRECISION)
-        if PRECISION == "half" and tl.program_id(0) == 0:
-            tl.store(v_units + tile, b_unit)
-        mixed = _plus_product(mixed * shrink[:, None], _in(1.0, weights, q, PRECISION), b, b_unit, PRECISION)
+        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF)
+        w_unit = _unit(v_units, tiles + first // UNIT, HALF)
+        mixed = _plus_product(mixed * shrink[:, None], _in(1.0, weights, q, HALF), w, w_unit, PRECISION, HALF)
         highest = peak
-        tile += 1
     line = ((member * (tl.num_programs(1) // heads) + item) * m + query) * heads + head
-    tl.store(out + line[:, None] * c + col[None, :], (mixed / total[:, None]).to(kind), mask=real & (col < c)[None, :])
+    there = out + line[:, None] * c + col[None, :]
+    tl.store(there, (mixed / total[:, None]).to(out.dtype.element_ty), mask=real & (col < c)[None, :])
     tl.store(lse + line, highest + tl.log2(total), mask=query < m)
 
 
 @triton.jit
 def _backward_queries(
-    q, k, v, q_bias, k_bias, v_bias, table, grad, out, lse, delta, k_units, v_units, a_units, g_units, means,
-    dq, dq_bias,
-    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own, table_head, scale,
-    log2_e, sums, shares, TABLE: tl.constexpr, BIASES: tl.constexpr, SHARED: tl.constexpr,
-    UNIT: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+    q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, g, g_units, means, lse, delta, dq, dq_bias,
+    m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row, v_member, v_item, v_head, v_row,
+    own, table_head, scale, log2_e, g_item, g_head, g_row, dq_member, dq_item, dq_row, sums, shares,
+    UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    kind = q.dtype.element_ty
-    member, item, head = _program(heads)
-    query, col = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES), tl.arange(0, C)
+    member, item, head, number = _program(heads)
+    begin, items = tl.program_id(0) * QUERIES, tl.num_programs(1) // heads
+    query, col = begin + tl.arange(0, QUERIES), tl.arange(0, C)
     real, used = (query < m)[:, None], (col < c)[None, :]
     vector = member * own + head * c
-    k += member * k_member + item * k_item + head * c
-    v += member * v_member + item * v_item + head * c
-    at = member * q_member + item * q_item + head * c
+    q += member * q_member + item * q_item + head * q_head
+    k += member * k_member + item * k_item + head * k_head
+    v += member * v_member + item * v_item + head * v_head
+    g += (member * items + item) * g_item + head * g_head
     table += head * table_head
-    a = read(q + at, q_bias + vector, query, q_row, real, col, c, True)
-    a *= scale * log2_e
-    a_unit = _unit(a, PRECISION)
-    a = _in(a_unit, a, q, PRECISION)
-    line = ((member * (tl.num_programs(1) // heads) + item) * m + query) * heads + head
-    g = tl.load(grad + line[:, None] * c + col[None, :], mask=real & used, other=0.0).to(tl.float32)
-    found = tl.load(out + line[:, None] * c + col[None, :], mask=real & used, other=0.0).to(tl.float32)
-    mean = tl.sum(g * found, 1)
-    tl.store(delta + line, mean, mask=query < m)
-    g_unit, least = _unit(g, PRECISION), tl.max(tl.abs(mean), 0)
-    g = _in(g_unit, g, q, PRECISION)
-    example = (member * (tl.num_programs(1) // heads) + item) * heads + head
-    if PRECISION == "half":
-        tile = example * tl.num_programs(0) + tl.program_id(0)
-        tl.store(a_units + tile, a_unit)
-        tl.store(g_units + tile, g_unit)
-        tl.store(means + tile, least)
-    tiles = tl.cdiv(n, UNIT)
+    tiles, tile = number * tl.cdiv(n, UNIT), number * tl.cdiv(m, UNIT) + begin // UNIT
+    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF)
+    back_out = _tile(g, g, query, g_row, real, col, c, 1.0, False, HALF)
+    a_unit, g_unit, least = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF), _unit(means, tile, HALF)
+    line = ((member * items + item) * m + query) * heads + head
     level = tl.load(lse + line, mask=query < m, other=0.0)
+    mean = tl.load(delta + line, mask=query < m, other=0.0)
     result = tl.zeros((QUERIES, C), tl.float32)
     for first in range(0, n, KEYS):
         key = first + tl.arange(0, KEYS)
         seen = (key < n)[:, None]
-        b = read(k, k_bias + vector, key, k_row, seen, col, c, BIASES == 3)
-        b_unit = _kept_unit(k_units + example * tiles + first // UNIT, PRECISION)
-        b = _in(b_unit, b, q, PRECISION)
-        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION)
+        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF)
+        b_unit = _unit(k_units, tiles + first // UNIT, HALF)
+        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
             both = real & (key < n)[None, :]
             scores += log2_e * tl.load(table + query[:, None] * n + key[None, :], mask=both, other=0.0)
         weights = tl.where((key < n)[None, :], tl.exp2(scores - level[:, None]), 0.0)
-        w, w_unit = b, b_unit
-        if not SHARED:
-            w = read(v, v_bias + vector, key, v_row, seen, col, c, BIASES == 3)
-            w_unit = _kept_unit(v_units + example * tiles + first // UNIT, PRECISION)
-            w = _in(w_unit, w, q, PRECISION)
-        back = weights * (_product(g, tl.trans(w), g_unit * w_unit, PRECISION) - mean[:, None])
-        unit = _usable(tl.maximum(g_unit * w_unit, least))
-        result = _plus_product(result, _in(unit, back, q, PRECISION), b, unit * b_unit, PRECISION)
+        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF)
+        both_units = g_unit * _unit(v_units, tiles + first // UNIT, HALF)
+        back = weights * (_product(back_out, tl.trans(w), both_units, PRECISION, HALF) - mean[:, None])
+        unit = _usable(tl.maximum(both_units, least))
+        result = _plus_product(result, _in(unit, back, q, HALF), b, unit * b_unit, PRECISION, HALF)
     result = tl.where(real, result * scale, 0.0)
-    tl.store(dq + at + query[:, None] * q_row + col[None, :], result.to(kind), mask=real & used)
+    there = dq + member * dq_member + item * dq_item + head * c + query[:, None] * dq_row + col[None, :]
+    tl.store(there, result.to(dq.dtype.element_ty), mask=real & used)
     piece = (member * shares + item * tl.num_programs(0) + tl.program_id(0)) * sums + head * c
     tl.store(dq_bias + piece + col, tl.sum(result, 0), mask=col < c)
 
 
 @triton.jit
 def _backward_keys(
-    q, k, v, q_bias, k_bias, v_bias, table, grad, lse, delta, a_units, g_units, means, dk, dv, dk_bias, dv_bias,
-    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own, table_head, scale,
-    log2_e, sums, shares, TABLE: tl.constexpr, BIASES: tl.constexpr, SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
-    UNIT: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+    q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, g, g_units, means, lse, delta,
+    grad, dk, dv, dk_bias, dv_bias,
+    m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row, v_member, v_item, v_head, v_row,
+    own, table_head, scale, log2_e, g_item, g_head, g_row,
+    dk_member, dk_item, dk_row, dv_member, dv_item, dv_row, sums, shares,
+    UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
+    SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Scores stand on their heads here, a row for each key: so weights enter the products as they are."""
-    kind = q.dtype.element_ty
-    member, item, head = _program(heads)
-    key, col = tl.program_id(0) * KEYS + tl.arange(0, KEYS), tl.arange(0, C)
+    member, item, head, number = _program(heads)
+    begin, example = tl.program_id(0) * KEYS, member * (tl.num_programs(1) // heads) + item
+    key, col = begin + tl.arange(0, KEYS), tl.arange(0, C)
     real, used = (key < n)[:, None], (col < c)[None, :]
     vector = member * own + head * c
-    at_k = member * k_member + item * k_item + head * c
-    at_v = member * v_member + item * v_item + head * c
-    q += member * q_member + item * q_item + head * c
+    q += member * q_member + item * q_item + head * q_head
+    k += member * k_member + item * k_item + head * k_head
+    v += member * v_member + item * v_item + head * v_head
+    g += example * g_item + head * g_head
     table += head * table_head
-    example = member * (tl.num_programs(1) // heads) + item
-    b = read(k + at_k, k_bias + vector, key, k_row, real, col, c, BIASES == 3)
-    b_unit = _unit(b, PRECISION)
-    b = _in(b_unit, b, q, PRECISION)
-    w, w_unit = b, b_unit
-    if not SHARED:
-        w = read(v + at_v, v_bias + vector, key, v_row, real, col, c, BIASES == 3)
-        w_unit = _unit(w, PRECISION)
-        w = _in(w_unit, w, q, PRECISION)
+    tile, tiles = number * tl.cdiv(n, UNIT) + begin // UNIT, number * tl.cdiv(m, UNIT)
+    b = _tile(k, k_bias + vector, key, k_row, real, col, c, 1.0, BIASES == 3, HALF)
+    w = _tile(v, v_bias + vector, key, v_row, real, col, c, 1.0, BIASES == 3, HALF)
+    b_unit, w_unit = _unit(k_units, tile, HALF), _unit(v_units, tile, HALF)
     d_key = tl.zeros((KEYS, C), tl.float32)
     d_value = tl.zeros((KEYS, C), tl.float32)
     for first in range(0, m, QUERIES):
         query = first + tl.arange(0, QUERIES)
         here = (query < m)[:, None]
-        a = read(q, q_bias + vector, query, q_row, here, col, c, True)
-        tile = (example * heads + head) * tl.cdiv(m, UNIT) + first // UNIT
-        a_unit, g_unit = _kept_unit(a_units + tile, PRECISION), _kept_unit(g_units + tile, PRECISION)
-        a = _in(a_unit, a * (scale * log2_e), q, PRECISION)
+        a = _tile(q, q_bias + vector, query, q_row, here, col, c, scale * log2_e, BIASES > 0, HALF)
+        back_out = _tile(g, g, query, g_row, here, col, c, 1.0, False, HALF)
+        a_unit, g_unit = _unit(q_units, tiles + first // UNIT, HALF), _unit(g_units, tiles + first // UNIT, HALF)
         line = (example * m + query) * heads + head
-        g = tl.load(grad + line[:, None] * c + col[None, :], mask=here & used, other=0.0).to(tl.float32)
-        g = _in(g_unit, g, q, PRECISION)
         level = tl.load(lse + line, mask=query < m, other=float("inf"))  # beyond the last query all weights are 0
         mean = tl.load(delta + line, mask=query < m, other=0.0)
-        scores = _product(b, tl.trans(a), a_unit * b_unit, PRECISION)
+        scores = _product(b, tl.trans(a), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
             both = real & (query < m)[None, :]
             scores += log2_e * tl.load(table + query[None, :] * n + key[:, None], mask=both, other=0.0)
         weights = tl.where(real, tl.exp2(scores - level[None, :]), 0.0)
-        d_value = _plus_product(d_value, _in(1.0, weights, q, PRECISION), g, g_unit, PRECISION)
-        back = weights * (_product(w, tl.trans(g), g_unit * w_unit, PRECISION) - mean[None, :])
-        unit = _usable(tl.maximum(g_unit * w_unit, _kept_unit(means + tile, PRECISION)))
-        d_key = _plus_product(d_key, _in(unit, back, q, PRECISION), a, unit * a_unit, PRECISION)
+        d_value = _plus_product(d_value, _in(1.0, weights, q, HALF), back_out, g_unit, PRECISION, HALF)
+        back = weights * (_product(w, tl.trans(back_out), g_unit * w_unit, PRECISION, HALF) - mean[None, :])
+        unit = _usable(tl.maximum(g_unit * w_unit, _unit(means, tiles + first // UNIT, HALF)))
+        d_key = _plus_product(d_key, _in(unit, back, q, HALF), a, unit * a_unit, PRECISION, HALF)
     d_key /= log2_e
     piece = (member * shares + item * tl.num_programs(0) + tl.program_id(0)) * sums + head * c
     if BIASES == 3:
@@ -276,8 +284,10 @@ def _backward_keys(
     if SHARED:
         d_key += d_value
     else:
-        tl.store(dv + at_v + key[:, None] * v_row + col[None, :], d_value.to(kind), mask=real & used)
-    tl.store(dk + at_k + key[:, None] * k_row + col[None, :], d_key.to(kind), mask=real & used)
+        there = dv + member * dv_member + item * dv_item + head * c + key[:, None] * dv_row + col[None, :]
+        tl.store(there, d_value.to(dv.dtype.element_ty), mask=real & used)
+    there = dk + member * dk_member + item * dk_item + head * c + key[:, None] * dk_row + col[None, :]
+    tl.store(there, d_key.to(dk.dtype.element_ty), mask=real & used)
 
 
 def suits(tokens: int, features: int) -> bool:
@@ -285,79 +295,108 @@ def suits(tokens: int, features: int) -> bool:
     return features <= WIDEST and tokens > min(QUICKER, attention.LONGEST)
 
 
-def _common(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Any, ...]:
-    q, k, v = parts
-    m, n, c = q.shape[2], k.shape[2], q.shape[3] // heads
-    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], biases[0].stride(0), per_head(table))
-    return (m, n, c, heads, *strides, c**-0.5, LOG2_E)
-
-
-def _settings(
+def attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Of the three kernels."""
-    q, k, v = parts
-    chunk = max(16, triton.next_power_of_2(q.shape[3] // heads))
-    precision = "half" if q.dtype == torch.float32 and exactness(q) == "tf32" else exactness(q)
-    launch = LAUNCH["half" if precision == "half" else "as they are"]
-    flags = {"TABLE": table is not None, "BIASES": len(biases), "SHARED": k is v, "PRECISION": precision, "C": chunk}
-    if chunk > 64:  # so that it fits into the memory of small GPUs too
-        launch = {name: _halved(each) for name, each in launch.items()}
-    forward, queries, keys = (launch[name] for name in ("forward", "queries", "keys"))
-    units = {"UNIT": forward["KEYS"]}, {"UNIT": queries["QUERIES"]}
-    return {**flags, **forward}, {**flags, **queries, **units[0]}, {**flags, **keys, **units[1]}
-
-
-def _halved(launch: dict[str, int]) -> dict[str, int]:
-    return {**launch, "QUERIES": launch["QUERIES"] // 2, "KEYS": launch["KEYS"] // 2, "num_stages": 1}
-
-
-def _kept(kept: Tensor, q: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What `attend` keeps, part by part: the logarithm of each row's sum, (e, b, m, h) and to base 2; and the units of
-    all tiles of keys and of values."""
-    e, b, m, _ = q.shape
-    sums, units = kept[: e * b * m * heads], kept[e * b * m * heads :]
-    of_keys, of_values = units.chunk(2)
-    return sums.view(e, b, m, heads), of_keys, of_values
-
-
-def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:
-    """As `attention.attend`; also what the way back needs."""
-    q, k, v = parts
-    e, b, m, _ = q.shape
-    settings, _, _ = _settings(parts, biases, table, heads)
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    count = e * b * heads * (m + 2 * triton.cdiv(k.shape[2], settings["KEYS"]))
-    kept = torch.empty(count, device=q.device)
-    given = (q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table)
-    _forward[(triton.cdiv(m, settings["QUERIES"]), b * heads, e)](
-        *given, out, *_kept(kept, q, heads), *_common(parts, biases, table, heads), **settings
-    )
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """As `attention.attend`; also what the way back needs: the logarithm (to base 2) of each row's sum, (e, b, m, h);
+    and, if they are written down as float16, the operands of products and their units."""
+    q = parts[0]
+    e, b, m, d = q.shape
+    out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
+    lse = torch.empty(e, b, m, heads, device=q.device)
+    kept: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if _takes_halves(q) else (lse,)
+    given, numbers, settings = _arguments(parts, biases, table, heads, kept)
+    launch = _launch("forward", settings)
+    _forward[(triton.cdiv(m, launch["QUERIES"]), b * heads, e)](*given, out, lse, *numbers, **settings, **launch)
     return out, kept
 
 
 def attend_backward(
-    grad: Tensor, out: Tensor, kept: Tensor, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
-    into: Parts, places: Sinks, residual: bool,
+    grad: Tensor, out: Tensor, kept: tuple[Tensor, ...], parts: Parts, biases: tuple[Tensor, ...],
+    table: Tensor | None, heads: int, into: Parts, places: Sinks, residual: bool,
 ) -> Tensor:  # fmt: skip
     """As `attention.attend_backward`, given also what `attend` returned."""
-    q, k, v = parts
+    (q, k, v), lse = parts, kept[0]
     e, b, m, d = q.shape
-    common = _common(parts, biases, table, heads)
-    _, of_queries, of_keys = _settings(parts, biases, table, heads)
+    given, numbers, settings = _arguments(parts, biases, table, heads, kept)
+    of_queries, of_keys = _launch("queries", settings), _launch("keys", settings)
     tiles = triton.cdiv(m, of_queries["QUERIES"]), triton.cdiv(k.shape[2], of_keys["KEYS"])
     sums = torch.zeros(e, b * max(tiles), 1, len(biases) * d, device=q.device)
     pieces = sums.split(d, dim=3)
     pieces = (*pieces, *pieces[:1] * (3 - len(biases)))
-    given = (q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table, grad)
-    lse, *units = _kept(kept, q, heads)
-    delta, ends = torch.empty_like(lse), (sums.shape[3], sums.shape[1])
-    found = torch.empty(3, e * b * heads * tiles[0], device=q.device).unbind()  # units of queries and their gradients
+    delta, units = torch.empty_like(lse), torch.empty(2, e * b * heads * triton.cdiv(m, UNIT), device=q.device)
+    half, width = settings["HALF"], settings["C"]
+    g = torch.empty(e, b, heads, m, width, dtype=torch.float16, device=q.device) if half else grad
+    _halve_gradient[(triton.cdiv(m, UNIT), b * heads, e)](
+        grad, out, g, delta, *units, m, d // heads, heads, HALF=half, TOKENS=UNIT, C=width, num_warps=8
+    )
+    g_strides = (heads * m * width, m * width, width) if half else (m * d, d // heads, d)
+    given = (*given, g, *units, lse, delta)
+    ends = (sums.shape[3], sums.shape[1])
     _backward_queries[(tiles[0], b * heads, e)](
-        *given, out, lse, delta, *units, *found, into[0], pieces[0], *common, *ends, **of_queries
+        *(*given, into[0], pieces[0], *numbers, *g_strides, *into[0].stride()[:3], *ends), **settings, **of_queries
     )
     _backward_keys[(tiles[1], b * heads, e)](
-        *(*given, lse, delta, *found, into[1], into[2], pieces[1], pieces[2], *common, *ends),
-        **{**of_keys, "RESIDUAL": residual},
+        *(*given, grad, into[1], into[2], pieces[1], pieces[2], *numbers, *g_strides),
+        *(*into[1].stride()[:3], *into[2].stride()[:3], *ends),
+        **{**settings, **of_keys, "SHARED": k is v, "RESIDUAL": residual},
     )
     return sum_pieces(sums, places)[0]
+
+
+def _takes_halves(q: Tensor) -> bool:
+    return q.dtype == torch.float32 and exactness(q) == "tf32"
+
+
+def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Tensor, ...]:
+    """Queries, keys and values as float16, (e, b, h, tokens, features), and the units of each."""
+    c = parts[0].shape[3] // heads
+    width = _width(c)
+    found: list[tuple[Tensor, Tensor]] = []
+    for i, x in enumerate(parts):
+        if i == 2 and x is parts[1] and len(biases) == 1:
+            found.append(found[1])
+            continue
+        e, b, n, _ = x.shape
+        half = torch.empty(e, b, heads, n, width, dtype=torch.float16, device=x.device)
+        units = torch.empty(e * b * heads * triton.cdiv(n, UNIT), device=x.device)
+        biased, factor = i < len(biases), c**-0.5 * LOG2_E if i == 0 else 1.0
+        bias = biases[i] if biased else biases[0]
+        _halve[(triton.cdiv(n, UNIT), b * heads, e)](
+            *(x, bias, half, units, n, c, heads, *x.stride()[:3], bias.stride(0), factor),
+            **{"BIAS": biased, "TOKENS": UNIT, "C": width, "num_warps": 8},
+        )
+        found.append((half, units))
+    return (*(half for half, _ in found), *(units for _, units in found))
+
+
+def _arguments(
+    parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int, kept: tuple[Tensor, ...]
+) -> tuple[tuple[Tensor, ...], tuple[Any, ...], dict[str, Any]]:
+    """What all kernels are given: tensors, numbers and settings."""
+    q, k, _ = parts
+    m, n, c = q.shape[2], k.shape[2], q.shape[3] // heads
+    half = len(kept) > 1
+    tensors = kept[1:] if half else (*parts, *kept * 3)
+    strides = [
+        stride
+        for x in tensors[:3]
+        for stride in (x.stride()[:4] if half else (x.stride(0), x.stride(1), c, x.stride(2)))
+    ]
+    vectors = (*biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table)
+    numbers = (m, n, c, heads, *strides, biases[0].stride(0), per_head(table), c**-0.5, LOG2_E)
+    flags = {"TABLE": table is not None, "BIASES": len(biases), "HALF": half, "PRECISION": exactness(q)}
+    return (*tensors, *vectors), numbers, {**flags, "UNIT": UNIT, "C": _width(c)}
+
+
+def _launch(passing: str, settings: dict[str, Any]) -> dict[str, int]:
+    launch = LAUNCH[passing]
+    if settings["C"] <= 64:
+        return launch
+    halved = {name: launch[name] // 2 for name in ("QUERIES", "KEYS")}  # small GPUs have little memory on the chip
+    return {**launch, **halved, "num_stages": 1}
+
+
+def _width(features: int) -> int:
+    """Features of a tile."""
+    return 1 << max(4, (features - 1).bit_length())

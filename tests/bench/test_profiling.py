@@ -1,0 +1,74 @@
+"""Kernels are told apart by what they are for; every kernel of ours has its kind."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+from pathlib import Path
+
+import pytest
+import torch
+
+from placecode.bench import profiling
+from placecode.bench.cases import CASES
+from placecode.bench.measure import Job
+from placecode.bench.plan import Plan
+from placecode.bench.profiling import KINDS, REST, kind_of, profile
+
+ROOM = Path(profiling.__file__).parents[1] / "kernels"
+
+
+def test_the_example_holds() -> None:
+    assert doctest.testmod(profiling).failed == 0
+
+
+def launched() -> set[str]:
+    """The names of all kernels in the room that are launched: `_name[grid](...)`."""
+    found = set()
+    for path in ROOM.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+                assert isinstance(node.func.value, ast.Name)
+                found.add(node.func.value.id)
+    return found
+
+
+def test_every_kernel_of_ours_has_its_kind_and_no_other_is_named() -> None:
+    ours = {name for kind, names in KINDS.items() if kind != "products" for name in names}
+    assert launched() == ours
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"),
+    [
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>", "products"),
+        ("nvjet_tss_192x128_64x3", "products"),
+        ("std::enable_if<true, void>::type internal::gemvx::kernel<int>", "products"),
+        ("_backward_keys", "attention"),
+        ("_norm", "norms"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", REST),
+        ("Memcpy DtoD (Device -> Device)", REST),
+    ],
+)
+def test_kinds(kernel: str, kind: str) -> None:
+    assert kind_of(kernel) == kind
+
+
+def test_what_is_profiled() -> None:
+    """placecode alone, once for each case and precision, with as many members as the ceiling has at most."""
+    plan = Plan("cuda", cases=(CASES["lst-paper"], CASES["tokens-100"]), precisions=("high", "bf16"))
+    found = [(job.name, job.case.name, job.precision, job.members) for job in plan.profiled()]
+    cases = (("lst-paper", 128), ("tokens-100", 64))
+    assert found == [("placecode", case, which, count) for case, count in cases for which in ("high", "bf16")]
+    small = Plan("cuda", cases=(CASES["lst-paper"],), precisions=("high",), members=(256, 512))
+    assert [job.members for job in small.profiled()] == [256]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none")
+def test_a_profile_finds_all_that_is_launched() -> None:
+    job = Job(CASES["lst-quick"], "placecode", 4, "cuda", "high", 0.1)
+    rows = profile(job)["kernels"]
+    kinds = {row["kind"] for row in rows}
+    assert {"products", "attention", "norms", "optimizer", "embedding", "GELU of the MLP"} <= kinds
+    assert all(row["us_per_model_step"] > 0 and row["members"] == 4 for row in rows)

@@ -1,0 +1,69 @@
+"""Attention's kernels compile for a GPU, where there is none: the interpreter takes what a compiler would refuse."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("triton", reason="the kernels need Triton")
+
+SCRIPT = """
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+    from placecode.kernels import attention, long_attention
+
+    VECTORS = {"table", "lse", "delta", "means", "kept", "q_bias", "k_bias", "v_bias", "dq_bias", "dk_bias", "dv_bias"}
+    ARRAYS = {"q", "k", "v", "g", "x", "grad", "out", "dq", "dk", "dv", "half"}
+
+    def check(kernel, products, kind, operands=None, **constants):
+        constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
+        types = {}
+        for name in kernel.arg_names:
+            array = kind if operands is None or name not in ("q", "k", "v", "g") else operands
+            if name == "half" or (kernel.__name__ == "_halve" and name == "out"):
+                array = "fp16"
+            vector = name in VECTORS or name.endswith("units") or name == "bias"
+            numbers = "fp32" if name in ("scale", "log2_e", "factor") else "i32"
+            types[name] = "*fp32" if vector else "*" + array if name in ARRAYS else numbers
+            types[name] = "constexpr" if name in constants else types[name]
+        made = compile(
+            ASTSource(kernel, types, constexprs=constants), target=GPUTarget("cuda", 90, 32),
+            options={"num_warps": 4, "num_stages": 2},
+        )
+        assert made.metadata.shared <= 99 * 1024, (kernel.__name__, made.metadata.shared)  # what any GPU has
+        assert (("mma" in made.asm["ptx"]) == products), kernel.__name__
+
+    room = long_attention
+    kernels = {"forward": room._forward, "queries": room._backward_queries, "keys": room._backward_keys}
+    for name, kernel in kernels.items():
+        shared = dict(UNIT=room.UNIT, PRECISION="tf32", RESIDUAL=True)
+        for c in (64, 128):
+            sizes = {name: n for name, n in room._launch(name, {"C": c}).items() if name.isupper()}
+            sizes |= {"C": c, **shared}
+            check(kernel, True, "fp32", "fp16", HALF=True, TABLE=c == 128, BIASES=1, SHARED=False, **sizes)
+            check(kernel, True, "bf16", HALF=False, TABLE=True, BIASES=3, SHARED=c == 128, **sizes)
+        exact = {**shared, "PRECISION": "ieee"}
+        sizes = dict(QUERIES=16, KEYS=16)
+        check(kernel, False, "fp32", C=16, HALF=False, TABLE=True, BIASES=3, SHARED=False, **sizes, **exact)
+    check(room._halve, False, "fp32", BIAS=True, TOKENS=room.UNIT, C=64)
+    for half in (True, False):
+        check(room._halve_gradient, False, "fp32", HALF=half, TOKENS=room.UNIT, C=64)
+    for kernel in (attention._forward, attention._backward):
+        for kind in ("fp32", "bf16"):
+            for keep in (True, False):
+                sizes = dict(M=16, N=16, C=32, PRECISION="tf32")
+                check(kernel, True, kind, TABLE=keep, BIASES=1, KEEP=keep, SHARED=keep, RESIDUAL=not keep, **sizes)
+"""
+
+
+def test_attentions_kernels_compile_and_fit() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT)],
+        env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
