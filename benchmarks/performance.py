@@ -15,7 +15,7 @@ from placecode import figures as drawing
 from placecode import files
 from placecode.analysis.stats import interval
 from placecode.bench import disturbance, disturbed, figures, times_placecode
-from placecode.bench.profiling import KINDS, REST
+from placecode.bench.profiling import KINDS, REST, kind_of
 from placecode.runs import Run
 from placecode.studies.latin_squares import final_accuracy
 
@@ -41,11 +41,11 @@ of the model as written, so that all rows count alike).
 **On a GPU.** The whole step (rows of the batch, forward, backward, optimizer, all members) is one CUDA graph; the
 number of the step and the order of the examples live on the device, so nothing waits for the host. Products are the
 library's, save those of attention. Between two of them there is one Triton kernel: residual, bias, GELU, norm and PE in
-one pass, forth and back; attention in one, with no copies or transposes; gradients of weights are written where the
-optimizer reads them; the optimizer is one pass for the norms and one for the rest. In bf16, activations are bf16;
-norms, softmax, sums and weights are float32. Attention over more than 64 tokens walks in tiles and never stores a
-score; in precision high its products take float16 numbers, which have the ten bits of TF32, each tile measured in its
-largest number, so that the smaller range does not matter: several times as quick as the same in TF32.
+one pass, forth and back; attention over short sequences in one; no copies or transposes; gradients of weights are
+written where the optimizer reads them; the optimizer is one pass for the norms and one for the rest. In bf16,
+activations are bf16; norms, softmax, sums and weights are float32. Attention over more than 64 tokens walks in tiles
+and never stores a score; in precision high its products take float16 numbers, which have the ten bits of TF32, in a
+unit of each tile's own, so that the smaller range does not matter: several times as quick as the same in TF32.
 
 **On a CPU.** Forward and backward are written out for a few members at a time, in arrays that stay in the caches; what
 lies between products is compiled once by g++, where there is one. Stacks train side by side, a core each.
@@ -189,8 +189,8 @@ def profile(kernels: Sequence[Row]) -> Iterator[str]:
         times = dict.fromkeys((*KINDS, REST), 0.0)
         launched = dict.fromkeys(times, 0.0)
         for row in rows:
-            times[row["kind"]] += row["us_per_model_step"]
-            launched[row["kind"]] += row["calls"]
+            times[kind_of(row["kernel"])] += row["us_per_model_step"]
+            launched[kind_of(row["kernel"])] += row["calls"]
         yield (
             f"Where the time of a step goes in {precision}, {rows[0]['members']} models at once, by torch's profiler: "
             f"{total:.1f} us for each in {sum(launched.values()):.0f} kernels.\n"

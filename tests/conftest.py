@@ -144,3 +144,18 @@ def bfloat16_products(monkeypatch: pytest.MonkeyPatch) -> None:
         return plain(self, widened(a), widened(b), *rest)
 
     monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
+    """Tiles of long attention so small that short sequences take several of them; and several units."""
+    from placecode.kernels import long_attention
+
+    sizes = {"forward": (16, 32), "queries": (32, 16), "keys": (16, 16)}
+    tiles = {
+        name: {"QUERIES": queries, "KEYS": keys, "num_warps": 4, "num_stages": 1}
+        for name, (queries, keys) in sizes.items()
+    }
+    monkeypatch.setattr(long_attention, "LAUNCH", tiles)
+    monkeypatch.setattr(long_attention, "UNIT", 32)
+    return tiles

@@ -328,7 +328,7 @@ def test_merging_refuses_what_would_mix_results(run: Run, pieces: list[Path], tm
     other = local.execute(tiny(learning_rate=0.5), tmp_path / "other", where=local.Where("cpu", stack=2), chosen="2:4")
     assert refused([pieces[0], other.path], out) == (
         f"merged runs must be pieces of one study; {pieces[0]} and {other.path} differ: "
-        "learning_rate was 0.0033, now 0.5."
+        "learning_rate was 0.0023, now 0.5."
     )
     unfinished = Path(shutil.copytree(pieces[1], tmp_path / "unfinished"))
     (unfinished / "summary.json").unlink()

@@ -74,6 +74,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     gigabytes, and are written beside training. The bytes are the same.
     """
     parts, header, end = [], {}, 0
+    if unknown := {name: tensor.dtype for name, tensor in tensors.items() if tensor.dtype not in NAMES}:
+        raise TypeError(f"these arrays are of a type that is not written: {unknown}")
     for name in sorted(tensors, key=lambda name: (-KINDS.index(tensors[name].dtype), name)):
         data = tensors[name].contiguous().cpu()
         begin, end = end, end + data.nbytes

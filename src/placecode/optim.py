@@ -58,7 +58,8 @@ class Optimizer:
         norm = torch.linalg.vector_norm(gradient, dim=1)
         alive = alive & norm.isfinite()
         on = alive[:, None]
-        gradient.masked_fill_(~on, 0)
+        if gradient.device.type != "cpu" or not on.all():  # a GPU would have to be waited for
+            gradient.masked_fill_(~on, 0)
         if self.limit is not None:
             gradient *= torch.where(on, self.limit / (norm[:, None] + 1e-6), 1).clamp(max=1)
         rate = torch.where(on, self.rate * scale, 0)

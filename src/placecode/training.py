@@ -286,7 +286,10 @@ class Captured:
 
 @functools.cache
 def _stream_beside(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which steps are recorded, one for all: libraries keep tens of MiB for every stream they meet."""
+    """The stream on which steps are recorded, one for all: libraries keep tens of MiB for every stream they meet.
+
+    So trainers must not record at the same time; stacks on a GPU train one after the other.
+    """
     return torch.cuda.Stream(device)
 
 

@@ -55,13 +55,14 @@ def test_kinds(kernel: str, kind: str) -> None:
 
 
 def test_what_is_profiled() -> None:
-    """placecode alone, once for each case and precision, with as many members as the ceiling has at most."""
+    """placecode alone, once for each case and precision, with no more members than the ceiling, if any are so few."""
     plan = Plan("cuda", cases=(CASES["lst-paper"], CASES["tokens-100"]), precisions=("high", "bf16"))
     found = [(job.name, job.case.name, job.precision, job.members) for job in plan.profiled()]
     cases = (("lst-paper", 128), ("tokens-100", 64))
     assert found == [("placecode", case, which, count) for case, count in cases for which in ("high", "bf16")]
-    small = Plan("cuda", cases=(CASES["lst-paper"],), precisions=("high",), members=(256, 512))
-    assert [job.members for job in small.profiled()] == [256]
+    for counts, expected in (((512, 256), 512), ((256, 64, 8), 64)):
+        plan = Plan("cuda", cases=(CASES["lst-paper"],), precisions=("high",), members=counts)
+        assert [job.members for job in plan.profiled()] == [expected]
 
 
 @pytest.mark.gpu

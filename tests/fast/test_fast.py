@@ -24,12 +24,6 @@ FLOOR = 2e-7
 """A relative error that counts as none; steps of float32 are 1.2e-7."""
 DRAWS = {"cpu": 12, "cuda": 48}
 """Sets of inputs on which the plain path shows its error: on a few examples alone, rounding errors are luck."""
-SMALL_TILES = {
-    "forward": {"QUERIES": 16, "KEYS": 32, "num_warps": 4, "num_stages": 1},
-    "queries": {"QUERIES": 32, "KEYS": 16, "num_warps": 4, "num_stages": 1},
-    "keys": {"QUERIES": 16, "KEYS": 16, "num_warps": 4, "num_stages": 1},
-}
-"""So that short sequences take several tiles too."""
 
 
 def stack_of(
@@ -162,11 +156,11 @@ def test_other_shapes(fields: dict[str, Any], kernel_device) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("widest", [128, 2], ids=["by a kernel", "by torch"])
-def test_more_tokens_than_a_tile_holds(fields: dict[str, Any], widest: int, kernel_device, monkeypatch) -> None:
+def test_more_tokens_than_a_tile_holds(
+    fields: dict[str, Any], widest: int, kernel_device, small_tiles, monkeypatch
+) -> None:
     """Sequences that are too long for one tile, and heads that are too wide for several."""
     monkeypatch.setattr(attention, "LONGEST", 4)
-    monkeypatch.setattr(long_attention, "LAUNCH", SMALL_TILES)
-    monkeypatch.setattr(long_attention, "UNIT", 32)
     monkeypatch.setattr(long_attention, "WIDEST", widest)
     as_exact(kernel_device, **{"tokens": 21, "batch": 1, "members": 1, **fields})
 

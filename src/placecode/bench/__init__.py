@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import platform
 from collections.abc import Callable, Sequence
@@ -58,7 +59,10 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
         notify(rows[-1])
     if plan.device == "cuda":
         for job in plan.profiled():
-            kernels += in_fresh_process(job, profiling.profile).get("kernels", [])
+            profile = in_fresh_process(job, profiling.profile)
+            kernels += profile.get("kernels", [])
+            if "note" in profile:
+                notify(row_of(dataclasses.replace(job, name="profile"), profile))
     return {"rows": rows, "ceilings": list(ceilings.values()), "kernels": kernels, "environment": about}
 
 

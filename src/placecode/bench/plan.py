@@ -84,8 +84,8 @@ class Plan:
     def profiled(self) -> list[Job]:
         """placecode at each case and precision, with the most members up to those of the ceiling."""
         found: dict[tuple[Case, str], Job] = {}
-        for job in self.jobs():
-            what, limit = (job.case, job.precision), CEILING_MEMBERS[self.device]
-            if job.name == "placecode" and (what not in found or found[what].members < job.members <= limit):
-                found[what] = job
-        return list(found.values())
+        limit = CEILING_MEMBERS[self.device]
+        for job in sorted(self.jobs(), key=lambda job: (job.members > limit, -job.members)):
+            if job.name == "placecode":
+                found.setdefault((job.case, job.precision), job)
+        return [found[case, precision] for case in self.cases for precision in self.precisions]

@@ -91,6 +91,7 @@ def _train(
             nonlocal metrics, rows, kept
             if trainer.step == kept:
                 return
+            saver.wait()
             metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
             saver.save(trainer.step, trainer.outcome() if trainer.step == trainer.steps else trainer.state(), metrics)
             kept = trainer.step
@@ -123,18 +124,21 @@ class Saver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.pool.shutdown()  # waits
-        if self.writing is not None:
-            self.writing.result()
+        self.pool.shutdown()
+        self.wait()
 
     def ready(self) -> bool:
         """Whether the last one is written, and another would not keep the disk too busy."""
         return self.writing is None or (self.writing.done() and time.monotonic() > self.again)
 
-    def save(self, step: int, state: dict[str, Tensor], metrics: pd.DataFrame) -> None:
-        """Have a checkpoint written; an error of the one before is raised here."""
+    def wait(self) -> None:
+        """Until the last one is written; an error in writing it is raised here."""
         if self.writing is not None:
             self.writing.result()
+
+    def save(self, step: int, state: dict[str, Tensor], metrics: pd.DataFrame) -> None:
+        """Have a checkpoint written, after the one before."""
+        self.wait()
         self.writing = self.pool.submit(self._write, step, state, metrics)
 
     def _write(self, step: int, state: dict[str, Tensor], metrics: pd.DataFrame) -> None:

@@ -104,7 +104,7 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
 
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
-    """Whether attention is one kernel: the encoding does nothing to queries and keys, and scores fit on the chip."""
+    """Whether attention is for the kernels: the encoding does nothing to queries and keys, and tiles fit on chip."""
     plain = type(encoding).rotate is Encoding.rotate and _adds_the_same(encoding)
     return plain and (tokens <= attention.LONGEST or long_attention.suits(tokens, width // heads))
 

@@ -5,7 +5,7 @@ arguments are those of `attention`.
 
 Where products may round their inputs to the ten bits of TF32, they are written down once as float16, which has as many
 and whose products are several times as quick here. Its range is small: so every tile of tokens is measured in a unit of
-its own, its largest number. In other precisions tiles are read as they are, and all units are 1.
+its own, by its largest number. In other precisions tiles are read as they are, and all units are 1.
 """
 
 from __future__ import annotations
@@ -37,51 +37,62 @@ LOG2_E = 1.4426950408889634
 """Weights are powers of two, which a GPU has an instruction for; scores are scaled to that."""
 
 
+RANGE: tl.constexpr = tl.constexpr(32768.0)
+"""The largest float16 number that a tile holds, in its unit: so others have all their bits down to 2^-29 of it."""
+ROOM: tl.constexpr = tl.constexpr(256.0)
+"""As much as the gradients of scores are given: they are at most 129 in units of their factors' largest numbers."""
+
+
 @triton.jit
-def _program(heads):
-    """The member, the example and the head of a program; and the number of this head among all."""
-    member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(1) // heads, tl.program_id(1) % heads
-    return member, item.to(tl.int64), head, member * tl.num_programs(1) + tl.program_id(1)
+def _program(tiles, heads):
+    """The tile of a program; its member, example and head; and the number of this head, and of this example, among all.
+
+    A GPU takes any number of programs along the first axis, and few along the others.
+    """
+    tile, both = tl.program_id(0) % tiles, tl.program_id(0) // tiles
+    member, items = tl.program_id(1).to(tl.int64), tl.num_programs(0) // (tiles * heads)
+    item, head = (both // heads).to(tl.int64), both % heads
+    example = member * items + item
+    return tile, member, item, head, example * heads + head, example
 
 
 @triton.jit
 def _halve(
-    x, bias, out, units, tokens, c, heads, x_member, x_item, x_row, own, factor,
+    x, bias, out, units, tiles, tokens, c, heads, x_member, x_item, x_row, own, factor,
     BIAS: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """A tile of tokens as float16, features side by side and head by head, in its unit; the bias added, and scaled."""
-    member, item, head, number = _program(heads)
-    token, col = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
+    place, member, item, head, number, _ = _program(tiles, heads)
+    token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
     real = (token < tokens)[:, None]
     x += member * x_member + item * x_item + head * c
     value = read(x, bias + member * own + head * c, token, x_row, real, col, c, BIAS)
     value = tl.where(real, value * factor, 0.0)
-    unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0))
+    unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0) / RANGE)
     tl.store(out + (number * tokens + token)[:, None] * C + col[None, :], (value * (1.0 / unit)).to(tl.float16), real)
-    tl.store(units + number * tl.num_programs(0) + tl.program_id(0), unit)
+    tl.store(units + number * tiles + place, unit)
 
 
 @triton.jit
 def _halve_gradient(
-    grad, out, half, delta, units, means, tokens, c, heads,
+    grad, out, half, delta, units, means, tiles, tokens, c, heads,
     HALF: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """The product of each token's values with their gradient; and that gradient as float16, if it is wanted so."""
-    member, item, head, number = _program(heads)
-    token, col = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
+    place, _, _, head, number, example = _program(tiles, heads)
+    token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
     real, used = (token < tokens)[:, None], (col < c)[None, :]
-    line = ((member * (tl.num_programs(1) // heads) + item) * tokens + token) * heads + head
-    place = line[:, None] * c + col[None, :]
-    value = tl.load(grad + place, mask=real & used, other=0.0).to(tl.float32)
-    mean = tl.sum(value * tl.load(out + place, mask=real & used, other=0.0).to(tl.float32), 1)
+    line = (example * tokens + token) * heads + head
+    there = line[:, None] * c + col[None, :]
+    value = tl.load(grad + there, mask=real & used, other=0.0).to(tl.float32)
+    mean = tl.sum(value * tl.load(out + there, mask=real & used, other=0.0).to(tl.float32), 1)
     tl.store(delta + line, mean, mask=token < tokens)
     if HALF:
-        unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0))
+        unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0) / RANGE)
         value = (value * (1.0 / unit)).to(tl.float16)
         tl.store(half + (number * tokens + token)[:, None] * C + col[None, :], value, real)
-        tile = number * tl.num_programs(0) + tl.program_id(0)
-        tl.store(units + tile, unit)
-        tl.store(means + tile, tl.max(tl.abs(mean), 0))
+        tl.store(units + number * tiles + place, unit)
+        tl.store(means + number * tiles + place, tl.max(tl.abs(mean), 0))
 
 
 @triton.jit
@@ -135,12 +146,13 @@ def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr
 @triton.jit
 def _forward(
     q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, out, lse,
-    m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row, v_member, v_item, v_head, v_row,
-    own, table_head, scale, log2_e, UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
+    tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
+    v_member, v_item, v_head, v_row, own, table_head, scale, log2_e,
+    UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    member, item, head, number = _program(heads)
-    begin = tl.program_id(0) * QUERIES
+    place, member, item, head, number, example = _program(tiles, heads)
+    begin = place * QUERIES
     query, col = begin + tl.arange(0, QUERIES), tl.arange(0, C)
     real = (query < m)[:, None]
     vector = member * own + head * c
@@ -148,7 +160,7 @@ def _forward(
     k += member * k_member + item * k_item + head * k_head
     v += member * v_member + item * v_item + head * v_head
     table += head * table_head
-    tiles = number * tl.cdiv(n, UNIT)
+    of_keys = number * tl.cdiv(n, UNIT)
     a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF)
     a_unit = _unit(q_units, number * tl.cdiv(m, UNIT) + begin // UNIT, HALF)
     highest = tl.full((QUERIES,), float("-inf"), tl.float32)
@@ -158,7 +170,7 @@ def _forward(
         key = first + tl.arange(0, KEYS)
         seen = (key < n)[:, None]
         b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF)
-        b_unit = _unit(k_units, tiles + first // UNIT, HALF)
+        b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
         scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
             both = real & (key < n)[None, :]
@@ -170,10 +182,11 @@ def _forward(
         shrink = tl.exp2(highest - base)
         total = total * shrink + tl.sum(weights, 1)
         w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF)
-        w_unit = _unit(v_units, tiles + first // UNIT, HALF)
-        mixed = _plus_product(mixed * shrink[:, None], _in(1.0, weights, q, HALF), w, w_unit, PRECISION, HALF)
+        w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
+        weights = _in(1.0 / RANGE, weights, q, HALF)
+        mixed = _plus_product(mixed * shrink[:, None], weights, w, w_unit / RANGE, PRECISION, HALF)
         highest = peak
-    line = ((member * (tl.num_programs(1) // heads) + item) * m + query) * heads + head
+    line = (example * m + query) * heads + head
     there = out + line[:, None] * c + col[None, :]
     tl.store(there, (mixed / total[:, None]).to(out.dtype.element_ty), mask=real & (col < c)[None, :])
     tl.store(lse + line, highest + tl.log2(total), mask=query < m)
@@ -182,26 +195,27 @@ def _forward(
 @triton.jit
 def _backward_queries(
     q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, g, g_units, means, lse, delta, dq, dq_bias,
-    m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row, v_member, v_item, v_head, v_row,
-    own, table_head, scale, log2_e, g_item, g_head, g_row, dq_member, dq_item, dq_row, sums, shares,
+    tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
+    v_member, v_item, v_head, v_row, own, table_head, scale, log2_e,
+    g_item, g_head, g_row, dq_member, dq_item, dq_row, sums, shares,
     UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    member, item, head, number = _program(heads)
-    begin, items = tl.program_id(0) * QUERIES, tl.num_programs(1) // heads
+    place, member, item, head, number, example = _program(tiles, heads)
+    begin = place * QUERIES
     query, col = begin + tl.arange(0, QUERIES), tl.arange(0, C)
     real, used = (query < m)[:, None], (col < c)[None, :]
     vector = member * own + head * c
     q += member * q_member + item * q_item + head * q_head
     k += member * k_member + item * k_item + head * k_head
     v += member * v_member + item * v_item + head * v_head
-    g += (member * items + item) * g_item + head * g_head
+    g += example * g_item + head * g_head
     table += head * table_head
-    tiles, tile = number * tl.cdiv(n, UNIT), number * tl.cdiv(m, UNIT) + begin // UNIT
+    of_keys, tile = number * tl.cdiv(n, UNIT), number * tl.cdiv(m, UNIT) + begin // UNIT
     a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF)
     back_out = _tile(g, g, query, g_row, real, col, c, 1.0, False, HALF)
     a_unit, g_unit, least = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF), _unit(means, tile, HALF)
-    line = ((member * items + item) * m + query) * heads + head
+    line = (example * m + query) * heads + head
     level = tl.load(lse + line, mask=query < m, other=0.0)
     mean = tl.load(delta + line, mask=query < m, other=0.0)
     result = tl.zeros((QUERIES, C), tl.float32)
@@ -209,21 +223,21 @@ def _backward_queries(
         key = first + tl.arange(0, KEYS)
         seen = (key < n)[:, None]
         b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF)
-        b_unit = _unit(k_units, tiles + first // UNIT, HALF)
+        b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
         scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
             both = real & (key < n)[None, :]
             scores += log2_e * tl.load(table + query[:, None] * n + key[None, :], mask=both, other=0.0)
         weights = tl.where((key < n)[None, :], tl.exp2(scores - level[:, None]), 0.0)
         w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF)
-        both_units = g_unit * _unit(v_units, tiles + first // UNIT, HALF)
-        back = weights * (_product(back_out, tl.trans(w), both_units, PRECISION, HALF) - mean[:, None])
-        unit = _usable(tl.maximum(both_units, least))
+        w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
+        back = weights * (_product(back_out, tl.trans(w), g_unit * w_unit, PRECISION, HALF) - mean[:, None])
+        unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), least) / ROOM)
         result = _plus_product(result, _in(unit, back, q, HALF), b, unit * b_unit, PRECISION, HALF)
     result = tl.where(real, result * scale, 0.0)
     there = dq + member * dq_member + item * dq_item + head * c + query[:, None] * dq_row + col[None, :]
     tl.store(there, result.to(dq.dtype.element_ty), mask=real & used)
-    piece = (member * shares + item * tl.num_programs(0) + tl.program_id(0)) * sums + head * c
+    piece = (member * shares + item * tiles + place) * sums + head * c
     tl.store(dq_bias + piece + col, tl.sum(result, 0), mask=col < c)
 
 
@@ -231,16 +245,16 @@ def _backward_queries(
 def _backward_keys(
     q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, g, g_units, means, lse, delta,
     grad, dk, dv, dk_bias, dv_bias,
-    m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row, v_member, v_item, v_head, v_row,
-    own, table_head, scale, log2_e, g_item, g_head, g_row,
+    tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
+    v_member, v_item, v_head, v_row, own, table_head, scale, log2_e, g_item, g_head, g_row,
     dk_member, dk_item, dk_row, dv_member, dv_item, dv_row, sums, shares,
     UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
     SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Scores stand on their heads here, a row for each key: so weights enter the products as they are."""
-    member, item, head, number = _program(heads)
-    begin, example = tl.program_id(0) * KEYS, member * (tl.num_programs(1) // heads) + item
+    place, member, item, head, number, example = _program(tiles, heads)
+    begin = place * KEYS
     key, col = begin + tl.arange(0, KEYS), tl.arange(0, C)
     real, used = (key < n)[:, None], (col < c)[None, :]
     vector = member * own + head * c
@@ -249,7 +263,7 @@ def _backward_keys(
     v += member * v_member + item * v_item + head * v_head
     g += example * g_item + head * g_head
     table += head * table_head
-    tile, tiles = number * tl.cdiv(n, UNIT) + begin // UNIT, number * tl.cdiv(m, UNIT)
+    tile, of_queries = number * tl.cdiv(n, UNIT) + begin // UNIT, number * tl.cdiv(m, UNIT)
     b = _tile(k, k_bias + vector, key, k_row, real, col, c, 1.0, BIASES == 3, HALF)
     w = _tile(v, v_bias + vector, key, v_row, real, col, c, 1.0, BIASES == 3, HALF)
     b_unit, w_unit = _unit(k_units, tile, HALF), _unit(v_units, tile, HALF)
@@ -260,7 +274,8 @@ def _backward_keys(
         here = (query < m)[:, None]
         a = _tile(q, q_bias + vector, query, q_row, here, col, c, scale * log2_e, BIASES > 0, HALF)
         back_out = _tile(g, g, query, g_row, here, col, c, 1.0, False, HALF)
-        a_unit, g_unit = _unit(q_units, tiles + first // UNIT, HALF), _unit(g_units, tiles + first // UNIT, HALF)
+        tile = of_queries + first // UNIT
+        a_unit, g_unit = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF)
         line = (example * m + query) * heads + head
         level = tl.load(lse + line, mask=query < m, other=float("inf"))  # beyond the last query all weights are 0
         mean = tl.load(delta + line, mask=query < m, other=0.0)
@@ -269,12 +284,13 @@ def _backward_keys(
             both = real & (query < m)[None, :]
             scores += log2_e * tl.load(table + query[None, :] * n + key[:, None], mask=both, other=0.0)
         weights = tl.where(real, tl.exp2(scores - level[None, :]), 0.0)
-        d_value = _plus_product(d_value, _in(1.0, weights, q, HALF), back_out, g_unit, PRECISION, HALF)
+        rounded = _in(1.0 / RANGE, weights, q, HALF)
+        d_value = _plus_product(d_value, rounded, back_out, g_unit / RANGE, PRECISION, HALF)
         back = weights * (_product(w, tl.trans(back_out), g_unit * w_unit, PRECISION, HALF) - mean[None, :])
-        unit = _usable(tl.maximum(g_unit * w_unit, _unit(means, tiles + first // UNIT, HALF)))
+        unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), _unit(means, tile, HALF)) / ROOM)
         d_key = _plus_product(d_key, _in(unit, back, q, HALF), a, unit * a_unit, PRECISION, HALF)
     d_key /= log2_e
-    piece = (member * shares + item * tl.num_programs(0) + tl.program_id(0)) * sums + head * c
+    piece = (member * shares + item * tiles + place) * sums + head * c
     if BIASES == 3:
         tl.store(dk_bias + piece + col, tl.sum(d_key, 0), mask=col < c)
         tl.store(dv_bias + piece + col, tl.sum(d_value, 0), mask=col < c)
@@ -307,7 +323,8 @@ def attend(
     kept: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if _takes_halves(q) else (lse,)
     given, numbers, settings = _arguments(parts, biases, table, heads, kept)
     launch = _launch("forward", settings)
-    _forward[(triton.cdiv(m, launch["QUERIES"]), b * heads, e)](*given, out, lse, *numbers, **settings, **launch)
+    tiles = triton.cdiv(m, launch["QUERIES"])
+    _forward[(tiles * b * heads, e)](*given, out, lse, tiles, *numbers, **settings, **launch)
     return out, kept
 
 
@@ -327,17 +344,20 @@ def attend_backward(
     delta, units = torch.empty_like(lse), torch.empty(2, e * b * heads * triton.cdiv(m, UNIT), device=q.device)
     half, width = settings["HALF"], settings["C"]
     g = torch.empty(e, b, heads, m, width, dtype=torch.float16, device=q.device) if half else grad
-    _halve_gradient[(triton.cdiv(m, UNIT), b * heads, e)](
-        grad, out, g, delta, *units, m, d // heads, heads, HALF=half, TOKENS=UNIT, C=width, num_warps=8
+    parcels = triton.cdiv(m, UNIT)
+    _halve_gradient[(parcels * b * heads, e)](
+        grad, out, g, delta, *units, parcels, m, d // heads, heads, HALF=half, TOKENS=UNIT, C=width, num_warps=8
     )
     g_strides = (heads * m * width, m * width, width) if half else (m * d, d // heads, d)
     given = (*given, g, *units, lse, delta)
     ends = (sums.shape[3], sums.shape[1])
-    _backward_queries[(tiles[0], b * heads, e)](
-        *(*given, into[0], pieces[0], *numbers, *g_strides, *into[0].stride()[:3], *ends), **settings, **of_queries
+    _backward_queries[(tiles[0] * b * heads, e)](
+        *(*given, into[0], pieces[0], tiles[0], *numbers, *g_strides, *into[0].stride()[:3], *ends),
+        **settings,
+        **of_queries,
     )
-    _backward_keys[(tiles[1], b * heads, e)](
-        *(*given, grad, into[1], into[2], pieces[1], pieces[2], *numbers, *g_strides),
+    _backward_keys[(tiles[1] * b * heads, e)](
+        *(*given, grad, into[1], into[2], pieces[1], pieces[2], tiles[1], *numbers, *g_strides),
         *(*into[1].stride()[:3], *into[2].stride()[:3], *ends),
         **{**settings, **of_keys, "SHARED": k is v, "RESIDUAL": residual},
     )
@@ -359,11 +379,12 @@ def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Ten
             continue
         e, b, n, _ = x.shape
         half = torch.empty(e, b, heads, n, width, dtype=torch.float16, device=x.device)
-        units = torch.empty(e * b * heads * triton.cdiv(n, UNIT), device=x.device)
+        tiles = triton.cdiv(n, UNIT)
+        units = torch.empty(e * b * heads * tiles, device=x.device)
         biased, factor = i < len(biases), c**-0.5 * LOG2_E if i == 0 else 1.0
         bias = biases[i] if biased else biases[0]
-        _halve[(triton.cdiv(n, UNIT), b * heads, e)](
-            *(x, bias, half, units, n, c, heads, *x.stride()[:3], bias.stride(0), factor),
+        _halve[(tiles * b * heads, e)](
+            *(x, bias, half, units, tiles, n, c, heads, *x.stride()[:3], bias.stride(0), factor),
             **{"BIAS": biased, "TOKENS": UNIT, "C": width, "num_warps": 8},
         )
         found.append((half, units))

@@ -79,9 +79,9 @@ class LstSigma(Study):
     scales = {
         "paper": {},
         "quick": {
-            **{"sigmas": (0.1, 0.2, 0.5, 1.0, 2.0), "seeds": (0, 1, 2), "epochs": 70, "evaluations": 8},
-            **{"per_class": 2000, "width": 48, "layers": 2, "heads": 8, "expansion": 2},
-            **{"learning_rate": 3.3e-3, "cooldown": 0.25, "batch": 64},
+            **{"sigmas": (0.1, 0.2, 0.5, 1.0, 2.0), "seeds": (0, 1, 2), "epochs": 75, "evaluations": 8},
+            **{"per_class": 2000, "width": 32, "layers": 2, "heads": 8, "expansion": 2},
+            **{"learning_rate": 2.3e-3, "cooldown": 0.25, "batch": 16},
         },
     }
 
