@@ -20,6 +20,7 @@ from placecode.engines import local, memory, stacks
 from placecode.engines.estimate import estimate
 from placecode.engines.local import Interrupted, Where
 from placecode.engines.memory import PROBES, RESERVE, SAFETY, Need, largest
+from placecode.engines.where import SPREAD
 from placecode.errors import BadInput
 from placecode.folders import merge
 from placecode.members import Member
@@ -393,5 +394,7 @@ def test_few_members_are_spread_over_the_cores(
     threads: int, count: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert Where("cpu").resolved().most_of(count) == expected
-    assert Where("cpu", stack=5).resolved().most_of(count) == 5  # as asked
+    assert Where("cpu").resolved().most_of(count, SPREAD) == expected
+    assert Where("cpu").resolved().most_of(count, SPREAD - 1) == min(count, 8)  # small ones stay together
+    assert Where("cpu", workers=2).resolved().most_of(8, 1) == 4  # processes do not wait for each other
+    assert Where("cpu", stack=5).resolved().most_of(count, SPREAD) == 5  # as asked

@@ -60,6 +60,11 @@ class Case:
         changed = [f"{name} {value}" for name, value in sizes.items() if value != getattr(self, name)]
         return dataclasses.replace(other, name=", ".join([self.name, *changed]))
 
+    @property
+    def values(self) -> int:
+        """Features of all tokens of a batch."""
+        return self.batch * self.tokens * self.width
+
     def queries(self, block: int) -> int:
         """Tokens that a block computes: all, but in the last block only the one that is read."""
         return 1 if self.readout == "last" and block == self.layers - 1 else self.tokens

@@ -80,7 +80,7 @@ class Placecode:
     def __init__(self, job: Job) -> None:
         self.where, self.models = job.where, job.members
         members, task = job.case.members(job.members), Synthetic(job.case)
-        parts = plan_stacks(members, self.where.most_of(len(members)))
+        parts = plan_stacks(members, self.where.most_of(len(members), job.case.values))
         crew = self.where.crew(len(parts))
         self.pool, self.threads = ThreadPoolExecutor(crew.together), crew.threads
 

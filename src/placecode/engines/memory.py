@@ -193,14 +193,14 @@ class Split:
 def split(study: Study, task: Task, members: Sequence[Member], numbers: Sequence[int], where: Where) -> Split:
     """Stacks for the members with these numbers: of equal shape, and as many to a stack as memory allows."""
     meter = meter_for(where) if where.stack is None else None
-    most = where.most_of(len(numbers))
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in numbers:
         groups.setdefault(stack_key(members[number]), []).append(number)
     parts: list[list[int]] = []
     costs: list[Cost] = []
     for group in groups.values():
-        size = most
+        example = members[group[0]]
+        size = most = where.most_of(len(numbers), example.batch * task.tokens * example.width)
         if meter is not None:
             size, cost = _fitting(study, task, [members[number] for number in group], where, meter, most)
         found = plan_stacks([members[number] for number in group], size)

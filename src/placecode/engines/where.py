@@ -16,6 +16,9 @@ STACK = {"cpu": 8, "cuda": 512}
 """Members to a stack at most, unless given: what keeps a processor busy. On a GPU its memory may allow fewer."""
 FEWEST = 32
 """Members to a stack below which more GPUs do not pay: a smaller stack takes hardly less time."""
+SPREAD = 1 << 17
+"""Values of a member from which a few of them are spread over the cores of a CPU: threads that train smaller ones would
+mostly wait for each other."""
 MEMORY = 0.8
 """Share of a GPU's memory that may be used unless given: a desktop or a colleague needs some of it too."""
 
@@ -65,13 +68,14 @@ class Where:
         """Members to a stack at most, where memory sets no other limit."""
         return self.stack or STACK[self.device]
 
-    def most_of(self, members: int) -> int:
-        """Members to a stack when there are so many: as many as train well together, and few enough to busy them all,
-        the cores of a CPU or several GPUs."""
+    def most_of(self, members: int, values: int) -> int:
+        """Members to a stack when there are so many, each with so many `values` (batch x tokens x width): as many as
+        train well together, and few enough to busy them all, the cores of a CPU or several GPUs."""
         if self.stack is not None:
             return self.stack
         if self.device == "cpu":
-            return max(1, min(self.most, -(-members // max(torch.get_num_threads(), self.workers or 1))))
+            together = max(torch.get_num_threads() if values >= SPREAD else 1, self.workers or 1)
+            return max(1, min(self.most, -(-members // together)))
         return self.most if self.workers in (None, 1) else min(self.most, max(FEWEST, -(-members // self.workers)))
 
     def crew(self, stacks: int) -> Crew:
