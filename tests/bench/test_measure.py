@@ -75,7 +75,7 @@ def test_placecode_is_timed_as_it_runs() -> None:
     """Stacks as `placecode run` splits them, as many side by side, each a real trainer that has done its steps."""
     contestant = Placecode(job(members=2 * local.STACK["cpu"]))
     assert [len(trainer.stack.members) for trainer in contestant.trainers] == [local.STACK["cpu"]] * 2
-    crew = job().where.crew(2)
+    crew = job().where.crew(2, TINY.values)
     assert (contestant.pool._max_workers, contestant.threads) == (crew.together, crew.threads)
     contestant.run(3)
     contestant.run(1)

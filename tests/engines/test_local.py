@@ -27,7 +27,7 @@ from placecode import checkpoints, runs, studies
 from placecode.engines import environment, local, stacks
 from placecode.engines.estimate import estimate
 from placecode.engines.local import Event, Interrupted, Where
-from placecode.engines.where import Crew
+from placecode.engines.where import SPREAD, Crew
 from placecode.errors import BadInput
 from placecode.members import Member
 from placecode.runs import Run
@@ -618,7 +618,11 @@ def two_threads() -> Iterator[None]:
 )
 def test_crew(monkeypatch: pytest.MonkeyPatch, where: Where, threads: int, stacks: int, wanted: Crew) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert where.crew(stacks) == wanted
+    assert where.crew(stacks, SPREAD) == wanted
+    small = (
+        dataclasses.replace(wanted, threads=1) if where.device == "cpu" else wanted
+    )  # small members take a thread each
+    assert where.crew(stacks, SPREAD - 1) == small
 
 
 def test_every_visible_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

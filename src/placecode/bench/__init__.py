@@ -69,7 +69,7 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
 def environment(plan: Plan) -> dict[str, Any]:
     """The machine and its versions."""
     where = Where(plan.device).resolved()
-    about = describe_environment(where, where.crew(1)) | {"precision": ", ".join(plan.precisions)}
+    about = describe_environment(where, where.crew(1, 0)) | {"precision": ", ".join(plan.precisions)}
     for name in ("stack", "stacks at once", "threads per stack", "processes"):
         about.pop(name, None)
     if "jax-vmap" in plan.peers and not why_not("jax-vmap"):

@@ -81,7 +81,7 @@ class Placecode:
         self.where, self.models = job.where, job.members
         members, task = job.case.members(job.members), Synthetic(job.case)
         parts = plan_stacks(members, self.where.most_of(len(members), job.case.values))
-        crew = self.where.crew(len(parts))
+        crew = self.where.crew(len(parts), job.case.values)
         self.pool, self.threads = ThreadPoolExecutor(crew.together), crew.threads
 
         def build(part: list[int]) -> Trainer:

@@ -11,7 +11,7 @@ import torch
 from placecode.engines import memory
 from placecode.engines.local import check
 from placecode.engines.memory import UPDATES
-from placecode.engines.where import Where
+from placecode.engines.where import Where, values_of
 from placecode.runs import numbers_in
 from placecode.studies.base import Study
 from placecode.training import Trainer, stack_for
@@ -44,7 +44,8 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
     with where.arithmetic():
         split = memory.split(study, task, members, numbers, where)
         steps, largest = study.steps(task), max(split.parts, key=len)
-        crew, meter = where.crew(len(split.parts)), memory.meter_for(where)
+        values = values_of([members[i] for i in numbers], task)
+        crew, meter = where.crew(len(split.parts), values), memory.meter_for(where)
         if meter is not None:
             meter.reset()
         base, before = _resident(), torch.get_num_threads()

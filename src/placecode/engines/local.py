@@ -20,7 +20,7 @@ from placecode.encoder import stack_key
 from placecode.engines import memory, stacks, workers
 from placecode.engines.environment import describe_environment
 from placecode.engines.events import Event, Interrupted, Log, Notify, Reporter, Stop, WorkerFailed
-from placecode.engines.where import MEMORY, STACK, Crew, Where
+from placecode.engines.where import MEMORY, STACK, Crew, Where, values_of
 from placecode.errors import BadInput
 from placecode.files import write_json
 from placecode.folders import Folder
@@ -86,7 +86,7 @@ def execute(
         split = _split(study, task, members, numbers, where, folder, before)
         sizes, steps = [len(part) for part in split.parts], study.steps(task)
         left = [index for index in range(len(sizes)) if begun.get(index) != steps]
-        crew = where.crew(len(left))
+        crew = where.crew(len(left), values_of([members[i] for i in numbers], task))
         if before is not None:  # the threads decide the last digits, as the split does
             crew = replace(crew, threads=int(before["threads per stack"]))
             memory.check_room(before, left, where)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from placecode.encoder import plan_stacks, stack_key
-from placecode.engines.where import Where
+from placecode.engines.where import Where, values_of
 from placecode.errors import BadInput
 from placecode.members import Member
 from placecode.runs import numbers_in, ranges
@@ -199,8 +199,7 @@ def split(study: Study, task: Task, members: Sequence[Member], numbers: Sequence
     parts: list[list[int]] = []
     costs: list[Cost] = []
     for group in groups.values():
-        example = members[group[0]]
-        size = most = where.most_of(len(numbers), example.batch * task.tokens * example.width)
+        size = most = where.most_of(len(numbers), values_of([members[group[0]]], task))
         if meter is not None:
             size, cost = _fitting(study, task, [members[number] for number in group], where, meter, most)
         found = plan_stacks([members[number] for number in group], size)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 
 from placecode.errors import BadInput, must_be, one_of
+from placecode.members import Member
+from placecode.tasks.base import Task
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("high", "highest", "bf16")
@@ -17,8 +19,8 @@ STACK = {"cpu": 8, "cuda": 512}
 FEWEST = 32
 """Members to a stack below which more GPUs do not pay: a smaller stack takes hardly less time."""
 SPREAD = 1 << 17
-"""Values of a member from which a few of them are spread over the cores of a CPU: threads that train smaller ones would
-mostly wait for each other."""
+"""Values of a member from which a few of them are spread over the cores of a CPU, and one over several: threads that
+train smaller ones would mostly wait for each other."""
 MEMORY = 0.8
 """Share of a GPU's memory that may be used unless given: a desktop or a colleague needs some of it too."""
 
@@ -78,14 +80,16 @@ class Where:
             return max(1, min(self.most, -(-members // together)))
         return self.most if self.workers in (None, 1) else min(self.most, max(FEWEST, -(-members // self.workers)))
 
-    def crew(self, stacks: int) -> Crew:
-        """Who trains so many stacks.
+    def crew(self, stacks: int, values: int) -> Crew:
+        """Who trains so many stacks, whose members have so many `values` at most.
 
         On a CPU, stacks side by side on a core each beat one stack on all cores, whose threads wait for each other at
         every operation: by little on a quiet machine, by much on a busy one. A GPU takes one stack after the other.
         """
         threads, processes = torch.get_num_threads(), max(1, min(stacks, self.workers or 1))
         beside = max(1, min(stacks, threads)) if self.device == "cpu" and processes == 1 else 1
+        if self.device == "cpu" and values < SPREAD:
+            return Crew(processes, beside, 1)
         return Crew(processes, beside, max(1, threads // (processes * beside)))
 
     @contextlib.contextmanager
@@ -100,6 +104,11 @@ class Where:
                 yield
         finally:
             torch.set_float32_matmul_precision(before)
+
+
+def values_of(members: Iterable[Member], task: Task) -> int:
+    """Features of all tokens of a batch, in the largest of these members."""
+    return max(member.batch * task.tokens * member.width for member in members)
 
 
 @dataclass(frozen=True)
