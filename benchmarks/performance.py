@@ -56,9 +56,10 @@ a second stream (no change: every kernel fills the GPU); small stacks, so that a
 foldings of all blocks' attention in one kernel (slower than the library's many small products). What is left is mostly
 library products, in TF32 those for the gradients of weights above all, whose operands lie the wrong way round for it.
 
-Each row below was measured in a fresh process, after a warm-up, as the median of five rounds. The peers did the same
-work in the same run: a test checks that they get from the same weights to the same losses. `benchmarks/README.md` says
-what each of them is, what the numbers mean, and how to measure again.
+Each row below was measured in a fresh process, after a warm-up, as the median of five rounds (on a CPU in three
+processes, of which the fastest counts: where the system puts threads can make a process slow for good). The peers did
+the same work in the same run: a test checks that they get from the same weights to the same losses.
+`benchmarks/README.md` says what each of them is, what the numbers mean, and how to measure again.
 """
 
 

@@ -93,7 +93,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         seen.append(job)
         return {"us_per_model_step": 100.0 if job.name == "placecode" else 1000.0, "steps": 5, "peak_bytes": 2**20}
 
-    monkeypatch.setattr(bench, "in_fresh_process", found)
+    monkeypatch.setattr(bench, "measured", found)
     ceiling = {"name": "ceiling", "case": "", "device": "cpu", "precision": "", "tflops": 1.0, "others": None}
     monkeypatch.setattr(bench, "ceiling_of", lambda job: ceiling)
     monkeypatch.setattr(bench, "why_not", lambda name: "jax is not installed" if name == "jax-vmap" else "")
@@ -134,7 +134,7 @@ def test_what_is_usual_for_a_gpu() -> None:
     [
         (["--case", "all"], {"lst-quick", "lst-paper", "tokens-100", "tokens-360"}),
         (["--case", "tokens-100,lst-quick"], {"tokens-100", "lst-quick"}),
-        (["--case", "lst-quick", "--tokens", "9", "--batch", "64"], {"lst-quick, tokens 9"}),
+        (["--case", "lst-quick", "--tokens", "9", "--batch", "16"], {"lst-quick, tokens 9"}),
     ],
 )
 def test_cases_are_chosen(measured: list[Job], words: list[str], wanted: set[str]) -> None:
@@ -157,7 +157,7 @@ def test_lists_and_limits_are_passed_on(measured: list[Job]) -> None:
 def test_nothing_measured_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, measured: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "in_fresh_process", lambda job: {"note": "out of memory"})
+    monkeypatch.setattr(bench, "measured", lambda job: {"note": "out of memory"})
     assert cli.main([*TINY, "--peers", "none"]) == 1
     assert "out of memory" in capsys.readouterr().out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -179,3 +181,16 @@ def test_a_command_that_does_not_train_longer_when_told_to_is_a_note(monkeypatch
 def test_a_command_that_fails_is_a_note() -> None:
     command = f"{shlex.quote(sys.executable)} -c 'raise SystemExit({{steps}} // 64 + 2)'"
     assert authors.measure(command) == {"note": "the command ended with the code 3"}
+
+
+def test_the_fastest_of_three_processes_counts_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(device: str, found: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
+        left = list(found)
+        monkeypatch.setattr(measure, "in_fresh_process", lambda job: left.pop(0))
+        return measure.measured(dataclasses.replace(job(), device=device)), len(found) - len(left)
+
+    slow, fast, failed = {"us_per_model_step": 3.0}, {"us_per_model_step": 2.0}, {"note": "why"}
+    assert run("cpu", [slow, fast, slow]) == (fast, 3)
+    assert run("cpu", [slow, failed, slow]) == (slow, 3)
+    assert run("cpu", [failed, fast, fast]) == (failed, 1)  # what fails once need not fail three times
+    assert run("cuda", [slow, fast, fast]) == (slow, 1)

@@ -23,7 +23,7 @@ from placecode import figures as drawing
 from placecode import files
 from placecode.bench import authors, figures, profiling
 from placecode.bench.cases import CASES, Case
-from placecode.bench.measure import Job, ceiling_of, disturbed, in_fresh_process, row_of
+from placecode.bench.measure import Job, ceiling_of, disturbed, in_fresh_process, measured, row_of
 from placecode.bench.options import add_options, plan_of
 from placecode.bench.peers import PEERS, why_not
 from placecode.bench.plan import Plan
@@ -50,7 +50,7 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
             ceilings[what] = ceiling_of(job)
             notify(ceilings[what])
         missing = why_not(job.name)
-        found = {"note": missing} if missing else in_fresh_process(job)
+        found = {"note": missing} if missing else measured(job)
         rows.append(row_of(job, found, ceilings[what]["tflops"]))
         notify(rows[-1])
     if plan.authors is not None:

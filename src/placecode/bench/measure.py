@@ -1,7 +1,8 @@
 """Measuring: how long a step takes, how much memory it holds, and what the machine's matrix products could do at best.
 
 Every row is measured in a fresh process, so that neither memory nor a failure passes from one to the next. It warms up,
-then runs five rounds; the median round counts. A round ends when the device has done all that it was given.
+then runs five rounds; the median round counts. A round ends when the device has done all that it was given. On a CPU
+that is done in three processes, and the fastest counts: where a system puts threads can make a process slow for good.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ WARM_UP = {"cpu": 1, "cuda": 8}
 """Steps that are not timed, at least: the first of them compile, capture and fill caches."""
 QUIET = 0.15
 """Cores that may work for others, such as the system itself, without being mentioned."""
+PROCESSES = {"cpu": 3, "cuda": 1}
+"""That measure a row, one after the other."""
 CEILING_MEMBERS = {"cpu": 8, "cuda": 128}
 """The number of models whose products are the ceiling: enough to fill the machine."""
 
@@ -257,6 +260,16 @@ def in_fresh_process(job: Job, work: Callable[[Job], dict[str, Any]] = measure) 
     return answer
 
 
+def measured(job: Job) -> dict[str, Any]:
+    """What `measure` finds in the fastest of a few processes; or {"note": why there is nothing}."""
+    best = in_fresh_process(job)
+    for _ in range(PROCESSES[job.device] - 1):
+        if "us_per_model_step" not in best:
+            break
+        best = min(best, in_fresh_process(job), key=lambda found: found.get("us_per_model_step", float("inf")))
+    return best
+
+
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Ctrl-C waits for what is in here, and never reaches the processes that it starts: this one ends them itself."""
@@ -314,7 +327,7 @@ def ceiling_of(job: Job) -> dict[str, Any]:
     """The rate that this machine's products reach at the sizes of a job, and the time a model and step would take at
     that rate: the floor."""
     job = dataclasses.replace(job, name="ceiling", members=CEILING_MEMBERS[job.device])
-    found = in_fresh_process(job)
+    found = measured(job)
     rate = found.get("tflops")
     return {
         **{"name": "ceiling", "case": job.case.name, "device": job.device, "precision": job.precision},
