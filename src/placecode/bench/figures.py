@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from placecode.bench.measure import disturbed
 from placecode.figures import BLUE, INK, MUTED, TEXT, VERMILLION
@@ -141,6 +141,7 @@ def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Fi
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(0, max(lengths) * 1.3)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.set_xlabel("microseconds per model and step", fontsize=TEXT)
     _small_print(figure, about, "white line: the matrix products alone; in brackets: times placecode's")

@@ -144,6 +144,11 @@ def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr
 
 
 @triton.jit
+def _plus_table(scores, table, query, key, m, n, log2_e):
+    return scores + log2_e * tl.load(table + query * n + key, mask=(query < m) & (key < n), other=0.0)
+
+
+@triton.jit
 def _forward(
     q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, out, lse,
     tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
@@ -173,8 +178,7 @@ def _forward(
         b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
         scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
-            both = real & (key < n)[None, :]
-            scores += log2_e * tl.load(table + query[:, None] * n + key[None, :], mask=both, other=0.0)
+            scores = _plus_table(scores, table, query[:, None], key[None, :], m, n, log2_e)
         scores = tl.where((key < n)[None, :], scores, float("-inf"))
         peak = tl.maximum(highest, tl.max(scores, 1))
         base = tl.where(peak == float("-inf"), 0.0, peak)  # no key seen so far: all weights are zero, and not NaN
@@ -226,8 +230,7 @@ def _backward_queries(
         b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
         scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
-            both = real & (key < n)[None, :]
-            scores += log2_e * tl.load(table + query[:, None] * n + key[None, :], mask=both, other=0.0)
+            scores = _plus_table(scores, table, query[:, None], key[None, :], m, n, log2_e)
         weights = tl.where((key < n)[None, :], tl.exp2(scores - level[:, None]), 0.0)
         w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF)
         w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
@@ -281,8 +284,7 @@ def _backward_keys(
         mean = tl.load(delta + line, mask=query < m, other=0.0)
         scores = _product(b, tl.trans(a), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
-            both = real & (query < m)[None, :]
-            scores += log2_e * tl.load(table + query[None, :] * n + key[:, None], mask=both, other=0.0)
+            scores = _plus_table(scores, table, query[None, :], key[:, None], m, n, log2_e)
         weights = tl.where(real, tl.exp2(scores - level[None, :]), 0.0)
         rounded = _in(1.0 / RANGE, weights, q, HALF)
         d_value = _plus_product(d_value, rounded, back_out, g_unit / RANGE, PRECISION, HALF)
