@@ -91,7 +91,7 @@ def _train(
             nonlocal metrics, rows, kept
             if trainer.step == kept:
                 return
-            saver.wait()
+            saver.wait()  # first: two states at a time may be too much
             metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
             saver.save(trainer.step, trainer.outcome() if trainer.step == trainer.steps else trainer.state(), metrics)
             kept = trainer.step
