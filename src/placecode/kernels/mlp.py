@@ -1,7 +1,7 @@
 """Bias and GELU between the two layers of the MLP, and the way back.
 
 The product before it stays with the library: kernels that kept the weights on chip and did the GELU before writing were
-tried, and were slower than both together (docs/performance.md).
+tried, and were no quicker than both together (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from placecode.kernels.rows import Sinks, cut, gelu, gelu_slope, sum_pieces
+from placecode.kernels.rows import STAGES, Sinks, cut, gelu_and_slope, sum_pieces
+
+FORTH = {torch.float32: (32, 4), torch.bfloat16: (8, 2)}
+BACK = {torch.float32: (16, 4), torch.bfloat16: (8, 2)}
+"""Rows of a tile, and warps that share it."""
+PROGRAMS = 32768
+"""How many programs keep a large GPU busy on the way back."""
 
 
 @triton.jit
@@ -24,33 +30,35 @@ def _activate(u, bias, out, rows, width, own, ROWS: tl.constexpr, COLS: tl.const
     place = member * rows * width + row[:, None] * width + col[None, :]
     before = tl.load(u + place, mask=inside, other=0.0).to(tl.float32)
     before += tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
-    tl.store(out + place, gelu(before).to(out.dtype.element_ty), mask=inside)
+    tl.store(out + place, gelu_and_slope(before)[0].to(out.dtype.element_ty), mask=inside)
 
 
 def activate(u: Tensor, bias: Tensor) -> Tensor:
     """GELU(u + bias): u (e, rows, h), bias (e, h)."""
     e, rows, width = u.shape
     out = torch.empty_like(u)
-    cols = min(128, triton.next_power_of_2(width))
-    _activate[(triton.cdiv(rows, 32), triton.cdiv(width, cols), e)](
-        *(u, bias, out, rows, width, bias.stride(0)), ROWS=32, COLS=cols, num_warps=4
+    cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORTH[u.dtype]
+    _activate[(triton.cdiv(rows, block), triton.cdiv(width, cols), e)](
+        *(u, bias, out, rows, width, bias.stride(0)), ROWS=block, COLS=cols, num_warps=warps
     )
     return out
 
 
 @triton.jit
-def _activate_backward(grad, u, bias, sums, rows, width, own, share, ROWS: tl.constexpr, COLS: tl.constexpr):
+def _activate_backward(
+    grad, u, bias, sums, rows, width, own, share, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr
+):
     member, part = tl.program_id(2).to(tl.int64), tl.program_id(0)
     col = tl.program_id(1) * COLS + tl.arange(0, COLS)
     used = col < width
     offset = tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
     total = tl.zeros((ROWS, COLS), tl.float32)
-    for first in range(part * share, tl.minimum((part + 1) * share, rows), ROWS):
+    for first in tl.range(part * share, tl.minimum((part + 1) * share, rows), ROWS, num_stages=STAGES):
         row = first + tl.arange(0, ROWS)
         inside = (row < rows)[:, None] & used[None, :]
         place = member * rows * width + row[:, None] * width + col[None, :]
         before = tl.load(u + place, mask=inside, other=0.0).to(tl.float32) + offset
-        back = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32) * gelu_slope(before)
+        back = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32) * gelu_and_slope(before)[1]
         tl.store(grad + place, back.to(grad.dtype.element_ty), mask=inside)
         total += back
     tl.store(sums + (member * tl.num_programs(0) + part) * width + col, tl.sum(total, 0), mask=used)
@@ -59,11 +67,12 @@ def _activate_backward(grad, u, bias, sums, rows, width, own, share, ROWS: tl.co
 def activate_backward(grad: Tensor, u: Tensor, bias: Tensor, into: Sinks) -> tuple[Tensor, Tensor]:
     """The gradients of `activate`: of u (e, rows, h), written over `grad`; of the bias (e, h), `into` its place."""
     e, rows, width = u.shape
-    cols, block = min(128, triton.next_power_of_2(width)), 16
+    cols, (block, warps) = min(128, triton.next_power_of_2(width)), BACK[u.dtype]
     tiles = triton.cdiv(width, cols)
-    parts, share = cut(triton.cdiv(rows, block), tiles, e)
+    parts, share = cut(triton.cdiv(rows, block), tiles, e, PROGRAMS)
     sums = torch.empty(e, parts, 1, width, device=u.device)
     _activate_backward[(parts, tiles, e)](
-        *(grad, u, bias, sums, rows, width, bias.stride(0), share * block), ROWS=block, COLS=cols, num_warps=4
+        *(grad, u, bias, sums, rows, width, bias.stride(0), share * block),
+        **{"ROWS": block, "COLS": cols, "STAGES": STAGES, "num_warps": warps},
     )
     return grad, sum_pieces(sums, into)[0]
