@@ -178,6 +178,8 @@ class Stack(nn.Module):
     flat: Tensor
     sink: Tensor | None
     """Where the gradients of the next pass are wanted, laid out as `flat`: the fast path writes most of them there."""
+    unit: Tensor | None
+    """Given (e,), the gradients of the next pass may be in a unit for each member, which the fast path writes there."""
     keep: Tensor
     dropout_keys: Tensor
 
@@ -256,7 +258,7 @@ class Stack(nn.Module):
         gaps = [column for p, (first, end) in ends for column in range(first + p[0].numel(), end)]
         self.gaps = torch.tensor(gaps, dtype=torch.int64, device=self.ordered[0].device)
         self.flat = self.ordered[0].new_zeros(len(self.members), self._columns[-1]).detach()
-        self.sink = None
+        self.sink = self.unit = None
         for p, view in zip(self.ordered, self.views(self.flat), strict=True):
             view.copy_(p.data)
             p.data = view

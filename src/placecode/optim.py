@@ -45,14 +45,24 @@ class Optimizer:
         self.epsilon.clamp_(min=torch.finfo(self.epsilon.dtype).tiny ** 0.5)
         self.beta1, self.beta2 = column(lambda m: m.beta1), column(lambda m: m.beta2)
 
-    def step(self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    def step(
+        self,
+        gradient: Tensor,
+        count: int | Tensor,
+        alive: Tensor,
+        scale: Tensor | float = 1.0,
+        unit: Tensor | None = None,
+    ) -> Tensor:
         """One update from `gradient` (e, P), which is used up; `count` = 1, 2, ... is the number of this step.
 
-        The rates are multiplied by `scale`, (e, 1). `alive` (e,) says which members still train. Returns which of them
-        still do: one whose gradient is not finite stops here, its parameters as they were.
+        The rates are multiplied by `scale`, (e, 1), and the gradient by its `unit`, (e,). `alive` (e,) says which
+        members still train. Returns which of them still do: one whose gradient is not finite stops here, its parameters
+        as they were.
         """
         if self.fast:
-            return self._fused_step(gradient, count, alive, scale)
+            return self._fused_step(gradient, count, alive, scale, unit)
+        if unit is not None:
+            gradient *= unit[:, None]
         pe = gradient[:, self.pe_columns]
         pe.copy_(torch.where(self.pe_learns, pe, 0))  # a frozen PE counts for nothing, not even in the norm
         norm = torch.linalg.vector_norm(gradient, dim=1)
@@ -76,19 +86,25 @@ class Optimizer:
         self.flat[:, :columns].addcmul_(direction[:, :columns], rate, value=-1)
         self.flat[:, columns:].addcmul_(direction[:, columns:], pe_rate, value=-1)
 
-    def _fused_step(self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float) -> Tensor:
+    def _fused_step(
+        self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float, unit: Tensor | None
+    ) -> Tensor:
         """The same by fused kernels, which leave members that do not train untouched."""
         from placecode.kernels import updates  # needs Triton
 
         columns = self.pe_columns.start
         norm = updates.norms(gradient, self.pe_learns, columns)
-        alive = alive & norm.isfinite()
-        clip = None if self.limit is None else (self.limit / (norm[:, None] + 1e-6)).clamp(max=1)
+        norm = norm if unit is None else norm * unit
+        alive = alive & norm.square().isfinite()  # as in the plain way, which adds up squares
+        factor = None if unit is None else unit[:, None]
+        if self.limit is not None:
+            shrink = (self.limit / (norm[:, None] + 1e-6)).clamp(max=1)
+            factor = shrink if factor is None else shrink * factor
         betas = (self.momentum if self.name == "sgd" else self.beta1, self.beta2)
         fixes = (1 - self.beta1**count, (1 - self.beta2**count).sqrt())
         updates.update(
             *(self.name, self.flat, gradient, list(self.state.values()), alive, self.pe_learns, columns),
-            *(self.rate * scale, self.pe_rate * scale, clip, self.decay, betas, self.epsilon, fixes),
+            *(self.rate * scale, self.pe_rate * scale, factor, self.decay, betas, self.epsilon, fixes),
         )
         return alive
 

@@ -88,6 +88,7 @@ class Trainer:
         cooldown = torch.tensor([member.cooldown for member in stack.members], dtype=stack.flat.dtype, device=device)
         self._cooling_steps = (cooldown * steps)[:, None] if cooldown.any() else None
         self._gradient = torch.empty_like(stack.flat)
+        self._unit = torch.ones(count, device=device) if stack.fast else None
         self._by_hand = Step(stack, self._gradient) if fits(stack) and not stack.fast else None
         self._resumed = False
         self._order: tuple[int, Tensor] | None = None
@@ -121,11 +122,12 @@ class Trainer:
         if self._by_hand is not None:
             losses = self._by_hand(inputs, targets, self.task.loss)
         else:
-            self.stack.sink = self._gradient
+            self.stack.sink, self.stack.unit = self._gradient, self._unit
             losses = self.task.loss(self.stack(inputs, step=step), targets)
             self.stack.gradients(losses.sum(), out=self._gradient)
-            self.stack.sink = None  # it is the place of one pass: a second one would write over the first
-        alive = self.optimizer.step(self._gradient, step + 1, self.alive & losses.isfinite(), self.rate_scale(step))
+            self.stack.sink = self.stack.unit = None  # the place of one pass: a second one would write over the first
+        going = self.alive & losses.isfinite()
+        alive = self.optimizer.step(self._gradient, step + 1, going, self.rate_scale(step), self._unit)
         self.diverged_at.copy_(torch.where(self.alive & ~alive, step + 1, self.diverged_at))
         self.alive.copy_(alive)
         return losses.detach()

@@ -139,6 +139,24 @@ def test_attention(
     torch.testing.assert_close(d_biases.double(), torch.cat([each.grad for each in exact_vectors], 1), **close)
 
 
+@pytest.mark.parametrize("length", ["short", "long, rounded"])
+def test_keys_and_gradients_in_float16(length, kernel_device, small_tiles) -> None:
+    """Keys that are float16 count as what they are; gradients are the same numbers, rounded, where that is wanted."""
+    if length == "long, rounded":
+        torch.set_float32_matmul_precision("high")
+    d = 6
+    both, keys = draw(2, 3, 21, 2 * d, device=kernel_device), draw(2, 3, 21, d, device=kernel_device, seed=1).half()
+    q, v = both.split(d, -1)
+    bias, grad = (draw(2, d, device=kernel_device, seed=2),), draw(2, 3, 21, d, device=kernel_device, seed=3)
+    results = []
+    for k, kind in ((keys.float(), torch.float32), (keys, torch.float16)):
+        d_q, d_v = torch.full_like(both, torch.nan, dtype=kind).split(d, -1)
+        into = (d_q, torch.full_like(k, torch.nan, dtype=torch.float32), d_v)
+        found, d_bias = both_ways(length, grad, ((q, k, v), bias, None, 1), into, torch.empty_like(bias[0]), True)
+        results.append((found, d_bias, into[1], d_q.half(), d_v.half()))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
 @pytest.mark.parametrize("length", ["short", "long"])
 def test_what_lies_beside_is_not_touched(length, kernel_device, small_tiles) -> None:
     """Tiles reach beyond an example: neither the next example nor the next head may be read or written there."""

@@ -49,6 +49,18 @@ def test_activate(members, count, width, programs, dtype, kernel_device, monkeyp
         torch.testing.assert_close(found.double(), F.gelu(u.double() + bias.double()[:, None] + 0.1), **close)
 
 
+def test_activate_into_float16(kernel_device) -> None:
+    """The same numbers, rounded; the gradient that came is left alone, and sums are of what was not rounded yet."""
+    u, grad = (draw(2, 19, 33, device=kernel_device, seed=seed) for seed in range(2))
+    bias, came = draw(2, 33, device=kernel_device, seed=2), grad.clone()
+    half = mlp.activate(u, bias, torch.float16)
+    assert torch.equal(half, mlp.activate(u, bias).half())
+    d_u, d_bias = mlp.activate_backward(grad, u, bias, None, torch.float16)
+    assert d_u.dtype == torch.float16 and torch.equal(grad, came)
+    whole, sums = mlp.activate_backward(grad, u, bias, None)
+    assert torch.equal(d_u, whole.half()) and torch.equal(d_bias, sums)
+
+
 def gelu(x: Tensor) -> tuple[Tensor, Tensor]:
     """Values and slopes by the kernels."""
     x = x.view(1, max(1, len(x) // 100), -1)

@@ -72,7 +72,7 @@ def test_norm(members, items, tokens, width, gelu, pe, apart, programs, dtype, k
     scale, shift, table = laid_out(members, (width,), (width,), (tokens, width), device=kernel_device)
     bias = draw(members, width, device=kernel_device, seed=3)  # of another layout: a folded offset has its own
     table = table if pe else None
-    found, mean, spread = rows.norm(x, y, bias, scale, shift, table, gelu)
+    found, _, mean, spread = rows.norm(x, y, bias, scale, shift, table, gelu)
     assert found.dtype == dtype
     truth = exact(x, y, bias, scale, shift, table)
     true = normed(*truth, gelu)
@@ -100,11 +100,28 @@ def test_norm(members, items, tokens, width, gelu, pe, apart, programs, dtype, k
         assert d_pe is None
 
 
+def test_norm_in_float16_too(kernel_device) -> None:
+    """The result and the gradient of the branch are the same numbers, rounded; all else is as it was, to the bit."""
+    x, y, grad = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(3))
+    bias, scale, shift, pe = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
+    for gelu in (True, False):
+        found, nothing, mean, spread = rows.norm(x, y, bias, scale, shift, pe, gelu)
+        again, half, *others = rows.norm(x, y, bias, scale, shift, pe, gelu, True)
+        assert nothing is None and torch.equal(half, found.half())
+        assert all(torch.equal(a, b) for a, b in zip((again, *others), (found, mean, spread), strict=True))
+        given = (grad, x, y, bias, scale, mean, spread, 3, gelu, None)
+        d_x, d_y, vectors, d_pe = rows.norm_backward(*given)
+        other_x, half_y, other_vectors, other_pe = rows.norm_backward(*given, torch.float16)
+        assert torch.equal(half_y, d_y.half()) and not torch.equal(half_y.float(), d_y)
+        assert torch.equal(other_x, d_x) and torch.equal(other_pe, d_pe)
+        assert all(torch.equal(a, b) for a, b in zip(other_vectors, vectors, strict=True))
+
+
 def test_norm_would_notice_a_neighbour(kernel_device) -> None:
     """The negative twin: with the PE of the next token, or the vectors of the next member, nothing agrees."""
     x, y = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(2))
     given = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
-    found, _, _ = rows.norm(x, y, *given, True)
+    found, _, _, _ = rows.norm(x, y, *given, True)
     agree(found, normed(*exact(x, y, *given), True))
     for i in range(4):
         for axis in {0, given[i].dim() - 2}:
@@ -134,9 +151,12 @@ def test_embed(
     w, table = w.mT if flipped else w, table if pe else None
     truth = exact(x, w, bias, table)
     true = truth[0] @ truth[1] + truth[2][:, None] + (truth[3].repeat(1, items, 1) if pe else 0)
-    found = rows.embed(x, w, bias, table)
-    assert found.dtype == dtype
+    found, nothing = rows.embed(x, w, bias, table)
+    assert found.dtype == dtype and nothing is None
     agree(found, true, dtype)
+    if dtype == torch.float32:
+        again, half = rows.embed(x, w, bias, table, True)
+        assert torch.equal(again, found) and torch.equal(half, found.half())
     grad = draw(*found.shape, device=kernel_device, dtype=dtype, seed=1)
     true.backward(grad.double())
     d_w, d_pe = rows.embed_backward(grad, x, tokens)
@@ -179,6 +199,6 @@ def test_sums_do_not_hang_on_the_run(kernel_device) -> None:
     """Two stages, no atomics: the same bits every time."""
     x, y, grad = (draw(2, 40, 17, device=kernel_device, seed=seed) for seed in range(3))
     bias, scale, shift, pe = laid_out(2, (17,), (17,), (17,), (5, 17), device=kernel_device)
-    _, mean, spread = rows.norm(x, y, bias, scale, shift, pe, True)
+    _, _, mean, spread = rows.norm(x, y, bias, scale, shift, pe, True)
     once, twice = (rows.norm_backward(grad, x, y, bias, scale, mean, spread, 5, True, None) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip((*once[2], once[3]), (*twice[2], twice[3]), strict=True))

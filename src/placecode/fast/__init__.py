@@ -7,6 +7,11 @@ place in the stack's flat gradient. What an encoding does to queries, keys or sc
 pre-norm blocks are left to the plain path.
 
 In bfloat16 (autocast), activations and products are bfloat16; norms, softmax, sums and parameters are float32.
+
+Where the inputs of products may be rounded to the ten bits of TF32 (precision high), most products take float16
+numbers, which have as many and cost half the time, and give float32. Float16 has a small range. After a norm, numbers
+are of order 1; and so are the gradients of a step, since they are measured in a unit of each member's own, a power of
+two (`Measure`), which the optimizer undoes. Whoever wants gradients without such a unit gets TF32.
 """
 
 from __future__ import annotations
@@ -19,7 +24,18 @@ from torch import Tensor
 
 from placecode import draws
 from placecode.encodings import ALL, Additive, Alibi, Encoding
-from placecode.fast.functions import AttentionHalf, Drop, Embed, Fold, FoldedHalf, Matrix, MlpHalf, OutHalf, Project
+from placecode.fast.functions import (
+    AttentionHalf,
+    Drop,
+    Embed,
+    Fold,
+    FoldedHalf,
+    Matrix,
+    Measure,
+    MlpHalf,
+    OutHalf,
+    Project,
+)
 from placecode.kernels import attention, long_attention, rows
 
 if TYPE_CHECKING:
@@ -69,10 +85,20 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         assert isinstance(encoding, Additive)
         return encoding.table[:, i, :n]
 
-    embedding = stack.embedding
+    def last_alone(i: int) -> bool:
+        return stack.readout == "last" and i == blocks - 1
+
+    def halved(i: int) -> bool:
+        """Whether block i takes its input in float16 too; the last token alone is too little to gain by it."""
+        return (
+            halves and i < blocks and not last_alone(i) and _is_fused(encoding_at(i), example.heads, n, example.width)
+        )
+
+    embedding, half = stack.embedding, None
     x = x.to(weights.dtype)
+    halves = not pre and _takes_halves(stack, x)
     if x.shape[3] <= FEW:
-        x = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0))
+        x, half = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0), halved(0))
     else:
         x = Project.apply(x, embedding.matrix, embedding.bias, weights.matrix(embedding))
         x = stack.encoding.add(x, 0) if pe_at(0) is not None else x
@@ -80,27 +106,36 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         block: Any = stack.blocks[i]
         encoding = encoding_at(i)
         if type(encoding).add not in (Encoding.add, Additive.add) or (pre and i > 0):
-            x = encoding.add(x, i)
+            x, half = encoding.add(x, i), None
         if drops:
             stream = draws.stream(stack.dropout_keys, stack.dropout_moment(i, step))
-            x = Drop.apply(x, stream, stack.keep, first_row * x[0, 0].numel())
-        last_alone = stack.readout == "last" and i == blocks - 1
-        at = slice(n - 1, n) if last_alone else ALL
+            x, half = Drop.apply(x, stream, stack.keep, first_row * x[0, 0].numel()), None
+        at = slice(n - 1, n) if last_alone(i) else ALL
         if pre:
             x = block(x, encoding, i, at, None)
             continue
         x = x.to(weights.dtype)
         if _is_fused(encoding, example.heads, n, example.width):
-            half = _folded_half if example.heads == 1 else _attention_half
-            x = half(block, x, _table(encoding, x, i, at, example.heads), at, weights)
+            attention_half = _folded_half if example.heads == 1 else _attention_half
+            if halved(i) and half is None:
+                half = x.detach().to(torch.float16)
+            x, half = attention_half(block, x, half, _table(encoding, x, i, at, example.heads), at, weights)
         else:
-            x = _attention_by_pieces(block, x, encoding, i, at, weights)
-        x = _mlp_half(block, x, None if last_alone else pe_at(i + 1), weights)
+            x, half = _attention_by_pieces(block, x, encoding, i, at, weights, halves and not last_alone(i))
+        x, half = _mlp_half(block, x, half, None if last_alone(i) else pe_at(i + 1), weights, halved(i + 1))
     if stack.final_norm is not None:
         x = stack.final_norm(x)
     x = x[:, :, -1] if stack.readout == "last" else x.mean(2) if stack.readout == "mean" else x
     outputs: Tensor = stack.answer(x)
+    if halves and stack.unit is not None:
+        outputs = Measure.apply(outputs, stack.unit)
     return outputs
+
+
+def _takes_halves(stack: Stack, x: Tensor) -> bool:
+    """Whether products may take float16: in this precision, and if a unit of the gradients is asked for."""
+    rounds = x.dtype == torch.float32 and attention.exactness(x) == "tf32"
+    return rounds and (stack.unit is not None or not torch.is_grad_enabled())
 
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
@@ -114,29 +149,39 @@ def _adds_the_same(encoding: Encoding) -> bool:
     return type(encoding).bias in (Encoding.bias, Alibi.bias)
 
 
-def _folded_half(block: Block, x: Tensor, table: Tensor | None, at: slice, weights: Weights) -> Tensor:
+Halved = tuple[Tensor, Tensor | None]
+"""Numbers, and the same in float16 where products take those."""
+
+
+def _folded_half(
+    block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
+) -> Halved:
     """LN(x + attention(x)) at the tokens `at`, (e, b, m, d), with a single head."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     folded = Fold.apply(
         *(layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1])
     )
     places = (None, *(weights.places(norm.scale, norm.shift) or (None, None)))
-    answer: Tensor = FoldedHalf.apply(x, *folded, norm.scale, norm.shift, table, at != ALL, places)
+    answer: Halved = FoldedHalf.apply(x, half, *folded, norm.scale, norm.shift, table, at != ALL, places)
     return answer
 
 
-def _attention_half(block: Block, x: Tensor, table: Tensor | None, at: slice, weights: Weights) -> Tensor:
+def _attention_half(
+    block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
+) -> Halved:
     """LN(x + attention(x)) at the tokens `at`, (e, b, m, d)."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
-    answer: Tensor = AttentionHalf.apply(
-        *(x, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift),
+    answer: Halved = AttentionHalf.apply(
+        *(x, half, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift),
         *(table, block.attention.heads, at != ALL, weights.matrix(layer), weights.matrix(out)),
         *(weights.places(layer.bias), weights.places(out.bias, norm.scale, norm.shift)),
     )
     return answer
 
 
-def _attention_by_pieces(block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights) -> Tensor:
+def _attention_by_pieces(
+    block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights, halved: bool
+) -> Halved:
     """The same with hooks of the encoding between projection and scores, which autograd goes through."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     heads = block.attention.heads
@@ -154,9 +199,9 @@ def _attention_by_pieces(block: Block, x: Tensor, encoding: Encoding, i: int, at
     else:
         mixed = block.attention.attend(q, k, v, encoding, i, at, None)
     mixed = mixed.transpose(2, 3).flatten(-2).to(weights.dtype)
-    answer: Tensor = OutHalf.apply(
+    answer: Halved = OutHalf.apply(
         *(x[:, :, at], mixed, out.matrix, out.bias, norm.scale, norm.shift),
-        *(weights.matrix(out), weights.places(out.bias, norm.scale, norm.shift)),
+        *(weights.matrix(out), weights.places(out.bias, norm.scale, norm.shift), halved),
     )
     return answer
 
@@ -172,12 +217,14 @@ def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tens
     return None if table is None else table.reshape(-1, *table.shape[-2:]).float().contiguous()
 
 
-def _mlp_half(block: Block, x: Tensor, pe: Tensor | None, weights: Weights) -> Tensor:
+def _mlp_half(
+    block: Block, x: Tensor, half: Tensor | None, pe: Tensor | None, weights: Weights, halved: bool
+) -> Halved:
     """LN(x + MLP(x)), with the PE of the next block added."""
     up, down, norm = block.up, block.down, block.norm_2
-    answer: Tensor = MlpHalf.apply(
-        *(x, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift),
+    answer: Halved = MlpHalf.apply(
+        *(x, half, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift),
         *(pe, weights.matrix(up), weights.matrix(down)),
-        *(weights.places(up.bias), weights.places(down.bias, norm.scale, norm.shift)),
+        *(weights.places(up.bias), weights.places(down.bias, norm.scale, norm.shift), halved),
     )
     return answer

@@ -116,7 +116,6 @@ def _backward(
     M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(0).to(tl.int64), tl.program_id(1)
-    kind = q.dtype.element_ty
     query, key = tl.arange(0, M), tl.arange(0, N)
     real_query, real_key = (query < m)[:, None], (key < n)[:, None]
     seen = real_query & (key < n)[None, :]
@@ -153,7 +152,8 @@ def _backward(
         d_query = tl.dot(back, operand(b, q, PRECISION), input_precision=PRECISION) * scale
         d_key = tl.dot(tl.trans(back), operand(a, q, PRECISION), input_precision=PRECISION)
         d_value = tl.dot(tl.trans(weights), operand(g, q, PRECISION), input_precision=PRECISION)
-        tl.store(dq + at_q + query[:, None] * q_row + col[None, :], d_query.to(kind), mask=real_query & used)
+        there = dq + at_q + query[:, None] * q_row + col[None, :]
+        tl.store(there, d_query.to(dq.dtype.element_ty), mask=real_query & used)
         tl.store(dq_bias + piece + col, tl.sum(d_query, 0), mask=col < c)
         if BIASES == 3:
             tl.store(dk_bias + piece + col, tl.sum(d_key, 0), mask=col < c)
@@ -163,8 +163,10 @@ def _backward(
         if SHARED:
             d_key += d_value
         else:
-            tl.store(dv + at_v + key[:, None] * v_row + col[None, :], d_value.to(kind), mask=real_key & used)
-        tl.store(dk + at_k + key[:, None] * k_row + col[None, :], d_key.to(kind), mask=real_key & used)
+            there = dv + at_v + key[:, None] * v_row + col[None, :]
+            tl.store(there, d_value.to(dv.dtype.element_ty), mask=real_key & used)
+        there = dk + at_k + key[:, None] * k_row + col[None, :]
+        tl.store(there, d_key.to(dk.dtype.element_ty), mask=real_key & used)
 
 
 def _settings(q: Tensor, n: int, heads: int, biases: int, passing: str) -> dict[str, Any]:
@@ -187,7 +189,8 @@ Parts = tuple[Tensor, Tensor, Tensor]
 def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
     """softmax(q k^T / sqrt(c) + table) v, (e, b, m, d); first the biases (e, d) of all three, or of q alone, are added.
 
-    `parts` are q (e, b, m, d), k and v (e, b, n, d), each with its features side by side, heads one after another.
+    `parts` are q (e, b, m, d), k and v (e, b, n, d), each with its features side by side, heads one after another; k
+    may be float16 where q is float32 and products round.
     `table` (1 or h, m, n), float32, is added to the scores of every member and example. Also returns the attention
     weights (e, b, h, m, n) of short sequences, for the way back.
     """

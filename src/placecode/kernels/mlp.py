@@ -33,10 +33,10 @@ def _activate(u, bias, out, rows, width, own, ROWS: tl.constexpr, COLS: tl.const
     tl.store(out + place, gelu_and_slope(before)[0].to(out.dtype.element_ty), mask=inside)
 
 
-def activate(u: Tensor, bias: Tensor) -> Tensor:
-    """GELU(u + bias): u (e, rows, h), bias (e, h)."""
+def activate(u: Tensor, bias: Tensor, kind: torch.dtype | None = None) -> Tensor:
+    """GELU(u + bias), as `kind`: u (e, rows, h), bias (e, h)."""
     e, rows, width = u.shape
-    out = torch.empty_like(u)
+    out = torch.empty_like(u, dtype=kind)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORTH[u.dtype]
     _activate[(triton.cdiv(rows, block), triton.cdiv(width, cols), e)](
         *(u, bias, out, rows, width, bias.stride(0)), ROWS=block, COLS=cols, num_warps=warps
@@ -46,7 +46,7 @@ def activate(u: Tensor, bias: Tensor) -> Tensor:
 
 @triton.jit
 def _activate_backward(
-    grad, u, bias, sums, rows, width, own, share, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr
+    grad, u, bias, out, sums, rows, width, own, share, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr
 ):
     member, part = tl.program_id(2).to(tl.int64), tl.program_id(0)
     col = tl.program_id(1) * COLS + tl.arange(0, COLS)
@@ -59,20 +59,24 @@ def _activate_backward(
         place = member * rows * width + row[:, None] * width + col[None, :]
         before = tl.load(u + place, mask=inside, other=0.0).to(tl.float32) + offset
         back = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32) * gelu_and_slope(before)[1]
-        tl.store(grad + place, back.to(grad.dtype.element_ty), mask=inside)
+        tl.store(out + place, back.to(out.dtype.element_ty), mask=inside)
         total += back
     tl.store(sums + (member * tl.num_programs(0) + part) * width + col, tl.sum(total, 0), mask=used)
 
 
-def activate_backward(grad: Tensor, u: Tensor, bias: Tensor, into: Sinks) -> tuple[Tensor, Tensor]:
-    """The gradients of `activate`: of u (e, rows, h), written over `grad`; of the bias (e, h), `into` its place."""
+def activate_backward(
+    grad: Tensor, u: Tensor, bias: Tensor, into: Sinks, kind: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """The gradients of `activate`: of u (e, rows, h), as `kind`, written over `grad` if that is of the same kind; of
+    the bias (e, h), `into` its place."""
     e, rows, width = u.shape
+    out = grad if kind in (None, grad.dtype) else torch.empty_like(grad, dtype=kind)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), BACK[u.dtype]
     tiles = triton.cdiv(width, cols)
     parts, share = cut(triton.cdiv(rows, block), tiles, e, PROGRAMS)
     sums = torch.empty(e, parts, 1, width, device=u.device)
     _activate_backward[(parts, tiles, e)](
-        *(grad, u, bias, sums, rows, width, bias.stride(0), share * block),
+        *(grad, u, bias, out, sums, rows, width, bias.stride(0), share * block),
         **{"ROWS": block, "COLS": cols, "STAGES": STAGES, "num_warps": warps},
     )
-    return grad, sum_pieces(sums, into)[0]
+    return out, sum_pieces(sums, into)[0]

@@ -67,9 +67,9 @@ def gelu_and_slope(x):
 
 @triton.jit
 def _norm(
-    x, y, bias, scale, shift, pe, out, mean, spread,
+    x, y, bias, scale, shift, pe, out, half, mean, spread,
     rows, width, tokens, x_member, x_row, bias_member, own, epsilon,
-    GELU: tl.constexpr, PE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    GELU: tl.constexpr, PE: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -94,6 +94,8 @@ def _norm(
         token = row % tokens
         result += tl.load(pe + member * own + token[:, None] * width + col[None, :], mask=inside, other=0.0)
     tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
+    if HALF:
+        tl.store(half + place, result.to(half.dtype.element_ty), mask=inside)
     tl.store(mean + member * rows + row, centre, mask=real)
     tl.store(spread + member * rows + row, rate, mask=real)
 
@@ -110,32 +112,36 @@ def _tile(x: Tensor, times: int = 1) -> dict[str, Any]:
 
 
 def norm(
-    x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe: Tensor | None, activate: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe: Tensor | None, activate: bool,
+    halved: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
     """LN(x + f(y + bias)) * scale + shift (+ pe), with f GELU if `activate`, else nothing.
 
     x and y (e, rows, d), x of any row stride; bias, scale, shift (e, d); pe (e, n, d), added to row r at r mod n.
-    Returns the result (e, rows, d), and per row the mean and the inverse standard deviation, (e, rows).
+    Returns the result (e, rows, d); the same in float16, if it is wanted `halved`; and per row the mean and the inverse
+    standard deviation, (e, rows).
     """
     e, rows, width = y.shape
     out = torch.empty_like(y)
+    half = torch.empty_like(y, dtype=torch.float16) if halved else None
     mean, spread = (torch.empty(e, rows, device=y.device) for _ in range(2))
     tile = _tile(y, 2)
     _norm[(triton.cdiv(rows, tile["ROWS"]), e)](
-        *(x, y, bias, scale, shift, bias if pe is None else pe, out, mean, spread),
+        *(x, y, bias, scale, shift, bias if pe is None else pe, out, out if half is None else half, mean, spread),
         *(rows, width, 1 if pe is None else pe.shape[1]),
         *(x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), EPSILON),
-        **{"GELU": activate, "PE": pe is not None},
+        **{"GELU": activate, "PE": pe is not None, "HALF": halved},
         **tile,
     )
-    return out, mean, spread
+    return out, half, mean, spread
 
 
 @triton.jit
 def _norm_backward(
     grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, d_pe,
     items, tokens, rows, width, x_member, x_row, bias_member, own, share,
-    GELU: tl.constexpr, PE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
+    GELU: tl.constexpr, PE: tl.constexpr, BRANCH: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Rows are (item, token); a program takes a tile of tokens and a share of the items."""
     member, part, tile = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
@@ -172,6 +178,7 @@ def _norm_backward(
         tl.store(d_total + place, back.to(d_total.dtype.element_ty), mask=inside)
         if GELU:
             back = back * slope
+        if BRANCH:
             tl.store(d_branch + place, back.to(d_branch.dtype.element_ty), mask=inside)
         sum_bias += tl.sum(back, 0)
     out = ((member * tl.num_programs(1) + part) * tl.num_programs(0) + tile) * 3 * width + col
@@ -185,12 +192,13 @@ def _norm_backward(
 
 def norm_backward(
     grad: Tensor, x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, mean: Tensor, spread: Tensor,
-    tokens: int | None, activate: bool, into: Sinks,
+    tokens: int | None, activate: bool, into: Sinks, kind: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
     """The gradients of `norm`, given that of its result, (e, rows, d).
 
-    Returns those of x (e, rows, d), of y (e, rows, d; the very tensor of x's without activation), of bias, scale and
-    shift (e, d), written `into` their places if there are any, and, with `tokens` = n, of the PE (e, n, d).
+    Returns those of x (e, rows, d), of y (e, rows, d, as `kind`; the very tensor of x's where the two are the same), of
+    bias, scale and shift (e, d), written `into` their places if there are any, and, with `tokens` = n, of the PE
+    (e, n, d).
     """
     e, rows, width = grad.shape
     tile = _tile(y)
@@ -198,13 +206,15 @@ def norm_backward(
     items, tiles = -(-rows // n), -(-n // tile["ROWS"])
     parts, share = cut(items, tiles, e, PROGRAMS)
     d_total = torch.empty_like(y)
-    d_branch = torch.empty_like(y) if activate else d_total
+    kind = kind or y.dtype
+    apart = activate or kind != y.dtype
+    d_branch = torch.empty_like(y, dtype=kind) if apart else d_total
     sums = torch.empty(e, parts * tiles, 3, width, device=grad.device)
     d_pe = torch.empty(e, parts, n, width, device=grad.device) if tokens else None
     _norm_backward[(tiles, parts, e)](
         *(grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, sums if d_pe is None else d_pe),
         *(items, n, rows, width, x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), share),
-        **{"GELU": activate, "PE": tokens is not None, "STAGES": STAGES},
+        **{"GELU": activate, "PE": tokens is not None, "BRANCH": apart, "STAGES": STAGES},
         **tile,
     )
     return d_total, d_branch, sum_pieces(sums, into), None if d_pe is None else d_pe.sum(1)
@@ -245,8 +255,8 @@ def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
 
 @triton.jit
 def _embed(
-    x, w, bias, pe, out, rows, width, features, tokens, w_in, w_out, own,
-    PE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    x, w, bias, pe, out, half, rows, width, features, tokens, w_in, w_out, own,
+    PE: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -263,19 +273,23 @@ def _embed(
         value += tl.load(pe + member * own + token[:, None] * width + col[None, :], mask=inside, other=0.0)
     place = member * rows * width + row[:, None] * width + col[None, :]
     tl.store(out + place, value.to(out.dtype.element_ty), mask=inside)
+    if HALF:
+        tl.store(half + place, value.to(half.dtype.element_ty), mask=inside)
 
 
-def embed(x: Tensor, w: Tensor, bias: Tensor, pe: Tensor | None) -> Tensor:
-    """x W + bias (+ pe), (e, rows, d): x (e, rows, f), W (e, f, d), bias (e, d), pe (e, n, d) at row mod n."""
+def embed(x: Tensor, w: Tensor, bias: Tensor, pe: Tensor | None, halved: bool = False) -> tuple[Tensor, Tensor | None]:
+    """x W + bias (+ pe), (e, rows, d): x (e, rows, f), W (e, f, d), bias (e, d), pe (e, n, d) at row mod n; and the
+    same in float16, if it is wanted `halved`."""
     (e, rows, features), width = x.shape, w.shape[2]
     out = torch.empty(e, rows, width, dtype=x.dtype, device=x.device)
+    half = torch.empty_like(out, dtype=torch.float16) if halved else None
     _embed[(triton.cdiv(rows, _tile(out, 2)["ROWS"]), e)](
-        *(x, w, bias, bias if pe is None else pe, out, rows, width, features, 1 if pe is None else pe.shape[1]),
-        *(w.stride(1), w.stride(2), bias.stride(0)),
-        PE=pe is not None,
+        *(x, w, bias, bias if pe is None else pe, out, out if half is None else half),
+        *(rows, width, features, 1 if pe is None else pe.shape[1], w.stride(1), w.stride(2), bias.stride(0)),
+        **{"PE": pe is not None, "HALF": halved},
         **_tile(out, 2),
     )
-    return out
+    return out, half
 
 
 @triton.jit

@@ -36,8 +36,8 @@ def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
 
 @triton.jit
 def _update(
-    flat, gradient, first, second, alive, learns, rate, pe_rate, clip, decay, beta1, beta2, epsilon, fix1, fix2,
-    size, pe_first, KIND: tl.constexpr, CLIP: tl.constexpr, DECAY: tl.constexpr, BLOCK: tl.constexpr,
+    flat, gradient, first, second, alive, learns, rate, pe_rate, factor, decay, beta1, beta2, epsilon, fix1, fix2,
+    size, pe_first, KIND: tl.constexpr, FACTOR: tl.constexpr, DECAY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
     if tl.load(alive + member) != 0:
@@ -48,8 +48,8 @@ def _update(
         g = tl.load(gradient + place, mask=used, other=0.0)
         g = tl.where(of_pe & (tl.load(learns + member) == 0), 0.0, g)
         speed = tl.where(of_pe, tl.load(pe_rate + member), tl.load(rate + member))
-        if CLIP:
-            g = g * tl.load(clip + member)
+        if FACTOR:
+            g = g * tl.load(factor + member)
         if DECAY:
             if KIND == "adamw":
                 p = p * (1.0 - speed * tl.load(decay + member))
@@ -72,19 +72,19 @@ def _update(
 
 def update(
     kind: str, flat: Tensor, gradient: Tensor, moments: list[Tensor], alive: Tensor, learns: Tensor, pe_first: int,
-    rate: Tensor, pe_rate: Tensor, clip: Tensor | None, decay: Tensor | None, betas: tuple[Tensor, Tensor],
+    rate: Tensor, pe_rate: Tensor, factor: Tensor | None, decay: Tensor | None, betas: tuple[Tensor, Tensor],
     epsilon: Tensor, fixes: tuple[Tensor, Tensor],
 ) -> None:  # fmt: skip
     """One step of adam, adamw or sgd (its momentum in place of the first beta), in place, with all settings (e, 1).
 
-    `clip` is what gradients are multiplied by, `fixes` are Adam's two bias corrections, the second under its root. A
+    `factor` is what gradients are multiplied by, `fixes` are Adam's two bias corrections, the second under its root. A
     member that is not alive is not touched, down to its bits.
     """
     e, size = flat.shape
     nothing = rate
     _update[(triton.cdiv(size, BLOCK), e)](
         *(flat, gradient, moments[0], moments[-1], alive, learns, rate, pe_rate),
-        *(nothing if clip is None else clip, nothing if decay is None else decay, *betas, epsilon, *fixes),
+        *(nothing if factor is None else factor, nothing if decay is None else decay, *betas, epsilon, *fixes),
         *(size, pe_first),
-        KIND=kind, CLIP=clip is not None, DECAY=decay is not None, BLOCK=BLOCK, num_warps=4,
+        KIND=kind, FACTOR=factor is not None, DECAY=decay is not None, BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip

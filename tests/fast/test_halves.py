@@ -1,0 +1,232 @@
+"""Precision high on the fast path: products take float16, which has the bits of TF32; gradients come in units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+pytest.importorskip("triton", reason="the kernels need Triton")
+
+from fast.both_ways import errors_of, inputs_of, losses_of, outcome, stack_of
+
+from placecode.encoder import Stack
+from placecode.fast.functions import Measure
+from placecode.kernels import attention, rows
+from placecode.members import Member
+from placecode.training import Trainer, stack_for
+
+pytestmark = pytest.mark.usefixtures("exact_products", "float16_products")
+
+DRAWS = 48
+
+
+class Rounded(TorchDispatchMode):
+    """On a CPU, what TF32 does on a GPU: the inputs of products are rounded to ten bits after the leading one."""
+
+    PRODUCTS = (torch.ops.aten.bmm, torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.baddbmm)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in self.PRODUCTS:
+            factors = len(args) - 2
+            args = (*args[:factors], *(self.rounded(each) for each in args[factors:]))
+        return func(*args, **(kwargs or {}))
+
+    @staticmethod
+    def rounded(x: Tensor) -> Tensor:
+        mantissa, exponent = torch.frexp(x)
+        return torch.ldexp((mantissa * 2**11).round() / 2**11, exponent)
+
+
+@pytest.fixture
+def float16_products() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def in_units(stack: Stack, x: Tensor, factor: float = 1.0) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """As `outcome`, with gradients in units: they, as they are without; and the gradient and the units themselves."""
+    stack.unit = torch.full((len(stack.members),), torch.nan, device=x.device)
+    stack.sink = gradient = torch.full_like(stack.flat, torch.nan)
+    losses = factor * losses_of(stack, x, step=0)
+    stack.gradients(losses.sum(), out=gradient)
+    unit = stack.unit
+    stack.sink = stack.unit = None
+    names = {id(p): name for name, p in stack.named_parameters()}
+    views = zip(stack.ordered, stack.views(gradient * unit[:, None]), strict=True)
+    return {"loss": losses.detach(), **{names[id(p)]: view for p, view in views}}, gradient, unit
+
+
+def fast_and_exact(device: str, **fields: Any) -> tuple[Stack, Stack]:
+    stack, exact = stack_of(device, **fields), stack_of(device, **fields, fast=False, dtype=torch.float64)
+    exact.flat.copy_(stack.flat)
+    return stack, exact
+
+
+SHAPES = [
+    {"heads": 1},
+    {"heads": 1, "readout": "token", "width": 7},
+    {"heads": 2, "readout": "mean"},
+    {"heads": 2},
+    {"heads": 1, "dropout": 0.3, "readout": "token"},
+    {"heads": 1, "placement": "input", "features": 19},
+    {"encoding": "rotary", "readout": "token"},
+    {"encoding": "alibi", "heads": 2, "readout": "mean"},
+    {"layers": 1, "readout": "token"},
+]
+
+
+@pytest.mark.parametrize("fields", SHAPES, ids=str)
+def test_as_exact_as_tf32(fields: dict[str, Any], kernel_device) -> None:
+    """Over many draws, the fast path's error is at most that of the plain path with TF32, and half as much again."""
+    (fast, exact), plain = fast_and_exact(kernel_device, **fields), stack_of(kernel_device, **fields, fast=False)
+    errors: dict[str, list[dict[str, float]]] = {"fast": [], "plain": []}
+    for seed in range(DRAWS):
+        x = inputs_of(fast, 4, seed)
+        torch.set_float32_matmul_precision("highest")
+        true = outcome(exact, x.double(), step=0)
+        torch.set_float32_matmul_precision("high")
+        if kernel_device == "cpu":
+            with Rounded():
+                found = outcome(plain, x, step=0)
+        else:
+            found = outcome(plain, x, step=0)
+        errors["plain"].append(errors_of(found, true))
+        if kernel_device == "cuda" or seed < 4:  # the interpreter takes its time
+            errors["fast"].append(errors_of(in_units(fast, x)[0], true))
+    pooled = {
+        way: {name: sum(each[name] ** 2 for each in found) / len(found) for name in found[0]}
+        for way, found in errors.items()
+    }
+    more, least = (1.5, 1e-4) if kernel_device == "cuda" else (2.5, 2e-4)
+    worse = {
+        name: (pooled["fast"][name] ** 0.5, pooled["plain"][name] ** 0.5)
+        for name in true
+        if not pooled["fast"][name] ** 0.5 <= more * pooled["plain"][name] ** 0.5 + least
+    }
+    assert max(pooled["fast"].values()) > 1e-10  # they are rounded
+    assert not worse
+
+
+@pytest.mark.parametrize("power", [-60, -20, 30, 60])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_size_of_the_loss_does_not_matter(power: int, heads: int, kernel_device) -> None:
+    """Not to the last bit: gradients are the same, in other units."""
+    stack = stack_of(kernel_device, heads=heads, readout="token")
+    x = inputs_of(stack)
+    _, gradient, unit = in_units(stack, x)
+    _, again, other = in_units(stack, x, 2.0**power)
+    assert gradient.isfinite().all() and torch.equal(gradient, again)
+    assert torch.equal(other, unit * 2.0**power)
+
+
+def test_units_are_powers_of_two_and_bring_outputs_to_their_size(kernel_device) -> None:
+    unit = torch.zeros(5, device=kernel_device)
+    outputs = torch.zeros(5, 2, 3, device=kernel_device, requires_grad=True)
+    given = torch.zeros(5, 2, 3, device=kernel_device)
+    given[0, 0, 0], given[1, 1, 2], given[2, 0, 1], given[3, 0, 0], given[4, 0, 1] = 3.0, -1e-30, 1e38, torch.nan, 0.0
+    (found,) = torch.autograd.grad(Measure.apply(outputs, unit), outputs, given)
+    peaks = found.abs().flatten(1).amax(1)
+    assert ((peaks[:3] < 2**Measure.PEAK) & (peaks[:3] >= 2 ** (Measure.PEAK - 1))).all()
+    torch.testing.assert_close(found[:3] * unit[:3, None, None], given[:3], rtol=0, atol=0)
+    assert (torch.frexp(unit)[0] == 0.5).all()
+    assert peaks[3].isnan() and unit[3] == 1 and peaks[4] == 0 and unit[4] == 1
+
+
+def test_without_a_unit_gradients_are_as_they_are(kernel_device) -> None:
+    """Whoever calls the stack alone, and not in a training step, knows nothing of units."""
+    stack, exact = (
+        stack_of(kernel_device, fast=f, dtype=d) for f, d in ((True, torch.float32), (False, torch.float64))
+    )
+    exact.flat.copy_(stack.flat)
+    x = inputs_of(stack)
+    errors = errors_of(outcome(stack, x), outcome(exact, x.double()))
+    assert max(errors.values()) < 5e-3
+
+
+def test_evaluation_takes_the_same_products(kernel_device) -> None:
+    stack = stack_of(kernel_device, readout="token")
+    x = inputs_of(stack)
+    with torch.no_grad():
+        alone = stack(x)
+    stack.unit = torch.ones(2, device=kernel_device)
+    assert torch.equal(alone, stack(x).detach())
+    stack.unit = None
+    assert not torch.equal(alone, stack(x).detach())  # TF32 on a GPU; on a CPU products of all bits
+
+
+def trainer_of(task: Any, device: str, members: int = 3, **fields: Any) -> Trainer:
+    shape = {"width": 6, "layers": 2, "batch": 4, "expansion": 2, "learning_rate": 3e-3, "sigma": 0.2, **fields}
+    return Trainer(stack_for([Member(seed=seed, **shape) for seed in range(members)], task, device, fast=True), task, 8)
+
+
+@pytest.mark.parametrize("fields", [{"heads": 1, "clip": 0.05}, {"heads": 2, "optimizer": "sgd"}], ids=str)
+def test_training_goes_the_same_way(fields: dict[str, Any], kernel_device, tiny_task) -> None:
+    """A few steps in halves end where exact ones end, nearer than the steps are long; clipping goes by true norms."""
+    ends: dict[str, Tensor] = {}
+    for precision in ("highest", "high"):
+        torch.set_float32_matmul_precision(precision)
+        trainer = trainer_of(tiny_task, kernel_device, 2, **fields)
+        start = trainer.stack.flat.clone()
+        for _ in range(2):
+            trainer.update()
+        assert trainer.alive.all()
+        ends[precision] = trainer.stack.flat - start
+    gap = (ends["high"] - ends["highest"]).norm() / ends["highest"].norm()
+    assert 0 < gap < 0.05
+
+
+def test_a_member_alone_and_among_others(kernel_device, tiny_task) -> None:
+    together, alone = trainer_of(tiny_task, kernel_device, 3), trainer_of(tiny_task, kernel_device, 1)
+    for trainer in (together, alone):
+        for _ in range(2):
+            trainer.update()
+    torch.testing.assert_close(together.stack.flat[:1], alone.stack.flat, rtol=1e-5, atol=1e-6)
+
+
+def test_what_float16_cannot_hold_stops_that_member_alone(kernel_device, tiny_task) -> None:
+    quiet, loud = (trainer_of(tiny_task, kernel_device) for _ in range(2))
+    loud.stack.blocks[0].norm_1.scale.data[1] = 1e6
+    for trainer in (quiet, loud):
+        for _ in range(2):
+            trainer.update()
+    assert loud.alive.tolist() == [True, False, True] and loud.diverged_at[1] == 1
+    assert torch.equal(loud.stack.flat[[0, 2]], quiet.stack.flat[[0, 2]])
+
+
+@pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "readout": "token"}], ids=str)
+def test_long_sequences(fields: dict[str, Any], kernel_device, small_tiles, monkeypatch) -> None:
+    monkeypatch.setattr(attention, "LONGEST", 4)
+    stack, exact = fast_and_exact(kernel_device, tokens=21, members=1, **fields)
+    x = inputs_of(stack, 1)
+    errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
+    assert 1e-5 < max(errors.values()) < 5e-3
+
+
+@pytest.mark.parametrize("spoil", ["unit", "half"])
+def test_a_mistake_would_be_noticed(spoil: str, kernel_device, monkeypatch) -> None:
+    """The negative twin: a unit that is not undone, a half of the wrong numbers."""
+    stack, exact = (
+        stack_of(kernel_device, fast=f, dtype=d) for f, d in ((True, torch.float32), (False, torch.float64))
+    )
+    exact.flat.copy_(stack.flat)
+    x = inputs_of(stack)
+    norm = rows.norm
+
+    def spoilt(*given: Any) -> tuple[Tensor | None, ...]:
+        out, half, *rest = norm(*given)
+        return out, None if half is None else half * 1.02, *rest
+
+    if spoil == "half":
+        monkeypatch.setattr(rows, "norm", spoilt)
+    found, gradient, _ = in_units(stack, x)
+    if spoil == "unit":
+        names = {id(p): name for name, p in stack.named_parameters()}
+        found |= {names[id(p)]: v for p, v in zip(stack.ordered, stack.views(gradient), strict=True)}
+    assert max(errors_of(found, outcome(exact, x.double(), step=0)).values()) > 5e-3
