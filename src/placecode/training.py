@@ -170,25 +170,25 @@ class Trainer:
                     }
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next step depends on, as tensors on the CPU."""
-        moments = {f"optimizer.{name}": _on_cpu(value) for name, value in self.optimizer.state.items()}
-        return {**self.outcome(), **moments}
+        """All that the next step depends on: copies, on the device of the stack."""
+        return {name: value.detach().clone() for name, value in self._parts().items()}
 
     def outcome(self) -> dict[str, Tensor]:
         """What is left of the state when there is no next step."""
-        outcome = {"flat": self.stack.flat, "alive": self.alive, "diverged_at": self.diverged_at}
-        return {name: _on_cpu(value) for name, value in outcome.items()}
+        return {name: value.detach().clone() for name, value in self._parts(lasting=True).items()}
+
+    def _parts(self, lasting: bool = False) -> dict[str, Tensor]:
+        parts = {"flat": self.stack.flat, "alive": self.alive, "diverged_at": self.diverged_at}
+        moments = {f"optimizer.{name}": value for name, value in self.optimizer.state.items()}
+        return parts if lasting else {**parts, **moments}
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
         """Go on from a saved state."""
-        wanted = self.state()
+        wanted = self._parts()
         if {k: (v.shape, v.dtype) for k, v in state.items()} != {k: (v.shape, v.dtype) for k, v in wanted.items()}:
             raise BadInput("the checkpoint must hold the state of this stack; its arrays have other names or shapes.")
-        self.stack.flat.copy_(state["flat"])
-        self.alive.copy_(state["alive"])
-        self.diverged_at.copy_(state["diverged_at"])
-        for name, value in self.optimizer.state.items():
-            value.copy_(state[f"optimizer.{name}"])
+        for name, value in wanted.items():
+            value.copy_(state[name])
         self.step, self._resumed = step, True
 
 
@@ -293,11 +293,6 @@ def _stream_beside(device: torch.device) -> torch.cuda.Stream:
     So trainers must not record at the same time; stacks on a GPU train one after the other.
     """
     return torch.cuda.Stream(device)
-
-
-def _on_cpu(value: Tensor) -> Tensor:
-    """A copy on the CPU."""
-    return value.detach().to("cpu", copy=True)
 
 
 def steps_per_epoch(examples: int, batch: int) -> int:

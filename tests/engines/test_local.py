@@ -264,6 +264,23 @@ def test_checkpoints_are_written_beside_training_one_at_a_time(tmp_path: Path, m
     assert 4 not in written
 
 
+def test_a_checkpoint_is_of_the_moment_it_was_taken(tmp_path: Path, device: str) -> None:
+    """A GPU still has work to do when its copy is asked for, and goes on meanwhile."""
+    state = torch.zeros(1000, 1000, device=device)
+    with stacks.Saver(tmp_path, "stack") as saver:
+        for step in range(1, 4):
+            for _ in range(200):
+                state += 1
+            saver.save(step, {"state": state.clone()}, pd.DataFrame())
+            for _ in range(200):
+                state += 1
+            saver.wait()
+            found = checkpoints.load(tmp_path, "stack")
+            assert found is not None and found[0] == step
+            assert found[1]["state"].device.type == "cpu"
+            assert (found[1]["state"] == 400 * step - 200).all()
+
+
 def test_checkpoints_on_the_way_change_nothing(unbroken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     monkeypatch.setattr(stacks, "SHARE_FOR_CHECKPOINTS", float("inf"))

@@ -132,9 +132,11 @@ def probe(
     steps, moments = study.steps(task), study.evaluate_at(task)
     trainer = Trainer(stack_for(members, task, where.device, fast=where.fast), task, steps, moments)
     kept = meter.peak()
+    checkpoint = trainer.state()  # one may be on its way to the disk at any time
     for _ in range(min(updates, steps)):
         trainer.update()
     training = meter.peak()
+    del checkpoint
     meter.reset()
     for _ in trainer.evaluate():
         pass

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from placecode import checkpoints
@@ -112,7 +113,10 @@ def _train(
 
 
 class Saver:
-    """Writes the checkpoints of a stack beside its training, one after another. On leaving, all are on the disk."""
+    """Fetches the checkpoints of a stack from its device and writes them, beside its training, one after another.
+
+    On leaving, all are on the disk.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
@@ -137,14 +141,30 @@ class Saver:
             self.writing.result()
 
     def save(self, step: int, state: dict[str, Tensor], metrics: pd.DataFrame) -> None:
-        """Have a checkpoint written, after the one before."""
+        """Have a checkpoint written, after the one before. The tensors are the saver's from now on."""
         self.wait()
-        self.writing = self.pool.submit(self._write, step, state, metrics)
+        self.writing = self.pool.submit(self._write, step, _on_its_way(state), metrics)
 
-    def _write(self, step: int, state: dict[str, Tensor], metrics: pd.DataFrame) -> None:
+    def _write(self, step: int, fetch: Callable[[], dict[str, Tensor]], metrics: pd.DataFrame) -> None:
         begun = time.monotonic()
-        checkpoints.save(self.folder, self.name, step, state, metrics)
+        checkpoints.save(self.folder, self.name, step, fetch(), metrics)
         self.again = time.monotonic() + (time.monotonic() - begun) / SHARE_FOR_WRITING
+
+
+def _on_its_way(state: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
+    """How another thread gets these tensors to the CPU, as they are by now, while this one's work on a GPU goes on."""
+    if not any(value.is_cuda for value in state.values()):
+        return lambda: state
+    ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    ready.record()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    def fetch() -> dict[str, Tensor]:
+        with torch.cuda.stream(stream):
+            stream.wait_event(ready)
+            return {name: value.to("cpu") for name, value in state.items()}
+
+    return fetch
 
 
 def assemble(
