@@ -106,7 +106,7 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         (["run", "--scale", "paper", "lst"], "study must be one of lst-sigma; got 'lst'."),
         ([*RUN, "--scale", "huge"], "scale must be one of quick, paper; got 'huge'."),
         ([*RUN, "--device", "tpu"], "device must be one of auto, cpu, cuda; got 'tpu'."),
-        ([*RUN, "--precision", "fp8"], "precision must be one of high, highest, bf16; got 'fp8'."),
+        ([*RUN, "--precision", "fp8"], "precision must be one of high, tf32, highest, bf16; got 'fp8'."),
         ([*RUN, "--stack", "0"], "stack must be a whole number of at least 1; got 0."),
         ([*RUN, "--stack", "few"], "stack must be a whole number; got 'few'."),
         ([*RUN, "--memory", "0"], "memory must be a share of the GPU's memory above 0 and at most 1; got 0.0."),

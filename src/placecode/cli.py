@@ -125,7 +125,11 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     parser.add_argument("--scale", default="quick", help="quick (minutes on a laptop) or paper (as published)")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/STUDY-SCALE)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--precision", default="high", help="high (TF32 on a GPU), highest (float32) or bf16")
+    parser.add_argument(
+        "--precision",
+        default="high",
+        help="of products on a GPU: high (ten bits, in float16), tf32 (ten bits), highest (float32); bf16 anywhere",
+    )
     stacks = ", ".join(f"{most} on {device}" for device, most in local.STACK.items())
     parser.add_argument(
         "--stack", metavar="N", help=f"most members to train together (default: {stacks}, or as many as memory allows)"

@@ -185,7 +185,7 @@ def test_the_authors_script_is_held_against_the_first_precision(
             ["--peers", "keras"],
             "peers must be one of loop-eager, loop-compiled, encoder-loop, vmap, jax-vmap, none; got",
         ),
-        (["--precision", "fp8"], "precision must be one of high, highest, bf16; got 'fp8'."),
+        (["--precision", "fp8"], "precision must be one of high, tf32, highest, bf16; got 'fp8'."),
         (["--device", "tpu"], "device must be one of auto, cpu, cuda; got 'tpu'."),
         (["--members", "0"], "members must be whole numbers of at least 1; got 0."),
         (["--members", "4,-1"], "members must be whole numbers of at least 1; got -1."),

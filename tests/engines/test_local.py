@@ -23,7 +23,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from placecode import checkpoints, runs, studies
+from placecode import checkpoints, kernels, runs, studies
 from placecode.engines import environment, local, stacks
 from placecode.engines.estimate import estimate
 from placecode.engines.local import Event, Interrupted, Where
@@ -539,7 +539,7 @@ def test_where_is_settled_and_checked() -> None:
     assert Where("cpu", "bf16", 3).most == 3
     for where, said in (
         (Where("tpu"), "device must be one of auto, cpu, cuda; got 'tpu'."),
-        (Where("cpu", "double"), "precision must be one of high, highest, bf16; got 'double'."),
+        (Where("cpu", "double"), "precision must be one of high, tf32, highest, bf16; got 'double'."),
         (Where("cpu", stack=0), "stack must be a whole number of at least 1; got 0."),
         (Where("cpu", workers=0), "workers must be a whole number of at least 1; got 0."),
         (Where("cpu", memory=0.0), "memory must be a share of the GPU's memory above 0 and at most 1; got 0.0."),
@@ -551,14 +551,16 @@ def test_where_is_settled_and_checked() -> None:
 
 
 def test_arithmetic_is_put_back_after_use() -> None:
-    before = torch.get_float32_matmul_precision()
+    before = torch.get_float32_matmul_precision(), kernels.HALVES
     one = torch.ones(2, 2)
     with Where("cpu", "bf16").arithmetic():
         assert (one @ one).dtype == torch.bfloat16
     assert (one @ one).dtype == torch.float32
     with Where("cpu", "highest").arithmetic():
         assert (one @ one).dtype == torch.float32
-    assert torch.get_float32_matmul_precision() == before
+    with Where("cpu", "tf32").arithmetic():
+        assert not kernels.HALVES
+    assert (torch.get_float32_matmul_precision(), kernels.HALVES) == before
 
 
 def test_lower_precision_is_recorded_and_gives_other_digits(unbroken: Run, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 
 from placecode import training
 from placecode.encoder import Stack
+from placecode.engines.where import Where
 from placecode.members import Member
 from placecode.tasks.base import Task
 from placecode.training import Trainer, evaluate, stack_for
@@ -162,7 +163,7 @@ def test_bfloat16_trains_close_to_float32(fields: dict[str, Any], task, kernel_d
 # ---- captured graphs ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("precision", ["highest", "high", "bf16"])
+@pytest.mark.parametrize("precision", ["highest", "tf32", "high", "bf16"])
 @pytest.mark.parametrize(
     "fields",
     [
@@ -174,11 +175,10 @@ def test_bfloat16_trains_close_to_float32(fields: dict[str, Any], task, kernel_d
 )
 def test_a_captured_step_is_the_step(fields: dict[str, Any], precision: str, task, cuda: str) -> None:
     """Bit for bit, over several epochs with a smaller last batch, and with a member that diverges on the way."""
-    torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
     members = [small(seed=seed, **fields) for seed in range(3)]
     captured, stepwise = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(2))
     stepwise._captured.WARM_STEPS = 10**9
-    with torch.autocast(cuda, torch.bfloat16, cache_enabled=False, enabled=precision == "bf16"):
+    with Where(cuda, precision).arithmetic():
         for step in range(15):
             if step == 8:
                 for trainer in (captured, stepwise):

@@ -14,6 +14,7 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 
 from fast.both_ways import errors_of, inputs_of, losses_of, outcome, stack_of
 
+from placecode import kernels
 from placecode.encoder import Stack
 from placecode.fast.functions import Measure
 from placecode.kernels import attention, rows
@@ -180,6 +181,17 @@ def test_training_goes_the_same_way(fields: dict[str, Any], kernel_device, tiny_
         ends[precision] = trainer.stack.flat - start
     gap = (ends["high"] - ends["highest"]).norm() / ends["highest"].norm()
     assert 0 < gap < 0.05
+
+
+@pytest.mark.parametrize("precision", ["tf32", "highest"])
+def test_other_precisions_go_without(precision: str, kernel_device, tiny_task, monkeypatch) -> None:
+    """Neither units nor float16: that would stop a member with such large numbers, see below."""
+    monkeypatch.setattr(kernels, "HALVES", precision != "tf32")
+    torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
+    trainer = trainer_of(tiny_task, kernel_device, 1)
+    trainer.stack.blocks[0].norm_1.scale.data[0] = 1e6
+    assert trainer.update().isfinite().all() and trainer.alive.all()
+    assert trainer._unit.tolist() == [1.0]
 
 
 def test_a_member_alone_and_among_others(kernel_device, tiny_task) -> None:

@@ -18,8 +18,10 @@ from placecode.figures import BLUE, INK, MUTED, TEXT, VERMILLION
 
 Row = dict[str, Any]
 
+GREEN = "#009E73"
 PRECISIONS: dict[str, dict[str, Any]] = {
     "high": {"color": BLUE, "marker": "o", "linestyle": "-"},
+    "tf32": {"color": GREEN, "marker": "h", "linestyle": (0, (3, 1, 1, 1))},
     "bf16": {"color": VERMILLION, "marker": "D", "linestyle": (0, (5, 2))},
     "highest": {"color": INK, "marker": "s", "linestyle": (0, (1, 1.4))},
 }

@@ -134,17 +134,19 @@ class PeerRun:
 
 class Products:
     """The matrix products of the linear layers of a step, forward and backward, and nothing else: `torch.bmm` over a
-    stack. What a step could reach if all the rest were free."""
+    stack, of numbers as they are multiplied in this precision. What a step could reach if all the rest were free."""
 
     def __init__(self, job: Job) -> None:
         self.models, self.device = job.members, job.device
         self.where = Where(job.device, "high" if job.precision == "bf16" else job.precision).resolved()
-        dtype = torch.bfloat16 if job.precision == "bf16" else torch.float32
+        self.kind = torch.bfloat16 if job.precision == "bf16" else torch.float32
+        if job.precision == "high" and job.device == "cuda":  # what the fast path takes; it gives float32
+            self.kind = torch.float16
         made: dict[tuple[int, ...], Tensor] = {}
 
         def array(*shape: int) -> Tensor:
             if shape not in made:
-                made[shape] = torch.randn(self.models, *shape, dtype=dtype, device=job.device)
+                made[shape] = torch.randn(self.models, *shape, dtype=self.kind, device=job.device)
             return made[shape]
 
         self.factors: list[tuple[Tensor, Tensor]] = []
@@ -159,7 +161,10 @@ class Products:
         with self.where.arithmetic():
             for _ in range(steps):
                 for left, right in self.factors:
-                    torch.bmm(left, right)
+                    if self.kind == torch.float16:
+                        torch.bmm(left, right, out_dtype=torch.float32)
+                    else:
+                        torch.bmm(left, right)
         if self.device == "cuda":
             torch.cuda.synchronize()
 

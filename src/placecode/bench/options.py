@@ -9,7 +9,7 @@ from typing import Any
 from placecode.bench.cases import CASES
 from placecode.bench.peers import PEERS
 from placecode.bench.plan import SECONDS, Plan
-from placecode.engines.local import Where
+from placecode.engines.where import PRECISIONS, Where
 from placecode.errors import must_be, one_of, value_of
 
 SIZES = ("width", "tokens", "layers", "batch")
@@ -20,7 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Lists have commas in them."""
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--case", metavar="A,B", help=f"of {', '.join(CASES)}, or all (default: what suits the device)")
-    parser.add_argument("--precision", metavar="A,B", help="of high, highest, bf16 (default: high; on cuda bf16 too)")
+    parser.add_argument(
+        "--precision", metavar="A,B", help=f"of {', '.join(PRECISIONS)} (default: high; on cuda bf16 too)"
+    )
     parser.add_argument("--members", metavar="N,M", help="how many models placecode trains at once (default: several)")
     for name in SIZES:
         parser.add_argument(f"--{name}", metavar="N", help=f"{name} of the model, instead of the case's")

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from placecode import kernels
 from placecode.errors import BadInput, must_be, one_of
 from placecode.members import Member
 from placecode.tasks.base import Task
 
 DEVICES = ("auto", "cpu", "cuda")
-PRECISIONS = ("high", "highest", "bf16")
+PRECISIONS = ("high", "tf32", "highest", "bf16")
 STACK = {"cpu": 8, "cuda": 512}
 """Members to a stack at most, unless given: what keeps a processor busy. On a GPU its memory may allow fewer."""
 FEWEST = 32
@@ -95,15 +96,17 @@ class Where:
     @contextlib.contextmanager
     def arithmetic(self) -> Iterator[None]:
         """Matrix products in this precision, for as long as the context lasts."""
-        before = torch.get_float32_matmul_precision()
+        before = torch.get_float32_matmul_precision(), kernels.HALVES
         if self.device == "cuda":  # on a CPU both mean true float32
             torch.set_float32_matmul_precision("highest" if self.precision == "highest" else "high")
+        kernels.HALVES = self.precision != "tf32"
         try:
             # without its cache: autocast would keep the first cast of every weight while the optimizer moves on
             with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False):
                 yield
         finally:
-            torch.set_float32_matmul_precision(before)
+            torch.set_float32_matmul_precision(before[0])
+            kernels.HALVES = before[1]
 
 
 def values_of(members: Iterable[Member], task: Task) -> int:

@@ -8,8 +8,8 @@ pre-norm blocks are left to the plain path.
 
 In bfloat16 (autocast), activations and products are bfloat16; norms, softmax, sums and parameters are float32.
 
-Where the inputs of products may be rounded to the ten bits of TF32 (precision high), most products take float16
-numbers, which have as many and cost half the time, and give float32. Float16 has a small range. After a norm, numbers
+Where the inputs of products may be rounded to ten bits (precision high), most products take float16 numbers, which have
+as many as TF32 and cost half the time, and give float32. Float16 has a small range. After a norm, numbers
 are of order 1; and so are the gradients of a step, since they are measured in a unit of each member's own, a power of
 two (`Measure`), which the optimizer undoes. Whoever wants gradients without such a unit gets TF32.
 """
@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from placecode import draws
+from placecode import draws, kernels
 from placecode.encodings import ALL, Additive, Alibi, Encoding
 from placecode.fast.functions import (
     AttentionHalf,
@@ -133,9 +133,8 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
 
 
 def _takes_halves(stack: Stack, x: Tensor) -> bool:
-    """Whether products may take float16: in this precision, and if a unit of the gradients is asked for."""
-    rounds = x.dtype == torch.float32 and attention.exactness(x) == "tf32"
-    return rounds and (stack.unit is not None or not torch.is_grad_enabled())
+    """Whether products take float16: in this precision, and if a unit of the gradients is asked for."""
+    return kernels.takes_halves(x) and (stack.unit is not None or not torch.is_grad_enabled())
 
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:

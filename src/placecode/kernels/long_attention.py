@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from placecode.kernels import attention
+from placecode.kernels import attention, takes_halves
 from placecode.kernels.attention import Parts, exactness, per_head, read
 from placecode.kernels.rows import Sinks, sum_pieces
 
@@ -322,7 +322,7 @@ def attend(
     e, b, m, d = q.shape
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
     lse = torch.empty(e, b, m, heads, device=q.device)
-    kept: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if _takes_halves(q) else (lse,)
+    kept: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if takes_halves(q) else (lse,)
     given, numbers, settings = _arguments(parts, biases, table, heads, kept)
     launch = _launch("forward", settings)
     tiles = triton.cdiv(m, launch["QUERIES"])
@@ -364,10 +364,6 @@ def attend_backward(
         **{**settings, **of_keys, "SHARED": k is v, "RESIDUAL": residual},
     )
     return sum_pieces(sums, places)[0]
-
-
-def _takes_halves(q: Tensor) -> bool:
-    return q.dtype == torch.float32 and exactness(q) == "tf32"
 
 
 def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Tensor, ...]:
