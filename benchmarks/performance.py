@@ -20,10 +20,13 @@ from placecode.runs import Run
 from placecode.studies.latin_squares import final_accuracy
 
 ROOT = Path(__file__).parents[1]
-IN_TF32, IN_BF16 = "lst-sigma-200", "lst-sigma-bf16"
-SIGMAS = (0.2, 1.0, 2.0)
+IN_TF32 = "lst-sigma-tf32"
+OTHERS = {"high": "lst-sigma-200", "bf16": "lst-sigma-bf16", "TF32 again": "lst-sigma-tf32-again"}
+"""Runs of the same seeds that are held against it: the last one has other roundings alone."""
 
 Row = dict[str, Any]
+Key = tuple[float, int]
+"""A sigma and a seed."""
 
 WORDS = """\
 # How fast
@@ -42,19 +45,26 @@ of the model as written, so that all rows count alike).
 number of the step and the order of the examples live on the device, so nothing waits for the host. Products are the
 library's, save those of attention. Between two of them there is one Triton kernel: residual, bias, GELU, norm and PE in
 one pass, forth and back; attention over short sequences in one; no copies or transposes; gradients of weights are
-written where the optimizer reads them; the optimizer is one pass for the norms and one for the rest. In bf16,
-activations are bf16; norms, softmax, sums and weights are float32. Attention over more than 64 tokens walks in tiles
-and never stores a score; in precision high its products take float16 numbers, which have the ten bits of TF32, in a
-unit of each tile's own, so that the smaller range does not matter: several times as quick as the same in TF32.
+written where the optimizer reads them; the optimizer is one pass for the norms and one for the rest. Attention over
+more than 64 tokens walks in tiles and never stores a score.
+
+In precision high, products take float16 numbers and give float32. Float16 has the ten bits of TF32, moves half the
+bytes and multiplies twice as fast; its range is smaller, but after a norm numbers are of order 1, and gradients are
+brought to that order by a power of two for each member and step, which the optimizer undoes. Tests hold its errors
+against those of TF32. In tf32 the same products take TF32; in highest, float32; in bf16, activations are bf16 too,
+while norms, softmax, sums and weights are float32.
 
 **On a CPU.** Forward and backward are written out for a few members at a time, in arrays that stay in the caches; what
 lies between products is compiled once by g++, where there is one. Stacks train side by side, a core each.
 
 **What did not pay**, on an H200 at the paper's size: products in Triton that do the GELU before the result is written,
-with the weights kept on chip or not (slower than the library's product and a pass of its own); gradients of weights on
-a second stream (no change: every kernel fills the GPU); small stacks, so that arrays stay in the L2 cache (slower); the
-foldings of all blocks' attention in one kernel (slower than the library's many small products). What is left is mostly
-library products, in TF32 those for the gradients of weights above all, whose operands lie the wrong way round for it.
+with the weights kept on chip or not (slower than the library's product and a pass of its own); the whole MLP in one
+kernel, in float16 (forth as slow as its three passes, back a quarter slower); gradients of weights on a second stream
+(no change: every kernel fills the GPU); small stacks, so that arrays stay in the L2 cache (slower); the foldings of all
+blocks' attention in one kernel (slower than the library's many small products).
+
+A GPU that is kept busy so runs at its power limit, not at its top clock: an H200 at 700 W and 1.4 to 1.7 GHz instead of
+2. So a long run is some per cent slower than a round of a second, and times differ between two GPUs of one kind.
 
 Each row below was measured in a fresh process, after a warm-up, as the median of five rounds (on a CPU in three
 processes, of which the fastest counts: where the system puts threads can make a process slow for good). The peers did
@@ -204,31 +214,39 @@ def profile(kernels: Sequence[Row]) -> Iterator[str]:
 
 
 def precision_section(root: Path) -> Iterator[str]:
-    """Whether bf16 changes what is learned: the same seeds in both precisions, pair by pair."""
-    yield "## bf16 against TF32\n"
-    folders = [root / "results" / name for name in (IN_TF32, IN_BF16)]
-    if not all((folder / "config.json").is_file() for folder in folders):
-        yield "Not measured yet.\n"
-        return
-    runs = [Run(folder) for folder in folders]
-    tf32, bf16 = (validation(run) for run in runs)
+    """Whether another precision changes what is learned: the same seeds in both, pair by pair."""
+    yield "## Does the precision change what is learned?\n"
     yield (
-        f"Does the lower precision change what is learned? The same seeds were trained in both (`results/{IN_TF32}`, "
-        f"`results/{IN_BF16}`: {runs[0].config['fields']['epochs']} epochs); below is validation accuracy, and the "
-        "difference of each seed to itself with the 95% t interval of its mean.\n"
+        "The same members were trained in several precisions; below is validation accuracy, and the difference of each "
+        "seed to itself with the 95% t interval of its mean. The yardstick is the last table: TF32 twice, by "
+        "kernels that round in another order. Where training is chaotic, that alone moves a seed; and of twenty such "
+        "intervals one or so leaves out zero by chance.\n"
     )
-    lines = [line(("sigma", "seeds", "TF32", "bf16", "bf16 less TF32", "95% interval")), line(["---"] * 6)]
-    for sigma in SIGMAS:
-        pairs = [(tf32[key], bf16[key]) for key in sorted(tf32) if key in bf16 and key[0] == sigma]
+    for label, name in OTHERS.items():
+        yield f"### {label} against TF32\n"
+        folders = [root / "results" / each for each in (IN_TF32, name)]
+        if not all((folder / "config.json").is_file() for folder in folders):
+            yield "Not measured yet.\n"
+            continue
+        runs = [Run(folder) for folder in folders]
+        epochs = runs[0].config["fields"]["epochs"]
+        yield f"`results/{name}` and `results/{IN_TF32}`, {epochs} epochs.\n"
+        yield "\n".join(compared(*(validation(run) for run in runs), label)) + "\n"
+
+
+def compared(tf32: dict[Key, float], other: dict[Key, float], label: str) -> list[str]:
+    """A table of both, sigma by sigma."""
+    lines = [line(("sigma", "seeds", "TF32", label, f"{label} less TF32", "95% interval")), line(["---"] * 6)]
+    for sigma in sorted({key[0] for key in tf32.keys() & other.keys()}):
+        pairs = [(tf32[key], other[key]) for key in sorted(tf32) if key in other and key[0] == sigma]
         mean, low, high = interval([after - before for before, after in pairs])
-        means = (sum(values) / len(pairs) for values in zip(*pairs, strict=True)) if pairs else (None, None)
+        means = (sum(values) / len(pairs) for values in zip(*pairs, strict=True))
         bounds = f"{low:+.3f} to {high:+.3f}" if low == low else "-"
-        difference = f"{mean:+.3f}" if mean == mean else "-"
-        lines.append(line((f"{sigma:g}", len(pairs), *(form(value, ".3f") for value in means), difference, bounds)))
-    yield "\n".join(lines) + "\n"
+        lines.append(line((f"{sigma:g}", len(pairs), *(f"{value:.3f}" for value in means), f"{mean:+.3f}", bounds)))
+    return lines
 
 
-def validation(run: Run) -> dict[tuple[float, int], float]:
+def validation(run: Run) -> dict[Key, float]:
     """Final validation accuracy by sigma and seed."""
     rows = final_accuracy(run)
     rows = rows[rows["split"] == "validation"]
