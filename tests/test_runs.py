@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import placecode
-from placecode import folders, runs, studies
+from placecode import cli, folders, runs, studies
 from placecode.engines import local
 from placecode.errors import BadInput
 from placecode.folders import Folder, merge
@@ -631,7 +631,7 @@ def test_each_damaged_file_is_named(copy: Path) -> None:
         assert said(name.split(".")[0]) == f"{copy / name} is damaged: it is not JSON."
     (copy / "arrays.safetensors").write_bytes(b"short")
     assert said("array('pe_end/0')").startswith(f"{copy / 'arrays.safetensors'} cannot be read: ")
-    for name in ("metrics.parquet", "arrays.safetensors"):
+    for name in ("metrics.parquet", "arrays.safetensors", "summary.json"):
         (copy / name).unlink()
     assert said("metrics") == runs.unfinished(copy, "metrics.parquet")
     assert said("arrays('pe_end')") == runs.unfinished(copy, "arrays.safetensors")
@@ -644,6 +644,18 @@ def test_weights_that_were_not_kept_are_told(copy: Path) -> None:
     assert str(error.value) == (
         f"{copy} has no weights.safetensors: its weights were not kept, so no member can be loaded."
     )
+
+
+def test_a_run_without_its_arrays_has_a_report_without_their_pictures(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in runs.TENSORS:
+        (copy / name).unlink()
+    shutil.rmtree(copy / "figures", ignore_errors=True)
+    assert Run(copy).arrays("pe_end") == {}
+    assert cli.main(["report", str(copy)]) == 0
+    assert sorted(file.stem for file in (copy / "figures").iterdir()) == ["accuracy", "curves"]
+    assert "What the PE has become" not in (copy / "report.html").read_text()
 
 
 def test_an_array_that_is_not_there_is_named(run: Run) -> None:

@@ -94,7 +94,9 @@ class Run:
             return np.asarray(file.get_tensor(name))
 
     def arrays(self, prefix: str) -> dict[int, np.ndarray]:
-        """All arrays of a kind, by member: arrays("pe_end")[3]."""
+        """All arrays of a kind, by member: arrays("pe_end")[3]; none where a finished run was kept without them."""
+        if (self.path / "summary.json").is_file() and not (self.path / "arrays.safetensors").is_file():
+            return {}
         with self._tensors("arrays.safetensors") as file:
             names = [name for name in file.keys() if name.startswith(prefix + "/")]  # noqa: SIM118
             return {int(name.split("/")[1]): np.asarray(file.get_tensor(name)) for name in sorted(names)}

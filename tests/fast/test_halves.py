@@ -202,6 +202,7 @@ def test_a_member_alone_and_among_others(kernel_device, tiny_task) -> None:
     torch.testing.assert_close(together.stack.flat[:1], alone.stack.flat, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # infinity that is meant
 def test_what_float16_cannot_hold_stops_that_member_alone(kernel_device, tiny_task) -> None:
     quiet, loud = (trainer_of(tiny_task, kernel_device) for _ in range(2))
     loud.stack.blocks[0].norm_1.scale.data[1] = 1e6
