@@ -129,6 +129,19 @@ def test_a_frozen_pe_never_moves(optimizer: str) -> None:
     assert moved == [True, True, False, True, True, False, False, False]
 
 
+@each_optimizer
+def test_a_unit_is_undone_to_the_bit(optimizer: str, device: str) -> None:
+    """Gradients in units that are powers of two, clipped or not, step as they would without."""
+    plain, ours = stack_of(optimizer, device=device), stack_of(optimizer, device=device)
+    units = 2.0 ** torch.arange(-40, 40, 10, device=device)[: len(SETTINGS)].to(plain.flat)
+    first, second = optim.build(plain), optim.build(ours)
+    for step in range(1, 4):
+        gradient = gradients_of(plain, step)
+        first.step(gradient.clone(), count=step, alive=everyone(plain))
+        second.step(gradient / units[:, None], count=step, alive=everyone(ours), unit=units)
+    torch.testing.assert_close(ours.flat, plain.flat, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("learn", [False, True])
 def test_a_frozen_pe_does_not_count_in_the_clipping_norm(learn: bool) -> None:
     """Whatever its gradient, the rest steps the same; a learning PE's gradient does count (the negative twin)."""

@@ -13,6 +13,7 @@ linear layers of the MLP, the PE added to the input of every block, and an answe
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -30,6 +31,8 @@ from placecode.members import Member
 ALIGNMENT = 64
 """Parameters start at multiples of so many numbers in `flat`: GPUs multiply aligned matrices faster."""
 READOUTS = ("last", "mean", "token")
+MOST_SHRINKING = 2.0**12
+"""How many times as small as at the outputs gradients at the inputs may be expected to be, to be held as float16."""
 
 Capture = Callable[[str, Tensor], None]
 
@@ -180,6 +183,8 @@ class Stack(nn.Module):
     """Where the gradients of the next pass are wanted, laid out as `flat`: the fast path writes most of them there."""
     unit: Tensor | None
     """Given (e,), the gradients of the next pass may be in a unit for each member, which the fast path writes there."""
+    halves: bool
+    """Whether products on the fast path may take float16 numbers: not where gradients would become too small for it."""
     keep: Tensor
     dropout_keys: Tensor
 
@@ -266,6 +271,16 @@ class Stack(nn.Module):
     def _choose(self) -> None:
         """How to compute, here and now."""
         self.fast = self._can_be_fast() and (self.flat.is_cuda if self._wanted is None else self._wanted)
+        self.halves = self.fast and self._shrink() <= MOST_SHRINKING
+
+    def _shrink(self) -> float:
+        """About how many times as small as at the outputs gradients are at the inputs: a norm divides by the size of
+        its input, and that is the PE's, where it is large."""
+        example, vectors = self.members[0], self.encoding.vectors()
+        if vectors is None:
+            return 1.0
+        size = vectors.detach().double().square().flatten(1).mean(1).max().sqrt().item()
+        return float(math.hypot(1, size)) ** (example.layers if example.placement == "every" else 1)
 
     @property
     def plain(self) -> bool:

@@ -122,15 +122,24 @@ class Trainer:
         if self._by_hand is not None:
             losses = self._by_hand(inputs, targets, self.task.loss)
         else:
-            self.stack.sink, self.stack.unit = self._gradient, self._unit
-            losses = self.task.loss(self.stack(inputs, step=step), targets)
-            self.stack.gradients(losses.sum(), out=self._gradient)
-            self.stack.sink = self.stack.unit = None  # the place of one pass: a second one would write over the first
+            losses = self._pass(inputs, targets, step)
         going = self.alive & losses.isfinite()
         alive = self.optimizer.step(self._gradient, step + 1, going, self.rate_scale(step), self._unit)
         self.diverged_at.copy_(torch.where(self.alive & ~alive, step + 1, self.diverged_at))
         self.alive.copy_(alive)
         return losses.detach()
+
+    def _pass(self, inputs: Tensor, targets: Tensor, step: int | Tensor) -> Tensor:
+        """Losses (e,); the gradients are in their place, in units."""
+        if self._unit is not None:
+            self._unit.fill_(1)
+        self.stack.sink, self.stack.unit = self._gradient, self._unit
+        try:
+            losses = self.task.loss(self.stack(inputs, step=step), targets)
+            self.stack.gradients(losses.sum(), out=self._gradient)
+        finally:  # they are for one pass: a second one would write over the first
+            self.stack.sink = self.stack.unit = None
+        return losses
 
     def rate_scale(self, step: int | Tensor) -> Tensor | float:
         """What the rates of a step are multiplied by, (e, 1): 1 until the cooldown, then falling to 0."""
@@ -170,12 +179,12 @@ class Trainer:
                     }
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next step depends on: copies, on the device of the stack."""
-        return {name: value.detach().clone() for name, value in self._parts().items()}
+        """All that the next step depends on: copies, on the device of the stack if they fit there."""
+        return _copies(self._parts())
 
     def outcome(self) -> dict[str, Tensor]:
         """What is left of the state when there is no next step."""
-        return {name: value.detach().clone() for name, value in self._parts(lasting=True).items()}
+        return _copies(self._parts(lasting=True))
 
     def _parts(self, lasting: bool = False) -> dict[str, Tensor]:
         parts = {"flat": self.stack.flat, "alive": self.alive, "diverged_at": self.diverged_at}
@@ -259,7 +268,8 @@ class Captured:
         collects = gc.isenabled()
         gc.disable()  # freeing the memory of something else would spoil the recording
         try:
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            # other threads may fetch a checkpoint meanwhile
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
                 losses = self._advance(size)
             self.graphs[size] = graph, losses
         except torch.OutOfMemoryError:
@@ -293,6 +303,13 @@ def _stream_beside(device: torch.device) -> torch.cuda.Stream:
     So trainers must not record at the same time; stacks on a GPU train one after the other.
     """
     return torch.cuda.Stream(device)
+
+
+def _copies(parts: dict[str, Tensor]) -> dict[str, Tensor]:
+    try:
+        return {name: value.detach().clone() for name, value in parts.items()}
+    except torch.OutOfMemoryError:  # a stack of a size that was asked for, and not measured
+        return {name: value.detach().to("cpu", copy=True) for name, value in parts.items()}
 
 
 def steps_per_epoch(examples: int, batch: int) -> int:

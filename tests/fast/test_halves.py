@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 
 from fast.both_ways import errors_of, inputs_of, losses_of, outcome, stack_of
 
-from placecode import kernels
+from placecode import encodings, kernels
 from placecode.encoder import Stack
 from placecode.fast.functions import Measure
 from placecode.kernels import attention, rows
@@ -194,6 +194,21 @@ def test_other_precisions_go_without(precision: str, kernel_device, tiny_task, m
     assert trainer._unit.tolist() == [1.0]
 
 
+def test_a_unit_is_of_one_step(kernel_device, tiny_task) -> None:
+    """A trainer that goes on in another precision, or after a failure, does not keep what the last step had."""
+    trainer = trainer_of(tiny_task, kernel_device, 1)
+    trainer.update()
+    assert trainer._unit.item() != 1
+    torch.set_float32_matmul_precision("highest")
+    trainer.update()
+    assert trainer._unit.item() == 1
+    torch.set_float32_matmul_precision("high")
+    trainer.task.loss = lambda outputs, targets: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        trainer.update()
+    assert trainer.stack.unit is None and trainer.stack.sink is None
+
+
 def test_a_member_alone_and_among_others(kernel_device, tiny_task) -> None:
     together, alone = trainer_of(tiny_task, kernel_device, 3), trainer_of(tiny_task, kernel_device, 1)
     for trainer in (together, alone):
@@ -220,6 +235,62 @@ def test_long_sequences(fields: dict[str, Any], kernel_device, small_tiles, monk
     x = inputs_of(stack, 1)
     errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
     assert 1e-5 < max(errors.values()) < 5e-3
+
+
+class Turned(encodings.Encoding):
+    """Adds nothing, and leaves the numbers in another order in memory."""
+
+    def add(self, x: Tensor, block: int) -> Tensor:
+        return x.transpose(1, 2).contiguous().transpose(1, 2) if block else x.mT.contiguous().mT
+
+
+class Larger(encodings.Encoding):
+    """What float16 copies of the block before would not know of."""
+
+    def add(self, x: Tensor, block: int) -> Tensor:
+        return 1.5 * x
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("kind", [Turned, Larger])
+def test_an_encoding_of_ones_own(kind: type[encodings.Encoding], heads: int, kernel_device, monkeypatch) -> None:
+    monkeypatch.setattr(encodings, "_REGISTRY", {**encodings._REGISTRY, "own": kind})
+    stack, exact = fast_and_exact(kernel_device, encoding="own", heads=heads, readout="token")
+    x = inputs_of(stack)
+    errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
+    assert 1e-5 < max(errors.values()) < 3e-3
+
+
+def test_gradients_may_be_several_hundred_times_as_large_as_at_the_outputs(kernel_device) -> None:
+    stack, exact = fast_and_exact(kernel_device, readout="token")
+    for each in (stack, exact):
+        each.answer.weight.data *= 400
+    x = inputs_of(stack)
+    errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
+    assert max(errors.values()) < 3e-3
+
+
+@pytest.mark.parametrize(
+    ("fields", "takes"),
+    [
+        ({"sigma": 2.0, "layers": 4}, True),
+        ({"sigma": 9.0, "layers": 4}, False),
+        ({"sigma": 9.0, "layers": 2}, True),
+        ({"sigma": 2.0, "layers": 12}, False),
+        ({"sigma": 9.0, "layers": 12, "placement": "input"}, True),
+        ({"sigma": 1e5, "layers": 1}, False),
+        ({"encoding": "rotary", "layers": 12}, True),
+    ],
+    ids=str,
+)
+def test_large_encodings_go_without(fields: dict[str, Any], takes: bool, kernel_device) -> None:
+    """Each norm makes gradients smaller by the size of what it divides by: they would become too small for float16."""
+    stack = stack_of(kernel_device, **fields, width=8)
+    assert stack.halves == takes
+    if not takes and fields["layers"] > 1:
+        stack.unit = torch.full((2,), torch.nan, device=kernel_device)
+        stack(inputs_of(stack, 1)).sum().backward()
+        assert stack.unit.isnan().all()  # nothing was measured
 
 
 @pytest.mark.parametrize("spoil", ["unit", "half"])

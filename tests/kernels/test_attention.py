@@ -12,6 +12,7 @@ triton = pytest.importorskip("triton", reason="the kernels need Triton")
 
 import triton.language as tl
 
+from placecode import kernels
 from placecode.kernels import attention, long_attention
 from placecode.kernels.attention import operand
 
@@ -71,7 +72,7 @@ def both_ways(
     return found, attention.attend_backward(grad, kept, *given, into, (place,), residual)
 
 
-@pytest.mark.parametrize("length", ["short", "short, weights computed again", "long", "long, rounded"])
+@pytest.mark.parametrize("length", ["short", "short, weights computed again", "long", "long, rounded", "long, TF32"])
 @pytest.mark.parametrize(
     ("members", "batch", "m", "n", "heads", "c", "table", "biases", "shared", "residual", "dtype"),
     [
@@ -104,8 +105,9 @@ def test_attention(
     monkeypatch,
 ) -> None:
     """Values and all gradients. Queries, keys and values lie side by side, as a projection leaves them."""
-    if length == "long, rounded":
+    if length in ("long, rounded", "long, TF32"):
         torch.set_float32_matmul_precision("high")
+    monkeypatch.setattr(kernels, "HALVES", length != "long, TF32")
     monkeypatch.setattr(attention, "KEPT", 64 if length == "short" else 0)
     d, where = heads * c, {"device": kernel_device, "dtype": dtype}
     q, k, v = draw(members, batch, n, 3 * d, **where).split(d, -1)
@@ -126,7 +128,7 @@ def test_attention(
     found, d_biases = both_ways(length, grad, ((q, k, v), vectors, extra, heads), into, place, residual)
 
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
-    if length == "long, rounded" and dtype == torch.float32:  # to ten bits
+    if length in ("long, rounded", "long, TF32") and dtype == torch.float32:  # to ten bits
         close = {"rtol": 2e-3, "atol": 2e-3}
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), true.detach(), **close)
@@ -219,8 +221,9 @@ def test_operands_of_other_products_are_not(kernel_device) -> None:
     assert torch.equal(half, half.bfloat16().float())
 
 
-@pytest.mark.parametrize("length", ["short", "long"])
-def test_products_are_as_exact_as_torchs_are_set_to_be(length, kernel_device) -> None:
+@pytest.mark.parametrize("length", ["short", "long", "long, TF32"])
+def test_products_are_as_exact_as_torchs_are_set_to_be(length, kernel_device, monkeypatch) -> None:
+    monkeypatch.setattr(kernels, "HALVES", length != "long, TF32")
     parts = draw(1, 4, 9, 3 * 8, device=kernel_device).split(8, -1)
     bias, grad = (draw(1, 8, device=kernel_device),), draw(1, 4, 9, 8, device=kernel_device)
     exact = mixed_values(*(part.double() for part in parts), [bias[0].double()], None, 1)

@@ -14,6 +14,7 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 SCRIPT = """
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
+    import torch
     from placecode.kernels import attention, long_attention, mlp, rows
 
     VECTORS = {
@@ -44,10 +45,12 @@ SCRIPT = """
     for name, kernel in kernels.items():
         shared = dict(UNIT=room.UNIT, PRECISION="tf32", RESIDUAL=True)
         for c in (64, 128):
-            sizes = {**room._launch(name, {"C": c}), "C": c, **shared}
+            sizes = {**room._launch(name, c, torch.float16), "C": c, **shared}
             halves = ("q", "k", "v", "g")
             check(kernel, True, "fp32", halves, HALF=True, TABLE=c == 128, BIASES=1, SHARED=False, **sizes)
             check(kernel, True, "bf16", HALF=False, TABLE=True, BIASES=3, SHARED=c == 128, **sizes)
+            sizes = {**room._launch(name, c, torch.float32), "C": c, **shared}
+            check(kernel, True, "fp32", (), HALF=False, TABLE=True, BIASES=3, SHARED=c == 128, **sizes)
         exact = {**sizes, "C": 64 if name == "queries" else 16, "PRECISION": "ieee"}  # larger ones take long
         check(kernel, False, "fp32", HALF=False, TABLE=True, BIASES=3, SHARED=False, **exact)
     check(room._halve, False, "fp32", ("out",), BIAS=True, TOKENS=room.UNIT, C=64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -157,14 +158,20 @@ def _on_its_way(state: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
         return lambda: state
     ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
     ready.record()
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream = _stream_of_copies(torch.cuda.current_device())
 
     def fetch() -> dict[str, Tensor]:
         with torch.cuda.stream(stream):
             stream.wait_event(ready)
-            return {name: value.to("cpu") for name, value in state.items()}
+            return {name: state.pop(name).to("cpu") for name in list(state)}  # so that the GPU has its memory back
 
     return fetch
+
+
+@functools.cache
+def _stream_of_copies(device: int) -> torch.cuda.Stream:
+    """One for all; of another priority than those on which steps are recorded, which so cannot be the same."""
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 def assemble(

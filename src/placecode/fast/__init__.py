@@ -51,9 +51,9 @@ class Weights:
 
     def __init__(self, stack: Stack) -> None:
         device = stack.flat.device.type
-        self.half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
-        self.dtype = torch.bfloat16 if self.half else stack.flat.dtype
-        views = stack.views(stack.flat.to(self.dtype)) if self.half else [p.detach() for p in stack.ordered]
+        short = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
+        self.dtype = torch.bfloat16 if short else stack.flat.dtype
+        views = stack.views(stack.flat.to(self.dtype)) if short else [p.detach() for p in stack.ordered]
         sinks = [None] * len(views) if stack.sink is None else stack.views(stack.sink)
         self._of = {id(p): pair for p, pair in zip(stack.ordered, zip(views, sinks, strict=True), strict=True)}
 
@@ -94,11 +94,15 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
             halves and i < blocks and not last_alone(i) and _is_fused(encoding_at(i), example.heads, n, example.width)
         )
 
+    def given_halved(i: int) -> bool:
+        """Whether the kernel before block i writes that: not where something is still done to it on the way."""
+        return halved(i) and not drops and type(encoding_at(i)).add in (Encoding.add, Additive.add)
+
     embedding, half = stack.embedding, None
     x = x.to(weights.dtype)
     halves = not pre and _takes_halves(stack, x)
     if x.shape[3] <= FEW:
-        x, half = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0), halved(0))
+        x, half = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0), given_halved(0))
     else:
         x = Project.apply(x, embedding.matrix, embedding.bias, weights.matrix(embedding))
         x = stack.encoding.add(x, 0) if pe_at(0) is not None else x
@@ -118,11 +122,11 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         if _is_fused(encoding, example.heads, n, example.width):
             attention_half = _folded_half if example.heads == 1 else _attention_half
             if halved(i) and half is None:
-                half = x.detach().to(torch.float16)
+                half = x.detach().to(torch.float16, memory_format=torch.contiguous_format)
             x, half = attention_half(block, x, half, _table(encoding, x, i, at, example.heads), at, weights)
         else:
             x, half = _attention_by_pieces(block, x, encoding, i, at, weights, halves and not last_alone(i))
-        x, half = _mlp_half(block, x, half, None if last_alone(i) else pe_at(i + 1), weights, halved(i + 1))
+        x, half = _mlp_half(block, x, half, None if last_alone(i) else pe_at(i + 1), weights, given_halved(i + 1))
     if stack.final_norm is not None:
         x = stack.final_norm(x)
     x = x[:, :, -1] if stack.readout == "last" else x.mean(2) if stack.readout == "mean" else x
@@ -134,7 +138,8 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
 
 def _takes_halves(stack: Stack, x: Tensor) -> bool:
     """Whether products take float16: in this precision, and if a unit of the gradients is asked for."""
-    return kernels.takes_halves(x) and (stack.unit is not None or not torch.is_grad_enabled())
+    wanted = stack.unit is not None or not torch.is_grad_enabled()
+    return wanted and stack.halves and kernels.takes_halves(x)
 
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:

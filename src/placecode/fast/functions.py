@@ -56,6 +56,7 @@ def _returned(ctx: Any, result: Tensor, half: Tensor | None, shape: tuple[int, .
         return result.view(shape), None
     half = half.view(shape)
     ctx.mark_non_differentiable(half)
+    ctx.set_materialize_grads(False)  # else zeros would be written for it on the way back
     return result.view(shape), half
 
 
@@ -267,10 +268,13 @@ class AttentionHalf(Function):
         else:
             q, k, v = _product(_as_rows(taken), w).view(e, b, n, -1).split(d, -1)
         mixed, kept = _attend((q, k, v), bias.split(d, -1), table, heads)
-        y = _product(mixed.to(kind), out_w)
+        short = mixed.to(kind)
+        y = _product(short, out_w)
         residual = x[:, :, -1] if last else _as_rows(x)
         result, rounded, mean, spread = rows.norm(residual, y, out_bias, scale, shift, None, False, half is not None)
-        ctx.save_for_backward(x, taken, q, k, v, mixed, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept)
+        ctx.save_for_backward(
+            *(x, taken, q, k, v, mixed, short, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept)
+        )
         ctx.heads, ctx.last, ctx.sinks = heads, last, (weights[1], out_weights[1])
         ctx.places, ctx.out_places = places, out_places
         return _returned(ctx, result, rounded, (e, b, 1 if last else n, d))
@@ -278,13 +282,15 @@ class AttentionHalf(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, taken, q, k, v, mixed, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept = ctx.saved_tensors
+        x, taken, q, k, v, mixed, short, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept = (
+            ctx.saved_tensors
+        )
         (e, b, n, d), (sink, out_sink), last, kind = x.shape, ctx.sinks, ctx.last, taken.dtype
         residual = x[:, :, -1] if last else _as_rows(x)
         back, d_y, vectors, _ = rows.norm_backward(
             _as_rows(grad.contiguous()), residual, y, out_bias, scale, mean, spread, None, False, ctx.out_places, kind
         )
-        d_out = _outer(mixed.to(kind), d_y, out_sink)
+        d_out = _outer(short, d_y, out_sink)
         d_mixed = _product(d_y, out_w.mT)
         if last:
             d_q, d_kv = torch.empty_like(q), torch.empty(e, b, n, 2 * d, dtype=kind, device=x.device)

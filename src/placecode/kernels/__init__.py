@@ -12,8 +12,8 @@ stay with the vendor's library. Every kernel has a plain counterpart in `encoder
     updates         norms of gradients, Adam, AdamW, SGD
 
 The functions take and return tensors; what they compute is said in their docstrings. Arrays are (e, rows, features),
-in float32 or bfloat16; parameters are float32 views of a stack's flat array. Sums over rows are done in two stages, so
-results do not depend on the order in which a GPU schedules its work.
+in float32 or bfloat16, some also in float16; parameters are float32 views of a stack's flat array. Sums over rows are
+done in two stages, so results do not depend on the order in which a GPU schedules its work.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from placecode.kernels import attention, takes_halves
-from placecode.kernels.attention import Parts, exactness, per_head, read
+from placecode.kernels.attention import Parts, exactness, operand, per_head, read
 from placecode.kernels.rows import Sinks, sum_pieces
 
 WIDEST = 128
@@ -102,12 +102,14 @@ def _usable(unit):
 
 
 @triton.jit
-def _tile(x, bias, row, row_stride, real, col, c, factor, BIAS: tl.constexpr, HALF: tl.constexpr):
+def _tile(
+    x, bias, row, row_stride, real, col, c, factor, BIAS: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr
+):
     """A tile as a product takes it."""
     if HALF:
         return tl.load(x + row[:, None] * row_stride + col[None, :], mask=real, other=0.0)
     else:
-        return (read(x, bias, row, row_stride, real, col, c, BIAS) * factor).to(x.dtype.element_ty)
+        return operand(read(x, bias, row, row_stride, real, col, c, BIAS) * factor, x, PRECISION)
 
 
 @triton.jit
@@ -119,12 +121,12 @@ def _unit(units, tile, HALF: tl.constexpr):
 
 
 @triton.jit
-def _in(unit, value, like, HALF: tl.constexpr):
+def _in(unit, value, like, PRECISION: tl.constexpr, HALF: tl.constexpr):
     """A float32 tile as a product takes it."""
     if HALF:
         return (value * (1.0 / unit)).to(tl.float16)
     else:
-        return value.to(like.dtype.element_ty)
+        return operand(value, like, PRECISION)
 
 
 @triton.jit
@@ -166,7 +168,7 @@ def _forward(
     v += member * v_member + item * v_item + head * v_head
     table += head * table_head
     of_keys = number * tl.cdiv(n, UNIT)
-    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF)
+    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
     a_unit = _unit(q_units, number * tl.cdiv(m, UNIT) + begin // UNIT, HALF)
     highest = tl.full((QUERIES,), float("-inf"), tl.float32)
     total = tl.zeros((QUERIES,), tl.float32)
@@ -174,7 +176,7 @@ def _forward(
     for first in range(0, n, KEYS):
         key = first + tl.arange(0, KEYS)
         seen = (key < n)[:, None]
-        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF)
+        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
         b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
         scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
@@ -185,9 +187,9 @@ def _forward(
         weights = tl.exp2(scores - base[:, None])
         shrink = tl.exp2(highest - base)
         total = total * shrink + tl.sum(weights, 1)
-        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF)
+        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
         w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
-        weights = _in(1.0 / RANGE, weights, q, HALF)
+        weights = _in(1.0 / RANGE, weights, q, PRECISION, HALF)
         mixed = _plus_product(mixed * shrink[:, None], weights, w, w_unit / RANGE, PRECISION, HALF)
         highest = peak
     line = (example * m + query) * heads + head
@@ -216,8 +218,8 @@ def _backward_queries(
     g += example * g_item + head * g_head
     table += head * table_head
     of_keys, tile = number * tl.cdiv(n, UNIT), number * tl.cdiv(m, UNIT) + begin // UNIT
-    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF)
-    back_out = _tile(g, g, query, g_row, real, col, c, 1.0, False, HALF)
+    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
+    back_out = _tile(g, g, query, g_row, real, col, c, 1.0, False, HALF, PRECISION)
     a_unit, g_unit, least = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF), _unit(means, tile, HALF)
     line = (example * m + query) * heads + head
     level = tl.load(lse + line, mask=query < m, other=0.0)
@@ -226,17 +228,17 @@ def _backward_queries(
     for first in range(0, n, KEYS):
         key = first + tl.arange(0, KEYS)
         seen = (key < n)[:, None]
-        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF)
+        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
         b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
         scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
         if TABLE:
             scores = _plus_table(scores, table, query[:, None], key[None, :], m, n, log2_e)
         weights = tl.where((key < n)[None, :], tl.exp2(scores - level[:, None]), 0.0)
-        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF)
+        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
         w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
         back = weights * (_product(back_out, tl.trans(w), g_unit * w_unit, PRECISION, HALF) - mean[:, None])
         unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), least) / ROOM)
-        result = _plus_product(result, _in(unit, back, q, HALF), b, unit * b_unit, PRECISION, HALF)
+        result = _plus_product(result, _in(unit, back, q, PRECISION, HALF), b, unit * b_unit, PRECISION, HALF)
     result = tl.where(real, result * scale, 0.0)
     there = dq + member * dq_member + item * dq_item + head * c + query[:, None] * dq_row + col[None, :]
     tl.store(there, result.to(dq.dtype.element_ty), mask=real & used)
@@ -267,16 +269,16 @@ def _backward_keys(
     g += example * g_item + head * g_head
     table += head * table_head
     tile, of_queries = number * tl.cdiv(n, UNIT) + begin // UNIT, number * tl.cdiv(m, UNIT)
-    b = _tile(k, k_bias + vector, key, k_row, real, col, c, 1.0, BIASES == 3, HALF)
-    w = _tile(v, v_bias + vector, key, v_row, real, col, c, 1.0, BIASES == 3, HALF)
+    b = _tile(k, k_bias + vector, key, k_row, real, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+    w = _tile(v, v_bias + vector, key, v_row, real, col, c, 1.0, BIASES == 3, HALF, PRECISION)
     b_unit, w_unit = _unit(k_units, tile, HALF), _unit(v_units, tile, HALF)
     d_key = tl.zeros((KEYS, C), tl.float32)
     d_value = tl.zeros((KEYS, C), tl.float32)
     for first in range(0, m, QUERIES):
         query = first + tl.arange(0, QUERIES)
         here = (query < m)[:, None]
-        a = _tile(q, q_bias + vector, query, q_row, here, col, c, scale * log2_e, BIASES > 0, HALF)
-        back_out = _tile(g, g, query, g_row, here, col, c, 1.0, False, HALF)
+        a = _tile(q, q_bias + vector, query, q_row, here, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
+        back_out = _tile(g, g, query, g_row, here, col, c, 1.0, False, HALF, PRECISION)
         tile = of_queries + first // UNIT
         a_unit, g_unit = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF)
         line = (example * m + query) * heads + head
@@ -286,11 +288,11 @@ def _backward_keys(
         if TABLE:
             scores = _plus_table(scores, table, query[None, :], key[:, None], m, n, log2_e)
         weights = tl.where(real, tl.exp2(scores - level[None, :]), 0.0)
-        rounded = _in(1.0 / RANGE, weights, q, HALF)
+        rounded = _in(1.0 / RANGE, weights, q, PRECISION, HALF)
         d_value = _plus_product(d_value, rounded, back_out, g_unit / RANGE, PRECISION, HALF)
         back = weights * (_product(w, tl.trans(back_out), g_unit * w_unit, PRECISION, HALF) - mean[None, :])
         unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), _unit(means, tile, HALF)) / ROOM)
-        d_key = _plus_product(d_key, _in(unit, back, q, HALF), a, unit * a_unit, PRECISION, HALF)
+        d_key = _plus_product(d_key, _in(unit, back, q, PRECISION, HALF), a, unit * a_unit, PRECISION, HALF)
     d_key /= log2_e
     piece = (member * shares + item * tiles + place) * sums + head * c
     if BIASES == 3:
@@ -324,7 +326,7 @@ def attend(
     lse = torch.empty(e, b, m, heads, device=q.device)
     kept: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if takes_halves(q) else (lse,)
     given, numbers, settings = _arguments(parts, biases, table, heads, kept)
-    launch = _launch("forward", settings)
+    launch = _launch("forward", settings["C"], given[0].dtype)
     tiles = triton.cdiv(m, launch["QUERIES"])
     _forward[(tiles * b * heads, e)](*given, out, lse, tiles, *numbers, **settings, **launch)
     return out, kept
@@ -338,7 +340,7 @@ def attend_backward(
     (q, k, v), lse = parts, kept[0]
     e, b, m, d = q.shape
     given, numbers, settings = _arguments(parts, biases, table, heads, kept)
-    of_queries, of_keys = _launch("queries", settings), _launch("keys", settings)
+    of_queries, of_keys = (_launch(name, settings["C"], given[0].dtype) for name in ("queries", "keys"))
     tiles = triton.cdiv(m, of_queries["QUERIES"]), triton.cdiv(k.shape[2], of_keys["KEYS"])
     sums = torch.zeros(e, b * max(tiles), 1, len(biases) * d, device=q.device)
     pieces = sums.split(d, dim=3)
@@ -408,12 +410,12 @@ def _arguments(
     return (*tensors, *vectors), numbers, {**flags, "UNIT": UNIT, "C": _width(c)}
 
 
-def _launch(passing: str, settings: dict[str, Any]) -> dict[str, int]:
+def _launch(passing: str, width: int, kind: torch.dtype) -> dict[str, int]:
+    """How to launch a kernel whose products take tiles of so many features of this kind."""
     launch = LAUNCH[passing]
-    if settings["C"] <= 64:
-        return launch
-    halved = {name: launch[name] // 2 for name in ("QUERIES", "KEYS")}  # small GPUs have little memory on the chip
-    return {**launch, **halved, "num_stages": 1}
+    small = {} if width <= 64 else {name: launch[name] // 2 for name in ("QUERIES", "KEYS")}
+    stages = launch["num_stages"] if width <= 64 and kind != torch.float32 else 1
+    return {**launch, **small, "num_stages": stages}  # small GPUs have little memory on the chip
 
 
 def _width(features: int) -> int:
