@@ -44,15 +44,15 @@ of the model as written, so that all rows count alike).
 **On a GPU.** The whole step (rows of the batch, forward, backward, optimizer, all members) is one CUDA graph; the
 number of the step and the order of the examples live on the device, so nothing waits for the host. Products are the
 library's, save those of attention. Between two of them there is one Triton kernel: residual, bias, GELU, norm and PE in
-one pass, forth and back; attention over short sequences in one; no copies or transposes; gradients of weights are
+one pass, forth and back; attention over short sequences in one; nothing is transposed; gradients of weights are
 written where the optimizer reads them; the optimizer is one pass for the norms and one for the rest. Attention over
 more than 64 tokens walks in tiles and never stores a score.
 
-In precision high, products take float16 numbers and give float32. Float16 has the ten bits of TF32, moves half the
-bytes and multiplies twice as fast; its range is smaller, but after a norm numbers are of order 1, and gradients are
-brought to that order by a power of two for each member and step, which the optimizer undoes. Tests hold its errors
-against those of TF32. In tf32 the same products take TF32; in highest, float32; in bf16, activations are bf16 too,
-while norms, softmax, sums and weights are float32.
+In precision high, products take float16 numbers and give float32. Float16 has the ten bits of TF32, in half the bytes,
+and GPUs multiply it faster; its range is smaller, but after a norm numbers are of order 1, and gradients are brought to
+that order by a power of two for each member and step, which the optimizer undoes (`docs/architecture.md` says more, and
+for which members TF32 is taken instead). Tests hold its errors against those of TF32. In tf32 the same products take
+TF32; in highest, float32; in bf16, activations are bf16 too, while norms, softmax, sums and weights are float32.
 
 **On a CPU.** Forward and backward are written out for a few members at a time, in arrays that stay in the caches; what
 lies between products is compiled once by g++, where there is one. Stacks train side by side, a core each.
