@@ -185,6 +185,32 @@ def test_a_probe_really_trains_evaluates_and_analyses(monkeypatch: pytest.Monkey
     assert done == ["evaluate", "analyse", "arrays"]
 
 
+def test_a_probe_leaves_room_for_a_checkpoint_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds one while it trains, and no longer."""
+    state, update, evaluate = Trainer.state, Trainer.update, Trainer.evaluate
+    copies: WeakSet[torch.Tensor] = WeakSet()
+    held: dict[str, int] = {}
+
+    def copied(trainer: Trainer) -> dict[str, torch.Tensor]:
+        made = state(trainer)
+        copies.update(made.values())
+        return made
+
+    def counted(name: str, usual: Any) -> Any:
+        def count(trainer: Trainer) -> Any:
+            held[name] = len(copies)
+            return usual(trainer)
+
+        return count
+
+    monkeypatch.setattr(Trainer, "state", copied)
+    monkeypatch.setattr(Trainer, "update", counted("training", update))
+    monkeypatch.setattr(Trainer, "evaluate", counted("evaluation", evaluate))
+    study = tiny()
+    memory.probe(study, study.task(), study.members()[:2], Where("cpu"), FakeGpu(monkeypatch, 1000))
+    assert held == {"training": 5, "evaluation": 0}  # parameters, two moments, who lives, since when
+
+
 def split_of(members: list[Member], where: Where) -> memory.Split:
     return memory.split(tiny(), tiny().task(), members, range(len(members)), where.resolved())
 

@@ -110,10 +110,10 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         block: Any = stack.blocks[i]
         encoding = encoding_at(i)
         if type(encoding).add not in (Encoding.add, Additive.add) or (pre and i > 0):
-            x, half = encoding.add(x, i), None
+            x = encoding.add(x, i)
         if drops:
             stream = draws.stream(stack.dropout_keys, stack.dropout_moment(i, step))
-            x, half = Drop.apply(x, stream, stack.keep, first_row * x[0, 0].numel()), None
+            x = Drop.apply(x, stream, stack.keep, first_row * x[0, 0].numel())
         at = slice(n - 1, n) if last_alone(i) else ALL
         if pre:
             x = block(x, encoding, i, at, None)
