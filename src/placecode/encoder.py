@@ -31,8 +31,8 @@ from placecode.members import Member
 ALIGNMENT = 64
 """Parameters start at multiples of so many numbers in `flat`: GPUs multiply aligned matrices faster."""
 READOUTS = ("last", "mean", "token")
-MOST_SHRINKING = 2.0**12
-"""How many times as small as at the outputs gradients at the inputs may be expected to be, to be held as float16."""
+MOST_SHRINKING = 12
+"""By how many powers of two gradients at the inputs may be smaller than at the outputs, to be held as float16."""
 
 Capture = Callable[[str, Tensor], None]
 
@@ -274,13 +274,13 @@ class Stack(nn.Module):
         self.halves = self.fast and self._shrink() <= MOST_SHRINKING
 
     def _shrink(self) -> float:
-        """About how many times as small as at the outputs gradients are at the inputs: a norm divides by the size of
-        its input, and that is the PE's, where it is large."""
+        """By about how many powers of two gradients are smaller at the inputs than at the outputs: a norm divides by
+        the size of its input, and that is the PE's, where it is large."""
         example, vectors = self.members[0], self.encoding.vectors()
         if vectors is None:
-            return 1.0
+            return 0.0
         size = vectors.detach().double().square().flatten(1).mean(1).max().sqrt().item()
-        return float(math.hypot(1, size)) ** (example.layers if example.placement == "every" else 1)
+        return math.log2(math.hypot(1, size)) * (example.layers if example.placement == "every" else 1)
 
     @property
     def plain(self) -> bool:

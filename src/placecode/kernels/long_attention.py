@@ -5,7 +5,7 @@ arguments are those of `attention`.
 
 Where products may round their inputs to the ten bits of TF32, they are written down once as float16, which has as many
 and whose products are several times as quick here. Its range is small: so every tile of tokens is measured in a unit of
-its own, by its largest number. In other precisions tiles are read as they are, and all units are 1.
+its own, by its largest number. In other precisions all units are 1.
 """
 
 from __future__ import annotations
