@@ -426,11 +426,11 @@ def test_stopped_and_taken_up_again_as_if_never_stopped(optimizer: str, stop: in
     assert not same_state(wrong.state(), unbroken.state())
 
 
-def test_state_is_on_the_cpu_and_whole(tiny_task, device: str) -> None:
+def test_state_is_whole_and_stays_on_the_device(tiny_task, device: str) -> None:
     trainer = train(stack_for([small()], tiny_task, device), tiny_task, 1)
     state = trainer.state()
     assert set(state) == {"flat", "alive", "diverged_at", "optimizer.first", "optimizer.second"}
-    assert all(value.device.type == "cpu" for value in state.values())
+    assert all(value.device.type == device for value in state.values())
 
 
 @pytest.mark.parametrize(

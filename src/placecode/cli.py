@@ -132,7 +132,7 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     )
     stacks = ", ".join(f"{most} on {device}" for device, most in local.STACK.items())
     parser.add_argument(
-        "--stack", metavar="N", help=f"most members to train together (default: {stacks}, or as many as memory allows)"
+        "--stack", metavar="N", help=f"most members to train together, if memory allows (default: {stacks})"
     )
     parser.add_argument(
         "--memory", default=str(local.MEMORY), metavar="SHARE", help="share of a GPU's memory that may be used"

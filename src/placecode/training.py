@@ -308,7 +308,7 @@ def _stream_beside(device: torch.device) -> torch.cuda.Stream:
 def _copies(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     try:
         return {name: value.detach().clone() for name, value in parts.items()}
-    except torch.OutOfMemoryError:  # a stack of a size that was asked for, and not measured
+    except torch.OutOfMemoryError:  # neighbours took what was planned for this
         return {name: value.detach().to("cpu", copy=True) for name, value in parts.items()}
 
 

@@ -238,13 +238,13 @@ def test_a_share_of_the_memory_and_no_more_than_is_free(monkeypatch: pytest.Monk
     assert [len(part) for part in split_of(members, Where("cpu", memory=0.5)).parts] == [3, 3, 2]
 
 
-def test_a_stack_that_is_given_is_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = FakeGpu(monkeypatch, budget_for(2))
+@pytest.mark.parametrize(("stack", "sizes"), [(2, [2] * 3), (5, [3] * 2), (600, [3] * 2)])
+def test_a_stack_that_is_given_is_kept_to_where_memory_allows(
+    monkeypatch: pytest.MonkeyPatch, stack: int, sizes: list[int]
+) -> None:
+    FakeGpu(monkeypatch, 1000, free=budget_for(4))
     members = [Member(width=8, heads=2, batch=16, seed=seed) for seed in range(6)]
-    found = split_of(members, Where("cpu", stack=6))
-    assert [len(part) for part in found.parts] == [6]
-    assert found.costs is None
-    assert gpu.built == []
+    assert [len(part) for part in split_of(members, Where("cpu", stack=stack)).parts] == sizes
 
 
 @pytest.mark.parametrize(("count", "workers", "sizes"), [(600, 1, [300] * 2), (300, 4, [75] * 4), (40, 4, [20] * 2)])

@@ -45,16 +45,12 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
         split = memory.split(study, task, members, numbers, where)
         steps, largest = study.steps(task), max(split.parts, key=len)
         values = values_of([members[i] for i in numbers], task)
-        crew, meter = where.crew(len(split.parts), values), memory.meter_for(where)
-        if meter is not None:
-            meter.reset()
+        crew = where.crew(len(split.parts), values)
         base, before = _resident(), torch.get_num_threads()
         torch.set_num_threads(crew.threads)
         try:
-            stack, first = (
-                stack_for([members[i] for i in largest], task, where.device, fast=where.fast),
-                1 if meter is None else UPDATES,
-            )
+            stack = stack_for([members[i] for i in largest], task, where.device, fast=where.fast)
+            first = 1 if split.costs is None else UPDATES
             trainer = Trainer(stack, task, max(steps, first + repeats))
             for _ in range(first):
                 trainer.update()
@@ -64,12 +60,11 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
             each = (_clock(where) - start) / repeats / len(largest)
         finally:
             torch.set_num_threads(before)
-    # each process has its own libraries; each stack that trains at once has its own arrays
-    resident = crew.processes * base + crew.together * (_resident() - base)
-    taken, per_member = resident if meter is None else meter.taken(), None
     if split.costs is not None:
         pairs = list(zip(split.parts, split.costs, strict=True))
         taken, per_member = max((cost.of(len(part)), round(cost.each)) for part, cost in pairs)
+    else:  # each process has its own libraries; each stack that trains at once has its own arrays
+        taken, per_member = crew.processes * base + crew.together * (_resident() - base), None
     seconds = each * steps * len(numbers) / crew.together
     return Estimate(len(numbers), len(split.parts), len(largest), steps, crew.processes, seconds, taken, per_member)
 

@@ -194,7 +194,7 @@ class Split:
 
 def split(study: Study, task: Task, members: Sequence[Member], numbers: Sequence[int], where: Where) -> Split:
     """Stacks for the members with these numbers: of equal shape, and as many to a stack as memory allows."""
-    meter = meter_for(where) if where.stack is None else None
+    meter = meter_for(where)
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in numbers:
         groups.setdefault(stack_key(members[number]), []).append(number)

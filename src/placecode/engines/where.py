@@ -33,7 +33,7 @@ class Where:
     device: str = "auto"
     precision: str = "high"
     stack: int | None = None
-    """Most members to a stack; None: what the device takes, by its memory on a GPU."""
+    """Most members to a stack, if memory allows; None: what suits the device."""
     memory: float = MEMORY
     """Share of a GPU's memory that may be used."""
     workers: int | None = None
