@@ -130,7 +130,7 @@ def test_a_frozen_pe_never_moves(optimizer: str) -> None:
 
 
 @each_optimizer
-def test_a_unit_is_undone_to_the_bit(optimizer: str, device: str) -> None:
+def test_a_unit_is_undone(optimizer: str, device: str) -> None:
     """Gradients in units that are powers of two, clipped or not, step as they would without."""
     plain, ours = stack_of(optimizer, device=device), stack_of(optimizer, device=device)
     units = 2.0 ** torch.arange(-40, 40, 10, device=device)[: len(SETTINGS)].to(plain.flat)

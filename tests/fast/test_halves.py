@@ -140,10 +140,7 @@ def test_units_are_powers_of_two_and_bring_outputs_to_their_size(kernel_device) 
 
 def test_without_a_unit_gradients_are_as_they_are(kernel_device) -> None:
     """Whoever calls the stack alone, and not in a training step, knows nothing of units."""
-    stack, exact = (
-        stack_of(kernel_device, fast=f, dtype=d) for f, d in ((True, torch.float32), (False, torch.float64))
-    )
-    exact.flat.copy_(stack.flat)
+    stack, exact = fast_and_exact(kernel_device)
     x = inputs_of(stack)
     errors = errors_of(outcome(stack, x), outcome(exact, x.double()))
     assert max(errors.values()) < 5e-3
@@ -300,10 +297,7 @@ def test_large_encodings_go_without(fields: dict[str, Any], takes: bool, kernel_
 @pytest.mark.parametrize("spoil", ["unit", "half"])
 def test_a_mistake_would_be_noticed(spoil: str, kernel_device, monkeypatch) -> None:
     """The negative twin: a unit that is not undone, a half of the wrong numbers."""
-    stack, exact = (
-        stack_of(kernel_device, fast=f, dtype=d) for f, d in ((True, torch.float32), (False, torch.float64))
-    )
-    exact.flat.copy_(stack.flat)
+    stack, exact = fast_and_exact(kernel_device)
     x = inputs_of(stack)
     norm = rows.norm
 

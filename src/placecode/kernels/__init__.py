@@ -36,4 +36,9 @@ def available(device: torch.device) -> bool:
     """Whether the kernels can run there: on a CUDA device, or anywhere in Triton's interpreter, for tests."""
     if importlib.util.find_spec("triton") is None:
         return False
-    return device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    return device.type == "cuda" or interpreted()
+
+
+def interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter, which has none of a GPU's own functions."""
+    return os.environ.get("TRITON_INTERPRET") == "1"

@@ -5,7 +5,6 @@ Programs of one warp hold a few whole rows, so that sums over a row never leave 
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -14,8 +13,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
-INTERPRETED: tl.constexpr = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-"""Whether kernels run in Triton's interpreter, which has none of a GPU's own functions."""
+from placecode.kernels import interpreted
+
+INTERPRETED: tl.constexpr = tl.constexpr(interpreted())
 EPSILON = 1e-5
 """Added to the variance in a layer norm, as in torch."""
 VALUES = {torch.float32: 256, torch.bfloat16: 512}
