@@ -33,14 +33,15 @@ MAY_IMPORT = {
     "checkpoints": {"errors", "files"},
     "runs": {"errors", "members", "encodings", "encoder"},
     "folders": {"errors", "files", "runs"},
-    "analysis": {"errors"},
+    "analysis": {"errors", "encodings"},
+    "claims": {"errors", "runs", "analysis"},
     "figures": {"errors", "files", "analysis"},
     "report": {"errors", "files", "figures", "analysis", "version"},
-    "studies": CORE | {"runs", "analysis", "figures", "files"},
+    "studies": CORE | {"runs", "analysis", "claims", "figures", "files"},
     "engines": CORE | {"files", "checkpoints", "folders", "runs", "studies"},
     "bench": CORE | {"engines", "figures", "files", "studies"},
     "doctor": {"cpu", "tasks", "version", "errors"},
-    "display": CORE | {"analysis", "bench", "doctor", "engines", "runs", "studies"},
+    "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "studies"},
     "cli": CORE | {"bench", "display", "doctor", "engines", "files", "folders", "report", "runs", "studies"},
 }
 FILES = sorted(SOURCE.rglob("*.py"))

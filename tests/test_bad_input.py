@@ -24,6 +24,8 @@ DATA = ["--per-class", "20", "--heldout", "9", "--distance", "0.5"]
 TINY = [*DATA, "--epochs", "2", "--evaluations", "2", "--width", "8", "--heads", "2", "--layers", "1", "--batch", "16"]
 TINY += ["--sigmas", "0.1,2.0", "--seeds", "2", "--device", "cpu", "--stack", "2"]
 RUN = ["run", "lst-sigma", *TINY]
+RELATIVE = [*RUN, "--encoding", "relative"]
+CAUSAL = [*RUN, "--encoding", "causal-none", "--sigmas", "0.1"]
 
 Refuse = Callable[..., str]
 
@@ -149,6 +151,15 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         ([*RUN, "--learning-rate", "nan"], "learning_rate must be a number of at least 0; got nan."),
         ([*RUN, "--dropout", "1"], "dropout must be a number of at least 0 and below 1; got 1.0."),
         ([*RUN, "--clip", "-1"], "clip must be a number of at least 0; got -1.0."),
+        ([*RUN, "--options", "axes"], "options must be NAME=VALUE, such as axes=2; got 'axes'."),
+        ([*RELATIVE, "--options", "causal=2"], "causal must be True or False, or 1 or 0; got 2."),
+        ([*RELATIVE, "--options", "causal=yes"], "causal must be True or False, or 1 or 0; got 'yes'."),
+        ([*CAUSAL, "--options", "temperature=0"], "temperature must be a number above 0; got 0."),
+        ([*CAUSAL, "--options", "temperature=cold"], "temperature must be a number above 0; got 'cold'."),
+        (
+            [*CAUSAL, "--options", "causal=1"],
+            "an option of the encoding causal-none must be one of temperature; got 'causal'.",
+        ),
         ([*RUN, "--order", "7"], "order must be 4, 5 or 6; got 7."),
         (
             [*RUN, "--heldout", "10"],

@@ -294,13 +294,18 @@ def test_bf16_errs_as_autocast_does(multiplies: bool, heads: int, make_task, mon
     assert (ours - exact).norm() > 100 * (single - exact).norm()
 
 
-@pytest.mark.parametrize("name", encodings.names())
+AUTHORS = [("relative", {"causal": True}), ("rotary", {"fraction": 0.5}), ("causal-none", {"temperature": 0.3})]
+"""Encodings with the options of the authors' code, except that bf16 is all luck at their temperature of 0.01."""
+
+
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in encodings.names()), *AUTHORS], ids=str)
 @pytest.mark.parametrize("placement", ["every", "input"])
 @pytest.mark.parametrize("readout", ["last", "token"])
-def test_every_encoding(name: str, placement: str, readout: str, make_task) -> None:
+def test_every_encoding(name: str, options: dict[str, object], placement: str, readout: str, make_task) -> None:
     """In float64 to 1e-12; in float32 and bf16 no worse than automatic differentiation."""
     task = make_task(readout=readout)
-    members = [small(encoding=name, seed=seed, placement=placement, width=24) for seed in range(8)]
+    given = {"encoding": name, "options": options, "placement": placement, "width": 24}
+    members = [small(**given, seed=seed) for seed in range(8)]
     single, double = shaken(stack_for(members, task)), stack_for(members, task, "cpu", torch.float64)
     double.flat.copy_(single.flat)
     assert fits(single)
@@ -315,6 +320,18 @@ def test_every_encoding(name: str, placement: str, readout: str, make_task) -> N
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         (_, ours), (_, plain) = by_hand(single, inputs, targets, task), derived(single, inputs, targets, task)
     assert (ours - exact[1]).norm() <= 1.5 * (plain - exact[1]).norm()
+
+
+@pytest.mark.parametrize(("name", "options"), [("learned", {}), ("rotary", {}), *AUTHORS], ids=str)
+def test_a_key_bias_counts_for_nothing(name: str, options: dict[str, object], tiny_task) -> None:
+    """All keys of a query share what it adds, unless they are turned: its gradient is zero, and no rounding error."""
+    stack = shaken(stack_for([small(encoding=name, options=options)], tiny_task))
+    _, gradient = by_hand(stack, *tiny_task.to("cpu").batch("train", torch.arange(9)[None]), tiny_task)
+    places = dict(zip(map(id, stack.ordered), stack.views(gradient), strict=True))
+    for block in stack.blocks:
+        query, key, value = places[id(block.attention.projection.bias)].chunk(3, 1)
+        assert key.abs().max() > 1e-5 if name == "rotary" else (key == 0).all()
+        assert query.abs().max() > 1e-5 and value.abs().max() > 1e-5
 
 
 @pytest.mark.parametrize(("heads", "batch", "folded"), [(1, 9, [1, 1, 0]), (1, 3, [0, 0, 0]), (2, 9, [0, 0, 0])])

@@ -101,6 +101,10 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     command = add("report", "draw the figures and write the report of finished runs anew", _report)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
 
+    command = add("claims", "say which of the paper's claims finished runs bear out", _claims)
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    command.add_argument("--json", action="store_true", help="print a list of objects instead of tables")
+
     command = add("runs", "list the runs in a folder, with their main numbers side by side", _runs)
     command.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
 
@@ -281,8 +285,8 @@ def _stop_on_signals() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def publish(run: Run) -> Path:
-    """Draw the figures of a finished run and write its report; returns the report's path."""
+def study_of(run: Run) -> Study:
+    """The study that made a run, with the settings that it had."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
     kind = studies.lookup(run.study)
     if unknown := set(fields) ^ {field.name for field in dataclasses.fields(kind)}:
@@ -290,8 +294,21 @@ def publish(run: Run) -> Path:
             f"{run.path / 'config.json'} must have the settings of {run.study}, as this version knows them; "
             f"it differs in {', '.join(sorted(unknown))}."
         )
-    study = kind(**fields)
-    return report.write(run, study.about, study.words(run), study.figures(run), command_of(run, study))
+    return kind(**fields)
+
+
+def publish(run: Run) -> Path:
+    """Draw the figures of a finished run and write its report; returns the report's path."""
+    study = study_of(run)
+    return report.write(
+        run,
+        study.about,
+        study.words(run),
+        study.figures(run),
+        command_of(run, study),
+        measures=study.measures,
+        claims=[claim.check(run).record() for claim in study.claims],
+    )
 
 
 def command_of(run: Run, study: Study) -> str:
@@ -318,7 +335,8 @@ def command_of(run: Run, study: Study) -> str:
 
 
 def _merge(given: argparse.Namespace, console: Console) -> None:
-    run = folders.merge(given.runs, given.out, given.force)
+    compare = study_of(Run(given.runs[0])).compare
+    run = folders.merge(given.runs, given.out, given.force, compare)
     missing = run.config["total"] - len(run.members)
     console.print(
         f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.", markup=False
@@ -329,11 +347,27 @@ def _merge(given: argparse.Namespace, console: Console) -> None:
 
 
 def _report(given: argparse.Namespace, console: Console) -> None:
-    for path in given.runs:
-        run = Run(path)
+    for run in _finished(given.runs):
+        console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
+
+
+def _finished(paths: Sequence[Path]) -> list[Run]:
+    found = [Run(path) for path in paths]
+    for run in found:
         if not run.finished:
             raise BadInput(runs.unfinished(run.path, "summary.json"))
-        console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
+    return found
+
+
+def _claims(given: argparse.Namespace, console: Console) -> None:
+    found = [(run, [claim.check(run) for claim in study_of(run).claims]) for run in _finished(given.runs)]
+    if given.json:
+        records = [finding.record() for _, findings in found for finding in findings]
+        console.out(json.dumps(records, indent=2, allow_nan=False), highlight=False)
+        return
+    for run, findings in found:
+        console.print(f"{run.path}: {run.study}, {run.config['scale']} scale", markup=False, soft_wrap=True)
+        console.print(display.claims_table(findings))
 
 
 def _runs(given: argparse.Namespace, console: Console) -> None:

@@ -13,9 +13,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from placecode.analysis.stats import interval
+from placecode.analysis.stats import half_width
 from placecode.bench import disturbed, times_placecode
-from placecode.doctor import Finding
+from placecode.claims import Finding
+from placecode.doctor import Finding as Examined
 from placecode.engines.estimate import Estimate
 from placecode.engines.local import Event, Where
 from placecode.engines.memory import amount, peak_text
@@ -96,24 +97,54 @@ def _loss(event: Event) -> str:
     return "" if np.isnan(event.progress.loss) else f"loss {event.progress.loss:.3f}"
 
 
-def spread(values: Sequence[float]) -> str:
-    """A mean with half the width of its 95% interval over seeds: 0.95 ± 0.03."""
-    mean, low, high = interval(values)
-    return f"{mean:.2f}" if not np.isfinite(low) else f"{mean:.2f} ± {(high - low) / 2:.2f}"
-
-
 def accuracy_table(run: Run) -> Table:
-    """Accuracy by sigma at the end of training."""
+    """Accuracy of every setting at the end of training."""
+    rows = [row for row in run.summary if row["metric"] == "accuracy" and row["condition"] == "all"]
+    measured = ("split", "condition", "metric", "mean", "std", "n", "diverged")
+    keys = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in measured]
+    keys = [name for name in keys if any(row.get(name) is not None for row in rows)]
     table = Table(title=f"Accuracy, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})")
-    for column in ("sigma", *SPLITS, "seeds", "diverged"):
-        table.add_column(column, justify="right")
-    final = run.metrics[run.metrics["step"] == run.metrics["step"].max()]
-    final = final[(final["metric"] == "accuracy") & (final["condition"] == "all")]
-    for sigma, members in run.members.groupby("sigma"):
-        done = members.loc[members["state"] == "done", "member"]
-        values = final[final["member"].isin(done)].groupby("split")["value"].apply(list)
-        cells = [spread(values[split]) if split in values else "-" for split in SPLITS]
-        table.add_row(f"{sigma:g}", *cells, str(len(done)), str(len(members) - len(done)))
+    for column in (*keys, *SPLITS, "seeds", "diverged"):
+        table.add_column(column.replace("_", " "), justify="right")
+    settings: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        setting = tuple(_short(row.get(name)) for name in keys)
+        settings.setdefault(setting, {})[row["split"]] = row
+    for setting, by_split in settings.items():
+        first = next(iter(by_split.values()))
+        cells = [_mean(by_split.get(split)) for split in SPLITS]
+        table.add_row(*setting, *cells, str(first["n"]), str(first["diverged"]))
+    return table
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _mean(row: dict[str, Any] | None) -> str:
+    """A mean with half the width of its 95% interval over seeds: 0.95 ± 0.03."""
+    if row is None or row["mean"] is None:
+        return "-"
+    half = half_width(row["std"], row["n"]) if row["std"] is not None else np.nan
+    return f"{row['mean']:.2f}" + ("" if np.isnan(half) else f" ± {half:.2f}")
+
+
+def claims_table(findings: Sequence[Finding]) -> Table:
+    """Verdicts on claims, one row each."""
+    table = Table(title="Claims: effect and 95% interval over seeds, against the margin declared before the run")
+    for column in ("claim", "verdict", "effect", "95% interval", "margin", "statement"):
+        table.add_column(column, justify="left" if column in ("claim", "verdict", "statement") else "right")
+    colors = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"}
+    for found in findings:
+        claim, numbers = found.claim, found.found
+        effect = "-" if np.isnan(numbers.mean) else f"{numbers.mean:+.3f}"
+        bounds = "-" if np.isnan(numbers.low) else f"{numbers.low:+.3f} to {numbers.high:+.3f}"
+        sign = {"above": ">", "below": "<", "within": "±"}[claim.way]
+        note = f" ({found.note})" if found.note else ""
+        verdict = f"[{colors[found.verdict]}]{found.verdict}[/]"
+        table.add_row(claim.id, verdict, effect, bounds, f"{sign} {claim.margin:g}", escape(claim.statement + note))
     return table
 
 
@@ -190,7 +221,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
 
 
-def doctor_table(findings: Sequence[Finding]) -> Table:
+def doctor_table(findings: Sequence[Examined]) -> Table:
     table = Table("", "what", "found")
     for finding in findings:
         table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", escape(finding.name), escape(finding.found))

@@ -118,7 +118,7 @@ class Attention(nn.Module):
         rounding error, which Adam would take for a direction.
         """
         bias: Tensor = self.projection.bias
-        if type(encoding).rotate is not encodings.Encoding.rotate:
+        if "keys" in encoding.rotated:
             return bias
         query, key, value = bias.chunk(3, -1)
         return torch.cat([query, torch.zeros_like(key), value], -1)
@@ -370,9 +370,23 @@ class Stack(nn.Module):
             note("output", self._forward(self._with_member_axis(x), None, note))
         return seen
 
-    def _forward(self, x: Tensor, step: int | Tensor | None, capture: Capture | None, first_row: int = 0) -> Tensor:
+    def with_noise(self, x: Tensor, noise: Tensor, first_row: int = 0) -> Tensor:
+        """The outputs at evaluation with `noise` (e, b, n, d) added to the embeddings of the tokens."""
+        with torch.no_grad():
+            return self._forward(self._with_member_axis(x), None, None, first_row, noise)
+
+    def _forward(
+        self,
+        x: Tensor,
+        step: int | Tensor | None,
+        capture: Capture | None,
+        first_row: int = 0,
+        noise: Tensor | None = None,
+    ) -> Tensor:
         note = capture or (lambda name, value: None)
         x = self.embedding(x)
+        if noise is not None:
+            x = x + noise
         note("embedding", x)
         for i, block in enumerate(self.blocks):
             encoding = self.encoding if i == 0 or self.members[0].placement == "every" else self.nowhere

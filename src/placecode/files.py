@@ -17,7 +17,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-NAMES = {torch.bool: "BOOL", torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
+NAMES = {
+    torch.bool: "BOOL",
+    torch.float16: "F16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.int64: "I64",
+}
 """What safetensors calls the types that are written here."""
 KINDS = tuple(NAMES)
 """Those types; the last come first in a file, so that every array begins at a multiple of its own size."""

@@ -9,7 +9,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +172,14 @@ class Folder:
         return Run(self.path)
 
 
+def with_rows(analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The table of analyses with these rows, in place of earlier ones of the same member, step, block and name."""
+    if not rows:
+        return analysis
+    both = pd.concat([analysis, pd.DataFrame(rows, columns=list(analysis.columns))], ignore_index=True)
+    return both.drop_duplicates([name for name in both.columns if name != "value"], keep="last", ignore_index=True)
+
+
 def _by_member(table: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(["member", "step"], kind="stable", ignore_index=True)
 
@@ -204,8 +212,14 @@ def _leaves(old: Any, new: Any, name: str = "") -> Iterator[str]:
         yield f"{name} was {old!r}, now {new!r}"
 
 
-def merge(paths: Sequence[Path], out: Path, force: bool = False) -> Run:
-    """One run from pieces of the same study, each made with other members."""
+Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Mapping[str, Any], int], Sequence[Mapping[str, Any]]]
+
+
+def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compare | None = None) -> Run:
+    """One run from pieces of the same study, each made with other members.
+
+    `compare` is the study's: what is told by several members together is told anew, now that more of them are here.
+    """
     pieces = [Run(path) for path in paths]
     if len(pieces) < 2:
         raise BadInput(f"merge must be given at least 2 runs; got {len(pieces)}.")
@@ -227,6 +241,9 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False) -> Run:
         for name in ("members", "metrics", "analysis")
     )
     arrays, weights = ({k: v for piece in pieces for k, v in piece.tensors(name).items()} for name in TENSORS)
+    if compare is not None:
+        rows = compare(members, arrays, first.config["shape"], int(metrics["step"].max()))
+        analysis = with_rows(analysis, rows)
     environment = {
         "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
         **first.environment,

@@ -89,9 +89,16 @@ class Run:
         return list(self._json("summary.json")["rows"])
 
     def array(self, name: str) -> np.ndarray:
-        """One array by name: pe_start/3, pe_end/3, attention/3 for member 3."""
+        """One array by name: pe_start/3, pe_end/3, attention_end/3 for member 3."""
         with self._tensors("arrays.safetensors") as file:
             return np.asarray(file.get_tensor(name))
+
+    def has_array(self, name: str) -> bool:
+        """Whether there is such an array; none is where a finished run was kept without them."""
+        if self.finished and not (self.path / "arrays.safetensors").is_file():
+            return False
+        with self._tensors("arrays.safetensors") as file:
+            return name in file.keys()  # noqa: SIM118
 
     def arrays(self, prefix: str) -> dict[int, np.ndarray]:
         """All arrays of a kind, by member: arrays("pe_end")[3]; none where a finished run was kept without them."""
@@ -197,8 +204,9 @@ def summarize(study: str, members: pd.DataFrame, metrics: pd.DataFrame, analysis
     lost = pd.Series([kind_of[number] for number in diverged], dtype=object).value_counts()
 
     measured = metrics[metrics["step"] == metrics["step"].max()]
-    analysed = analysis[analysis["step"] == analysis["step"].max()].assign(split="analysis", condition="all")
-    analysed = analysed[analysed["block"] == -1].rename(columns={"analysis": "metric"})
+    analysed = analysis[(analysis["step"] == analysis["step"].max()) & (analysis["block"] == -1)]
+    analysed = analysed.assign(split="analysis", condition=analysed["target"].replace("", "all"))
+    analysed = analysed.rename(columns={"analysis": "metric"})
     values = pd.concat([measured, analysed[list(measured.columns)]], ignore_index=True)
     values = values.assign(kind=values["member"].map(kind_of))
     alive = ~values["member"].isin(set(diverged))

@@ -317,17 +317,21 @@ def steps_per_epoch(examples: int, batch: int) -> int:
     return -(-examples // batch)
 
 
+def portions(stack: Stack, task: Task, examples: int) -> list[range]:
+    """Examples 0 to `examples` - 1 in portions that a forward pass of all members can hold."""
+    most = EVALUATION_VALUES * (64 if stack.flat.device.type == "cuda" else 1)
+    size = max(1, most // (len(stack.members) * task.tokens * stack.members[0].width))
+    return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
+
+
 @torch.no_grad()
 def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list[float]]:
     """The mean of every metric over each condition and over "all", per member: {(condition, metric): values}."""
     data, device, count = task.splits[split], stack.flat.device, len(stack.members)
-    most = EVALUATION_VALUES * (64 if device.type == "cuda" else 1)
-    chunk = max(1, most // (count * task.tokens * stack.members[0].width))
     parts: dict[str, list[Tensor]] = {}
-    for start in range(0, len(data), chunk):
-        rows = torch.arange(start, min(start + chunk, len(data)), device=device).expand(count, -1)
-        inputs, targets = task.batch(split, rows)
-        for metric, values in task.metrics(stack(inputs, first_row=start), targets).items():
+    for part in portions(stack, task, len(data)):
+        inputs, targets = task.batch(split, torch.arange(part.start, part.stop, device=device).expand(count, -1))
+        for metric, values in task.metrics(stack(inputs, first_row=part.start), targets).items():
             parts.setdefault(metric, []).append(values)
     whole = {metric: torch.cat(values, dim=1).double() for metric, values in parts.items()}  # (e, N)
     present = set(data.conditions or ())

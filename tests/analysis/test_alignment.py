@@ -1,8 +1,10 @@
-"""Similarity, Procrustes and RSA as mathematics: what must not change them, what must, and independent formulas."""
+"""Measures of arrangement as mathematics: what must not change them, what must, and independent formulas."""
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Callable
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +13,49 @@ from scipy import stats
 from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cosine
 
-from placecode.analysis.alignment import procrustes, procrustes_raw, rsa, side_by_side, similarity
+from placecode.analysis import alignment
+from placecode.analysis.alignment import (
+    cka,
+    neighbor_agreement,
+    permuted,
+    probe,
+    procrustes,
+    procrustes_raw,
+    rsa,
+    side_by_side,
+    similarity,
+    views,
+)
 from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
 DISTANCES = [procrustes_raw, procrustes]
+ROWS, COLUMNS = np.divmod(np.arange(16), 4)  # 4 x 4 cells
+AKIN = ((ROWS[:, None] == ROWS) | (COLUMNS[:, None] == COLUMNS)) & ~np.eye(16, dtype=bool)
+
+
+def z(pe: Array, target: Array) -> Array:
+    return permuted(pe, target).z
+
+
+def p(pe: Array, target: Array) -> Array:
+    return permuted(pe, target).p
+
+
+def neighbors(pe: Array, target: Array) -> Array:
+    """`neighbor_agreement` as a measure of two arrangements, like the others: related are the nearer half of pairs."""
+    similar = similarity(target)
+    return neighbor_agreement(pe, similar > np.median(similar))
+
+
+def decoded(pe: Array, target: Array) -> Array:
+    """`probe` as a measure of two arrangements: is a token far out on the target's first axis? Folds by its second."""
+    axes = np.linalg.svd(target - target.mean(0))[0]
+    flips = np.abs(axes) > np.median(np.abs(axes), axis=0)  # blind to the sign of an axis
+    return probe(pe, flips[:, 0], flips[:, 1])
+
+
+MEASURES = [procrustes_raw, procrustes, rsa, cka, z, p, neighbors, decoded]
 
 
 @pytest.fixture
@@ -106,6 +146,26 @@ def test_raw_distance_is_that_of_the_definition(shape: tuple[int, int], rng: np.
         assert np.linalg.norm(pe @ rotation(rng, shape[1]) - target) > procrustes_raw(pe, target)
 
 
+def test_distances_of_many_are_those_of_scipy_one_by_one(rng: np.random.Generator) -> None:
+    pe, target = rng.normal(size=(4, 1, 7, 7)), rng.normal(size=(3, 7, 7))
+    pe[0, 0] = 5 * target[1] @ rotation(rng, 7)
+    pe[1, 0] = 0  # nothing to turn, and singular values that are all equal
+    pe[2, 0, :, 2:] = 0  # of rank 2: many best rotations, one distance
+    found = procrustes_raw(pe, target)
+    assert found.shape == (4, 3)
+    for i in range(4):
+        for j in range(3):
+            best, _ = orthogonal_procrustes(pe[i, 0], target[j])
+            assert found[i, j] == pytest.approx(np.linalg.norm(pe[i, 0] @ best - target[j]), rel=1e-12)
+
+
+def test_numbers_as_large_as_float32_holds_have_a_distance(rng: np.random.Generator) -> None:
+    pe, target = rng.normal(size=(2, 6, 5))
+    assert procrustes_raw(1e38 * pe, target) == pytest.approx(1e38 * np.linalg.norm(pe), rel=1e-9)
+    with np.errstate(all="raise"):  # beyond, it is unknown, and no exception
+        assert np.isnan(procrustes_raw(1e200 * pe, 1e200 * target))
+
+
 def test_scale_free_distance_has_its_closed_form(rng: np.random.Generator) -> None:
     pe, target = rng.normal(size=(2, 8, 20))
     a, b = ((x - x.mean(0)) / np.linalg.norm(x - x.mean(0)) for x in (pe, target))
@@ -186,21 +246,283 @@ def test_rsa_without_differences_is_nan(rng: np.random.Generator) -> None:
     assert np.isnan(rsa(np.zeros((5, 3)), rng.normal(size=(5, 3))))
 
 
+# ------------------------------------------------------------------------------------------------------------- cka
+
+
+def test_cka_is_that_of_the_definition(rng: np.random.Generator) -> None:
+    """Through products of features, || X' Y ||^2 / (|| X' X || || Y' Y ||), where the code takes those of tokens."""
+    pe, target = rng.normal(size=(2, 3, 7, 5)), rng.normal(size=(7, 4))
+    x, y = (a - a.mean(0) for a in (side_by_side(pe[1]), target))
+    expected = np.linalg.norm(x.T @ y) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y))
+    found = cka(pe, target)
+    assert found.shape == (2,)
+    assert found[1] == pytest.approx(expected, rel=1e-12)
+
+
+def test_cka_is_one_for_the_same_arrangement_and_zero_across_it(rng: np.random.Generator) -> None:
+    target = rng.normal(size=(16, 12))
+    assert cka(target @ rotation(rng, 12), target) == pytest.approx(1, abs=1e-12)
+    assert cka(rng.normal(size=(16, 12)), target) < 0.8
+    assert cka([[1.0], [-1], [0], [0]], [[0.0], [0], [1], [-1]]) == pytest.approx(0, abs=1e-15)
+
+
+def test_large_blocks_count_for_more_in_cka(rng: np.random.Generator) -> None:
+    pe = rng.normal(size=(2, 6, 5))
+    assert cka(pe * [[[1e4]], [[1]]], pe[1]) == pytest.approx(float(cka(pe[0], pe[1])), abs=1e-3)
+    assert cka(pe, pe[1]) > cka(pe[0], pe[1]) + 0.1
+
+
+# -------------------------------------------------------------------------------------------------------- permuted
+
+
+@pytest.mark.parametrize("width", [2, 6, 40])
+def test_permuted_holds_the_distance_against_permuted_targets(width: int, rng: np.random.Generator) -> None:
+    pe, target = rng.normal(size=(3, 2, 6, 5)), rng.normal(size=(6, width))
+    pe[0, :, :, :2] += 2 * target[:, :2]
+    found = permuted(pe, target, count=50, seed=4)
+    drawn = np.random.default_rng(4)
+    null = np.stack([procrustes(side_by_side(pe), target[drawn.permutation(6)]) for _ in range(50)])  # (50, 3)
+    own = procrustes(side_by_side(pe), target)
+    np.testing.assert_allclose(found.z, (null.mean(0) - own) / null.std(0), rtol=1e-6)
+    np.testing.assert_allclose(found.p, (1 + (null <= own).sum(0)) / 51)
+
+
+def test_permuted_tends_to_what_all_orders_give(rng: np.random.Generator) -> None:
+    """With four tokens all 24 orders can be listed; numbering the tokens of both sides anew changes nothing in them."""
+    target = rng.normal(size=(4, 3))
+    pe = target + rng.normal(size=(4, 3))
+    null = np.array([procrustes(pe, target[list(order)]) for order in permutations(range(4))])
+    exact_z, exact_p = (null.mean() - null[0]) / null.std(), (null <= null[0] + 1e-9).mean()
+    for order in (slice(None), [2, 0, 3, 1]):
+        found = permuted(pe[order], target[order], count=4000)
+        assert found.z == pytest.approx(exact_z, abs=0.1)
+        assert found.p == pytest.approx(exact_p, abs=0.03)
+    alone = permuted(pe[[2, 0, 3, 1]], target, count=4000)  # one side alone: another arrangement
+    assert abs(alone.z - exact_z) > 0.5
+
+
+def test_a_planted_arrangement_is_nearer_than_chance_and_noise_is_not(rng: np.random.Generator) -> None:
+    target = rng.normal(size=(12, 4))
+    pe = rng.normal(size=(2, 3, 12, 20))
+    pe[0, :, :, :4] += 2 * target
+    found = permuted(pe, target)
+    assert found.p[0] == 1 / 200 and found.z[0] > 3
+    assert found.p[1] > 0.05 and abs(found.z[1]) < 3
+
+
+def test_of_noise_one_in_twenty_seems_near(rng: np.random.Generator) -> None:
+    """p <= 0.05 at the nominal rate, and z around 0: 20 draws of orders with 50 members each."""
+    target, pe = rng.normal(size=(9, 3)), rng.normal(size=(20, 50, 2, 9, 4))
+    found = [permuted(members, target, count=99, seed=seed) for seed, members in enumerate(pe)]
+    low, high = stats.binom.interval(0.999, 1000, 0.05)
+    assert low <= sum((null.p <= 0.05).sum() for null in found) <= high
+    assert abs(np.mean([null.z for null in found])) < 0.15
+    pe[..., :3] += target  # the control: some structure
+    assert (permuted(pe, target, count=99).p <= 0.05).mean() > 0.3
+
+
+def test_the_seed_draws_the_orders(rng: np.random.Generator) -> None:
+    pe, target = rng.normal(size=(5, 1, 8, 3)), rng.normal(size=(8, 3))
+    np.testing.assert_array_equal(permuted(pe, target, seed=1).z, permuted(pe, target, seed=1).z)
+    assert (permuted(pe, target, seed=2).z != permuted(pe, target, seed=1).z).all()
+    # and every entry gets the same ones, whatever its neighbours
+    np.testing.assert_allclose(permuted(pe[3:4], target).z, permuted(pe, target).z[3:4], rtol=1e-9)
+
+
+@pytest.mark.parametrize("turn", [False, True])
+def test_where_all_tokens_are_alike_every_order_is_as_near(turn: bool, rng: np.random.Generator) -> None:
+    """One-hot tokens: no order of them is another arrangement, and rounding must not say otherwise."""
+    for pe in (np.eye(7), rng.normal(size=(7, 5))):
+        found = permuted(pe, np.eye(7) @ rotation(rng, 7) if turn else np.eye(7))
+        assert np.isnan(found.z) and found.p == 1
+
+
+def test_permuted_refuses_what_it_cannot_use(rng: np.random.Generator) -> None:
+    with pytest.raises(BadInput, match="count must be"):
+        permuted(np.eye(3), np.eye(3), count=0)
+    with pytest.raises(BadInput, match=r"target must be an array \(tokens, features\)"):
+        permuted(np.eye(3), np.ones((2, 3, 3)))
+
+
+# ------------------------------------------------------------------------------------------------------ neighbours
+
+
+def test_neighbors_are_those_of_the_definition(rng: np.random.Generator) -> None:
+    pe = rng.normal(size=(5, 2, 16, 3))
+    found = neighbor_agreement(pe, AKIN)
+    for member, share in zip(pe, found, strict=True):
+        rows = side_by_side(member - member.mean(1, keepdims=True))
+        nearest = [min((cosine(a, b), j) for j, b in enumerate(rows) if j != i)[1] for i, a in enumerate(rows)]
+        assert share == pytest.approx(AKIN[range(16), nearest].mean())
+
+
+def test_planted_neighbors_are_found() -> None:
+    pe = np.concatenate([np.eye(4)[ROWS], np.eye(4)[COLUMNS]], axis=1)
+    assert neighbor_agreement(pe, AKIN) == 1
+    assert neighbor_agreement(pe, ~AKIN) == 0
+
+
+def test_noise_agrees_by_chance(rng: np.random.Generator) -> None:
+    """6 of the 15 other cells share a row or a column."""
+    found = neighbor_agreement(rng.normal(size=(2000, 1, 16, 8)), AKIN)
+    assert found.mean() == pytest.approx(0.4, abs=0.015)
+
+
+def test_nearest_tokens_share_the_vote() -> None:
+    """Each corner of a square has two nearest ones, and so a half each; rounding must not choose between them."""
+    square = np.array([[0.0, 0], [0, 1], [1, 1], [1, 0]])
+    beside = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], dtype=bool)
+    for angle in np.linspace(0, 3, 20):
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        assert neighbor_agreement(square @ turn, beside) == 0.5
+    assert neighbor_agreement(square * [1, 0.5], beside) == 1  # the control: flattened, the sides differ
+
+
+@pytest.mark.parametrize("bad", [AKIN.astype(int), AKIN[:5, :5], AKIN[0]])
+def test_related_must_tell_of_every_pair(bad: npt.NDArray[np.bool_], rng: np.random.Generator) -> None:
+    with pytest.raises(BadInput, match="related must be an array of bool"):
+        neighbor_agreement(rng.normal(size=(16, 3)), bad)
+
+
+# ----------------------------------------------------------------------------------------------------------- probe
+
+
+@pytest.mark.parametrize("ridge", [0.01, 0.1, 3.0])
+@pytest.mark.parametrize("labels", [ROWS, ROWS % 2, np.arange(16) % 3])
+def test_probe_is_scikit_learns_ridge_classifier(ridge: float, labels: Array, rng: np.random.Generator) -> None:
+    linear = pytest.importorskip("sklearn.linear_model", reason="the reference is scikit-learn's")
+    pe = 5 + rng.normal(size=(20, 2, 16, 3)) + 0.7 * np.eye(4)[ROWS][:, :3]
+    expected = []
+    for member in map(side_by_side, pe):
+        right = 0
+        for fold in range(4):
+            test = np.equal(COLUMNS, fold)
+            train = ~test
+            length = ((member[train] - member[train].mean(0)) ** 2).sum(1).mean()
+            fitted = linear.RidgeClassifier(alpha=ridge * length).fit(member[train], labels[train])
+            right += (fitted.predict(member[test]) == labels[test]).sum()
+        expected.append(right / 16)
+    np.testing.assert_allclose(probe(pe, labels, COLUMNS, ridge), expected)
+    assert np.std(expected) > 0.05  # members differ, so there was something to get wrong
+
+
+def test_a_planted_grid_is_decoded_and_noise_is_chance(rng: np.random.Generator) -> None:
+    grid = np.concatenate([np.eye(4)[ROWS], np.eye(4)[COLUMNS]], axis=1)
+    assert probe(grid + 0.05 * rng.normal(size=(16, 8)), ROWS, COLUMNS) == 1
+    noise = rng.normal(size=(2000, 1, 16, 8))
+    assert probe(noise, ROWS, COLUMNS).mean() == pytest.approx(0.25, abs=0.01)
+    assert probe(noise, ROWS, np.arange(16)).mean() < 0.2  # why not one fold per token: the right row is the rarest one
+
+
+def test_a_label_that_is_not_there_is_decoded_by_chance_exactly() -> None:
+    """Only columns are coded, so that all rows tie."""
+    pe = np.eye(4)[COLUMNS]
+    assert probe(pe, ROWS, COLUMNS) == 0.25
+    assert probe(pe, COLUMNS, ROWS) == 1
+
+
+def test_training_tokens_in_one_place_teach_nothing() -> None:
+    """Two folds; the tokens of the first are equal but for rounding, so that those of the second tie."""
+    fold, label = np.divmod(np.arange(8), 2)
+    fold = np.minimum(fold // 2, 1)
+    place = np.where(fold == 0, 0.1, label)[:, None]
+    for rounding in (0, 1e-16):
+        assert probe(place + rounding * np.arange(8)[:, None], label, fold) == 0.5
+    assert probe(1.0 * label[:, None], label, fold) == 1
+
+
+def test_names_of_labels_and_folds_do_not_matter(rng: np.random.Generator) -> None:
+    pe = rng.normal(size=(9, 2, 16, 5)) + np.eye(5)[ROWS]
+    np.testing.assert_allclose(probe(pe, 7 - 2 * ROWS, 10 * COLUMNS), probe(pe, ROWS, COLUMNS))
+    assert (probe(pe, ROWS % 2, COLUMNS) != probe(pe, ROWS, COLUMNS)).any()
+
+
+def test_probe_refuses_what_it_cannot_use() -> None:
+    with pytest.raises(BadInput, match="labels must be one number for each of the 16 tokens"):
+        probe(np.eye(16), ROWS[:5], COLUMNS)
+    with pytest.raises(BadInput, match="folds must be one number for each of the 16 tokens"):
+        probe(np.eye(16), ROWS, 4)
+    with pytest.raises(BadInput, match="folds must be of at least two kinds"):
+        probe(np.eye(16), ROWS, np.zeros(16))
+    with pytest.raises(BadInput, match="ridge must be"):
+        probe(np.eye(16), ROWS, COLUMNS, ridge=0)
+
+
+# ----------------------------------------------------------------------------------------------------------- views
+
+
+def test_views_are_all_blocks_their_mean_and_each(rng: np.random.Generator) -> None:
+    pe = rng.normal(size=(3, 2, 5, 4))
+    found = views(pe)
+    assert {number: view.shape for number, view in found.items()} == {
+        -1: (3, 2, 5, 4),
+        -2: (3, 1, 5, 4),
+        0: (3, 1, 5, 4),
+        1: (3, 1, 5, 4),
+    }
+    np.testing.assert_array_equal(found[-1], pe)
+    np.testing.assert_allclose(found[-2][:, 0], (pe[:, 0] + pe[:, 1]) / 2)
+    np.testing.assert_array_equal(found[1][:, 0], pe[:, 1])
+    with pytest.raises(BadInput, match="blocks, tokens, features"):
+        views(pe[0, 0])
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_mean_of_a_diverged_member_is_not_finite_and_its_neighbour_is(rng: np.random.Generator) -> None:
+    pe = rng.normal(size=(2, 2, 5, 4))
+    pe[0, :, 1, 2] = np.inf, -np.inf
+    np.testing.assert_array_equal(np.isfinite(views(pe)[-2]).all(axis=(1, 2, 3)), [False, True])
+
+
 # ------------------------------------------------------------------------------------------------------ all of them
 
 
-@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa])
-def test_only_the_match_of_tokens_matters(measure: Callable[..., Array], rng: np.random.Generator) -> None:
-    target = rng.normal(size=(9, 6))
-    pe = target + 0.1 * rng.normal(size=(9, 6))
-    order = np.roll(np.arange(9), 1)
+def planted(rng: np.random.Generator) -> tuple[Array, Array]:
+    """A target (n, d), and three members (3, 1, n, d) that resemble it, each less than the one before."""
+    target = rng.normal(size=(16, 6)) * [4, 2, 1, 1, 1, 1]
+    return target + np.array([0.1, 0.3, 1]).reshape(3, 1, 1, 1) * rng.normal(size=(3, 1, 16, 6)), target
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_rotation_of_either_side_is_nothing(measure: Callable[..., Array], rng: np.random.Generator) -> None:
+    pe, target = planted(rng)
     before = measure(pe, target)
-    assert measure(pe[order], target[order]) == pytest.approx(float(before), rel=1e-9)
-    assert abs(measure(pe[order], target) - before) > 0.1
+    np.testing.assert_allclose(measure(pe @ rotation(rng, 6), target), before, rtol=1e-8)
+    np.testing.assert_allclose(measure(pe, target @ rotation(rng, 6)), before, rtol=1e-8)
+
+
+@pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure is not procrustes_raw])
+def test_size_and_place_of_either_side_are_nothing(measure: Callable[..., Array], rng: np.random.Generator) -> None:
+    pe, target = planted(rng)
+    before = measure(pe, target)
+    np.testing.assert_allclose(measure(1e-6 * pe + 0.1, target), before, rtol=1e-6)
+    np.testing.assert_allclose(measure(pe, 50 * target - 3), before, rtol=1e-6)
+    bent = measure(
+        np.sign(pe) * np.abs(pe) ** 3 * [0, 0, 9, 1, 1, 1], target
+    )  # the control: this is another arrangement
+    assert (np.abs(bent - before) > 0.01).any()
+
+
+def test_raw_distance_scales_with_both(rng: np.random.Generator) -> None:
+    pe, target = planted(rng)
+    np.testing.assert_allclose(procrustes_raw(3 * pe, 3 * target), 3 * procrustes_raw(pe, target), rtol=1e-12)
+    assert (np.abs(procrustes_raw(3 * pe, target) - procrustes_raw(pe, target)) > 1).all()
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_only_the_match_of_tokens_matters(measure: Callable[..., Array], rng: np.random.Generator) -> None:
+    """Numbering the tokens of both sides anew is nothing (but for the draw of orders in `permuted`); of one side is."""
+    pe, target = planted(rng)
+    order = rng.permutation(16)
+    before = measure(pe, target)
+    close = {z: {"rtol": 0.25}, p: {"atol": 0.02}}.get(measure, {"rtol": 1e-9})
+    np.testing.assert_allclose(measure(pe[:, :, order], target[order]), before, **close)
+    for alone in (measure(pe[:, :, order], target), measure(pe, target[order])):
+        assert (np.abs(alone - before) > (2 if measure is z else 0.1)).any()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa])
+@pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("width", [3, 20])
 @pytest.mark.filterwarnings("error")
 def test_a_diverged_member_is_nan_and_its_neighbour_is_not(
@@ -214,13 +536,40 @@ def test_a_diverged_member_is_nan_and_its_neighbour_is_not(
     assert found[1] == pytest.approx(float(np.ravel(expected)[0]))
 
 
-@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa])
+@pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure is not procrustes_raw])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
+@pytest.mark.filterwarnings("error")
+def test_tokens_in_one_place_are_nan_and_their_neighbour_is_not(
+    measure: Callable[..., Array], value: float, rng: np.random.Generator
+) -> None:
+    pe, target = rng.normal(size=(2, 1, 6, 4)), rng.normal(size=(6, 4))
+    pe[0] = value
+    np.testing.assert_array_equal(np.isnan(measure(pe, target).ravel()), [True, False])
+
+
+@pytest.mark.parametrize("measure", [procrustes, rsa, cka, z, p])
+@pytest.mark.parametrize("bad", [np.nan, 1.0])
+def test_a_target_without_an_arrangement_is_nan(measure: Callable[..., Array], bad: float) -> None:
+    assert np.isnan(measure(np.eye(5), np.full((5, 3), bad)))
+
+
+@pytest.mark.parametrize("measure", [procrustes, rsa, cka, z, p])
+def test_one_token_is_nowhere(measure: Callable[..., Array]) -> None:
+    assert np.isnan(measure(np.ones((1, 3)), np.ones((1, 3))))
+    assert np.isnan(neighbor_agreement(np.ones((1, 3)), np.zeros((1, 1), dtype=bool)))
+
+
+@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa, cka, permuted])
 def test_different_numbers_of_tokens_are_refused(measure: Callable[..., Array]) -> None:
     with pytest.raises(BadInput, match="as many tokens as the target"):
         measure(np.eye(3), np.eye(4))
 
 
-@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa])
+@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa, cka, permuted])
 def test_a_vector_is_refused(measure: Callable[..., Array]) -> None:
     with pytest.raises(BadInput, match="tokens, features"):
         measure(np.ones(3), np.eye(3))
+
+
+def test_the_examples_of_the_docstrings_hold() -> None:
+    assert doctest.testmod(alignment).failed == 0

@@ -20,6 +20,11 @@ POSITIONS = np.stack(np.divmod(np.arange(TOKENS), 3), axis=1).astype(float)
 LAST = slice(TOKENS - 1, TOKENS)
 LEARNABLE = {"learned", "relative"}
 each_name = pytest.mark.parametrize("name", encodings.names())
+AUTHORS = {"relative": {"causal": True}, "rotary": {"fraction": 0.5}, "causal-none": {"temperature": 0.01}}
+"""Options by which an encoding becomes that of the authors' code."""
+each_kind = pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in encodings.names()), *AUTHORS.items()], ids=str
+)
 
 
 def members_of(name: str, count: int, **fields: object) -> list[Member]:
@@ -52,11 +57,11 @@ def test_the_registry_is_what_the_paper_compares_and_alibi() -> None:
     assert expected <= set(encodings.names())
 
 
-@each_name
+@each_kind
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("at", [ALL, LAST, slice(1, 4)], ids=["all", "last", "some"])
-def test_hooks_have_the_shapes_of_the_contract(name: str, count: int, at: slice) -> None:
-    encoding = encoding_of(name, count)
+def test_hooks_have_the_shapes_of_the_contract(name: str, options: dict, count: int, at: slice) -> None:
+    encoding = encoding_of(name, count, options=options)
     x = drawn(count, BATCH, TOKENS, WIDTH)
     q, k = queries_and_keys(count)
     q = q[..., at, :]
@@ -81,9 +86,9 @@ def test_hooks_have_the_shapes_of_the_contract(name: str, count: int, at: slice)
     assert vectors is None or vectors.shape == (count, LAYERS, TOKENS, WIDTH)
 
 
-@each_name
-def test_one_position_is_the_row_of_all_positions(name: str) -> None:
-    encoding = encoding_of(name, 2)
+@each_kind
+def test_one_position_is_the_row_of_all_positions(name: str, options: dict) -> None:
+    encoding = encoding_of(name, 2, options=options)
     q, k = queries_and_keys(2)
     for at in (LAST, slice(0, 1), slice(2, 4)):
         few = q[..., at, :]
@@ -96,12 +101,20 @@ def test_one_position_is_the_row_of_all_positions(name: str) -> None:
             assert torch.equal(encoding.mask(TOKENS, at), seen[at])
 
 
-@each_name
-def test_a_members_hooks_do_not_depend_on_its_neighbours(name: str) -> None:
-    together = encoding_of(name, 3)
+@each_kind
+def test_an_encoding_says_what_it_does_to_queries_and_keys(name: str, options: dict) -> None:
+    """The ways of computing go by it: what is not named there stays bit for bit, the rest does not."""
+    encoding, before = encoding_of(name, 2, options=options), queries_and_keys(2)
+    for what, one, other in zip(("queries", "keys"), before, encoding.rotate(*before, 1), strict=True):
+        assert torch.equal(one, other) == (what not in encoding.rotated)
+
+
+@each_kind
+def test_a_members_hooks_do_not_depend_on_its_neighbours(name: str, options: dict) -> None:
+    together = encoding_of(name, 3, options=options)
     x, (q, k) = drawn(3, BATCH, TOKENS, WIDTH), queries_and_keys(3)
     full = (3, BATCH, HEADS, TOKENS, TOKENS)
-    for i, member in enumerate(members_of(name, 3)):
+    for i, member in enumerate(members_of(name, 3, options=options)):
         alone = encodings.build([member], Layout(TOKENS, POSITIONS)).double()
         one = slice(i, i + 1)
         torch.testing.assert_close(alone.add(x[one], 1), together.add(x, 1)[one], rtol=0, atol=0)
@@ -112,9 +125,10 @@ def test_a_members_hooks_do_not_depend_on_its_neighbours(name: str) -> None:
             torch.testing.assert_close(ours, bias.expand(full)[one], rtol=0, atol=1e-14)
 
 
-@each_name
-def test_a_members_parameters_touch_its_own_outputs_alone(name: str) -> None:
-    stack = Stack(members_of(name, 3), tokens=TOKENS, features=3, outputs=2, positions=POSITIONS, dtype=torch.float64)
+@each_kind
+def test_a_members_parameters_touch_its_own_outputs_alone(name: str, options: dict) -> None:
+    shape = {"tokens": TOKENS, "features": 3, "outputs": 2, "positions": POSITIONS}
+    stack = Stack(members_of(name, 3, options=options), **shape, dtype=torch.float64)
     gradient = torch.full_like(stack.flat, torch.nan)
     stack.gradients(stack(drawn(3, BATCH, TOKENS, 3))[1].square().sum(), out=gradient)
     assert (gradient[[0, 2]] == 0).all()
@@ -122,11 +136,11 @@ def test_a_members_parameters_touch_its_own_outputs_alone(name: str) -> None:
     assert gradient.isfinite().all()
 
 
-@each_name
-def test_only_what_learns_has_a_gradient(name: str) -> None:
-    parameters = list(encodings.make(name, TOKENS, WIDTH, heads=HEADS).parameters())
+@each_kind
+def test_only_what_learns_has_a_gradient(name: str, options: dict) -> None:
+    parameters = list(encodings.make(name, TOKENS, WIDTH, heads=HEADS, **options).parameters())
     assert any(parameter.requires_grad for parameter in parameters) == (name in LEARNABLE)
-    frozen = encodings.make(name, TOKENS, WIDTH, heads=HEADS, learn=False)
+    frozen = encodings.make(name, TOKENS, WIDTH, heads=HEADS, learn=False, **options)
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
 
 
@@ -155,9 +169,9 @@ class PlainModel(nn.Module):
         return self.answer((x + mixed)[:, -1])
 
 
-@each_name
-def test_drop_in_use_in_a_plain_model(name: str, tiny_task) -> None:
-    pe = encodings.make(name, TOKENS, WIDTH, heads=HEADS, sigma=0.5, positions=POSITIONS)
+@each_kind
+def test_drop_in_use_in_a_plain_model(name: str, options: dict, tiny_task) -> None:
+    pe = encodings.make(name, TOKENS, WIDTH, heads=HEADS, sigma=0.5, positions=POSITIONS, **options)
     model = PlainModel(pe)
     data = tiny_task.splits["train"].to("cpu", torch.float32)
     before = {key: value.clone() for key, value in pe.named_parameters()}
@@ -174,11 +188,11 @@ def test_drop_in_use_in_a_plain_model(name: str, tiny_task) -> None:
         assert (not torch.equal(value, before[key])) == (name in LEARNABLE)
 
 
-@each_name
-def test_moves_to_another_dtype_and_device(name: str, device: str) -> None:
-    pe = encodings.make(name, TOKENS, WIDTH, heads=HEADS)
+@each_kind
+def test_moves_to_another_dtype_and_device(name: str, options: dict, device: str) -> None:
+    pe = encodings.make(name, TOKENS, WIDTH, heads=HEADS, **options)
     assert all(parameter.dtype == torch.float32 for parameter in pe.parameters())
-    exact = encodings.make(name, TOKENS, WIDTH, heads=HEADS, dtype=torch.float64)
+    exact = encodings.make(name, TOKENS, WIDTH, heads=HEADS, dtype=torch.float64, **options)
     for dtype, within in ((torch.float32, 1e-6), (torch.float64, 1e-6), (torch.bfloat16, 0.1)):
         moved = pe.to(device, dtype)
         q, k = (t[0].to(device, dtype) for t in queries_and_keys(1))
@@ -198,9 +212,9 @@ def test_moves_to_another_dtype_and_device(name: str, device: str) -> None:
         torch.testing.assert_close(added.double().cpu(), expected, rtol=within, atol=within)
 
 
-@each_name
-def test_weights_go_through_a_state_dict(name: str) -> None:
-    one, other = (encodings.make(name, TOKENS, WIDTH, heads=HEADS, seed=seed) for seed in (0, 1))
+@each_kind
+def test_weights_go_through_a_state_dict(name: str, options: dict) -> None:
+    one, other = (encodings.make(name, TOKENS, WIDTH, heads=HEADS, seed=seed, **options) for seed in (0, 1))
     other.load_state_dict(one.state_dict())
     q = queries_and_keys(1)[0][0].float()
     for hook in (lambda pe: pe.add(torch.zeros(1, 1, TOKENS, WIDTH), 0), lambda pe: pe.bias(q)):
@@ -314,6 +328,14 @@ class TestRegister:
         pe = encodings.make("doubled", TOKENS, WIDTH)
         zero = torch.zeros(BATCH, TOKENS, WIDTH)
         torch.testing.assert_close(pe(zero), 2 * encodings.make("learned", TOKENS, WIDTH)(zero))
+
+    def test_a_kind_of_causal_none_with_its_own_rotation_is_not_ignored(self, registry) -> None:
+        @encodings.register("upside-down")
+        class UpsideDown(encodings.lookup("causal-none")):
+            def rotate(self, q: Tensor, k: Tensor, block: int = 0, at: slice = ALL) -> tuple[Tensor, Tensor]:
+                return -q, -k
+
+        assert encoding_of("upside-down").rotated == encoding_of("rotary").rotated == ("queries", "keys")
 
     def test_a_taken_name_is_refused(self, registry) -> None:
         with pytest.raises(BadInput, match=r"^the encoding name 'rotary' must be new; it is taken by Rotary\.$"):

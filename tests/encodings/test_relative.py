@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,6 +22,32 @@ GRID = np.stack(np.divmod(np.arange(6), 3), axis=1).astype(float)  # 2 x 3
 
 def queries(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def shaken(encoding: str, **options: object) -> Stack:
+    """A stack of one member, its biases no longer zero."""
+    member = Member(encoding, 1.0, width=8, layers=2, heads=2, options=options)
+    stack = Stack([member], tokens=6, features=3, outputs=2, readout="token", dtype=torch.float64)
+    stack.flat += 0.3 * torch.randn(stack.flat.shape, generator=torch.Generator().manual_seed(1))
+    return stack
+
+
+def check_causal_attention(stack: Stack, score: Callable[[np.ndarray, np.ndarray, int, int], float]) -> None:
+    """Captured attention is, token by token, exp(score) over its sum up to the token itself.
+
+    `score(q, k, block, offset)` is of a query and a key, (c,) each, `offset` tokens apart: that of the key minus that
+    of the query.
+    """
+    x = queries(3, 6, 3)
+    seen = {name: value[0].numpy() for name, value in stack.capture(x, "input.*", "attention.*").items()}
+    for block in range(2):
+        layer = stack.blocks[block].attention.projection
+        projected = seen[f"input.{block}"] @ layer.matrix[0].detach().numpy() + layer.bias[0].detach().numpy()
+        q, k, _ = projected.reshape(3, 6, 3, 2, 4).transpose(2, 0, 3, 1, 4)  # each (b, h, n, c)
+        for b, h, i in np.ndindex(3, 2, 6):
+            raised = [math.exp(score(q[b, h, i], k[b, h, j], block, j - i)) for j in range(i + 1)]
+            expected = [*(each / sum(raised) for each in raised), *[0.0] * (5 - i)]
+            np.testing.assert_allclose(seen[f"attention.{block}"][b, h, i], expected, rtol=0, atol=1e-12)
 
 
 class TestRelative:
@@ -100,9 +127,40 @@ class TestRelative:
     def test_it_has_no_vector_per_token(self) -> None:
         assert encodings.make("relative", 4, 8).vectors() is None
 
+    def test_causal_attention_equals_a_loop_over_the_tokens_before(self) -> None:
+        stack = shaken("relative", causal=True)
+        a = stack.encoding.table[0].detach().numpy()  # (l, r, c), offset 0 in the middle
+        check_causal_attention(stack, lambda q, k, block, offset: q @ (k + a[block, 5 + offset]) / 2)
+
+    def test_the_loop_tells_both_directions_and_other_vectors_apart(self) -> None:
+        a = shaken("relative").encoding.table[0].detach().numpy()
+        with pytest.raises(AssertionError):
+            check_causal_attention(shaken("relative"), lambda q, k, block, offset: q @ (k + a[block, 5 + offset]) / 2)
+        with pytest.raises(AssertionError):
+            check_causal_attention(
+                shaken("relative", causal=True), lambda q, k, block, offset: q @ (k + a[block, 4 + offset]) / 2
+            )
+
+    def test_causal_is_on_or_off(self) -> None:
+        for on in (True, 1):
+            seen = encodings.make("relative", 4, 8, causal=on).mask(4)
+            assert torch.equal(seen, encodings.make("causal-none", 4, 8).mask(4))
+        for off in (False, 0):
+            assert encodings.make("relative", 4, 8, causal=off).mask(4) is None
+
+    def test_causal_never_uses_the_vectors_of_later_keys(self) -> None:
+        stack = shaken("relative", causal=True)
+        stack(queries(3, 6, 3)).square().sum().backward()
+        gradient = stack.encoding.table.grad  # (e, l, r, c)
+        assert (gradient[:, :, 6:] == 0).all()
+        assert (gradient[:, :, :6].abs().amax(-1) > 1e-9).all()
+
     def test_refusals(self) -> None:
         with pytest.raises(BadInput, match=r"^max_distance must be a whole number of at least 1; got 0\.$"):
             encodings.make("relative", 4, 8, max_distance=0)
+        for causal in ("yes", 2, -1, 1.0, None):
+            with pytest.raises(BadInput, match=rf"^causal must be True or False, or 1 or 0; got {causal!r}\.$"):
+                encodings.make("relative", 4, 8, causal=causal)
         with pytest.raises(BadInput, match=r"^relative positions must be whole numbers"):
             encodings.make("relative", 6, 8, positions=GRID / 2, axes=2)
         with pytest.raises(BadInput, match=r"^start must be normal, uniform or zero for the encoding relative"):
@@ -180,9 +238,9 @@ class TestCausalNone:
                 assert seen[i, j].item() == (j <= i)
 
     @staticmethod
-    def influence(encoding: str) -> np.ndarray:
+    def influence(encoding: str, **options: object) -> np.ndarray:
         """(n, n): whether the output of token i changes with the input of token j, through the whole encoder."""
-        member = Member(encoding, 1.0, width=8, layers=3, heads=2)
+        member = Member(encoding, 1.0, width=8, layers=3, heads=2, options=options)
         stack = Stack([member], tokens=6, features=3, outputs=2, readout="token", dtype=torch.float64)
         x = queries(2, 6, 3)
         changed = np.empty((6, 6), dtype=bool)
@@ -193,11 +251,47 @@ class TestCausalNone:
         return changed
 
     def test_a_token_does_not_see_later_ones(self) -> None:
-        assert (self.influence("causal-none") == np.tril(np.ones((6, 6), dtype=bool))).all()
+        earlier = np.tril(np.ones((6, 6), dtype=bool))
+        assert (self.influence("causal-none") == earlier).all()
+        assert (self.influence("causal-none", temperature=0.5) == earlier).all()
+        assert (self.influence("relative", causal=1) == earlier).all()
 
     @pytest.mark.parametrize("encoding", ["none", "learned", "relative", "rotary", "alibi"])
     def test_with_any_other_encoding_all_see_all(self, encoding: str) -> None:
         assert self.influence(encoding).all()
+
+    @pytest.mark.parametrize("temperature", [1, 0.01, 3.5])
+    def test_attention_equals_a_softmax_of_the_scores_over_the_temperature(self, temperature: float) -> None:
+        stack = shaken("causal-none", temperature=temperature)
+        check_causal_attention(stack, lambda q, k, block, offset: q @ k / 2 / temperature)
+        with pytest.raises(AssertionError):
+            check_causal_attention(stack, lambda q, k, block, offset: q @ k / 2 / (1.01 * temperature))
+
+    def test_heat_evens_attention_out_and_cold_leaves_one_token(self) -> None:
+        x = queries(3, 6, 3)
+        hot, cold = (shaken("causal-none", temperature=t).capture(x, "attention.0") for t in (1e9, 1e-9))
+        even = torch.ones(6, 6, dtype=torch.float64).tril() / torch.arange(1, 7)[:, None]
+        torch.testing.assert_close(hot["attention.0"], even.expand(1, 3, 2, 6, 6), rtol=0, atol=1e-6)
+        torch.testing.assert_close(cold["attention.0"].amax(-1), torch.ones(1, 3, 2, 6, dtype=torch.float64))
+
+    def test_no_temperature_changes_no_bit(self) -> None:
+        q, k = queries(2, 3, 2, 6, 4)
+        plain = encodings.make("causal-none", 6, 8, heads=2, temperature=1)
+        assert all(one is other for one, other in zip(plain.rotate(q, k), (q, k), strict=True))
+        assert plain.rotated == ()
+
+    def test_a_key_bias_counts_for_nothing_at_any_temperature(self) -> None:
+        for temperature in (1.0, 0.1):
+            stack = shaken("causal-none", temperature=temperature)
+            stack(queries(3, 6, 3)).square().sum().backward()
+            for block in stack.blocks:
+                query, key, value = block.attention.projection.bias.grad.chunk(3, 1)
+                assert (key == 0).all() and query.abs().max() > 1e-6 and value.abs().max() > 1e-6
+
+    @pytest.mark.parametrize("temperature", [0, -0.01, "cold", True, None, math.nan, math.inf])
+    def test_temperature_must_be_a_number_above_0(self, temperature: object) -> None:
+        with pytest.raises(BadInput, match=rf"^temperature must be a number above 0; got {temperature!r}\.$"):
+            encodings.make("causal-none", 4, 8, temperature=temperature)
 
 
 @pytest.mark.parametrize("name", ["relative", "alibi"])

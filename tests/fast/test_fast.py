@@ -16,6 +16,7 @@ from fast.both_ways import errors_of, inputs_of, losses_of, outcome, stack_of
 from placecode import encodings, kernels
 from placecode.encodings import ALL, Encoding
 from placecode.errors import BadInput
+from placecode.fast import _is_fused
 from placecode.kernels import attention, long_attention, rows
 
 pytestmark = pytest.mark.usefixtures("exact_products", "bfloat16_products")
@@ -64,16 +65,34 @@ def as_exact(device: str, **more: Any) -> None:
 # ---- as exact as the plain path -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", encodings.names())
+AUTHORS = [("relative", {"causal": True}), ("causal-none", {"temperature": 0.01})]
+"""Encodings with the options of the authors' code; rotary's is among the other shapes."""
+
+
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in encodings.names()), *AUTHORS], ids=str)
 class TestEveryEncoding:
-    def test_one_head_the_last_token(self, name: str, kernel_device) -> None:
-        as_exact(kernel_device, encoding=name, heads=1)
+    def test_one_head_the_last_token(self, name: str, options: dict[str, Any], kernel_device) -> None:
+        as_exact(kernel_device, encoding=name, options=options, heads=1)
 
-    def test_two_heads_all_tokens_and_dropout(self, name: str, kernel_device) -> None:
-        as_exact(kernel_device, encoding=name, heads=2, readout="token", dropout=0.3, batch=1)
+    def test_two_heads_all_tokens_and_dropout(self, name: str, options: dict[str, Any], kernel_device) -> None:
+        given = {"encoding": name, "options": options, "heads": 2}
+        as_exact(kernel_device, **given, readout="token", dropout=0.3, batch=1)
 
-    def test_norm_before_the_branches(self, name: str, kernel_device) -> None:
-        as_exact(kernel_device, encoding=name, heads=2, norm="pre", dropout=0.3)
+    def test_norm_before_the_branches(self, name: str, options: dict[str, Any], kernel_device) -> None:
+        as_exact(kernel_device, encoding=name, options=options, heads=2, norm="pre", dropout=0.3)
+
+
+def test_attention_is_fused_where_queries_and_keys_stay_as_they_are(kernel_device) -> None:
+    for name, options, fused in (
+        ("causal-none", {}, True),
+        ("causal-none", {"temperature": 1}, True),
+        ("causal-none", {"temperature": 0.01}, False),
+        ("rotary", {}, False),
+        ("relative", {}, False),
+        ("alibi", {}, True),
+    ):
+        stack = stack_of(kernel_device, encoding=name, options=options)
+        assert _is_fused(stack.encoding, heads=1, tokens=5, width=6) == fused
 
 
 @pytest.mark.parametrize(
@@ -173,14 +192,18 @@ def test_a_small_mistake_would_be_noticed(spoil: str, kernel_device, monkeypatch
         as_exact(kernel_device, **sizes)
 
 
-@pytest.mark.parametrize(("heads", "name"), [(1, "learned"), (2, "learned"), (1, "rotary")])
-def test_a_key_bias_counts_for_nothing(heads: int, name: str, kernel_device) -> None:
+@pytest.mark.parametrize(
+    ("heads", "name", "options"),
+    [(1, "learned", {}), (2, "learned", {}), (1, "rotary", {}), *((2, *kind) for kind in AUTHORS)],
+    ids=str,
+)
+def test_a_key_bias_counts_for_nothing(heads: int, name: str, options: dict[str, Any], kernel_device) -> None:
     """All keys of a query share what it adds, unless they are turned: its gradient is zero, and no rounding error."""
-    stack = stack_of(kernel_device, heads=heads, encoding=name, members=1)
+    stack = stack_of(kernel_device, heads=heads, encoding=name, options=options, members=1)
     found = outcome(stack, inputs_of(stack), step=0)
     for i in range(2):
         query, key, value = found[f"blocks.{i}.attention.projection.bias"].chunk(3, 1)
-        assert (key == 0).all() if name == "learned" else key.abs().max() > 1e-4
+        assert key.abs().max() > 1e-4 if name == "rotary" else (key == 0).all()
         assert query.abs().max() > 1e-4 and value.abs().max() > 1e-4
 
 

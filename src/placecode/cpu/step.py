@@ -387,7 +387,7 @@ class _Block:
         dx, dweight, dbias, *rest = torch.autograd.grad(mixed, leaves, dmixed.to(mixed.dtype), materialize_grads=True)
         self.dw["attention.projection.weight"].copy_(dweight)
         self.dw["attention.projection.bias"].copy_(dbias)
-        if type(self.encoding).rotate is Encoding.rotate:  # else keys are turned by their positions, their bias too
+        if "keys" not in self.encoding.rotated:  # else keys are turned by their positions, their bias too
             self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
         for name, dparameter in zip(own, rest, strict=True):
             self.group.dw[name] += dparameter

@@ -119,7 +119,8 @@ def make(
     """An encoding as a plain `torch.nn.Module` for anyone's model.
 
     Additive ones are called on x (b, n, d), rotary on q and k (b, h, n, c); relative and alibi have `bias(q)`, to be
-    added to the scaled scores; causal-none has `mask(n)`. With `layers` > 1 the hooks take the block's number.
+    added to the scaled scores; causal-none, and relative with `causal`, have `mask(n)`. With `layers` > 1 the hooks
+    take the block's number.
     """
     given = {"sigma": sigma, "seed": seed, "start": start, "learn": learn, "options": Options(options)}
     member = Member(encoding=name, width=width, heads=heads, layers=layers, **given)

@@ -94,6 +94,14 @@ class Encoding(nn.Module):
         """Queries at positions `at` (e, b, h, m, c) and keys (e, b, h, n, c), turned by their positions."""
         return q, k
 
+    @property
+    def rotated(self) -> tuple[str, ...]:
+        """What `rotate` changes: both "queries" and "keys" where it is overridden, unless an encoding says less.
+
+        Attention is computed sooner where it changes nothing, and without the bias of the keys where they stay.
+        """
+        return () if type(self).rotate is Encoding.rotate else ("queries", "keys")
+
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor | None:
         """What is added to the scaled scores, broadcastable to (e, b, h, m, n); None for nothing."""
         return None
@@ -112,6 +120,13 @@ def whole(name: str, value: Any, low: int = 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise must_be(name, f"a whole number of at least {low}", value)
     return value
+
+
+def switch(name: str, value: Any) -> bool:
+    """An option that is on or off; on the command line, where there are numbers and words, 1 or 0."""
+    if not isinstance(value, int) or value not in (0, 1):
+        raise must_be(name, "True or False, or 1 or 0", value)
+    return bool(value)
 
 
 def positive(name: str, value: Any) -> float:

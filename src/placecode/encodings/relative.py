@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from placecode.encodings.additive import scaled_draw
-from placecode.encodings.base import ALL, Encoding, Layout, positive, whole
+from placecode.encodings.base import ALL, Encoding, Layout, positive, switch, whole
 from placecode.errors import BadInput, one_of
 from placecode.members import Member
 
@@ -22,15 +22,19 @@ class Relative(Encoding):
 
     One vector per block and offset, shared by the heads; with several axes, one per axis and offset, and their sum.
     Offsets beyond `max_distance` are counted as that distance. As a drop-in: `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
+
+    With `causal` a token sees only itself and those before it, as in the authors' code; then `pe.mask(n)` says which,
+    and the vectors of keys that come later are never used.
     """
 
-    defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "max_distance": None}
+    defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "max_distance": None, "causal": False}
     uses_sigma = True
     places: Tensor
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
         options, first = dict(self.settings(members[0])), members[0]
+        self.causal = switch("causal", options["causal"])
         coordinates = layout.coordinates(whole("axes", options["axes"]))
         if not np.array_equal(coordinates, np.round(coordinates)):
             raise BadInput("relative positions must be whole numbers; the true positions of these tokens are not.")
@@ -53,6 +57,9 @@ class Relative(Encoding):
         places = self.places[:, *self.among(q, at)]  # (k, m, n)
         total: Tensor = reduce(torch.add, [_Pick.apply(products, axis) for axis in places])  # type: ignore[no-untyped-call]
         return total / math.sqrt(c)
+
+    def mask(self, n: int, at: slice = ALL) -> Tensor | None:
+        return up_to_itself(n, at, self.learns.device) if self.causal else None
 
 
 class _Pick(torch.autograd.Function):
@@ -118,7 +125,31 @@ def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:
 
 
 class CausalNone(Encoding):
-    """No position, but a token sees only itself and those before it: the paper's c-nope."""
+    """No position, but a token sees only itself and those before it: the paper's c-nope.
+
+    The scaled scores are divided by `temperature`: below 1, attention is sharper. The authors' code has 0.01. Queries
+    are divided instead, which is the same. As a drop-in: `q, k = pe.rotate(q, k)`, and `pe.mask(n)` on the scores.
+    """
+
+    defaults: ClassVar[Mapping[str, Any]] = {"temperature": 1.0}
+
+    def __init__(self, members: Sequence[Member], layout: Layout) -> None:
+        super().__init__(members, layout)
+        self.temperature = positive("temperature", dict(self.settings(members[0]))["temperature"])
+
+    def rotate(self, q: Tensor, k: Tensor, block: int = 0, at: slice = ALL) -> tuple[Tensor, Tensor]:
+        return (q, k) if self.temperature == 1 else (q / self.temperature, k)
+
+    @property
+    def rotated(self) -> tuple[str, ...]:
+        if type(self).rotate is not CausalNone.rotate:  # a subclass with its own
+            return super().rotated
+        return () if self.temperature == 1 else ("queries",)
 
     def mask(self, n: int, at: slice = ALL) -> Tensor:
-        return torch.ones(n, n, dtype=torch.bool, device=self.learns.device).tril()[at]
+        return up_to_itself(n, at, self.learns.device)
+
+
+def up_to_itself(n: int, at: slice, device: torch.device) -> Tensor:
+    """The causal mask of the queries `at`, (m, n): True for the token itself and those before it."""
+    return torch.ones(n, n, dtype=torch.bool, device=device).tril()[at]

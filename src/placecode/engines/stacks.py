@@ -19,7 +19,7 @@ from placecode.encoder import Stack
 from placecode.engines import memory
 from placecode.engines.events import Interrupted, Stop
 from placecode.engines.where import Where
-from placecode.folders import Folder
+from placecode.folders import Folder, with_rows
 from placecode.members import Member
 from placecode.runs import Run, member_table
 from placecode.studies.base import Study
@@ -197,21 +197,25 @@ def assemble(
         tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(own)))))
         with memory.told(len(own)):
             stack = stack_for([members[i] for i in own], task, where.device, fast=where.fast)
-            analyses.append(_analysis_rows(study, stack, task, 0, own))
-            keep = {"pe_start": stack.encoding.vectors()}
-            keep["pe_start"] = None if keep["pe_start"] is None else keep["pe_start"].detach().clone()
-            stack.flat.copy_(state["flat"])
-            analyses.append(_analysis_rows(study, stack, task, step, own))
-            keep |= {"pe_end": stack.encoding.vectors(), **study.arrays(stack, task)}
+            for moment, at in (("start", 0), ("end", step)):
+                if moment == "end":
+                    stack.flat.copy_(state["flat"])
+                analyses.append(_analysis_rows(study, stack, task, at, own))
+                for name, array in {"pe": stack.encoding.vectors(), **study.arrays(stack, task)}.items():
+                    if array is not None:
+                        kept = array.detach().to("cpu", copy=True)
+                        arrays |= {f"{name}_{moment}/{number}": kept[place] for place, number in enumerate(own)}
         for place, number in enumerate(own):
-            arrays |= {f"{n}/{number}": a[place].detach().float().cpu() for n, a in keep.items() if a is not None}
             weights[str(number)] = state["flat"][place : place + 1]
             diverged[number] = int(state["diverged_at"][place])
             if diverged[number] < 0 and place in astray:
                 diverged[number] = step
     table = member_table(numbers, [members[i] for i in numbers], [diverged[i] for i in numbers])
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
-    return folder.finish(table, metrics, analysis, arrays, weights)
+    compared = study.compare(table, arrays, folder.config["shape"], study.steps(task))
+    passing = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
+    arrays = {name: array for name, array in arrays.items() if not name.startswith(passing)}
+    return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights)
 
 
 def _analysis_rows(study: Study, stack: Stack, task: Task, step: int, own: Sequence[int]) -> pd.DataFrame:

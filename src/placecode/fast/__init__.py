@@ -144,7 +144,7 @@ def _takes_halves(stack: Stack, x: Tensor) -> bool:
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
     """Whether attention is for the kernels: the encoding does nothing to queries and keys, and tiles fit on chip."""
-    plain = type(encoding).rotate is Encoding.rotate and _adds_the_same(encoding)
+    plain = not encoding.rotated and _adds_the_same(encoding)
     return plain and (tokens <= attention.LONGEST or long_attention.suits(tokens, width // heads))
 
 

@@ -78,6 +78,8 @@ def write(
     command: str,
     sections: Sequence[Section] = (),
     metric: str = "accuracy",
+    measures: Sequence[tuple[str, str]] | None = None,
+    claims: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Save the figures as images in the run folder, and beside them the page of `render`; returns the page's path."""
     folder = run.path / "figures"
@@ -85,7 +87,7 @@ def write(
     for shown in [*figures, *(shown for section in sections for shown in section.figures)]:
         save(shown.figure, folder / f"{shown.name}.png")
     page = run.path / "report.html"
-    write_text(page, render(run, title, lead, figures, command, sections, metric))
+    write_text(page, render(run, title, lead, figures, command, sections, metric, measures, claims))
     return page
 
 
@@ -97,17 +99,22 @@ def render(
     command: str,
     sections: Sequence[Section] = (),
     metric: str = "accuracy",
+    measures: Sequence[tuple[str, str]] | None = None,
+    claims: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page as text: summary, main table, figures, the study's own sections, and all that it takes to run it again.
 
     `lead` are the plain-language sentences on top, `command` is the exact line that made the run, and `metric` the one
-    that the tables are about. Parts of the run that are not there (conditions, analyses) are left out.
+    that the tables are about. `measures` are the (analysis, target) to show in the table of analyses, all unless given;
+    `claims` are records of what the run says about each of them. Parts of the run that are not there (conditions,
+    analyses) are left out.
     """
     findings = [
         Section("Results", tables=[tables.results(run.summary, metric)]),
+        Section("Claims", tables=[tables.claims(claims)] if claims else []),
         Section("Figures", figures=figures),
         Section(f"{metric.capitalize()} by condition", tables=tables.conditions(run.summary, metric)),
-        Section("The encodings and the true arrangement", tables=tables.analyses(run)),
+        Section("The encodings and the true arrangement", tables=tables.analyses(run, measures)),
         *sections,
     ]
     record = [

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from placecode.analysis.stats import half_width, interval
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ _ANALYSES = (
     "shapes: 0 is the same arrangement, whatever its size. procrustes_raw is the paper's distance, which also grows "
     "with the size of the encoding. rsa is the rank correlation of similarities: 1 is the same arrangement."
 )
+_SIDES = {"above": "above", "below": "below", "within": PLUS_MINUS}
 _MEASURED = ("split", "condition", "metric", "mean", "std", "n", "diverged")
 _NAMES = {"sigma": "\N{GREEK SMALL LETTER SIGMA}", "n": "seeds"}
 _FILES = {
@@ -97,8 +100,10 @@ def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
     return [Table(caption, [*map(name_of, keys), *names * len(splits)], body, groups)] if rows else []
 
 
-def analyses(run: RunFolder) -> list[Table]:
+def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) -> list[Table]:
     """Each measure of the encodings before and after training, one row per setting; nothing if none was taken.
+
+    `wanted` are the (analysis, target) to show, where there are too many for one table; all unless given.
 
     Beside the value after training always stands the one before: a measure that says the same of untrained encodings
     says nothing about learning. Blocks are taken together where the run measured that, and averaged otherwise.
@@ -107,6 +112,11 @@ def analyses(run: RunFolder) -> list[Table]:
         return []
     together = run.analysis["block"] == -1
     table = run.analysis[together] if together.any() else run.analysis
+    if wanted is not None:
+        pairs = pd.MultiIndex.from_frame(table[["analysis", "target"]])
+        table = table[pairs.isin(list(wanted))]
+        if table.empty:
+            return []
     last = table.groupby("member")["step"].max().to_dict()
     means = table.groupby(["member", "step", "analysis", "target"])["value"].mean().to_dict()
     measures = list(dict.fromkeys((str(a), str(t)) for a, t in zip(table["analysis"], table["target"], strict=True)))
@@ -135,6 +145,26 @@ def analyses(run: RunFolder) -> list[Table]:
             ],
         )
     ]
+
+
+def claims(findings: Sequence[Row]) -> Table:
+    """Verdicts on claims, one row each, from their records."""
+    body = []
+    for found in findings:
+        effect, low, high = (
+            math.nan if found[name] is None else float(found[name]) for name in ("effect", "low", "high")
+        )
+        bounds = MISSING if math.isnan(low) else f"{number(low)} to {number(high)}"
+        statement = found["statement"] + (f" ({found['note']})" if found["note"] else "")
+        margin = f"{_SIDES[found['way']]} {number(found['margin'])}"
+        shown = Cell(MISSING) if math.isnan(effect) else Cell(number(effect), effect)
+        body.append([Cell(statement), Cell(found["source"]), Cell(found["verdict"]), shown, Cell(bounds), Cell(margin)])
+    return Table(
+        "A claim is reproduced if the whole 95% interval over seeds lies beyond its margin, which was set before the "
+        "run; not reproduced if the whole interval falls short of it; else undecided.",
+        ["claim", "source", "verdict", "effect", "95% interval", "margin"],
+        body,
+    )
 
 
 def facts(config: Row) -> Table:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from placecode.errors import one_of
 from placecode.studies.base import SCALES, Shown, Study
-from placecode.studies.latin_squares import LstSigma
+from placecode.studies.latin_squares import LstEncodings, LstSigma
 
 __all__ = ["SCALES", "STUDIES", "Shown", "Study", "lookup"]
 
-STUDIES: dict[str, type[Study]] = {study.name: study for study in (LstSigma,)}
+STUDIES: dict[str, type[Study]] = {study.name: study for study in (LstSigma, LstEncodings)}
 
 
 def lookup(name: str) -> type[Study]:

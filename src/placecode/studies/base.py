@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import torch
+import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from placecode.claims import Claim
 from placecode.encoder import Stack
 from placecode.errors import one_of
 from placecode.members import Member
@@ -80,8 +81,27 @@ class Study:
         return []
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
-        """Arrays (e, ...) of a trained stack to keep for the figures, by name."""
+        """Arrays (e, ...) of a stack, before and after training, by name: for `compare`, and to keep for figures."""
         return {}
+
+    passing: ClassVar[tuple[str, ...]] = ()
+    """Names of arrays that are too large to keep: `compare` sees them, the run folder does not."""
+
+    def compare(
+        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
+    ) -> list[dict[str, Any]]:
+        """Rows of the analysis table that take several members, or the start and the end, to tell.
+
+        `members` is the table of all members of the run, `arrays` hold NAME_start/i and NAME_end/i of member i, `shape`
+        is that of the task, `step` the last one. Pieces of a study are compared again when they are merged.
+        """
+        return []
+
+    measures: ClassVar[Sequence[tuple[str, str]] | None] = None
+    """The (analysis, target) that the report shows as a table; all unless given."""
+
+    claims: ClassVar[Sequence[Claim]] = ()
+    """What the paper says of this study, as checks."""
 
     def figures(self, run: Run) -> list[Shown]:
         raise NotImplementedError
@@ -93,11 +113,3 @@ class Study:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-@torch.no_grad()
-def mean_attention(stack: Stack, task: Task, split: str = "validation", most: int = 256) -> Tensor:
-    """The attention maps averaged over (at most `most`) examples of a split, (e, l, h, n, n)."""
-    inputs = task.splits[split].inputs[:most].to(stack.flat.device, stack.flat.dtype)
-    maps = stack.capture(inputs.expand(len(stack.members), *inputs.shape), "attention.*")
-    return torch.stack([maps[f"attention.{i}"].mean(1) for i in range(len(maps))], dim=1)

@@ -68,6 +68,15 @@ class Task:
         moved.splits = {name: split.to(device, dtype) for name, split in self.splits.items()}
         return moved
 
+    def first(self, count: int) -> Self:
+        """A copy of the task with the first `count` examples of every split: enough to try something out."""
+        short = copy.copy(self)
+        short.splits = {
+            name: Split(split.inputs[:count], split.targets[:count], split.conditions and split.conditions[:count])
+            for name, split in self.splits.items()
+        }
+        return short
+
     def describe(self) -> dict[str, Any]:
         """What the data are, for the record of a run: plain values, a hash of the data among them."""
         raise NotImplementedError

@@ -1,0 +1,45 @@
+"""Result tables -> matplotlib figures. One function, one figure; means come with 95% intervals over seeds.
+
+Every figure names its run in small print, which also says what the means are over and who was left out. `base` is what
+all figures share, `output` turns them into files; the other modules hold one kind of figure each.
+
+>>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
+>>> save(figure, Path("figures/accuracy_by_sigma.png"))
+"""
+
+from placecode.figures.accuracy import MOST_SIGMAS, accuracy_by_sigma, learning_curves
+from placecode.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT, VERMILLION
+from placecode.figures.behaviour import conditions_by_sigma, error_maps, noise_curves
+from placecode.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
+from placecode.figures.maps import Maps, attention_maps, similarity_maps, token_maps
+from placecode.figures.output import save, svg_text
+from placecode.figures.relations import forest, relation_panels
+from placecode.figures.settings import before_and_after
+
+__all__ = [
+    "BLUE",
+    "INK",
+    "MOST_SIGMAS",
+    "MUTED",
+    "SIGMA",
+    "SPLITS",
+    "TEXT",
+    "VERMILLION",
+    "Maps",
+    "accuracy_by_name",
+    "accuracy_by_sigma",
+    "attention_maps",
+    "before_and_after",
+    "conditions_by_sigma",
+    "curves_by_name",
+    "error_maps",
+    "forest",
+    "learning_curves",
+    "noise_curves",
+    "relation_panels",
+    "save",
+    "similarity_maps",
+    "svg_text",
+    "token_maps",
+    "worth_of_dropout",
+]

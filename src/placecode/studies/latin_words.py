@@ -1,0 +1,70 @@
+"""The findings of the studies on Latin squares in plain sentences, which are true whatever a run shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from placecode.analysis.stats import interval
+from placecode.runs import Run
+from placecode.studies.reading import dials, final_accuracy, swept
+from placecode.studies.specs import named
+
+FITTED = 0.95
+"""A model that has not reached this accuracy on its training puzzles has not learned them yet."""
+GENERALIZES, MEMORIZES = 0.85, 0.5
+"""Validation accuracy of a fitted model from which on it generalizes, and up to which it only memorizes."""
+
+
+def of_sigmas(run: Run) -> list[str]:
+    """What the run shows, in sentences that are true whatever it shows."""
+    table = final_accuracy(run, swept(run))
+    lines = []
+    for sigma in dict.fromkeys(dials(run)):
+        lines.append(f"sigma = {sigma:g}: {_numbers(table[table['sigma'] == sigma])}")
+    small, large = dials(run)
+    pair = table[table["split"] == "validation"].pivot(index="seed", columns="sigma", values="value")
+    if small != large and {small, large} <= set(pair.columns):
+        mean, low, high = interval((pair[small] - pair[large]).to_numpy())
+        bounds = f", 95% interval over seeds {low:+.2f} to {high:+.2f}" if np.isfinite(low) else ""
+        if np.isfinite(mean):  # else no seed finished at both
+            lines.append(f"Validation accuracy at sigma = {small:g} less that at {large:g}: {mean:+.2f}{bounds}.")
+    return [*lines, *_lost(run)]
+
+
+def _numbers(table: pd.DataFrame) -> str:
+    """The accuracies of one setting and what they mean."""
+    by_split = {split: group["value"].to_numpy() for split, group in table.groupby("split")}
+    if not by_split:
+        return "no member finished; all diverged."
+    train, validation, count = by_split["train"].mean(), by_split["validation"].mean(), len(by_split["train"])
+    numbers = f"train {train:.3f}, test {by_split['test'].mean():.3f}, validation {validation:.3f}"
+    return f"{numbers} (mean of {count} seed{'s' if count > 1 else ''}). {verdict(train, validation)}"
+
+
+def _lost(run: Run) -> list[str]:
+    lost = int((run.members["state"] == "diverged").sum())
+    return [f"{lost} of {len(run.members)} members diverged and are left out of the means."] if lost else []
+
+
+def verdict(train: float, validation: float) -> str:
+    """What a pair of accuracies means. Only a model that has fitted its training data can be said to memorize."""
+    if train < FITTED:
+        return "It has not fitted its training puzzles yet, so it can be said neither to generalize nor to memorize."
+    if validation >= GENERALIZES:
+        return "It has fitted its training puzzles and generalizes to puzzles unlike them."
+    if validation <= MEMORIZES:
+        return "It has fitted its training puzzles and fails on puzzles unlike them: it memorizes."
+    return "It has fitted its training puzzles and generalizes in part."
+
+
+def of_encodings(run: Run) -> list[str]:
+    """What the run shows of its encodings, one sentence for each, in the order of the study."""
+    members = named(run.members)
+    table = final_accuracy(run, members[members["state"] == "done"])
+    lines = []
+    for name in dict.fromkeys(members["name"]):
+        for rate in sorted(members.loc[members["name"] == name, "dropout"].unique()):
+            rows = table[(table["name"] == name) & (table["dropout"] == rate)]
+            lines.append(f"{name}{f', dropout {rate:g}' if rate else ''}: {_numbers(rows)}")
+    return [*lines, *_lost(run)]

@@ -1,0 +1,110 @@
+"""Which measure of a member predicts its accuracy on held-out puzzles: over the sigmas, and once sigma is held fixed.
+
+Over the sigmas, whatever follows sigma predicts accuracy, learned or not. So every measure is also asked among members
+of the same sigma, before and after training, and after training once its value before is accounted for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from placecode.analysis import stats
+from placecode.claims import NotInRun
+from placecode.runs import Run
+from placecode.studies.reading import accuracy, measured, paired, swept
+
+MEASURES: dict[str, tuple[str, str]] = {
+    "Procrustes distance, raw": ("procrustes_raw", "2d-fixed"),
+    "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
+    "RSA with 2d-fixed": ("rsa", "2d-fixed"),
+    "attention cosine to 2d-fixed": ("attention_cosine", "2d-fixed"),
+}
+"""What is held against accuracy, by the name that figures show: analysis and target."""
+MORE_MEASURES: dict[str, tuple[str, str]] = {
+    **MEASURES,
+    "Procrustes z against permuted tokens": ("procrustes_z", "2d-fixed"),
+    "Procrustes distance to row and column": ("procrustes", "one-hot"),
+    "RSA with grid distances": ("rsa", "grid"),
+    "RSA with same row or column": ("rsa", "relation"),
+    "CKA with 2d-fixed": ("cka", "2d-fixed"),
+    "nearest token in same row or column": ("neighbor_agreement", "relation"),
+    "row decoded": ("probe", "row"),
+    "column decoded": ("probe", "column"),
+    "PE norm": ("norm", ""),
+    "PE effective dimension": ("effective_dimension", ""),
+    "attention correlation to 2d-fixed": ("attention_correlation", "2d-fixed"),
+    "attention cosine per puzzle": ("attention_cosine_each", "2d-fixed"),
+    "attention cosine to the ideal map": ("attention_cosine", "ideal"),
+}
+QUESTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "over the sigmas": ("end", stats.over_settings),
+    "fixed sigma, before training": ("start", stats.within),
+    "fixed sigma, after training": ("end", stats.within),
+    "fixed sigma, after, given before": ("given", stats.within_given),
+}
+
+
+def correlations(run: Run) -> pd.DataFrame | None:
+    """Every measure's rank correlation with held-out accuracy, to each question: value, low, high, p, adjusted.
+
+    Intervals are over seeds. At a fixed sigma, p is by permuting seeds; over the sigmas it is that of a correlation of
+    as many independent points as there are sigmas. It is adjusted (FDR) for the measures that are asked together.
+    """
+    rows = []
+    for label, (analysis, target) in MORE_MEASURES.items():
+        try:
+            after, y = (table.to_numpy() for table in paired(run, analysis, target))
+            before = paired(run, analysis, target, "start")[0].to_numpy()
+        except NotInRun:
+            continue
+        if min(after.shape) < 3:
+            continue
+        for question, (moment, statistic) in QUESTIONS.items():
+            x = before if moment == "start" else after
+            found = stats.bootstrap(statistic, *((x, y, before) if moment == "given" else (x, y)))
+            if statistic is stats.over_settings:
+                p = float(spearmanr(np.nanmean(x, 1), np.nanmean(y, 1)).pvalue)
+            else:
+                p = stats.permutation_within(x, y, before if moment == "given" else None)
+            bounds = {"value": found.mean, "low": found.low, "high": found.high}
+            rows.append({"measure": label, "question": question, **bounds, "p": p})
+    if not rows:
+        return None
+    table = pd.DataFrame(rows)
+    table["adjusted"] = table.groupby("question")["p"].transform(lambda p: stats.fdr(p.to_numpy()))
+    return table
+
+
+def relations(run: Run) -> pd.DataFrame | None:
+    """The main measures of every member, before and after training, beside its accuracy in the end."""
+    right, parts = accuracy(run), []
+    for label, (analysis, target) in MEASURES.items():
+        try:
+            moments = {moment: measured(run, analysis, target, moment) for moment in ("start", "end")}
+        except NotInRun:
+            continue
+        for moment, values in moments.items():
+            rows = swept(run)[["member", "sigma", "seed"]]
+            rows = rows.assign(measure=label, moment=moment, value=rows["member"].map(values))
+            parts.append(rows.assign(accuracy=rows["member"].map(right)))
+    return pd.concat(parts, ignore_index=True) if parts else None
+
+
+def notes(run: Run) -> dict[str, str]:
+    """The correlation over the sigmas of each main measure, after and before training, in words."""
+    found = {}
+    for label, (analysis, target) in MEASURES.items():
+        try:
+            tables = {when: paired(run, analysis, target, when) for when in ("start", "end")}
+        except NotInRun:
+            continue
+        before, after = (float(stats.over_settings(*tables[when])) for when in ("start", "end"))
+        # members of a seed start from one draw, scaled by sigma: what knows no scale is the same at every sigma
+        then = "the same at every sigma" if np.isnan(before) else f"{before:.2f}"
+        found[label] = f"rank correlation {after:.2f}, before training {then}"
+    return found

@@ -1,0 +1,80 @@
+"""Reading a finished run on Latin squares by setting and seed: the tables that claims and figures are made of."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from placecode.claims import NotInRun
+from placecode.runs import Run
+from placecode.studies.specs import are
+
+
+def done(run: Run) -> pd.DataFrame:
+    """The members that did not diverge."""
+    finished: pd.DataFrame = run.members[run.members["state"] == "done"]
+    return finished
+
+
+def swept(run: Run) -> pd.DataFrame:
+    """The members of the sweep over sigma, without the references."""
+    members = done(run)
+    learned: pd.DataFrame = members[members["encoding"] == run.config["fields"]["encoding"]]
+    return learned
+
+
+def accuracy(run: Run, split: str = "validation", step: int | None = None) -> pd.Series:
+    """Accuracy on all examples of a split, by member; at the last step unless another is given."""
+    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
+    rows = rows[(rows["split"] == split) & (rows["step"] == (rows["step"].max() if step is None else step))]
+    return rows.set_index("member")["value"]
+
+
+def measured(run: Run, analysis: str, target: str, when: str = "end", block: int = -1) -> pd.Series:
+    """An analysis by member, at the start or at the end."""
+    rows = run.analysis[(run.analysis["analysis"] == analysis) & (run.analysis["target"] == target)]
+    rows = rows[(rows["block"] == block) & (rows["step"] == (0 if when == "start" else run.analysis["step"].max()))]
+    if rows.empty:
+        raise NotInRun(f"the run has no {analysis} ({target})")
+    return rows.set_index("member")["value"]
+
+
+def by_sigma(run: Run, values: pd.Series) -> pd.DataFrame:
+    """Values by member as a table, sigmas x seeds."""
+    rows = swept(run).assign(value=lambda table: table["member"].map(values))
+    return rows.pivot(index="sigma", columns="seed", values="value")
+
+
+def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
+    """Values by seed at one sigma."""
+    table = by_sigma(run, values)
+    if sigma not in table.index:
+        raise NotInRun(f"the run has no members with sigma {sigma:g}")
+    return pd.Series(table.loc[sigma])
+
+
+def of_encoding(run: Run, text: str, dropout: float, split: str = "validation") -> pd.Series:
+    """Accuracy by seed of the members with one encoding and dropout."""
+    rows = done(run)[are(done(run), text, dropout)]
+    if rows.empty:
+        raise NotInRun(f"the run has no members {text} with dropout {dropout:g}")
+    values = accuracy(run, split)
+    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
+
+
+def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy of these members at the last step, on all splits: their own columns, split and value."""
+    rows = run.metrics
+    rows = rows[(rows["metric"] == "accuracy") & (rows["condition"] == "all") & (rows["step"] == rows["step"].max())]
+    joined: pd.DataFrame = rows[["member", "split", "value"]].merge(members, on="member")
+    return joined
+
+
+def paired(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A measure, at the start or at the end, and accuracy on held-out puzzles in the end: sigmas x seeds each."""
+    return by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
+
+
+def dials(run: Run) -> tuple[float, float]:
+    """Which sigmas to show side by side: 0.2 where there is one, else the smallest; and the largest."""
+    sigmas = sorted(run.members.loc[run.members["encoding"] == run.config["fields"]["encoding"], "sigma"].unique())
+    return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]

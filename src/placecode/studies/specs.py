@@ -1,0 +1,75 @@
+"""Encodings as short texts: "learned:sigma=0.2", "sinusoid:axes=2"; and the names under which they are shown."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from placecode.encodings import lookup
+from placecode.errors import must_be
+
+SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
+PLAIN_SIGMA = 0.2
+"""Of encodings that draw their start, where none is given."""
+TURNED = ("learned", "random")
+"""Encodings whose sigma is always named."""
+
+
+def option(text: str) -> tuple[str, Any]:
+    """NAME=VALUE as a pair; the value is a number where it reads as one."""
+    name, sign, value = text.partition("=")
+    if not (name and sign and value):
+        raise must_be("options", "NAME=VALUE, such as axes=2", text)
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, kind(value)
+    return name, value
+
+
+def encoding_spec(text: str) -> dict[str, Any]:
+    """The fields of a member behind a text: its encoding, sigma (None where it draws nothing) and options.
+
+    >>> encoding_spec("random:sigma=1")
+    {'encoding': 'random', 'sigma': 1, 'options': {}}
+    """
+    name, *rest = text.split(":")
+    options = dict(option(part) for part in rest)
+    uses_sigma = lookup(name).uses_sigma
+    if "sigma" in options and not uses_sigma:
+        raise must_be("sigma", f"left out for the encoding {name}, which draws nothing", options["sigma"])
+    sigma = options.pop("sigma", PLAIN_SIGMA) if uses_sigma else None
+    return {"encoding": name, "sigma": sigma, "options": options}
+
+
+def shown_as(row: Mapping[str, Any]) -> str:
+    """How a member's encoding is called in figures: "2d-fixed", "learned, sigma 0.2", "rotary, fraction 0.5"."""
+    options = dict(json.loads(row["options"]))
+    axes = options.pop("axes", 1)
+    if row["encoding"] == "sinusoid":
+        parts = [f"{axes}d-fixed"]
+    else:
+        parts = [row["encoding"] + (f" {axes}-D" if axes != 1 else "")]
+    if lookup(row["encoding"]).uses_sigma and (row["encoding"] in TURNED or row["sigma"] != PLAIN_SIGMA):
+        parts.append(f"{SIGMA} {row['sigma']:g}")
+    parts += [name if value in (True, 1) else f"{name} {value}" for name, value in options.items()]
+    return ", ".join(parts)
+
+
+def named(members: pd.DataFrame) -> pd.DataFrame:
+    """A table of members with one more column, `name`: what figures call their encoding."""
+    rows = [{str(name): value for name, value in row.items()} for row in members.to_dict("records")]
+    return members.assign(name=[shown_as(row) for row in rows])
+
+
+def are(members: pd.DataFrame, text: str, dropout: float) -> pd.Series:
+    """Which rows of a table of members have the encoding behind a text, and this dropout."""
+    wanted = encoding_spec(text)
+    same = (members["encoding"] == wanted["encoding"]) & (members["dropout"] == dropout)
+    same &= members["options"] == json.dumps(dict(sorted(wanted["options"].items())))
+    if wanted["sigma"] is not None:
+        same &= members["sigma"] == wanted["sigma"]
+    return pd.Series(same)
