@@ -17,7 +17,7 @@ from placecode.analysis.stats import interval
 from placecode.bench import disturbance, disturbed, figures, times_placecode
 from placecode.bench.profiling import KINDS, REST, kind_of
 from placecode.runs import Run
-from placecode.studies.latin_squares import final_accuracy
+from placecode.studies.reading import final_accuracy, swept
 
 ROOT = Path(__file__).parents[1]
 IN_TF32 = "lst-sigma-tf32"
@@ -247,8 +247,8 @@ def compared(tf32: dict[Key, float], other: dict[Key, float], label: str) -> lis
 
 
 def validation(run: Run) -> dict[Key, float]:
-    """Final validation accuracy by sigma and seed."""
-    rows = final_accuracy(run)
+    """Final validation accuracy of the sweep by sigma and seed."""
+    rows = final_accuracy(run, swept(run))
     rows = rows[rows["split"] == "validation"]
     return {(float(s), int(n)): float(v) for s, n, v in zip(rows["sigma"], rows["seed"], rows["value"], strict=True)}
 

@@ -22,7 +22,7 @@ from placecode.tasks.puzzle_files import write_folder
 
 DATA = ["--per-class", "20", "--heldout", "9", "--distance", "0.5"]
 TINY = [*DATA, "--epochs", "2", "--evaluations", "2", "--width", "8", "--heads", "2", "--layers", "1", "--batch", "16"]
-TINY += ["--sigmas", "0.1,2.0", "--seeds", "2", "--device", "cpu", "--stack", "2"]
+TINY += ["--sigmas", "0.1,2.0", "--seeds", "2", "--references", "", "--device", "cpu", "--stack", "2"]
 RUN = ["run", "lst-sigma", *TINY]
 RELATIVE = [*RUN, "--encoding", "relative"]
 CAUSAL = [*RUN, "--encoding", "causal-none", "--sigmas", "0.1"]
@@ -103,9 +103,9 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         ([], "the following arguments are required: COMMAND (see 'placecode --help')."),
         (["frobnicate"], "argument COMMAND: invalid choice: 'frobnicate'"),
         (["run"], "the following arguments are required: STUDY (see 'placecode run --help')."),
-        (["run", "lst"], "study must be one of lst-sigma; got 'lst'."),
-        (["run", "lst", "--epochs", "3"], "study must be one of lst-sigma; got 'lst'."),
-        (["run", "--scale", "paper", "lst"], "study must be one of lst-sigma; got 'lst'."),
+        (["run", "lst"], "study must be one of lst-sigma, lst-encodings; got 'lst'."),
+        (["run", "lst", "--epochs", "3"], "study must be one of lst-sigma, lst-encodings; got 'lst'."),
+        (["run", "--scale", "paper", "lst"], "study must be one of lst-sigma, lst-encodings; got 'lst'."),
         ([*RUN, "--scale", "huge"], "scale must be one of quick, paper; got 'huge'."),
         ([*RUN, "--device", "tpu"], "device must be one of auto, cpu, cuda; got 'tpu'."),
         ([*RUN, "--precision", "fp8"], "precision must be one of high, tf32, highest, bf16; got 'fp8'."),
@@ -230,7 +230,7 @@ def test_long_sentences_stay_on_one_line(refuse: Refuse, tmp_path: Path) -> None
 
 
 def test_signs_that_mean_something_to_the_printer_are_printed(refuse: Refuse) -> None:
-    assert refuse("run", "[bold]:smile:") == "study must be one of lst-sigma; got '[bold]:smile:'."
+    assert refuse("run", "[bold]:smile:") == "study must be one of lst-sigma, lst-encodings; got '[bold]:smile:'."
 
 
 # The output folder
@@ -627,7 +627,7 @@ def test_a_report_of_what_is_not_finished_or_not_known(refuse: Refuse, finished:
     )
     config = json.loads((finished / "config.json").read_text())
     (finished / "config.json").write_text(json.dumps({**config, "study": "lst-future"}))
-    assert refuse("report", str(finished)) == "study must be one of lst-sigma; got 'lst-future'."
+    assert refuse("report", str(finished)) == "study must be one of lst-sigma, lst-encodings; got 'lst-future'."
     fields = {**config["fields"], "temperature": 1.0}
     (finished / "config.json").write_text(json.dumps({**config, "fields": fields}))
     assert refuse("report", str(finished)) == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from placecode.version import VERSION
 
 TINY = ["--per-class", "20", "--heldout", "9", "--distance", "0.5", "--epochs", "2", "--evaluations", "2"]
 TINY += ["--width", "8", "--heads", "2", "--layers", "1", "--batch", "16", "--device", "cpu", "--stack", "2"]
-TINY += ["--sigmas", "0.1,2.0", "--seeds", "2"]
+TINY += ["--sigmas", "0.1,2.0", "--seeds", "2", "--references", ""]
 RUN = ["run", "lst-sigma", *TINY]
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *runs.TENSORS)
 
@@ -60,8 +61,8 @@ def test_run_prints_the_table_the_findings_and_the_path_of_the_report(ran: tuple
     run, printed = Run(ran[0]), ran[1]
     assert "Accuracy, mean ± 95% interval over seeds (lst-sigma, quick)" in printed
     for sigma, members in (("0.1", [0, 1]), ("2", [2, 3])):
-        (line,) = (line for line in printed.splitlines() if re.match(rf"│ +{re.escape(sigma)} │", line))
-        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        (line,) = (line for line in printed.splitlines() if re.match(rf"│ +learned │ +{re.escape(sigma)} │", line))
+        cells = [cell.strip() for cell in line.strip("│").split("│")][1:]
         final = run.metrics.query("step == 8 and condition == 'all' and metric == 'accuracy'")
         final = final[final["member"].isin(members)].groupby("split")["value"].mean()
         assert [cell.split(" ±")[0] for cell in cells[1:4]] == [
@@ -75,9 +76,12 @@ def test_run_prints_the_table_the_findings_and_the_path_of_the_report(ran: tuple
 def test_run_leaves_the_summary_the_report_and_the_figures(ran: tuple[Path, str]) -> None:
     assert {path.name for path in ran[0].iterdir()} == {*runs.FILES, "figures"}
     assert json.loads((ran[0] / "summary.json").read_text())["study"] == "lst-sigma"
-    assert {path.name for path in (ran[0] / "figures").iterdir()} == {"accuracy.png", "curves.png", "similarity.png"}
+    assert {path.stem for path in (ran[0] / "figures").iterdir()} == {
+        *("accuracy", "curves", "similarity", "token-maps", "geometry", "attention", "noise", "classes", "errors")
+    }
     page = (ran[0] / "report.html").read_text()
     assert "<svg" in page
+    assert html.escape(studies.lookup("lst-sigma").claims[0].statement) in page
     assert "placecode run lst-sigma --scale quick" in page
 
 
@@ -125,7 +129,8 @@ def test_the_study_may_come_after_options(tmp_path: Path, no_report: None) -> No
 def test_encodings_without_vectors_have_a_report_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rotary has no vector for each token, so nothing to compare with the true arrangement."""
     assert cli.main([*RUN, "--encoding", "rotary", "--sigmas", "0.1,", "--out", "a"]) == 0
-    assert {path.name for path in (tmp_path / "a" / "figures").iterdir()} == {"accuracy.png", "curves.png"}
+    names = {"accuracy", "curves", "attention", "noise", "classes", "errors"}
+    assert {path.stem for path in (tmp_path / "a" / "figures").iterdir()} == names
     assert cli.main(["runs", "."]) == 0
     assert "rotary: 0." in capsys.readouterr().out
 
@@ -134,12 +139,29 @@ def test_members_that_diverge_are_told(tmp_path: Path, capsys: pytest.CaptureFix
     words = [*RUN, "--optimizer", "sgd", "--learning-rate", "1e30", "--out", "a"]
     assert cli.main(words) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"│ +0\.1 │ +- │ +- │ +- │ +0 │ +2 │", printed)
+    assert re.search(r"│ +learned │ +0\.1 │ +- │ +- │ +- │ +0 │ +2 │", printed)
     assert "sigma = 0.1: no member finished; all diverged." in printed
     assert "4 of 4 members diverged and are left out of the means." in printed
     assert (tmp_path / "a" / "report.html").is_file()
     assert cli.main(["runs", "."]) == 0
     assert "done, 4 diverged" in capsys.readouterr().out
+
+
+def test_references_have_a_row_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*RUN, "--references", "0.0,0.1", "--out", "a"]) == 0
+    printed = capsys.readouterr().out
+    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line[0] == "│"]
+    assert [line[:3] for line in lines] == [
+        ["learned", "0.1", "0"],
+        ["learned", "2", "0"],
+        ["sinusoid", "-", "0"],
+        ["sinusoid", "-", "0.1"],
+    ]
+    assert printed.count("\nsigma = ") == 2  # the words are about the sweep
+    assert (tmp_path / "a" / "report.html").is_file()
+    assert cli.main(["report", "a"]) == 0
+    assert cli.main([*RUN, "--references", "0.0", "--members", "4:6", "--out", "b"]) == 0  # a piece with them alone
+    assert "The run holds references alone" in capsys.readouterr().out
 
 
 # What the words mean
@@ -166,6 +188,9 @@ def fields_of(*words: str) -> dict[str, object]:
         (["--epochs", "7"], "epochs", 7),
         (["--clip", "1e-1"], "clip", 0.1),
         (["--puzzles", "some/where"], "puzzles", "some/where"),
+        (["--references", ""], "references", ()),
+        (["--references", "0.1"], "references", (0.1,)),
+        (["--noise", ""], "noise", ()),
         (["--dropout-at-evaluation"], "dropout_at_evaluation", True),
         (["--no-dropout-at-evaluation"], "dropout_at_evaluation", False),
     ],
@@ -188,6 +213,8 @@ def test_what_is_not_given_is_that_of_the_scale() -> None:
         ["--dropout", "0.1", "--dropout-at-evaluation", "--clip", "0.5", "--pe-learning-rate", "1e-05"],
         ["--scale", "paper", "--precision", "highest"],
         ["--stack", "3"],
+        ["--references", "0.0,0.1", "--noise", ""],
+        ["--references", "0.1"],
     ],
 )
 def test_the_command_in_the_report_makes_the_same_config_again(
@@ -207,7 +234,7 @@ def test_the_command_in_the_report_makes_the_same_config_again(
 def test_the_command_leaves_out_what_the_scale_gives(ran: tuple[Path, str]) -> None:
     run = Run(ran[0])
     usual = studies.lookup("lst-sigma").at("quick")
-    run.config |= {"fields": usual.fields(), "stack": local.STACK["cpu"], "members": "0:15", "total": 15}
+    run.config |= {"fields": usual.fields(), "stack": local.STACK["cpu"], "members": "0:18", "total": 18}
     assert cli.command_of(run, usual) == "placecode run lst-sigma --scale quick --device cpu --precision high"
 
 
@@ -278,9 +305,13 @@ def test_a_worker_that_dies_is_told_in_a_sentence(
 def test_studies_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["studies"]) == 0
     printed = capsys.readouterr().out
-    assert "│ lst-sigma │ Latin squares: accuracy against the initial scale sigma of a learned PE │" in printed
-    assert "│ 15 " in printed
-    assert "│ 300 " in printed
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line[0] == "│"]
+    assert [(row[0], row[1]) for row in rows] == [(name, study.about) for name, study in studies.STUDIES.items()]
+    sigma, encodings = rows
+    assert "18" in sigma  # members at quick scale
+    assert "330" in sigma
+    assert "24" in encodings
+    assert "480" in encodings
     assert "placecode run STUDY [--scale quick|paper]" in printed
 
 
@@ -370,7 +401,7 @@ def test_doctor_speaks(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["studies"], ["run"], ["run", "lst-sigma"], ["merge"], ["report"], ["runs"], ["doctor"]]
+    "command", [[], ["studies"], ["run"], ["run", "lst-sigma"], ["merge"], ["report"], ["claims"], ["runs"], ["doctor"]]
 )
 def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import doctest
 import io
 import math
+import statistics
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from placecode import display
+from placecode.analysis.stats import Interval
+from placecode.claims import Claim, judge
 from placecode.doctor import Finding
 from placecode.engines.local import Event
 from placecode.training import Progress
@@ -84,12 +90,84 @@ def test_a_bar_on_a_terminal() -> None:
     assert "nan" not in printed
 
 
+def printed(table: Table, width: int = 200) -> list[list[str]]:
+    """The cells of a table as they are printed, row by row, its head first."""
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(table)
+    lines = [line for line in stream.getvalue().splitlines() if line[:1] in "│┃"]
+    return [[cell.strip() for cell in line.replace("┃", "│").strip("│").split("│")] for line in lines]
+
+
+def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace:
+    """A run with the summary of these settings: their fields, and validation accuracies, None for diverged."""
+    rows = []
+    for fields, values in groups.values():
+        alive = [value for value in values if value is not None]
+        mean = statistics.mean(alive) if alive else None
+        numbers = {"mean": mean, "std": statistics.stdev(alive) if len(alive) > 1 else None, "n": len(alive)}
+        numbers["diverged"] = len(values) - len(alive)
+        row = {**fields, "split": "validation", "condition": "all", "metric": "accuracy", **numbers}
+        rows += [row, {**row, "condition": "Binary", "mean": 0.111}, {**row, "metric": "loss", "mean": 0.222}]
+        rows += [{**row, "split": "train", "mean": mean and 1.0, "std": 0.0}]
+        rows += [{**row, "split": "analysis", "metric": "norm", "mean": 0.333}]
+    return SimpleNamespace(summary=rows, study="s", config={"scale": "quick"})
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
-    [([0.5], "0.50"), ([0.5, 0.5], "0.50 ± 0.00"), ([0.90, 0.92, 0.97], "0.93 ± 0.09"), ([0.0, 1.0], "0.50 ± 6.35")],
+    [
+        ([0.5], "0.50"),
+        ([0.5, 0.5], "0.50 ± 0.00"),
+        ([0.90, 0.92, 0.97], "0.93 ± 0.09"),
+        ([0.0, 1.0], "0.50 ± 6.35"),
+        ([0.5, None], "0.50"),
+        ([None], "-"),
+    ],
 )
-def test_spread_is_half_of_students_interval(values: list[float], text: str) -> None:
-    assert display.spread(values) == text
+def test_accuracies_have_half_of_students_interval(values: list[float | None], text: str) -> None:
+    head, row = printed(display.accuracy_table(fake(a=({"encoding": "learned", "sigma": 0.2}, values))))
+    cells = dict(zip(head, row, strict=True))
+    assert cells["validation"] == text
+    assert (cells["seeds"], cells["diverged"]) == (str(len(values) - values.count(None)), str(values.count(None)))
+
+
+def test_every_setting_has_a_row_with_what_sets_it_apart() -> None:
+    """A column for each field that members differ in; what an encoding has not is a dash; what none has, no column."""
+    none = {"pe_learning_rate": None}
+    run = fake(
+        a=({"encoding": "learned", "sigma": 0.2, "dropout_at_evaluation": False, "axes": None, **none}, [0.9, 0.9]),
+        b=({"encoding": "learned", "sigma": 2.0, "dropout_at_evaluation": False, "axes": None, **none}, [0.4, 0.4]),
+        c=({"encoding": "sinusoid", "sigma": None, "dropout_at_evaluation": True, "axes": 2, **none}, [0.8, None]),
+    )
+    head, *rows = printed(display.accuracy_table(run))
+    splits = ["train", "test", "validation"]
+    assert head == ["encoding", "sigma", "dropout at evaluation", "axes", *splits, "seeds", "diverged"]
+    assert rows == [
+        ["learned", "0.2", "False", "-", "1.00 ± 0.00", "-", "0.90 ± 0.00", "2", "0"],
+        ["learned", "2", "False", "-", "1.00 ± 0.00", "-", "0.40 ± 0.00", "2", "0"],
+        ["sinusoid", "-", "True", "2", "1.00", "-", "0.80", "1", "1"],
+    ]
+
+
+def test_claims_stand_with_their_verdict_interval_and_margin() -> None:
+    def found(interval: Interval, margin: float, way: str, note: str = "") -> display.Finding:
+        claim = Claim("an-id", "More [bold] than less.", "a paper", margin, lambda run: interval, way)
+        return display.Finding(claim, judge(interval, margin, way), interval, "run", note)
+
+    findings = [
+        found(Interval(0.6, 0.5, 0.7), 0.3, "above"),
+        found(Interval(0.6, 0.5, 0.7), 0.25, "below"),
+        found(Interval(0.01, -0.03, 0.05), 0.04, "within"),
+        found(Interval(math.nan, math.nan, math.nan), -0.05, "above", "the run has no [such] members"),
+    ]
+    head, *rows = printed(display.claims_table(findings))
+    assert head == ["claim", "verdict", "effect", "95% interval", "margin", "statement"]
+    assert rows == [
+        ["an-id", "reproduced", "+0.600", "+0.500 to +0.700", "> 0.3", "More [bold] than less."],
+        ["an-id", "not reproduced", "+0.600", "+0.500 to +0.700", "< 0.25", "More [bold] than less."],
+        ["an-id", "undecided", "+0.010", "-0.030 to +0.050", "± 0.04", "More [bold] than less."],
+        ["an-id", "undecided", "-", "-", "> -0.05", "More [bold] than less. (the run has no [such] members)"],
+    ]
 
 
 @pytest.mark.parametrize(

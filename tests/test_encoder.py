@@ -287,6 +287,60 @@ def test_capture_by_pattern() -> None:
     assert not any(value.requires_grad for value in stack.capture(inputs(), "*").values())
 
 
+DROPPING = {"dropout": 0.3, "dropout_at_evaluation": True}
+
+
+@pytest.mark.parametrize("fields", [{}, DROPPING])
+def test_capture_in_portions_is_that_of_all_examples(fields: dict[str, object]) -> None:
+    """Where features are dropped at evaluation, a mask belongs to an example, whatever comes with it."""
+    stack, x = shaken(stack_of([small(seed=seed, **fields) for seed in range(2)])), inputs(2)
+    whole = stack.capture(x, "*")
+    parts = [stack.capture(x[:, :2], "*"), stack.capture(x[:, 2:], "*", first_row=2)]
+    for name, value in whole.items():
+        torch.testing.assert_close(torch.cat([part[name] for part in parts], dim=1), value, rtol=0, atol=1e-12)
+    astray = stack.capture(x[:, 2:], "output")["output"]
+    assert ((astray - whole["output"][:, 2:]).abs().max() > 1e-3) == bool(fields)
+
+
+# ---- noise ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", encodings.names())
+@pytest.mark.parametrize("readout", ["last", "mean", "token"])
+def test_no_noise_is_the_plain_forward(name: str, readout: str) -> None:
+    stack, x = shaken(stack_of([small(encoding=name, seed=seed) for seed in range(2)], readout)), inputs(2)
+    found = stack.with_noise(x, torch.zeros(2, 5, 6, 8, dtype=torch.float64))
+    assert not found.requires_grad
+    torch.testing.assert_close(found, stack(x).detach(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("fields", [{}, DROPPING])
+def test_noise_is_added_to_the_embeddings(fields: dict[str, object]) -> None:
+    """A shift of all embeddings is a shift of the embedding's bias; and noise on one example leaves the others."""
+    members = [small(seed=seed, **fields) for seed in range(2)]
+    stack, x = shaken(stack_of(members)), inputs(2)
+    plain, shift = stack(x), torch.linspace(-1, 1, 8, dtype=torch.float64)
+    moved = stack.with_noise(x, shift.expand(2, 5, 6, 8))
+    assert (moved - plain).abs().amax((1, 2)).min() > 1e-2
+    twin = copy.deepcopy(stack)
+    twin.embedding.bias.data += shift
+    torch.testing.assert_close(moved, twin(x), rtol=0, atol=1e-12)
+
+    noise = torch.zeros(2, 5, 6, 8, dtype=torch.float64)
+    noise[1, 3, 2] = 1  # one token of one example of one member
+    changed = (stack.with_noise(x, noise) - plain).abs().amax(-1) > 1e-6
+    assert changed.nonzero().tolist() == [[1, 3]]
+
+    noise = torch.randn(2, 5, 6, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    parts = [stack.with_noise(x[:, :2], noise[:, :2]), stack.with_noise(x[:, 2:], noise[:, 2:], first_row=2)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), stack.with_noise(x, noise), rtol=0, atol=1e-12)
+
+
+def test_noise_wants_inputs_of_the_right_shape() -> None:
+    with pytest.raises(BadInput, match=r"^inputs must be an array"):
+        stack_of([small(), small(seed=1)]).with_noise(inputs(), torch.zeros(2, 5, 6, 8))
+
+
 # ---- the start of the weights ---------------------------------------------------------------------------------------
 
 

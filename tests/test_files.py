@@ -140,12 +140,36 @@ def test_tables_and_arrays_come_back_as_they_were(tmp_path: Path) -> None:
             **{"a/1": torch.randn(3, 4), "b": torch.ones(5, dtype=torch.bool), "\u00e9": torch.arange(3)},
             **{"z": torch.randn(2, dtype=torch.float64), "none": torch.zeros(0, 3), "one": torch.tensor(3.0)},
         },
+        {
+            **{
+                "b": torch.ones(3, dtype=torch.bool),
+                "half/1": torch.randn(3, 5).half(),
+                "half/0": torch.randn(1).half(),
+            },
+            **{"f": torch.randn(3), "d": torch.randn(1, dtype=torch.float64), "i": torch.arange(3)},
+        },
     ],
 )
 def test_arrays_are_written_as_the_library_would(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
     written = files.write_tensors(tmp_path / "a.safetensors", tensors)
     assert (tmp_path / "a.safetensors").read_bytes() == save(tensors)
     assert written == hashlib.sha256(save(tensors)).hexdigest()
+
+
+def test_halves_come_back_as_they_were(tmp_path: Path) -> None:
+    exact = torch.tensor([0.0, -0.0, 1 / 3, 65504.0, 6e-8, float("inf"), float("nan")]).half()
+    maps = torch.rand(2, 3, 4).half().transpose(1, 2)  # not contiguous
+    files.write_tensors(tmp_path / "a.safetensors", {"exact": exact, "maps": maps, "flag": torch.tensor([True])})
+    found = load_file(tmp_path / "a.safetensors")
+    assert {array.dtype for name, array in found.items() if name != "flag"} == {torch.float16}
+    assert torch.equal(found["exact"].view(torch.int16), exact.view(torch.int16))  # bit for bit
+    assert torch.equal(found["maps"], maps)
+
+
+def test_types_that_are_not_written_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"of a type that is not written: \{'a': torch\.bfloat16\}"):
+        files.write_tensors(tmp_path / "a", {"a": torch.zeros(2, dtype=torch.bfloat16), "b": torch.zeros(2)})
+    assert names(tmp_path) == []
 
 
 def test_hash_is_that_of_the_bytes(tmp_path: Path) -> None:

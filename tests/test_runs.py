@@ -31,9 +31,9 @@ RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.js
 
 
 def tiny(**given: Any) -> Study:
-    """lst-sigma in a third of a second: 4 members of 1 small block on 54 puzzles."""
+    """lst-sigma in a second: 4 members of 1 small block on 54 puzzles."""
     options = {"sigmas": (0.1, 2.0), "seeds": (0, 1), "epochs": 2, "evaluations": 2, "per_class": 20, "heldout": 9}
-    options |= {"distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16}
+    options |= {"distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16, "references": ()}
     return studies.lookup("lst-sigma").at("quick", **{**options, **given})
 
 
@@ -89,7 +89,7 @@ def test_config_holds_every_field_and_what_loading_a_member_needs(run: Run, stud
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
     fields = {name: list(v) if isinstance(v := getattr(study, name), tuple) else v for name in study.fields()}
     assert config["fields"] == fields
-    assert len(fields) == 33
+    assert len(fields) == 35
     assert config["shape"]["positions"] == task.positions.tolist()
     assert config["task"]["sha256"] == task.describe()["sha256"]
     assert type(study)(**{k: tuple(v) if isinstance(v, list) else v for k, v in config["fields"].items()}) == study
@@ -130,10 +130,15 @@ def test_analysis_table_has_before_and_after_for_each_block_and_for_all(run: Run
     table = run.analysis
     assert list(table.columns) == ["member", "step", "block", "analysis", "target", "value"]
     assert set(table["step"]) == {0, 8}
-    assert set(table["block"]) == {-1, 0}
-    assert set(table["analysis"]) == {"procrustes", "procrustes_raw", "rsa"}
-    assert set(table["target"]) == {"2d-fixed"}
-    assert len(table) == 4 * 2 * 2 * 3
+    assert set(table["block"]) == {-2, -1, 0}
+    assert not table.duplicated(["member", "step", "block", "analysis", "target"]).any()
+    aligned = table[table["target"] == "2d-fixed"]
+    each = {"procrustes", "procrustes_raw", "rsa", "cka"}
+    for block in (-2, -1, 0):
+        of_block = aligned[aligned["block"] == block]
+        assert set(of_block["analysis"]) == (each if block != -1 else {*each, "procrustes_z", "procrustes_p"})
+        assert len(of_block) == 4 * 2 * len(set(of_block["analysis"]))
+    table = aligned[aligned["analysis"] != "procrustes_p"]
     before, after = (table[table["step"] == step].reset_index()["value"] for step in (0, 8))
     assert (before != after).all()  # training moves every PE
 
@@ -160,29 +165,45 @@ def test_summary_is_what_the_metrics_give_when_computed_by_hand(run: Run) -> Non
 
 
 def test_summary_has_the_analyses_of_the_end_with_all_blocks_together(run: Run) -> None:
-    rows = {(row["sigma"], row["metric"]): row for row in run.summary if row["split"] == "analysis"}
-    assert set(rows) == {(s, m) for s in (0.1, 2.0) for m in ("procrustes", "procrustes_raw", "rsa")}
-    table = run.analysis[
-        (run.analysis["step"] == 8) & (run.analysis["block"] == -1) & (run.analysis["analysis"] == "rsa")
-    ]
-    value = rows[0.1, "rsa"]
-    assert value["mean"] == pytest.approx(table[table["member"].isin([0, 1])]["value"].mean(), abs=1e-12)
-    assert value["condition"] == "all"
+    """With their target as the condition, or "all" where they have none."""
+    analysed = [row for row in run.summary if row["split"] == "analysis"]
+    rows = {(row["sigma"], row["metric"], row["condition"]): row for row in analysed}
+    assert len(rows) == len(analysed)  # no two targets under one name
+    table = run.analysis[(run.analysis["step"] == 8) & (run.analysis["block"] == -1)]
+    pairs = set(zip(table["analysis"], table["target"], strict=True))
+    assert {("rsa", "2d-fixed"), ("rsa", "grid"), ("norm", ""), ("probe", "row"), ("agreement", "other seeds")} <= pairs
+    assert set(rows) == {(sigma, name, target or "all") for sigma in (0.1, 2.0) for name, target in pairs}
+    for name, target in (("rsa", "2d-fixed"), ("rsa", "grid"), ("norm", "")):
+        chosen = table[(table["analysis"] == name) & (table["target"] == target) & table["member"].isin([0, 1])]
+        assert len(chosen) == 2
+        value = rows[0.1, name, target or "all"]
+        assert value["mean"] == pytest.approx(chosen["value"].mean(), abs=1e-12)
 
 
 def test_arrays_are_those_of_the_members(run: Run, study: Study, task: Task) -> None:
     model = run.load(2)
     assert np.array_equal(run.array("pe_end/2"), model.encoding.vectors()[0].detach().numpy())
-    start = placecode.training.stack_for([study.members()[2]], task).encoding.vectors()[0].detach().numpy()
-    assert np.array_equal(run.array("pe_start/2"), start)
+    fresh = placecode.training.stack_for([study.members()[2]], task)
+    assert np.array_equal(run.array("pe_start/2"), fresh.encoding.vectors()[0].detach().numpy())
     assert run.array("pe_start/2").shape == (1, 16, 8)
     assert abs(run.array("pe_start/2").std() - 2.0) < 0.3
-    maps = run.arrays("attention")
-    assert list(maps) == [0, 1, 2, 3]
-    assert maps[3].shape == (1, 2, 16, 16)  # (l, h, n, n)
-    assert np.allclose(maps[3].sum(-1), 1, atol=1e-5)
+    for moment, stack in (("start", fresh), ("end", model)):
+        maps = run.arrays(f"attention_{moment}")
+        assert list(maps) == [0, 1, 2, 3]
+        assert maps[2].shape == (1, 2, 16, 16)  # (l, h, n, n)
+        assert np.allclose(maps[2].sum(-1), 1, atol=1e-5)
+        seen = stack.capture(task.splits["validation"].inputs, "attention.0")["attention.0"]
+        assert np.abs(maps[2][0] - seen[0].mean(0).numpy()).max() < 1e-6
+        shares = stack(task.splits["validation"].inputs).softmax(-1).detach().numpy()
+        assert np.abs(run.array(f"probabilities_{moment}/2") - shares).max() < 1e-6
+        assert not run.arrays(f"attention_each_{moment}")  # too large to keep
     assert set(run.arrays("pe_end")) == {0, 1, 2, 3}
     assert run.arrays("no such kind") == {}
+    assert {kind: run.has_array(f"{kind}/2") for kind in ("pe_end", "attention_start", "attention_each_end")} == {
+        **{"pe_end": True, "attention_start": True, "attention_each_end": False}
+    }
+    assert not run.has_array("pe_end/4")
+    assert not run.has_array("pe_end")
 
 
 def test_log_tells_start_evaluations_and_end(run: Run) -> None:
@@ -307,6 +328,72 @@ def test_some_of_the_members_can_be_merged_and_say_which(pieces: list[Path], stu
     merged = merge([tmp_path / "last", pieces[0]], tmp_path / "merged")
     assert merged.config["members"] == "0:2,3:4"
     assert merged.members["member"].tolist() == [0, 1, 3]
+
+
+def analysis_of(**values: float) -> pd.DataFrame:
+    """A table with an analysis for each name, all of member 0."""
+    spec = {"member": 0, "step": 8, "block": -1}
+    rows = [{**spec, "analysis": name, "target": "", "value": value} for name, value in values.items()]
+    return pd.DataFrame(rows, columns=list(NO_ANALYSIS.columns))
+
+
+def test_rows_replace_those_of_the_same_name_in_their_place() -> None:
+    before = analysis_of(a=1.0, b=2.0, c=float("nan"))
+    rows = [{"member": 0, "step": 8, "block": -1, "analysis": name, "target": "", "value": 9.0} for name in "dbc"]
+    rows[1]["value"] = float("nan")  # even where it could not be told any more
+    after = folders.with_rows(before, rows)
+    pd.testing.assert_frame_equal(after, analysis_of(a=1.0, b=float("nan"), c=9.0, d=9.0))
+    assert before["value"].tolist()[:2] == [1.0, 2.0]
+    pd.testing.assert_frame_equal(folders.with_rows(before, []), before)
+    assert folders.with_rows(NO_ANALYSIS, rows)["value"].tolist()[0] == 9.0
+
+
+@pytest.mark.parametrize("other", [{"member": 1}, {"step": 0}, {"block": 0}, {"analysis": "A"}, {"target": "grid"}])
+def test_rows_of_another_name_stand_beside(other: dict[str, Any]) -> None:
+    row = {"member": 0, "step": 8, "block": -1, "analysis": "a", "target": "", "value": 9.0}
+    assert folders.with_rows(analysis_of(a=1.0), [{**row, **other}])["value"].tolist() == [1.0, 9.0]
+    assert folders.with_rows(analysis_of(a=1.0), [row])["value"].tolist() == [9.0]
+
+
+def test_merged_pieces_are_compared_as_the_whole_run_is(tmp_path: Path) -> None:
+    """Attention is held against references that only one of the pieces has, and answers against seeds of another."""
+    study, where = tiny(references=(0.0,), sigmas=(0.1, 2.0)), local.Where("cpu", stack=2)
+    whole = local.execute(study, tmp_path / "whole", where=where)
+    for cut in ("0:2", "2:4", "4:6"):
+        local.execute(study, tmp_path / cut[0], where=where, chosen=cut)
+    pieces = [tmp_path / name for name in "420"]
+    targets = [set(Run(path).analysis.query("analysis == 'attention_cosine'")["target"]) for path in pieces]
+    assert targets == [{"ideal", "2d-fixed"}, {"ideal"}, {"ideal"}]
+    merged = merge(pieces, tmp_path / "merged", compare=study.compare)
+    keys = ["member", "step", "block", "analysis", "target"]
+    wanted, found = (run.analysis.set_index(keys)["value"].sort_index() for run in (whole, merged))
+    assert not found.index.duplicated().any()
+    # maps of single puzzles are not kept, so what takes those of two pieces cannot be told
+    lost = wanted.index.difference(found.index)
+    assert {(key[3], key[4]) for key in lost} == {("attention_cosine_each", "2d-fixed")}
+    assert {key[0] for key in lost} == {0, 1, 2, 3}
+    pd.testing.assert_series_equal(found, wanted.drop(lost), check_exact=True)
+    told = found.xs(("attention_cosine", "2d-fixed"), level=("analysis", "target"))
+    assert set(told.index.get_level_values("member")) == set(range(6))
+
+    summary = {(row["sigma"], row["metric"], row["condition"]): row["mean"] for row in merged.summary}
+    assert summary[0.1, "attention_cosine", "2d-fixed"] == pytest.approx(told.loc[[0, 1], 8, -1].mean(), abs=1e-12)
+    alone = merge(pieces, tmp_path / "alone")  # without a study to compare them
+    assert "2d-fixed" not in set(alone.analysis.query("analysis == 'attention_cosine' and member < 4")["target"])
+
+
+def test_seeds_of_several_pieces_agree_once_merged(tmp_path: Path) -> None:
+    study, where = tiny(sigmas=(0.1,), seeds=(0, 1, 2), epochs=1), local.Where("cpu", stack=1)
+    whole = local.execute(study, tmp_path / "whole", where=where)
+    for cut in ("0:1", "1:3"):
+        local.execute(study, tmp_path / cut[0], where=where, chosen=cut)
+    pieces = [tmp_path / "0", tmp_path / "1"]
+    agreement = [Run(path).analysis.query("analysis == 'agreement'")["value"].tolist() for path in pieces]
+    assert np.isnan(agreement[0]).all()
+    merged = merge(pieces, tmp_path / "merged", compare=study.compare)
+    assert merged.analysis.query("analysis == 'agreement'")["value"].notna().all()
+    for name in RESULTS:
+        assert (merged.path / name).read_bytes() == (whole.path / name).read_bytes(), name
 
 
 def refused(paths: list[Path], out: Path, **given: Any) -> str:
@@ -635,6 +722,7 @@ def test_each_damaged_file_is_named(copy: Path) -> None:
         (copy / name).unlink()
     assert said("metrics") == runs.unfinished(copy, "metrics.parquet")
     assert said("arrays('pe_end')") == runs.unfinished(copy, "arrays.safetensors")
+    assert said("has_array('pe_end/0')") == runs.unfinished(copy, "arrays.safetensors")
 
 
 def test_weights_that_were_not_kept_are_told(copy: Path) -> None:
@@ -653,8 +741,10 @@ def test_a_run_without_its_arrays_has_a_report_without_their_pictures(
         (copy / name).unlink()
     shutil.rmtree(copy / "figures", ignore_errors=True)
     assert Run(copy).arrays("pe_end") == {}
+    assert not Run(copy).has_array("pe_end/0")
     assert cli.main(["report", str(copy)]) == 0
-    assert sorted(file.stem for file in (copy / "figures").iterdir()) == ["accuracy", "curves"]
+    drawn = ["accuracy", "classes", "curves", "errors", "noise"]
+    assert sorted(file.stem for file in (copy / "figures").iterdir()) == drawn
     assert "What the PE has become" not in (copy / "report.html").read_text()
 
 

@@ -196,6 +196,29 @@ def test_evaluation_of_a_diverged_member_does_not_disturb_the_others(tiny_task) 
     assert math.isnan(broken["all", "loss"][1])
 
 
+@pytest.mark.parametrize("values", [1, 2 * 6 * 8, 5 * 2 * 6 * 8 - 1, 5 * 2 * 6 * 8, 10**9])
+@pytest.mark.parametrize("examples", [0, 1, 9, 10, 22])
+def test_portions_hold_every_example_once_and_no_more_than_fits(
+    values: int, examples: int, tiny_task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "EVALUATION_VALUES", values)
+    stack = stack_for([small(), small(seed=1)], tiny_task)
+    parts = training.portions(stack, tiny_task, examples)
+    assert [example for part in parts for example in part] == list(range(examples))
+    most = max(1, values // (2 * 6 * 8))  # members x tokens x features
+    assert all(1 <= len(part) <= most for part in parts)
+    assert all(len(part) == most for part in parts[:-1])
+
+
+@pytest.mark.parametrize("fields", [{}, {"dropout": 0.3, "dropout_at_evaluation": True}])
+def test_evaluation_does_not_depend_on_portions(fields: dict, tiny_task, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack, task = stack_for([small(seed=seed, **fields) for seed in range(2)], tiny_task), tiny_task.to("cpu")
+    whole = evaluate(stack, task, "train")
+    monkeypatch.setattr(training, "EVALUATION_VALUES", 3 * 2 * 6 * 8)
+    for key, values in evaluate(stack, task, "train").items():
+        assert values == pytest.approx(whole[key], abs=1e-6)
+
+
 # ---- batches --------------------------------------------------------------------------------------------------------
 
 

@@ -51,7 +51,8 @@ class Claim:
     def check(self, run: Run) -> Finding:
         """What a finished run says about it."""
         try:
-            found, note = self.measure(run), ""
+            found = self.measure(run)
+            note = _unsure(found)
         except NotInRun as missing:
             found, note = Interval(math.nan, math.nan, math.nan), str(missing)
         return Finding(self, judge(found, self.margin, self.way), found, str(run.path), note)
@@ -73,6 +74,13 @@ class Finding:
         claim = {"id": self.claim.id, "statement": self.claim.statement, "source": self.claim.source}
         numbers = {"effect": effect, "low": low, "high": high, "margin": self.claim.margin}
         return {**claim, "verdict": self.verdict, **numbers, "run": self.run, "way": self.claim.way, "note": self.note}
+
+
+def _unsure(found: Interval) -> str:
+    """Why an effect has no interval; nothing where it has one."""
+    if math.isnan(found.mean):
+        return "the effect is not defined here: its values are too few, or all the same"
+    return "" if math.isfinite(found.low) and math.isfinite(found.high) else "too few seeds for an interval"
 
 
 def judge(found: Interval, margin: float, way: str = "above") -> str:

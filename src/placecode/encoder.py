@@ -352,8 +352,8 @@ class Stack(nn.Module):
             raise must_be("inputs", f"an array ({e} members, batch, tokens, {f} features){alone}", tuple(x.shape))
         return shaped
 
-    def capture(self, x: Tensor, *patterns: str) -> dict[str, Tensor]:
-        """Activations by name, from the forward pass at evaluation, for all tokens.
+    def capture(self, x: Tensor, *patterns: str, first_row: int = 0) -> dict[str, Tensor]:
+        """Activations by name, from the forward pass at evaluation, for all tokens; `first_row` as in `forward`.
 
         Names: embedding, input.0, attention.0 (e, b, h, n, n), block.0, input.1, ..., output; patterns as in a shell.
 
@@ -367,7 +367,7 @@ class Stack(nn.Module):
                 seen[name] = value.detach()
 
         with torch.no_grad():
-            note("output", self._forward(self._with_member_axis(x), None, note))
+            note("output", self._forward(self._with_member_axis(x), None, note, first_row))
         return seen
 
     def with_noise(self, x: Tensor, noise: Tensor, first_row: int = 0) -> Tensor:

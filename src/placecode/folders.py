@@ -173,11 +173,14 @@ class Folder:
 
 
 def with_rows(analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The table of analyses with these rows, in place of earlier ones of the same member, step, block and name."""
+    """The table of analyses with these rows: in the place of an earlier one of the same member, step, block, analysis
+    and target, or else at the end. So pieces that are compared again once merged are the whole run, row by row."""
     if not rows:
         return analysis
     both = pd.concat([analysis, pd.DataFrame(rows, columns=list(analysis.columns))], ignore_index=True)
-    return both.drop_duplicates([name for name in both.columns if name != "value"], keep="last", ignore_index=True)
+    keys = [name for name in both.columns if name != "value"]
+    places, latest = (both.drop_duplicates(keys, keep=which) for which in ("first", "last"))
+    return places[keys].merge(latest, on=keys, how="left", validate="one_to_one")[list(analysis.columns)]
 
 
 def _by_member(table: pd.DataFrame) -> pd.DataFrame:

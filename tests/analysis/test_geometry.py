@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
 from placecode.analysis import geometry
-from placecode.analysis.geometry import effective_dimension, mds, moved, norm
+from placecode.analysis.geometry import effective_dimension, mds, moved, norm, turned
 from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
@@ -215,6 +215,29 @@ def test_more_axes_than_directions_stay_empty() -> None:
     places, stress = mds([[0.0], [3.0]], axes=3)
     np.testing.assert_allclose(places, [[1.5, 0, 0], [-1.5, 0, 0]], atol=1e-6)
     assert stress < 1e-9
+
+
+# ------------------------------------------------------------------------------------------------- maps laid alike
+
+
+def test_a_turned_and_mirrored_map_lies_on_the_other_again(rng: np.random.Generator) -> None:
+    onto = rng.normal(size=(9, 2))
+    mirrored = (onto - [3.0, -1.0]) @ np.linalg.qr(rng.normal(size=(2, 2)))[0] * [1, -1]
+    np.testing.assert_allclose(turned(mirrored, onto), onto - onto.mean(0), atol=1e-12)
+
+
+def test_turning_keeps_distances_and_never_makes_a_map_fit_that_does_not(rng: np.random.Generator) -> None:
+    places, onto = rng.normal(size=(2, 9, 2))
+    lies = turned(places, onto)
+    np.testing.assert_allclose(pdist(lies), pdist(places))
+    assert np.linalg.norm(lies - onto) > 1
+    assert np.linalg.norm(lies - (onto - onto.mean(0))) <= np.linalg.norm(places - places.mean(0) - onto + onto.mean(0))
+
+
+def test_a_map_of_a_diverged_member_stays_as_it_is_and_other_shapes_are_refused() -> None:
+    assert np.isnan(turned(np.full((4, 2), np.nan), np.ones((4, 2)))).all()
+    with pytest.raises(BadInput, match="two maps of one shape"):
+        turned(np.ones((4, 2)), np.ones((5, 2)))
 
 
 # ----------------------------------------------------------------------------------------------------- all of them

@@ -38,7 +38,7 @@ from placecode.training import Progress
 
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *runs.TENSORS)
 SETTINGS = {"sigmas": "0.1,2.0", "seeds": "2", "epochs": "150", "evaluations": "30", "per-class": "20", "heldout": "9"}
-SETTINGS |= {"distance": "0.5", "width": "8", "heads": "2", "layers": "1", "batch": "16"}
+SETTINGS |= {"distance": "0.5", "width": "8", "heads": "2", "layers": "1", "batch": "16", "references": ""}
 RUN = ["run", "lst-sigma", *(word for name, text in SETTINGS.items() for word in (f"--{name}", text))]
 RUN += ["--device", "cpu", "--stack", "2"]
 """Two stacks of two members, 600 steps, evaluated 30 times: about a second each."""

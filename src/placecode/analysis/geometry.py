@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import orthogonal_procrustes
 
 from placecode.analysis.alignment import Array, side_by_side
 from placecode.errors import must_be
@@ -81,6 +82,22 @@ def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
     drawn = _distances(places)
     stress = np.sqrt(_ratio(((drawn - true) ** 2).sum(axis=(-2, -1)), (drawn**2).sum(axis=(-2, -1))))
     return Map(np.where(np.isnan(stress)[..., None, None], np.nan, places), stress)
+
+
+def turned(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
+    """A map (n, k) turned and mirrored so that it lies as nearly on another one as it can; its distances stay.
+
+    Both are centred first. A map knows only distances, so two of them are compared by eye once they lie alike. A map
+    with NaN in it stays as it is.
+    """
+    own, other = (np.asarray(each, dtype=np.float64) for each in (places, onto))
+    if own.ndim != 2 or own.shape != other.shape:
+        raise must_be("places and onto", "two maps of one shape (tokens, axes)", (own.shape, other.shape))
+    if not (np.isfinite(own).all() and np.isfinite(other).all()):
+        return own
+    own, other = own - own.mean(0), other - other.mean(0)
+    rotation, _ = orthogonal_procrustes(own, other)
+    return np.asarray(own @ rotation)
 
 
 def _finite(pe: npt.ArrayLike) -> Array:

@@ -203,7 +203,8 @@ def assemble(
                 analyses.append(_analysis_rows(study, stack, task, at, own))
                 for name, array in {"pe": stack.encoding.vectors(), **study.arrays(stack, task)}.items():
                     if array is not None:
-                        kept = array.detach().to("cpu", copy=True)
+                        wide = torch.float32 if array.dtype == torch.bfloat16 else array.dtype
+                        kept = array.detach().to("cpu", wide, copy=True)
                         arrays |= {f"{name}_{moment}/{number}": kept[place] for place, number in enumerate(own)}
         for place, number in enumerate(own):
             weights[str(number)] = state["flat"][place : place + 1]

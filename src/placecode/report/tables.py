@@ -46,10 +46,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell says, and the number that it sorts by; text sorts as text."""
+    """What a cell says, and the number that it sorts by; text sorts as text. Sentences are `free` to wrap."""
 
     text: str
     order: float | None = None
+    free: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,11 +159,12 @@ def claims(findings: Sequence[Row]) -> Table:
         statement = found["statement"] + (f" ({found['note']})" if found["note"] else "")
         margin = f"{_SIDES[found['way']]} {number(found['margin'])}"
         shown = Cell(MISSING) if math.isnan(effect) else Cell(number(effect), effect)
-        body.append([Cell(statement), Cell(found["source"]), Cell(found["verdict"]), shown, Cell(bounds), Cell(margin)])
+        said = [Cell(statement, free=True), Cell(found["source"], free=True)]
+        body.append([Cell(found["verdict"]), shown, Cell(bounds), Cell(margin), *said])
     return Table(
         "A claim is reproduced if the whole 95% interval over seeds lies beyond its margin, which was set before the "
         "run; not reproduced if the whole interval falls short of it; else undecided.",
-        ["claim", "source", "verdict", "effect", "95% interval", "margin"],
+        ["verdict", "effect", "95% interval", "margin", "claim", "source"],
         body,
     )
 

@@ -15,7 +15,7 @@ from placecode.runs import Run
 from placecode.studies import predictors
 from placecode.studies.base import Shown
 from placecode.studies.measures import reference_members
-from placecode.studies.reading import dials, done, final_accuracy, measured, swept
+from placecode.studies.reading import dials, done, final_accuracy, in_sweep, measured, swept
 from placecode.studies.specs import named
 from placecode.tasks.puzzles import CLASSES
 
@@ -50,6 +50,8 @@ def of_sigmas(run: Run) -> list[Shown]:
             figures.learning_curves(members, run.metrics, name, chance),
         ),
     ]
+    if not in_sweep(run).any():  # a piece that holds the references alone
+        return shown
     if len(swept(run)["sigma"].unique()) > 2:
         shown += _relations(run)
     shown += _pictures(run)
@@ -64,7 +66,7 @@ def _chance(run: Run) -> float:
 def _named(run: Run) -> pd.DataFrame:
     """The members under the names that figures show, and without what those names already say."""
     table = named(run.members)
-    names = table["name"].where(table["encoding"] != run.config["fields"]["encoding"], table["encoding"])
+    names = table["name"].where(~in_sweep(run), table["encoding"])
     return run.members.assign(encoding=names, options="{}").drop(columns=["dropout_at_evaluation"])
 
 
@@ -100,8 +102,7 @@ def _relations(run: Run) -> list[Shown]:
 
 def _example(run: Run, sigma: float) -> tuple[int, str]:
     """The first seed of a sigma that finished, and how to call it."""
-    rows = run.members[(run.members["sigma"] == sigma)]
-    rows = rows[rows["encoding"] == run.config["fields"]["encoding"]]
+    rows = run.members[in_sweep(run) & (run.members["sigma"] == sigma)]
     fine = rows[rows["state"] == "done"]
     title = f"{figures.SIGMA} = {sigma:g}" + ("" if len(fine) else ", diverged")
     return int((fine if len(fine) else rows)["member"].iloc[0]), title
@@ -114,9 +115,7 @@ def _pictures(run: Run) -> list[Shown]:
     rule = int(positions.max()) + 1
     small, large = (_example(run, sigma) for sigma in dials(run))
     shown = []
-    if run.has_array(
-        f"pe_end/{small[0]}"
-    ):  # an encoding without one vector per cell, such as rotary, has no such picture
+    if run.has_array(f"pe_end/{small[0]}"):  # an encoding without one vector per cell, as rotary, has no such picture
         width = int(run.members["width"].iloc[0])
         truth = alignment.similarity(sinusoid(positions, width))
         pes = {m: [run.array(f"pe_{m}/{number}") for number, _ in (small, large)] for m in ("start", "end")}
@@ -144,9 +143,14 @@ def _token_maps(
 ) -> Shown:
     panels = []
     for i, title in enumerate(titles):
+        lie = np.stack([positions[:, 1], -positions[:, 0]], axis=1)  # as on the page: columns to the right, rows down
         for moment, words in (("start", "before"), ("end", "after")):
             found = geometry.mds(pes[moment][i])
-            panels.append((f"{title}, {words}", found.places, float(found.stress)))
+            lie = geometry.turned(found.places, lie)
+            panels.append((f"{title}, {words}", lie, float(found.stress)))
+    true = geometry.mds(sinusoid(positions, pes["end"][0].shape[-1]))
+    onto = np.stack([positions[:, 1], -positions[:, 0]], axis=1)
+    panels.append(("true arrangement", geometry.turned(true.places, onto), float(true.stress)))
     gaps = np.abs(positions[:, None] - positions[None]).sum(-1)
     edges = [(int(a), int(b)) for a, b in np.argwhere(gaps == 1) if a < b]
     return Shown(

@@ -221,6 +221,9 @@ class LstEncodings(LatinStudy):
         super().__post_init__()
         self._all_different("encodings")
         self._all_different("dropouts")
+        specs = [encoding_spec(text) for text in self.encodings]  # one encoding may be written in several ways
+        if any(spec in specs[:i] for i, spec in enumerate(specs)):
+            raise must_be("encodings", "all different", list(self.encodings))
 
     def members(self) -> list[Member]:
         """Encoding by encoding, first without and then with dropout, the seeds of each together."""

@@ -7,7 +7,7 @@ import pandas as pd
 
 from placecode.analysis.stats import interval
 from placecode.runs import Run
-from placecode.studies.reading import dials, final_accuracy, swept
+from placecode.studies.reading import dials, final_accuracy, in_sweep, swept
 from placecode.studies.specs import named
 
 FITTED = 0.95
@@ -18,6 +18,8 @@ GENERALIZES, MEMORIZES = 0.85, 0.5
 
 def of_sigmas(run: Run) -> list[str]:
     """What the run shows, in sentences that are true whatever it shows."""
+    if not in_sweep(run).any():
+        return ["The run holds references alone, and no member of the sweep over sigma.", *_lost(run)]
     table = final_accuracy(run, swept(run))
     lines = []
     for sigma in dict.fromkeys(dials(run)):

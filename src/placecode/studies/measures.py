@@ -141,7 +141,7 @@ def probabilities(stack: Stack, task: Task, split: str = "validation") -> Tensor
     """The share that each member gives to each answer, for every example of a split, (e, b, o)."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     parts = [
-        stack(local.batch(split, _index(part, stack))[0], first_row=part.start).softmax(-1)
+        stack(local.batch(split, _index(part, stack))[0], first_row=part.start).to(stack.flat.dtype).softmax(-1)
         for part in portions(stack, task, len(task.splits[split]))
     ]
     return torch.cat(parts, dim=1)
@@ -154,12 +154,13 @@ def attention_maps(stack: Stack, task: Task, split: str = "validation", most: in
     local = task.to(stack.flat.device, stack.flat.dtype)
     count, total, each = min(len(task.splits[split]), most), None, []
     for part in portions(stack, task, count):
-        seen = stack.capture(local.batch(split, _index(part, stack))[0], "attention.*")
+        seen = stack.capture(local.batch(split, _index(part, stack))[0], "attention.*", first_row=part.start)
         maps = torch.stack([seen[f"attention.{i}"] for i in range(len(seen))], dim=2)  # (e, b, l, h, n, n)
+        maps = maps.to(stack.flat.dtype)  # sums of many bfloat16 would lose what tells them apart
         total = maps.sum(1) if total is None else total + maps.sum(1)
-        each.append(maps.mean(3).half().cpu())
+        each.append(maps.mean(3).half().cpu().numpy())  # not a tensor: autocast to bfloat16 cannot join float16
     assert total is not None
-    return total / count, torch.cat(each, dim=1)
+    return total / count, torch.from_numpy(np.concatenate(each, axis=1))
 
 
 def _index(part: range, stack: Stack) -> Tensor:

@@ -6,6 +6,7 @@ of the same sigma, before and after training, and after training once its value 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,7 @@ MORE_MEASURES: dict[str, tuple[str, str]] = {
     "attention correlation to 2d-fixed": ("attention_correlation", "2d-fixed"),
     "attention cosine per puzzle": ("attention_cosine_each", "2d-fixed"),
     "attention cosine to the ideal map": ("attention_cosine", "ideal"),
+    "attention correlation to the ideal map": ("attention_correlation", "ideal"),
 }
 QUESTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "over the sigmas": ("end", stats.over_settings),
@@ -68,7 +70,7 @@ def correlations(run: Run) -> pd.DataFrame | None:
             x = before if moment == "start" else after
             found = stats.bootstrap(statistic, *((x, y, before) if moment == "given" else (x, y)))
             if statistic is stats.over_settings:
-                p = float(spearmanr(np.nanmean(x, 1), np.nanmean(y, 1)).pvalue)
+                p = _p_over_settings(x, y)
             else:
                 p = stats.permutation_within(x, y, before if moment == "given" else None)
             bounds = {"value": found.mean, "low": found.low, "high": found.high}
@@ -78,6 +80,15 @@ def correlations(run: Run) -> pd.DataFrame | None:
     table = pd.DataFrame(rows)
     table["adjusted"] = table.groupby("question")["p"].transform(lambda p: stats.fdr(p.to_numpy()))
     return table
+
+
+def _p_over_settings(x: np.ndarray, y: np.ndarray) -> float:
+    """Two-sided p of `stats.over_settings`, NaN where it is; its means, rounded as there, as independent points."""
+    if np.isnan(stats.over_settings(x, y)):
+        return math.nan
+    both = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))
+    kept = both[:, ~np.isnan(both[0]).all(axis=1)]
+    return float(spearmanr(*np.nanmean(kept, axis=-1).astype(np.float32)).pvalue)
 
 
 def relations(run: Run) -> pd.DataFrame | None:
@@ -103,8 +114,13 @@ def notes(run: Run) -> dict[str, str]:
             tables = {when: paired(run, analysis, target, when) for when in ("start", "end")}
         except NotInRun:
             continue
-        before, after = (float(stats.over_settings(*tables[when])) for when in ("start", "end"))
+        before, after = (_told(float(stats.over_settings(*tables[when]))) for when in ("start", "end"))
         # members of a seed start from one draw, scaled by sigma: what knows no scale is the same at every sigma
-        then = "the same at every sigma" if np.isnan(before) else f"{before:.2f}"
-        found[label] = f"rank correlation {after:.2f}, before training {then}"
+        start = tables["start"][0]
+        alike = bool((start.max() - start.min()).max() <= 1e-5 * start.abs().max().max())
+        found[label] = f"rank correlation {after}, before training {'the same at every sigma' if alike else before}"
     return found
+
+
+def _told(correlation: float) -> str:
+    return "undefined" if math.isnan(correlation) else f"{correlation:.2f}"

@@ -15,17 +15,24 @@ def done(run: Run) -> pd.DataFrame:
     return finished
 
 
+def in_sweep(run: Run) -> pd.Series:
+    """Which members belong to the sweep over sigma: references have none, even where the encoding is the same."""
+    members = run.members
+    return pd.Series((members["encoding"] == run.config["fields"]["encoding"]) & members["sigma"].notna())
+
+
 def swept(run: Run) -> pd.DataFrame:
-    """The members of the sweep over sigma, without the references."""
-    members = done(run)
-    learned: pd.DataFrame = members[members["encoding"] == run.config["fields"]["encoding"]]
-    return learned
+    """The members of the sweep over sigma that did not diverge."""
+    finished: pd.DataFrame = run.members[in_sweep(run) & (run.members["state"] == "done")]
+    return finished
 
 
 def accuracy(run: Run, split: str = "validation", step: int | None = None) -> pd.Series:
     """Accuracy on all examples of a split, by member; at the last step unless another is given."""
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     rows = rows[(rows["split"] == split) & (rows["step"] == (rows["step"].max() if step is None else step))]
+    if rows.empty:
+        raise NotInRun(f"the run has no {split} accuracy" + ("" if step is None else f" at step {step}"))
     return rows.set_index("member")["value"]
 
 
@@ -48,7 +55,7 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
     """Values by seed at one sigma."""
     table = by_sigma(run, values)
     if sigma not in table.index:
-        raise NotInRun(f"the run has no members with sigma {sigma:g}")
+        raise NotInRun(f"the run has no finished members with sigma {sigma:g}")
     return pd.Series(table.loc[sigma])
 
 
@@ -56,7 +63,7 @@ def of_encoding(run: Run, text: str, dropout: float, split: str = "validation") 
     """Accuracy by seed of the members with one encoding and dropout."""
     rows = done(run)[are(done(run), text, dropout)]
     if rows.empty:
-        raise NotInRun(f"the run has no members {text} with dropout {dropout:g}")
+        raise NotInRun(f"the run has no finished members {text} with dropout {dropout:g}")
     values = accuracy(run, split)
     return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
 
@@ -76,5 +83,5 @@ def paired(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.
 
 def dials(run: Run) -> tuple[float, float]:
     """Which sigmas to show side by side: 0.2 where there is one, else the smallest; and the largest."""
-    sigmas = sorted(run.members.loc[run.members["encoding"] == run.config["fields"]["encoding"], "sigma"].unique())
+    sigmas = sorted(run.members.loc[in_sweep(run), "sigma"].unique())
     return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]

@@ -1,0 +1,58 @@
+"""docs/reproduction.md is what the committed runs say, and a sentence that they do not bear out is never written."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placecode.cli import study_of
+from placecode.runs import Run
+
+ROOT = Path(__file__).parents[1]
+
+
+def load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+reproduction = load(ROOT / "results" / "reproduction.py")
+PAGE = (ROOT / "docs" / "reproduction.md").read_text()
+
+
+def test_the_committed_page_is_what_the_runs_give() -> None:
+    assert reproduction.page() == PAGE, "run python results/reproduction.py"
+
+
+def test_every_figure_of_the_page_is_there_and_is_shown() -> None:
+    shown = set(re.findall(r"\(images/(lst-[^)]+)\)", PAGE))
+    assert shown == {path.name for path in (ROOT / "docs" / "images").glob("lst-*.png")}
+
+
+def test_every_claim_of_every_run_is_on_the_page_with_its_verdict() -> None:
+    for name in reproduction.RUNS:
+        if not (ROOT / "results" / name).is_dir():
+            assert f"Not run yet: {name}" in PAGE or re.search(rf"Not run yet: [^\n]*{name}", PAGE)
+            continue
+        run = Run(ROOT / "results" / name)
+        findings = [claim.check(run) for claim in study_of(run).claims]
+        if all(finding.note for finding in findings):  # a run that the claims are not about
+            assert f"`{name}`:\n" not in PAGE
+            continue
+        part = PAGE[PAGE.index(f"`{name}`:\n") :]
+        for finding in findings:
+            (line,) = [line for line in part.splitlines() if line.startswith(f"| {finding.claim.statement}")][:1]
+            assert f"| {finding.verdict} |" in line
+
+
+def test_a_sentence_that_is_not_borne_out_is_refused() -> None:
+    assert reproduction.say(True, "It is so.") == "It is so."
+    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: It is so."):
+        reproduction.say(False, "It is so.")
