@@ -54,5 +54,5 @@ def test_every_claim_of_every_run_is_on_the_page_with_its_verdict() -> None:
 
 def test_a_sentence_that_is_not_borne_out_is_refused() -> None:
     assert reproduction.say(True, "It is so.") == "It is so."
-    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: It is so."):
+    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: It is so"):
         reproduction.say(False, "It is so.")
