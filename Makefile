@@ -10,7 +10,7 @@ demo: .venv/installed
 	.venv/bin/placecode run lst-sigma --scale quick --device cpu --out runs/demo --resume
 
 test: .venv/installed-dev
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 lint: .venv/installed-dev
 	.venv/bin/ruff check .

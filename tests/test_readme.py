@@ -27,6 +27,7 @@ def test_commands_and_python_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").symlink_to(ROOT / "results")
     assert len(commands()) >= 5
     for words in commands():
         assert main(words) == 0, (words, capsys.readouterr().err)

@@ -54,7 +54,9 @@ def said(run: str, capsys: pytest.CaptureFixture[str]) -> Claims:
     return _said[run]
 
 
-def assert_says(record: dict[str, Any], effect: float, low: float, high: float, close: float = 1e-9) -> None:
+def assert_says(
+    record: dict[str, Any], effect: float, low: float | None, high: float | None, close: float = 1e-9
+) -> None:
     assert [record[name] for name in ("effect", "low", "high")] == pytest.approx([effect, low, high], abs=close)
 
 
@@ -141,10 +143,14 @@ def measured(run: str, analysis: str, target: str, start: bool = False) -> pd.Da
     return None if rows.empty else by_sigma(run, rows.set_index("member")["value"])
 
 
-def resampled(statistic: Callable[..., float], *given: Table, draws: int = 400) -> tuple[float, float]:
-    """95% bounds of a statistic of tables (sigmas x seeds), seeds drawn anew."""
+def resampled(
+    statistic: Callable[..., float], *given: Table, draws: int = 400
+) -> tuple[float, float] | tuple[None, None]:
+    """95% bounds of a statistic of tables (sigmas x seeds), seeds drawn anew; none where there are too few seeds."""
     rng = np.random.default_rng(2024)
     seeds = given[0].shape[1]
+    if seeds < 8:
+        return None, None
     values = [statistic(*(values[:, drawn] for values in given)) for drawn in rng.integers(seeds, size=(draws, seeds))]
     low, high = np.nanquantile(values, [0.025, 0.975])
     return float(low), float(high)
@@ -260,6 +266,17 @@ def test_noise_is_as_claimed(run: str, said: Claims, complete: None) -> None:
         assert len(there) == len(levels)
         mean = np.mean([values.loc[0.2] - values.loc[2.0] for values in there], axis=0)
         assert_says(said[id], *student(mean))
+
+
+@pytest.mark.parametrize("run", SWEEPS)
+def test_what_the_pe_has_learned_is_as_claimed(run: str, said: Claims, complete: None) -> None:
+    start, end = (measured(run, "rsa", "relation", start=start) for start in (True, False))
+    if start is None or end is None or not {0.2, 2.0} <= set(end.index):
+        assert said["small-sigma-learns-more-of-it"]["verdict"] == "undecided"
+        return
+    gain = end - start
+    assert_says(said["pe-learns-rows-and-columns"], *student(gain.loc[0.2]))
+    assert_says(said["small-sigma-learns-more-of-it"], *student(gain.loc[0.2] - gain.loc[2.0]))
 
 
 @pytest.mark.parametrize("run", SWEEPS)

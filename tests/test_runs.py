@@ -363,7 +363,7 @@ def test_merged_pieces_are_compared_as_the_whole_run_is(tmp_path: Path) -> None:
         local.execute(study, tmp_path / cut[0], where=where, chosen=cut)
     pieces = [tmp_path / name for name in "420"]
     targets = [set(Run(path).analysis.query("analysis == 'attention_cosine'")["target"]) for path in pieces]
-    assert targets == [{"ideal", "2d-fixed"}, {"ideal"}, {"ideal"}]
+    assert targets == [{"ideal", "even", "2d-fixed"}, {"ideal", "even"}, {"ideal", "even"}]
     merged = merge(pieces, tmp_path / "merged", compare=study.compare)
     keys = ["member", "step", "block", "analysis", "target"]
     wanted, found = (run.analysis.set_index(keys)["value"].sort_index() for run in (whole, merged))

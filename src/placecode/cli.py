@@ -368,6 +368,8 @@ def _claims(given: argparse.Namespace, console: Console) -> None:
     for run, findings in found:
         console.print(f"{run.path}: {run.study}, {run.config['scale']} scale", markup=False, soft_wrap=True)
         console.print(display.claims_table(findings))
+        if run.config["scale"] != "paper":
+            console.print(report.tables.NO_TEST, markup=False, soft_wrap=True)
 
 
 def _runs(given: argparse.Namespace, console: Console) -> None:

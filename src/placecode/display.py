@@ -133,7 +133,7 @@ def _mean(row: dict[str, Any] | None) -> str:
 
 def claims_table(findings: Sequence[Finding]) -> Table:
     """Verdicts on claims, one row each."""
-    table = Table(title="Claims: effect and 95% interval over seeds, against the margin declared before the run")
+    table = Table(title="Claims: effect and 95% interval over seeds, against the margin declared in the code")
     for column in ("claim", "verdict", "effect", "95% interval", "margin", "statement"):
         table.add_column(column, justify="left" if column in ("claim", "verdict", "statement") else "right")
     colors = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"}

@@ -51,7 +51,11 @@ class World:
         def of(table: Table) -> Callable[[Member], float]:
             return lambda m: table[SIGMAS.index(m.sigma), m.seed] if m.encoding == "learned" else 0.777
 
-        analyses = {(MEASURES[name], "2d-fixed"): (of(self.start[name]), of(self.end[name])) for name in self.end}
+        target = {"rsa": ("rsa", "relation")}
+        analyses = {
+            target.get(name, (MEASURES.get(name, ""), "2d-fixed")): (of(self.start[name]), of(self.end[name]))
+            for name in self.end
+        }
         for split, table in self.noisy.items():
             analyses[("noise_accuracy", f"{split} 0")] = (None, lambda m: -99.0)  # without noise: not to be counted
             for i, level in enumerate(LEVELS):
@@ -91,6 +95,8 @@ def planted(seed: int = 0, sign: int = 1) -> World:
         chance = normal(rng)
         start[name] = (uneven if sign > 0 else rises) + chance
         end[name] = (-towards * rises if sign > 0 else uneven) + follows + 0.3 * chance
+    start["rsa"] = normal(rng, 0.05)
+    end["rsa"] = start["rsa"] + sign * column(0.3 / (1 + np.arange(len(SIGMAS)))) + normal(rng, 0.02)
     train = 0.999 + normal(rng, 0.0005)
     if sign < 0:
         train[3] -= 0.1
@@ -107,7 +113,7 @@ def on_the_margin(seed: int, at_small: float) -> World:
     accuracy[SMALL] += at_small - 0.6
     accuracy[LARGE] += 0.5 - 0.6
     noisy = {split: 0.5 + normal(rng, 0.05) for split in ("train", "validation")}
-    noise = [{name: normal(rng) for name in MEASURES} for _ in range(2)]
+    noise = [{name: normal(rng) for name in (*MEASURES, "rsa")} for _ in range(2)]
     return World(accuracy, 0.99 + normal(rng, 0.003), accuracy + 0.02 + normal(rng, 0.02), noisy, *noise)
 
 
@@ -133,6 +139,8 @@ STUDENT: dict[str, Callable[[World], Table]] = {
     "accuracy-at-2.0": lambda w: w.accuracy[LARGE],
     "withstands-noise": lambda w: difference(w.noisy["train"]),
     "withstands-noise-held-out": lambda w: difference(w.noisy["validation"]),
+    "pe-learns-rows-and-columns": lambda w: (w.end["rsa"] - w.start["rsa"])[SMALL],
+    "small-sigma-learns-more-of-it": lambda w: difference(w.end["rsa"] - w.start["rsa"]),
     "epoch-200-at-0.2": lambda w: w.accuracy[SMALL] - w.early[SMALL],
     "epoch-200-at-1": lambda w: w.accuracy[MIDDLE] - w.early[MIDDLE],
     "epoch-200-at-2": lambda w: w.accuracy[LARGE] - w.early[LARGE],
@@ -161,6 +169,7 @@ MARGINS: dict[str, tuple[str, float]] = {
     **{f"{name}-learned": ("above", 0.0) for name in ("procrustes-raw", "attention")},
     **{f"{name}-known-before": ("within", 0.05) for name in ("procrustes-raw", "attention")},
     **{f"withstands-noise{where}": ("above", 0.0) for where in ("", "-held-out")},
+    **dict.fromkeys(("pe-learns-rows-and-columns", "small-sigma-learns-more-of-it"), ("above", 0.0)),
     **{f"epoch-200-at-{sigma:g}": ("within", 0.02) for sigma in (0.2, 1.0, 2.0)},
 }
 

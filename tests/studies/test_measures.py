@@ -13,6 +13,7 @@ from torch import Tensor
 
 from placecode import training
 from placecode.analysis import alignment, attention, geometry
+from placecode.analysis.robustness import tolerance
 from placecode.analysis.targets import related, targets
 from placecode.encoder import Stack
 from placecode.members import Member
@@ -130,7 +131,8 @@ def test_members_of_a_seed_meet_the_same_noise_in_every_example_another(
 
 
 def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: Stack) -> None:
-    rows = measures.robustness(trained, task, (0.5, 2.0))
+    everything = measures.robustness(trained, task, (2.0, 0.5))  # in any order
+    rows = [row for row in everything if row["analysis"] == "noise_accuracy"]
     assert {row["target"] for row in rows} == {
         f"{split} {level}" for split in ("train", "validation") for level in ("0", "0.5", "2")
     }
@@ -139,6 +141,10 @@ def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: St
     for split in ("train", "validation"):
         direct = measures.noisy_accuracy(trained, task, split, (2.0,))[2.0]
         assert [values[i, f"{split} 2"] for i in range(3)] == direct
+        borne = [row["value"] for row in everything if (row["analysis"], row["target"]) == ("noise_tolerance", split)]
+        accuracy = [[values[i, f"{split} {level}"] for level in ("0", "0.5", "2")] for i in range(3)]
+        expected = tolerance(accuracy, [0, 0.5, 2], chance=0.25)
+        np.testing.assert_allclose(borne, np.where(np.isinf(expected), np.nan, expected))
 
 
 # Probabilities and attention
@@ -397,6 +403,16 @@ def test_the_ideal_map_is_held_against_every_member() -> None:
         )
         each = attention.cosine(arrays[f"attention_each_end/{number}"].double().numpy(), ideal)
         assert value(rows, number, 9, -1, "attention_cosine_each", "ideal") == pytest.approx(each.mean())
+
+
+def test_attention_is_held_against_an_even_map_too() -> None:
+    table, arrays = with_arrays([Member(), FIXED])
+    rows = across(table, arrays)
+    even = rows[rows["target"] == "even"]
+    assert set(even["analysis"]) == {"attention_cosine"}  # a correlation with what is the same everywhere is none
+    maps = arrays["attention_end/0"].double().mean(1).numpy()
+    by_hand = maps[1].mean() * maps[1].size / np.linalg.norm(maps[1]) / maps[1].shape[0]
+    assert value(rows, 0, 9, 1, "attention_cosine", "even") == pytest.approx(by_hand)
 
 
 def test_one_reference_alone_is_beside_none() -> None:

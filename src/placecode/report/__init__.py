@@ -111,7 +111,7 @@ def render(
     """
     findings = [
         Section("Results", tables=[tables.results(run.summary, metric)]),
-        Section("Claims", tables=[tables.claims(claims)] if claims else []),
+        Section("Claims", tables=[tables.claims(claims, run.config["scale"])] if claims else []),
         Section("Figures", figures=figures),
         Section(f"{metric.capitalize()} by condition", tables=tables.conditions(run.summary, metric)),
         Section("The encodings and the true arrangement", tables=tables.analyses(run, measures)),

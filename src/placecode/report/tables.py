@@ -24,6 +24,9 @@ _ANALYSES = (
     "shapes: 0 is the same arrangement, whatever its size. procrustes_raw is the paper's distance, which also grows "
     "with the size of the encoding. rsa is the rank correlation of similarities: 1 is the same arrangement."
 )
+NO_TEST = (
+    "This run is a demonstration with settings that were searched for; what the paper says is tested at its scale."
+)
 _SIDES = {"above": "above", "below": "below", "within": PLUS_MINUS}
 _MEASURED = ("split", "condition", "metric", "mean", "std", "n", "diverged")
 _NAMES = {"sigma": "\N{GREEK SMALL LETTER SIGMA}", "n": "seeds"}
@@ -148,7 +151,7 @@ def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) ->
     ]
 
 
-def claims(findings: Sequence[Row]) -> Table:
+def claims(findings: Sequence[Row], scale: str = "paper") -> Table:
     """Verdicts on claims, one row each, from their records."""
     body = []
     for found in findings:
@@ -162,8 +165,9 @@ def claims(findings: Sequence[Row]) -> Table:
         said = [Cell(statement, free=True), Cell(found["source"], free=True)]
         body.append([Cell(found["verdict"]), shown, Cell(bounds), Cell(margin), *said])
     return Table(
-        "A claim is reproduced if the whole 95% interval over seeds lies beyond its margin, which was set before the "
-        "run; not reproduced if the whole interval falls short of it; else undecided.",
+        "A claim is reproduced if the whole 95% interval over seeds lies beyond its margin, which is declared in the "
+        "code; not reproduced if the whole interval falls short of it; else undecided."
+        + ("" if scale == "paper" else f" {NO_TEST}"),
         ["verdict", "effect", "95% interval", "margin", "claim", "source"],
         body,
     )

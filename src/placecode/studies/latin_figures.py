@@ -19,7 +19,7 @@ from placecode.studies.reading import dials, done, final_accuracy, in_sweep, mea
 from placecode.studies.specs import named
 from placecode.tasks.puzzles import CLASSES
 
-PUBLISHED = {"2d-fixed": (0.977, 0.1), "learned, \N{GREEK SMALL LETTER SIGMA} 0.2": (0.956, 0.0)}
+PUBLISHED = {"2d-fixed": (0.977, 0.1), f"learned, {figures.SIGMA} 0.2": (0.956, 0.0)}
 PUBLISHED |= {"relative, causal": (0.92, 0.0)}
 """Held-out accuracy in the paper, and the dropout that it was reached with."""
 
@@ -80,8 +80,8 @@ def _relations(run: Run) -> list[Shown]:
             "relations",
             "What goes with accuracy, over the sigmas",
             "Each dot is a sigma, filled after training, hollow before. Where the hollow dots lie on the same curve "
-            "as the filled ones, the measure follows sigma without any learning: it cannot be the reason for "
-            "accuracy.",
+            "as the filled ones, the measure follows sigma before anything is learned, and its correlation with "
+            "accuracy says nothing about learning.",
             figures.relation_panels(table, run_name(run), predictors.notes(run)),
         )
     ]
@@ -93,7 +93,8 @@ def _relations(run: Run) -> list[Shown]:
                 "Rank correlation with held-out accuracy and its 95% interval over seeds. On the left over the "
                 "sigmas, where everything that follows sigma predicts accuracy. Then among members of the same "
                 "sigma: before training, after training, and after training once the value before is accounted for. "
-                "Filled: p < 0.05 by permuting seeds, adjusted for the number of measures (FDR).",
+                "Filled: p < 0.05, adjusted for the number of measures (FDR); by permuting seeds, and on the left with "
+                "the sigmas as independent points.",
                 figures.forest(answers, run_name(run)),
             )
         )
@@ -184,7 +185,7 @@ def _geometry(run: Run) -> list[Shown]:
         "geometry",
         "How far the PEs moved",
         "Size and dimension of the PEs before and after training, and how far they went. A PE that hardly moves "
-        "cannot have learned an arrangement: then it is the rest of the model that learned to use it.",
+        "has learned little of an arrangement: what it is used for, the rest of the model has learned.",
         figures.before_and_after(pd.concat(parts, ignore_index=True), run_name(run), labels),
     )
     return [shown]
@@ -290,7 +291,8 @@ def of_encodings(run: Run) -> list[Shown]:
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     curves = rows[rows["split"] == "validation"].merge(members, on="member")
     published = {label: value for label, value in PUBLISHED.items() if label in set(members["name"])}
-    plain = final[final["dropout"] == final["dropout"].min()]
+    least = float(final["dropout"].min())
+    plain = final[final["dropout"] == least]
     return [
         Shown(
             "dropout",
@@ -302,7 +304,7 @@ def of_encodings(run: Run) -> list[Shown]:
         ),
         Shown(
             "encodings",
-            "All encodings without dropout",
+            f"All encodings, {f'dropout {least:g}' if least else 'without dropout'}",
             "Train, test and held-out accuracy of every encoding. An encoding that cannot tell the cells apart does "
             "not even fit its training puzzles; one that fits them and fails on held-out puzzles has memorized.",
             figures.accuracy_by_name(plain, name, chance),

@@ -33,9 +33,6 @@ from placecode.tasks.base import Task
 from placecode.tasks.latin_squares import LatinSquares
 from placecode.training import steps_per_epoch
 
-EARLY = 200
-"""The epoch at which the authors' accuracies already were what they were in the end; always evaluated."""
-
 
 @dataclass(frozen=True)
 class LatinStudy(Study):
@@ -114,7 +111,10 @@ class LatinStudy(Study):
     def evaluate_at(self, task: Task) -> list[int]:
         """Whole epochs, closer together at the start, where the curves are steep."""
         epochs = np.round(self.epochs * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
-        kept = sorted({int(epoch) for epoch in epochs if epoch > 0} | ({EARLY} if self.epochs > EARLY else set()))
+        kept = sorted(
+            {int(epoch) for epoch in epochs if epoch > 0}
+            | ({latin_claims.EARLY} if self.epochs > latin_claims.EARLY else set())
+        )
         return [epoch * steps_per_epoch(len(task.splits["train"]), self.batch) for epoch in kept]
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:

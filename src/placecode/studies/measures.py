@@ -2,7 +2,7 @@
 
 `arrangement`, `behaviour` and `robustness` look at one stack with its task at hand, before and after training.
 `across` looks at all members of a run together, through the arrays that the run keeps. In the column `block`, -1 stands
-for all blocks side by side, -2 for the mean over blocks.
+for all blocks side by side (of cosines puzzle by puzzle: their mean), -2 for the mean over blocks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 from placecode import draws
 from placecode.analysis import alignment, attention, geometry
 from placecode.analysis import behaviour as behaviours
+from placecode.analysis import robustness as tolerances
 from placecode.analysis.targets import related, targets
 from placecode.encoder import Stack
 from placecode.tasks.base import Task
@@ -93,12 +94,17 @@ def robustness(stack: Stack, task: Task, levels: Sequence[float]) -> Rows:
     """Accuracy when normal noise of these standard deviations is added to the embeddings of the tokens.
 
     Also without noise, and also on training examples, which most members have learned by heart: there all of them have
-    the same to lose. Members of a seed meet the same noise.
+    the same to lose. `noise_tolerance` is the level at which half of what lies above chance is lost, NaN where
+    none takes that much. Members of a seed meet the same noise.
     """
     found: Rows = []
-    for split in ("train", "validation"):
-        for level, values in noisy_accuracy(stack, task, split, (0.0, *levels)).items():
+    for split in ("train", "validation") if levels else ():
+        by_level = noisy_accuracy(stack, task, split, (0.0, *sorted(levels)))
+        for level, values in by_level.items():
             found += rows("noise_accuracy", values, target=f"{split} {level:g}")
+        table = np.stack(list(by_level.values()), axis=-1)  # (e, levels)
+        bearable = tolerances.tolerance(table, list(by_level), 1 / task.outputs)
+        found += rows("noise_tolerance", np.where(np.isinf(bearable), np.nan, bearable), target=split)
     return found
 
 
@@ -211,7 +217,7 @@ def _attention(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: np.ndarray, moment: str
 ) -> Iterator[dict[str, Any]]:
     """Agreement of attention with the ideal map, and with the maps of the trained 2d-fixed members of the same run."""
-    ideal = attention.ideal_map(positions)
+    ideal, even = attention.ideal_map(positions), np.full(2 * (len(positions),), 1 / len(positions))
     teachers = {name: _Reference(numbers, arrays) for name, numbers in reference_members(members).items()}
     for number in members["member"]:
         if f"attention_{moment}/{number}" not in arrays:
@@ -223,6 +229,7 @@ def _attention(
         }.items():
             if wanted is not None:
                 yield from _agree(number, maps, wanted, name)
+        yield from _agree(number, maps, np.broadcast_to(even, maps.shape), "even", (COSINE,))  # how evenly it is spread
         name = f"attention_each_{moment}/{number}"
         if name in arrays:
             each = arrays[name].double().numpy()  # (b, l, n, n)
@@ -234,9 +241,19 @@ def _attention(
             yield from _by_block(number, "attention_cosine_each", "ideal", values)
 
 
-def _agree(number: int, maps: np.ndarray, wanted: np.ndarray, target: str) -> Iterator[dict[str, Any]]:
+COSINE = ("attention_cosine", attention.cosine)
+CORRELATION = ("attention_correlation", attention.correlation)
+
+
+def _agree(
+    number: int,
+    maps: np.ndarray,
+    wanted: np.ndarray,
+    target: str,
+    by: Sequence[tuple[str, Any]] = (COSINE, CORRELATION),
+) -> Iterator[dict[str, Any]]:
     n = maps.shape[-1]
-    for analysis, measure in (("attention_cosine", attention.cosine), ("attention_correlation", attention.correlation)):
+    for analysis, measure in by:
         whole = measure(maps.reshape(-1, n), wanted.reshape(-1, n))
         yield _row(number, ALL_BLOCKS, analysis, target, whole)
         for block, value in enumerate(measure(maps, wanted)):

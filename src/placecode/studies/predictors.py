@@ -42,6 +42,7 @@ MORE_MEASURES: dict[str, tuple[str, str]] = {
     "attention cosine per puzzle": ("attention_cosine_each", "2d-fixed"),
     "attention cosine to the ideal map": ("attention_cosine", "ideal"),
     "attention correlation to the ideal map": ("attention_correlation", "ideal"),
+    "attention cosine to an even map": ("attention_cosine", "even"),
 }
 QUESTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "over the sigmas": ("end", stats.over_settings),

@@ -11,8 +11,8 @@ import pandas as pd
 
 from placecode.encodings import lookup
 from placecode.errors import must_be
+from placecode.figures import SIGMA
 
-SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 PLAIN_SIGMA = 0.2
 """Of encodings that draw their start, where none is given."""
 TURNED = ("learned", "random")
@@ -55,7 +55,12 @@ def shown_as(row: Mapping[str, Any]) -> str:
         parts = [row["encoding"] + (f" {axes}-D" if axes != 1 else "")]
     if lookup(row["encoding"]).uses_sigma and (row["encoding"] in TURNED or row["sigma"] != PLAIN_SIGMA):
         parts.append(f"{SIGMA} {row['sigma']:g}")
-    parts += [name if value in (True, 1) else f"{name} {value}" for name, value in options.items()]
+    switches = {name for name, usual in lookup(row["encoding"]).defaults.items() if isinstance(usual, bool)}
+    for name, value in options.items():
+        if name in switches:
+            parts += [name] if value else []
+        else:
+            parts.append(f"{name} {value}")
     return ", ".join(parts)
 
 
