@@ -18,9 +18,9 @@ from placecode import figures
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval, interval
 from placecode.claims import Finding, NotInRun
-from placecode.cli import command_of, study_of
+from placecode.cli import command_of
 from placecode.runs import Run
-from placecode.studies import predictors
+from placecode.studies import predictors, study_of
 from placecode.studies.reading import accuracy, at_sigma, by_sigma, done, measured, of_encoding, paired
 from placecode.studies.specs import named
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from placecode.cli import study_of
 from placecode.runs import Run
+from placecode.studies import study_of
 
 ROOT = Path(__file__).parents[1]
 

@@ -29,7 +29,7 @@ from placecode.engines.estimate import estimate
 from placecode.errors import BadInput, must_be, one_of, value_of
 from placecode.files import is_full_disk
 from placecode.runs import Run
-from placecode.studies import SCALES, Study
+from placecode.studies import SCALES, Study, study_of
 from placecode.version import VERSION
 
 
@@ -283,18 +283,6 @@ def _stop_on_signals() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def study_of(run: Run) -> Study:
-    """The study that made a run, with the settings that it had."""
-    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
-    kind = studies.lookup(run.study)
-    if unknown := set(fields) ^ {field.name for field in dataclasses.fields(kind)}:
-        raise BadInput(
-            f"{run.path / 'config.json'} must have the settings of {run.study}, as this version knows them; "
-            f"it differs in {', '.join(sorted(unknown))}."
-        )
-    return kind(**fields)
 
 
 def publish(run: Run) -> Path:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from placecode.errors import one_of
+import dataclasses
+
+from placecode.errors import BadInput, one_of
+from placecode.runs import Run
 from placecode.studies.base import SCALES, Shown, Study
 from placecode.studies.latin_squares import LstEncodings, LstSigma
 
-__all__ = ["SCALES", "STUDIES", "Shown", "Study", "lookup"]
+__all__ = ["SCALES", "STUDIES", "Shown", "Study", "lookup", "study_of"]
 
 STUDIES: dict[str, type[Study]] = {study.name: study for study in (LstSigma, LstEncodings)}
 
@@ -16,3 +19,15 @@ def lookup(name: str) -> type[Study]:
     if name not in STUDIES:
         raise one_of("study", STUDIES, name)
     return STUDIES[name]
+
+
+def study_of(run: Run) -> Study:
+    """The study that made a run, with the settings that it had."""
+    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
+    kind = lookup(run.study)
+    if unknown := set(fields) ^ {field.name for field in dataclasses.fields(kind)}:
+        raise BadInput(
+            f"{run.path / 'config.json'} must have the settings of {run.study}, as this version knows them; "
+            f"it differs in {', '.join(sorted(unknown))}."
+        )
+    return kind(**fields)
