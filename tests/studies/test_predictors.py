@@ -190,10 +190,10 @@ def test_measures_that_were_not_taken_are_left_out(tables: dict[str, tuple[Table
     assert set(table["measure"]) == {ROW}  # RSA was not taken before training
 
 
-def test_two_sigmas_or_two_seeds_are_too_few(tables: dict[str, tuple[Table, Table]]) -> None:
+def test_two_sigmas_or_seven_seeds_are_too_few(tables: dict[str, tuple[Table, Table]]) -> None:
     for lost in (
         tuple((sigma, seed) for sigma in SIGMAS[2:] for seed in range(SEEDS)),
-        tuple((sigma, seed) for sigma in SIGMAS for seed in range(2, SEEDS)),
+        tuple((sigma, seed) for sigma in SIGMAS for seed in range(7, SEEDS)),
     ):
         assert correlations(run_of({FREE: tables[FREE]}, ACCURACY, lost)) is None
 

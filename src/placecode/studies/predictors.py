@@ -65,7 +65,7 @@ def correlations(run: Run) -> pd.DataFrame | None:
             before = paired(run, analysis, target, "start")[0].to_numpy()
         except NotInRun:
             continue
-        if min(after.shape) < 3:
+        if after.shape[0] < 3 or after.shape[1] < stats.LEAST_SEEDS:
             continue
         for question, (moment, statistic) in QUESTIONS.items():
             x = before if moment == "start" else after
