@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from scripts import load
 
 from placecode.runs import Run
 from placecode.studies import study_of
 
 ROOT = Path(__file__).parents[1]
-
-
-def load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 reproduction = load(ROOT / "results" / "reproduction.py")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from scripts import load
 
 from placecode.bench.cases import CASES, flops, linear_layers
 from placecode.bench.measure import Job, row_of
@@ -19,14 +19,6 @@ from placecode.engines.local import Where
 from placecode.studies.latin_squares import LstSigma
 
 ROOT = Path(__file__).parents[2]
-
-
-def load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 performance = load(ROOT / "benchmarks" / "performance.py")
