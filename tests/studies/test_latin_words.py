@@ -11,10 +11,8 @@ from placecode.members import Member
 from placecode.studies.latin_squares import LstEncodings, LstSigma
 from placecode.studies.latin_words import of_encodings, of_sigmas
 
-NOT_YET = "It has not fitted its training puzzles yet, so it can be said neither to generalize nor to memorize."
 DOES = "It has fitted its training puzzles and generalizes to puzzles unlike them."
 DOES_NOT = "It has fitted its training puzzles and fails on puzzles unlike them: it memorizes."
-IN_PART = "It has fitted its training puzzles and generalizes in part."
 DIVERGED = "no member finished; all diverged."
 TEST = f"test {STRANGE:.3f}"
 
@@ -56,7 +54,7 @@ def test_references_are_no_sigma() -> None:
 # lst-encodings
 
 
-def test_every_encoding_is_told_without_and_with_dropout() -> None:
+def test_encodings_that_did_alike_are_told_together_the_best_first() -> None:
     texts = ("learned:sigma=0.2", "learned:sigma=1", "sinusoid:axes=2", "rotary:fraction=0.5")
     values = {("learned", 0.2): 0.9, ("learned", 1): 0.58, ("sinusoid", None): 0.96, ("rotary", None): 0.4}
     run = made_up(
@@ -65,26 +63,34 @@ def test_every_encoding_is_told_without_and_with_dropout() -> None:
         train=lambda m: 0.9 if m.encoding == "rotary" else 1.0,
     )
     sigma = "\N{GREEK SMALL LETTER SIGMA}"
+    not_yet = "have not fitted their training puzzles yet, so can be said neither to generalize nor to memorize"
     assert of_encodings(run) == [
-        f"learned, {sigma} 0.2: train 1.000, {TEST}, validation 0.900 (mean of 2 seeds). {DOES}",
-        f"learned, {sigma} 0.2, dropout 0.1: train 1.000, {TEST}, validation 0.800 (mean of 2 seeds). {IN_PART}",
-        f"learned, {sigma} 1: train 1.000, {TEST}, validation 0.580 (mean of 2 seeds). {IN_PART}",
-        f"learned, {sigma} 1, dropout 0.1: train 1.000, {TEST}, validation 0.480 (mean of 2 seeds). {DOES_NOT}",
-        f"2d-fixed: train 1.000, {TEST}, validation 0.960 (mean of 2 seeds). {DOES}",
-        f"2d-fixed, dropout 0.1: train 1.000, {TEST}, validation 0.860 (mean of 2 seeds). {DOES}",
-        f"rotary, fraction 0.5: train 0.900, {TEST}, validation 0.400 (mean of 2 seeds). {NOT_YET}",
-        f"rotary, fraction 0.5, dropout 0.1: train 0.900, {TEST}, validation 0.300 (mean of 2 seeds). {NOT_YET}",
+        "Without dropout, these generalize to puzzles unlike their training puzzles: 2d-fixed (0.960); "
+        f"learned, {sigma} 0.2 (0.900).",
+        f"Without dropout, these generalize in part: learned, {sigma} 1 (0.580).",
+        f"Without dropout, these {not_yet}: rotary, fraction 0.5 (0.400).",
+        "With dropout 0.1, these generalize to puzzles unlike their training puzzles: 2d-fixed (0.860).",
+        f"With dropout 0.1, these generalize in part: learned, {sigma} 0.2 (0.800).",
+        f"With dropout 0.1, these memorize their training puzzles and fail on others: learned, {sigma} 1 (0.480).",
+        f"With dropout 0.1, these {not_yet}: rotary, fraction 0.5 (0.300).",
+        "In brackets: validation accuracy, mean of 2 seeds.",
     ]
 
 
 def test_an_encoding_of_which_nothing_is_left_is_still_named() -> None:
     run = made_up(
-        LstEncodings.at("paper", encodings=("none", "alibi"), dropouts=(0.0,), seeds=(0, 1, 2), epochs=3),
-        lambda m: 0.3,
-        diverged=lambda m: m.encoding == "alibi" or m.seed == 2,
+        LstEncodings.at("paper", encodings=("none", "alibi", "rotary"), dropouts=(0.0,), seeds=(0, 1, 2), epochs=3),
+        lambda m: 0.3 if m.encoding == "none" else 0.4,
+        diverged=lambda m: m.encoding == "alibi" or (m.encoding == "none" and m.seed == 2),
     )
     assert of_encodings(run) == [
-        f"none: train 1.000, {TEST}, validation 0.300 (mean of 2 seeds). {DOES_NOT}",
-        f"alibi: {DIVERGED}",
-        "4 of 6 members diverged and are left out of the means.",
+        "Without dropout, these memorize their training puzzles and fail on others: rotary (0.400); none (0.300).",
+        "Without dropout, these have no member that finished; all diverged: alibi.",
+        "In brackets: validation accuracy, mean of 2 to 3 seeds.",
+        "4 of 9 members diverged and are left out of the means.",
+    ]
+    run.members["state"] = "diverged"
+    assert of_encodings(run) == [
+        "Without dropout, these have no member that finished; all diverged: alibi; none; rotary.",
+        "9 of 9 members diverged and are left out of the means.",
     ]

@@ -51,22 +51,53 @@ def _lost(run: Run) -> list[str]:
 
 def verdict(train: float, validation: float) -> str:
     """What a pair of accuracies means. Only a model that has fitted its training data can be said to memorize."""
+    return {
+        "unfitted": "It has not fitted its training puzzles yet, so it can be said neither to generalize nor to "
+        "memorize.",
+        "general": "It has fitted its training puzzles and generalizes to puzzles unlike them.",
+        "part": "It has fitted its training puzzles and generalizes in part.",
+        "rote": "It has fitted its training puzzles and fails on puzzles unlike them: it memorizes.",
+    }[_kind(train, validation)]
+
+
+def _kind(train: float, validation: float) -> str:
     if train < FITTED:
-        return "It has not fitted its training puzzles yet, so it can be said neither to generalize nor to memorize."
-    if validation >= GENERALIZES:
-        return "It has fitted its training puzzles and generalizes to puzzles unlike them."
-    if validation <= MEMORIZES:
-        return "It has fitted its training puzzles and fails on puzzles unlike them: it memorizes."
-    return "It has fitted its training puzzles and generalizes in part."
+        return "unfitted"
+    return "general" if validation >= GENERALIZES else "rote" if validation <= MEMORIZES else "part"
+
+
+TOGETHER = {
+    "general": "generalize to puzzles unlike their training puzzles",
+    "part": "generalize in part",
+    "rote": "memorize their training puzzles and fail on others",
+    "unfitted": "have not fitted their training puzzles yet, so can be said neither to generalize nor to memorize",
+    "lost": "have no member that finished; all diverged",
+}
 
 
 def of_encodings(run: Run) -> list[str]:
-    """What the run shows of its encodings, one sentence for each, in the order of the study."""
+    """What the run shows of its encodings, those that did alike together, the most accurate first."""
     members = named(run.members)
     table = final_accuracy(run, members[members["state"] == "done"])
+    means = table.groupby(["dropout", "name", "split"])["value"].mean()
+    seeds = table[table["split"] == "validation"].groupby(["dropout", "name"]).size()
     lines = []
-    for name in dict.fromkeys(members["name"]):
-        for rate in sorted(members.loc[members["name"] == name, "dropout"].unique()):
-            rows = table[(table["name"] == name) & (table["dropout"] == rate)]
-            lines.append(f"{name}{f', dropout {rate:g}' if rate else ''}: {_numbers(rows)}")
+    for rate in sorted(members["dropout"].unique()):
+        alike: dict[str, list[tuple[float, str]]] = {kind: [] for kind in TOGETHER}
+        for name in dict.fromkeys(members.loc[members["dropout"] == rate, "name"]):
+            if (rate, name) not in seeds:
+                alike["lost"].append((0.0, name))
+                continue
+            own = means[rate, name]
+            alike[_kind(own["train"], own["validation"])].append(
+                (-own["validation"], f"{name} ({own['validation']:.3f})")
+            )
+        start = f"With dropout {rate:g}" if rate else "Without dropout"
+        for kind, words in TOGETHER.items():
+            if alike[kind]:
+                lines.append(f"{start}, these {words}: {'; '.join(text for _, text in sorted(alike[kind]))}.")
+    if len(seeds):
+        few, many = seeds.min(), seeds.max()
+        count = f"{many} seed{'s' if many > 1 else ''}" if few == many else f"{few} to {many} seeds"
+        lines.append(f"In brackets: validation accuracy, mean of {count}.")
     return [*lines, *_lost(run)]
