@@ -7,22 +7,34 @@ page with the tables. Runs that are not there yet are left out, and the page say
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
+from latin_tables import (
+    Findings,
+    both_puzzles_table,
+    claims_table,
+    correlation_table,
+    frozen_gaps,
+    frozen_table,
+    long_table,
+    movement_table,
+    noise_gaps,
+    noise_table,
+    runs_table,
+    sigma_and_accuracy,
+    with_and_without,
+    worth_table,
+)
+from wording import apart_from_zero, bounds, effect, grid, number, picture, say, spread, told
 
 from placecode import figures
 from placecode.analysis import stats
-from placecode.analysis.stats import Interval, interval
-from placecode.claims import Finding, NotInRun
-from placecode.cli import command_of
+from placecode.analysis.stats import interval
 from placecode.runs import Run
 from placecode.studies import predictors, study_of
-from placecode.studies.reading import accuracy, at_sigma, by_sigma, done, measured, of_encoding, paired
-from placecode.studies.specs import named
+from placecode.studies.reading import accuracy, at_sigma, by_sigma, measured, of_encoding, paired
 
 ROOT = Path(__file__).parents[1]
 RUNS = {
@@ -31,7 +43,7 @@ RUNS = {
     "lst-sigma-frozen": "PEs that are never trained",
     "lst-sigma-4000": "3 sigmas x 5 seeds for as long as the paper trained",
     "lst-encodings": "every encoding x 15 seeds, with and without the authors' dropout",
-    "lst-encodings-long": "fixed encodings and the learned one for longer, since dropout makes training slow",
+    "lst-encodings-long": "2d-fixed for longer, since dropout makes training slow",
 }
 BEYOND = "fixed sigma, after, given before"
 PICTURES = {
@@ -86,14 +98,15 @@ PUBLISHED = (
 def page(root: Path = ROOT) -> str:
     """The whole page, from the runs below `root`."""
     runs = {name: Run(root / "results" / name) for name in RUNS if (root / "results" / name / "summary.json").is_file()}
-    findings = {name: {found.claim.id: found for found in check(run)} for name, run in runs.items()}
+    findings = {name: {claim.id: claim.check(run) for claim in study_of(run).claims} for name, run in runs.items()}
     parts = [
         WORDS,
+        *in_short(runs, findings),
         *made(runs),
         *figure_by_figure(findings, runs["lst-sigma"]),
         *dropout_doubt(runs, findings),
         *structure_doubt(runs, findings),
-        *own_puzzles(runs, findings),
+        *own_puzzles(findings),
         *long_training(runs),
         *all_claims(findings),
         *shortfalls(runs),
@@ -115,25 +128,64 @@ lies beyond the margin, *not reproduced* if it falls wholly short of it, else *u
 results/NAME` prints the verdicts of a run, `placecode report results/NAME` draws all its figures."""
 
 
-def check(run: Run) -> list[Finding]:
-    return [claim.check(run) for claim in study_of(run).claims]
+def in_short(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[str]:
+    """What is true, what is an artefact, and where to read how we know."""
+    found, run = findings["lst-sigma"], runs["lst-sigma"]
+    yield "## In short"
+    points = [
+        say(
+            found["small-sigma-generalizes"].verdict == "reproduced",
+            "**True**: sigma decides. Held-out accuracy at 0.2 less that at 2.0 is "
+            f"{effect(found['small-sigma-generalizes'])}.",
+        ),
+        say(
+            found["pe-learns-rows-and-columns"].verdict == "reproduced"
+            and found["small-sigma-learns-more-of-it"].verdict == "reproduced",
+            "**True, but small**: training moves PEs of small sigma towards rows and columns. By "
+            f"{100 * at_sigma(run, measured(run, 'moved_relative', 'start'), 0.2).mean():.0f}% of their size at 0.2.",
+        ),
+        say(
+            found["procrustes-raw-known-before"].verdict == found["attention-known-before"].verdict == "reproduced"
+            and found["procrustes-at-fixed-sigma"].verdict != "reproduced",
+            "**An artefact of size**: that the Procrustes distance, or the agreement of attention maps, predicts "
+            "accuracy over the sigmas. Both do so before any training. Once sigma is held fixed, no structure of "
+            "the PE was found to predict accuracy; that of trained attention does, weakly.",
+        ),
+        say(
+            found["withstands-noise"].verdict == "not reproduced",
+            "**Not so**: that small sigmas withstand noise better, where all sigmas know the answer without it.",
+        ),
+    ]
+    if "lst-encodings" in runs:
+        points += of_rivals(runs["lst-encodings"], findings["lst-encodings"])
+    yield "\n".join(f"- {point}" for point in points)
+
+
+def of_rivals(run: Run, found: Findings) -> Iterator[str]:
+    """The learned PE beside the others, in short."""
+    yield say(
+        found["2d-fixed-beats-learned"].verdict == "not reproduced"
+        and found["dropout-lifts-2d-fixed"].verdict == "reproduced",
+        "**An artefact of dropout**: that 2d-fixed is the ceiling. The authors' code drops features of fixed "
+        f"encodings alone, which is worth {effect(found['dropout-lifts-2d-fixed'])} to 2d-fixed. Compared alike, the "
+        f"learned PE at 0.2 is better than 2d-fixed, by {effect(found['near-2d-fixed'])} without dropout.",
+    )
+    beaten = ("1d-fixed", "rotary", "none")
+    yield say(
+        all(found[f"beats-{name}"].verdict == "reproduced" for name in beaten)
+        and found["beats-relative"].verdict == found["beats-random"].verdict == "undecided"
+        and bool((of_encoding(run, "relative:axes=2", 0.0) > 0.97).all()),
+        "**True in part**: that the learned PE beats the others. It beats 1d-fixed, rotary and none. No lead over "
+        f"relative was found, {told(found['beats-relative'].found, digits=3)}; that over random vectors of sigma 1 "
+        f"is {told(found['beats-random'].found, digits=3)}, and a learned PE of sigma 1 has none. Encodings that are "
+        "told of rows and columns and learn the rest do better than all: relative 2-D has "
+        f"{number(of_encoding(run, 'relative:axes=2', 0.0).mean())}.",
+    )
 
 
 def made(runs: dict[str, Run]) -> Iterator[str]:
-    """What was run."""
-    lines = [
-        "## What was run",
-        "",
-        "| run | what | members | epochs | puzzles | command |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, run in runs.items():
-        fields, lost = run.config["fields"], int((run.members["state"] == "diverged").sum())
-        puzzles = "published" if fields["puzzles"] else "our own"
-        members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
-        command = command_of(run, study_of(run)).replace(f"--puzzles {fields['puzzles']}", "--puzzles DIR")
-        lines.append(f"| {name} | {RUNS[name]} | {members} | {fields['epochs']} | {puzzles} | `{command}` |")
-    yield "\n".join(lines)
+    yield "## What was run"
+    yield runs_table(runs, RUNS)
     missing = [name for name in RUNS if name not in runs]
     gpus = sorted({str(run.environment.get("gpu")) for run in runs.values()})
     precisions = sorted({run.config["precision"] for run in runs.values()})
@@ -142,109 +194,82 @@ def made(runs: dict[str, Run]) -> Iterator[str]:
     )
 
 
-def figure_by_figure(findings: dict[str, dict[str, Finding]], run_of_sweep: Run) -> Iterator[str]:
-    lines = [
-        "## What the paper says",
-        "",
-        "| statement | paper | ours | 95% interval | verdict | run |",
-        "|---|---|---|---|---|---|",
-    ]
+def figure_by_figure(findings: dict[str, Findings], sweep: Run) -> Iterator[str]:
+    yield "## What the paper says"
+    rows = []
     for words, paper, run, claim in PUBLISHED:
         if run in findings:
-            found = findings[run][claim]
-            lines.append(
-                f"| {words} | {paper} | {number(found.found.mean)} | {bounds(found.found)} | {found.verdict} | {run} |"
-            )
-    yield "\n".join(lines)
+            one = findings[run][claim]
+            rows.append((words, paper, number(one.found.mean), bounds(one.found), one.verdict, run))
+    yield grid(("statement", "paper", "ours", "95% interval", "verdict", "run"), rows)
     yield picture("lst-sigma", "accuracy", "Accuracy against sigma")
-    said = findings["lst-sigma"]
+    found = findings["lst-sigma"]
     yield say(
-        said["small-sigma-generalizes"].verdict == "reproduced",
+        found["small-sigma-generalizes"].verdict == "reproduced",
         "**The main effect is there**: the same model with the same data generalizes at a small initial sigma and "
         "memorizes at a large one, by far more than the margin.",
     )
-    yield from under_noise(run_of_sweep, said)
-    yield picture("lst-sigma", "noise", "Accuracy under noise")
-
-
-def under_noise(run: Run, said: dict[str, Finding]) -> Iterator[str]:
-    """The lead of the small sigma, level by level."""
-    levels = [0.0, *run.config["fields"]["noise"]]
-    lines = [f"| noise | {' | '.join(f'{level:g}' for level in levels)} |", "|---|" + "---|" * len(levels)]
-    gaps: dict[tuple[str, float], Interval] = {}
-    for split, words in (("train", "training puzzles"), ("validation", "held-out puzzles")):
-        for other in (1.0, 2.0):
-            cells = []
-            for level in levels:
-                values = measured(run, "noise_accuracy", f"{split} {level:g}")
-                gap = interval((at_sigma(run, values, 0.2) - at_sigma(run, values, other)).to_numpy())
-                gaps[f"{split} {other:g}", level] = gap
-                cells.append(told(gap))
-            lines.append(f"| {words}, sigma 0.2 less {other:g} | {' | '.join(cells)} |")
-    yield "\n".join(lines)
-    held = [gaps["validation 2", level] for level in levels]
+    gaps = noise_gaps(sweep)
+    yield noise_table(gaps)
+    held = list(gaps["held-out puzzles, sigma 0.2 less 2"].values())
     yield say(
-        said["withstands-noise"].verdict == "not reproduced"
+        found["withstands-noise"].verdict == "not reproduced"
         and held[0].low > 0
-        and all(gap.low < 0 < gap.high for gap in held[3:])
-        and gaps["validation 1", 0.5].high < 0,
+        and not any(apart_from_zero(gap) for gap in held[3:])
+        and gaps["held-out puzzles, sigma 0.2 less 1"][0.5].high < 0,
         "**Robustness to noise does not reproduce as a virtue of small sigmas.** On training puzzles, which all "
         "sigmas answer without noise, noise on the token embeddings hurts sigma 0.2 more than 2.0. On held-out "
         "puzzles 0.2 is ahead of 2.0 because it starts ahead, and no longer from a noise of 0.5 on; sigma 1 bears "
         "more than both. The noise is absolute: it may simply be large beside a small PE and small beside a large "
         "one. The paper's level is not known.",
     )
+    yield picture("lst-sigma", "noise", "Accuracy under noise")
 
 
 # ------------------------------------------------------------------------------------------------- the two doubts
 
 
-def dropout_doubt(runs: dict[str, Run], findings: dict[str, dict[str, Finding]]) -> Iterator[str]:
+def dropout_doubt(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[str]:
     yield "## First doubt: how much of 2d-fixed's accuracy is the authors' dropout?"
     yield (
         "The authors' fixed encodings carry a dropout of 0.1 on the sum of embedding and PE, at every block, that "
         "is also on at evaluation; their learned encodings do not."
     )
     if "lst-encodings" not in runs:
-        run = runs["lst-sigma"]
-        members = done(run)[done(run)["encoding"] == "sinusoid"]
-
-        def of(values: pd.Series, rate: float) -> pd.Series:
-            rows = members[members["dropout"] == rate]
-            return rows.set_index("seed")["member"].map(values)
-
-        right, train = accuracy(run), accuracy(run, "train")
-        without, with_it, gain = (
-            interval(values.to_numpy()) for values in (of(right, 0.0), of(right, 0.1), of(right, 0.1) - of(right, 0.0))
-        )
-        off = of(measured(run, "accuracy_without_dropout", "validation"), 0.1).mean()
-        yield (
-            f"So far from the references in `lst-sigma` alone, at epoch 200: 2d-fixed has {spread(without)} without "
-            f"the dropout and {spread(with_it)} with it, {told(gain)} paired by seed; {number(off)} with the mask "
-            "off at evaluation. With dropout it has not learned its training puzzles by then "
-            f"({number(of(train, 0.1).mean())}; without, {number(of(train, 0.0).mean())}), and still rises."
-        )
+        yield so_far(runs["lst-sigma"])
         return
-    run = runs["lst-encodings"]
+    run, found = runs["lst-encodings"], findings["lst-encodings"]
     yield worth_table(run)
     yield picture("lst-encodings", "dropout", "What the dropout is worth to each encoding")
-    found = findings["lst-encodings"]
-    lift, own, ahead = (found[id] for id in ("dropout-lifts-2d-fixed", "dropout-lifts-learned", "near-2d-fixed"))
+    lift, own, ahead, both = (
+        found[id]
+        for id in ("dropout-lifts-2d-fixed", "dropout-lifts-learned", "near-2d-fixed", "near-2d-fixed-both-dropout")
+    )
     yield say(
-        lift.verdict == "reproduced",
-        f"**The dropout lifts 2d-fixed** by {effect(lift)}, and the learned PE by {effect(own)}. Without it, the "
-        f"learned PE less 2d-fixed is {effect(ahead)}.",
+        lift.verdict == own.verdict == "reproduced" and ahead.found.low > 0,
+        f"**The dropout lifts 2d-fixed** by {effect(lift)}, and the learned PE by {effect(own)}. So the paper's "
+        "yardstick is a regularized model, and its pupil is not. Compared alike, a learned PE of small sigma does "
+        f"not come *near* the true encoding, it is *better* than it: by {effect(ahead)} without dropout, and by "
+        f"{effect(both)} with it, where 2d-fixed still rises at the end.",
     )
-    untrained = interval(
-        (of_encoding(run, "learned:sigma=1", 0.0) - of_encoding(run, "random:sigma=1", 0.0)).to_numpy()
+    random = interval((of_encoding(run, "learned:sigma=1", 0.0) - of_encoding(run, "random:sigma=1", 0.0)).to_numpy())
+    behind = interval((of_encoding(run, "sinusoid:axes=2", 0.0) - of_encoding(run, "random:sigma=1", 0.0)).to_numpy())
+    yield say(
+        max(abs(random.low), abs(random.high)) < 0.05,
+        "**Learning a PE of sigma 1 adds nothing** to the random vectors that it starts from: learned less random, "
+        f"the same vectors in both, is {told(random, digits=3)}.",
     )
-    if ahead.found.low > 0:
-        yield (
-            "So the paper's yardstick is a regularized model. Compared alike, a learned PE of small sigma does not "
-            "come *near* the true encoding; it is *better* than it."
-        )
-    if max(abs(untrained.low), abs(untrained.high)) < 0.05:
-        yield f"Random vectors that are never trained do as well as learned ones of the same size: {told(untrained)}."
+    yield picture("lst-encodings", "encodings", "Every encoding, without dropout")
+    yield say(
+        bool((of_encoding(run, "relative:axes=2", 0.0) > 0.97).all())
+        and of_encoding(run, "rotary:axes=2", 0.0).mean() > of_encoding(run, "learned:sigma=0.2", 0.0).mean()
+        and all(of_encoding(run, text, 0.0, "train").max() < 0.6 for text in ("none", "alibi", "alibi:axes=2")),
+        f"Relative vectors for rows and columns are best, {number(of_encoding(run, 'relative:axes=2', 0.0).min())} "
+        "or more in every seed, and rotary for rows and columns comes next: here it pays to be told of the axes. "
+        f"The 2d-fixed encoding is told of them too; less random vectors of sigma 1 it is {told(behind)}. ALiBi does "
+        "no better than no encoding at all: with one head its slope is 1/256, too flat to tell tokens apart, and "
+        "distance alone, the same in all directions, names no cell.",
+    )
     if "lst-encodings-long" in runs:
         longer = runs["lst-encodings-long"]
         yield (
@@ -255,35 +280,32 @@ def dropout_doubt(runs: dict[str, Run], findings: dict[str, dict[str, Finding]])
         yield picture("lst-encodings-long", "curves", "Learning curves with and without dropout")
 
 
-def worth_table(run: Run) -> str:
-    """Every encoding without and with the dropout, and the difference, paired by seed."""
-    lines = [
-        "| encoding | without | with | worth | with, mask off at evaluation | training, with |",
-        "|---|---|---|---|---|---|",
-    ]
-    table = named(done(run))
-    try:
-        clean = measured(run, "accuracy_without_dropout", "validation")
-    except NotInRun:  # nothing was dropped
-        clean = pd.Series(dtype=float)
+def so_far(run: Run) -> str:
+    """What the references of the sweep say of the dropout."""
     right, train = accuracy(run), accuracy(run, "train")
-    for name in dict.fromkeys(table["name"]):
-        rows = table[table["name"] == name]
-        by = {
-            rate: group.set_index("seed")["member"].map(right).sort_index() for rate, group in rows.groupby("dropout")
-        }
-        own = [spread(interval(by[rate].to_numpy())) if rate in by else "" for rate in (0.0, 0.1)]
-        worth = interval((by[0.1] - by[0.0]).dropna().to_numpy()) if {0.0, 0.1} <= set(by) else None
-        dropped = rows.loc[rows["dropout"] == 0.1, "member"]
-        off, fitted = (interval(dropped.map(values).to_numpy()) for values in (clean, train))
-        cells = ["" if worth is None else f"{worth.mean:+.3f} ({bounds(worth)})", number(off.mean), number(fitted.mean)]
-        lines.append(f"| {name} | {own[0]} | {own[1]} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    without, with_it = with_and_without(run, "2d-fixed", right)
+    off = with_and_without(run, "2d-fixed", measured(run, "accuracy_without_dropout", "validation"))[1].mean()
+    plain, dropped = (values.mean() for values in with_and_without(run, "2d-fixed", train))
+    return (
+        "So far from the references in `lst-sigma` alone, at epoch 200: 2d-fixed has "
+        f"{spread(interval(without.to_numpy()))} without the dropout and {spread(interval(with_it.to_numpy()))} with "
+        f"it, {told(interval((with_it - without).to_numpy()))} paired by seed; {number(off)} with the mask off at "
+        f"evaluation. With dropout it has not learned its training puzzles by then ({number(dropped)}; without, "
+        f"{number(plain)}), and still rises."
+    )
 
 
-def structure_doubt(runs: dict[str, Run], findings: dict[str, dict[str, Finding]]) -> Iterator[str]:
+def structure_doubt(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[str]:
     run, found = runs["lst-sigma"], findings["lst-sigma"]
     yield "## Second doubt: does structure in the PE predict accuracy, or only its size?"
+    yield from over_the_sigmas(run, found)
+    yield from at_fixed_sigma(run, found)
+    yield from how_far(run, found)
+    if "lst-sigma-frozen" in runs:
+        yield from frozen(run, runs["lst-sigma-frozen"])
+
+
+def over_the_sigmas(run: Run, found: Findings) -> Iterator[str]:
     control = stats.bootstrap(stats.over_settings, *sigma_and_accuracy(run))
     yield say(
         found["procrustes-raw-known-before"].verdict == found["attention-known-before"].verdict == "reproduced",
@@ -293,16 +315,14 @@ def structure_doubt(runs: dict[str, Run], findings: dict[str, dict[str, Finding]
         f"{effect(found['attention-over-sigmas'])}. Over the sigmas, whatever follows sigma predicts accuracy as "
         f"well as sigma itself does, {told(control)}.",
     )
-    even = {
-        (sigma, when): at_sigma(run, measured(run, "attention_cosine", "even", when), sigma).mean()
-        for sigma in (0.1, 0.2, 2.0)
-        for when in ("start", "end")
-    }
-    near = {
-        (sigma, when): at_sigma(run, measured(run, "attention_cosine", "2d-fixed", when), sigma).mean()
-        for sigma in (0.1, 0.2, 2.0)
-        for when in ("start", "end")
-    }
+    even, near = (
+        {
+            (sigma, when): at_sigma(run, measured(run, "attention_cosine", target, when), sigma).mean()
+            for sigma in (0.1, 0.2, 2.0)
+            for when in ("start", "end")
+        }
+        for target in ("even", "2d-fixed")
+    )
     yield say(
         all(near[sigma, "end"] < near[sigma, "start"] for sigma in (0.1, 0.2, 2.0)),
         "In attention it is a matter of how peaked the maps are: untrained maps have a cosine to an even one of "
@@ -311,6 +331,9 @@ def structure_doubt(runs: dict[str, Run], findings: dict[str, dict[str, Finding]
         f"{number(near[0.2, 'end'])} at sigma 0.2.",
     )
     yield picture("lst-sigma", "relations", "Measures against accuracy, before and after training")
+
+
+def at_fixed_sigma(run: Run, found: Findings) -> Iterator[str]:
     yield "Once sigma is held fixed, and beyond the value before training:"
     table = predictors.correlations(run)
     assert table is not None
@@ -338,11 +361,20 @@ def structure_doubt(runs: dict[str, Run], findings: dict[str, dict[str, Finding]
     x, y = (each.to_numpy() for each in paired(run, "attention_cosine", "2d-fixed"))
     beyond_test = stats.bootstrap(stats.within_given, x, y, by_sigma(run, accuracy(run, "test")).to_numpy())
     yield say(
-        beyond_test.low < 0 < beyond_test.high,
+        not apart_from_zero(beyond_test),
         "Mind that this is still a correlation, over 15 seeds. Given a model's accuracy on test puzzles, attention "
         f"says little more about held-out ones, {told(beyond_test)}: it is a sign of skill, and need not be its "
         "cause.",
     )
+
+
+def adjusted(table: pd.DataFrame, measure: str, question: str = "fixed sigma, after training") -> str:
+    """What is known of a measure at a fixed sigma, in words."""
+    row = table[(table["measure"] == measure) & (table["question"] == question)].iloc[0]
+    return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
+
+
+def how_far(run: Run, found: Findings) -> Iterator[str]:
     yield "How far the PEs go, and what they come to look like:"
     yield movement_table(run)
     moved = {sigma: at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean() for sigma in (0.2, 1.0)}
@@ -358,136 +390,43 @@ def structure_doubt(runs: dict[str, Run], findings: dict[str, dict[str, Finding]
         "have.",
     )
     yield picture("lst-sigma", "token-maps", "PEs as maps, before and after training")
-    if "lst-sigma-frozen" in runs:
-        yield from frozen(run, runs["lst-sigma-frozen"])
 
 
 def frozen(run: Run, still: Run) -> Iterator[str]:
     """The sweep with PEs that are never trained."""
-    lines = ["| sigma | trained PE | frozen PE | trained less frozen |", "|---|---|---|---|"]
-    gaps = []
-    for sigma in sorted(still.members["sigma"].dropna().unique()):
-        own, other = at_sigma(run, accuracy(run), sigma), at_sigma(still, accuracy(still), sigma)
-        gap = interval((own - other).dropna().to_numpy())
-        gaps.append(gap)
-        lines.append(
-            f"| {sigma:g} | {spread(interval(own.to_numpy()))} | {spread(interval(other.to_numpy()))} | "
-            f"{gap.mean:+.3f} ({bounds(gap)}) |"
-        )
     yield "The same sweep with PEs frozen at their start:"
-    yield "\n".join(lines)
-    if all(max(abs(gap.low), abs(gap.high)) < 0.1 for gap in gaps):
+    yield frozen_table(run, still)
+    if all(max(abs(gap.low), abs(gap.high)) < 0.1 for gap in frozen_gaps(run, still).values()):
         yield (
             "**Sigma decides as much when the PE cannot learn**: what it sets is then the size of a random code "
             "beside the token embeddings, and no learned arrangement is needed for the effect."
         )
 
 
-def correlation_table(table: pd.DataFrame) -> str:
-    questions = list(predictors.QUESTIONS)
-    lines = [
-        "Rank correlation with held-out accuracy; bold: p < 0.05 after adjusting for the number of measures (FDR).",
-        "",
-        f"| measure | {' | '.join(questions)} |",
-        "|---|" + "---|" * len(questions),
-    ]
-    for measure, rows in table.groupby("measure", sort=False):
-        cells = []
-        for question in questions:
-            row = rows[rows["question"] == question].iloc[0]
-            if math.isnan(row["value"]):
-                cells.append("")
-                continue
-            text = f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f})"
-            cells.append(f"**{text}**" if row["adjusted"] < 0.05 and "sigmas" not in question else text)
-        lines.append(f"| {measure} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def adjusted(table: pd.DataFrame, measure: str, question: str = "fixed sigma, after training") -> str:
-    """What is known of a measure at a fixed sigma, in words."""
-    row = table[(table["measure"] == measure) & (table["question"] == question)].iloc[0]
-    return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
-
-
-def movement_table(run: Run) -> str:
-    """How far PEs moved, and by how much training changed what they look like, paired by seed."""
-    measures = {
-        "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
-        "z against permuted tokens, row and column": ("procrustes_z", "one-hot"),
-        "RSA with same row or column": ("rsa", "relation"),
-        "row decoded": ("probe", "row"),
-        "nearest token in same row or column": ("neighbor_agreement", "relation"),
-    }
-    lines = [f"| sigma | moved / size | {' | '.join(measures)} |", "|---|---|" + "---|" * len(measures)]
-    for sigma in (0.1, 0.2, 0.3, 0.5, 1.0, 2.0):
-        cells = [number(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())]
-        for analysis, target in measures.values():
-            gain = measured(run, analysis, target) - measured(run, analysis, target, "start")
-            cells.append(told(interval(at_sigma(run, gain, sigma).to_numpy()), digits=3))
-        lines.append(f"| {sigma:g} | {' | '.join(cells)} |")
-    return "After less before training:\n\n" + "\n".join(lines)
-
-
 # -------------------------------------------------------------------------------------------------- the other runs
 
 
-def own_puzzles(runs: dict[str, Run], findings: dict[str, dict[str, Finding]]) -> Iterator[str]:
-    if "lst-sigma-drawn" not in runs:
+def own_puzzles(findings: dict[str, Findings]) -> Iterator[str]:
+    if "lst-sigma-drawn" not in findings:
         return
+    published, own = findings["lst-sigma"], findings["lst-sigma-drawn"]
     yield "## The same on puzzles of our own"
-    lines = ["| claim | published puzzles | our own | verdicts |", "|---|---|---|---|"]
-    for id, found in findings["lst-sigma"].items():
-        other = findings["lst-sigma-drawn"][id]
-        if math.isfinite(found.found.mean):
-            lines.append(f"| {id} | {effect(found)} | {effect(other)} | {found.verdict}; {other.verdict} |")
-    yield "\n".join(lines)
-    same = [
-        id for id, found in findings["lst-sigma"].items() if found.verdict == findings["lst-sigma-drawn"][id].verdict
-    ]
-    yield f"{len(same)} of {len(findings['lst-sigma'])} verdicts are the same."
+    yield both_puzzles_table(published, own)
+    same = [id for id, found in published.items() if found.verdict == own[id].verdict]
+    yield f"{len(same)} of {len(published)} verdicts are the same."
 
 
 def long_training(runs: dict[str, Run]) -> Iterator[str]:
-    if "lst-sigma-4000" not in runs:
-        return
-    run = runs["lst-sigma-4000"]
-    yield "## As long as the paper trained"
-    lines = [
-        "| sigma | accuracy, epoch 200 | at the end | PE moved / size | Procrustes, scale-free, before to after |",
-        "|---|---|---|---|---|",
-    ]
-    step = int(run.metrics["step"].max()) // run.config["fields"]["epochs"] * 200
-    for sigma in sorted(run.members["sigma"].dropna().unique()):
-        early, late = (spread(interval(at_sigma(run, accuracy(run, step=at), sigma).to_numpy())) for at in (step, None))
-        gone = at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean()
-        before, after = (
-            at_sigma(run, measured(run, "procrustes", "2d-fixed", when), sigma).mean() for when in ("start", "end")
-        )
-        lines.append(f"| {sigma:g} | {early} | {late} | {number(gone)} | {number(before)} to {number(after)} |")
-    yield "\n".join(lines)
+    if "lst-sigma-4000" in runs:
+        yield "## As long as the paper trained"
+        yield long_table(runs["lst-sigma-4000"])
 
 
-def all_claims(findings: dict[str, dict[str, Finding]]) -> Iterator[str]:
+def all_claims(findings: dict[str, Findings]) -> Iterator[str]:
     yield "## All claims"
     for name, found in findings.items():
-        if all(finding.note for finding in found.values()):  # about something else
-            continue
-        lines = [
-            f"`{name}`:",
-            "",
-            "| claim | effect | 95% interval | margin | verdict | source |",
-            "|---|---|---|---|---|---|",
-        ]
-        for finding in found.values():
-            sides = {"above": ">", "below": "<", "within": "within"}
-            margin = f"{sides[finding.claim.way]} {finding.claim.margin:g}"
-            note = f" ({finding.note})" if finding.note else ""
-            lines.append(
-                f"| {finding.claim.statement}{note} | {number(finding.found.mean)} | {bounds(finding.found)} | "
-                f"{margin} | {finding.verdict} | {finding.claim.source} |"
-            )
-        yield "\n".join(lines)
+        if not all(finding.note for finding in found.values()):  # else it is about something else
+            yield f"`{name}`:\n\n{claims_table(found)}"
 
 
 def shortfalls(runs: dict[str, Run]) -> Iterator[str]:
@@ -511,57 +450,6 @@ def shortfalls(runs: dict[str, Run]) -> Iterator[str]:
     if "lst-encodings" not in runs:
         points.insert(0, "`lst-encodings` is not complete yet: the first doubt is answered in part.")
     yield "\n".join(f"- {point}" for point in points)
-
-
-def again(run: Run) -> str:
-    """How well an earlier run of the same members, which differs by rounding alone, tells the seeds' accuracies."""
-    other = Run(run.path.parent / "lst-sigma-200")
-    own, early = (by_sigma(each, accuracy(each)) for each in (run, other))
-    same = float(stats.within(own.to_numpy(), early.to_numpy()))
-    return (
-        "between two runs of the same members that differ by rounding alone, the seeds' accuracies at a fixed sigma "
-        f"have a rank correlation of {same:.2f}."
-    )
-
-
-# ------------------------------------------------------------------------------------------------------- wording
-
-
-def say(true: bool, sentence: str) -> str:
-    """A conclusion, refused where the tables do not bear it out."""
-    if not true:
-        raise SystemExit(f"the tables no longer say so; write anew: {sentence}")
-    return sentence
-
-
-def number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3f}".replace("-0.000", "0.000")
-
-
-def bounds(found: Interval) -> str:
-    return "" if math.isnan(found.low) else f"{number(found.low)} to {number(found.high)}"
-
-
-def spread(found: Interval) -> str:
-    return f"{number(found.mean)} ({bounds(found)})"
-
-
-def effect(finding: Finding) -> str:
-    return told(finding.found)
-
-
-def told(found: Interval, digits: int = 2) -> str:
-    return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
-
-
-def sigma_and_accuracy(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Sigma itself and held-out accuracy, sigmas x seeds each."""
-    sigma, right = (by_sigma(run, values) for values in (run.members.set_index("member")["sigma"], accuracy(run)))
-    return sigma.to_numpy(), right.to_numpy()
-
-
-def picture(run: str, name: str, title: str) -> str:
-    return f"![{title}](images/{run}-{name}.png)"
 
 
 def draw(root: Path = ROOT, names: Sequence[str] = tuple(PICTURES)) -> None:

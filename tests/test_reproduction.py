@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 from scripts import load
 
+from placecode.analysis.stats import Interval
 from placecode.runs import Run
 from placecode.studies import study_of
 
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 
 reproduction = load(ROOT / "results" / "reproduction.py")
+wording = load(ROOT / "results" / "wording.py")
 PAGE = (ROOT / "docs" / "reproduction.md").read_text()
 
 
@@ -47,3 +50,15 @@ def test_a_sentence_that_is_not_borne_out_is_refused() -> None:
     assert reproduction.say(True, "It is so.") == "It is so."
     with pytest.raises(SystemExit, match="the tables no longer say so; write anew: It is so"):
         reproduction.say(False, "It is so.")
+
+
+def test_numbers_and_tables_are_put_as_markdown_has_them() -> None:
+    assert wording.told(Interval(-0.0214, -0.1, 0.0571)) == "-0.02 (-0.10 to +0.06)"
+    assert wording.spread(Interval(0.5, -0.0001, 1.0)) == "0.500 (0.000 to 1.000)"
+    assert wording.bounds(Interval(0.5, math.nan, math.nan)) == ""  # one seed
+    assert wording.grid(("a", "b"), [("1", "2"), ("3", "")]) == "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 |  |"
+    assert [wording.apart_from_zero(Interval(0.0, *ends)) for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))] == [
+        True,
+        True,
+        False,
+    ]

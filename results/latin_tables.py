@@ -1,0 +1,195 @@
+"""The tables of docs/reproduction.md, each read from one run or two."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from wording import bounds, effect, grid, number, spread, told
+
+from placecode.analysis.stats import Interval, interval
+from placecode.claims import Finding, NotInRun
+from placecode.cli import command_of
+from placecode.runs import Run
+from placecode.studies import predictors, study_of
+from placecode.studies.reading import accuracy, at_sigma, by_sigma, done, measured
+from placecode.studies.specs import named
+
+Findings = dict[str, Finding]
+
+
+def runs_table(runs: dict[str, Run], about: dict[str, str]) -> str:
+    rows = []
+    for name, run in runs.items():
+        fields, lost = run.config["fields"], int((run.members["state"] == "diverged").sum())
+        puzzles = "published" if fields["puzzles"] else "our own"
+        members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
+        command = command_of(run, study_of(run)).replace(f"--puzzles {fields['puzzles']}", "--puzzles DIR")
+        rows.append((name, about[name], members, str(fields["epochs"]), puzzles, f"`{command}`"))
+    return grid(("run", "what", "members", "epochs", "puzzles", "command"), rows)
+
+
+def claims_table(found: Findings) -> str:
+    sides = {"above": ">", "below": "<", "within": "within"}
+    rows = [
+        (
+            finding.claim.statement + (f" ({finding.note})" if finding.note else ""),
+            *(number(finding.found.mean), bounds(finding.found)),
+            f"{sides[finding.claim.way]} {finding.claim.margin:g}",
+            *(finding.verdict, finding.claim.source),
+        )
+        for finding in found.values()
+    ]
+    return grid(("claim", "effect", "95% interval", "margin", "verdict", "source"), rows)
+
+
+# ------------------------------------------------------------------------------------------------------- lst-sigma
+
+
+def gap_of_sigmas(run: Run, values: pd.Series, small: float, large: float) -> Interval:
+    """Members of one sigma less those of another, paired by seed."""
+    return interval((at_sigma(run, values, small) - at_sigma(run, values, large)).to_numpy())
+
+
+def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
+    """The lead of sigma 0.2 under noise, level by level."""
+    levels = [0.0, *run.config["fields"]["noise"]]
+    return {
+        f"{words}, sigma 0.2 less {other:g}": {
+            level: gap_of_sigmas(run, measured(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other)
+            for level in levels
+        }
+        for split, words in (("train", "training puzzles"), ("validation", "held-out puzzles"))
+        for other in (1.0, 2.0)
+    }
+
+
+def noise_table(gaps: dict[str, dict[float, Interval]]) -> str:
+    levels = next(iter(gaps.values()))
+    return grid(
+        ("noise", *(f"{level:g}" for level in levels)),
+        [(words, *map(told, own.values())) for words, own in gaps.items()],
+    )
+
+
+def correlation_table(table: pd.DataFrame) -> str:
+    """Measures x questions, as `placecode.studies.predictors` has them."""
+    questions = list(predictors.QUESTIONS)
+    rows = []
+    for measure, own in table.groupby("measure", sort=False):
+        cells = []
+        for question in questions:
+            row = own[own["question"] == question].iloc[0]
+            text = "" if math.isnan(row["value"]) else told(Interval(row["value"], row["low"], row["high"]))
+            bold = text and row["adjusted"] < 0.05 and "sigmas" not in question
+            cells.append(f"**{text}**" if bold else text)
+        rows.append((str(measure), *cells))
+    return (
+        "Rank correlation with held-out accuracy; bold: p < 0.05 after adjusting for the number of measures (FDR).\n\n"
+        + grid(("measure", *questions), rows)
+    )
+
+
+def movement_table(run: Run) -> str:
+    """How far PEs moved, and by how much training changed what they look like, paired by seed."""
+    measures = {
+        "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
+        "z against permuted tokens, row and column": ("procrustes_z", "one-hot"),
+        "RSA with same row or column": ("rsa", "relation"),
+        "row decoded": ("probe", "row"),
+        "nearest token in same row or column": ("neighbor_agreement", "relation"),
+    }
+    rows = []
+    for sigma in (0.1, 0.2, 0.3, 0.5, 1.0, 2.0):
+        cells = [number(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())]
+        for analysis, target in measures.values():
+            gain = measured(run, analysis, target) - measured(run, analysis, target, "start")
+            cells.append(told(interval(at_sigma(run, gain, sigma).to_numpy()), digits=3))
+        rows.append((f"{sigma:g}", *cells))
+    return "After less before training:\n\n" + grid(("sigma", "moved / size", *measures), rows)
+
+
+def sigma_and_accuracy(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Sigma itself and held-out accuracy, sigmas x seeds each."""
+    sigma, right = (by_sigma(run, values) for values in (run.members.set_index("member")["sigma"], accuracy(run)))
+    return sigma.to_numpy(), right.to_numpy()
+
+
+# ------------------------------------------------------------------------------------------ other runs of the sweep
+
+
+def frozen_gaps(run: Run, still: Run) -> dict[float, Interval]:
+    """Trained PEs less those that never are, by sigma, paired by seed."""
+    return {
+        sigma: interval((at_sigma(run, accuracy(run), sigma) - at_sigma(still, accuracy(still), sigma)).to_numpy())
+        for sigma in sorted(still.members["sigma"].dropna().unique())
+    }
+
+
+def frozen_table(run: Run, still: Run) -> str:
+    rows = []
+    for sigma, gap in frozen_gaps(run, still).items():
+        own, other = (interval(at_sigma(each, accuracy(each), sigma).to_numpy()) for each in (run, still))
+        rows.append((f"{sigma:g}", spread(own), spread(other), told(gap, digits=3)))
+    return grid(("sigma", "trained PE", "frozen PE", "trained less frozen"), rows)
+
+
+def both_puzzles_table(published: Findings, own: Findings) -> str:
+    rows = [
+        (id, effect(found), effect(own[id]), f"{found.verdict}; {own[id].verdict}")
+        for id, found in published.items()
+        if math.isfinite(found.found.mean)
+    ]
+    return grid(("claim", "published puzzles", "our own", "verdicts"), rows)
+
+
+def long_table(run: Run) -> str:
+    """Accuracy at epoch 200 and at the end, and how far the PE has gone by then."""
+    step = int(run.metrics["step"].max()) // run.config["fields"]["epochs"] * 200
+    rows = []
+    for sigma in sorted(run.members["sigma"].dropna().unique()):
+        early, late = (spread(interval(at_sigma(run, accuracy(run, step=at), sigma).to_numpy())) for at in (step, None))
+        gone = at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean()
+        before, after = (
+            at_sigma(run, measured(run, "procrustes", "2d-fixed", when), sigma).mean() for when in ("start", "end")
+        )
+        rows.append((f"{sigma:g}", early, late, number(gone), f"{number(before)} to {number(after)}"))
+    return grid(
+        (
+            *("sigma", "accuracy, epoch 200", "at the end", "PE moved / size"),
+            "Procrustes, scale-free, before to after",
+        ),
+        rows,
+    )
+
+
+# --------------------------------------------------------------------------------------------------- lst-encodings
+
+
+def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Values of an encoding's members by seed, without and with the dropout."""
+    table = named(done(run))
+    rows = table[table["name"] == name]
+    without, with_it = (
+        rows[rows["dropout"] == rate].set_index("seed")["member"].map(values).sort_index() for rate in (0.0, 0.1)
+    )
+    return without, with_it
+
+
+def worth_table(run: Run) -> str:
+    """Every encoding without and with the dropout, and the difference, paired by seed; the most accurate first."""
+    right, train = accuracy(run), accuracy(run, "train")
+    try:
+        clean = measured(run, "accuracy_without_dropout", "validation")
+    except NotInRun:  # nothing was dropped
+        clean = pd.Series(dtype=float)
+    rows = []
+    for name in dict.fromkeys(named(done(run))["name"]):
+        without, with_it = with_and_without(run, name, right)
+        off, fitted = (with_and_without(run, name, values)[1].mean() for values in (clean, train))
+        gap = interval((with_it - without).dropna().to_numpy())
+        own = [spread(interval(values.to_numpy())) for values in (without, with_it)]
+        rows.append((without.mean(), (name, *own, told(gap, digits=3), number(off), number(fitted))))
+    header = ("encoding", "without", "with", "worth", "with, mask off at evaluation", "training, with")
+    return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])

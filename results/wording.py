@@ -1,0 +1,51 @@
+"""How pages that are made from tables put numbers, tables and conclusions into Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from placecode.analysis.stats import Interval
+from placecode.claims import Finding
+
+
+def say(true: bool, sentence: str) -> str:
+    """A conclusion, refused where the tables do not bear it out."""
+    if not true:
+        raise SystemExit(f"the tables no longer say so; write anew: {sentence}")
+    return sentence
+
+
+def number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def bounds(found: Interval) -> str:
+    return "" if math.isnan(found.low) else f"{number(found.low)} to {number(found.high)}"
+
+
+def spread(found: Interval) -> str:
+    return f"{number(found.mean)} ({bounds(found)})"
+
+
+def told(found: Interval, digits: int = 2) -> str:
+    """A difference or a correlation, signed."""
+    return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
+
+
+def effect(finding: Finding) -> str:
+    return told(finding.found)
+
+
+def apart_from_zero(found: Interval) -> bool:
+    return found.low > 0 or found.high < 0
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+
+
+def picture(run: str, name: str, title: str) -> str:
+    return f"![{title}](images/{run}-{name}.png)"
