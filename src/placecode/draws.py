@@ -53,8 +53,12 @@ def stream(keys: Tensor, step: int | Tensor) -> Tensor:
 
 def bits(keys: Tensor, step: int | Tensor, count: int, first: int = 0) -> Tensor:
     """64 random bits per key and index, (e, count), as int64; the indices are `first`, `first` + 1, ..."""
-    index = torch.arange(first + 1, first + count + 1, device=keys.device)
-    return _mix(stream(keys, step)[:, None] + index * _GOLDEN)
+    return bits_at(keys, step, torch.arange(first, first + count, device=keys.device))
+
+
+def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
+    """64 random bits per key at the given indices, (count,) for all keys or (e, count): (e, count)."""
+    return _mix(stream(keys, step)[:, None] + (index + 1) * _GOLDEN)
 
 
 def uniform(keys: Tensor, step: int | Tensor, count: int, dtype: torch.dtype = torch.float64, first: int = 0) -> Tensor:

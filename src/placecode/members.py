@@ -134,6 +134,10 @@ class Member:
     """Share of the steps, at the end, over which the rates fall linearly to zero; 0 keeps them constant (the paper)."""
     batch: int = 128
     """Examples per step."""
+    hidden: float = 0.5
+    """Share of the channels that are hidden in training; for masked prediction alone."""
+    data: str = ""
+    """Which of the study's data sets the member is trained on, where it has several."""
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
@@ -165,15 +169,17 @@ class Member:
         for name in ("pe_learning_rate", "clip"):
             if getattr(self, name) is not None:
                 _number(name, getattr(self, name), low=0)
-        for name in ("dropout", "momentum", "beta1", "beta2", "cooldown"):
+        for name in ("dropout", "momentum", "beta1", "beta2", "cooldown", "hidden"):
             _number(name, getattr(self, name), low=0, below=1)
+        if not isinstance(self.data, str):
+            raise must_be("data", "a text", self.data)
 
     @property
     def shape(self) -> tuple[object, ...]:
         """What members must share to be stacked, their encoding family aside."""
         return (
             *(self.width, self.layers, self.heads, self.expansion, self.norm, self.placement, self.optimizer),
-            *(self.batch, self.dropout > 0, self.dropout_at_evaluation),
+            *(self.batch, self.dropout > 0, self.dropout_at_evaluation, self.data),
         )
 
     def record(self) -> dict[str, Any]:
@@ -184,7 +190,7 @@ class Member:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Member:
         """The member behind a row of `record`. A start array is not in the row: trained values replace it anyway."""
-        given = {f.name: record[f.name] for f in dataclasses.fields(cls)}
+        given = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}  # older runs have fewer
         start = str(given["start"])
         return cls(
             **{**given, "options": Options(json.loads(given["options"])), "start": start if start in STARTS else "zero"}

@@ -76,7 +76,7 @@ class Trainer:
         if steps < 0:
             raise must_be("steps", "a whole number of at least 0", steps)
         self.stack, self.steps = stack, steps
-        self.task = task.to(stack.flat.device, stack.flat.dtype)
+        self.task = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
         self.optimizer = optim.build(stack)
         self.step = 0
         self.evaluate_at = {0, steps, *(step for step in evaluate_at if 0 < step < steps)}
@@ -118,7 +118,7 @@ class Trainer:
 
     def advance(self, rows: Tensor, step: int | Tensor) -> Tensor:
         """The work of step `step`, 0 for the first, on these rows (e, b). All that it changes is changed in place."""
-        inputs, targets = self.task.batch("train", rows)
+        inputs, targets = self.task.batch("train", rows, step)
         if self._by_hand is not None:
             losses = self._by_hand(inputs, targets, self.task.loss)
         else:
@@ -326,21 +326,26 @@ def portions(stack: Stack, task: Task, examples: int) -> list[range]:
 
 @torch.no_grad()
 def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list[float]]:
-    """The mean of every metric over each condition and over "all", per member: {(condition, metric): values}."""
-    data, device, count = task.splits[split], stack.flat.device, len(stack.members)
+    """The mean of every metric over each condition and over "all", per member: {(condition, metric): values}.
+
+    The task must be bound to the stack's members.
+    """
+    device, count, total = stack.flat.device, len(stack.members), task.rows(split)
     parts: dict[str, list[Tensor]] = {}
-    for part in portions(stack, task, len(data)):
+    for part in portions(stack, task, total):
         inputs, targets = task.batch(split, torch.arange(part.start, part.stop, device=device).expand(count, -1))
         for metric, values in task.metrics(stack(inputs, first_row=part.start), targets).items():
             parts.setdefault(metric, []).append(values)
     whole = {metric: torch.cat(values, dim=1).double() for metric, values in parts.items()}  # (e, N)
-    present = set(data.conditions or ())
-    conditions = ["all", *(name for name in task.conditions or sorted(present) if name in present)]
+    names = task.condition(split) or ()
+    present = set(names)
+    conditions = ["all"] if task.pooled else []
+    conditions += [name for name in task.conditions or sorted(present) if name in present]
     means = {}
     for condition in conditions:
-        chosen = torch.ones(len(data), dtype=torch.bool)
+        chosen = torch.ones(total, dtype=torch.bool)
         if condition != "all":
-            chosen = torch.tensor([name == condition for name in data.conditions or ()])
+            chosen = torch.tensor([name == condition for name in names])
         for metric, values in whole.items():
             means[condition, metric] = values[:, chosen.to(device)].mean(1)
     return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))  # waits for a GPU once

@@ -7,9 +7,9 @@ rows, and it judges outputs with that same axis, so that a member's loss never m
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -37,6 +37,16 @@ class Split:
         )
 
 
+class Pupil(Protocol):
+    """What a task may know of a member."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def hidden(self) -> float: ...
+
+
 class Task:
     """Base class of tasks. Subclasses fill in the fields in `__init__` and define `loss` and `metrics`.
 
@@ -53,6 +63,8 @@ class Task:
     token_names: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
     """The names of the conditions in the order in which to report them; sorted where not given."""
+    pooled: bool = True
+    """Whether a mean over all conditions ("all") means anything."""
 
     @property
     def tokens(self) -> int:
@@ -81,8 +93,23 @@ class Task:
         """What the data are, for the record of a run: plain values, a hash of the data among them."""
         raise NotImplementedError
 
-    def batch(self, split: str, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (e, b, n, f) and targets (e, b, ...) of the rows (e, b) that each member asks for."""
+    def bind(self, members: Sequence[Pupil]) -> Self:
+        """The task as the members of a stack meet it; the same for all unless it says otherwise."""
+        return self
+
+    def rows(self, split: str) -> int:
+        """How many rows of a split are evaluated."""
+        return len(self.splits[split])
+
+    def condition(self, split: str) -> Sequence[str] | None:
+        """The condition of each of these rows; None where a split has none."""
+        return self.splits[split].conditions
+
+    def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs (e, b, n, f) and targets (e, b, ...) of the rows (e, b) that each member asks for.
+
+        `step` is given in training alone, where a row may look different every time.
+        """
         data = self.splits[split]
         return data.inputs[rows], data.targets[rows]
 
