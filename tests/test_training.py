@@ -242,7 +242,7 @@ class TestOrder:
         assert [trainer.rows_of(step).shape[1] for step in range(7)] == [4, 4, 4, 4, 4, 2, 4]
         seen = []
         batch = trainer.task.batch
-        trainer.task.batch = lambda split, rows: (seen.append((split, rows.clone())), batch(split, rows))[1]
+        trainer.task.batch = lambda split, rows, step: (seen.append((split, rows.clone())), batch(split, rows))[1]
         for _ in range(7):
             trainer.update()
         assert [rows.shape for _, rows in seen] == [(3, 4)] * 5 + [(3, 2)] + [(3, 4)]

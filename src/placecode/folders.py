@@ -200,7 +200,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """What differs between two configs, in words: the settings, and only where those agree what follows from them."""
-    follows = ("total", "shape", "task")
+    follows = ("total", "shape", "shapes", "task")
     early, late = (
         [{k: v for k, v in each.items() if (k in follows) is end} for each in (old, new)] for end in (False, True)
     )

@@ -126,7 +126,7 @@ class Run:
     def load(self, number: int, device: torch.device | str = "cpu") -> Stack:
         """A trained member as a model of its own: `model(x)` with x (b, n, f)."""
         member = self.member(number)
-        shape = dict(self.config["shape"])
+        shape = dict(self.config.get("shapes", {}).get(member.data, self.config["shape"]))
         positions = shape.pop("positions")
         stack = Stack([member], **shape, positions=None if positions is None else np.array(positions), device=device)
         if not (self.path / "weights.safetensors").is_file():

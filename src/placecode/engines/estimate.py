@@ -49,6 +49,7 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
         base, before = _resident(), torch.get_num_threads()
         torch.set_num_threads(crew.threads)
         try:
+            task = task.part(members[largest[0]].data)
             stack = stack_for([members[i] for i in largest], task, where.device, fast=where.fast)
             first = 1 if split.costs is None else UPDATES
             trainer = Trainer(stack, task, max(steps, first + repeats))

@@ -34,11 +34,10 @@ __all__ = ["MEMORY", "STACK", "Event", "Interrupted", "Where", "WorkerFailed", "
 
 
 def make_config(
-    study: Study, scale: str, where: Where, task: Task, total: int, numbers: Sequence[int]
+    study: Study, scale: str, where: Where, task: Task, members: Sequence[Member], numbers: Sequence[int]
 ) -> dict[str, Any]:
     """Everything that decides the results; a resumed run must have the same."""
-    positions = None if task.positions is None else task.positions.tolist()
-    shape = {"tokens": task.tokens, "features": task.features, "outputs": task.outputs, "readout": task.readout}
+    shapes = {data: _shape(task.part(data)) for data in dict.fromkeys(member.data for member in members)}
     return {
         "format": FORMAT,
         "study": study.name,
@@ -49,10 +48,16 @@ def make_config(
         "plain": where.plain,
         "stack": where.most,
         "members": ranges(numbers),
-        "total": total,
-        "shape": {**shape, "positions": positions},
+        "total": len(members),
+        "shape": next(iter(shapes.values())),
+        **({"shapes": shapes} if len(shapes) > 1 else {}),
         "task": task.describe(),
     }
+
+
+def _shape(task: Task) -> dict[str, Any]:
+    shape = {"tokens": task.tokens, "features": task.features, "outputs": task.outputs, "readout": task.readout}
+    return {**shape, "positions": None if task.positions is None else task.positions.tolist()}
 
 
 def execute(
@@ -76,7 +81,7 @@ def execute(
     members = study.members()
     numbers = numbers_in(chosen, len(members))
     task = study.task()
-    config = make_config(study, scale, where, task, len(members), numbers)
+    config = make_config(study, scale, where, task, members, numbers)
     check(study, task, [members[i] for i in numbers])
     with Folder.open(out, config, resume=resume, force=force) as folder, where.arithmetic():
         if folder.finished:
@@ -133,7 +138,8 @@ def check(study: Study, task: Task, members: Sequence[Member]) -> None:
     """Build and analyse every kind of member once, so that what is wrong with a spec is said before it is trained."""
     few = task.first(2)
     for member in {(stack_key(member), member.encoding): member for member in members}.values():
-        study.analyse(stack_for([member], few), few)
+        met = few.part(member.data).bind([member])
+        study.analyse(stack_for([member], met), met)
 
 
 def _split(

@@ -129,6 +129,7 @@ def probe(
 ) -> Need:
     """Train and evaluate a stack for a moment, and measure what it takes."""
     meter.reset()
+    task = task.part(members[0].data).bind(members)
     steps, moments = study.steps(task), study.evaluate_at(task)
     trainer = Trainer(stack_for(members, task, where.device, fast=where.fast), task, steps, moments)
     kept = meter.peak()

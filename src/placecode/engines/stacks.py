@@ -78,7 +78,7 @@ def _train(
     report: Callable[[Progress], None],
     stop: Stop,
 ) -> None:
-    saved = checkpoints.load(folder, name)
+    saved, task = checkpoints.load(folder, name), task.part(members[0].data)
     trainer = Trainer(
         stack_for(members, task, where.device, fast=where.fast), task, study.steps(task), study.evaluate_at(task)
     )
@@ -192,16 +192,18 @@ def assemble(
         saved = checkpoints.load(folder.checkpoints, name_of(index))
         assert saved is not None
         step, state, metrics = saved
-        final = metrics[(metrics["step"] == step) & (metrics["condition"] == "all")]
+        final = metrics[metrics["step"] == step]
         astray = set(final.loc[~np.isfinite(final["value"]), "member"])  # finite weights need not give finite outputs
         tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(own)))))
         with memory.told(len(own)):
-            stack = stack_for([members[i] for i in own], task, where.device, fast=where.fast)
+            mine = [members[i] for i in own]
+            met = task.part(mine[0].data).bind(mine)
+            stack = stack_for(mine, met, where.device, fast=where.fast)
             for moment, at in (("start", 0), ("end", step)):
                 if moment == "end":
                     stack.flat.copy_(state["flat"])
-                analyses.append(_analysis_rows(study, stack, task, at, own))
-                for name, array in {"pe": stack.encoding.vectors(), **study.arrays(stack, task)}.items():
+                analyses.append(_analysis_rows(study, stack, met, at, own))
+                for name, array in {"pe": stack.encoding.vectors(), **study.arrays(stack, met)}.items():
                     if array is not None:
                         wide = torch.float32 if array.dtype == torch.bfloat16 else array.dtype
                         kept = array.detach().to("cpu", wide, copy=True)

@@ -111,7 +111,7 @@ class Where:
 
 def values_of(members: Iterable[Member], task: Task) -> int:
     """Features of all tokens of a batch, in the largest of these members."""
-    return max(member.batch * task.tokens * member.width for member in members)
+    return max(member.batch * task.part(member.data).tokens * member.width for member in members)
 
 
 @dataclass(frozen=True)

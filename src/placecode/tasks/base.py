@@ -93,6 +93,10 @@ class Task:
         """What the data are, for the record of a run: plain values, a hash of the data among them."""
         raise NotImplementedError
 
+    def part(self, data: str) -> Task:
+        """The data set that members with this `data` are trained on; all on the same unless it says otherwise."""
+        return self
+
     def bind(self, members: Sequence[Pupil]) -> Self:
         """The task as the members of a stack meet it; the same for all unless it says otherwise."""
         return self

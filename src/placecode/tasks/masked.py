@@ -5,7 +5,7 @@ Hidden values are shown as zero, the mean of standardized data. The loss counts 
 
 In training every member hides other channels in every example, drawn from its own seed (`draws`). At evaluation what is
 hidden belongs to the example, so that all members answer the same questions; and every example is asked at several
-shares of hidden channels: how a model does at the share it was trained with is never told without how it does at others.
+shares of hidden channels: how a model does at the share that it was trained with is never told without the others.
 """
 
 from __future__ import annotations

@@ -1,0 +1,39 @@
+"""Several data sets of one kind in one study: more channels, more noise. Each member is trained on one of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Self
+
+from placecode.errors import BadInput, one_of
+from placecode.tasks.base import Task
+
+
+class Several(Task):
+    """Tasks by name. What is asked of it as a whole, it answers for the first."""
+
+    def __init__(self, parts: Mapping[str, Task]) -> None:
+        if not parts:
+            raise BadInput("a study must have at least one data set; got none.")
+        self.parts = dict(parts)
+        first = next(iter(self.parts.values()))
+        self.name, self.readout, self.outputs, self.splits = first.name, first.readout, first.outputs, first.splits
+        self.pooled, self.conditions = first.pooled, first.conditions
+
+    @property
+    def tokens(self) -> int:
+        return max(task.tokens for task in self.parts.values())
+
+    def part(self, data: str) -> Task:
+        if data not in self.parts:
+            raise one_of("data", tuple(self.parts), data)
+        return self.parts[data]
+
+    def first(self, count: int) -> Self:
+        short = copy.copy(self)
+        short.parts = {name: task.first(count) for name, task in self.parts.items()}
+        return short
+
+    def describe(self) -> dict[str, Any]:
+        return {"task": self.name, "parts": {name: task.describe() for name, task in self.parts.items()}}

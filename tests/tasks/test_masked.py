@@ -1,0 +1,184 @@
+"""Masked prediction: what is shown, what is hidden, from whom, and what counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from placecode.errors import BadInput
+from placecode.members import Member
+from placecode.tasks.masked import MOST_OF_TRAINING, Masked, hidden_of, recordings
+from placecode.tasks.several import Several
+from placecode.training import Trainer, stack_for
+
+N, T = 6, 40
+
+
+class Numbers(Masked):
+    """Values that tell where they are from: 1000 world + 10 time + channel / 10, of whole numbers."""
+
+    name = "numbers"
+
+    def __init__(self, worlds: int = 1, window: int = 1, ratios: tuple[float, ...] = (0.5, 0.9), n: int = N) -> None:
+        world, time, channel = np.ogrid[:worlds, :T, :n]
+        values = 1000 * world + 10 * time + channel
+        splits = {"train": recordings([values[:, :25], values[:, 25:]], window), "test": recordings([values], window)}
+        super().__init__(splits, window, ratios)
+
+
+def members(*seeds: int, **fields: object) -> list[Member]:
+    return [Member(**{"width": 8, "layers": 1, "batch": 8, "seed": seed, **fields}) for seed in seeds]
+
+
+def rows(task: Masked, split: str, e: int = 1) -> torch.Tensor:
+    return torch.arange(task.rows(split)).expand(e, -1)
+
+
+def test_hidden_values_are_zero_and_marked_and_the_others_are_as_they_are() -> None:
+    task = Numbers().bind(members(0))
+    for step in (None, 0):
+        asked = rows(task, "train") if step is None else torch.arange(T).expand(1, -1)
+        inputs, targets = task.batch("train", asked, step)
+        mark = inputs[..., 1].bool()
+        assert torch.equal(inputs[..., 1], targets[..., 1])
+        assert (inputs[..., 0][mark] == 0).all()
+        assert torch.equal(inputs[..., 0][~mark], targets[..., 0][~mark])
+        assert torch.equal(targets[0, :T, :, 0], 10.0 * torch.arange(T)[:, None] + torch.arange(N))
+
+
+def test_at_evaluation_every_example_is_asked_at_every_share_and_all_members_alike() -> None:
+    task = Numbers().bind(members(0, 1, hidden=0.2))
+    inputs, _ = task.batch("test", rows(task, "test", 2))
+    hidden = inputs[..., 1].sum(-1)
+    assert (hidden[:, :T] == 3).all() and (hidden[:, T:] == 5).all()
+    assert torch.equal(inputs[0], inputs[1])
+    assert [list(task.condition("test")).count(name) for name in ("hidden 0.5", "hidden 0.9")] == [T, T]
+    part = torch.arange(7, 19).expand(2, -1)  # in whatever portions
+    assert torch.equal(task.batch("test", part)[0], inputs[:, 7:19])
+    other, _ = task.batch("train", rows(task, "train", 2))
+    assert not torch.equal(other[..., 1], inputs[..., 1])  # another split, other questions
+
+
+def test_in_training_each_member_hides_its_own_share_of_channels_anew_at_every_step() -> None:
+    pupils = [*members(0, 1, hidden=0.5), *members(0, hidden=0.17)]
+    task = Numbers().bind(pupils)
+    asked = torch.arange(8).expand(3, -1)
+    first, second = (task.batch("train", asked, step)[0][..., 1] for step in (0, 1))
+    assert [set(each.sum(-1).tolist()) for each in first] == [{3.0}, {3.0}, {1.0}]
+    assert not torch.equal(first, second)
+    assert not torch.equal(first[0], first[1])
+    assert ((first[2] == 1) <= (first[0] == 1)).all()  # the same seed draws the same order, and hides fewer of it
+    alone = Numbers().bind(pupils[1:2]).batch("train", asked[:1], torch.tensor(0))[0][..., 1]
+    assert torch.equal(alone[0], first[1])
+
+
+def test_every_channel_is_hidden_equally_often() -> None:
+    task = Numbers().bind(members(*range(50)))
+    shares = torch.stack([task.batch("train", torch.arange(T).expand(50, -1), step)[0][..., 1] for step in range(4)])
+    found = shares.mean((0, 1, 2))
+    assert (found - 0.5).abs().max() < 5 * 0.5 / (4 * 50 * T) ** 0.5
+
+
+def test_windows_begin_within_a_recording_and_never_leave_it() -> None:
+    task = Numbers(window=3)
+    starts = task.splits["train"].targets
+    assert starts.tolist() == [*range(23), *range(25, 38)]
+    values = task.bind(members(0)).values("train", torch.tensor([[0, 23]]))
+    assert values[0, 1, 2].tolist() == [252.0, 262.0, 272.0]
+    assert (task.features, task.outputs, len(task.splits["train"])) == (4, 3, 36)
+
+
+def test_a_member_lives_in_the_world_of_its_seed() -> None:
+    task = Numbers(worlds=3).bind(members(0, 2, 4))
+    values = task.values("test", torch.zeros(3, 1, dtype=torch.int64))
+    assert values[:, 0, 0, 0].tolist() == [0.0, 2000.0, 1000.0]
+
+
+def test_the_loss_is_that_of_hidden_channels_alone() -> None:
+    task = Numbers(window=2).bind(members(0))
+    inputs, targets = task.batch("test", rows(task, "test"))
+    mark = inputs[..., -1:]
+    right = targets[..., :-1]
+    assert task.loss(right + 5 * (1 - mark), targets).item() == 0
+    assert task.loss(right + 2 * mark, targets).item() == pytest.approx(4)
+    wrong = right.clone()
+    wrong[0, 0, :, 0] += 3 * mark[0, 0, :, 0]  # one of two values of the window, in one example
+    found = task.metrics(wrong, targets)["mse"]
+    assert found.shape == inputs.shape[:2]
+    assert found[0, 0].item() == pytest.approx(4.5) and found[0, 1:].abs().max() == 0
+
+
+def test_metrics_are_told_by_share_and_never_pooled() -> None:
+    task, own = Numbers(), members(0, 1)
+    trainer = Trainer(stack_for(own, task), task, 0)
+    table = {(row["split"], row["condition"]) for row in trainer.evaluate()}
+    assert table == {(split, f"hidden {share}") for split in ("train", "test") for share in (0.5, 0.9)}
+
+
+def test_of_a_long_training_set_the_first_examples_are_evaluated() -> None:
+    long = Numbers()
+    data = recordings([np.zeros((1, MOST_OF_TRAINING + 9, N))])
+    long.splits = {"train": data, "test": data}
+    assert long.rows("train") == 2 * MOST_OF_TRAINING
+    assert long.rows("test") == 2 * len(data) == len(long.condition("test"))
+
+
+def test_a_task_that_is_cut_short_asks_as_before() -> None:
+    task = Numbers().first(3).bind(members(0))
+    assert (len(task.splits["train"]), task.rows("test"), task.tokens) == (3, 6, N)
+    assert task.batch("test", rows(task, "test"))[0].shape == (1, 6, N, 2)
+
+
+def test_a_member_trains_alike_alone_and_among_others() -> None:
+    task = Numbers(worlds=2)
+    scaled = {name: recordings([split.inputs.numpy() / 1000]) for name, split in task.splits.items()}
+    task.splits = scaled
+    pupils = [*members(0, 1, 2), *members(1, hidden=0.2, sigma=1.0)]
+    stack = stack_for(pupils, task, dtype=torch.float64)
+    together = Trainer(stack, task, 20)
+    lone = Trainer(stack_for(pupils[3:], task, dtype=torch.float64), task, 20)
+    for _ in range(20):
+        losses, own = together.update(), lone.update()
+    assert losses[3].item() == pytest.approx(own.item(), abs=1e-9)
+    assert (stack.flat[3] - lone.stack.flat[0]).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"window": 0}, "window must be a whole number of at least 1; got 0."),
+        ({"ratios": ()}, "ratios must be different shares of hidden channels, one at least; got ()."),
+        ({"ratios": (0.5, 0.5)}, "ratios must be different shares of hidden channels, one at least; got (0.5, 0.5)."),
+        ({"ratios": (1.0,)}, "the share of hidden channels must be a number above 0 and below 1; got 1.0."),
+    ],
+)
+def test_bad_settings(given: dict[str, object], sentence: str) -> None:
+    data = recordings([np.zeros((T, N))])
+    with pytest.raises(BadInput) as error:
+        Masked({"train": data}, **given)  # type: ignore[arg-type]
+    assert str(error.value) == sentence
+
+
+def test_one_channel_at_least_is_hidden_and_one_is_seen() -> None:
+    assert [hidden_of(share, 10) for share in (0.01, 0.3, 0.99)] == [1, 3, 9]
+
+
+# Several data sets
+
+
+def test_every_member_meets_its_own_data_set() -> None:
+    task = Several({"small": Numbers(), "large": Numbers(n=9)})
+    assert [task.part(name).tokens for name in ("small", "large")] == [6, 9]
+    assert task.first(2).part("large").rows("test") == 4
+    assert set(task.describe()["parts"]) == {"small", "large"}
+    with pytest.raises(BadInput, match=r"^data must be one of small, large; got 'other'\.$"):
+        task.part("other")
+    with pytest.raises(BadInput, match=r"^a study must have at least one data set; got none\.$"):
+        Several({})
+
+
+def test_members_of_other_data_sets_do_not_stack() -> None:
+    pair = [*members(0, data="small"), *members(0, data="large")]
+    with pytest.raises(BadInput, match="the same shape"):
+        stack_for(pair, Numbers())
