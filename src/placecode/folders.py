@@ -158,6 +158,7 @@ class Folder:
         analysis: pd.DataFrame,
         arrays: Mapping[str, Tensor],
         weights: Mapping[str, Tensor],
+        baselines: pd.DataFrame | None = None,
     ) -> Run:
         """Write the results; the summary last, since it marks the run as finished. Checkpoints are then in the way."""
         members = members.sort_values("member", ignore_index=True)
@@ -167,7 +168,10 @@ class Folder:
         write_table(self.path / "members.parquet", members)
         write_table(self.path / "metrics.parquet", metrics)
         write_table(self.path / "analysis.parquet", analysis)
-        write_json(self.path / "summary.json", summarize(self.config["study"], members, metrics, analysis))
+        if baselines is not None and len(baselines):
+            write_table(self.path / "baselines.parquet", baselines)
+        summary = summarize(self.config["study"], members, metrics, analysis, baselines)
+        write_json(self.path / "summary.json", summary)
         self._drop_checkpoints()
         return Run(self.path)
 
@@ -243,6 +247,8 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
         pd.concat([getattr(piece, name) for piece in pieces], ignore_index=True)
         for name in ("members", "metrics", "analysis")
     )
+    baselines = pd.concat([piece.baselines for piece in pieces], ignore_index=True)
+    baselines = baselines.drop_duplicates([name for name in baselines.columns if name != "value"], ignore_index=True)
     arrays, weights = ({k: v for piece in pieces for k, v in piece.tensors(name).items()} for name in TENSORS)
     if compare is not None:
         rows = compare(members, arrays, first.config["shape"], int(metrics["step"].max()))
@@ -254,7 +260,7 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
     with Folder.open(out, {**first.config, "members": ranges(numbers)}, force=force) as folder:
         try:
             write_json(out / "environment.json", environment)
-            return folder.finish(members, metrics, analysis, arrays, weights)
+            return folder.finish(members, metrics, analysis, arrays, weights, baselines)
         except BaseException:
             folder.abandon()
             raise

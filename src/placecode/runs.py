@@ -31,7 +31,7 @@ FORMAT = 1
 """Of the folder. Raised when an older placecode could not read what a newer one writes."""
 FILES = (
     *("config.json", "environment.json", "members.parquet", "metrics.parquet", "analysis.parquet", "summary.json"),
-    *("arrays.safetensors", "weights.safetensors", "report.html", "log.txt"),
+    *("baselines.parquet", "arrays.safetensors", "weights.safetensors", "report.html", "log.txt"),
 )
 FOLDERS = ("figures", "checkpoints")
 TENSORS = ("arrays.safetensors", "weights.safetensors")
@@ -83,6 +83,13 @@ class Run:
     def analysis(self) -> pd.DataFrame:
         """member, step (0 = before training), block (-1 = all), analysis, target, value."""
         return self._table("analysis.parquet")
+
+    @cached_property
+    def baselines(self) -> pd.DataFrame:
+        """data, world, baseline, split, condition, metric, value; empty where the study has none."""
+        if self.finished and not (self.path / "baselines.parquet").is_file():
+            return no_baselines()
+        return self._table("baselines.parquet")
 
     @cached_property
     def summary(self) -> list[dict[str, Any]]:
@@ -187,10 +194,22 @@ def member_table(numbers: Sequence[int], members: Sequence[Member], diverged_at:
     return table
 
 
-def summarize(study: str, members: pd.DataFrame, metrics: pd.DataFrame, analysis: pd.DataFrame) -> dict[str, Any]:
+def no_baselines() -> pd.DataFrame:
+    names = ("data", "world", "baseline", "split", "condition", "metric", "value")
+    return pd.DataFrame({name: pd.Series(dtype=object) for name in names})
+
+
+def summarize(
+    study: str,
+    members: pd.DataFrame,
+    metrics: pd.DataFrame,
+    analysis: pd.DataFrame,
+    baselines: pd.DataFrame | None = None,
+) -> dict[str, Any]:
     """Mean, standard deviation (ddof 1) and number of seeds of every metric at the final step, for each kind of member.
 
-    Members that diverged are counted and left out of the means.
+    Members that diverged are counted and left out of the means. A baseline stands where an encoding does, as
+    "baseline:NAME"; its mean is over worlds.
     """
     specs = [_spec(row) for _, row in members.iterrows()]
     names = ["encoding", "sigma", *(name for name in varied(specs) if name not in ("encoding", "sigma"))]
@@ -224,7 +243,23 @@ def summarize(study: str, members: pd.DataFrame, metrics: pd.DataFrame, analysis
                 "diverged": int(lost.get(kind, 0)),
             }
         )
+    if baselines is not None:
+        rows += _baseline_rows(baselines, names)
     return {"study": study, "step": int(metrics["step"].max()), "rows": rows}
+
+
+def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    keys = ["data", "baseline", "split", "condition", "metric"]
+    for (data, name, split, condition, metric), group in baselines.groupby(keys, sort=False):
+        values = group["value"].dropna()
+        told = {"encoding": f"baseline:{name}", "data": data}
+        yield {
+            **{each: told.get(each) for each in names},
+            **{"split": split, "condition": condition, "metric": metric},
+            "mean": float(values.mean()) if len(values) else None,
+            "std": float(values.std(ddof=1)) if len(values) > 1 else None,
+            **{"n": len(values), "diverged": 0},
+        }
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -21,7 +21,7 @@ from placecode.engines.events import Interrupted, Stop
 from placecode.engines.where import Where
 from placecode.folders import Folder, with_rows
 from placecode.members import Member
-from placecode.runs import Run, member_table
+from placecode.runs import Run, member_table, no_baselines
 from placecode.studies.base import Study
 from placecode.tasks.base import Task
 from placecode.training import Progress, Trainer, stack_for
@@ -218,7 +218,15 @@ def assemble(
     compared = study.compare(table, arrays, folder.config["shape"], study.steps(task))
     passing = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
     arrays = {name: array for name, array in arrays.items() if not name.startswith(passing)}
-    return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights)
+    others = pd.DataFrame(
+        [
+            {"data": data, **row}
+            for data in dict.fromkeys(members[i].data for i in numbers)
+            for row in study.baselines(task.part(data), [members[i] for i in numbers if members[i].data == data])
+        ],
+        columns=list(no_baselines().columns),
+    )
+    return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, others)
 
 
 def _analysis_rows(study: Study, stack: Stack, task: Task, step: int, own: Sequence[int]) -> pd.DataFrame:

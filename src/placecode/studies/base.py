@@ -97,6 +97,10 @@ class Study:
         """
         return []
 
+    def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
+        """Rows (world, baseline, split, condition, metric, value): what others make of the data of these members."""
+        return []
+
     measures: ClassVar[Sequence[tuple[str, str]] | None] = None
     """The (analysis, target) that the report shows as a table; all unless given."""
 
