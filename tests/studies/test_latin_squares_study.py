@@ -83,7 +83,7 @@ def test_an_epoch_at_paper_scale_is_63_full_batches_and_one_of_36() -> None:
     assert steps_per_epoch(examples, study.batch) == 64
     assert divmod(examples, study.batch) == (63, 36)
     splits = {"train": range(examples)}
-    assert study.steps(SimpleNamespace(splits=splits)) == 4000 * 64  # type: ignore[arg-type]
+    assert study.training_steps(SimpleNamespace(splits=splits)) == 4000 * 64  # type: ignore[arg-type]
 
 
 def test_the_training_split_has_nine_tenths_of_the_puzzles(task: LatinSquares) -> None:
@@ -170,8 +170,8 @@ def test_evaluations_fall_on_whole_epochs_within_the_run(task: LatinSquares, epo
     study = LstSigma.at("quick", **TINY, epochs=epochs, evaluations=evaluations)
     steps = study.evaluate_at(task)
     assert steps == sorted(set(steps))
-    assert steps[-1] == study.steps(task) == epochs * 4
-    assert all(0 < step <= study.steps(task) and step % 4 == 0 for step in steps)
+    assert steps[-1] == study.training_steps(task) == epochs * 4
+    assert all(0 < step <= study.training_steps(task) and step % 4 == 0 for step in steps)
     early = epochs > 200  # epoch 200 is evaluated besides
     assert 1 <= len(steps) <= evaluations + early
     assert (200 * 4 in steps) or not early

@@ -43,7 +43,7 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
     check(study, task, [members[i] for i in numbers])
     with where.arithmetic():
         split = memory.split(study, task, members, numbers, where)
-        steps, largest = study.steps(task), max(split.parts, key=len)
+        steps, largest = study.training_steps(task), max(split.parts, key=len)
         values = values_of([members[i] for i in numbers], task)
         crew = where.crew(len(split.parts), values)
         base, before = _resident(), torch.get_num_threads()

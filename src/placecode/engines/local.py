@@ -89,7 +89,7 @@ def execute(
         begun = stacks.steps_done(folder.checkpoints)  # damage is said before anything is changed
         before = Run(out).environment if begun else None
         split = _split(study, task, members, numbers, where, folder, before)
-        sizes, steps = [len(part) for part in split.parts], study.steps(task)
+        sizes, steps = [len(part) for part in split.parts], study.training_steps(task)
         left = [index for index in range(len(sizes)) if begun.get(index) != steps]
         crew = where.crew(len(left), values_of([members[i] for i in numbers], task))
         if before is not None:  # the threads decide the last digits, as the split does

@@ -130,7 +130,7 @@ def probe(
     """Train and evaluate a stack for a moment, and measure what it takes."""
     meter.reset()
     task = task.part(members[0].data).bind(members)
-    steps, moments = study.steps(task), study.evaluate_at(task)
+    steps, moments = study.training_steps(task), study.evaluate_at(task)
     trainer = Trainer(stack_for(members, task, where.device, fast=where.fast), task, steps, moments)
     kept = meter.peak()
     checkpoint = trainer.state()  # one may be on its way to the disk at any time

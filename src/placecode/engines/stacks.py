@@ -80,7 +80,10 @@ def _train(
 ) -> None:
     saved, task = checkpoints.load(folder, name), task.part(members[0].data)
     trainer = Trainer(
-        stack_for(members, task, where.device, fast=where.fast), task, study.steps(task), study.evaluate_at(task)
+        stack_for(members, task, where.device, fast=where.fast),
+        task,
+        study.training_steps(task),
+        study.evaluate_at(task),
     )
     metrics, kept = pd.DataFrame(), -1
     if saved is not None:
@@ -215,7 +218,7 @@ def assemble(
                 diverged[number] = step
     table = member_table(numbers, [members[i] for i in numbers], [diverged[i] for i in numbers])
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
-    compared = study.compare(table, arrays, folder.config["shape"], study.steps(task))
+    compared = study.compare(table, arrays, folder.config["shape"], study.training_steps(task))
     passing = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
     arrays = {name: array for name, array in arrays.items() if not name.startswith(passing)}
     others = pd.DataFrame(

@@ -68,7 +68,7 @@ class Study:
         """All members, in an order that is part of the study: `--members i:j` cuts it."""
         raise NotImplementedError
 
-    def steps(self, task: Task) -> int:
+    def training_steps(self, task: Task) -> int:
         """Training steps of every member."""
         raise NotImplementedError
 

@@ -27,7 +27,8 @@ from placecode.errors import must_be
 from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies import latin_claims, latin_figures, latin_words, measures
-from placecode.studies.base import Shown, Study, setting
+from placecode.studies.base import Shown, setting
+from placecode.studies.models import ModelStudy
 from placecode.studies.specs import encoding_spec, option
 from placecode.tasks.base import Task
 from placecode.tasks.latin_squares import LatinSquares
@@ -35,34 +36,16 @@ from placecode.training import steps_per_epoch
 
 
 @dataclass(frozen=True)
-class LatinStudy(Study):
+class LatinStudy(ModelStudy):
     """What studies on Latin squares share: the puzzles, the model, how it is trained, and what is measured."""
 
-    seeds: tuple[int, ...] = setting(tuple(range(15)), "seeds of each setting: a number of them, or a list a,b,c")
     epochs: int = setting(4000, "passes over the training puzzles")
-    evaluations: int = setting(40, "how many times all splits are evaluated on the way")
     puzzles: str | None = setting(None, "folder with puzzle files in the published format; drawn when not given")
     order: int = setting(4, "rows and columns of a puzzle, 4 to 6")
     per_class: int = setting(3000, "training and test puzzles of each class, when drawn")
     heldout: int = setting(108, "held-out (validation) puzzles, when drawn")
     distance: float = setting(0.8, "Jaccard distance that training puzzles must exceed to every held-out one")
     data_seed: int = setting(0, "seed of the puzzles and of the split into train and test")
-    placement: str = setting("every", "where the encoding acts: in every block, or at the input only")
-    width: int = setting(160, "features per token")
-    layers: int = setting(4, "transformer blocks")
-    heads: int = setting(1, "attention heads")
-    expansion: int = setting(4, "hidden units of the MLP, as a multiple of the width")
-    norm: str = setting("post", "layer norm after (post) or before (pre) attention and MLP")
-    optimizer: str = setting("adam", "adam, adamw or sgd")
-    learning_rate: float = setting(1e-4, "step size")
-    pe_learning_rate: float | None = setting(None, "step size of the PE, where it is to differ")
-    weight_decay: float = setting(0.0, "weight decay")
-    clip: float | None = setting(None, "largest norm of a member's gradient")
-    cooldown: float = setting(0.0, "share of the steps, at the end, over which the step size falls to zero")
-    momentum: float = setting(0.9, "momentum of sgd")
-    beta1: float = setting(0.9, "memory of adam's first moment")
-    beta2: float = setting(0.999, "memory of adam's second moment")
-    epsilon: float = setting(1e-8, "what adam adds to the root of its second moment")
     batch: int = setting(128, "puzzles per step")
     noise: tuple[float, ...] = setting(
         (0.1, 0.2, 0.5, 1.0, 2.0), "standard deviations of the noise on token embeddings under which accuracy is tested"
@@ -75,20 +58,11 @@ class LatinStudy(Study):
     )
 
     def __post_init__(self) -> None:
-        self._all_different("seeds")
-        for name, least in (("epochs", 1), ("evaluations", 1), ("data_seed", 0)):
-            if getattr(self, name) < least:
-                raise must_be(name, f"a whole number of at least {least}", getattr(self, name))
+        super().__post_init__()
+        self._whole("epochs", 1)
         for level in self.noise:
             if not 0 < level < np.inf:
                 raise must_be("noise", "numbers above 0", list(self.noise))
-
-    def _all_different(self, name: str, least: int = 1) -> None:
-        values = getattr(self, name)
-        if len(values) < least:
-            raise must_be(name, "at least one", list(values))
-        if len(set(values)) < len(values):
-            raise must_be(name, "all different", list(values))
 
     def task(self) -> LatinSquares:
         return LatinSquares(
@@ -100,12 +74,7 @@ class LatinStudy(Study):
             distance=self.distance,
         )
 
-    def spec(self, **given: Any) -> Member:
-        """A member with the settings of the study, and these on top."""
-        shared = {name: getattr(self, name) for name in Member.__dataclass_fields__ if hasattr(self, name)}
-        return Member(**{**shared, **given})
-
-    def steps(self, task: Task) -> int:
+    def training_steps(self, task: Task) -> int:
         return self.epochs * steps_per_epoch(len(task.splits["train"]), self.batch)
 
     def evaluate_at(self, task: Task) -> list[int]:
