@@ -1,0 +1,358 @@
+"""The simulated network: its graph and its dynamics, what is held out, and what it says when the dynamics fail."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import json
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from placecode.errors import BadInput
+from placecode.tasks import network
+from placecode.tasks.network import (
+    NONLINEARITIES,
+    Network,
+    cluster_sizes,
+    cohesion,
+    complaints,
+    graph,
+    signal,
+    simulate,
+    standardize,
+)
+
+SMALL: dict[str, Any] = {"nodes": 20, "clusters": 2, "train": 300, "test": 100}
+LABELS = np.repeat(np.arange(3), (10, 20, 30))
+
+
+def rngs(count: int, seed: int = 0) -> list[np.random.Generator]:
+    return [np.random.default_rng((seed, world)) for world in range(count)]
+
+
+def data(task: Network, split: str = "train") -> np.ndarray:
+    return task.splits[split].inputs.numpy()
+
+
+def radius(block: np.ndarray) -> float:
+    return float(np.abs(np.linalg.eigvals(block)).max())
+
+
+@pytest.fixture(scope="module")
+def task() -> Network:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the default has nothing to complain of
+        return Network(worlds=3)
+
+
+# The prototype
+
+
+def test_the_default_is_the_prototype(task: Network) -> None:
+    assert data(task).shape == (3, 20_000, 100) and data(task, "test").shape == (3, 2_000, 100)
+    assert task.labels is not None and np.bincount(task.labels).tolist() == [20] * 5
+    found = np.array([cohesion(world, task.labels) for world in data(task)])
+    assert np.abs(found[:, 0] - 0.29).max() < 0.04 and np.abs(found.mean(axis=0) - (0.29, 0.0)).max() < 0.02
+    assert np.abs(found[:, 1]).max() < 0.05
+    assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 3, 1, (0.5, 0.9))
+    assert task.positions is None and task.token_names[:2] == ("node 1", "node 2") and len(task.token_names) == 100
+
+
+def test_half_of_the_nodes_tell_of_the_others_as_in_the_prototype(task: Network) -> None:
+    errors = []
+    for train, test in zip(data(task).astype(float), data(task, "test").astype(float), strict=True):
+        covariance = np.cov(train, rowvar=False)
+        seen, hidden = np.split(np.random.default_rng(0).permutation(100), 2)
+        slopes = np.linalg.solve(covariance[np.ix_(seen, seen)], covariance[np.ix_(seen, hidden)])
+        errors.append(np.square(test[:, hidden] - test[:, seen] @ slopes).mean())
+    assert abs(np.mean(errors) - 0.758) < 0.03
+
+
+def test_what_is_kept_gives_the_data(task: Network) -> None:
+    """All but noise of standard deviation 0.3 is tanh(W x): regress the data on it, and that is what is left."""
+    world = data(task)[1, :5_000].astype(float)
+    deviation = np.ones(100)
+    for _ in range(20):  # the data are standardized: find the scale that explains them, as a fixed point
+        drive = np.tanh((world[:-1] * deviation) @ task.weights[1, 0].T)
+        deviation = np.sqrt(drive.var(axis=0) + 0.3**2)
+    left = world[1:] * deviation - drive
+    assert np.abs(left.std(axis=0) - 0.3).max() < 0.015
+    wrong = world[1:] * deviation - np.tanh((world[:-1] * deviation) @ task.weights[2, 0].T)
+    assert wrong.std(axis=0).mean() > 0.35
+
+
+# The graph
+
+
+def test_blocks_have_the_spectral_radius_that_was_asked_for() -> None:
+    weights = graph(rngs(3), LABELS, density=(0.3, 0.1), strength=(0.7, 0.05), lag=3)
+    assert weights.shape == (3, 3, 60, 60)
+    for world in weights.sum(axis=1):
+        for cluster in range(3):
+            inside = cluster == LABELS
+            assert radius(world[np.ix_(inside, inside)]) == pytest.approx(0.7)
+            assert (world[np.ix_(inside, inside)] >= 0).all()
+
+
+def test_edges_are_as_dense_and_as_strong_as_asked_for() -> None:
+    labels = np.repeat(np.arange(4), 100)
+    (weights,) = graph(rngs(1), labels, density=(0.3, 0.1), strength=(1.0, 0.05))[:, 0]
+    same = labels[:, None] == labels
+    assert not np.diag(weights).any()
+    assert (weights[same] > 0).mean() == pytest.approx(0.3 * 0.99, abs=0.01)
+    between = weights[~same][weights[~same] != 0]
+    assert len(between) / (~same).sum() == pytest.approx(0.1, abs=0.005)
+    assert abs(between.mean()) < 0.002 and between.std() == pytest.approx(0.05, abs=0.001)
+
+
+def test_every_edge_has_one_delay() -> None:
+    one, many = (graph(rngs(1), LABELS, lag=lag)[0] for lag in (1, 4))
+    assert ((many != 0).sum(axis=0) <= 1).all()
+    assert np.array_equal(many.sum(axis=0), one[0])  # delays are drawn last: the edges are the same
+    used = (many != 0).sum(axis=(1, 2)) / (one != 0).sum()
+    assert np.abs(used - 0.25).max() < 0.05
+
+
+def test_a_cluster_without_a_loop_is_drawn_again() -> None:
+    pairs = np.repeat(np.arange(200), 2)  # at a density of 0.5 three pairs of four have no edge back
+    weights = graph(rngs(1), pairs, density=(0.5, 0.0))[0, 0]
+    assert [round(radius(weights[k : k + 2, k : k + 2]), 6) for k in range(0, 400, 2)] == [1] * 200
+    with pytest.raises(BadInput) as error:
+        Network(**{**SMALL, "density_within": 1e-9})
+    assert str(error.value) == "density_within must be large enough for a loop of edges among 10 nodes; got 1e-09."
+
+
+# The dynamics
+
+
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+@pytest.mark.parametrize("lag", [1, 3])
+def test_each_state_follows_from_those_before(nonlinearity: str, lag: int) -> None:
+    weights = graph(rngs(2), LABELS, strength=(0.9, 0.05), lag=lag)
+    states = simulate(rngs(2, 1), weights, 50, gain=1.1, noise=0.0, nonlinearity=nonlinearity)
+    shape = {"tanh": np.tanh, "linear": lambda x: x, "relu": lambda x: np.minimum(np.maximum(x, 0), 1)}[nonlinearity]
+    for world in range(2):
+        for now in (10, 30):
+            drive = sum(weights[world, d] @ states[world, now - 1 - d] for d in range(lag))
+            np.testing.assert_allclose(states[world, now], shape(1.1 * drive), rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(signal(weights, states, 1.1, nonlinearity), states[:, lag:], rtol=1e-9, atol=1e-300)
+    assert np.abs(states[:, 10]).max() > 0.01
+
+
+def test_what_is_not_signal_is_white_noise() -> None:
+    weights = graph(rngs(2), LABELS, lag=2)
+    states = simulate(rngs(2, 1), weights, 5_000, noise=0.2)
+    left = states[:, 2:] - signal(weights, states)
+    assert np.abs(left.std(axis=1) - 0.2).max() < 0.01 and np.abs(left.mean(axis=1)).max() < 0.02
+    assert np.abs((left[:, 1:] * left[:, :-1]).mean(axis=1)).max() < 0.2**2 * 0.08
+
+
+def test_bounds() -> None:
+    weights = graph(rngs(1), LABELS)
+    made = {name: simulate(rngs(1), weights, 300, gain=3, noise=0, nonlinearity=name) for name in NONLINEARITIES}
+    assert 0.9 < np.abs(made["tanh"]).max() <= 1 and made["tanh"].min() < 0
+    assert made["relu"].min() >= 0 and made["relu"].max() == 1
+    assert np.abs(made["linear"]).max() > 1e6
+
+
+# Seeds and worlds
+
+
+def test_a_seed_gives_the_same_data_whatever_the_number_of_worlds() -> None:
+    one, three = Network(**SMALL, worlds=1, lag=2), Network(**SMALL, worlds=3, lag=2)
+    assert Network(**SMALL, worlds=3, lag=2).describe() == three.describe()
+    assert np.array_equal(one.weights[0], three.weights[0])
+    for split in ("train", "test"):
+        assert np.array_equal(data(one, split)[0], data(three, split)[0])
+    assert not np.array_equal(three.weights[1], three.weights[2])
+    other = Network(**SMALL, worlds=3, lag=2, seed=2)
+    assert all(not np.array_equal(a, b) for a in data(three) for b in data(other))
+
+
+def test_worlds_differ_in_graph_and_noise(task: Network) -> None:
+    kinds = (task.weights.reshape(3, -1), data(task)[:, :2_000].reshape(3, -1))
+    for kind in kinds:
+        off = np.corrcoef(kind)[~np.eye(3, dtype=bool)]
+        assert np.abs(off).max() < 0.6 and len(np.unique(off.round(6))) == 3
+    assert np.abs(np.corrcoef(kinds[1])[~np.eye(3, dtype=bool)]).max() < 0.1
+
+
+# What is held out
+
+
+def test_the_test_comes_after_the_training_and_a_gap() -> None:
+    whole = data(Network(**{**SMALL, "train": 500}))[0]
+    split = Network(**SMALL, gap=60)
+    for name, times in (("train", slice(0, 300)), ("test", slice(360, 460))):
+        for part, line in zip(data(split, name)[0].T, whole[times].T, strict=True):  # equal but for standardization
+            assert np.corrcoef(part, line)[0, 1] > 0.999999
+    assert np.corrcoef(data(split, "test")[0, :, 0], whole[359:459, 0])[0, 1] < 0.9
+
+
+def test_burn_in_is_left_out() -> None:
+    early, late = data(Network(**{**SMALL, "burn_in": 0})), data(Network(**{**SMALL, "burn_in": 40}))
+    assert np.corrcoef(early[0, 40:, 3], late[0, :-40, 3])[0, 1] > 0.999999
+
+
+def test_the_training_alone_decides_the_scale(task: Network) -> None:
+    assert np.abs(data(task).mean(axis=1)).max() < 1e-3 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3
+    assert np.abs(data(task, "test").std(axis=1) - 1).max() > 0.01
+    train, test = np.random.default_rng(0).normal(3, 2, (2, 1_000, 4)), np.full((2, 5, 4), 7.0)
+    made = standardize(train, test)
+    np.testing.assert_allclose(made[1][:, 0], (7 - train.mean(axis=1)) / train.std(axis=1), atol=1 / 8_000)
+    assert not standardize(np.ones((1, 9, 2)))[0].any() and made[0].dtype == np.float32
+
+
+def test_windows_stay_within_a_split() -> None:
+    task = Network(**SMALL, window=4)
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 297, "test": 97}
+    assert task.features == 5 and task.outputs == 4
+
+
+# Order of the channels
+
+
+def test_shuffled_clusters_are_the_same_in_all_worlds() -> None:
+    options = {**SMALL, "train": 3_000, "shuffled": True}
+    task, one = Network(**options, worlds=2), Network(**options)
+    assert task.labels is not None and one.labels is not None
+    assert np.array_equal(task.labels, one.labels) and sorted(task.labels) == [0] * 10 + [1] * 10
+    assert (np.diff(task.labels) != 0).sum() > 3
+    for world in data(task):
+        right, wrong = (np.subtract(*cohesion(world, labels)) for labels in (task.labels, np.sort(task.labels)))
+        assert right > 0.1 and wrong < right / 3
+
+
+def test_sizes() -> None:
+    assert cluster_sizes(100, 5) == (20,) * 5 and cluster_sizes(10, 4) == (3, 3, 2, 2)
+    task = Network(**{**SMALL, "sizes": (12, 5, 3)})
+    assert task.labels is not None and np.bincount(task.labels).tolist() == [12, 5, 3]
+    assert task.describe()["sizes"] == [12, 5, 3]
+
+
+# When the dynamics fail
+
+REMEDY = "bring gain times strength_within near 1, raise density_within or lower strength_between."
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"nonlinearity": "linear", "gain": 1.5},
+            r"world 0 blows up: values pass 10,000; lower gain or the strengths\.",
+        ),
+        (
+            {"noise": 0},
+            r"world 0 dies: 40 of 40 channels are nearly constant in the end; raise noise, gain or strength_within\.",
+        ),
+        (
+            {"gain": 3},
+            r"world 0 is saturated: \d+% of its signal lies beyond 0.9 of a bound of 1; lower gain or the .*",
+        ),
+        (
+            {"strength_within": 0.2},
+            r"world 0 is little but noise: \d\.\d% of its variance is signal; raise gain or strength_within\.",
+        ),
+        (
+            {"gain": 0.6},
+            r"world 0 has lost its modules: correlations are 0\.0\d within clusters and -?0\.00 between them; "
+            + REMEDY,
+        ),
+    ],
+)
+def test_a_network_that_fails_says_so(options: dict[str, Any], sentence: str) -> None:
+    with pytest.warns(UserWarning, match="^world 0 ") as caught:
+        Network(**{"nodes": 40, "clusters": 2, "train": 3_000, **options})
+    (warning,) = caught
+    assert re.fullmatch(sentence, str(warning.message)), warning.message
+    assert warning.filename == __file__
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"nonlinearity": "linear", "strength_within": 0.9}, {"nonlinearity": "relu"}, {"lag": 3}, {"noise": 0.1}],
+)
+def test_a_network_that_does_not_fail_is_silent(options: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Network(**{"nodes": 40, "clusters": 2, "train": 3_000, **options})
+
+
+def test_the_world_that_fails_is_named() -> None:
+    weights = graph(rngs(3), LABELS)
+    states = simulate(rngs(3), weights, 3_000)
+    drive = signal(weights, states[:, -1_001:])
+    assert complaints(states, drive, LABELS) == []
+    states[1, 5, 3] = np.nan
+    states[2, :, :2] = 0.5
+    assert [sentence.split(":")[0] for sentence in complaints(states, drive, LABELS)] == [
+        "world 1 blows up",
+        "world 2 dies",
+    ]
+    assert "2 of 60" in complaints(states, drive, LABELS)[1]
+
+
+# Options
+
+
+def test_describe_goes_into_a_record() -> None:
+    task = Network(**SMALL, gap=7, nonlinearity="relu")
+    record = json.loads(json.dumps(task.describe()))
+    assert record["task"] == "network" and record["counts"] == {"train": 300, "test": 100}
+    assert (record["sizes"], record["gap"], record["nonlinearity"], record["noise"]) == ([10, 10], 7, "relu", 0.3)
+    taken = set(inspect.signature(Network).parameters)
+    assert taken - {"nodes", "clusters"} <= set(record) and record["tokens"] == 20
+    assert task.to("cpu", torch.float32).describe() == task.describe()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("nodes", 3, "nodes must be a whole number of at least 4; got 3."),
+        ("nodes", 10.0, "nodes must be a whole number of at least 4; got 10.0."),
+        ("clusters", 1, "clusters must be a whole number from 2 to half of the 100 nodes; got 1."),
+        ("clusters", 51, "clusters must be a whole number from 2 to half of the 100 nodes; got 51."),
+        (
+            "sizes",
+            (50, 49),
+            "sizes must be two or more whole numbers of at least 2 that add up to nodes (100); got (50, 49).",
+        ),
+        (
+            "sizes",
+            (99, 1),
+            "sizes must be two or more whole numbers of at least 2 that add up to nodes (100); got (99, 1).",
+        ),
+        ("sizes", 5, "sizes must be two or more whole numbers of at least 2 that add up to nodes (100); got 5."),
+        ("density_within", 0, "density_within must be a number above 0 and at most 1; got 0."),
+        ("density_between", 1.1, "density_between must be a number of at least 0 and at most 1; got 1.1."),
+        ("strength_within", -1, "strength_within must be a number of at least 0; got -1."),
+        ("strength_between", "a", "strength_between must be a number of at least 0; got 'a'."),
+        ("gain", float("inf"), "gain must be a number of at least 0; got inf."),
+        ("noise", float("nan"), "noise must be a number of at least 0; got nan."),
+        ("noise", True, "noise must be a number of at least 0; got True."),
+        ("nonlinearity", "sin", "nonlinearity must be one of tanh, relu, linear; got 'sin'."),
+        ("lag", 0, "lag must be a whole number of at least 1; got 0."),
+        ("window", 0, "window must be a whole number of at least 1; got 0."),
+        ("train", 2, "train must be a whole number of at least 3; got 2."),
+        ("test", 0, "test must be a whole number of at least 1; got 0."),
+        ("burn_in", -1, "burn_in must be a whole number of at least 0; got -1."),
+        ("gap", 0.5, "gap must be a whole number of at least 0; got 0.5."),
+        ("worlds", 0, "worlds must be a whole number of at least 1; got 0."),
+        ("seed", -1, "seed must be a whole number of at least 0; got -1."),
+        ("shuffled", 1, "shuffled must be True or False; got 1."),
+    ],
+)
+def test_bad_options(option: str, value: object, sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        Network(**{option: value})  # type: ignore[arg-type]
+    assert str(error.value) == sentence
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(network).failed == 0

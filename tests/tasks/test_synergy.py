@@ -1,0 +1,301 @@
+"""Synergy: no two channels know of each other, the whole group does; and the least error that anyone can reach."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import json
+import math
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from placecode.errors import BadInput
+from placecode.tasks import synergy
+from placecode.tasks.masked import hidden_of
+from placecode.tasks.synergy import Synergy, best_error, certainty, draw
+
+SMALL: dict[str, Any] = {"groups": 3, "train": 200, "test": 50}
+
+
+def data(task: Synergy, split: str = "train") -> np.ndarray:
+    return task.splits[split].inputs.numpy().astype(float)
+
+
+def least_p_of_correlation(samples: np.ndarray) -> float:
+    """The least p-value of all pairs of channels, times their number."""
+    n = samples.shape[1]
+    largest = np.abs(np.corrcoef(samples, rowvar=False)[np.triu_indices(n, 1)]).max()
+    return n * (n - 1) / 2 * 2 * float(stats.norm.sf(largest * math.sqrt(len(samples))))
+
+
+def least_p_of_information(samples: np.ndarray, bins: int = 4) -> float:
+    """The same of mutual information between quartiles: 2 N I is chi-squared if the two are independent."""
+    ranks = samples.argsort(axis=0).argsort(axis=0) * bins // len(samples)
+    largest = 0.0
+    for a, b in combinations(ranks.T, 2):
+        joint = np.bincount(a * bins + b, minlength=bins**2).reshape(bins, bins) / len(samples)
+        expected = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
+        largest = max(largest, float(np.sum(joint * np.log(np.maximum(joint, 1e-300) / expected))))
+    n = samples.shape[1]
+    return n * (n - 1) / 2 * float(stats.chi2.sf(2 * len(samples) * largest, (bins - 1) ** 2))
+
+
+def products(samples: np.ndarray, size: int) -> dict[tuple[int, ...], float]:
+    """The mean product of every set of channels."""
+    return {each: float(samples[:, each].prod(axis=1).mean()) for each in combinations(range(samples.shape[1]), size)}
+
+
+# Blind in pairs
+
+
+@pytest.mark.parametrize("values", ["sign", "gaussian"])
+@pytest.mark.parametrize("size", [3, 4])
+def test_pairs_are_independent(values: str, size: int) -> None:
+    task = Synergy(groups=3, group_size=size, values=values, train=30_000, test=10)
+    assert least_p_of_correlation(data(task)[0]) > 0.01
+    assert least_p_of_information(data(task)[0]) > 0.01
+    precision = np.linalg.inv(np.cov(data(task)[0], rowvar=False))
+    assert np.abs(precision[np.triu_indices(task.tokens, 1)]).max() < 0.03
+
+
+def test_the_measures_see_pairs_that_are_not() -> None:
+    """Correlated groups are seen by both; the product of two normal numbers by mutual information, as the page says."""
+    seen = draw(np.random.default_rng(0), 30_000, [("correlated", 3), ("distractor", 1)], correlation=0.05)
+    assert least_p_of_correlation(seen) < 1e-6 and least_p_of_information(seen) < 1e-6
+    naive = np.random.default_rng(0).standard_normal((30_000, 3))
+    naive[:, 2] = naive[:, 0] * naive[:, 1]
+    assert least_p_of_correlation(naive) > 0.01 and least_p_of_information(naive) < 1e-100
+
+
+@pytest.mark.parametrize("values", ["sign", "gaussian"])
+def test_whole_groups_are_not_independent(values: str) -> None:
+    task = Synergy(groups=3, values=values, train=20_000, test=10)
+    assert task.labels is not None
+    expected = (2 / math.pi) ** 1.5 if values == "gaussian" else 1.0
+    for each, mean in products(data(task)[0], 3).items():
+        together = len(set(task.labels[list(each)])) == 1
+        assert mean == pytest.approx(expected / 1.01**1.5 if together else 0, abs=0.05)
+
+
+def test_groups_of_four_hide_even_from_triples() -> None:
+    task = Synergy(groups=2, group_size=4, train=20_000, test=10)
+    assert max(map(abs, products(data(task)[0], 3).values())) < 0.05
+    found = [each for each, mean in products(data(task)[0], 4).items() if mean > 0.5]
+    assert found == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    clean = draw(np.random.default_rng(0), 8_000, [("product", 4)], noise=0)
+    for hidden in range(4):  # any proper subset takes all its values equally often
+        _, counts = np.unique(np.delete(clean, hidden, axis=1), axis=0, return_counts=True)
+        assert len(counts) == 8 and stats.chisquare(counts).pvalue > 0.01
+        assert np.array_equal(np.delete(clean, hidden, axis=1).prod(axis=1), clean[:, hidden])
+
+
+# Values
+
+
+def test_signs_and_their_noise() -> None:
+    samples = draw(np.random.default_rng(0), 50_000, [("product", 3), ("correlated", 3), ("distractor", 1)], noise=0.1)
+    left = samples - np.sign(samples)
+    assert np.abs(left.std(axis=0) - 0.1).max() < 0.002 and np.abs(samples.mean(axis=0)).max() < 0.02
+    assert np.array_equal(np.sign(samples)[:, :3].prod(axis=1), np.ones(50_000))
+    assert set(np.unique(draw(np.random.default_rng(0), 99, [("product", 3)], noise=0))) == {-1, 1}
+
+
+def test_gaussian_marginals() -> None:
+    blocks = [("product", 3), ("product", 4), ("correlated", 3), ("distractor", 1)]
+    samples = draw(np.random.default_rng(0), 20_000, blocks, "gaussian", noise=0.5)
+    for channel in samples.T:
+        assert stats.kstest(channel, stats.norm(0, math.sqrt(1.25)).cdf).pvalue > 0.001
+    triple = np.abs(samples[:, :3])
+    assert least_p_of_correlation(triple) > 0.01  # magnitudes know nothing of each other
+
+
+@pytest.mark.parametrize("values", ["sign", "gaussian"])
+def test_correlated_groups_have_the_correlation_that_was_asked_for(values: str) -> None:
+    samples = draw(np.random.default_rng(0), 50_000, [("correlated", 4), ("correlated", 3)], values, 0.4, noise=0)
+    same = np.repeat([0, 1], (4, 3))
+    expected = np.where(same[:, None] == same, 0.4, 0) + 0.6 * np.eye(7)
+    np.testing.assert_allclose(np.corrcoef(samples, rowvar=False), expected, atol=0.02)
+
+
+# The task
+
+
+def test_the_default() -> None:
+    task = Synergy(test=100)
+    assert data(task).shape == (1, 50_000, 30) and task.labels is not None
+    assert task.labels.tolist() == [group for group in range(10) for _ in range(3)]
+    assert (task.ratios, task.window, task.features, task.outputs) == ((0.3, 0.5), 1, 2, 1)
+    assert np.abs(data(task).mean(axis=1)).max() < 1e-3 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3
+    assert task.positions is None and task.token_names[29] == "channel 30"
+
+
+def test_labels_and_kinds() -> None:
+    task = Synergy(sizes=(4, 3), correlated=1, distractors=2, train=20, test=5)
+    assert task.labels is not None
+    assert task.labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, -1, -1]
+    assert task.kinds.tolist() == ["product"] * 7 + ["correlated"] * 3 + ["distractor"] * 2
+
+
+def test_shuffled_groups_are_the_same_in_all_worlds() -> None:
+    options: dict[str, Any] = {
+        "sizes": (3, 4),
+        "distractors": 2,
+        "train": 5_000,
+        "test": 5,
+        "shuffled": True,
+        "seed": 1,
+    }
+    task, one = Synergy(**options, worlds=2), Synergy(**options)
+    assert task.labels is not None and one.labels is not None
+    assert np.array_equal(task.labels, one.labels) and sorted(task.labels) == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
+    assert (np.diff(task.labels) != 0).sum() > 3
+    for world in data(task):
+        assert all(world[:, task.labels == group].prod(axis=1).mean() > 0.9 for group in (0, 1))
+        assert abs(world[:, :3].prod(axis=1).mean()) < 0.1
+    assert (task.kinds[task.labels == -1] == "distractor").all()
+
+
+def test_a_seed_gives_the_same_data_whatever_the_number_of_worlds() -> None:
+    one, three = Synergy(**SMALL), Synergy(**SMALL, worlds=3)
+    assert Synergy(**SMALL, worlds=3).describe() == three.describe()
+    for split in ("train", "test"):
+        assert np.array_equal(data(one, split)[0], data(three, split)[0])
+    longer = Synergy(groups=3, train=300, test=50)
+    assert np.corrcoef(data(one, "test")[0, :, 0], data(longer, "test")[0, :, 0])[0, 1] > 0.999  # a stream of its own
+    pool = [*data(three), *data(Synergy(**SMALL, worlds=3, seed=1))]
+    assert all(not np.array_equal(a, b) for a, b in combinations(pool, 2))
+    assert not np.isin(data(three, "test")[:, :, 0], data(three)[:, :, 0]).all()
+
+
+# The best error
+
+
+def guess(
+    samples: np.ndarray, hidden: np.ndarray, blocks: list[tuple[str, int]], values: str, r: float, noise: float
+) -> Any:
+    """What the best predictor says of each channel from those that are not hidden, by Bayes' rule."""
+    made = np.zeros_like(samples)
+    first = 0
+    for kind, size in blocks:
+        for channel in range(first, first + size):
+            mates = [mate for mate in range(first, first + size) if mate != channel]
+            seen = ~hidden[:, mates]
+            if kind == "product":
+                if values == "sign":
+                    signs = np.tanh(samples[:, mates] / noise**2)
+                else:
+                    signs = 2 * stats.norm.cdf(samples[:, mates] / (noise * math.sqrt(1 + noise**2))) - 1
+                    signs[:, 0] *= math.sqrt(2 / math.pi)
+                made[:, channel] = signs.prod(axis=1) * seen.all(axis=1)
+            elif kind == "correlated" and values == "sign":
+                odds = 2 * np.arctanh(math.sqrt(r) * np.tanh(samples[:, mates] / noise**2))
+                made[:, channel] = math.sqrt(r) * np.tanh((odds * seen).sum(axis=1) / 2)
+            elif kind == "correlated":
+                share = r / (1 + noise**2 - r + r * seen.sum(axis=1))
+                made[:, channel] = share * (samples[:, mates] * seen).sum(axis=1)
+        first += size
+    return made
+
+
+@pytest.mark.parametrize("values", ["sign", "gaussian"])
+@pytest.mark.parametrize("noise", [0.1, 0.4, 1.0])
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [("product", 3)] * 10,
+        [("product", 4)] * 3 + [("product", 3)],
+        [("product", 3)] * 2 + [("correlated", 4)] * 2 + [("distractor", 1)] * 3,
+    ],
+)
+def test_the_best_error_is_that_of_the_best_predictor(values: str, noise: float, blocks: list[tuple[str, int]]) -> None:
+    rng = np.random.default_rng(0)
+    samples = draw(rng, 20_000, blocks, values, 0.6, noise)
+    n = samples.shape[1]
+    count = hidden_of(0.3, n)
+    hidden = rng.random(samples.shape).argsort(axis=1) < count
+    errors = np.square(guess(samples, hidden, blocks, values, 0.6, noise) - samples) / (1 + noise**2)
+    each = (errors * hidden).sum(axis=1) / count
+    assert abs(each.mean() - best_error(blocks, count, values, 0.6, noise)) < 4 * each.std() / math.sqrt(len(each))
+
+
+def test_the_best_error_by_hand() -> None:
+    task = Synergy(train=10, test=5)
+    assert task.best_mse(0.3) == pytest.approx(1 - 21 / 29 * 20 / 28 / 1.01)  # 9 of 30 hidden
+    assert task.best_mse(0.5) == pytest.approx(1 - 15 / 29 * 14 / 28 / 1.01)
+    one = [("product", 3)]
+    assert best_error(one, 1, noise=0) == 0 and best_error(one, 2, noise=0) == 1
+    assert best_error(one, 1, "gaussian", noise=0) == pytest.approx(1 - 2 / math.pi)
+    assert best_error([("distractor", 1)] * 5, 2) == 1
+    mixed = Synergy(
+        groups=4, values="gaussian", noise=0.3, correlated=1, correlation=0.7, distractors=2, train=9, test=5
+    )
+    assert mixed.best_mse(0.3) == best_error(mixed.blocks, 5, "gaussian", 0.7, 0.3)
+
+
+def test_every_set_of_hidden_channels_in_turn() -> None:
+    """The chance of both mates being visible, by counting all ways to hide channels."""
+    for tokens, count in ((6, 2), (9, 3), (9, 6)):
+        ways = [set(way) for way in combinations(range(tokens), count)]
+        told = sum(not way & (set(range(c - c % 3, c - c % 3 + 3)) - {c}) for way in ways for c in way)
+        expected = 1 - told / (len(ways) * count)
+        assert best_error([("product", 3)] * (tokens // 3), count, noise=0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("values", ["sign", "gaussian"])
+def test_certainty_falls_from_one_to_nothing(values: str) -> None:
+    found = [certainty(values, noise) for noise in (0, 0.1, 0.3, 0.6, 1, 3, 30)]
+    assert found[0] == 1 and found == sorted(found, reverse=True) and found[-1] < 0.01
+
+
+# Options
+
+
+def test_describe_goes_into_a_record() -> None:
+    task = Synergy(**SMALL, values="gaussian", distractors=1)
+    record = json.loads(json.dumps(task.describe()))
+    assert record["task"] == "synergy" and record["counts"] == {"train": 200, "test": 50} and record["tokens"] == 10
+    assert (record["sizes"], record["values"], record["noise"], record["distractors"]) == (
+        [3, 3, 3],
+        "gaussian",
+        0.1,
+        1,
+    )
+    assert set(inspect.signature(Synergy).parameters) - {"groups", "train", "test"} <= set(record)
+    assert task.to("cpu", torch.float32).describe() == task.describe()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("groups", 0, "groups must be a whole number of at least 1; got 0."),
+        ("group_size", 5, "group_size must be 3 or 4; got 5."),
+        ("group_size", 3.0, "group_size must be 3 or 4; got 3.0."),
+        ("sizes", (3, 2), "sizes must be one or more of 3 and 4, the size of each group; got (3, 2)."),
+        ("sizes", (), "sizes must be one or more of 3 and 4, the size of each group; got ()."),
+        ("sizes", 3, "sizes must be one or more of 3 and 4, the size of each group; got 3."),
+        ("values", "signs", "values must be one of sign, gaussian; got 'signs'."),
+        ("noise", -0.1, "noise must be a number of at least 0; got -0.1."),
+        ("correlated", -1, "correlated must be a whole number of at least 0; got -1."),
+        ("correlation", 1, "correlation must be a number above 0 and below 1; got 1."),
+        ("correlation", "a", "correlation must be a number above 0 and below 1; got 'a'."),
+        ("distractors", 1.5, "distractors must be a whole number of at least 0; got 1.5."),
+        ("train", 1, "train must be a whole number of at least 2; got 1."),
+        ("test", 0, "test must be a whole number of at least 1; got 0."),
+        ("worlds", 0, "worlds must be a whole number of at least 1; got 0."),
+        ("seed", -1, "seed must be a whole number of at least 0; got -1."),
+        ("shuffled", "yes", "shuffled must be True or False; got 'yes'."),
+    ],
+)
+def test_bad_options(option: str, value: object, sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        Synergy(**{option: value})  # type: ignore[arg-type]
+    assert str(error.value) == sentence
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(synergy).failed == 0
