@@ -8,10 +8,11 @@ from placecode.errors import BadInput, one_of
 from placecode.runs import Run
 from placecode.studies.base import SCALES, Shown, Study
 from placecode.studies.latin_squares import LstEncodings, LstSigma
+from placecode.studies.network import NetworkSigma
 
 __all__ = ["SCALES", "STUDIES", "Shown", "Study", "lookup", "study_of"]
 
-STUDIES: dict[str, type[Study]] = {study.name: study for study in (LstSigma, LstEncodings)}
+STUDIES: dict[str, type[Study]] = {study.name: study for study in (LstSigma, LstEncodings, NetworkSigma)}
 
 
 def lookup(name: str) -> type[Study]:

@@ -1,0 +1,91 @@
+"""What studies of masked prediction share: how long, how much is hidden, what is measured, beside which baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from placecode.encoder import Stack
+from placecode.errors import one_of
+from placecode.members import Member, grid
+from placecode.studies import structure
+from placecode.studies.base import setting
+from placecode.studies.models import ModelStudy
+from placecode.studies.specs import encoding_spec
+from placecode.tasks.base import Task
+from placecode.tasks.masked import Masked
+
+BASELINES = (*structure.PREDICTORS, *structure.MATRICES, "spectral", "pca of channels", "mds of fc")
+
+
+@dataclass(frozen=True)
+class MaskedStudy(ModelStudy):
+    """Masked prediction of channels."""
+
+    steps: int = setting(10_000, "training steps")
+    evaluations: int = setting(20, "how many times all splits are evaluated on the way")
+    hidden: float = setting(0.5, "share of the channels that are hidden in training")
+    ratios: tuple[float, ...] = setting((0.5, 0.9), "shares of hidden channels at which members are evaluated")
+    width: int = setting(64, "features per token")
+    learning_rate: float = setting(3e-4, "step size")
+    batch: int = setting(32, "examples per step")
+    baselines_in: int = setting(3, "worlds in which the baselines are fitted, the first ones")
+    against: tuple[str, ...] = setting(BASELINES, f"the baselines: {', '.join(BASELINES)}")
+
+    measures = (
+        *(("neighbor_agreement", "labels"), ("modularity", "labels"), ("ari", "labels"), ("fc_correlation", "fc")),
+        *(("moved_relative", "start"), ("stability", "other seeds")),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._whole("steps", 1)
+        self._whole("baselines_in", 0)
+        for name in self.against:
+            if name not in BASELINES:
+                raise one_of("against", BASELINES, name)
+
+    @property
+    def worlds(self) -> int:
+        """A world for every seed, so that an interval over seeds is one over worlds."""
+        return max(self.seeds) + 1
+
+    def training_steps(self, task: Task) -> int:
+        return self.steps
+
+    def evaluate_at(self, task: Task) -> list[int]:
+        """Closer together at the start, where the curves are steep."""
+        moments = np.round(self.steps * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
+        return sorted({int(step) for step in moments if step > 0})
+
+    def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
+        assert isinstance(task, Masked)
+        return structure.of_pes(stack, task)
+
+    def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
+        assert isinstance(task, Masked)
+        return {"attention": structure.attention_maps(stack, task)}
+
+    def compare(
+        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
+    ) -> list[dict[str, Any]]:
+        return list(structure.across(members, arrays, step))
+
+    def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
+        assert isinstance(task, Masked)
+        return list(structure.of_data(task, members, self.against, self.baselines_in))
+
+    def over_sigmas(self, sigmas: Sequence[float], **fields: Any) -> list[Member]:
+        """Learned PEs, sigma by sigma, the seeds of each together."""
+        return grid(self.spec(encoding="learned", **fields), sigma=sigmas, seed=self.seeds)
+
+    def over_encodings(self, texts: Sequence[str], **fields: Any) -> list[Member]:
+        """Encoding by encoding, the seeds of each together."""
+        return [
+            member for text in texts for member in grid(self.spec(**encoding_spec(text), **fields), seed=self.seeds)
+        ]
