@@ -19,7 +19,7 @@ CORE = {"errors", "version", "tasks", *MODELS}
 MAY_IMPORT = {
     "errors": set(),
     "version": set(),
-    "tasks": {"errors"},
+    "tasks": {"errors", "draws"},
     "members": {"errors"},
     "draws": set(),
     "encodings": {"errors", "members", "draws"},

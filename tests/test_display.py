@@ -125,7 +125,7 @@ def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace
     ],
 )
 def test_accuracies_have_half_of_students_interval(values: list[float | None], text: str) -> None:
-    head, row = printed(display.accuracy_table(fake(a=({"encoding": "learned", "sigma": 0.2}, values))))
+    head, row = printed(display.results_table(fake(a=({"encoding": "learned", "sigma": 0.2}, values))))
     cells = dict(zip(head, row, strict=True))
     assert cells["validation"] == text
     assert (cells["seeds"], cells["diverged"]) == (str(len(values) - values.count(None)), str(values.count(None)))
@@ -139,7 +139,7 @@ def test_every_setting_has_a_row_with_what_sets_it_apart() -> None:
         b=({"encoding": "learned", "sigma": 2.0, "dropout_at_evaluation": False, "axes": None, **none}, [0.4, 0.4]),
         c=({"encoding": "sinusoid", "sigma": None, "dropout_at_evaluation": True, "axes": 2, **none}, [0.8, None]),
     )
-    head, *rows = printed(display.accuracy_table(run))
+    head, *rows = printed(display.results_table(run))
     splits = ["train", "test", "validation"]
     assert head == ["encoding", "sigma", "dropout at evaluation", "axes", *splits, "seeds", "diverged"]
     assert rows == [

@@ -258,7 +258,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
             stop=stopped,
         )
     page = publish(run)
-    console.print(display.accuracy_table(run))
+    console.print(display.results_table(run, study.metric))
     for line in kind.words(study, run):
         console.print(line, markup=False, soft_wrap=True)
     if said := display.memory_text(run):
@@ -294,6 +294,7 @@ def publish(run: Run) -> Path:
         study.words(run),
         study.figures(run),
         command_of(run, study),
+        metric=study.metric,
         measures=study.measures,
         claims=[claim.check(run).record() for claim in study.claims],
     )

@@ -97,22 +97,29 @@ def _loss(event: Event) -> str:
     return "" if np.isnan(event.progress.loss) else f"loss {event.progress.loss:.3f}"
 
 
-def accuracy_table(run: Run) -> Table:
-    """Accuracy of every setting at the end of training."""
-    rows = [row for row in run.summary if row["metric"] == "accuracy" and row["condition"] == "all"]
+def results_table(run: Run, metric: str = "accuracy") -> Table:
+    """The metric of every setting at the end of training: on each split, or, where conditions are not to be mixed, in
+    each condition of what was held out; baselines below."""
+    rows = [row for row in run.summary if row["metric"] == metric]
+    pooled = [row for row in rows if row["condition"] == "all"]
+    rows = pooled or [row for row in rows if row["split"] != "train"]
     measured = ("split", "condition", "metric", "mean", "std", "n", "diverged")
     keys = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in measured]
     keys = [name for name in keys if any(row.get(name) is not None for row in rows)]
-    table = Table(title=f"Accuracy, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})")
-    for column in (*keys, *SPLITS, "seeds", "diverged"):
+    title = metric.upper() if metric == "mse" else metric.capitalize()
+    table = Table(title=f"{title}, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})")
+    found = dict.fromkeys((row["split"], row["condition"]) for row in rows)
+    places = [(split, "all") for split in SPLITS] if pooled else list(found)
+    columns = [split if condition == "all" else f"{split}, {condition}" for split, condition in places]
+    for column in (*keys, *columns, "seeds", "diverged"):
         table.add_column(column.replace("_", " "), justify="right")
-    settings: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
+    settings: dict[tuple[str, ...], dict[tuple[str, str], dict[str, Any]]] = {}
     for row in rows:
         setting = tuple(_short(row.get(name)) for name in keys)
-        settings.setdefault(setting, {})[row["split"]] = row
-    for setting, by_split in settings.items():
-        first = next(iter(by_split.values()))
-        cells = [_mean(by_split.get(split)) for split in SPLITS]
+        settings.setdefault(setting, {})[row["split"], row["condition"]] = row
+    for setting, by_place in settings.items():
+        first = next(iter(by_place.values()))
+        cells = [_mean(by_place.get(place), 2 if pooled else 3) for place in places]
         table.add_row(*setting, *cells, str(first["n"]), str(first["diverged"]))
     return table
 
@@ -123,12 +130,12 @@ def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _mean(row: dict[str, Any] | None) -> str:
+def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
     """A mean with half the width of its 95% interval over seeds: 0.95 ± 0.03."""
     if row is None or row["mean"] is None:
         return "-"
     half = half_width(row["std"], row["n"]) if row["std"] is not None else np.nan
-    return f"{row['mean']:.2f}" + ("" if np.isnan(half) else f" ± {half:.2f}")
+    return f"{row['mean']:.{digits}f}" + ("" if np.isnan(half) else f" ± {half:.{digits}f}")
 
 
 def claims_table(findings: Sequence[Finding]) -> Table:

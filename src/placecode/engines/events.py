@@ -31,13 +31,17 @@ class Event:
     steps: int
 
     def means(self) -> str:
-        """Mean accuracy over members in each split of the event's evaluation, in words; empty where there was none."""
+        """The first metric, its mean over members in each split of the event's evaluation, in words; empty where there
+        was none. By condition where all of them together mean nothing."""
+        rows = self.progress.rows
+        pooled = any(row["condition"] == "all" for row in rows)
         values: dict[str, list[float]] = {}
-        for row in self.progress.rows:
-            if row["metric"] == "accuracy" and row["condition"] == "all":
-                values.setdefault(row["split"], []).append(row["value"])
-        parts = [f"{split} {sum(found) / len(found):.2f}" for split, found in values.items()]
-        return f"accuracy {', '.join(parts)}" if parts else ""
+        for row in rows:
+            if row["metric"] == rows[0]["metric"] and (not pooled or row["condition"] == "all"):
+                place = row["split"] if pooled else f"{row['split']} ({row['condition']})"
+                values.setdefault(place, []).append(row["value"])
+        parts = [f"{place} {sum(found) / len(found):.2f}" for place, found in values.items()]
+        return f"{rows[0]['metric']} {', '.join(parts)}" if parts else ""
 
 
 Notify = Callable[[Event], None]

@@ -110,7 +110,7 @@ def render(
     analyses) are left out.
     """
     findings = [
-        Section("Results", tables=[tables.results(run.summary, metric)]),
+        Section("Results", tables=tables.results(run.summary, metric)),
         Section("Claims", tables=[tables.claims(claims, run.config["scale"])] if claims else []),
         Section("Figures", figures=figures),
         Section(f"{metric.capitalize()} by condition", tables=tables.conditions(run.summary, metric)),

@@ -66,8 +66,9 @@ class Table:
     groups: Sequence[tuple[str, int]] = ()
 
 
-def results(summary: Sequence[Row], metric: str) -> Table:
-    """One row per setting: the metric on each split, how many seeds that is over, how many members diverged."""
+def results(summary: Sequence[Row], metric: str) -> list[Table]:
+    """One row per setting: the metric on each split, how many seeds that is over, how many members diverged. Nothing
+    where conditions are not to be mixed."""
     rows = [row for row in summary if row["metric"] == metric and row["condition"] == "all" and row["split"] in SPLITS]
     keys, splits = _keys(rows), [split for split in SPLITS if any(row["split"] == split for row in rows)]
     body = []
@@ -77,12 +78,13 @@ def results(summary: Sequence[Row], metric: str) -> Table:
         body.append(
             [*map(value, setting), *(_mean(by_split.get(split)) for split in splits), value(seeds), value(diverged)]
         )
-    return Table(
+    whole = Table(
         f"{metric.capitalize()} at the final step: mean over seeds {PLUS_MINUS} half the width of its 95% interval "
         "(Student's t). Members that diverged are left out of the means and counted in the last column.",
         [*map(name_of, keys), *splits, "seeds", "diverged"],
         body,
     )
+    return [whole] if rows else []
 
 
 def conditions(summary: Sequence[Row], metric: str) -> list[Table]:

@@ -101,6 +101,9 @@ class Study:
         """Rows (world, baseline, split, condition, metric, value): what others make of the data of these members."""
         return []
 
+    metric: ClassVar[str] = "accuracy"
+    """What tables are about."""
+
     measures: ClassVar[Sequence[tuple[str, str]] | None] = None
     """The (analysis, target) that the report shows as a table; all unless given."""
 

@@ -37,6 +37,7 @@ class MaskedStudy(ModelStudy):
     baselines_in: int = setting(3, "worlds in which the baselines are fitted, the first ones")
     against: tuple[str, ...] = setting(BASELINES, f"the baselines: {', '.join(BASELINES)}")
 
+    metric = "mse"
     measures = (
         *(("neighbor_agreement", "labels"), ("modularity", "labels"), ("ari", "labels"), ("fc_correlation", "fc")),
         *(("moved_relative", "start"), ("stability", "other seeds")),

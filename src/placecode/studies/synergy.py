@@ -1,0 +1,80 @@
+"""Studies on channels that only together tell of each other: no pairwise measure can see their groups.
+
+synergy-sigma: learned PEs of many initial scales. What to look for: at a small sigma the members of a group come to lie
+together and the error falls to the best that anyone can reach; at a large one nothing is found, and nothing learned. And
+every pairwise method stays within what chance gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from placecode.members import Member
+from placecode.runs import Run
+from placecode.studies.base import Shown, setting
+from placecode.studies.masked import MaskedStudy
+from placecode.tasks.synergy import Synergy
+
+QUICK: dict[str, Any] = {
+    **{"seeds": (0, 1, 2), "steps": 3000, "evaluations": 6, "groups": 5, "train": 20_000, "test": 500},
+    **{"width": 32, "expansion": 2, "learning_rate": 2e-3, "batch": 64, "baselines_in": 1},
+}
+
+
+@dataclass(frozen=True)
+class SynergyStudy(MaskedStudy):
+    """What studies on synergy share: how the channels are drawn."""
+
+    steps: int = setting(12_000, "training steps")
+    hidden: float = setting(0.3, "share of the channels that are hidden in training")
+    ratios: tuple[float, ...] = setting((0.3, 0.5), "shares of hidden channels at which members are evaluated")
+    layers: int = setting(3, "transformer blocks")
+    learning_rate: float = setting(1e-3, "step size")
+    batch: int = setting(128, "examples per step")
+    groups: int = setting(10, "groups of channels, each the product of the others")
+    group_size: int = setting(3, "channels of a group, 3 or 4")
+    sizes: tuple[int, ...] = setting((), "the sizes of the groups, where they are to differ")
+    values: str = setting("sign", "values of a channel: sign (1 or -1) or gaussian")
+    noise: float = setting(0.1, "standard deviation of the noise on every channel")
+    correlated: int = setting(0, "further groups, of channels that are correlated pair by pair")
+    correlation: float = setting(0.5, "correlation of any two channels of such a group")
+    distractors: int = setting(0, "further channels that belong nowhere")
+    train: int = setting(50_000, "samples to learn from")
+    test: int = setting(2_000, "held-out samples")
+    shuffled: bool = setting(True, "channels in random order; else group by group, which a fixed encoding could use")
+
+    def task(self) -> Synergy:
+        return self.synergy()
+
+    def synergy(self, **given: Any) -> Synergy:
+        """The task with the settings of the study, and these on top."""
+        names = (
+            *("groups", "group_size", "values", "noise", "correlated", "correlation", "distractors", "train", "test"),
+            *("shuffled", "ratios", "worlds"),
+        )
+        shared = {name: getattr(self, name) for name in names}
+        return Synergy(**{**shared, "sizes": self.sizes or None, "seed": self.data_seed, **given})
+
+
+@dataclass(frozen=True)
+class SynergySigma(SynergyStudy):
+    """Learned PEs of many initial scales on channels that only together tell of each other."""
+
+    name = "synergy-sigma"
+    about = "structure that no correlation can see: groups found, and error, against the initial scale sigma"
+
+    sigmas: tuple[float, ...] = setting(
+        (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
+    )
+
+    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.05, 0.2, 0.5, 2.0)}}
+
+    def members(self) -> list[Member]:
+        return self.over_sigmas(self.sigmas)
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []

