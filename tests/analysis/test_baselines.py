@@ -1,0 +1,325 @@
+"""Predictors as mathematics: what theory says of a Gaussian, what no linear guess can know, and another solution."""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from placecode.analysis import baselines
+from placecode.analysis.baselines import Linear, Pca, Predictor, Ridge, Trees, errors, hide, mse
+from placecode.errors import BadInput
+from placecode.tasks.masked import Masked, hidden_of, recordings
+
+Array = npt.NDArray[np.float64]
+Marks = npt.NDArray[np.bool_]
+MAKERS: dict[str, Callable[[], Predictor]] = {
+    "linear": Linear,
+    "pca": Pca,
+    "ridge": lambda: Ridge(examples=2000),
+    "trees": lambda: Trees(examples=1500, trees=20),
+}
+every = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def covariance(rng: np.random.Generator, n: int) -> Array:
+    """Of three factors that all channels share, and noise of their own."""
+    loadings = rng.normal(size=(n, 3))
+    return np.asarray(loadings @ loadings.T + np.diag(rng.uniform(0.5, 1.5, n)))
+
+
+def gaussian(rng: np.random.Generator, sigma: Array, samples: int) -> Array:
+    return np.asarray(rng.multivariate_normal(np.linspace(-2, 2, len(sigma)), sigma, samples, method="cholesky"))
+
+
+def solved(mean: Array, sigma: Array, values: Array, hidden: Marks) -> Array:
+    """The conditional mean, one question after the other."""
+    found = values.copy()
+    for row, marks in zip(found, hidden, strict=True):
+        seen = ~marks
+        weights = np.linalg.solve(sigma[np.ix_(seen, seen)], sigma[np.ix_(seen, marks)])
+        row[marks] = mean[marks] + (row[seen] - mean[seen]) @ weights
+    return found
+
+
+def left_over(sigma: Array, hidden: Marks) -> Array:
+    """The variance that no predictor can take away, mean over the hidden channels of each question."""
+    left = []
+    for marks in hidden:
+        inside = np.linalg.inv(sigma)[np.ix_(marks, marks)]  # the precision of the hidden given the visible
+        left.append(np.diag(np.linalg.inv(inside)).mean())
+    return np.array(left)
+
+
+def test_the_example_holds() -> None:
+    assert doctest.testmod(baselines).failed == 0
+    assert doctest.testmod(baselines).attempted > 0
+
+
+# ------------------------------------------------------------------------------------------------ questions, errors
+
+
+def test_as_many_are_hidden_as_the_task_would_hide(rng: np.random.Generator) -> None:
+    for channels in (2, 5, 100):
+        for share in (0.01, 0.3, 0.5, 0.9, 0.99):
+            marks = hide(50, channels, share, rng)
+            assert (marks.sum(axis=1) == hidden_of(share, channels)).all()
+    marks = hide(20_000, 10, 0.3, rng)
+    np.testing.assert_allclose(marks.mean(axis=0), 0.3, atol=0.015)
+    marks = hide(20_000, 10, 0.3, rng, always=4)
+    assert marks[:, 4].all() and (marks.sum(axis=1) == 3).all()
+    np.testing.assert_allclose(np.delete(marks, 4, axis=1).mean(axis=0), 2 / 9, atol=0.015)
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_errors_are_the_metric_of_the_task(window: int, rng: np.random.Generator) -> None:
+    guess, values = rng.normal(size=(2, 6, 5, window))
+    hidden = hide(6, 5, 0.5, rng)
+    hidden[2, :4] = True  # questions that hide more count no more than others
+    task = Masked({"train": recordings([rng.normal(size=(20, 5))], window)}, window)
+    targets = np.concatenate([values, hidden[..., None]], axis=-1)
+    expected = task.metrics(torch.from_numpy(guess)[None], torch.from_numpy(targets)[None])["mse"][0].numpy()
+    np.testing.assert_allclose(errors(guess, values, hidden), expected)
+    assert mse(guess, values, hidden) == pytest.approx(expected.mean())
+    if window == 1:
+        assert mse(guess[..., 0], values[..., 0], hidden) == pytest.approx(expected.mean())
+
+
+def test_questions_that_hide_nothing_are_left_out() -> None:
+    hidden = np.array([[True, False], [False, False]])
+    np.testing.assert_array_equal(errors([[1.0, 9.0], [9.0, 9.0]], np.zeros((2, 2)), hidden), [1.0, np.nan])
+    assert mse([[1.0, 9.0], [9.0, 9.0]], np.zeros((2, 2)), hidden) == 1
+    with pytest.raises(BadInput, match="nothing is asked"):
+        mse(np.ones((2, 2)), np.ones((2, 2)), np.zeros((2, 2), bool))
+
+
+# ---------------------------------------------------------------------------------------------------------- linear
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_linear_is_the_conditional_mean_of_every_question(share: float, rng: np.random.Generator) -> None:
+    train = gaussian(rng, covariance(rng, 20), 500)
+    asked, hidden = gaussian(rng, covariance(rng, 20), 60), hide(60, 20, share, rng)
+    hidden[:3] = hide(3, 20, 0.5, rng)  # sizes mixed
+    expected = solved(train.mean(axis=0), np.cov(train.T), asked, hidden)
+    np.testing.assert_allclose(Linear(ridge=0).fit(train).predict(asked, hidden), expected, atol=1e-8)
+    np.testing.assert_allclose(Linear().fit(train).predict(asked, hidden), expected, atol=1e-3)
+
+
+def test_windows_are_channels_hidden_together(rng: np.random.Generator) -> None:
+    train = gaussian(rng, covariance(rng, 12), 500).reshape(500, 4, 3)
+    asked, hidden = gaussian(rng, covariance(rng, 12), 30).reshape(30, 4, 3), hide(30, 4, 0.5, rng)
+    flat, unseen = train.reshape(500, 12), hidden.repeat(3, axis=1)
+    expected = solved(flat.mean(axis=0), np.cov(flat.T), asked.reshape(30, 12), unseen)
+    found = Linear(ridge=0).fit(train).predict(asked, hidden)
+    np.testing.assert_allclose(found, expected.reshape(30, 4, 3), atol=1e-8)
+
+
+def test_linear_reaches_what_theory_allows_and_nobody_gets_below(rng: np.random.Generator) -> None:
+    sigma = covariance(rng, 8)
+    train, asked, hidden = gaussian(rng, sigma, 20_000), gaussian(rng, sigma, 4000), hide(4000, 8, 0.5, rng)
+    oracle = errors(solved(np.linspace(-2, 2, 8), sigma, asked, hidden), asked, hidden)
+    allowed = left_over(sigma, hidden)
+    spread = oracle.std() / np.sqrt(len(oracle))
+    assert abs(mse(Linear().fit(train).predict(asked, hidden), asked, hidden) - allowed.mean()) < 3 * spread
+    for name, make in MAKERS.items():
+        more = errors(make().fit(train, seed=1).predict(asked, hidden), asked, hidden) - oracle
+        assert more.mean() > -3 * more.std() / np.sqrt(len(more)), name
+        assert more.mean() < (0.01 if name in ("linear", "pca") else 1.0), name
+    blind = errors(np.broadcast_to(train.mean(axis=0), asked.shape), asked, hidden)
+    assert blind.mean() > 1.5 * oracle.mean()  # the control: there was something to know
+
+
+def test_nothing_visible_and_nothing_hidden(rng: np.random.Generator) -> None:
+    train = gaussian(rng, covariance(rng, 5), 200)
+    found = Linear().fit(train).predict(train[:2], np.array([[True] * 5, [False] * 5]))
+    np.testing.assert_allclose(found, [train.mean(axis=0), train[1]])
+
+
+@pytest.mark.filterwarnings("error")
+def test_channels_that_move_as_one_are_solved_with_a_ridge_alone(rng: np.random.Generator) -> None:
+    train = rng.normal(size=(100, 1)) * np.ones(4)
+    hidden = np.array([[True, False, False, False]])
+    np.testing.assert_allclose(Linear().fit(train).predict(train[:1], hidden), train[:1], atol=1e-5)
+    with pytest.raises(BadInput, match="ridge must be larger"):
+        Linear(ridge=0).fit(train).predict(train[:1], hidden)
+
+
+# -------------------------------------------------------------------------------------------------------------- pca
+
+
+def test_pca_of_full_rank_is_linear(rng: np.random.Generator) -> None:
+    train = gaussian(rng, covariance(rng, 10), 1000)
+    hidden = hide(50, 10, 0.5, rng)
+    linear = Linear(ridge=0).fit(train).predict(train[:50], hidden)
+    np.testing.assert_allclose(Pca(9).fit(train).predict(train[:50], hidden), linear, atol=1e-8)
+    assert np.abs(Pca(1).fit(train).predict(train[:50], hidden) - linear).max() > 0.1  # the control
+
+
+def test_pca_is_better_where_samples_are_few_and_finds_how_many_components(rng: np.random.Generator) -> None:
+    loadings = rng.normal(size=(30, 2))
+    sigma = loadings @ loadings.T + np.eye(30)
+    train, asked, hidden = gaussian(rng, sigma, 50), gaussian(rng, sigma, 500), hide(500, 30, 0.5, rng)
+    pca = Pca().fit(train)
+    assert 1 < pca.components_ < 6
+    few, all_of_them = (mse(each.predict(asked, hidden), asked, hidden) for each in (pca, Linear().fit(train)))
+    assert few < 0.8 * all_of_them
+    assert few < 1.3 * left_over(sigma, hidden).mean()
+
+
+# ------------------------------------------------------------------------------------------------------------ ridge
+
+
+def test_with_one_channel_hidden_ridge_is_linear(rng: np.random.Generator) -> None:
+    """All others are always visible, so that one map suffices."""
+    train = gaussian(rng, covariance(rng, 6), 5000)
+    asked, hidden = train[:300], hide(300, 6, 0.1, rng)
+    guess = Ridge(5000).fit(train, share=0.1).predict(asked, hidden)
+    linear = Linear().fit(train).predict(asked, hidden)
+    assert mse(guess, linear, hidden) < 0.002 * mse(linear, asked, hidden)
+    assert mse(Ridge(5000).fit(train, share=0.6).predict(asked, hidden), linear, hidden) > 10 * mse(
+        guess, linear, hidden
+    )
+
+
+def test_ridge_is_the_best_map_of_its_input_and_no_better_elsewhere(rng: np.random.Generator) -> None:
+    """Against least squares on fresh questions; and fitted with few hidden, it does worse where many are."""
+    sigma = 0.9 + 0.1 * np.eye(8)
+    train, asked = gaussian(rng, sigma, 10_000), gaussian(rng, sigma, 4000)
+    hidden = hide(4000, 8, 0.5, rng)
+    found = Ridge(10_000).fit(train, share=0.5).predict(asked, hidden)
+    rows = hidden[:, 2]
+    x = np.column_stack([np.where(hidden, 0, asked - train.mean(axis=0)), hidden, np.ones(4000)])[rows]
+    best = x @ np.linalg.lstsq(x, asked[rows, 2])[0]
+    assert ((found[rows, 2] - asked[rows, 2]) ** 2).mean() < 1.03 * ((best - asked[rows, 2]) ** 2).mean()
+    other = Ridge(10_000).fit(train, share=0.1).predict(asked, hidden)
+    assert mse(other, asked, hidden) > 1.1 * mse(found, asked, hidden)
+
+
+# ------------------------------------------------------------------------------------------------------------ trees
+
+
+def test_trees_know_a_product_and_linear_guesses_do_not(rng: np.random.Generator) -> None:
+    values = rng.choice([-1.0, 1.0], size=(6000, 5))
+    values[:, 2] = values[:, 0] * values[:, 1]
+    values += 0.1 * rng.normal(size=values.shape)
+    train, asked = values[:5000], values[5000:]
+    hidden = np.zeros(asked.shape, bool)
+    hidden[:, 2] = True
+    trees = Trees(examples=4000, channels=[2]).fit(train, share=0.2)
+    assert mse(trees.predict(asked, hidden), asked, hidden) < 0.1
+    for blind in (Linear(), Pca(), Ridge(2000)):
+        assert mse(blind.fit(train, share=0.2).predict(asked, hidden), asked, hidden) > 0.95
+    hidden[:, 0] = True  # the control: one factor alone says nothing
+    trees = Trees(examples=4000, channels=[2]).fit(train, share=0.4)
+    assert mse(np.where([0, 0, 1, 0, 0], trees.predict(asked, hidden), 0), asked, hidden) > 0.9
+
+
+def test_trees_of_some_channels_leave_the_others_open(rng: np.random.Generator) -> None:
+    train = gaussian(rng, covariance(rng, 5), 500)
+    hidden = hide(40, 5, 0.5, rng)
+    guess = Trees(500, 5, channels=[1, 3]).fit(train).predict(train[:40], hidden)
+    np.testing.assert_array_equal(np.isnan(guess), hidden & ~np.isin(np.arange(5), [1, 3]))
+    fitted = hidden & np.isin(np.arange(5), [1, 3])
+    assert np.isfinite(mse(guess, train[:40], fitted))
+    with pytest.raises(BadInput, match="channels must be numbers from 0 to 4"):
+        Trees(channels=[5]).fit(train)
+
+
+def test_where_nothing_is_to_be_known_trees_give_the_mean(rng: np.random.Generator) -> None:
+    train, asked, hidden = rng.normal(size=(400, 4)), rng.normal(size=(500, 4)), hide(500, 4, 0.5, rng)
+    guess = Trees(400, 60).fit(train).predict(asked, hidden)
+    assert mse(guess, asked, hidden) < 1.05 * mse(np.zeros_like(asked), asked, hidden)
+
+
+# ------------------------------------------------------------------------------------------------------ all of them
+
+
+@every
+def test_what_is_hidden_is_never_read_and_what_is_visible_stays(
+    make: Callable[[], Predictor], rng: np.random.Generator
+) -> None:
+    train = gaussian(rng, covariance(rng, 5), 300)
+    hidden = hide(40, 5, 0.5, rng)
+    predictor = make().fit(train)
+    found = predictor.predict(train[:40], hidden)
+    np.testing.assert_array_equal(found[~hidden], train[:40][~hidden])
+    np.testing.assert_array_equal(predictor.predict(np.where(hidden, np.nan, train[:40]), hidden), found)
+
+
+@every
+def test_units_and_the_seed_alone_decide(make: Callable[[], Predictor], rng: np.random.Generator) -> None:
+    train, hidden = gaussian(rng, covariance(rng, 5), 300), hide(40, 5, 0.5, rng)
+    found = make().fit(train, seed=3).predict(train[:40], hidden)
+    np.testing.assert_array_equal(make().fit(train, seed=3).predict(train[:40], hidden), found)
+    units, zero = 2.0 ** np.array([5.0, 0, -3, 1, 2]), np.array([1.0, 0, 2, -4, 8])
+    scaled = make().fit(train * units + zero, seed=3).predict(train[:40] * units + zero, hidden)
+    close = np.isclose((scaled - zero) / units, found, atol=1e-6)
+    assert close.mean() > 0.98  # trees cut at values, and rounding may move a value over a cut
+
+
+@every
+def test_windows_keep_their_shape(make: Callable[[], Predictor], rng: np.random.Generator) -> None:
+    train = gaussian(rng, covariance(rng, 6), 300).reshape(300, 3, 2)
+    hidden = hide(20, 3, 0.3, rng)
+    predictor = make().fit(train)
+    found = predictor.predict(train[:20], hidden)
+    assert found.shape == (20, 3, 2) and np.isfinite(found).all()
+    assert mse(found, train[:20], hidden) < mse(np.zeros_like(found), train[:20], hidden)
+    with pytest.raises(BadInput, match="questions about 3 channels with windows of 2"):
+        predictor.predict(train[:20, :, 0], hidden)
+
+
+@every
+def test_bad_input_is_a_sentence(make: Callable[[], Predictor], rng: np.random.Generator) -> None:
+    train = rng.normal(size=(50, 4, 2))
+    hidden = hide(5, 4, 0.5, rng)
+    predictor = make()
+    with pytest.raises(BadInput, match="must be fitted before it is asked"):
+        predictor.predict(train[:5], hidden)
+    for bad, sentence in ((np.nan, "NaN or infinity is in channel 2"), (0.1, "constant .*: channel 2")):
+        broken = train.copy()
+        broken[:, 2] = bad
+        with pytest.raises(BadInput, match=sentence):
+            predictor.fit(broken)
+    with pytest.raises(BadInput, match="at least 10 samples"):
+        predictor.fit(train[:9])
+    with pytest.raises(BadInput, match=r"\(samples, channels\)"):
+        predictor.fit(train[0, 0])
+    with pytest.raises(BadInput, match="at least 2 channels"):
+        predictor.fit(train[:, :1])
+    with pytest.raises(BadInput, match="share must be"):
+        predictor.fit(train, share=1.0)
+    predictor.fit(train)
+    with pytest.raises(BadInput, match="questions about 4 channels"):
+        predictor.predict(train[:5, :3], hidden)
+    with pytest.raises(BadInput, match="true or false for each question"):
+        predictor.predict(train[:5], hidden.astype(float))
+    with pytest.raises(BadInput, match="true or false for each question"):
+        errors(train[:5], train[:5], hidden[:4])
+    with pytest.raises(BadInput, match="the shape of values"):
+        errors(train[:4], train[:5], hidden)
+    with pytest.raises(BadInput, match="finite where they are visible"):
+        predictor.predict(np.full((5, 4, 2), np.nan), hidden)
+
+
+def test_settings_out_of_bounds_are_sentences(rng: np.random.Generator) -> None:
+    with pytest.raises(BadInput, match="ridge must be"):
+        Linear(ridge=-1)
+    with pytest.raises(BadInput, match="components must be a whole number of at least 1"):
+        Pca(0)
+    with pytest.raises(BadInput, match="components must be a whole number from 1 to 3"):
+        Pca(4).fit(rng.normal(size=(20, 4)))
+    with pytest.raises(BadInput, match="examples must be"):
+        Ridge(10)
+    with pytest.raises(BadInput, match="trees must be"):
+        Trees(trees=0)

@@ -1,0 +1,454 @@
+"""Modules as mathematics: brute-force formulas, planted groups and noise, what must change a measure and what not."""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Callable
+from itertools import product
+
+import networkx
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from scipy import stats
+
+from placecode.analysis import alignment, modules
+from placecode.analysis.modules import (
+    ami,
+    ari,
+    best_partition,
+    clusters,
+    coordinate_agreement,
+    matrix_correlation,
+    mirror_agreement,
+    modularity,
+    neighbor_agreement,
+    segregation,
+    silhouette,
+    similarities,
+    stability,
+)
+from placecode.errors import BadInput
+
+metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit-learn's")
+
+Array = npt.NDArray[np.float64]
+Measure = Callable[..., Array]
+MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
+GROUPS = np.repeat(np.arange(4), [8, 6, 6, 4])
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def noise(rng: np.random.Generator, *lead: int, n: int = 24) -> Array:
+    """Symmetric matrices of both signs, whose diagonal must not matter."""
+    half = rng.normal(size=(*lead, n, n))
+    return (half + np.swapaxes(half, -1, -2)) / 2
+
+
+def planted(rng: np.random.Generator, strength: float, members: int = 3) -> Array:
+    pe = rng.normal(size=(members, 2, 24, 6))
+    pe[..., :4] += strength * np.eye(4)[GROUPS]
+    return similarities(pe)[-1]
+
+
+# -------------------------------------------------------------------------------------------------------- similarity
+
+
+def test_similarities_are_those_of_all_blocks_their_mean_and_each(rng: np.random.Generator) -> None:
+    pe = rng.normal(size=(3, 2, 7, 4))
+    found = similarities(pe)
+    assert set(found) == {-1, -2, 0, 1}
+    assert {matrix.shape for matrix in found.values()} == {(3, 7, 7)}
+    np.testing.assert_allclose(found[-1], alignment.similarity(pe))
+    np.testing.assert_allclose(found[1], alignment.similarity(pe[:, 1:]))
+    np.testing.assert_allclose(similarities(torch.tensor(pe))[0], found[0])
+
+
+# -------------------------------------------------------------------------------------------------------- modularity
+
+
+def signed_q(w: Array, labels: npt.NDArray[np.int64]) -> float:
+    """Q* pair by pair, as Rubinov and Sporns (2011) write it."""
+    kept = [i for i in range(len(w)) if labels[i] >= 0]
+    pairs = [(i, j) for i, j in product(kept, kept) if i != j]
+    plus = {(i, j): max(w[i, j], 0) for i, j in pairs}
+    minus = {(i, j): max(-w[i, j], 0) for i, j in pairs}
+    v_plus, v_minus = sum(plus.values()), sum(minus.values())
+    s_plus = {i: sum(plus[i, j] for j in kept if j != i) for i in kept}
+    s_minus = {i: sum(minus[i, j] for j in kept if j != i) for i in kept}
+    q = 0.0
+    for i, j in product(kept, kept):
+        if labels[i] == labels[j]:
+            q += (plus.get((i, j), 0) - s_plus[i] * s_plus[j] / v_plus) / v_plus
+            q -= (minus.get((i, j), 0) - s_minus[i] * s_minus[j] / v_minus) / (v_plus + v_minus)
+    return q
+
+
+def test_modularity_is_the_published_sum_over_pairs(rng: np.random.Generator) -> None:
+    matrices, labels = noise(rng, 3), GROUPS.copy()
+    labels[[2, 9, 23]] = -1
+    for own in (GROUPS, labels, np.arange(24)):
+        np.testing.assert_allclose(modularity(matrices, own), [signed_q(w, own) for w in matrices], atol=1e-12)
+
+
+def test_modularity_of_two_cliques() -> None:
+    """Two cliques of 3: 1 - 1/2; with -1 between them v+ = 12 and v- = 18, so (18 / 2) / 30 more for none within."""
+    labels = np.repeat([0, 1], 3)
+    same = (labels[:, None] == labels).astype(float)
+    assert modularity(same, labels) == pytest.approx(0.5)
+    assert modularity(2 * same - 1, labels) == pytest.approx(0.8)
+    assert modularity(1 - 2 * same, labels) < 0  # the negative twin: alike across, unlike within
+
+
+def test_modularity_without_negative_weights_is_networkx_and_with_them_it_is_not(rng: np.random.Generator) -> None:
+    w = noise(rng)
+    np.fill_diagonal(w, 0)
+    parts = [set(np.flatnonzero(g == GROUPS)) for g in range(4)]
+
+    def peer(weights: Array) -> float:
+        return float(networkx.community.modularity(networkx.from_numpy_array(weights), parts))
+
+    assert modularity(np.abs(w), GROUPS) == pytest.approx(peer(np.abs(w)))
+    assert abs(modularity(w, GROUPS) - peer(w)) > 0.01
+
+
+def test_one_group_has_modularity_zero(rng: np.random.Generator) -> None:
+    assert modularity(noise(rng), np.zeros(24, dtype=int)) == pytest.approx(0, abs=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------- segregation
+
+
+def test_segregation_is_that_of_the_definition(rng: np.random.Generator) -> None:
+    w, labels = noise(rng), GROUPS.copy()
+    labels[5] = -1
+    inside, outside = [], []
+    for i, j in product(range(24), range(24)):
+        if i < j and min(labels[i], labels[j]) >= 0:
+            (inside if labels[i] == labels[j] else outside).append(max(w[i, j], 0))
+    assert segregation(w, labels) == pytest.approx(1 - np.mean(outside) / np.mean(inside))
+
+
+def test_segregation_ends_at_one_and_sees_no_negative_weight() -> None:
+    same = (GROUPS[:, None] == GROUPS).astype(float)
+    assert segregation(same, GROUPS) == 1
+    assert segregation(2 * same - 1, GROUPS) == 1
+    assert segregation(np.ones((24, 24)), GROUPS) == pytest.approx(0)
+
+
+def test_segregation_takes_groups_and_pairs_within(rng: np.random.Generator) -> None:
+    w = np.abs(noise(rng))
+    assert np.isnan(segregation(w, np.zeros(24, dtype=int)))
+    assert np.isnan(segregation(w, np.arange(24)))
+    assert np.isnan(segregation(-w, GROUPS))
+
+
+# -------------------------------------------------------------------------------------------------------- silhouette
+
+
+def test_silhouette_is_scikit_learns(rng: np.random.Generator) -> None:
+    similar, labels = planted(rng, 1.0), GROUPS.copy()
+    labels[0] = 7  # a singleton
+    distance = np.clip(1 - similar, 0, None)
+    for own, true in zip(silhouette(similar, labels), distance, strict=True):
+        np.fill_diagonal(true, 0)
+        assert own == pytest.approx(metrics.silhouette_score(true, labels, metric="precomputed"))
+    labels[4:9] = -1
+    kept = labels >= 0
+    expected = metrics.silhouette_score(distance[1][kept][:, kept], labels[kept], metric="precomputed")
+    assert silhouette(similar, labels)[1] == pytest.approx(expected)
+    assert np.isnan(silhouette(similar, np.zeros(24, dtype=int))).all()
+
+
+# -------------------------------------------------------------------------------------------------------- agreements
+
+
+def test_neighbor_agreement_is_that_of_the_alignment_room(rng: np.random.Generator) -> None:
+    pe = rng.normal(size=(5, 2, 24, 3))
+    akin = GROUPS[:, None] == GROUPS
+    found = neighbor_agreement(similarities(pe)[-1], GROUPS)
+    np.testing.assert_allclose(found, alignment.neighbor_agreement(pe, akin))
+    assert np.std(found) > 0
+
+
+def test_tokens_without_a_label_do_not_ask_but_may_be_found() -> None:
+    """0 and 1 are nearest to each other, 2 to 3 and 3 to 2."""
+    w = np.zeros((4, 4))
+    w[0, 1] = w[1, 0] = w[2, 3] = w[3, 2] = 1
+    assert neighbor_agreement(w, [0, 0, 1, 1]) == 1
+    assert neighbor_agreement(w, [0, 0, 1, -1]) == pytest.approx(2 / 3)  # token 2 asks, and finds no label
+    assert neighbor_agreement(w, [0, -1, -1, 0]) == 0
+    assert np.isnan(neighbor_agreement(w, [-1, -1, -1, -1]))
+
+
+def test_several_nearest_tokens_share() -> None:
+    w = np.array([[0, 1, 1, 0.0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
+    assert neighbor_agreement(w, [0, 0, 1, -1]) == pytest.approx((0.5 + 1 + 0) / 3)
+
+
+def test_mirror_agreement_counts_partners(rng: np.random.Generator) -> None:
+    pairs = np.arange(24) ^ 1  # 2k and 2k + 1
+    pe = np.repeat(rng.normal(size=(2, 1, 12, 5)), 2, axis=2) + 0.01 * rng.normal(size=(2, 1, 24, 5))
+    similar = similarities(pe)[-1]
+    np.testing.assert_array_equal(mirror_agreement(similar, pairs), [1, 1])
+    np.testing.assert_array_equal(mirror_agreement(similar, np.roll(pairs, 2)), [0, 0])
+    some = np.where(np.arange(24) < 4, (np.arange(24) + 2) % 4, -1)
+    assert mirror_agreement(similar[0], some) == 0
+    mixed = planted(rng, 0.5)
+    found = mirror_agreement(mixed, pairs)
+    np.testing.assert_allclose(found, neighbor_agreement(mixed, np.arange(24) // 2))
+    assert mirror_agreement(mixed, np.stack([pairs, np.roll(pairs, 2)])[:, None]).shape == (2, 3)
+
+
+def test_coordinate_agreement_is_a_share_of_farther_tokens(rng: np.random.Generator) -> None:
+    places, similar = rng.normal(size=(9, 3)), noise(rng, n=9)
+    apart = np.linalg.norm(places[:, None] - places, axis=-1)
+    np.fill_diagonal(similar, -9)
+    shares = []
+    for i, j in enumerate(similar.argmax(axis=1)):
+        others = [k for k in range(9) if k not in (i, j)]
+        shares.append(np.mean([apart[i, k] > apart[i, j] for k in others]))
+    assert coordinate_agreement(similar, places) == pytest.approx(np.mean(shares))
+
+
+def test_coordinate_agreement_from_farthest_to_nearest(rng: np.random.Generator) -> None:
+    places = rng.normal(size=(24, 2))
+    apart = np.linalg.norm(places[:, None] - places, axis=-1)
+    assert coordinate_agreement(-apart, places) == 1
+    assert coordinate_agreement(1000 - apart**3, 50 * places - 7) == 1
+    assert coordinate_agreement(apart, places) == 0
+    assert coordinate_agreement(noise(rng, 400), places).mean() == pytest.approx(0.5, abs=0.01)
+    assert np.isnan(coordinate_agreement(np.ones((2, 2)), places[:2]))
+
+
+# -------------------------------------------------------------------------------------------------------- partitions
+
+
+def test_best_partition_finds_planted_groups(rng: np.random.Generator) -> None:
+    found = best_partition(planted(rng, 6.0))
+    np.testing.assert_array_equal(found, np.tile(GROUPS, (3, 1)))  # groups are numbered by their first token
+    weak = planted(rng, 1.5)
+    assert (modularity(weak, best_partition(weak)) >= modularity(weak, GROUPS) - 1e-9).all()
+    assert (ari(best_partition(planted(rng, 0.0)), GROUPS) < 0.3).all()  # the negative twin
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+def test_no_move_of_a_token_improves_the_best_partition(strength: float, rng: np.random.Generator) -> None:
+    for similar in (*planted(rng, strength, 2), noise(rng)):
+        labels = best_partition(similar, restarts=2)
+        groups = labels.max() + 2  # the last one is empty
+        moved = np.tile(labels, (24, groups, 1))
+        moved[np.arange(24), :, np.arange(24)] = np.arange(groups)
+        assert modularity(similar, moved).max() <= modularity(similar, labels) + 1e-9
+
+
+def test_best_partition_is_the_best_of_all_partitions_of_few_tokens(rng: np.random.Generator) -> None:
+    every = np.array(list(product(range(6), repeat=6)))
+    for similar in noise(rng, 8, n=6):
+        assert modularity(similar, best_partition(similar)) == pytest.approx(modularity(similar, every).max())
+
+
+def test_best_partition_needs_no_neighbours_and_is_drawn_by_the_seed(rng: np.random.Generator) -> None:
+    similar = planted(rng, 0.5)
+    found = best_partition(similar, seed=5)
+    np.testing.assert_array_equal(best_partition(similar[1], seed=5), found[1])
+    order = rng.permutation(24)
+    turned = similar[0][order][:, order]
+    best = [float(modularity(w, best_partition(w, restarts=60))) for w in (similar[0], turned)]
+    assert best[0] == pytest.approx(best[1], abs=0.01)
+
+
+def test_clusters_are_those_of_k_means_on_unit_tokens(rng: np.random.Generator) -> None:
+    cluster = pytest.importorskip("sklearn.cluster")
+    pe = rng.normal(size=(1, 24, 6)) + 2.5 * np.eye(6)[GROUPS]
+    tokens = pe[0] - pe[0].mean(axis=0)
+    tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
+    expected = cluster.KMeans(4, n_init=10, random_state=0).fit(tokens).labels_
+    assert ari(clusters(similarities(pe)[-1], 4), expected) == 1
+    strong = planted(rng, 6.0)
+    np.testing.assert_array_equal(clusters(strong, 4), np.tile(GROUPS, (3, 1)))
+    np.testing.assert_array_equal(clusters(strong[1], 3, seed=2), clusters(strong, 3, seed=2)[1])
+    assert (ari(clusters(planted(rng, 0.0, 20), 4), GROUPS).mean()) == pytest.approx(0, abs=0.05)
+
+
+@pytest.mark.parametrize(("score", "name"), [(ari, "adjusted_rand_score"), (ami, "adjusted_mutual_info_score")])
+def test_scores_are_scikit_learns_of_labelled_tokens(score: Measure, name: str, rng: np.random.Generator) -> None:
+    found, labels = rng.integers(3, size=(5, 24)), GROUPS.copy()
+    labels[:3] = -1
+    expected = [getattr(metrics, name)(labels[3:], row[3:]) for row in found]
+    np.testing.assert_allclose(score(found, labels), expected)
+    assert score(GROUPS, labels) == pytest.approx(1)
+    assert score(found, np.tile(labels, (2, 5, 1))).shape == (2, 5)
+    assert np.isnan(score(np.full(24, -1), labels))
+
+
+# -------------------------------------------------------------------------------------------------- pairs of matrices
+
+
+def test_matrix_correlation_is_that_of_the_upper_triangles(rng: np.random.Generator) -> None:
+    a, b = noise(rng, 2, 3), noise(rng)
+    upper = np.triu_indices(24, 1)
+    linear, ranked = matrix_correlation(a, b), matrix_correlation(a, b, ranks=True)
+    assert linear.shape == ranked.shape == (2, 3)
+    assert linear[1, 2] == pytest.approx(stats.pearsonr(a[1, 2][upper], b[upper]).statistic)
+    assert ranked[1, 2] == pytest.approx(stats.spearmanr(a[1, 2][upper], b[upper]).statistic, abs=1e-6)
+    assert matrix_correlation(np.exp(b), b, ranks=True) == pytest.approx(1)
+    assert matrix_correlation(np.exp(b), b) < 0.95
+
+
+def test_the_diagonal_does_not_correlate(rng: np.random.Generator) -> None:
+    a, b = noise(rng), noise(rng)
+    assert matrix_correlation(a + 50 * np.eye(24), b + 50 * np.eye(24)) == pytest.approx(
+        float(matrix_correlation(a, b))
+    )
+    off = np.ones((24, 24)) - np.eye(24)
+    assert np.isnan(matrix_correlation(0.1 * off, b))
+    assert np.isnan(matrix_correlation(0.1 * off, b, ranks=True))
+
+
+def test_attention_in_both_directions_goes_with_connectivity(rng: np.random.Generator) -> None:
+    """Every pair is attended to in one direction only: each alone is half noise, their mean is the connectivity."""
+    connected = noise(rng)
+    skew = np.triu(rng.normal(size=(2, 4, 1, 24, 24)), 1)
+    maps = connected + skew - np.swapaxes(skew, -1, -2)  # (e, l, h, n, n)
+    np.testing.assert_allclose(matrix_correlation(maps, connected), np.ones((2, 4, 1)))
+    np.testing.assert_allclose(matrix_correlation(np.swapaxes(maps, -1, -2), connected), np.ones((2, 4, 1)))
+    assert np.abs(matrix_correlation(skew, connected)).max() < 0.5
+
+
+@pytest.mark.parametrize("ranks", [False, True])
+def test_stability_is_the_correlation_of_all_pairs_of_members(ranks: bool, rng: np.random.Generator) -> None:
+    common = noise(rng)
+    similar, other = common + noise(rng, 4), common + noise(rng, 3)
+    found = stability(similar, other, ranks)
+    assert found.shape == (4, 3)
+    assert found[2, 1] == pytest.approx(float(matrix_correlation(similar[2], other[1], ranks)))
+    own = stability(similar, ranks=ranks)
+    np.testing.assert_allclose(np.diag(own), 1)
+    np.testing.assert_allclose(own, own.T)
+    assert own[~np.eye(4, dtype=bool)].min() > 0.3
+    assert np.abs(stability(similar, noise(rng, 3), ranks)).max() < 0.25  # the negative twin: nothing in common
+
+
+# ------------------------------------------------------------------------------------------------------- all of them
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_planted_groups_are_seen_and_noise_is_not(measure: Measure, rng: np.random.Generator) -> None:
+    chance = measure(planted(rng, 0.0, 200), GROUPS)
+    assert measure(planted(rng, 3.0, 40), GROUPS).min() > chance.max() + 0.1
+    assert measure(planted(rng, 0.0, 40), GROUPS).max() < chance.max() + 0.1
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_names_of_groups_and_order_of_tokens_do_not_matter(measure: Measure, rng: np.random.Generator) -> None:
+    similar, labels = planted(rng, 1.0), np.where(np.arange(24) % 9 == 0, -1, GROUPS)
+    before = measure(similar, labels)
+    renamed = np.array([30, 2, 0, 11, -1])[labels]
+    np.testing.assert_allclose(measure(similar, renamed), before, atol=1e-12)
+    order = rng.permutation(24)
+    np.testing.assert_allclose(measure(similar[:, order][:, :, order], labels[order]), before, atol=1e-12)
+    assert (np.abs(measure(similar, labels[order]) - before) > 1e-3).all()  # of one side alone, it does
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_members_and_labellings_are_batched(measure: Measure, rng: np.random.Generator) -> None:
+    similar, labels = planted(rng, 1.0), rng.integers(-1, 4, size=(5, 24))
+    found = measure(similar[:, None], labels)
+    assert found.shape == (3, 5)
+    for i, j in product(range(3), range(5)):
+        assert found[i, j] == pytest.approx(float(measure(similar[i], labels[j])), abs=1e-12)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_diagonal_and_which_triangle_do_not_matter(measure: Measure, rng: np.random.Generator) -> None:
+    similar = planted(rng, 1.0)
+    skew = np.triu(rng.normal(size=(24, 24)), 1)
+    changed = similar + np.diag(rng.normal(size=24)) + skew - skew.T
+    np.testing.assert_allclose(measure(changed, GROUPS), measure(similar, GROUPS), atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
+@pytest.mark.filterwarnings("error")
+def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(bad: float, rng: np.random.Generator) -> None:
+    similar = planted(rng, 2.0, 2)
+    partner, places = np.arange(24) ^ 1, rng.normal(size=(24, 3))
+    expected = [measure(similar[1], GROUPS) for measure in MEASURES]
+    similar[0] = np.where(bad == 0, 0.0, similar[0])
+    similar[0, 2, 5] = bad
+    for measure, value in zip(MEASURES, expected, strict=True):
+        found = measure(similar, GROUPS)
+        assert np.isnan(found[0]) and found[1] == pytest.approx(float(value))
+    for found in (
+        mirror_agreement(similar, partner),
+        coordinate_agreement(similar, places),
+        matrix_correlation(similar, similar[1]),
+        matrix_correlation(similar, similar[1], ranks=True),
+        stability(similar)[1],
+    ):
+        np.testing.assert_array_equal(np.isnan(found), [True, False])
+    for labels in (best_partition(similar), clusters(similar, 4)):
+        assert (labels[0] == -1).all() and (labels[1] >= 0).all()
+        np.testing.assert_array_equal(np.isnan(ari(labels, GROUPS)), [True, False])
+
+
+@pytest.mark.filterwarnings("error")
+def test_tokens_in_one_place_have_no_modules() -> None:
+    similar = similarities(np.full((1, 2, 24, 3), 0.1))[-1]
+    assert all(np.isnan(measure(similar, GROUPS)).all() for measure in MEASURES)
+
+
+@pytest.mark.filterwarnings("error")
+def test_more_clusters_than_different_tokens_are_no_warning() -> None:
+    similar = similarities(np.eye(4)[GROUPS][None])[-1]
+    assert len(np.unique(clusters(similar, 10))) == 4
+
+
+# ---------------------------------------------------------------------------------------------------------- sentences
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_labels_must_be_whole_numbers_for_every_token(measure: Measure, rng: np.random.Generator) -> None:
+    for bad in (GROUPS[:5], GROUPS.astype(float), 4):
+        with pytest.raises(
+            BadInput, match="labels must be one whole number for each of the 24 tokens, -1 for none; got"
+        ):
+            measure(noise(rng), bad)
+    with pytest.raises(BadInput, match="labels must be whole numbers of at least 0, or -1 for none; got -3"):
+        measure(noise(rng), GROUPS - 3)
+    with pytest.raises(BadInput, match="similar must be an array whose last two axes are"):
+        measure(rng.normal(size=(24, 5)), GROUPS)
+
+
+def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) -> None:
+    w = noise(rng)
+    with pytest.raises(BadInput, match="partner must be one whole number for each of the 24 tokens"):
+        mirror_agreement(w, [1, 0])
+    for bad in (np.arange(24), np.full(24, 24)):
+        with pytest.raises(BadInput, match="partner must be numbers of other tokens, 0 to 23"):
+            mirror_agreement(w, bad)
+    for places in (rng.normal(size=(5, 3)), rng.normal(size=24), np.full((24, 3), np.nan)):
+        with pytest.raises(BadInput, match="coordinates must be finite numbers"):
+            coordinate_agreement(w, places)
+    for k in (0, 25):
+        with pytest.raises(BadInput, match="k must be a whole number from 1 to the number of tokens, 24"):
+            clusters(w, k)
+    with pytest.raises(BadInput, match="restarts must be"):
+        best_partition(w, restarts=0)
+    with pytest.raises(BadInput, match="a and b must be matrices of the same tokens"):
+        matrix_correlation(w, w[:5, :5])
+    with pytest.raises(BadInput, match="similar and other must be matrices"):
+        stability(w)
+    with pytest.raises(BadInput, match="similar and other must be matrices"):
+        stability(w[None], w[None, :5, :5])
+    with pytest.raises(BadInput, match="labels must be one whole number for each of the 24 tokens"):
+        ari(GROUPS, GROUPS[:5])
+
+
+def test_the_examples_of_the_docstrings_hold() -> None:
+    assert doctest.testmod(modules).failed == 0

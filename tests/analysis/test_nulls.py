@@ -1,0 +1,314 @@
+"""Nulls as mathematics: one in twenty of noise, planted groups found, smooth maps that fool the plain null alone."""
+
+from __future__ import annotations
+
+import doctest
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+from scipy.cluster.vq import kmeans2
+
+from placecode.analysis import nulls
+from placecode.analysis.modules import (
+    ari,
+    clusters,
+    coordinate_agreement,
+    matrix_correlation,
+    modularity,
+    neighbor_agreement,
+    segregation,
+    silhouette,
+    similarities,
+)
+from placecode.analysis.nulls import label_null, matrix_null, shuffles, smooth_null, spatial_null, spins
+from placecode.errors import BadInput
+
+Array = npt.NDArray[np.float64]
+Measure = Callable[..., Array]
+MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
+GROUPS = np.repeat(np.arange(4), [8, 6, 6, 4])
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+def planted(rng: np.random.Generator, strength: float, members: int) -> Array:
+    pe = rng.normal(size=(members, 1, 24, 8))
+    pe[..., :4] += strength * np.eye(4)[GROUPS]
+    return similarities(pe)[-1]
+
+
+def even_sphere(k: int) -> Array:
+    """A spiral of k evenly spread places on the unit sphere."""
+    height = 1 - (2 * np.arange(k) + 1) / k
+    turn = np.pi * (1 + 5**0.5) * np.arange(k)
+    return np.stack([np.cos(turn), np.sin(turn), np.zeros(k)], 1) * np.sqrt(1 - height**2)[:, None] + np.outer(
+        height, [0, 0, 1]
+    )
+
+
+SPHERE = even_sphere(40)
+BRAIN = np.concatenate([SPHERE - [3, 0, 0], SPHERE * [-1, 1, 1] + [3, 0, 0]])  # (80, 3): two halves, x mirrored
+NETWORKS = np.tile(kmeans2(SPHERE, 4, minit="++", rng=np.random.default_rng(1))[1], 2)  # compact, both sides alike
+
+
+def smooth(rng: np.random.Generator, members: int, reach: float = 0.8) -> Array:
+    """Similarities of PEs whose features are smooth noise on either sphere, with nothing to do with any networks."""
+    apart = np.linalg.norm(SPHERE[:, None] - SPHERE, axis=-1)
+    root = np.linalg.cholesky(np.exp(-(apart**2) / 2 / reach**2) + 1e-9 * np.eye(40))
+    halves = root @ rng.normal(size=(members, 2, 40, 6))
+    return similarities(halves.reshape(members, 1, 80, 6))[-1]
+
+
+# -------------------------------------------------------------------------------------------------------- label null
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_of_noise_one_in_twenty_seems_grouped_and_of_planted_groups_all(
+    measure: Measure, rng: np.random.Generator
+) -> None:
+    """40 draws of orders with 20 members each, since members of one draw share its orders."""
+    found = [label_null(measure, planted(rng, 0.0, 20), GROUPS, draws=59, seed=seed) for seed in range(40)]
+    low, high = stats.binom.interval(0.999, 800, 0.05)
+    ties = 0.5 if measure is neighbor_agreement else 1.0  # it has few values, so that chance often comes just as high
+    assert ties * low <= sum((null.p <= 0.05).sum() for null in found) <= high
+    assert abs(np.mean([null.z for null in found])) < 0.15
+    strong = label_null(measure, planted(rng, 3.0, 5), GROUPS, draws=99)
+    assert (strong.p == 1 / 100).all() and (strong.z > 3).all()
+
+
+def test_the_null_holds_a_value_against_those_of_permuted_labels(rng: np.random.Generator) -> None:
+    similar = planted(rng, 0.7, 3)
+    labels = np.where(np.arange(24) % 8 == 0, -1, GROUPS)
+    found = label_null(modularity, similar, labels, draws=60, seed=4)
+    null = np.array([modularity(similar, labels[order]) for order in shuffles(labels, 60, 4)])
+    own = modularity(similar, labels)
+    np.testing.assert_allclose(found.value, own)
+    np.testing.assert_allclose(found.mean, null.mean(0))
+    np.testing.assert_allclose(found.z, (own - null.mean(0)) / null.std(0))
+    np.testing.assert_allclose([found.low, found.high], np.quantile(null, [0.025, 0.975], axis=0))
+    np.testing.assert_allclose(found.p, (1 + (null >= own).sum(0)) / 61)
+
+
+def test_neighbours_and_chunks_of_draws_change_nothing(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    similar = planted(rng, 0.5, 3)
+    whole = label_null(segregation, similar, GROUPS, draws=50)
+    assert label_null(segregation, similar[1], GROUPS, draws=50).p == whole.p[1]
+    monkeypatch.setattr(nulls, "_step", lambda n: 7)
+    for one, other in zip(whole, label_null(segregation, similar, GROUPS, draws=50), strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+def test_shuffles_keep_sizes_and_those_without_a_label(rng: np.random.Generator) -> None:
+    labels = np.where(np.arange(24) % 5 == 0, -1, GROUPS)
+    orders = shuffles(labels, 200, seed=1)
+    assert orders.shape == (200, 24)
+    np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(24), (200, 1)))
+    np.testing.assert_array_equal(labels[orders] == -1, np.tile(labels == -1, (200, 1)))
+    np.testing.assert_array_equal(orders, shuffles(labels, 200, seed=1))
+    assert (orders != shuffles(labels, 200, seed=2)).any()
+
+
+def test_other_statistics_take_part(rng: np.random.Generator) -> None:
+    similar, places = planted(rng, 3.0, 2), np.eye(4)[GROUPS] + 0.1 * rng.normal(size=(24, 4))
+    found = clusters(similar, 4)
+    by_clusters = label_null(lambda _, labels: ari(found[0], labels), similar[:1], GROUPS, draws=99)
+    assert by_clusters.p[0] == 0.01 and abs(by_clusters.mean[0]) < 0.05
+    assert (label_null(coordinate_agreement, similar, places, draws=99).p == 0.01).all()
+    assert (label_null(coordinate_agreement, similar, rng.normal(size=(24, 4)), draws=99).p > 0.05).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_has_no_value_has_no_p_and_what_chance_cannot_change_has_no_z(rng: np.random.Generator) -> None:
+    similar = planted(rng, 1.0, 2)
+    similar[0, 1, 2] = np.nan
+    orders = shuffles(GROUPS, 20)
+    for found in (
+        label_null(modularity, similar, GROUPS, draws=20),
+        matrix_null(similar, similar[1], orders),
+        smooth_null(modularity, similar, GROUPS, rng.normal(size=(24, 3)), draws=20),
+    ):
+        for part in found:
+            np.testing.assert_array_equal(np.isnan(part), [True, False])
+    one = label_null(neighbor_agreement, similar[1], np.zeros(24, dtype=int), draws=20)
+    assert one.value == one.mean == one.p == 1 and np.isnan(one.z)
+
+
+def test_draws_without_a_value_count_as_ones_as_high(rng: np.random.Generator) -> None:
+    def sometimes(similar: Array, labels: npt.NDArray[np.int64]) -> Array:
+        return np.where(labels[:, 0] == 0, modularity(similar, labels), np.nan)
+
+    similar = planted(rng, 3.0, 1)[0]
+    unknown = GROUPS[shuffles(GROUPS, 50)][:, 0] != 0
+    found = label_null(sometimes, similar, GROUPS, draws=50)
+    assert found.p == (1 + unknown.sum()) / 51
+    assert found.z > 3
+
+
+def test_a_thousand_draws_take_about_a_second(rng: np.random.Generator) -> None:
+    similar, labels = similarities(rng.normal(size=(1, 4, 100, 64)))[-1], np.repeat(np.arange(5), 20)
+    began = time.process_time()
+    for measure in (modularity, segregation, neighbor_agreement):
+        label_null(measure, similar, labels, draws=1000)
+    assert time.process_time() - began < 4  # of all threads, on a slow machine
+
+
+# ------------------------------------------------------------------------------------------------------- matrix null
+
+
+@pytest.mark.parametrize("ranks", [False, True])
+def test_matrix_null_permutes_the_tokens_of_a_matrix(ranks: bool, rng: np.random.Generator) -> None:
+    similar, matrix = planted(rng, 1.0, 3), planted(rng, 1.0, 1)[0]
+    orders = shuffles(GROUPS, 30)
+    null = np.array([matrix_correlation(similar, matrix[order][:, order], ranks) for order in orders])
+    own = matrix_correlation(similar, matrix, ranks)
+    found = matrix_null(similar, matrix, orders, ranks)
+    np.testing.assert_allclose(found.value, own)
+    np.testing.assert_allclose(found.z, (own - null.mean(0)) / null.std(0), rtol=1e-6)
+    np.testing.assert_allclose(found.p, (1 + (null >= own).sum(0)) / 31)
+
+
+def test_pairs_of_noise_correlate_by_chance_at_the_nominal_rate(rng: np.random.Generator) -> None:
+    """Pairs that share a token are not independent; the test that thinks they are is the negative twin."""
+    strength = rng.normal(size=(2, 400, 24))
+    own, true = strength[..., :, None] + strength[..., None, :] + rng.normal(size=(2, 400, 24, 24))
+    p = [
+        float(matrix_null(a, b, shuffles(GROUPS, 99, seed)).p)
+        for seed, (a, b) in enumerate(zip(own, true, strict=True))
+    ]
+    low, high = stats.binom.interval(0.999, 400, 0.05)
+    assert low <= (np.array(p) <= 0.05).sum() <= high
+    naive = np.sqrt(276) * matrix_correlation(own, true)
+    assert (naive > stats.norm.ppf(0.95)).sum() > high
+
+
+# ------------------------------------------------------------------------------------------------------ spatial nulls
+
+
+def test_spins_are_permutations_within_hemispheres() -> None:
+    orders = spins(BRAIN, draws=50, seed=2)
+    np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(80), (50, 1)))
+    assert (orders[:, :40] < 40).all()
+    np.testing.assert_array_equal(orders, spins(BRAIN, np.repeat(["left", "right"], 40), draws=50, seed=2))
+    assert (orders != spins(BRAIN, draws=50, seed=3)).any()
+    # The halves are mirrored and so are their rotations, hence both move alike.
+    np.testing.assert_array_equal(orders[:, 40:] - 40, orders[:, :40])
+
+
+def test_spins_keep_near_tokens_near_and_shuffles_do_not() -> None:
+    def apart(orders: npt.NDArray[np.int64]) -> float:
+        """Mean distance, after the move, of tokens that were nearest before it."""
+        place = np.linalg.norm(SPHERE[:, None] - SPHERE, axis=-1)
+        nearest = np.argmin(place + 9 * np.eye(40), axis=1)
+        return float(np.mean([place[order[:40], order[:40][nearest]].mean() for order in orders]))
+
+    assert apart(spins(BRAIN, draws=50)) < 0.7
+    assert apart(shuffles(np.repeat(0, 40), 50)) > 1.2
+
+
+def test_place_and_size_of_the_brain_do_not_matter() -> None:
+    sides = np.arange(80) < 40
+    orders = spins(BRAIN, sides, draws=20)
+    np.testing.assert_array_equal(spins(40 * BRAIN + [200, -30, 9], sides, draws=20), orders)
+    single = spins(SPHERE, np.zeros(40), draws=20)
+    assert single.shape == (20, 40)
+
+
+@pytest.mark.parametrize("measure", [modularity, segregation, neighbor_agreement])
+def test_smooth_noise_fools_the_label_null_and_not_the_spatial_ones(measure: Measure, rng: np.random.Generator) -> None:
+    similar = smooth(rng, 30)
+    assert (label_null(measure, similar, NETWORKS, draws=99).p <= 0.05).mean() > 0.9
+    spun = spatial_null(measure, similar, NETWORKS, spins(BRAIN, draws=99)).p
+    drawn = smooth_null(measure, similar, NETWORKS, BRAIN, draws=99).p
+    assert (spun <= 0.05).mean() < 0.25  # better, but not nominal: see `spins`
+    assert (drawn <= 0.05).mean() < 0.15
+    assert np.median(drawn) > 0.25
+
+
+@pytest.mark.parametrize("measure", [modularity, segregation, neighbor_agreement])
+def test_spatial_nulls_find_networks_that_are_there(measure: Measure, rng: np.random.Generator) -> None:
+    pe = 0.3 * rng.normal(size=(3, 1, 80, 6)) + np.eye(6)[NETWORKS]
+    similar = similarities(pe)[-1]
+    assert (spatial_null(measure, similar, NETWORKS, spins(BRAIN, draws=199)).p <= 0.01).all()
+    assert (smooth_null(measure, similar, NETWORKS, BRAIN, draws=199).p <= 0.01).all()
+
+
+def test_uneven_places_are_too_much_for_spins_and_not_for_smooth_maps(rng: np.random.Generator) -> None:
+    """As the regions of a volume are. The maps are smooth over all of it; groups are compact; four brains."""
+    spun, drawn = [], []
+    for _ in range(4):
+        places = rng.normal(size=(60, 3)) * [30, 40, 25]
+        apart = np.linalg.norm(places[:, None] - places, axis=-1)
+        root = np.linalg.cholesky(np.exp(-(apart**2) / 2 / 30**2) + 1e-9 * np.eye(60))
+        similar = similarities((root @ rng.normal(size=(15, 60, 6)))[:, None])[-1]
+        groups = kmeans2(places, 5, minit="++", rng=rng)[1]
+        spun.append(spatial_null(modularity, similar, groups, spins(places, np.zeros(60), draws=99)).p)
+        drawn.append(smooth_null(modularity, similar, groups, places, draws=99).p)
+    assert (np.array(spun) <= 0.05).mean() > 0.4
+    assert (np.array(drawn) <= 0.05).mean() < 0.2
+
+
+def test_smooth_maps_keep_what_each_pattern_has(rng: np.random.Generator) -> None:
+    """Caught on their way to the statistic: cosines still, other ones, and as alike in space as before."""
+    seen: list[Array] = []
+
+    def catch(similar: Array, labels: npt.NDArray[np.int64]) -> Array:
+        seen.append(similar.reshape(-1, 80, 80))
+        return modularity(similar, labels)
+
+    similar = smooth(rng, 1)[0]
+    smooth_null(catch, similar, NETWORKS, BRAIN, draws=40)
+    drawn = np.concatenate(seen[1:])
+    np.testing.assert_allclose(np.diagonal(drawn, axis1=1, axis2=2), 1)
+    assert np.linalg.eigvalsh(drawn).min() > -1e-9
+    assert np.abs(matrix_correlation(drawn, similar)).max() < 0.9
+    near = -np.linalg.norm(BRAIN[:, None] - BRAIN, axis=-1)
+    alike = coordinate_agreement(drawn, BRAIN)
+    assert alike.mean() == pytest.approx(float(coordinate_agreement(similar, BRAIN)), abs=0.05)
+    shuffled = similar[shuffles(NETWORKS, 1)[0]][:, shuffles(NETWORKS, 1)[0]]
+    assert coordinate_agreement(shuffled, BRAIN) < alike.min()
+    assert matrix_correlation(drawn, near).mean() > 0.1
+
+
+# --------------------------------------------------------------------------------------------------------- sentences
+
+
+def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) -> None:
+    similar, places = planted(rng, 0.0, 1)[0], rng.normal(size=(24, 3))
+    with pytest.raises(BadInput, match="labels must be one for each of the 24 tokens"):
+        label_null(modularity, similar, GROUPS[:9])
+    with pytest.raises(BadInput, match="labels must be one for each token"):
+        label_null(modularity, similar, 3)
+    with pytest.raises(BadInput, match="similar must be an array whose last two axes are"):
+        label_null(modularity, similar[:5], GROUPS)
+    with pytest.raises(BadInput, match="draws must be a whole number of at least 1; got 0"):
+        label_null(modularity, similar, GROUPS, draws=0)
+    with pytest.raises(BadInput, match="draws must be"):
+        smooth_null(modularity, similar, GROUPS, places, draws=0)
+    for bad in (np.zeros((5, 24), dtype=int), np.arange(24), np.arange(9)[None], np.arange(24.0)[None]):
+        with pytest.raises(BadInput, match="orders must be an array"):
+            spatial_null(modularity, similar, GROUPS, bad)
+    with pytest.raises(BadInput, match=r"matrix must be of the 24 tokens, \(24, 24\)"):
+        matrix_null(similar, similar[:5, :5], shuffles(GROUPS, 5))
+    for flat in (places[:, :2], places[0], places * np.nan):
+        with pytest.raises(BadInput, match="coordinates must be finite numbers"):
+            spins(flat)
+    with pytest.raises(BadInput, match="hemispheres must be one of two values for each of the 24 tokens"):
+        spins(places, np.arange(24) % 3)
+    with pytest.raises(BadInput, match="hemispheres must be given where the x of all coordinates has the same sign"):
+        spins(places + 100)
+    for bad_places in (places[:5], places[0], np.zeros((24, 3)), places * np.inf):
+        with pytest.raises(BadInput, match=r"coordinates must be finite numbers .*, 24 different places"):
+            smooth_null(modularity, similar, GROUPS, bad_places)
+
+
+def test_the_examples_of_the_docstrings_hold() -> None:
+    assert doctest.testmod(nulls).failed == 0
