@@ -8,7 +8,7 @@ What figures of masked prediction share is here too: members of a sweep with the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -70,9 +70,9 @@ def error_by_sigma(
         base.quiet_lines(axes)
         own_scale(axes)
         first, last = base.at_edge(axes)
-        said = f"mean squared error\non hidden channels, {split}"
-        base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", said if first else "")
-    base.legend(figure, ["members", *styles], columns=6)
+        base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", _error(split) if first else "")
+    order = ["members", *styles]
+    base.legend(figure, order, columns=columns_for(figure, order))
     how = f"faint: single seeds; bars: {base.over_seeds(rows, ['condition', 'sigma'])}; panels have scales of their own"
     base.small_print(figure, run_name, how, over_worlds([*known.values()]), left_out(settings), lost)
     return figure
@@ -100,10 +100,11 @@ def error_curves(
             here = means[(means["condition"] == share) & (means["sigma"] == sigma)]
             color: Any = colors.to_rgba(np.array([sigma]))[0]
             look: base.Style = {"color": color, "linestyle": KINDS[i]["linestyle"], "linewidth": 1.7}
-            gone = f" ({'diverged' if _gone(settings, sigma) else 'no values'})" if here.empty else ""
-            axes.plot(here["step"], here["mean"], label=f"{SIGMA} = {sigma:g}{gone}", **look)
-            low, high = (here[end].to_numpy(dtype=float).clip(0) for end in ("low", "high"))
-            axes.fill_between(here["step"], low, high, color=color, alpha=0.13, linewidth=0)
+            why = f" ({'diverged' if _gone(settings, sigma) else 'no values'})"
+            said = f"{SIGMA} = {sigma:g}{'' if (means['sigma'] == sigma).any() else why}"
+            axes.plot(here["step"], here["mean"], label=said, **look)
+            steps, low, high = (here[name].to_numpy(dtype=float) for name in ("step", "low", "high"))
+            axes.fill_between(steps, low.clip(0), high, color=color, alpha=0.13, linewidth=0)
         if not (means["condition"] == share).any():
             base.nothing(axes)
         elif log:
@@ -114,15 +115,19 @@ def error_curves(
         base.quiet_lines(axes)
         own_scale(axes)
         first, last = base.at_edge(axes)
-        said = f"mean squared error\non hidden channels, {split}"
-        base.label(axes, "training step" if last else "", said if first else "")
-    base.legend(figure, columns=MOST_LINES)
+        base.label(axes, "training step" if last else "", _error(split) if first else "")
+    names = [str(line.get_label()) for line in panels[0].lines]
+    base.legend(figure, names, columns=columns_for(figure, names))
     some = f"; {len(sigmas)} of {len(every)} sigmas" if len(every) > len(sigmas) else ""
     without = "; step 0 is not shown" if log else ""
     base.small_print(
         figure, run_name, f"line and band: {base.over_seeds(kept, by)}{some}{without}", left_out(settings), lost
     )
     return figure
+
+
+def _error(split: str) -> str:
+    return f"mean squared error\non hidden channels, {split}"
 
 
 def heatmap_by_settings(
@@ -371,6 +376,12 @@ def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any
             look: base.Style = {"linewidth": 1.1, "markersize": 7 if name == BEST else 4.6, "markeredgewidth": 0}
             free: base.Style = {"clip_on": False, "markevery": [1], "label": name, "zorder": 1.5}
             axes.plot(ends, level, transform=axes.get_yaxis_transform(), **look, **free, **style)
+
+
+def columns_for(figure: Figure, names: Iterable[str]) -> int:
+    """As many columns of a legend as there is room for, up to six."""
+    longest = max((len(base.short(name)) for name in names), default=1)
+    return max(1, min(6, int(figure.get_size_inches()[0] / (0.08 * longest + 0.65))))
 
 
 def over_worlds(known: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines") -> str:

@@ -72,7 +72,8 @@ def structure_by_sigma(
         _, last = base.at_edge(axes)
         said = base.wrapped(base.short(_said(measure, labels), 78), 30)
         base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", said)
-    base.legend(figure, ["after training", "before training", *styles], columns=4)
+    order = ["after training", "before training", *styles]
+    base.legend(figure, order, columns=channels.columns_for(figure, order))
     how = base.over_seeds(rows, ["analysis", "target", "step", "sigma"])
     over = channels.over_worlds([*known.values()])
     base.small_print(figure, run_name, f"faint: single seeds; bars: {how}", over, channels.left_out(settings), lost)
@@ -122,7 +123,7 @@ def measure_by_name(
         _marks(axes, [*names, *others], rows, bounds, **_BASELINE)
         _say_missing(axes, settings, names, after, "no values" if of_errors else "no PE to measure")
         head, note = channels.share_title(one[1], members) if of_errors else ("structure of the PE", "")
-        base.title(axes, head, note, width=38)
+        base.title(axes, f"{head}\n{note}" if note else head, width=38)
         said = f"{split} error (mse)" if of_errors else _said((one[2], one[1]), labels)
         base.label(axes, base.wrapped(base.short(said, 78), 34))
         base.quiet_lines(axes, "x")
@@ -130,7 +131,8 @@ def measure_by_name(
     base.legend(figure, ["after training", "before training", "baseline"])
     how = base.over_seeds(errors, ["name", "condition"])
     over = channels.over_worlds([*known.values()], "baselines in rows of their own")
-    base.small_print(figure, run_name, f"marks and bars: {how}", over, channels.left_out(settings), lost or missing)
+    holes = [f"{what}: {told}" for what, told in (("errors", lost), ("measures", missing)) if told]
+    base.small_print(figure, run_name, f"marks and bars: {how}", over, channels.left_out(settings), *holes)
     return figure
 
 
@@ -187,8 +189,8 @@ def similarity_by_sigma(
         scale = ScalarMappable(cmap=SIGNED)
         scale.set_clim(-most, most)
         beyond = "both" if any(entries.max(initial=0) > most for entries in off) else "neither"
-        place: base.Style = {"ax": panels, "fraction": 0.03, "aspect": 20, "pad": 0.02, "extend": beyond}
-        base.key(figure, scale, "similarity of two tokens", **place)
+        place: base.Style = {"ax": panels, "fraction": 0.03, "aspect": 20, "pad": 0.02, "shrink": 0.8}
+        base.key(figure, scale, "similarity of two tokens", extend=beyond, **place)
     count = len(np.unique(of[of >= 0]))
     loose = f", and {(of < 0).sum()} in none, last" if (of < 0).any() else ""
     some = (np.isfinite(each).any() and not np.isfinite(each).all() for each in shown.values())

@@ -1,0 +1,91 @@
+"""Studies of masked prediction: small ones run to their end, cut into pieces and merged, with baselines beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from placecode import folders
+from placecode.engines import local
+from placecode.errors import BadInput
+from placecode.runs import Run
+from placecode.studies import study_of
+from placecode.studies.masked import BASELINES
+from placecode.studies.network import NetworkSigma
+from placecode.studies.synergy import SynergySigma
+
+MODEL: dict[str, Any] = {"width": 8, "layers": 1, "batch": 8, "seeds": (0, 1), "steps": 3, "evaluations": 2}
+TINY = {
+    NetworkSigma: {**MODEL, "sigmas": (0.1, 2.0), "nodes": 10, "clusters": 2, "train": 300, "test": 30},
+    SynergySigma: {**MODEL, "sigmas": (0.1, 2.0), "groups": 2, "train": 300, "test": 30},
+}
+FEW = ("linear", "fc", "spectral")
+
+
+@pytest.mark.parametrize("kind", TINY)
+def test_a_study_runs_to_its_end_with_baselines_in_its_tables(kind: Any, tmp_path: Path) -> None:
+    study = kind.at("quick", **TINY[kind], against=FEW)
+    run = local.execute(study, tmp_path / "run")
+    assert study_of(run) == study
+    assert len(run.members) == 4
+    final = run.metrics[run.metrics["step"] == 3]
+    assert set(final["metric"]) == {"mse"}
+    assert set(final["condition"]) == {f"hidden {share:g}" for share in study.ratios}
+    assert set(run.baselines["baseline"]) == set(FEW)
+    rows = pd.DataFrame(run.summary)
+    linear = rows[(rows["encoding"] == "baseline:linear") & (rows["metric"] == "mse")]
+    assert set(linear["condition"]) == set(final["condition"])
+    values = run.baselines[(run.baselines["baseline"] == "linear") & (run.baselines["condition"] == "hidden 0.5")]
+    assert linear.loc[linear["condition"] == "hidden 0.5", "mean"].tolist() == [pytest.approx(values["value"].mean())]
+    start = run.analysis[run.analysis["step"] == 0]
+    assert set(start["analysis"]) >= {"neighbor_agreement", "modularity", "modularity_p", "ari", "fc_correlation"}
+    assert run.array("attention_end/0").shape[-1] == run.config["shape"]["tokens"]
+
+
+def test_pieces_merged_are_the_whole(tmp_path: Path) -> None:
+    study = NetworkSigma.at("quick", **TINY[NetworkSigma], against=FEW)
+    where = local.Where("cpu", stack=1)
+    whole = local.execute(study, tmp_path / "whole", where=where)
+    for name, cut in (("a", "0:1"), ("b", "1:4")):
+        local.execute(study, tmp_path / name, where=where, chosen=cut)
+    merged = folders.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged", compare=study.compare)
+    for name in ("members", "metrics", "analysis"):
+        pd.testing.assert_frame_equal(getattr(merged, name), getattr(whole, name))
+    keys = ["world", "baseline", "split", "condition", "metric"]
+    ours, theirs = (run.baselines.sort_values(keys, ignore_index=True) for run in (merged, whole))
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+def test_a_seed_has_its_world_whatever_other_seeds_there_are(tmp_path: Path) -> None:
+    few = {**TINY[NetworkSigma], "sigmas": (0.1,), "against": ("linear",)}
+    one, both = (
+        local.execute(
+            NetworkSigma.at("quick", **{**few, "seeds": seeds}), tmp_path / str(seeds), where=local.Where("cpu")
+        )
+        for seeds in ((1,), (0, 1))
+    )
+
+    def errors(run: Run, seed: int) -> np.ndarray:
+        number = run.members.loc[run.members["seed"] == seed, "member"].item()
+        return run.metrics.loc[run.metrics["member"] == number, "value"].to_numpy()
+
+    assert errors(one, 1) == pytest.approx(errors(both, 1), abs=1e-5)
+    assert abs(errors(both, 0) - errors(both, 1)).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"steps": 0}, "steps must be a whole number of at least 1; got 0."),
+        ({"against": ("tree",)}, f"against must be one of {', '.join(BASELINES)}; got 'tree'."),
+        ({"seeds": ()}, "seeds must be at least one; got []."),
+    ],
+)
+def test_bad_settings(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        NetworkSigma.at("quick", **given)
+    assert str(error.value) == sentence

@@ -1,0 +1,111 @@
+"""What is measured of PEs where channels belong together, and of the same data by others: the same questions to all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from placecode.analysis import baselines
+from placecode.members import Member
+from placecode.studies import structure
+from placecode.tasks.network import Network
+from placecode.training import stack_for
+
+N = 12
+
+
+@pytest.fixture(scope="module")
+def task() -> Network:
+    return Network(nodes=N, clusters=3, worlds=2, train=600, test=60, shuffled=True, seed=1)
+
+
+def members(*seeds: int) -> list[Member]:
+    return [Member(width=8, layers=2, batch=8, sigma=0.1, seed=seed) for seed in seeds]
+
+
+def table(rows: list[dict[str, object]]) -> pd.DataFrame:
+    return pd.DataFrame(rows).set_index(["analysis", "target", "block", "member"])["value"]
+
+
+def test_planted_clusters_are_found_and_random_ones_are_not(task: Network) -> None:
+    stack = stack_for(members(0, 1), task)
+    with torch.no_grad():
+        places = torch.eye(8)[torch.from_numpy(task.labels)]  # (n, d)
+        stack.encoding.vectors()[0] += 5 * places  # type: ignore[index]
+    found = table(structure.of_pes(stack, task.bind(stack.members)))
+    for block in (-1, -2, 0, 1):
+        assert found["neighbor_agreement", "labels", block, 0] == 1
+        assert found["neighbor_agreement", "labels", block, 1] < 0.8
+    assert found["ari", "labels", -1, 0] == found["ami", "labels", -1, 0] == 1
+    assert found["modularity_p", "labels", -1, 0] < 0.01 < found["modularity_p", "labels", -1, 1]
+    assert found["modularity", "best", -1, 0] == pytest.approx(found["modularity", "labels", -1, 0])
+    assert found["modules", "best", -1, 0] == 3
+
+
+def test_connectivity_is_that_of_the_member_s_own_world(task: Network) -> None:
+    stack = stack_for(members(0, 1), task)
+    for world in (0, 1):
+        fc = np.corrcoef(structure.training_values(task, world).T)
+        values, vectors = np.linalg.eigh(fc)
+        similar = vectors * np.sqrt(values.clip(0))  # inner products are the correlations
+        own = structure._with_fc(np.stack([similar @ similar.T] * 2), stack, task)
+        assert own[world] == pytest.approx(1, abs=1e-6)
+        assert own[1 - world] < 0.99
+
+
+def test_an_encoding_without_vectors_has_no_structure(task: Network) -> None:
+    assert structure.of_pes(stack_for([Member(encoding="rotary", width=8, layers=1)], task), task) == []
+
+
+def test_baselines_are_asked_what_members_are_asked(task: Network) -> None:
+    (pupil,) = members(1)
+    rows = pd.DataFrame(structure.of_data(task, [pupil], ("linear",), 1))
+    assert set(rows["world"]) == {1}
+    met = task.bind([pupil])
+    inputs, targets = met.batch("test", torch.arange(met.rows("test"))[None])
+    fitted = baselines.Linear().fit(structure.training_values(task, 1))
+    hidden = inputs[0, ..., 1].bool().numpy()
+    guess = fitted.predict(targets[0, ..., 0].double().numpy(), hidden)
+    mse = met.metrics(torch.from_numpy(guess)[None, ..., None], targets)["mse"][0].numpy()
+    for number, condition in enumerate(task.conditions):
+        (value,) = rows.loc[rows["condition"] == condition, "value"]
+        assert value == pytest.approx(mse.reshape(2, -1)[number].mean(), abs=1e-6)
+
+
+def test_structure_of_data_is_measured_as_that_of_pes(task: Network) -> None:
+    rows = pd.DataFrame(structure.of_data(task, members(0, 1, 2), ("fc", "spectral", "mds of fc"), 2))
+    assert set(rows["world"]) == {0, 1}
+    fc = rows[(rows["baseline"] == "fc") & (rows["metric"] == "neighbor_agreement")]
+    assert fc["value"].tolist() == [
+        pytest.approx(
+            structure.measured(np.corrcoef(structure.training_values(task, world).T)[None], task, null=False)[
+                "neighbor_agreement", "labels"
+            ][0]
+        )
+        for world in (0, 1)
+    ]
+    assert set(rows.loc[rows["baseline"] == "spectral", "metric"]) == {"ari", "ami"}
+    assert list(structure.of_data(task, members(0), ("fc",), 0)) == []
+
+
+def test_attention_is_averaged_over_held_out_questions(task: Network) -> None:
+    stack = stack_for(members(0, 1), task)
+    maps = structure.attention_maps(stack, task.bind(stack.members))
+    assert maps.shape == (2, 2, 1, N, N)
+    assert (maps.sum(-1) - 1).abs().max() < 1e-5
+
+
+def test_members_of_other_settings_are_not_held_against_each_other() -> None:
+    specs = [(0.1, 0), (0.1, 1), (2.0, 0)]
+    frame = pd.DataFrame({"member": range(3), "sigma": [s for s, _ in specs], "seed": [k for _, k in specs]})
+    frame = frame.assign(state="done", diverged_at=-1)
+    rng = np.random.default_rng(0)
+    start = [torch.from_numpy(rng.normal(size=(2, N, 8))) for _ in specs]
+    end = [start[0], start[0].clone(), start[2] * 3]
+    arrays = {f"pe_{when}/{i}": pe for when, pes in (("start", start), ("end", end)) for i, pe in enumerate(pes)}
+    found = pd.DataFrame(structure.across(frame, arrays, 7)).set_index(["analysis", "step", "member"])["value"]
+    assert found["stability", 7, 0] == pytest.approx(1) and abs(found["stability", 0, 0]) < 0.5
+    assert np.isnan(found["stability", 7, 2])  # alone
+    assert found["moved", 7, 0] == 0 and found["moved_relative", 7, 2] == pytest.approx(2)
