@@ -174,10 +174,12 @@ def heatmap_by_settings(
         if panel:
             base.title(axes, f"{(labels or {}).get(panel, panel)} {_word(name)}", width=int(side[0] * 16))
         first, last = base.at_edge(axes)
-        names = ((labels or {}).get(setting, setting) for setting in (across, down))
-        base.label(axes, *(text if edge else "" for text, edge in zip(names, (last, first), strict=True)))
+        names = (base.short((labels or {}).get(setting, setting), 78) for setting in (across, down))
+        x_name, y_name = (base.wrapped(text, int(12 * room)) for text, room in zip(names, side, strict=True))
+        base.label(axes, x_name if last else "", y_name if first else "")
     if len(means):
-        base.key(figure, ScalarMappable(norm, SHADES), said, ax=panels, fraction=0.05, aspect=18, pad=0.02)
+        told = base.wrapped(base.short(said, 78), int(14 * side[1]))
+        base.key(figure, ScalarMappable(norm, SHADES), told, ax=panels, fraction=0.05, aspect=18, pad=0.02)
     how = base.over_seeds(kept, by).replace("mean and", "mean and half the width of its")
     base.small_print(figure, run_name, f"in a cell: {how}", lost)
     return figure
@@ -301,30 +303,23 @@ def along_sigma(
     if len(sigmas) == 0:
         return base.nothing(axes)
     base.sigma_axis(axes, sigmas, most=6)
-    joined: base.Style = {"marker": "o", "linewidth": 1.1}
-    ring: base.Style = {"color": MUTED, "linestyle": (0, (1, 1.4)), "markersize": 6.6, "zorder": 3}
-    dot: base.Style = {"color": BLUE, "linestyle": "-", "markersize": 4.4, "zorder": 4}
-    if before is not None and len(before):
-        rows = _at_all(base.means(before, ["sigma"]), sigmas)
-        reach = base.distances(rows, bounds)
-        base.errorbars(axes, rows["sigma"], rows["mean"], True, yerr=reach, label="before training", **ring, **joined)
+    ring: base.Style = {"color": MUTED, "hollow": True, "markersize": 6.6, "zorder": 3, "label": "before training"}
+    dot: base.Style = {"color": BLUE, "hollow": False, "markersize": 4.4, "zorder": 4, "label": told}
     if len(after):
         aside = _aside(axes, after["sigma"].to_numpy(dtype=float), sigmas)
         axes.plot(aside, after["value"], "o", color=BLUE, alpha=0.3, markersize=3.2, markeredgewidth=0, zorder=2)
-        rows = _at_all(base.means(after, ["sigma"]), sigmas)
-        reach = base.distances(rows, bounds)
-        base.errorbars(axes, rows["sigma"], rows["mean"], yerr=reach, label=told, **dot, **joined)
+    for values, look, line in ((before, ring, (0, (1, 1.4))), (after, dot, "-")):
+        if values is not None and len(values):
+            rows = base.means(values, ["sigma"])
+            base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.distances(rows, bounds), marker="o", **look)
+            joined = rows.set_index("sigma")["mean"].reindex(sigmas)  # broken where a sigma has no mean
+            axes.plot(sigmas, joined, linestyle=line, linewidth=1.1, color=look["color"], zorder=look["zorder"])
     for sigma in sorted(set(sigmas) - set(after["sigma"])):
         text = f"{SIGMA} = {sigma:g}: {GONE if _gone(settings, sigma) else 'no values'}"
         place: base.Style = {"ha": "center", "va": "center", "rotation": 90, "transform": axes.get_xaxis_transform()}
         behind: base.Style = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8}
         axes.text(sigma, 0.5, text, color=MUTED, fontsize=7, bbox=behind, **place)
     return None
-
-
-def _at_all(means: pd.DataFrame, sigmas: base.Array) -> pd.DataFrame:
-    """A row for every sigma, so that a line is broken where one has no mean."""
-    return means.set_index("sigma").reindex(sigmas).rename_axis("sigma").reset_index()
 
 
 def _aside(axes: Axes, x: base.Array, sigmas: base.Array) -> base.Array:

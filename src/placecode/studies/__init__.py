@@ -7,15 +7,21 @@ import dataclasses
 from placecode.errors import BadInput, one_of
 from placecode.runs import Run
 from placecode.studies.base import SCALES, Shown, Study
-from placecode.studies.brain import BrainSigma
+from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma
 from placecode.studies.latin_squares import LstEncodings, LstSigma
-from placecode.studies.network import NetworkSigma
-from placecode.studies.synergy import SynergySigma
+from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
+from placecode.studies.synergy import SynergyEncodings, SynergyOptimizer, SynergySigma, SynergySize
 
 __all__ = ["SCALES", "STUDIES", "Shown", "Study", "lookup", "study_of"]
 
 STUDIES: dict[str, type[Study]] = {
-    study.name: study for study in (LstSigma, LstEncodings, NetworkSigma, SynergySigma, BrainSigma)
+    study.name: study
+    for study in (
+        *(LstSigma, LstEncodings),
+        *(NetworkSigma, NetworkEncodings, NetworkSize, NetworkNoise),
+        *(SynergySigma, SynergyEncodings, SynergySize, SynergyOptimizer),
+        *(BrainSigma, BrainEncodings, BrainMask),
+    )
 }
 
 

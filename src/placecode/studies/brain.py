@@ -3,6 +3,9 @@
 brain-sigma: learned PEs of many initial scales on resting-state fMRI. What to look for: in small ones a region comes to
 lie beside its mirror region in the other hemisphere, though nobody told it of space; in large ones it stays where it
 started. And whether the PE says more than plain functional connectivity does.
+
+brain-encodings: every encoding. brain-mask: trained with few or many regions hidden, tested with few or many. What to
+look for: is a model best at the share that it was trained with, and does the PE depend on it?
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from placecode.members import Member
+from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies.base import Shown, setting
 from placecode.studies.masked import MaskedStudy
@@ -74,6 +77,56 @@ class BrainSigma(BrainStudy):
 
     def members(self) -> list[Member]:
         return self.over_sigmas(self.sigmas)
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class BrainEncodings(BrainStudy):
+    """Every encoding on recordings of human brains."""
+
+    name = "brain-encodings"
+    about = "human fMRI: every encoding"
+
+    encodings: tuple[str, ...] = setting(
+        (
+            *("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", "none"),
+            *("relative", "rotary", "alibi", "causal-none"),
+        ),
+        "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
+    )
+
+    scales = {"paper": {}, "quick": {**QUICK, "encodings": ("learned:sigma=0.01", "random:sigma=1", "none", "rotary")}}
+
+    def members(self) -> list[Member]:
+        return self.over_encodings(self.encodings)
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class BrainMask(BrainStudy):
+    """Few or many regions hidden, in training and in test."""
+
+    name = "brain-mask"
+    about = "human fMRI: shares of hidden regions in training and in test"
+
+    sigmas: tuple[float, ...] = setting((0.01, 0.2, 2.0), "initial scales of the PE")
+    trained_with: tuple[float, ...] = setting((0.15, 0.5, 0.75, 0.9), "shares of hidden regions in training")
+    ratios: tuple[float, ...] = setting((0.15, 0.5, 0.75, 0.9), "shares of hidden regions at evaluation")
+
+    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01,), "trained_with": (0.15, 0.9), "ratios": (0.15, 0.9)}}
+
+    def members(self) -> list[Member]:
+        return grid(self.spec(), hidden=self.trained_with, sigma=self.sigmas, seed=self.seeds)
 
     def figures(self, run: Run) -> list[Shown]:
         return []

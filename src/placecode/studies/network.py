@@ -2,6 +2,12 @@
 
 network-sigma: learned PEs of many initial scales. What to look for: in small ones, nodes of a cluster come to lie
 together, though nobody told them of clusters; in large ones they stay where they started. And: the error hardly moves.
+
+network-encodings: every encoding on the same networks. What to look for: which of them predicts as well, and which of
+those that learn anything about nodes show it.
+
+network-size, network-noise: the same for networks of more nodes, and of more noise. What to look for: from where on the
+clusters are no longer found, and whether the best sigma moves.
 """
 
 from __future__ import annotations
@@ -13,7 +19,9 @@ from placecode.members import Member
 from placecode.runs import Run
 from placecode.studies.base import Shown, setting
 from placecode.studies.masked import MaskedStudy
+from placecode.tasks.base import Task
 from placecode.tasks.network import Network
+from placecode.tasks.several import Several
 
 QUICK: dict[str, Any] = {
     **{"seeds": (0, 1, 2), "steps": 2000, "evaluations": 5, "nodes": 50, "train": 5000, "test": 500},
@@ -41,7 +49,7 @@ class NetworkStudy(MaskedStudy):
     test: int = setting(2_000, "held-out time points, later ones")
     shuffled: bool = setting(True, "nodes in random order; else cluster by cluster, which a fixed encoding could use")
 
-    def task(self) -> Network:
+    def task(self) -> Task:
         return self.network()
 
     def network(self, **given: Any) -> Network:
@@ -69,6 +77,83 @@ class NetworkSigma(NetworkStudy):
 
     def members(self) -> list[Member]:
         return self.over_sigmas(self.sigmas)
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class NetworkEncodings(NetworkStudy):
+    """Every encoding on a network with known clusters."""
+
+    name = "network-encodings"
+    about = "a network with known clusters: every encoding"
+
+    encodings: tuple[str, ...] = setting(
+        (
+            *("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", "none"),
+            *("relative", "rotary", "alibi", "causal-none"),
+        ),
+        "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
+    )
+
+    scales = {"paper": {}, "quick": {**QUICK, "encodings": ("learned:sigma=0.01", "random:sigma=1", "none", "rotary")}}
+
+    def members(self) -> list[Member]:
+        return self.over_encodings(self.encodings)
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class NetworkSize(NetworkStudy):
+    """Networks of more and more nodes."""
+
+    name = "network-size"
+    about = "networks of more and more nodes: are the clusters still found?"
+
+    sigmas: tuple[float, ...] = setting((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
+    many: tuple[int, ...] = setting((25, 50, 100, 200), "nodes of the networks")
+
+    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "many": (25, 50)}}
+
+    def task(self) -> Task:
+        return Several({f"nodes={nodes}": self.network(nodes=nodes) for nodes in self.many})
+
+    def members(self) -> list[Member]:
+        return [member for nodes in self.many for member in self.over_sigmas(self.sigmas, data=f"nodes={nodes}")]
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class NetworkNoise(NetworkStudy):
+    """Networks that are driven by more and more noise."""
+
+    name = "network-noise"
+    about = "networks with more and more noise: are the clusters still found?"
+
+    sigmas: tuple[float, ...] = setting((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
+    noises: tuple[float, ...] = setting((0.1, 0.3, 1.0, 3.0), "standard deviations of the noise")
+
+    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "noises": (0.3, 1.0)}}
+
+    def task(self) -> Task:
+        return Several({f"noise={noise:g}": self.network(noise=noise) for noise in self.noises})
+
+    def members(self) -> list[Member]:
+        return [member for noise in self.noises for member in self.over_sigmas(self.sigmas, data=f"noise={noise:g}")]
 
     def figures(self, run: Run) -> list[Shown]:
         return []

@@ -3,6 +3,10 @@
 synergy-sigma: learned PEs of many initial scales. What to look for: at a small sigma the members of a group come to lie
 together and the error falls to the best that anyone can reach; at a large one nothing is found, and nothing learned.
 And every pairwise method stays within what chance gives.
+
+synergy-encodings: every encoding on the same channels. synergy-size: more channels, fewer samples; look for how
+many samples and steps it takes until the groups are found. synergy-optimizer: does another optimizer or step size move
+the sigmas at which they are?
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from placecode.members import Member
+from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies.base import Shown, setting
 from placecode.studies.masked import MaskedStudy
+from placecode.tasks.base import Task
+from placecode.tasks.several import Several
 from placecode.tasks.synergy import Synergy
 
 QUICK: dict[str, Any] = {
@@ -44,7 +50,7 @@ class SynergyStudy(MaskedStudy):
     test: int = setting(2_000, "held-out samples")
     shuffled: bool = setting(True, "channels in random order; else group by group, which a fixed encoding could use")
 
-    def task(self) -> Synergy:
+    def task(self) -> Task:
         return self.synergy()
 
     def synergy(self, **given: Any) -> Synergy:
@@ -72,6 +78,104 @@ class SynergySigma(SynergyStudy):
 
     def members(self) -> list[Member]:
         return self.over_sigmas(self.sigmas)
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class SynergyEncodings(SynergyStudy):
+    """Every encoding on channels that only together tell of each other."""
+
+    name = "synergy-encodings"
+    about = "structure that no correlation can see: every encoding"
+
+    encodings: tuple[str, ...] = setting(
+        (
+            *("learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=0.2", "random:sigma=1", "none"),
+            *("relative", "rotary", "alibi", "causal-none"),
+        ),
+        "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
+    )
+
+    scales = {
+        "paper": {},
+        "quick": {**QUICK, "encodings": ("learned:sigma=0.2", "random:sigma=0.2", "none", "rotary")},
+    }
+
+    def members(self) -> list[Member]:
+        return self.over_encodings(self.encodings)
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class SynergySize(SynergyStudy):
+    """More channels, fewer samples."""
+
+    name = "synergy-size"
+    about = "structure that no correlation can see: how many channels, how many samples"
+
+    sigmas: tuple[float, ...] = setting((0.1, 0.2, 0.3), "initial scales of the PE")
+    many: tuple[int, ...] = setting((5, 10, 15, 20), "groups of channels")
+    samples: tuple[int, ...] = setting((2_000, 10_000, 50_000, 250_000), "samples to learn from")
+
+    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.2,), "many": (3, 5), "samples": (1_000, 20_000)}}
+
+    def _sets(self) -> dict[str, dict[str, int]]:
+        return {
+            f"groups={groups} samples={samples}": {"groups": groups, "train": samples}
+            for groups in self.many
+            for samples in self.samples
+        }
+
+    def task(self) -> Task:
+        return Several({name: self.synergy(**given) for name, given in self._sets().items()})
+
+    def members(self) -> list[Member]:
+        return [member for name in self._sets() for member in self.over_sigmas(self.sigmas, data=name)]
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class SynergyOptimizer(SynergyStudy):
+    """Other optimizers and step sizes."""
+
+    name = "synergy-optimizer"
+    about = "structure that no correlation can see: optimizer and step size against sigma"
+
+    sigmas: tuple[float, ...] = setting((0.01, 0.1, 0.2, 0.5, 1.0, 2.0), "initial scales of the PE")
+    optimizers: tuple[str, ...] = setting(("adam", "adamw", "sgd"), "the optimizers")
+    rates: tuple[float, ...] = setting((3e-4, 1e-3, 3e-3), "step sizes; of sgd a hundred times that")
+
+    scales = {
+        "paper": {},
+        "quick": {**QUICK, "sigmas": (0.05, 0.2), "optimizers": ("adam", "sgd"), "rates": (2e-3,), "seeds": (0, 1)},
+    }
+
+    def members(self) -> list[Member]:
+        return [
+            member
+            for optimizer in self.optimizers
+            for rate in self.rates
+            for member in grid(
+                self.spec(optimizer=optimizer, learning_rate=rate * (100 if optimizer == "sgd" else 1)),
+                sigma=self.sigmas,
+                seed=self.seeds,
+            )
+        ]
 
     def figures(self, run: Run) -> list[Shown]:
         return []
