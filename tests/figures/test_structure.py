@@ -46,7 +46,7 @@ def run_of(
         spec = {"sigma": np.nan, by: kind, "seed": seed, "hidden": 0.5, "data": "", "state": state}
         members.append({"member": number, **spec})
         for step, (name, target), block in itertools.product((0, 100), MEASURES, (-1, 0)):
-            value = np.nan if lost and step else rng.uniform(0.3, 0.6) + block
+            value = np.nan if lost and step else rng.uniform(0.3, 0.6) + 7 * (block == 0)
             if kind not in without:
                 analysis.append((number, step, block, name, target, value))
         for step, share, split in itertools.product(STEPS, SHARES, ("train", "test")):
@@ -167,8 +167,12 @@ def test_a_sigma_that_is_lost_keeps_its_place_and_says_so() -> None:
         (text,) = [text for text in axes.texts if "diverged" in text.get_text()]
         assert (text.get_text(), text.get_position()[0]) == (f"{SIGMA} = 0.1: all members diverged", 0.1)
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.01", "0.1", "2"]
-        for marks in points(axes).values():  # the line is broken there
-            assert np.isfinite(marks.y).tolist() == [True, False, True]
+        for marks in points(axes).values():
+            assert marks.x.tolist() == [0.01, 2.0]
+        joined = [line for line in axes.lines if len(line.get_xdata()) == 3]
+        assert len(joined) == len(points(axes))
+        for line in joined:
+            assert np.isfinite(line.get_ydata()).tolist() == [True, False, True]  # the line is broken there
         assert "4 of 12 members diverged and are left out" in words(figure)
         figure.draw_without_rendering()
 
@@ -270,7 +274,12 @@ def test_baselines_have_rows_of_their_own_below_the_encodings() -> None:
     assert drawn[1] == pytest.approx({"linear": 0.95})
     assert drawn[2] == pytest.approx({"fc": 0.95, "mutual information": 0.85})
     assert {marks.color for marks in found} == {VERMILLION.lower()}
-    assert "mean over 2 worlds" in words(figure)
+    assert found[0].x_bars is not None
+    assert_mean(drawn[0]["linear"], found[0].x_bars[0], np.array([0.7, 0.8]))
+    assert "mean and 95% t interval over 2 worlds" in words(figure)
+    members["name"] = members["name"].replace({"a": "fc"})  # an encoding of the same name stays in its own row
+    figure = figures.measure_by_name(members, analysis, metrics, "demo", [AGREEMENT], baselines())
+    assert points(figure.axes[2])["baseline"].y.tolist() == [3, 4]
 
 
 # --------------------------------------------------------------------------------------------- similarity_by_sigma
@@ -424,6 +433,8 @@ def test_whatever_the_names_nothing_is_cut_off(name: str) -> None:
         box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
         assert box.x0 > -0.02 and box.y0 > -0.02, words(figure)
         assert box.x1 < width + 0.02 and box.y1 < height + 0.02, words(figure)
+        for axes in (axes for axes in figure.axes if axes.get_title() or axes.get_ylabel()):
+            assert axes.get_window_extent().height / figure.dpi > 0.9, words(figure)  # a long legend leaves room
 
 
 @pytest.mark.parametrize("gone", [(), (0.2, "a")])

@@ -8,7 +8,7 @@ What figures of masked prediction share is here too: members of a sweep with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -71,8 +71,7 @@ def error_by_sigma(
         own_scale(axes)
         first, last = base.at_edge(axes)
         base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", _error(split) if first else "")
-    order = ["members", *styles]
-    base.legend(figure, order, columns=columns_for(figure, order))
+    legend(figure, ["members", *styles])
     how = f"faint: single seeds; bars: {base.over_seeds(rows, ['condition', 'sigma'])}; panels have scales of their own"
     base.small_print(figure, run_name, how, over_worlds([*known.values()]), left_out(settings), lost)
     return figure
@@ -116,8 +115,7 @@ def error_curves(
         own_scale(axes)
         first, last = base.at_edge(axes)
         base.label(axes, "training step" if last else "", _error(split) if first else "")
-    names = [str(line.get_label()) for line in panels[0].lines]
-    base.legend(figure, names, columns=columns_for(figure, names))
+    legend(figure, [str(line.get_label()) for line in panels[0].lines])
     some = f"; {len(sigmas)} of {len(every)} sigmas" if len(every) > len(sigmas) else ""
     without = "; step 0 is not shown" if log else ""
     base.small_print(
@@ -373,17 +371,22 @@ def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any
             axes.plot(ends, level, transform=axes.get_yaxis_transform(), **look, **free, **style)
 
 
-def columns_for(figure: Figure, names: Iterable[str]) -> int:
-    """As many columns of a legend as there is room for, up to six."""
-    longest = max((len(base.short(name)) for name in names), default=1)
-    return max(1, min(6, int(figure.get_size_inches()[0] / (0.08 * longest + 0.65))))
+def legend(figure: Figure, order: Sequence[str]) -> None:
+    """The legend in as many columns as there is room for, up to six, on a sheet that grows if they are long."""
+    width, height = figure.get_size_inches()
+    longest = max((len(base.short(name)) for name in order), default=1)
+    columns = max(1, min(6, int(width / (0.08 * longest + 0.55))))
+    base.legend(figure, order, columns)
+    figure.set_size_inches(width, height + 0.2 * max(-(-len(order) // columns) - 2, 0))
 
 
-def over_worlds(known: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines") -> str:
+def over_worlds(
+    known: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines", what: str = "mean"
+) -> str:
     """What is said of baselines: where they are drawn, and what they are means over."""
     counts = [rows["world"].nunique() for table in known for _, rows in table.groupby("baseline")]
     if not counts:
         return ""
     low, high = min(counts), max(counts)
-    many = f"mean over {f'{low} to ' if low < high else ''}{high} worlds" if high > 1 else "in a single world"
+    many = f"{what} over {f'{low} to ' if low < high else ''}{high} worlds" if high > 1 else "in a single world"
     return f"{where}, fitted on the same data, {many}"

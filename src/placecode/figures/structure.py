@@ -72,8 +72,7 @@ def structure_by_sigma(
         _, last = base.at_edge(axes)
         said = base.wrapped(base.short(_said(measure, labels), 78), 30)
         base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", said)
-    order = ["after training", "before training", *styles]
-    base.legend(figure, order, columns=channels.columns_for(figure, order))
+    channels.legend(figure, ["after training", "before training", *styles])
     how = base.over_seeds(rows, ["analysis", "target", "step", "sigma"])
     over = channels.over_worlds([*known.values()])
     base.small_print(figure, run_name, f"faint: single seeds; bars: {how}", over, channels.left_out(settings), lost)
@@ -120,7 +119,7 @@ def measure_by_name(
             _chance(axes, (chance or {}).get((one[2], one[1])), "x")
         _marks(axes, names, after, bounds, **_AFTER)
         rows = base.means(known[one].rename(columns={"baseline": "name"}), ["name"])
-        _marks(axes, [*names, *others], rows, bounds, **_BASELINE)
+        _marks(axes, others, rows, bounds, below=len(names), **_BASELINE)
         _say_missing(axes, settings, names, after, "no values" if of_errors else "no PE to measure")
         head, note = channels.share_title(one[1], members) if of_errors else ("structure of the PE", "")
         base.title(axes, f"{head}\n{note}" if note else head, width=38)
@@ -130,7 +129,7 @@ def measure_by_name(
         channels.own_scale(axes, "x")
     base.legend(figure, ["after training", "before training", "baseline"])
     how = base.over_seeds(errors, ["name", "condition"])
-    over = channels.over_worlds([*known.values()], "baselines in rows of their own")
+    over = channels.over_worlds([*known.values()], "baselines in rows of their own", "mean and 95% t interval")
     holes = [f"{what}: {told}" for what, told in (("errors", lost), ("measures", missing)) if told]
     base.small_print(figure, run_name, f"marks and bars: {how}", over, channels.left_out(settings), *holes)
     return figure
@@ -159,19 +158,18 @@ def similarity_by_sigma(
     """
     of = np.asarray(labels)
     order = np.lexsort((np.arange(len(of)), of, of < 0))
-    shown = {str(name): np.asarray(each, dtype=float) for name, each in maps.items()}
-    if reference is not None:
-        shown[reference_title] = np.asarray(reference, dtype=float)
+    given = [*maps.items(), *([] if reference is None else [(reference_title, reference)])]
+    shown = [(str(name), np.asarray(each, dtype=float)) for name, each in given]
     n = len(of)
-    for each in shown.values():
+    for _, each in shown:
         if each.shape != (n, n):
             raise must_be("a similarity map", f"an array of shape ({n}, {n}), a row and a column per label", each.shape)
-    off = [np.abs(each[~np.eye(n, dtype=bool) & np.isfinite(each)]) for each in shown.values()]
+    off = [np.abs(each[~np.eye(n, dtype=bool) & np.isfinite(each)]) for _, each in shown]
     most = max((float(np.percentile(entries, 99)) for entries in off if len(entries)), default=0.0)
     most = float(np.ceil(most * 10 - 1e-9) / 10) or 1.0
     edges = np.flatnonzero(np.diff(of[order])) + 1
     figure, panels = base.grid_of(len(shown), 4, (2.05, 2.3), extra=(1.3, 0.5), sharey=False)
-    for axes, (name, each) in zip(panels, shown.items(), strict=False):
+    for axes, (name, each) in zip(panels, shown, strict=False):
         how = "none" if n <= 200 else "antialiased"  # more entries than dots on a page: it would only swell
         axes.imshow(each[np.ix_(order, order)], cmap=SIGNED, vmin=-most, vmax=most, interpolation=how)
         axes.spines[:].set_color(MUTED)
@@ -193,7 +191,7 @@ def similarity_by_sigma(
         base.key(figure, scale, "similarity of two tokens", extend=beyond, **place)
     count = len(np.unique(of[of >= 0]))
     loose = f", and {(of < 0).sum()} in none, last" if (of < 0).any() else ""
-    some = (np.isfinite(each).any() and not np.isfinite(each).all() for each in shown.values())
+    some = (np.isfinite(each).any() and not np.isfinite(each).all() for _, each in shown)
     blank = "blank: not finite" if any(some) else ""
     base.small_print(figure, run_name, f"{n} tokens in {count} clusters{loose}; lines between clusters", note, blank)
     return figure
@@ -262,9 +260,12 @@ def _rows(names: list[Any], others: list[Any], columns: int) -> tuple[Figure, li
     return figure, panels
 
 
-def _marks(axes: Axes, names: list[Any], rows: pd.DataFrame, bounds: tuple[float, float] | None, **style: Any) -> None:
+def _marks(
+    axes: Axes, names: list[Any], rows: pd.DataFrame, bounds: tuple[float, float] | None, below: int = 0, **style: Any
+) -> None:
+    """Means with intervals in the rows of their names, the first of which is below so many others."""
     if len(rows):
-        at = [names.index(name) for name in rows["name"]]
+        at = [below + names.index(name) for name in rows["name"]]
         base.errorbars(axes, rows["mean"], at, xerr=base.distances(rows, bounds), **style)
 
 

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from placecode.members import Member, grid
-from placecode.runs import Run
-from placecode.studies.base import Shown, setting
+from placecode.studies.base import setting
 from placecode.studies.masked import MaskedStudy
 from placecode.tasks.brain import Brain
 
 QUICK: dict[str, Any] = {
-    **{"seeds": (0, 1, 2), "steps": 1500, "evaluations": 5, "width": 32, "layers": 2, "expansion": 2},
-    **{"learning_rate": 1e-3, "batch": 16, "against": ("linear", "ridge", "pca", "fc", "partial correlation")},
+    **{"seeds": (0, 1, 2), "steps": 2000, "evaluations": 5, "width": 32, "layers": 2, "heads": 4, "expansion": 2},
+    **{"learning_rate": 2e-3, "batch": 16, "against": ("linear", "ridge", "pca", "fc", "partial correlation")},
 }
 
 
@@ -78,12 +77,6 @@ class BrainSigma(BrainStudy):
     def members(self) -> list[Member]:
         return self.over_sigmas(self.sigmas)
 
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []
-
 
 @dataclass(frozen=True)
 class BrainEncodings(BrainStudy):
@@ -105,12 +98,6 @@ class BrainEncodings(BrainStudy):
     def members(self) -> list[Member]:
         return self.over_encodings(self.encodings)
 
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []
-
 
 @dataclass(frozen=True)
 class BrainMask(BrainStudy):
@@ -127,9 +114,3 @@ class BrainMask(BrainStudy):
 
     def members(self) -> list[Member]:
         return grid(self.spec(), hidden=self.trained_with, sigma=self.sigmas, seed=self.seeds)
-
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []

@@ -13,8 +13,9 @@ from torch import Tensor
 from placecode.encoder import Stack
 from placecode.errors import one_of
 from placecode.members import Member, grid
-from placecode.studies import structure
-from placecode.studies.base import setting
+from placecode.runs import Run
+from placecode.studies import masked_words, structure
+from placecode.studies.base import Shown, setting
 from placecode.studies.models import ModelStudy
 from placecode.studies.specs import encoding_spec
 from placecode.tasks.base import Task
@@ -90,3 +91,9 @@ class MaskedStudy(ModelStudy):
         return [
             member for text in texts for member in grid(self.spec(**encoding_spec(text), **fields), seed=self.seeds)
         ]
+
+    def figures(self, run: Run) -> list[Shown]:
+        return []
+
+    def words(self, run: Run) -> list[str]:
+        return masked_words.of_settings(run)

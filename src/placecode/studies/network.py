@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placecode.members import Member
-from placecode.runs import Run
-from placecode.studies.base import Shown, setting
+from placecode.studies.base import setting
 from placecode.studies.masked import MaskedStudy
 from placecode.tasks.base import Task
 from placecode.tasks.network import Network
@@ -78,12 +77,6 @@ class NetworkSigma(NetworkStudy):
     def members(self) -> list[Member]:
         return self.over_sigmas(self.sigmas)
 
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []
-
 
 @dataclass(frozen=True)
 class NetworkEncodings(NetworkStudy):
@@ -105,12 +98,6 @@ class NetworkEncodings(NetworkStudy):
     def members(self) -> list[Member]:
         return self.over_encodings(self.encodings)
 
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []
-
 
 @dataclass(frozen=True)
 class NetworkSize(NetworkStudy):
@@ -130,12 +117,6 @@ class NetworkSize(NetworkStudy):
     def members(self) -> list[Member]:
         return [member for nodes in self.many for member in self.over_sigmas(self.sigmas, data=f"nodes={nodes}")]
 
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []
-
 
 @dataclass(frozen=True)
 class NetworkNoise(NetworkStudy):
@@ -154,9 +135,3 @@ class NetworkNoise(NetworkStudy):
 
     def members(self) -> list[Member]:
         return [member for noise in self.noises for member in self.over_sigmas(self.sigmas, data=f"noise={noise:g}")]
-
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placecode.members import Member, grid
-from placecode.runs import Run
-from placecode.studies.base import Shown, setting
+from placecode.studies.base import setting
 from placecode.studies.masked import MaskedStudy
 from placecode.tasks.base import Task
 from placecode.tasks.several import Several
@@ -79,12 +78,6 @@ class SynergySigma(SynergyStudy):
     def members(self) -> list[Member]:
         return self.over_sigmas(self.sigmas)
 
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []
-
 
 @dataclass(frozen=True)
 class SynergyEncodings(SynergyStudy):
@@ -108,12 +101,6 @@ class SynergyEncodings(SynergyStudy):
 
     def members(self) -> list[Member]:
         return self.over_encodings(self.encodings)
-
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []
 
 
 @dataclass(frozen=True)
@@ -141,12 +128,6 @@ class SynergySize(SynergyStudy):
 
     def members(self) -> list[Member]:
         return [member for name in self._sets() for member in self.over_sigmas(self.sigmas, data=name)]
-
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []
 
 
 @dataclass(frozen=True)
@@ -176,9 +157,3 @@ class SynergyOptimizer(SynergyStudy):
                 seed=self.seeds,
             )
         ]
-
-    def figures(self, run: Run) -> list[Shown]:
-        return []
-
-    def words(self, run: Run) -> list[str]:
-        return []

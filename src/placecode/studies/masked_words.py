@@ -1,0 +1,108 @@
+"""The findings of studies of masked prediction in plain sentences, which are true whatever a run shows."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from placecode.analysis.stats import interval
+from placecode.claims import NotInRun
+from placecode.runs import Run
+from placecode.studies.reading import measured
+from placecode.studies.specs import named
+
+SAID = {
+    ("neighbor_agreement", "labels"): "the nearest channel in the PE is of the same group",
+    ("mirror_agreement", "partner"): "the nearest region in the PE is the mirror region",
+}
+PAIRWISE = {
+    "fc": "correlation",
+    "mutual information": "mutual information",
+    "partial correlation": "partial correlation",
+}
+
+
+def of_settings(run: Run) -> list[str]:
+    """Setting by setting: the structure of the PE, before and after training, and the errors; then the others'."""
+    members = _settings(run)
+    lines = []
+    for setting in dict.fromkeys(members["setting"]):
+        own = members.loc[(members["setting"] == setting) & (members["state"] == "done"), "member"]
+        if own.empty:
+            lines.append(f"{setting}: no member finished; all diverged.")
+            continue
+        parts = [*_structure(run, own), _errors(run, own)]
+        lines.append(f"{setting}: {'; '.join(part for part in parts if part)}.")
+    lines += _others(run)
+    lost = int((run.members["state"] == "diverged").sum())
+    return [
+        *lines,
+        *([f"{lost} of {len(run.members)} members diverged and are left out of the means."] if lost else []),
+    ]
+
+
+def _settings(run: Run) -> pd.DataFrame:
+    """The members with what tells them apart, seeds aside, in a few words."""
+    members = named(run.members)
+    varied = [
+        name
+        for name in ("data", "hidden", "optimizer", "learning_rate")
+        if name in members and members[name].nunique(dropna=False) > 1
+    ]
+    words = [
+        ", ".join([row["name"], *(_worded(name, row[name]) for name in varied)]) for row in members.to_dict("records")
+    ]
+    return members.assign(setting=words)
+
+
+def _worded(name: str, value: object) -> str:
+    if name == "data":
+        return str(value)
+    return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name} {value}"
+
+
+def _structure(run: Run, own: pd.Series) -> list[str]:
+    parts = []
+    for (analysis, target), words in SAID.items():
+        try:
+            before, after = (
+                own.map(measured(run, analysis, target, when)).dropna().to_numpy() for when in ("start", "end")
+            )
+        except NotInRun:
+            continue
+        if len(after):
+            parts.append(f"{words} for {_percent(after)} (before training {100 * before.mean():.0f}%)")
+    return parts
+
+
+def _percent(values: object) -> str:
+    mean, low, high = (100 * each for each in interval(values))  # type: ignore[arg-type]
+    bounds = f", 95% interval {max(low, 0):.0f} to {min(high, 100):.0f}%" if low == low else ""
+    return f"{mean:.0f}%{bounds}"
+
+
+def _errors(run: Run, own: pd.Series) -> str:
+    rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == "mse")]
+    rows = rows[(rows["split"] == "test") & rows["member"].isin(own)]
+    means = rows.groupby("condition", sort=False)["value"].mean()
+    return "held-out error " + ", ".join(f"{value:.3f} ({condition})" for condition, value in means.items())
+
+
+def _others(run: Run) -> list[str]:
+    """What the best linear predictor and pairwise measures make of the same data."""
+    table, lines = run.baselines, []
+    for data in dict.fromkeys(table["data"]):
+        here = table[table["data"] == data]
+        start = f"With {data}, the" if data else "The"
+        linear = here[(here["baseline"] == "linear") & (here["metric"] == "mse")]
+        means = linear.groupby("condition", sort=False)["value"].mean()
+        if len(means):
+            numbers = ", ".join(f"{value:.3f} ({condition})" for condition, value in means.items())
+            lines.append(f"{start} best linear predictor has a held-out error of {numbers}.")
+        for (metric, target), words in SAID.items():
+            rows = here[(here["metric"] == metric) & (here["condition"] == target)]
+            found = rows.groupby("baseline", sort=False)["value"].mean()
+            told = [f"{100 * found[name]:.0f}% by {name_of}" for name, name_of in PAIRWISE.items() if name in found]
+            if told:
+                thing = words.replace(" in the PE", "")
+                lines.append(f"{start} same by pairwise measures, without any model: {thing} for {', '.join(told)}.")
+    return lines
