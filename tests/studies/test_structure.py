@@ -87,7 +87,11 @@ def test_structure_of_data_is_measured_as_that_of_pes(task: Network) -> None:
         for world in (0, 1)
     ]
     assert set(rows.loc[rows["baseline"] == "spectral", "metric"]) == {"ari", "ami"}
-    assert list(structure.of_data(task, members(0), ("fc",), 0)) == []
+
+
+def test_what_takes_long_is_fitted_in_the_first_worlds_alone(task: Network) -> None:
+    rows = pd.DataFrame(structure.of_data(task, members(0, 1), ("linear", "ridge"), 1))
+    assert {name: set(own["world"]) for name, own in rows.groupby("baseline")} == {"linear": {0, 1}, "ridge": {0}}
 
 
 def test_attention_is_averaged_over_held_out_questions(task: Network) -> None:

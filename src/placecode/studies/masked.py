@@ -35,7 +35,7 @@ class MaskedStudy(ModelStudy):
     width: int = setting(64, "features per token")
     learning_rate: float = setting(3e-4, "step size")
     batch: int = setting(32, "examples per step")
-    baselines_in: int = setting(3, "worlds in which the baselines are fitted, the first ones")
+    slow_in: int = setting(3, "worlds in which baselines that take long are fitted, the first ones: ridge and trees")
     against: tuple[str, ...] = setting(BASELINES, f"the baselines: {', '.join(BASELINES)}")
 
     metric = "mse"
@@ -47,7 +47,7 @@ class MaskedStudy(ModelStudy):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._whole("steps", 1)
-        self._whole("baselines_in", 0)
+        self._whole("slow_in", 0)
         for name in self.against:
             if name not in BASELINES:
                 raise one_of("against", BASELINES, name)
@@ -80,7 +80,7 @@ class MaskedStudy(ModelStudy):
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
-        return list(structure.of_data(task, members, self.against, self.baselines_in))
+        return list(structure.of_data(task, members, self.against, self.slow_in))
 
     def over_sigmas(self, sigmas: Sequence[float], **fields: Any) -> list[Member]:
         """Learned PEs, sigma by sigma, the seeds of each together."""

@@ -24,7 +24,7 @@ from placecode.tasks.several import Several
 
 QUICK: dict[str, Any] = {
     **{"seeds": (0, 1, 2), "steps": 2000, "evaluations": 5, "nodes": 50, "train": 5000, "test": 500},
-    **{"width": 32, "layers": 2, "expansion": 2, "learning_rate": 1e-3, "baselines_in": 1},
+    **{"width": 32, "layers": 2, "expansion": 2, "learning_rate": 1e-3, "slow_in": 1},
 }
 
 

@@ -18,7 +18,9 @@ def done(run: Run) -> pd.DataFrame:
 def in_sweep(run: Run) -> pd.Series:
     """Which members belong to the sweep over sigma: references have none, even where the encoding is the same."""
     members = run.members
-    return pd.Series((members["encoding"] == run.config["fields"]["encoding"]) & members["sigma"].notna())
+    return pd.Series(
+        (members["encoding"] == run.config["fields"].get("encoding", "learned")) & members["sigma"].notna()
+    )
 
 
 def swept(run: Run) -> pd.DataFrame:

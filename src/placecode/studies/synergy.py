@@ -23,7 +23,7 @@ from placecode.tasks.synergy import Synergy
 
 QUICK: dict[str, Any] = {
     **{"seeds": (0, 1, 2), "steps": 3000, "evaluations": 6, "groups": 5, "train": 20_000, "test": 500},
-    **{"width": 32, "expansion": 2, "learning_rate": 2e-3, "batch": 64, "baselines_in": 1},
+    **{"width": 32, "expansion": 2, "learning_rate": 2e-3, "batch": 64, "slow_in": 1},
 }
 
 
