@@ -14,7 +14,7 @@ from placecode.encoder import Stack
 from placecode.errors import one_of
 from placecode.members import Member, grid
 from placecode.runs import Run
-from placecode.studies import masked_words, structure
+from placecode.studies import masked_figures, masked_words, structure
 from placecode.studies.base import Shown, setting
 from placecode.studies.models import ModelStudy
 from placecode.studies.specs import encoding_spec
@@ -93,7 +93,7 @@ class MaskedStudy(ModelStudy):
         ]
 
     def figures(self, run: Run) -> list[Shown]:
-        return []
+        return masked_figures.of_run(run)
 
     def words(self, run: Run) -> list[str]:
         return masked_words.of_settings(run)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placecode.members import Member
+from placecode.studies import masked_claims
 from placecode.studies.base import setting
 from placecode.studies.masked import MaskedStudy
 from placecode.tasks.base import Task
@@ -67,6 +68,7 @@ class NetworkSigma(NetworkStudy):
 
     name = "network-sigma"
     about = "a network with known clusters: structure of the PE, and error, against its initial scale sigma"
+    claims = masked_claims.NETWORK
 
     sigmas: tuple[float, ...] = setting(
         (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placecode.members import Member, grid
+from placecode.studies import masked_claims
 from placecode.studies.base import setting
 from placecode.studies.masked import MaskedStudy
 from placecode.tasks.base import Task
@@ -68,6 +69,7 @@ class SynergySigma(SynergyStudy):
 
     name = "synergy-sigma"
     about = "structure that no correlation can see: groups found, and error, against the initial scale sigma"
+    claims = masked_claims.SYNERGY
 
     sigmas: tuple[float, ...] = setting(
         (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"

@@ -173,6 +173,8 @@ class Masked(Task):
             "ratios": list(self.ratios),
             "seed": self.seed,
             "counts": {name: len(split) for name, split in self.splits.items()},
+            "names": list(self.token_names),
+            "labels": None if self.labels is None else self.labels.tolist(),
             "sha256": digest.hexdigest(),
         }
 

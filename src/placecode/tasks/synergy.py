@@ -129,7 +129,8 @@ class Synergy(Masked):
         return best_error(self.blocks, hidden_of(ratio, self.tokens), values, correlation, noise)
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), **self.options}
+        best = {name: self.best_mse(ratio) for name, ratio in zip(self.conditions, self.ratios, strict=True)}
+        return {**super().describe(), **self.options, "best_mse": best}
 
 
 def draw(

@@ -1,0 +1,295 @@
+"""What the paper says about structure in PEs of masked prediction, and what we say, as claims.
+
+Margins were set before any run at full scale, from the prototype and from runs at quick scale, which are known: for
+single numbers what was asked for beforehand (neighbours at the smallest and the largest sigma); for differences between
+sigmas half of the prototype's; 0.02 for errors that are said to be equal; and none, that is zero, for "better at all".
+A seed has its own network or its own draw of channels, so every interval is over seeds and worlds at once; on brains
+all seeds meet the same people.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+
+from placecode.analysis import stats
+from placecode.analysis.stats import Interval
+from placecode.claims import Claim, NotInRun
+from placecode.runs import Run
+from placecode.studies.latin_claims import OURS, PAPER, difference
+from placecode.studies.reading import at_sigma, measured, swept
+
+REVIEW = "the paper's reviewers"
+
+
+def structure_at(analysis: str, target: str, sigma: float, run: Run) -> Interval:
+    return stats.interval(at_sigma(run, measured(run, analysis, target), sigma).to_numpy())
+
+
+def structure_between(analysis: str, target: str, small: float, large: float, run: Run) -> Interval:
+    values = measured(run, analysis, target)
+    return difference(at_sigma(run, values, small), at_sigma(run, values, large))
+
+
+def gained(analysis: str, target: str, sigma: float, run: Run) -> Interval:
+    """After less before training."""
+    values = measured(run, analysis, target) - measured(run, analysis, target, "start")
+    return stats.interval(at_sigma(run, values, sigma).to_numpy())
+
+
+def error(run: Run, condition: str, split: str = "test") -> pd.Series:
+    """Error at the last step, by member."""
+    rows = run.metrics[(run.metrics["metric"] == "mse") & (run.metrics["condition"] == condition)]
+    rows = rows[(rows["split"] == split) & (rows["step"] == rows["step"].max())]
+    if rows.empty:
+        raise NotInRun(f"the run has no {split} error with {condition}")
+    return pd.Series(rows.set_index("member")["value"])
+
+
+def error_between(condition: str, small: float, large: float, run: Run) -> Interval:
+    values = error(run, condition)
+    return difference(at_sigma(run, values, small), at_sigma(run, values, large))
+
+
+def less_baseline(
+    name: str, metric: str, condition: str, sigma: float, run: Run, analysis: tuple[str, str] | None = None
+) -> Interval:
+    """Members of a sigma less a baseline in their own world: an error, or with `analysis` a measure of structure."""
+    rows = run.baselines
+    rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
+    rows = rows[rows["split"].isin(["test", "analysis"])]
+    if rows.empty:
+        raise NotInRun(f"the run has no {metric} of the baseline {name}")
+    by_world = rows.set_index("world")["value"]
+    values = at_sigma(run, measured(run, *analysis) if analysis else error(run, condition), sigma)
+    worlds = int(run.config["task"]["worlds"])
+    theirs = pd.Series([by_world.get(int(seed) % worlds, float("nan")) for seed in values.index], index=values.index)
+    return difference(values, theirs)
+
+
+def baseline_beyond_chance(name: str, run: Run) -> Interval:
+    """By how much the nearest channel by a pairwise measure is of the same group more often than a random one."""
+    rows = run.baselines
+    rows = rows[(rows["baseline"] == name) & (rows["metric"] == "neighbor_agreement")]
+    if rows.empty:
+        raise NotInRun(f"the run has no structure of the baseline {name}")
+    labels = pd.Series(run.config["task"]["labels"])
+    sizes = labels[labels >= 0].map(labels.value_counts())
+    chance = float(((sizes - 1) / (len(labels) - 1)).mean())
+    return stats.interval(rows["value"].to_numpy() - chance)
+
+
+def beyond_best(condition: str, sigma: float, run: Run) -> Interval:
+    """Error less the best that anyone can reach."""
+    best = run.config["task"].get("best_mse", {}).get(condition)
+    if best is None:
+        raise NotInRun(f"the least possible error with {condition} is not known")
+    return stats.interval(at_sigma(run, error(run, condition), sigma).to_numpy() - best)
+
+
+def best_sigma_is_small(condition: str, most: float, run: Run) -> Interval:
+    """Mean error over sigmas up to `most` less that over larger ones, paired by seed."""
+    table = swept(run).assign(value=lambda rows: rows["member"].map(error(run, condition)))
+    small, large = (
+        table[part].groupby("seed")["value"].mean() for part in (table["sigma"] <= most, table["sigma"] > most)
+    )
+    return difference(small, large)
+
+
+SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
+NEIGHBOURS = ("neighbor_agreement", "labels")
+
+NETWORK: tuple[Claim, ...] = (
+    Claim(
+        "small-sigma-shows-clusters",
+        "At sigma 0.01 the nearest node in the PE is of the same cluster for 80% or more.",
+        PAPER,
+        0.8,
+        partial(structure_at, *NEIGHBOURS, 0.01),
+    ),
+    Claim(
+        "large-sigma-shows-none",
+        "At sigma 2.0 it is for 35% or less (chance: 20%).",
+        PAPER,
+        0.35,
+        partial(structure_at, *NEIGHBOURS, 2.0),
+        "below",
+    ),
+    Claim(
+        "clusters-fall-with-sigma",
+        "The same at 0.01 less that at 2.0 (prototype: 0.78).",
+        PAPER,
+        0.39,
+        partial(structure_between, *NEIGHBOURS, 0.01, 2.0),
+    ),
+    Claim(
+        "clusters-are-learned",
+        "At sigma 0.01 clusters show after training more than before it.",
+        OURS,
+        0.39,
+        partial(gained, *NEIGHBOURS, 0.01),
+    ),
+    Claim(
+        "modularity-falls-with-sigma",
+        "The signed modularity of the PE is higher at 0.01 than at 2.0.",
+        PAPER,
+        0.0,
+        partial(structure_between, "modularity", "labels", 0.01, 2.0),
+    ),
+    Claim(
+        "small-sigma-predicts-better",
+        "Small sigmas (up to 0.5) predict better than larger ones, with as many nodes hidden as in training.",
+        PAPER,
+        0.0,
+        partial(best_sigma_is_small, SAME, 0.5),
+        "below",
+    ),
+    Claim(
+        "small-sigma-predicts-better-shifted",
+        "Small sigmas (up to 0.5) predict better than larger ones, with more nodes hidden than in training.",
+        PAPER,
+        0.0,
+        partial(best_sigma_is_small, SHIFTED, 0.5),
+        "below",
+    ),
+    Claim(
+        "error-hardly-moves",
+        "The error at 0.01 is that at 2.0 within 0.02, with as many nodes hidden as in training.",
+        OURS,
+        0.02,
+        partial(error_between, SAME, 0.01, 2.0),
+        "within",
+    ),
+    Claim(
+        "beats-linear",
+        "At sigma 0.2 the error is below that of the best linear predictor.",
+        REVIEW,
+        0.0,
+        partial(less_baseline, "linear", "mse", SAME, 0.2),
+        "below",
+    ),
+    Claim(
+        "beats-correlation",
+        "The PE at sigma 0.01 shows clusters better than plain correlation does.",
+        REVIEW,
+        0.0,
+        partial(less_baseline, "fc", "neighbor_agreement", "labels", 0.01, analysis=NEIGHBOURS),
+    ),
+)
+
+SYNERGY: tuple[Claim, ...] = (
+    Claim(
+        "groups-are-found",
+        "At sigma 0.2 the nearest channel in the PE is of the same group for 90% or more.",
+        OURS,
+        0.9,
+        partial(structure_at, *NEIGHBOURS, 0.2),
+    ),
+    Claim(
+        "large-sigma-finds-none",
+        "At sigma 2.0 it is for 40% or less.",
+        OURS,
+        0.4,
+        partial(structure_at, *NEIGHBOURS, 2.0),
+        "below",
+    ),
+    Claim(
+        "error-is-the-least-possible",
+        "At sigma 0.2 the error is within 0.02 of the least that anyone can reach.",
+        OURS,
+        0.02,
+        partial(beyond_best, "hidden 0.3", 0.2),
+        "below",
+    ),
+    Claim(
+        "error-hangs-on-sigma",
+        "The error at 0.2 is lower than at 2.0 (prototype: by 0.49).",
+        OURS,
+        -0.24,
+        partial(error_between, "hidden 0.3", 0.2, 2.0),
+        "below",
+    ),
+    *(
+        Claim(
+            f"blind-{name.replace(' ', '-')}",
+            f"By {words} the nearest channel is of the same group no more often than a random one.",
+            OURS,
+            0.1,
+            partial(baseline_beyond_chance, name),
+            "below",
+        )
+        for name, words in (
+            ("fc", "correlation"),
+            ("mutual information", "mutual information"),
+            ("partial correlation", "partial correlation"),
+        )
+    ),
+)
+
+MIRROR = ("mirror_agreement", "partner")
+
+BRAIN: tuple[Claim, ...] = (
+    Claim(
+        "small-sigma-shows-mirrors",
+        "At sigma 0.01 the nearest region in the PE is the mirror region for 30% or more.",
+        OURS,
+        0.3,
+        partial(structure_at, *MIRROR, 0.01),
+    ),
+    Claim(
+        "large-sigma-shows-none",
+        "At sigma 2.0 it is for 5% or less (chance: 1%).",
+        OURS,
+        0.05,
+        partial(structure_at, *MIRROR, 2.0),
+        "below",
+    ),
+    Claim(
+        "connectivity-falls-with-sigma",
+        "Similarity of PEs goes with functional connectivity more at 0.01 than at 2.0 (prototype: by 0.42).",
+        PAPER,
+        0.21,
+        partial(structure_between, "fc_correlation", "fc", 0.01, 2.0),
+    ),
+    Claim(
+        "modularity-falls-with-sigma",
+        "The best partition of the PE has a higher modularity at 0.01 than at 2.0.",
+        PAPER,
+        0.0,
+        partial(structure_between, "modularity", "best", 0.01, 2.0),
+    ),
+    Claim(
+        "small-sigma-predicts-better",
+        "Small sigmas (up to 0.5) predict held-out people better than larger ones, with as many regions hidden as in "
+        "training.",
+        PAPER,
+        0.0,
+        partial(best_sigma_is_small, SAME, 0.5),
+        "below",
+    ),
+    Claim(
+        "small-sigma-predicts-better-shifted",
+        "Small sigmas (up to 0.5) predict held-out people better than larger ones, with more regions hidden than in "
+        "training.",
+        PAPER,
+        0.0,
+        partial(best_sigma_is_small, SHIFTED, 0.5),
+        "below",
+    ),
+    Claim(
+        "beats-linear",
+        "At sigma 0.2 the error is below that of the best linear predictor.",
+        REVIEW,
+        0.0,
+        partial(less_baseline, "linear", "mse", SAME, 0.2),
+        "below",
+    ),
+    Claim(
+        "beats-correlation",
+        "The PE at sigma 0.01 shows mirror regions better than functional connectivity does.",
+        REVIEW,
+        0.0,
+        partial(less_baseline, "fc", "mirror_agreement", "partner", 0.01, analysis=MIRROR),
+    ),
+)
