@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from placecode import cli
+from placecode import cli, studies
 from placecode.runs import Run
 from placecode.tasks.latin_squares import make_puzzles
 from placecode.tasks.puzzle_files import write_folder
@@ -28,6 +28,7 @@ RELATIVE = [*RUN, "--encoding", "relative"]
 CAUSAL = [*RUN, "--encoding", "causal-none", "--sigmas", "0.1"]
 
 Refuse = Callable[..., str]
+KNOWN = ", ".join(studies.STUDIES)
 
 
 @pytest.fixture(autouse=True)
@@ -103,9 +104,9 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         ([], "the following arguments are required: COMMAND (see 'placecode --help')."),
         (["frobnicate"], "argument COMMAND: invalid choice: 'frobnicate'"),
         (["run"], "the following arguments are required: STUDY (see 'placecode run --help')."),
-        (["run", "lst"], "study must be one of lst-sigma, lst-encodings; got 'lst'."),
-        (["run", "lst", "--epochs", "3"], "study must be one of lst-sigma, lst-encodings; got 'lst'."),
-        (["run", "--scale", "paper", "lst"], "study must be one of lst-sigma, lst-encodings; got 'lst'."),
+        (["run", "lst"], f"study must be one of {KNOWN}; got 'lst'."),
+        (["run", "lst", "--epochs", "3"], f"study must be one of {KNOWN}; got 'lst'."),
+        (["run", "--scale", "paper", "lst"], f"study must be one of {KNOWN}; got 'lst'."),
         ([*RUN, "--scale", "huge"], "scale must be one of quick, paper; got 'huge'."),
         ([*RUN, "--device", "tpu"], "device must be one of auto, cpu, cuda; got 'tpu'."),
         ([*RUN, "--precision", "fp8"], "precision must be one of high, tf32, highest, bf16; got 'fp8'."),
@@ -230,7 +231,7 @@ def test_long_sentences_stay_on_one_line(refuse: Refuse, tmp_path: Path) -> None
 
 
 def test_signs_that_mean_something_to_the_printer_are_printed(refuse: Refuse) -> None:
-    assert refuse("run", "[bold]:smile:") == "study must be one of lst-sigma, lst-encodings; got '[bold]:smile:'."
+    assert refuse("run", "[bold]:smile:") == f"study must be one of {KNOWN}; got '[bold]:smile:'."
 
 
 # The output folder
@@ -627,7 +628,7 @@ def test_a_report_of_what_is_not_finished_or_not_known(refuse: Refuse, finished:
     )
     config = json.loads((finished / "config.json").read_text())
     (finished / "config.json").write_text(json.dumps({**config, "study": "lst-future"}))
-    assert refuse("report", str(finished)) == "study must be one of lst-sigma, lst-encodings; got 'lst-future'."
+    assert refuse("report", str(finished)) == f"study must be one of {KNOWN}; got 'lst-future'."
     fields = {**config["fields"], "temperature": 1.0}
     (finished / "config.json").write_text(json.dumps({**config, "fields": fields}))
     assert refuse("report", str(finished)) == (
