@@ -42,6 +42,8 @@ def test_planted_clusters_are_found_and_random_ones_are_not(task: Network) -> No
     assert found["modularity_p", "labels", -1, 0] < 0.01 < found["modularity_p", "labels", -1, 1]
     assert found["modularity", "best", -1, 0] == pytest.approx(found["modularity", "labels", -1, 0])
     assert found["modules", "best", -1, 0] == 3
+    assert found["ari_p", "labels", -1, 0] == pytest.approx(1 / 200, abs=0.006)
+    assert found["ari_p", "labels", -1, 1] > 0.02
 
 
 def test_connectivity_is_that_of_the_member_s_own_world(task: Network) -> None:
@@ -92,6 +94,22 @@ def test_structure_of_data_is_measured_as_that_of_pes(task: Network) -> None:
 def test_what_takes_long_is_fitted_in_the_first_worlds_alone(task: Network) -> None:
     rows = pd.DataFrame(structure.of_data(task, members(0, 1), ("linear", "ridge"), 1))
     assert {name: set(own["world"]) for name, own in rows.groupby("baseline")} == {"linear": {0, 1}, "ridge": {0}}
+
+
+def test_attention_is_held_against_the_connectivity_of_the_own_world(
+    task: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = stack_for(members(0, 1), task)
+    fc = np.stack([np.corrcoef(structure.training_values(task, world).T) for world in (0, 1)])
+    maps = torch.from_numpy(
+        np.stack([fc, -fc], 1)[:, :, None]
+    )  # (e, l, h, n, n): like it in one block, unlike in the other
+    monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps)
+    found = table(structure.of_attention(stack, task))
+    assert [found["attention_correlation", "fc", 0, member] for member in (0, 1)] == pytest.approx([1, 1])
+    assert [found["attention_correlation", "fc", 1, member] for member in (0, 1)] == pytest.approx([-1, -1])
+    monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps.flip(0))
+    assert table(structure.of_attention(stack, task))["attention_correlation", "fc", 0, 0] < 0.99
 
 
 def test_attention_is_averaged_over_held_out_questions(task: Network) -> None:

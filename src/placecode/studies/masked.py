@@ -67,7 +67,7 @@ class MaskedStudy(ModelStudy):
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
-        return structure.of_pes(stack, task)
+        return [*structure.of_pes(stack, task), *structure.of_attention(stack, task)]
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
         assert isinstance(task, Masked)

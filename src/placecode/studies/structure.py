@@ -22,8 +22,8 @@ from placecode.studies.measures import ALL_BLOCKS, Rows, rows
 from placecode.tasks.masked import Masked
 from placecode.training import portions
 
-DRAWS = 1000
-"""Permutations of a null."""
+DRAWS, ARI_DRAWS = 1000, 199
+"""Permutations of a null; of one that is slow."""
 SEEN = 256
 """Examples of the first held-out split over which attention maps are averaged."""
 PREDICTORS: dict[str, Callable[[], baselines.Predictor]] = {
@@ -77,6 +77,7 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple
             groups = modules.clusters(similar, len(known))
             found |= {("ari", "labels"): modules.ari(groups, task.labels)}
             found |= {("ami", "labels"): modules.ami(groups, task.labels)}
+            found["ari_p", "labels"] = _p_of_ari(groups, task.labels)
     if null:
         best = modules.best_partition(similar)
         found["modularity", "best"] = modules.modularity(similar, best)
@@ -91,8 +92,24 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple
     return found
 
 
+def _p_of_ari(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """How often labels dealt out anew agree as well with the clusters (e, n) that were found, (e,)."""
+    dealt = labels[nulls.shuffles(labels, ARI_DRAWS)]  # (draws, n)
+    own, null = modules.ari(groups, labels), modules.ari(groups[:, None], dealt)
+    return np.where(np.isnan(own), np.nan, (1 + (null >= own[:, None] - nulls.SAME).sum(-1)) / (1 + ARI_DRAWS))
+
+
+def of_attention(stack: Stack, task: Masked) -> Rows:
+    """Whether channels attend to those that they are connected with: mean maps against connectivity, by block."""
+    maps = attention_maps(stack, task).double().cpu().numpy().mean(2)  # (e, l, n, n)
+    found: Rows = []
+    for block, view in {ALL_BLOCKS: maps.mean(1), **{i: maps[:, i] for i in range(maps.shape[1])}}.items():
+        found += rows("attention_correlation", _with_fc(view, stack, task), block, "fc")
+    return found
+
+
 def _with_fc(similar: np.ndarray, stack: Stack, task: Masked) -> np.ndarray:
-    """Correlation of each member's similarities with those of the channels in its own world, (e,)."""
+    """Correlation of each member's matrix with the connectivity of the channels in its own world, (e,)."""
     worlds = [member.seed % task.worlds for member in stack.members]
     known = {world: connectivity.correlation(training_values(task, world)) for world in set(worlds)}
     return modules.matrix_correlation(similar, np.stack([known[world] for world in worlds]))
