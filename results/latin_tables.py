@@ -127,9 +127,9 @@ def frozen_gaps(run: Run, still: Run) -> dict[float, Interval]:
     }
 
 
-def frozen_table(run: Run, still: Run) -> str:
+def frozen_table(run: Run, still: Run, gaps: dict[float, Interval]) -> str:
     rows = []
-    for sigma, gap in frozen_gaps(run, still).items():
+    for sigma, gap in gaps.items():
         own, other = (interval(at_sigma(each, accuracy(each), sigma).to_numpy()) for each in (run, still))
         rows.append((f"{sigma:g}", spread(own), spread(other), told(gap, digits=3)))
     return grid(("sigma", "trained PE", "frozen PE", "trained less frozen"), rows)

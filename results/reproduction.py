@@ -141,15 +141,17 @@ def in_short(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[st
         say(
             found["pe-learns-rows-and-columns"].verdict == "reproduced"
             and found["small-sigma-learns-more-of-it"].verdict == "reproduced",
-            "**True, but small**: training moves PEs of small sigma towards rows and columns. By "
-            f"{100 * at_sigma(run, measured(run, 'moved_relative', 'start'), 0.2).mean():.0f}% of their size at 0.2.",
+            "**True, but small**: training brings PEs of small sigma nearer to rows and columns. They hardly move: "
+            f"by {100 * at_sigma(run, measured(run, 'moved_relative', 'start'), 0.2).mean():.0f}% of their size at "
+            "0.2.",
         ),
         say(
             found["procrustes-raw-known-before"].verdict == found["attention-known-before"].verdict == "reproduced"
-            and found["procrustes-at-fixed-sigma"].verdict != "reproduced",
+            and found["procrustes-at-fixed-sigma"].verdict != "reproduced"
+            and found["attention-at-fixed-sigma"].verdict == "reproduced",
             "**An artefact of size**: that the Procrustes distance, or the agreement of attention maps, predicts "
             "accuracy over the sigmas. Both do so before any training. Once sigma is held fixed, no structure of "
-            "the PE was found to predict accuracy; that of trained attention does, weakly.",
+            "the PE was found to predict accuracy; that of trained attention does, moderately.",
         ),
         say(
             found["withstands-noise"].verdict == "not reproduced",
@@ -177,9 +179,8 @@ def of_rivals(run: Run, found: Findings) -> Iterator[str]:
         and bool((of_encoding(run, "relative:axes=2", 0.0) > 0.97).all()),
         "**True in part**: that the learned PE beats the others. It beats 1d-fixed, rotary and none. No lead over "
         f"relative was found, {told(found['beats-relative'].found, digits=3)}; that over random vectors of sigma 1 "
-        f"is {told(found['beats-random'].found, digits=3)}, and a learned PE of sigma 1 has none. Encodings that are "
-        "told of rows and columns and learn the rest do better than all: relative 2-D has "
-        f"{number(of_encoding(run, 'relative:axes=2', 0.0).mean())}.",
+        f"is {told(found['beats-random'].found, digits=3)}, and a learned PE of sigma 1 has none. Relative vectors "
+        f"for rows and columns do better than all: {number(of_encoding(run, 'relative:axes=2', 0.0).mean())}.",
     )
 
 
@@ -249,8 +250,8 @@ def dropout_doubt(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterat
         lift.verdict == own.verdict == "reproduced" and ahead.found.low > 0,
         f"**The dropout lifts 2d-fixed** by {effect(lift)}, and the learned PE by {effect(own)}. So the paper's "
         "yardstick is a regularized model, and its pupil is not. Compared alike, a learned PE of small sigma does "
-        f"not come *near* the true encoding, it is *better* than it: by {effect(ahead)} without dropout, and by "
-        f"{effect(both)} with it, where 2d-fixed still rises at the end.",
+        f"not come *near* the true encoding, it is *better* than it: by {effect(ahead)} without dropout. With it the "
+        f"lead is {effect(both)}, and 2d-fixed still rises at the end.",
     )
     random = interval((of_encoding(run, "learned:sigma=1", 0.0) - of_encoding(run, "random:sigma=1", 0.0)).to_numpy())
     behind = interval((of_encoding(run, "sinusoid:axes=2", 0.0) - of_encoding(run, "random:sigma=1", 0.0)).to_numpy())
@@ -395,8 +396,9 @@ def how_far(run: Run, found: Findings) -> Iterator[str]:
 def frozen(run: Run, still: Run) -> Iterator[str]:
     """The sweep with PEs that are never trained."""
     yield "The same sweep with PEs frozen at their start:"
-    yield frozen_table(run, still)
-    if all(max(abs(gap.low), abs(gap.high)) < 0.1 for gap in frozen_gaps(run, still).values()):
+    gaps = frozen_gaps(run, still)
+    yield frozen_table(run, still, gaps)
+    if all(max(abs(gap.low), abs(gap.high)) < 0.1 for gap in gaps.values()):
         yield (
             "**Sigma decides as much when the PE cannot learn**: what it sets is then the size of a random code "
             "beside the token embeddings, and no learned arrangement is needed for the effect."
