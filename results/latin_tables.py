@@ -144,9 +144,19 @@ def both_puzzles_table(published: Findings, own: Findings) -> str:
     return grid(("claim", "published puzzles", "our own", "verdicts"), rows)
 
 
+def at_epoch_200(run: Run) -> int:
+    """The step."""
+    return int(run.metrics["step"].max()) // int(run.config["fields"]["epochs"]) * 200
+
+
+def late_gains(run: Run) -> pd.Series:
+    """Accuracy at the end less that at epoch 200, of every member, by sigma and seed."""
+    return pd.Series(by_sigma(run, accuracy(run) - accuracy(run, step=at_epoch_200(run))).stack())
+
+
 def long_table(run: Run) -> str:
     """Accuracy at epoch 200 and at the end, and how far the PE has gone by then."""
-    step = int(run.metrics["step"].max()) // run.config["fields"]["epochs"] * 200
+    step = at_epoch_200(run)
     rows = []
     for sigma in sorted(run.members["sigma"].dropna().unique()):
         early, late = (spread(interval(at_sigma(run, accuracy(run, step=at), sigma).to_numpy())) for at in (step, None))

@@ -32,9 +32,6 @@ def test_every_figure_of_the_page_is_there_and_is_shown() -> None:
 
 def test_every_claim_of_every_run_is_on_the_page_with_its_verdict() -> None:
     for name in reproduction.RUNS:
-        if not (ROOT / "results" / name).is_dir():
-            assert f"Not run yet: {name}" in PAGE or re.search(rf"Not run yet: [^\n]*{name}", PAGE)
-            continue
         run = Run(ROOT / "results" / name)
         findings = [claim.check(run) for claim in study_of(run).claims]
         if all(finding.note for finding in findings):  # a run that the claims are not about
