@@ -314,7 +314,7 @@ def test_the_report_is_drawn_anew_from_the_committed_files(tmp_path: Path, capsy
     pictures = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
     assert len(pictures) == len(drawn)
     for picture in pictures:
-        assert "lst-sigma, paper scale, a-copy" in picture
+        assert "a-copy (lst-sigma, paper scale)" in picture
     for claim in studies.lookup("lst-sigma").claims:
         assert (claim.statement in page) == (not claim.id.startswith("epoch-200"))  # the run ends there
     assert "3 more cannot be asked of this run" in page
