@@ -107,7 +107,7 @@ def movement_table(run: Run) -> str:
     }
     rows = []
     for sigma in (0.1, 0.2, 0.3, 0.5, 1.0, 2.0):
-        cells = [number(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())]
+        cells = [number(by_how_much(run, sigma))]
         for analysis, target in measures.values():
             gain = measured(run, analysis, target) - measured(run, analysis, target, "start")
             cells.append(told(interval(at_sigma(run, gain, sigma).to_numpy()), digits=3))
@@ -205,11 +205,12 @@ def long_table(run: Run) -> str:
     rows = []
     for sigma in sorted(run.members["sigma"].dropna().unique()):
         early, late = (spread(interval(at_sigma(run, accuracy(run, step=at), sigma).to_numpy())) for at in (step, None))
-        gone = at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean()
         before, after = (
             at_sigma(run, measured(run, "procrustes", "2d-fixed", when), sigma).mean() for when in ("start", "end")
         )
-        rows.append((f"{sigma:g}", early, late, number(gone), f"{number(before)} to {number(after)}"))
+        rows.append(
+            (f"{sigma:g}", early, late, number(by_how_much(run, sigma)), f"{number(before)} to {number(after)}")
+        )
     return grid(
         (
             *("sigma", "accuracy, epoch 200", "at the end", "PE moved / size"),
@@ -239,7 +240,8 @@ def yardstick_table(runs: dict[str, Run]) -> str:
         plain, dropped = with_and_without(run, "2d-fixed", accuracy(run))
         learned = learned_beside(run)
         gaps = [interval((a - b).to_numpy()) for a, b in ((dropped, plain), (learned, plain), (learned, dropped))]
-        rows.append((name, *(number(values.mean()) for values in (plain, dropped, learned)), *map(told3, gaps)))
+        means = (number(values.mean()) for values in (plain, dropped, learned))
+        rows.append((name, *means, *(told(gap, digits=3) for gap in gaps)))
     header = ("run", "2d-fixed without", "with", "learned 0.2 without", "worth of the dropout to 2d-fixed")
     return grid((*header, "learned less 2d-fixed, neither with", "as published: 2d-fixed alone with"), rows)
 
@@ -249,10 +251,6 @@ def learned_beside(run: Run) -> pd.Series:
     if run.study == "lst-sigma":
         return at_sigma(run, accuracy(run), 0.2)
     return of_encoding(run, "learned:sigma=0.2", 0.0)
-
-
-def told3(found: Interval) -> str:
-    return told(found, digits=3)
 
 
 def worth_table(run: Run) -> str:
