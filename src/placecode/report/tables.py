@@ -151,8 +151,11 @@ def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) ->
     ]
 
 
-def claims(findings: Sequence[Row], scale: str = "paper") -> Table:
-    """Verdicts on claims, one row each, from their records; those that the run says nothing of are only counted."""
+def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
+    """Verdicts on claims, one row each, from their records; those that the run says nothing of are only counted.
+
+    No table where it says nothing of any.
+    """
     body = []
     asked = [found for found in findings if found["effect"] is not None]
     silent = len(findings) - len(asked)
@@ -163,14 +166,13 @@ def claims(findings: Sequence[Row], scale: str = "paper") -> Table:
         margin = f"{_SIDES[found['way']]} {number(found['margin'])}"
         said = [Cell(statement, free=True), Cell(found["source"], free=True)]
         body.append([Cell(found["verdict"]), Cell(number(effect), effect), Cell(bounds), Cell(margin), *said])
-    return Table(
+    about = (
         "A claim is reproduced if the whole 95% interval over seeds lies beyond its margin, which is declared in the "
         "code; not reproduced if the whole interval falls short of it; else undecided."
         + ("" if scale == "paper" else f" {NO_TEST}")
-        + (f" {silent} more cannot be asked of this run; the command placecode claims says why." if silent else ""),
-        ["verdict", "effect", "95% interval", "margin", "claim", "source"],
-        body,
+        + (f" {silent} more cannot be asked of this run; the command placecode claims says why." if silent else "")
     )
+    return [Table(about, ["verdict", "effect", "95% interval", "margin", "claim", "source"], body)] if body else []
 
 
 def facts(config: Row) -> Table:
