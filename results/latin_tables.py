@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,10 +15,11 @@ from placecode.claims import Finding, NotInRun
 from placecode.cli import command_of
 from placecode.runs import Run
 from placecode.studies import predictors, study_of
-from placecode.studies.reading import accuracy, at_sigma, by_sigma, done, measured
+from placecode.studies.reading import accuracy, at_sigma, by_sigma, done, measured, of_encoding
 from placecode.studies.specs import named
 
 Findings = dict[str, Finding]
+_OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
 
 
 def runs_table(runs: dict[str, Run], about: dict[str, str]) -> str:
@@ -34,14 +37,16 @@ def claims_table(found: Findings) -> str:
     sides = {"above": ">", "below": "<", "within": "within"}
     rows = [
         (
+            finding.claim.id,
             finding.claim.statement + (f" ({finding.note})" if finding.note else ""),
             *(number(finding.found.mean), bounds(finding.found)),
             f"{sides[finding.claim.way]} {finding.claim.margin:g}",
             *(finding.verdict, finding.claim.source),
         )
         for finding in found.values()
+        if math.isfinite(finding.found.mean)
     ]
-    return grid(("claim", "effect", "95% interval", "margin", "verdict", "source"), rows)
+    return grid(("claim", "statement", "effect", "95% interval", "margin", "verdict", "source"), rows)
 
 
 # ------------------------------------------------------------------------------------------------------- lst-sigma
@@ -102,12 +107,46 @@ def movement_table(run: Run) -> str:
     }
     rows = []
     for sigma in (0.1, 0.2, 0.3, 0.5, 1.0, 2.0):
-        cells = [number(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())]
+        cells = [number(by_how_much(run, sigma))]
         for analysis, target in measures.values():
             gain = measured(run, analysis, target) - measured(run, analysis, target, "start")
             cells.append(told(interval(at_sigma(run, gain, sigma).to_numpy()), digits=3))
         rows.append((f"{sigma:g}", *cells))
     return "After less before training:\n\n" + grid(("sigma", "moved / size", *measures), rows)
+
+
+def by_how_much(run: Run, sigma: float) -> float:
+    """How far the PEs of a sigma moved, as a share of their size."""
+    return float(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())
+
+
+def way_gone(run: Run, sigma: float, truth: Run) -> float:
+    """How far training took the PEs of a sigma towards 2d-fixed, by RSA with same row or column: 1 is all the way."""
+    start, end = (at_sigma(run, measured(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end"))
+    goal = with_and_without(truth, "2d-fixed", measured(truth, "rsa", "relation"))[0].mean()
+    return float((end - start) / (goal - start))
+
+
+@functools.cache
+def correlations(folder: Path) -> pd.DataFrame:
+    """Every measure of a run against accuracy, as `placecode.studies.predictors` has them."""
+    table = predictors.correlations(Run(folder))
+    assert table is not None
+    return table
+
+
+def answer(run: Run, measure: str, question: str = AFTER) -> str:
+    """What is known of a measure at a fixed sigma, in words."""
+    table = correlations(run.path)
+    row = table[(table["measure"] == measure) & (table["question"] == question)].iloc[0]
+    return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
+
+
+def significant(run: Run, question: str, of_attention: bool = False) -> set[str]:
+    """The measures of the PE, or of attention, whose answer to a question has an adjusted p below 0.05."""
+    table = correlations(run.path)
+    rows = table[(table["question"] == question) & (table["adjusted"] < 0.05)]
+    return {name for name in rows["measure"] if name.startswith("attention") == of_attention}
 
 
 def sigma_and_accuracy(run: Run) -> tuple[np.ndarray, np.ndarray]:
@@ -135,6 +174,12 @@ def frozen_table(run: Run, still: Run, gaps: dict[float, Interval]) -> str:
     return grid(("sigma", "trained PE", "frozen PE", "trained less frozen"), rows)
 
 
+def lead_gap(run: Run, still: Run) -> Interval:
+    """The lead of sigma 0.2 over 2.0 with trained PEs less that with frozen ones, paired by seed."""
+    leads = [at_sigma(each, accuracy(each), 0.2) - at_sigma(each, accuracy(each), 2.0) for each in (run, still)]
+    return interval((leads[0] - leads[1]).to_numpy())
+
+
 def both_puzzles_table(published: Findings, own: Findings) -> str:
     rows = [
         (id, effect(found), effect(own[id]), f"{found.verdict}; {own[id].verdict}")
@@ -144,17 +189,28 @@ def both_puzzles_table(published: Findings, own: Findings) -> str:
     return grid(("claim", "published puzzles", "our own", "verdicts"), rows)
 
 
+def at_epoch_200(run: Run) -> int:
+    """The step."""
+    return int(run.metrics["step"].max()) // int(run.config["fields"]["epochs"]) * 200
+
+
+def late_gains(run: Run) -> pd.Series:
+    """Accuracy at the end less that at epoch 200, of every member, by sigma and seed."""
+    return pd.Series(by_sigma(run, accuracy(run) - accuracy(run, step=at_epoch_200(run))).stack())
+
+
 def long_table(run: Run) -> str:
     """Accuracy at epoch 200 and at the end, and how far the PE has gone by then."""
-    step = int(run.metrics["step"].max()) // run.config["fields"]["epochs"] * 200
+    step = at_epoch_200(run)
     rows = []
     for sigma in sorted(run.members["sigma"].dropna().unique()):
         early, late = (spread(interval(at_sigma(run, accuracy(run, step=at), sigma).to_numpy())) for at in (step, None))
-        gone = at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean()
         before, after = (
             at_sigma(run, measured(run, "procrustes", "2d-fixed", when), sigma).mean() for when in ("start", "end")
         )
-        rows.append((f"{sigma:g}", early, late, number(gone), f"{number(before)} to {number(after)}"))
+        rows.append(
+            (f"{sigma:g}", early, late, number(by_how_much(run, sigma)), f"{number(before)} to {number(after)}")
+        )
     return grid(
         (
             *("sigma", "accuracy, epoch 200", "at the end", "PE moved / size"),
@@ -175,6 +231,26 @@ def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series,
         rows[rows["dropout"] == rate].set_index("seed")["member"].map(values).sort_index() for rate in (0.0, 0.1)
     )
     return without, with_it
+
+
+def yardstick_table(runs: dict[str, Run]) -> str:
+    """2d-fixed with and without the dropout, and the learned PE of sigma 0.2 without it, in every run that has both."""
+    rows = []
+    for name, run in runs.items():
+        plain, dropped = with_and_without(run, "2d-fixed", accuracy(run))
+        learned = learned_beside(run)
+        gaps = [interval((a - b).to_numpy()) for a, b in ((dropped, plain), (learned, plain), (learned, dropped))]
+        means = (number(values.mean()) for values in (plain, dropped, learned))
+        rows.append((name, *means, *(told(gap, digits=3) for gap in gaps)))
+    header = ("run", "2d-fixed without", "with", "learned 0.2 without", "worth of the dropout to 2d-fixed")
+    return grid((*header, "learned less 2d-fixed, neither with", "as published: 2d-fixed alone with"), rows)
+
+
+def learned_beside(run: Run) -> pd.Series:
+    """Accuracy by seed of learned PEs of sigma 0.2 without dropout, in a sweep or among encodings."""
+    if run.study == "lst-sigma":
+        return at_sigma(run, accuracy(run), 0.2)
+    return of_encoding(run, "learned:sigma=0.2", 0.0)
 
 
 def worth_table(run: Run) -> str:

@@ -47,5 +47,6 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 
 
-def picture(run: str, name: str, title: str) -> str:
-    return f"![{title}](images/{run}-{name}.png)"
+def picture(run: str, name: str, title: str, caption: str) -> str:
+    """A figure of a run with what to know of it."""
+    return f"![{title}](images/{run}-{name}.png)\n\n*{title}. {caption}*"

@@ -22,7 +22,7 @@ from scipy import stats
 from placecode import report
 from placecode.figures import accuracy_by_sigma
 from placecode.report import Section, Table, tables
-from placecode.report.tables import Cell
+from placecode.report.tables import MISSING, Cell
 
 SPLITS = ("train", "test", "validation")
 CLASSES = ("Binary", "Ternary", "Quaternary")
@@ -249,6 +249,23 @@ def test_a_study_adds_sections(tmp_path: Path) -> None:
     assert page.table("Claims") == [["claim", "effect"], ["small wins", "0.6"]]
     assert "Some words." in page.text
     assert "Figure 3. A third" in page.text
+
+
+def test_claims_that_the_run_says_nothing_of_are_counted(tmp_path: Path) -> None:
+    """And where it says nothing of any, there is no table of them."""
+    shared = {"source": "a paper", "margin": 0.5, "way": "above"}
+    told = {"statement": "It is so.", "verdict": "reproduced", "effect": 0.7, "low": 0.6, "high": 0.8, "note": ""}
+    few = {**told, "statement": "And so.", "verdict": "undecided", "low": None, "high": None, "note": "too few seeds"}
+    silent = {**few, "statement": "Or so.", "effect": None, "note": "no such members"}
+    run = make(tmp_path)
+    page = Page(page_of(run, claims=[{**one, **shared} for one in (told, silent, few)]))
+    assert page.table("A claim is reproduced")[1:] == [
+        ["reproduced", "0.700", "0.600 to 0.800", "above 0.500", "It is so.", "a paper"],
+        ["undecided", "0.700", MISSING, "above 0.500", "And so. (too few seeds)", "a paper"],
+    ]
+    assert "1 more cannot be asked of this run" in page.text
+    assert "cannot be asked" not in Page(page_of(run, claims=[{**told, **shared}])).text
+    assert "Claims" not in Page(page_of(run, claims=[{**silent, **shared}])).text
 
 
 def test_write_leaves_page_and_images_in_the_folder(tmp_path: Path) -> None:

@@ -460,7 +460,7 @@ def test_figures_show_the_sigmas_that_they_name(tmp_path: Path, monkeypatch: pyt
     assert titles == (f"{figures.SIGMA} = 0.2", f"{figures.SIGMA} = 2, diverged", "true arrangement")
     assert names[0] == "r1c1"
     assert names[-1] == "r4c4"
-    assert name == "lst-sigma, quick scale, run"
+    assert name == "run (lst-sigma, quick scale)"
     assert true.shape == (16, 16)
     row, column, other = true[0, 1], true[0, 4], true[0, 10]
     assert row > other  # neighbours are more alike than cells apart

@@ -190,6 +190,21 @@ def test_measures_that_were_not_taken_are_left_out(tables: dict[str, tuple[Table
     assert set(table["measure"]) == {ROW}  # RSA was not taken before training
 
 
+def test_a_measure_of_a_part_of_the_sigmas_is_left_out(tables: dict[str, tuple[Table, Table]]) -> None:
+    """As where pieces were merged and only one of them had taken it: its correlation is not that of the sweep."""
+    start, end = (table.copy() for table in tables[FREE])
+    start[2:], end[2:] = np.nan, np.nan
+    run = run_of({FREE: (start, end), RAW: tables[RAW]}, ACCURACY)
+    table = correlations(run)
+    assert table is not None
+    assert set(table["measure"]) == {RAW}
+    assert list(notes(run)) == [RAW]
+    end[2:, 0] = 0.5  # one seed of each sigma is enough to be told of
+    table = correlations(run_of({FREE: (tables[FREE][0], end), RAW: tables[RAW]}, ACCURACY))
+    assert table is not None
+    assert set(table["measure"]) == {RAW, FREE}
+
+
 def test_two_sigmas_or_seven_seeds_are_too_few(tables: dict[str, tuple[Table, Table]]) -> None:
     for lost in (
         tuple((sigma, seed) for sigma in SIGMAS[2:] for seed in range(SEEDS)),

@@ -106,12 +106,12 @@ def render(
 
     `lead` are the plain-language sentences on top, `command` is the exact line that made the run, and `metric` the one
     that the tables are about. `measures` are the (analysis, target) to show in the table of analyses, all unless given;
-    `claims` are records of what the run says about each of them. Parts of the run that are not there (conditions,
-    analyses) are left out.
+    `claims` are records of what the run says about each of them. Parts of the run that are not there (claims,
+    conditions, analyses) are left out.
     """
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),
-        Section("Claims", tables=[tables.claims(claims, run.config["scale"])] if claims else []),
+        Section("Claims", tables=tables.claims(claims, run.config["scale"])),
         Section("Figures", figures=figures),
         Section(f"{metric.capitalize()} by condition", tables=tables.conditions(run.summary, metric)),
         Section("The encodings and the true arrangement", tables=tables.analyses(run, measures)),

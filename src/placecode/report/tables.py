@@ -153,26 +153,28 @@ def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) ->
     ]
 
 
-def claims(findings: Sequence[Row], scale: str = "paper") -> Table:
-    """Verdicts on claims, one row each, from their records."""
+def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
+    """Verdicts on claims, one row each, from their records; those that the run says nothing of are only counted.
+
+    No table where it says nothing of any.
+    """
     body = []
-    for found in findings:
-        effect, low, high = (
-            math.nan if found[name] is None else float(found[name]) for name in ("effect", "low", "high")
-        )
-        bounds = MISSING if math.isnan(low) else f"{number(low)} to {number(high)}"
+    asked = [found for found in findings if found["effect"] is not None]
+    silent = len(findings) - len(asked)
+    for found in asked:
+        effect, low, high = (found[name] for name in ("effect", "low", "high"))
+        bounds = MISSING if low is None else f"{number(low)} to {number(high)}"
         statement = found["statement"] + (f" ({found['note']})" if found["note"] else "")
         margin = f"{_SIDES[found['way']]} {number(found['margin'])}"
-        shown = Cell(MISSING) if math.isnan(effect) else Cell(number(effect), effect)
         said = [Cell(statement, free=True), Cell(found["source"], free=True)]
-        body.append([Cell(found["verdict"]), shown, Cell(bounds), Cell(margin), *said])
-    return Table(
+        body.append([Cell(found["verdict"]), Cell(number(effect), effect), Cell(bounds), Cell(margin), *said])
+    about = (
         "A claim is reproduced if the whole 95% interval over seeds lies beyond its margin, which is declared in the "
         "code; not reproduced if the whole interval falls short of it; else undecided."
-        + ("" if scale == "paper" else f" {NO_TEST}"),
-        ["verdict", "effect", "95% interval", "margin", "claim", "source"],
-        body,
+        + ("" if scale == "paper" else f" {NO_TEST}")
+        + (f" {silent} more cannot be asked of this run; the command placecode claims says why." if silent else "")
     )
+    return [Table(about, ["verdict", "effect", "95% interval", "margin", "claim", "source"], body)] if body else []
 
 
 def facts(config: Row) -> Table:

@@ -27,7 +27,8 @@ PUBLISHED |= {"relative, causal": (0.92, 0.0)}
 def run_name(run: Run) -> str:
     """For the foot of a figure: the study and its scale, and the folder where that has a name of its own."""
     folder = run.path.resolve().name
-    return f"{run.study}, {run.config['scale']} scale" + (f", {folder}" if folder != run.study else "")
+    kind = f"{run.study}, {run.config['scale']} scale"
+    return kind if folder == run.study else f"{folder} ({kind})"
 
 
 # ------------------------------------------------------------------------------------------------------- lst-sigma

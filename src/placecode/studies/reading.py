@@ -80,7 +80,10 @@ def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
 
 def paired(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.DataFrame, pd.DataFrame]:
     """A measure, at the start or at the end, and accuracy on held-out puzzles in the end: sigmas x seeds each."""
-    return by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
+    values, right = by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
+    if not (values.isna() | right.isna()).all(axis="columns").equals(right.isna().all(axis="columns")):
+        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # merged from pieces
+    return values, right
 
 
 def dials(run: Run) -> tuple[float, float]:
