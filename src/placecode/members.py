@@ -21,6 +21,10 @@ from placecode.errors import BadInput, must_be, one_of
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 STARTS = ("normal", "uniform", "zero")
+TAKEN = ("taken", "shuffled")
+"""Starts from the PE that another member of the study has learned: as it is, or its tokens in random order."""
+AUXILIARY = ("member", "seed", "origin", "state", "diverged_at")
+"""Columns of a table of members that do not tell one setting from another."""
 NORMS = ("post", "pre")
 PLACEMENTS = ("every", "input")
 
@@ -89,7 +93,12 @@ class Member:
     seed: int = 0
     """Decides initial weights, PE, data order and dropout."""
     start: str | Table = "normal"
-    """How a learned PE starts: normal, uniform, zero, or an array (numpy arrays are wrapped in a Table)."""
+    """How a learned PE starts: normal, uniform, zero, or an array (numpy arrays are wrapped in a Table); or taken from
+    the member `origin` of the study when that is trained, as it is (taken) or with its tokens in random order
+    (shuffled)."""
+    origin: int | None = None
+    """The number, in its study, of the member whose learned PE this one starts from, where start is taken or shuffled.
+    That member must start by itself."""
     learn: bool = True
     """Whether a learned PE is trained; False freezes it at its start."""
     placement: str = "every"
@@ -148,8 +157,12 @@ class Member:
             object.__setattr__(self, "options", Options(self.options))
         if self.sigma is not None:
             _number("sigma", self.sigma, low=0)
-        if isinstance(self.start, str) and self.start not in STARTS:
-            raise one_of("start", STARTS, self.start)
+        if isinstance(self.start, str) and self.start not in (*STARTS, *TAKEN):
+            raise one_of("start", (*STARTS, *TAKEN), self.start)
+        whole = isinstance(self.origin, int) and not isinstance(self.origin, bool) and self.origin >= 0
+        if whole != (self.start in TAKEN) or (self.origin is not None and not whole):
+            when = "the number of a member" if self.start in TAKEN else f"left out for the start {self.start}"
+            raise must_be("origin", when, self.origin)
         for name, allowed in (("placement", PLACEMENTS), ("norm", NORMS), ("optimizer", OPTIMIZERS)):
             if getattr(self, name) not in allowed:
                 raise one_of(name, allowed, getattr(self, name))
@@ -179,7 +192,7 @@ class Member:
         """What members must share to be stacked, their encoding family aside."""
         return (
             *(self.width, self.layers, self.heads, self.expansion, self.norm, self.placement, self.optimizer),
-            *(self.batch, self.dropout > 0, self.dropout_at_evaluation, self.data),
+            *(self.batch, self.dropout > 0, self.dropout_at_evaluation, self.data, self.origin is not None),
         )
 
     def record(self) -> dict[str, Any]:
@@ -192,9 +205,13 @@ class Member:
         """The member behind a row of `record`. A start array is not in the row: trained values replace it anyway."""
         given = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}  # older runs have fewer
         start = str(given["start"])
-        return cls(
-            **{**given, "options": Options(json.loads(given["options"])), "start": start if start in STARTS else "zero"}
-        )
+        given["start"] = start if start in (*STARTS, *TAKEN) else "zero"
+        given["origin"] = int(given["origin"]) if given["start"] in TAKEN else None
+        return cls(**{**given, "options": Options(json.loads(given["options"]))})
+
+    def alone(self) -> Member:
+        """The member with a start that needs no other: of the same size and cost."""
+        return self if self.origin is None else dataclasses.replace(self, start="zero", origin=None)
 
 
 def _plain(value: Any) -> Any:
@@ -224,5 +241,5 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
 def varied(members: Sequence[Member]) -> list[str]:
     """The fields (and options) in which members differ, seed aside: the columns that tell them apart."""
     rows = [{**member.record(), **member.options} for member in members]
-    names = {name: None for row in rows for name in row if name not in ("seed", "options")}
+    names = {name: None for row in rows for name in row if name not in ("seed", "origin", "options")}
     return [name for name in names if len({row.get(name) for row in rows}) > 1]

@@ -134,8 +134,11 @@ class Run:
         """A trained member as a model of its own: `model(x)` with x (b, n, f)."""
         member = self.member(number)
         shape = dict(self.config.get("shapes", {}).get(member.data, self.config["shape"]))
+        shape.pop("worlds", None)  # older runs have none
         positions = shape.pop("positions")
-        stack = Stack([member], **shape, positions=None if positions is None else np.array(positions), device=device)
+        stack = Stack(
+            [member.alone()], **shape, positions=None if positions is None else np.array(positions), device=device
+        )
         if not (self.path / "weights.safetensors").is_file():
             raise BadInput(
                 f"{self.path} has no weights.safetensors: its weights were not kept, so no member can be loaded."
@@ -191,6 +194,7 @@ def member_table(numbers: Sequence[int], members: Sequence[Member], diverged_at:
     table = pd.DataFrame(rows)
     for name in ("sigma", "pe_learning_rate", "clip"):
         table[name] = table[name].astype("float64")
+    table["origin"] = table["origin"].astype("Int64")
     return table
 
 

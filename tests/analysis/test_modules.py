@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from scipy import stats
+from sklearn.metrics import adjusted_rand_score
 
 from placecode.analysis import alignment, modules
 from placecode.analysis.modules import (
@@ -452,3 +453,16 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) 
 
 def test_the_examples_of_the_docstrings_hold() -> None:
     assert doctest.testmod(modules).failed == 0
+
+
+def test_adjusted_rand_index_is_scikit_learns(rng: np.random.Generator) -> None:
+    found, labels = rng.integers(-1, 5, size=(6, 1, 40)), rng.integers(-1, 7, size=(9, 40))
+    together = ari(found, labels)
+    assert together.shape == (6, 9)
+    for i, j in np.ndindex(6, 9):
+        kept = (found[i, 0] >= 0) & (labels[j] >= 0)
+        assert together[i, j] == pytest.approx(adjusted_rand_score(labels[j][kept], found[i, 0][kept]), abs=1e-12)
+    alone, one = np.arange(5), np.zeros(5, dtype=int)
+    for a, b in ((alone, alone), (one, one), (alone, one), (one, alone)):
+        assert ari(a, b) == adjusted_rand_score(b, a)
+    assert np.isnan(ari(np.full(5, -1), one))

@@ -7,6 +7,7 @@ import doctest
 import importlib.util
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,48 @@ def refusal(*positional: Any, **options: Any) -> str:
 # The task
 
 
+def same_length(folder: Path, people: int) -> Path:
+    for number in range(people):
+        np.save(folder / f"p{number}.npy", values(number, 80))
+    return folder
+
+
+def test_every_world_holds_out_other_people(tmp_path: Path) -> None:
+    same_length(tmp_path, 5)
+    read = partial(Brain, tmp_path, orientation="time-region")
+    task = read(heldout=1)
+    assert task.worlds == 5 and sorted(task.people["test"]) == [(name,) for name in PEOPLE]
+    for world, (train, test) in enumerate(zip(task.people["train"], task.people["test"], strict=True)):
+        assert set(train) | set(test) == set(PEOPLE) and not set(train) & set(test)
+        alone = read(heldout=list(test))
+        np.testing.assert_array_equal(task.splits["train"].inputs[world], alone.splits["train"].inputs[0])
+        np.testing.assert_array_equal(task.splits["test"].inputs[world], alone.splits["test"].inputs[0])
+    assert read(heldout=1, folds=1).people["test"] == task.people["test"][:1]
+    two = read(heldout=2, folds=3).people["test"]  # round and round
+    assert len({name for world in two[:2] for name in world}) == 4 and set(two[2]) & set(two[0])
+
+
+def test_halves_share_nobody(tmp_path: Path) -> None:
+    same_length(tmp_path, 5)
+    read = partial(Brain, tmp_path, orientation="time-region")
+    whole, first, second = (read(heldout=1, half=half) for half in (None, 1, 2))
+    assert first.people["test"] == second.people["test"] == whole.people["test"]
+    for everyone, one, other in zip(*(task.people["train"] for task in (whole, first, second)), strict=True):
+        assert len(one) == len(other) == 2 and set(one) | set(other) == set(everyone)
+    assert first.splits["train"].inputs.shape == (5, 160, 5)
+
+
+def test_worlds_that_cannot_be(folder: Path) -> None:
+    assert Brain(folder).worlds == 1  # its recordings differ in length
+    assert refusal(folder, folds=2) == "folds must be 1 where recordings differ in length; got 2."
+    assert refusal(folder, folds=0) == "folds must be a whole number of at least 1; got 0."
+    assert refusal(folder, heldout=["p1"], folds=2) == "folds must be 1 where those who are held out are named; got 2."
+    assert refusal(folder, half=3) == "half must be 1, 2 or left out; got 3."
+
+
 def test_people_are_split(folder: Path) -> None:
     task = Brain(folder, heldout=2, seed=3)
-    train, test = task.people["train"], task.people["test"]
+    (train,), (test,) = task.people["train"], task.people["test"]
     assert set(train) | set(test) == set(PEOPLE) and not set(train) & set(test) and len(test) == 2
     assert (task.tokens, task.features, task.worlds, task.name) == (5, 2, 1, "brain")
     lengths = dict(zip(PEOPLE, range(80, 85), strict=True))
@@ -84,12 +124,12 @@ def test_every_region_of_every_person_is_standardized(folder: Path) -> None:
 
 
 def test_the_seed_decides_who_is_held_out(folder: Path) -> None:
-    drawn = [Brain(folder, heldout=1, seed=seed).people["test"] for seed in range(20)]
+    drawn = [Brain(folder, heldout=1, folds=1, seed=seed).people["test"][0] for seed in range(20)]
     assert len(set(drawn)) >= 4
     assert Brain(folder, heldout=1, seed=7).people == Brain(folder, heldout=1, seed=7).people
-    assert len(Brain(folder).people["test"]) == len(Brain(folder, heldout=0.01).people["test"]) == 1
-    assert len(Brain(folder, heldout=0.99).people["test"]) == 3  # two at least are learned from
-    assert Brain(folder, heldout=["p4", "p1"]).people == {"train": ("p0", "p2", "p3"), "test": ("p1", "p4")}
+    assert len(Brain(folder).people["test"][0]) == len(Brain(folder, heldout=0.01).people["test"][0]) == 1
+    assert len(Brain(folder, heldout=0.99).people["test"][0]) == 3  # two at least are learned from
+    assert Brain(folder, heldout=["p4", "p1"]).people == {"train": (("p0", "p2", "p3"),), "test": (("p1", "p4"),)}
 
 
 def test_windows_never_cross_from_one_person_to_the_next(folder: Path) -> None:
@@ -120,8 +160,8 @@ def test_what_is_known_of_the_regions(folder: Path, tmp_path: Path) -> None:
 def test_describe_is_plain_and_tells_data_apart(folder: Path) -> None:
     told = Brain(folder, names=NAMES, heldout=["p2"]).describe()
     assert json.loads(json.dumps(told)) == told
-    assert told["people"] == {"train": ["p0", "p1", "p3", "p4"], "test": ["p2"]} and told["source"] == "files"
-    assert (told["task"], told["tokens"], told["mirrored"], told["doubts"]) == ("brain", 5, 4, [])
+    assert told["people"] == {"train": [["p0", "p1", "p3", "p4"]], "test": [["p2"]]} and told["source"] == "files"
+    assert (told["task"], told["tokens"], told["partner"], told["doubts"]) == ("brain", 5, [1, 0, 3, 2, -1], [])
     assert told["cleaning"]["standardize"] is True
     assert Brain(folder, names=NAMES, heldout=["p1"]).describe()["sha256"] != told["sha256"]
 
@@ -186,7 +226,7 @@ def test_the_same_people_in_every_format(tmp_path: Path, large: list[np.ndarray]
     names = [f"{side}_{i}" for side in "LR" for i in range(180)]
     one = Brain(tmp_path / "npy", **stored(tmp_path / "npy", ".npy", large, names))
     other = Brain(tmp_path / "other", **stored(tmp_path / "other", ending, large, names))
-    assert one.splits["train"].inputs.shape == (1, 2400, 360) and one.people == other.people
+    assert one.splits["train"].inputs.shape == (5, 2400, 360) and one.people == other.people
     assert one.describe()["sha256"] == other.describe()["sha256"]
     assert one.token_names == other.token_names == tuple(names)
     assert (other.partner == (np.arange(360) + 180) % 360).all()
@@ -307,7 +347,7 @@ def test_regions_without_numbers_are_named(folder: Path, wrong: float) -> None:
     assert refusal(folder, names=NAMES) == (
         "p2 has values that are no numbers in V1_L, Vermis; mend or leave out the region."
     )
-    assert len(Brain(folder, names=NAMES, exclude=["p2"]).people["train"]) == 3
+    assert len(Brain(folder, names=NAMES, exclude=["p2"]).people["train"][0]) == 3
 
 
 def test_many_bad_regions_are_one_sentence(tmp_path: Path) -> None:
@@ -384,7 +424,7 @@ def test_a_person_who_is_there_twice(folder: Path, copy: np.ndarray) -> None:
         "Every person must be there once, or the test would be no test; p0 and p4 hold the same recording (correlation "
     )
     rewrite(folder, "p4", copy[::-1])  # another course of the same values
-    assert Brain(folder, heldout=["p4"]).people["test"] == ("p4",)
+    assert Brain(folder, heldout=["p4"]).people["test"] == (("p4",),)
 
 
 def test_the_sentence_about_twins(folder: Path) -> None:
@@ -406,7 +446,7 @@ def test_people_who_are_alike_are_no_twins() -> None:
 def test_fewer_than_three_people(folder: Path) -> None:
     assert refusal([folder / "p0.npy", folder / "p1.npy"]) == "The number of people must be at least 3; got 2."
     assert refusal(folder, exclude=["p0", "p1", "p2"]) == "The number of people must be at least 3; got 2."
-    assert len(Brain(folder, exclude=["p0", "p1"]).people["train"]) == 2
+    assert len(Brain(folder, exclude=["p0", "p1"]).people["train"][0]) == 2
 
 
 def test_people_and_heldout_that_cannot_be(folder: Path) -> None:
@@ -460,9 +500,9 @@ def test_hcp_takes_its_terms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     small = atlases.Atlas("aal2", tuple(f"{i // 2}_{'LR'[i % 2]}" for i in range(94)), np.zeros((94, 3)))
     monkeypatch.setattr(atlases, "load", lambda *_: small)
     assert Brain(hcp=HCP_TERMS).describe()["terms"] == HCP_TERMS
-    assert set(Brain(hcp=HCP_TERMS).people["train"]) < {"s10", "s11", "s12"}
+    assert set(Brain(hcp=HCP_TERMS).people["train"][0]) < {"s10", "s11", "s12"}
     assert Brain().source == "gw" and Brain().describe()["terms"] == ""
-    assert set(Brain().people["train"]) < {"s0", "s1", "s2"}
+    assert set(Brain().people["train"][0]) < {"s0", "s1", "s2"}
 
 
 def test_hcp_goes_with_no_other_people(folder: Path) -> None:

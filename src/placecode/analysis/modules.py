@@ -23,7 +23,6 @@ NaN, never an exception, so that its neighbours are still measured; where labels
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -220,18 +219,45 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
 def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Adjusted Rand index of clusters with labels, (..., n) and (..., n) -> (...): 1 = the same, 0 = chance.
 
-    Tokens that are -1 in either are left out; NaN where none is left. scikit-learn's.
+    Tokens that are -1 in either are left out; NaN where none is left. The definition, and the 1 of two partitions that
+    are both trivial in the same way, are scikit-learn's; written for many labellings at once, since a null takes them.
     """
-    from sklearn.metrics import adjusted_rand_score  # type: ignore[import-untyped, unused-ignore]
+    n = np.shape(found)[-1] if np.ndim(found) else 0
+    own, true = np.broadcast_arrays(_whole("found", found, n), _whole("labels", labels, n))
+    kept = (own >= 0) & (true >= 0)
+    one, two = (np.where(kept, each, -1)[..., None] == np.unique(each[kept]) for each in (own, true))  # (..., n, k)
+    both = np.swapaxes(one, -1, -2).astype(np.float64) @ two  # (..., k, m): tokens that share both
+    same = _pairs_in(both).sum(axis=(-2, -1))
+    rows, columns = (_pairs_in(both.sum(axis=axis)).sum(axis=-1) for axis in (-1, -2))
+    every = _pairs_in(kept.sum(axis=-1))
+    expected = rows * columns / np.where(every > 0, every, 1.0)
+    most = (rows + columns) / 2
+    apart = most - expected
+    value = np.where(apart > 0, (same - expected) / np.where(apart > 0, apart, 1.0), 1.0)
+    return np.where(kept.any(axis=-1), value, np.nan)
 
-    return _scores(adjusted_rand_score, found, labels)
+
+def _pairs_in(counts: npt.ArrayLike) -> Array:
+    """Of how many two a group consists."""
+    each = np.asarray(counts, dtype=np.float64)
+    return each * (each - 1) / 2
 
 
 def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Adjusted mutual information of clusters with labels, as `ari`; fairer to labels of very different sizes."""
+    """Adjusted mutual information of clusters with labels, as `ari`; fairer to labels of very different sizes.
+
+    scikit-learn's.
+    """
     from sklearn.metrics import adjusted_mutual_info_score  # type: ignore[import-untyped, unused-ignore]
 
-    return _scores(adjusted_mutual_info_score, found, labels)
+    n = np.shape(found)[-1] if np.ndim(found) else 0
+    own, true = np.broadcast_arrays(_whole("found", found, n), _whole("labels", labels, n))
+    value = np.full(own.shape[:-1], np.nan)
+    for entry in np.ndindex(value.shape):
+        kept = (own[entry] >= 0) & (true[entry] >= 0)
+        if kept.any():
+            value[entry] = adjusted_mutual_info_score(true[entry][kept], own[entry][kept])
+    return value
 
 
 # --------------------------------------------------------------------------------------------------- of two matrices
@@ -340,17 +366,6 @@ def _without_rounding(values: Array, axes: tuple[int, ...] = (-2, -1)) -> Array:
     """Rounded to a millionth of the largest, so that what a regular arrangement makes equal does tie."""
     unit = np.abs(values).max(axis=axes, keepdims=True, initial=0.0)
     return np.asarray((values / np.where(unit > 0, unit, 1.0)).round(6))
-
-
-def _scores(score: Callable[[Labels, Labels], float], found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    n = np.shape(found)[-1] if np.ndim(found) else 0
-    own, true = np.broadcast_arrays(_whole("found", found, n), _whole("labels", labels, n))
-    value = np.full(own.shape[:-1], np.nan)
-    for entry in np.ndindex(value.shape):
-        kept = (own[entry] >= 0) & (true[entry] >= 0)
-        if kept.any():
-            value[entry] = score(true[entry][kept], own[entry][kept])
-    return value
 
 
 def _entries(placed: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:

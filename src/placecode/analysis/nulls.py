@@ -18,7 +18,7 @@ Measures are one-sided here: the higher, the more structure. A member that has n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,8 +95,21 @@ def smooth_null(
     p <= 0.05, whatever the smoothness and the measure; with `spins` 20 to 98%, with `shuffles` 50 to 100%. In clouds of
     60 very uneven places it was 0 to 17%, in one of six 40% (with `spins` 40 to 90%): close, but no exact test.
     """
-    matrices, values = _checked(similar, labels)
-    n = len(values)
+    _, values = _checked(similar, labels)
+    return smooth_nulls({"": lambda drawn: statistic(drawn, values)}, similar, coordinates, draws, seed)[""]
+
+
+def smooth_nulls(
+    statistics: Mapping[str, Callable[[Array], Array]],
+    similar: npt.ArrayLike,
+    coordinates: npt.ArrayLike,
+    draws: int = 1000,
+    seed: int = 0,
+) -> dict[str, Chance]:
+    """The same for several measures by name, each of matrices (..., n, n) alone: they share the draws, which take most
+    of the time."""
+    matrices = _square(similar)
+    n = matrices.shape[-1]
     places = np.asarray(coordinates, dtype=np.float64)
     apart = squareform(pdist(places)) if places.ndim == 2 and np.isfinite(places).all() else np.zeros((0, 0))
     if apart.shape != (n, n) or (apart + np.eye(n) <= 0).any():
@@ -106,10 +119,11 @@ def smooth_null(
     near = np.where(np.eye(n, dtype=bool), 0.0, 1 / (apart + np.eye(n)))
     patterns = np.linalg.eigh(centring @ near @ centring)[1]  # (n, pattern)
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(draws, n))
-    found = np.full((*matrices.shape[:-2], 1 + draws), np.nan)
-    for entry in np.ndindex(found.shape[:-1]):
+    found = {name: np.full((*matrices.shape[:-2], 1 + draws), np.nan) for name in statistics}
+    for entry in np.ndindex(matrices.shape[:-2]):
         whole = (matrices[entry] + matrices[entry].T) / 2
-        found[(*entry, 0)] = statistic(whole, values)
+        for name, statistic in statistics.items():
+            found[name][(*entry, 0)] = statistic(whole)
         if not np.isfinite(whole).all():
             continue
         inside = patterns.T @ whole @ patterns
@@ -121,8 +135,9 @@ def smooth_null(
             size = np.diagonal(drawn, axis1=-2, axis2=-1)  # (draws, n), squared lengths
             length = np.sqrt(np.where(size > 1e-12, size, np.inf))  # one without a direction is similar to none
             drawn = np.clip(drawn / (length[:, :, None] * length[:, None, :]), -1.0, 1.0)
-            found[(*entry, slice(1 + start, 1 + start + len(flip)))] = statistic(drawn, values)
-    return _held(found)
+            for name, statistic in statistics.items():
+                found[name][(*entry, slice(1 + start, 1 + start + len(flip)))] = statistic(drawn)
+    return {name: _held(values) for name, values in found.items()}
 
 
 def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.ArrayLike, ranks: bool = False) -> Chance:
@@ -220,12 +235,17 @@ def _chance(
 
 
 def _checked(similar: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, npt.NDArray[Any]]:
-    matrices, values = np.asarray(similar, dtype=np.float64), np.asarray(labels)
-    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
-        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
+    matrices, values = _square(similar), np.asarray(labels)
     if values.ndim < 1 or len(values) != matrices.shape[-1]:
         raise must_be("labels", f"one for each of the {matrices.shape[-1]} tokens", values.shape)
     return matrices, values
+
+
+def _square(similar: npt.ArrayLike) -> Array:
+    matrices = np.asarray(similar, dtype=np.float64)
+    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
+        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
+    return matrices
 
 
 def _step(n: int) -> int:

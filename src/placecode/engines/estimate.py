@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from placecode.engines import memory
+from placecode.engines import memory, origins
 from placecode.engines.local import check
 from placecode.engines.memory import UPDATES
 from placecode.engines.where import Where, values_of
@@ -39,6 +39,7 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
     where = where.resolved()
     members = study.members()
     numbers = numbers_in(chosen, len(members))
+    origins.check(members, numbers)
     task = study.task()
     check(study, task, [members[i] for i in numbers])
     with where.arithmetic():
@@ -50,7 +51,7 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
         torch.set_num_threads(crew.threads)
         try:
             task = task.part(members[largest[0]].data)
-            stack = stack_for([members[i] for i in largest], task, where.device, fast=where.fast)
+            stack = stack_for([members[i].alone() for i in largest], task, where.device, fast=where.fast)
             first = 1 if split.costs is None else UPDATES
             trainer = Trainer(stack, task, max(steps, first + repeats))
             for _ in range(first):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,8 +40,9 @@ class Event:
         for row in rows:
             if row["metric"] == rows[0]["metric"] and (not pooled or row["condition"] == "all"):
                 place = row["split"] if pooled else f"{row['split']} ({row['condition']})"
-                values.setdefault(place, []).append(row["value"])
-        parts = [f"{place} {sum(found) / len(found):.2f}" for place, found in values.items()]
+                own = values.setdefault(place, [])
+                own += [] if math.isnan(row["value"]) else [row["value"]]  # a member that diverged
+        parts = [f"{place} {sum(found) / len(found):.2f}" if found else f"{place} -" for place, found in values.items()]
         return f"{rows[0]['metric']} {', '.join(parts)}" if parts else ""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from placecode.encoder import stack_key
-from placecode.engines import memory, stacks, workers
+from placecode.engines import memory, origins, stacks, workers
 from placecode.engines.environment import describe_environment
 from placecode.engines.events import Event, Interrupted, Log, Notify, Reporter, Stop, WorkerFailed
 from placecode.engines.where import MEMORY, STACK, Crew, Where, values_of
@@ -57,7 +57,7 @@ def make_config(
 
 def _shape(task: Task) -> dict[str, Any]:
     shape = {"tokens": task.tokens, "features": task.features, "outputs": task.outputs, "readout": task.readout}
-    return {**shape, "positions": None if task.positions is None else task.positions.tolist()}
+    return {**shape, "worlds": task.worlds, "positions": None if task.positions is None else task.positions.tolist()}
 
 
 def execute(
@@ -80,6 +80,7 @@ def execute(
     where = (where or Where()).resolved()
     members = study.members()
     numbers = numbers_in(chosen, len(members))
+    origins.check(members, numbers)
     task = study.task()
     config = make_config(study, scale, where, task, members, numbers)
     check(study, task, [members[i] for i in numbers])
@@ -113,16 +114,21 @@ def execute(
             log(f"stack {index + 1}/{len(sizes)}: {memory.peak_text(peak, sizes[index])}")
             write_json(out / "environment.json", kept)
 
-        def train(index: int, stop: Stop) -> None:
+        def train(index: int, own: Sequence[Member], stop: Stop) -> None:
             tell = partial(report, index)
-            done(index, stacks.train(study, task, queue[index], where, folder.checkpoints, index, tell, stop))
+            done(index, stacks.train(study, task, own, where, folder.checkpoints, index, tell, stop))
 
-        queue = {index: [members[i] for i in split.parts[index]] for index in left}
+        weights = partial(stacks.weights_of, folder.checkpoints)
         try:
-            if crew.processes > 1:
-                workers.train_all(study, queue, where, folder, crew, report, done, log, stop)
-            else:
-                _train_all([partial(train, index) for index in left], where, crew, stop)
+            for generation in origins.generations(members, split.parts, left):
+                queue = {
+                    index: origins.ready(members, split.parts[index], split.parts, task, weights)
+                    for index in generation
+                }
+                if crew.processes > 1:
+                    workers.train_all(study, queue, where, folder, crew, report, done, log, stop)
+                else:
+                    _train_all([partial(train, *each) for each in queue.items()], where, crew, stop)
         except Interrupted:
             log("stopped and saved")
             raise
@@ -139,7 +145,7 @@ def check(study: Study, task: Task, members: Sequence[Member]) -> None:
     few = task.first(2)
     for member in {(stack_key(member), member.encoding): member for member in members}.values():
         met = few.part(member.data).bind([member])
-        study.analyse(stack_for([member], met), met)
+        study.analyse(stack_for([member.alone()], met), met)
 
 
 def _split(

@@ -219,7 +219,7 @@ def _fitting(
     budget = min(where.memory * total, room - RESERVE)
 
     def measure(count: int, updates: int = UPDATES) -> Need:
-        members = [group[i % len(group)] for i in range(count)]  # a group may be smaller than a probe
+        members = [group[i % len(group)].alone() for i in range(count)]  # a group may be smaller than a probe
         return probe(study, task, members, where, meter, updates)
 
     size, cost = largest(measure, min(most, len(group)), budget)

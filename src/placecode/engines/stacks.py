@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from placecode import checkpoints
 from placecode.encoder import Stack
-from placecode.engines import memory
+from placecode.engines import memory, origins
 from placecode.engines.events import Interrupted, Stop
 from placecode.engines.where import Where
 from placecode.folders import Folder, with_rows
@@ -44,6 +44,13 @@ def steps_done(folder: Path) -> dict[int, int | None]:
     """The step of the last checkpoint of every stack that has one."""
     names = sorted(path.stem for path in folder.glob(f"{NAME}*.json"))
     return {int(name.removeprefix(NAME)): checkpoints.verify(folder, name) for name in names}
+
+
+def weights_of(folder: Path, index: int) -> Tensor:
+    """The weights (e, p) of a stack that is trained."""
+    saved = checkpoints.load(folder, name_of(index))
+    assert saved is not None
+    return saved[1]["flat"]
 
 
 def train(
@@ -171,7 +178,7 @@ def _on_its_way(state: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
     return fetch
 
 
-@functools.cache
+@cache
 def _stream_of_copies(device: int) -> torch.cuda.Stream:
     """One for all; of another priority than those on which steps are recorded, which so cannot be the same."""
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
@@ -199,7 +206,7 @@ def assemble(
         astray = set(final.loc[~np.isfinite(final["value"]), "member"])  # finite weights need not give finite outputs
         tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(own)))))
         with memory.told(len(own)):
-            mine = [members[i] for i in own]
+            mine = origins.ready(members, own, parts, task, partial(weights_of, folder.checkpoints))
             met = task.part(mine[0].data).bind(mine)
             stack = stack_for(mine, met, where.device, fast=where.fast)
             for moment, at in (("start", 0), ("end", step)):
@@ -216,19 +223,21 @@ def assemble(
             diverged[number] = int(state["diverged_at"][place])
             if diverged[number] < 0 and place in astray:
                 diverged[number] = step
+    for number in numbers:
+        origin = members[number].origin
+        if origin is not None and diverged[origin] >= 0:
+            diverged[number] = 0
     table = member_table(numbers, [members[i] for i in numbers], [diverged[i] for i in numbers])
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
     compared = study.compare(table, arrays, folder.config["shape"], study.training_steps(task))
     passing = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
     arrays = {name: array for name, array in arrays.items() if not name.startswith(passing)}
-    others = pd.DataFrame(
-        [
-            {"data": data, **row}
-            for data in dict.fromkeys(members[i].data for i in numbers)
-            for row in study.baselines(task.part(data), [members[i] for i in numbers if members[i].data == data])
-        ],
-        columns=list(no_baselines().columns),
-    )
+    rows: list[dict[str, Any]] = []
+    for data in dict.fromkeys(members[i].data for i in numbers):
+        part, theirs = task.part(data), [members[i] for i in numbers if members[i].data == data]
+        rows += [{"data": data, **row} for row in study.baselines(part, theirs)]
+        arrays |= {f"{data}:{name}" if data else name: each for name, each in study.data_arrays(part, theirs).items()}
+    others = pd.DataFrame(rows, columns=list(no_baselines().columns))
     return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, others)
 
 

@@ -10,6 +10,7 @@ all figures share, `output` turns them into files; the other modules hold one ki
 from placecode.figures.accuracy import MOST_SIGMAS, accuracy_by_sigma, learning_curves
 from placecode.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT, VERMILLION
 from placecode.figures.behaviour import conditions_by_sigma, error_maps, noise_curves
+from placecode.figures.brain import regions_on_brain
 from placecode.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
 from placecode.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
 from placecode.figures.maps import Maps, attention_maps, similarity_maps, token_maps
@@ -42,6 +43,7 @@ __all__ = [
     "learning_curves",
     "measure_by_name",
     "noise_curves",
+    "regions_on_brain",
     "relation_panels",
     "save",
     "similarity_by_sigma",

@@ -7,7 +7,7 @@ import dataclasses
 from placecode.errors import BadInput, one_of
 from placecode.runs import Run
 from placecode.studies.base import SCALES, Shown, Study
-from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma
+from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma, BrainTransfer
 from placecode.studies.latin_squares import LstEncodings, LstSigma
 from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.studies.synergy import SynergyEncodings, SynergyOptimizer, SynergySigma, SynergySize
@@ -20,7 +20,7 @@ STUDIES: dict[str, type[Study]] = {
         *(LstSigma, LstEncodings),
         *(NetworkSigma, NetworkEncodings, NetworkSize, NetworkNoise),
         *(SynergySigma, SynergyEncodings, SynergySize, SynergyOptimizer),
-        *(BrainSigma, BrainEncodings, BrainMask),
+        *(BrainSigma, BrainEncodings, BrainMask, BrainTransfer),
     )
 }
 

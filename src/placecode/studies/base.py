@@ -101,6 +101,10 @@ class Study:
         """Rows (world, baseline, split, condition, metric, value): what others make of the data of these members."""
         return []
 
+    def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
+        """Arrays about the data of these members, NAME/i for world i, to keep for figures."""
+        return {}
+
     metric: ClassVar[str] = "accuracy"
     """What tables are about."""
 

@@ -6,18 +6,27 @@ started. And whether the PE says more than plain functional connectivity does.
 
 brain-encodings: every encoding. brain-mask: trained with few or many regions hidden, tested with few or many. What to
 look for: is a model best at the share that it was trained with, and does the PE depend on it?
+
+brain-transfer: a PE learned from half of the people, given to models that learn from the other half. What to look for:
+frozen, does it serve them as well as one of their own, and better than a random one, or the same one with its regions
+shuffled; and are PEs from two halves alike?
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, ClassVar
 
 from placecode.members import Member, grid
+from placecode.runs import Run
 from placecode.studies import masked_claims
 from placecode.studies.base import setting
 from placecode.studies.masked import MaskedStudy
+from placecode.tasks.base import Task
 from placecode.tasks.brain import Brain
+from placecode.tasks.several import Several
 
 QUICK: dict[str, Any] = {
     **{"seeds": (0, 1, 2), "steps": 2000, "evaluations": 5, "width": 32, "layers": 2, "heads": 4, "expansion": 2},
@@ -37,6 +46,9 @@ class BrainStudy(MaskedStudy):
     orientation: str = setting("auto", "time-region, region-time or auto")
     exclude: tuple[str, ...] = setting((), "people who are left out")
     heldout: float = setting(0.2, "how many people are tested on, or which share of them")
+    folds: int | None = setting(
+        None, "worlds with other people held out; 5, or 1 where recordings differ in length, if not given"
+    )
     atlas: str | None = setting(None, "aal2 or glasser: names, centres and networks of the regions")
     names: str | None = setting(None, "text file with the names of the regions, one on each line")
     networks: str | None = setting(None, "text file with their networks; or cole-anticevic, yeo7, yeo17")
@@ -49,17 +61,27 @@ class BrainStudy(MaskedStudy):
     window: int = setting(1, "time points to a token")
     learning_rate: float = setting(1e-4, "step size")
 
-    measures = (
+    measures: ClassVar[Sequence[tuple[str, str]]] = (
         *(("mirror_agreement", "partner"), ("coordinate_agreement", "positions"), ("modularity", "best")),
         *(("fc_correlation", "fc"), ("moved_relative", "start"), ("stability", "other seeds")),
     )
 
-    def task(self) -> Brain:
+    def task(self) -> Task:
+        return self.brain()
+
+    def words(self, run: Run) -> list[str]:
+        lines = super().words(run)
+        if find_spec("nilearn") is None:
+            lines.append("The regions are not drawn on a brain, which takes nilearn: pip install 'placecode[brain]'.")
+        return lines
+
+    def brain(self, **given: Any) -> Brain:
+        """The task with the settings of the study, and these on top."""
         names = (
-            *("people", "hcp", "key", "orientation", "exclude", "heldout", "atlas", "names", "networks", "coordinates"),
-            *("detrend", "confounds", "low", "high", "tr", "window", "ratios"),
+            *("people", "hcp", "key", "orientation", "exclude", "heldout", "folds", "atlas", "names", "networks"),
+            *("coordinates", "detrend", "confounds", "low", "high", "tr", "window", "ratios"),
         )
-        return Brain(**{name: getattr(self, name) for name in names}, seed=self.data_seed)
+        return Brain(**{**{name: getattr(self, name) for name in names}, "seed": self.data_seed, **given})
 
 
 @dataclass(frozen=True)
@@ -116,3 +138,42 @@ class BrainMask(BrainStudy):
 
     def members(self) -> list[Member]:
         return grid(self.spec(), hidden=self.trained_with, sigma=self.sigmas, seed=self.seeds)
+
+
+FIRST, SECOND = "first half", "second half"
+
+
+@dataclass(frozen=True)
+class BrainTransfer(BrainStudy):
+    """A PE learned from half of the people, given to models that learn from the other half."""
+
+    name = "brain-transfer"
+    about = "human fMRI: a PE learned from some people, frozen, for others"
+    claims = masked_claims.TRANSFER
+
+    sigmas: tuple[float, ...] = setting((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
+
+    measures = (
+        *(("mirror_agreement", "partner"), ("fc_correlation", "fc"), ("moved_relative", "start")),
+        *(("stability", "other seeds"), ("stability", "other data")),
+    )
+    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "folds": 1}}
+
+    def task(self) -> Task:
+        """The same people are held out from both halves."""
+        return Several({FIRST: self.brain(half=1), SECOND: self.brain(half=2)})
+
+    def members(self) -> list[Member]:
+        """Sigma by sigma: the PEs of both halves; then, for the second half, those of the first, and two controls."""
+        found: list[Member] = []
+        for sigma in self.sigmas:
+            begin = len(found)
+            found += self.over_sigmas([sigma], data=FIRST)
+            found += self.over_sigmas([sigma], data=SECOND)
+            for given in ({"learn": False}, {"learn": True}, {"learn": False, "start": "shuffled"}):
+                found += [
+                    self.spec(sigma=sigma, seed=seed, data=SECOND, origin=begin + place, **{"start": "taken", **given})
+                    for place, seed in enumerate(self.seeds)
+                ]
+            found += self.over_sigmas([sigma], data=SECOND, learn=False)
+        return found

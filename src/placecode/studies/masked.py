@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ class MaskedStudy(ModelStudy):
     against: tuple[str, ...] = setting(BASELINES, f"the baselines: {', '.join(BASELINES)}")
 
     metric = "mse"
-    measures = (
+    measures: ClassVar[Sequence[tuple[str, str]]] = (
         *(("neighbor_agreement", "labels"), ("modularity", "labels"), ("ari", "labels"), ("fc_correlation", "fc")),
         *(("moved_relative", "start"), ("stability", "other seeds")),
     )
@@ -76,11 +76,15 @@ class MaskedStudy(ModelStudy):
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
     ) -> list[dict[str, Any]]:
-        return list(structure.across(members, arrays, step))
+        return list(structure.across(members, arrays, int(shape.get("worlds", 1)), step))
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
         return list(structure.of_data(task, members, self.against, self.slow_in))
+
+    def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
+        assert isinstance(task, Masked)
+        return structure.data_arrays(task, members)
 
     def over_sigmas(self, sigmas: Sequence[float], **fields: Any) -> list[Member]:
         """Learned PEs, sigma by sigma, the seeds of each together."""

@@ -3,8 +3,9 @@
 Margins were set before any run at full scale, from the prototype and from runs at quick scale, which are known: for
 single numbers what was asked for beforehand (neighbours at the smallest and the largest sigma); for differences between
 sigmas half of the prototype's; 0.02 for errors that are said to be equal; and none, that is zero, for "better at all".
-A seed has its own network or its own draw of channels, so every interval is over seeds and worlds at once; on brains
-all seeds meet the same people.
+A seed has its own network or its own draw of channels, so every interval is over seeds and worlds at once. On brains a
+world is a split of the people: seeds of the same split are averaged first, and the interval is over splits, whose
+people to learn from overlap; where there is a single split, it is over seeds, and says nothing of other people.
 """
 
 from __future__ import annotations
@@ -17,25 +18,40 @@ from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.claims import Claim, NotInRun
 from placecode.runs import Run
-from placecode.studies.latin_claims import OURS, PAPER, difference
-from placecode.studies.reading import at_sigma, measured, swept
+from placecode.studies.latin_claims import OURS, PAPER
+from placecode.studies.reading import at_sigma, done, measured, swept
 
 REVIEW = "the paper's reviewers"
 
 
+def over(run: Run, values: pd.Series) -> Interval:
+    """The mean of values by seed with its interval: over worlds, seeds of one averaged first; over seeds if all are in
+    the same."""
+    kept, worlds = values.dropna(), worlds_of(run)
+    if kept.empty:
+        raise NotInRun("the run has no seed that finished at all that is compared")
+    if worlds > 1:
+        kept = kept.groupby(kept.index.to_numpy() % worlds).mean()
+    return stats.interval(kept.to_numpy())
+
+
+def worlds_of(run: Run) -> int:
+    return int(run.config["shape"]["worlds"])
+
+
 def structure_at(analysis: str, target: str, sigma: float, run: Run) -> Interval:
-    return stats.interval(at_sigma(run, measured(run, analysis, target), sigma).to_numpy())
+    return over(run, at_sigma(run, measured(run, analysis, target), sigma))
 
 
 def structure_between(analysis: str, target: str, small: float, large: float, run: Run) -> Interval:
     values = measured(run, analysis, target)
-    return difference(at_sigma(run, values, small), at_sigma(run, values, large))
+    return over(run, at_sigma(run, values, small) - at_sigma(run, values, large))
 
 
 def gained(analysis: str, target: str, sigma: float, run: Run) -> Interval:
     """After less before training."""
     values = measured(run, analysis, target) - measured(run, analysis, target, "start")
-    return stats.interval(at_sigma(run, values, sigma).to_numpy())
+    return over(run, at_sigma(run, values, sigma))
 
 
 def error(run: Run, condition: str, split: str = "test") -> pd.Series:
@@ -49,7 +65,7 @@ def error(run: Run, condition: str, split: str = "test") -> pd.Series:
 
 def error_between(condition: str, small: float, large: float, run: Run) -> Interval:
     values = error(run, condition)
-    return difference(at_sigma(run, values, small), at_sigma(run, values, large))
+    return over(run, at_sigma(run, values, small) - at_sigma(run, values, large))
 
 
 def less_baseline(
@@ -63,9 +79,9 @@ def less_baseline(
         raise NotInRun(f"the run has no {metric} of the baseline {name}")
     by_world = rows.set_index("world")["value"]
     values = at_sigma(run, measured(run, *analysis) if analysis else error(run, condition), sigma)
-    worlds = int(run.config["task"]["worlds"])
+    worlds = worlds_of(run)
     theirs = pd.Series([by_world.get(int(seed) % worlds, float("nan")) for seed in values.index], index=values.index)
-    return difference(values, theirs)
+    return over(run, values - theirs)
 
 
 def baseline_beyond_chance(name: str, run: Run) -> Interval:
@@ -85,7 +101,7 @@ def beyond_best(condition: str, sigma: float, run: Run) -> Interval:
     best = run.config["task"].get("best_mse", {}).get(condition)
     if best is None:
         raise NotInRun(f"the least possible error with {condition} is not known")
-    return stats.interval(at_sigma(run, error(run, condition), sigma).to_numpy() - best)
+    return over(run, at_sigma(run, error(run, condition), sigma) - best)
 
 
 def best_sigma_is_small(condition: str, most: float, run: Run) -> Interval:
@@ -94,7 +110,35 @@ def best_sigma_is_small(condition: str, most: float, run: Run) -> Interval:
     small, large = (
         table[part].groupby("seed")["value"].mean() for part in (table["sigma"] <= most, table["sigma"] > most)
     )
-    return difference(small, large)
+    return over(run, small - large)
+
+
+def of_second_half(condition: str, sigma: float, start: str, learn: bool, run: Run) -> pd.Series:
+    """Error by seed of the members of brain-transfer that learned from the second half, by how their PE came about."""
+    rows = done(run)
+    rows = rows[(rows["data"] == "second half") & (rows["sigma"] == sigma)]
+    rows = rows[(rows["start"] == start) & (rows["learn"] == learn)]
+    if rows.empty:
+        raise NotInRun(f"the run has no finished members of the second half with sigma {sigma:g} and start {start}")
+    return pd.Series(rows["member"].map(error(run, condition)).to_numpy(), index=rows["seed"])
+
+
+Kind = tuple[float, str, bool]
+"""Sigma, start, and whether the PE is trained."""
+
+
+def transfer(condition: str, one: Kind, other: Kind, run: Run) -> Interval:
+    return over(run, of_second_half(condition, *one, run) - of_second_half(condition, *other, run))
+
+
+def halves_agree(small: float, large: float, run: Run) -> Interval:
+    """How alike PEs of two halves of the people are, from other seeds: at a small sigma less at a large one."""
+    values, rows = measured(run, "stability", "other data"), done(run)
+    rows = rows[(rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal")]
+    table = rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")
+    if not {small, large} <= set(table.index):
+        raise NotInRun(f"the run has no finished members with sigma {small:g} and {large:g}")
+    return over(run, pd.Series(table.loc[small]) - pd.Series(table.loc[large]))
 
 
 SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
@@ -291,5 +335,49 @@ BRAIN: tuple[Claim, ...] = (
         REVIEW,
         0.0,
         partial(less_baseline, "fc", "mirror_agreement", "partner", 0.01, analysis=MIRROR),
+    ),
+)
+
+OWN, TAKEN, SHUFFLED, RANDOM = ("normal", True), ("taken", False), ("shuffled", False), ("normal", False)
+
+TRANSFER: tuple[Claim, ...] = (
+    Claim(
+        "another-half-serves-as-well",
+        "A PE learned at sigma 0.01 from other people and frozen serves as well as one's own: errors within 0.02.",
+        OURS,
+        0.02,
+        partial(transfer, SAME, (0.01, *TAKEN), (0.01, *OWN)),
+        "within",
+    ),
+    Claim(
+        "another-half-beats-shuffled",
+        "It serves better than the same PE with its regions shuffled.",
+        OURS,
+        0.0,
+        partial(transfer, SAME, (0.01, *TAKEN), (0.01, *SHUFFLED)),
+        "below",
+    ),
+    Claim(
+        "another-half-beats-random",
+        "It serves better than a random PE of sigma 0.5, frozen.",
+        OURS,
+        0.0,
+        partial(transfer, SAME, (0.01, *TAKEN), (0.5, *RANDOM)),
+        "below",
+    ),
+    Claim(
+        "large-sigma-has-nothing-to-give",
+        "At sigma 2.0 shuffling another's PE costs nothing: errors within 0.02.",
+        OURS,
+        0.02,
+        partial(transfer, SAME, (2.0, *SHUFFLED), (2.0, *TAKEN)),
+        "within",
+    ),
+    Claim(
+        "halves-agree",
+        "PEs from two halves of the people, of other seeds, are more alike at sigma 0.01 than at 2.0.",
+        OURS,
+        0.0,
+        partial(halves_agree, 0.01, 2.0),
     ),
 )

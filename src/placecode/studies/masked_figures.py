@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from placecode.analysis import modules
 from placecode.runs import Run
 from placecode.studies.base import Shown
 from placecode.studies.latin_figures import run_name
-from placecode.studies.specs import named
+from placecode.studies.specs import differing
 
 Measure = tuple[str, str]
 SHOWN: dict[Measure, str] = {
@@ -25,17 +26,15 @@ SHOWN: dict[Measure, str] = {
 }
 MOST = 3
 """Measures side by side."""
-SETTINGS = ("data", "hidden", "optimizer", "learning_rate")
-"""What else members of one sigma may differ in."""
 
 
 def of_run(run: Run) -> list[Shown]:
     """By what the run varies: sigma alone, the encoding, or two settings at once."""
-    members = named(run.members)
-    more = [name for name in SETTINGS if name in members and members[name].nunique(dropna=False) > 1]
-    if more:
-        return _settings(run, members, more)
-    if members["encoding"].nunique() > 1:
+    members = differing(run.members)
+    if members["setting"].any():
+        return _settings(run, members)
+    kinds = members[["encoding", "options"]].drop_duplicates()
+    if len(kinds) > 1 or members["sigma"].isna().all():
         return _encodings(run, members)
     return [*_sigmas(run, members), *_similarities(run)]
 
@@ -92,13 +91,17 @@ def _sigmas(run: Run, members: pd.DataFrame) -> list[Shown]:
 
 
 def _similarities(run: Run) -> list[Shown]:
-    """PEs of one seed at several sigmas, channels sorted by group."""
+    """PEs of one seed at several sigmas, channels sorted by group, beside the correlation of the channels; and where
+    the channels are regions of a brain, on a brain."""
     rows = run.members[(run.members["state"] == "done") & run.members["sigma"].notna()]
     rows = rows[rows["seed"] == rows["seed"].min()].sort_values("sigma")
     rows = rows[[run.has_array(f"pe_end/{number}") for number in rows["member"]]]
     if rows.empty:
         return []
-    kept = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, 4).round().astype(int))]
+    seed = int(rows["seed"].iloc[0])
+    fc = f"fc/{seed % run.config['shape'].get('worlds', 1)}"
+    beside = run.array(fc).astype(np.float64) if run.has_array(fc) else None
+    kept = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, 4 if beside is None else 3).round().astype(int))]
     maps = {
         f"{figures.SIGMA} = {sigma:g}": modules.similarities(run.array(f"pe_end/{number}").astype(np.float64))[-1]
         for number, sigma in zip(kept["member"], kept["sigma"], strict=True)
@@ -106,13 +109,42 @@ def _similarities(run: Run) -> list[Shown]:
     labels = run.config["task"].get("labels")
     found = modules.best_partition(next(iter(maps.values()))) if labels is None else np.array(labels)
     sorted_by = "groups that were found at the smallest sigma" if labels is None else "true groups"
-    return [
+    last = "" if beside is None else " Last: the correlation of the channels, without any model."
+    shown = [
         Shown(
             "similarity",
             "Similarity of PEs",
             f"Cosine similarity of the channels' PEs after training, sorted by {sorted_by}: do blocks appear as sigma "
-            "falls?",
-            figures.similarity_by_sigma(maps, found, run_name(run), note=f"seed {int(kept['seed'].iloc[0])}"),
+            f"falls?{last}",
+            figures.similarity_by_sigma(
+                maps, found, run_name(run), beside, reference_title="correlation of channels", note=f"seed {seed}"
+            ),
+        )
+    ]
+    ends = [next(iter(maps)), next(reversed(maps))]
+    return shown + _on_brain(run, {name: maps[name] for name in dict.fromkeys(ends)}, seed)
+
+
+def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown]:
+    """Regions at their places, coloured by the groups of their PEs; nothing without places, or without nilearn."""
+    places, partner = run.config["shape"]["positions"], run.config["task"].get("partner")
+    if places is None or partner is None or find_spec("nilearn") is None:
+        return []
+    nearest = {name: (similar - 3 * np.eye(len(similar))).argmax(axis=1) for name, similar in maps.items()}
+    return [
+        Shown(
+            "brain",
+            "PEs on a brain",
+            "Regions coloured by the groups that their PEs fall into, and a line from each to its nearest neighbour in "
+            "the PE: do groups keep together, and do lines cross to the mirror region?",
+            figures.regions_on_brain(
+                {name: modules.best_partition(similar) for name, similar in maps.items()},
+                np.array(places),
+                run_name(run),
+                nearest,
+                np.array(partner),
+                note=f"groups: the best partition of the PE of seed {seed} by modularity",
+            ),
         )
     ]
 
@@ -137,13 +169,11 @@ def _encodings(run: Run, members: pd.DataFrame) -> list[Shown]:
     ]
 
 
-def _settings(run: Run, members: pd.DataFrame, more: Sequence[str]) -> list[Shown]:
-    """Sigma, or the share hidden at evaluation, against what else was varied."""
+def _settings(run: Run, members: pd.DataFrame) -> list[Shown]:
+    """Sigma against what else was varied."""
     name, shown = run_name(run), []
-    words = ["; ".join(_worded(key, row[key]) for key in more) for row in members.to_dict("records")]
-    members = members.assign(setting=words)
     last = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["split"] == "test")]
-    errors = last[["member", "condition", "value"]].merge(members[members["state"] == "done"], on="member")
+    errors = _finished(last[["member", "condition", "value"]].merge(members, on="member"))
     shown.append(
         Shown(
             "errors",
@@ -157,7 +187,7 @@ def _settings(run: Run, members: pd.DataFrame, more: Sequence[str]) -> list[Show
     for measure in measures_in(run)[:1]:
         rows = run.analysis[(run.analysis["step"] == run.analysis["step"].max()) & (run.analysis["block"] == -1)]
         rows = rows[(rows["analysis"] == measure[0]) & (rows["target"] == measure[1])]
-        table = rows[["member", "value"]].merge(members[members["state"] == "done"], on="member")
+        table = _finished(rows[["member", "value"]].merge(members, on="member"))
         shown.append(
             Shown(
                 "structure",
@@ -169,5 +199,6 @@ def _settings(run: Run, members: pd.DataFrame, more: Sequence[str]) -> list[Show
     return shown
 
 
-def _worded(name: str, value: object) -> str:
-    return str(value) if name in ("data", "optimizer") else f"{name.replace('_', ' ')} {value:g}"
+def _finished(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without the values of members that diverged; their rows stay, so that the map says what is missing."""
+    return table.assign(value=table["value"].where(table["state"] == "done"))

@@ -8,7 +8,7 @@ from placecode.analysis.stats import interval
 from placecode.claims import NotInRun
 from placecode.runs import Run
 from placecode.studies.reading import measured
-from placecode.studies.specs import named
+from placecode.studies.specs import differing
 
 SAID = {
     ("neighbor_agreement", "labels"): "the nearest channel in the PE is of the same group",
@@ -42,22 +42,9 @@ def of_settings(run: Run) -> list[str]:
 
 def _settings(run: Run) -> pd.DataFrame:
     """The members with what tells them apart, seeds aside, in a few words."""
-    members = named(run.members)
-    varied = [
-        name
-        for name in ("data", "hidden", "optimizer", "learning_rate")
-        if name in members and members[name].nunique(dropna=False) > 1
-    ]
-    words = [
-        ", ".join([row["name"], *(_worded(name, row[name]) for name in varied)]) for row in members.to_dict("records")
-    ]
-    return members.assign(setting=words)
-
-
-def _worded(name: str, value: object) -> str:
-    if name == "data":
-        return str(value)
-    return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name} {value}"
+    members = differing(run.members)
+    rows = zip(members["name"], members["setting"], strict=True)
+    return members.assign(setting=[", ".join(filter(None, words)) for words in rows])
 
 
 def _structure(run: Run, own: pd.Series) -> list[str]:
@@ -100,7 +87,7 @@ def _others(run: Run) -> list[str]:
             lines.append(f"{start} best linear predictor has a held-out error of {numbers}.")
         for (metric, target), words in SAID.items():
             rows = here[(here["metric"] == metric) & (here["condition"] == target)]
-            found = rows.groupby("baseline", sort=False)["value"].mean()
+            found = rows.groupby("baseline", sort=False)["value"].mean().dropna()
             told = [f"{100 * found[name]:.0f}% by {name_of}" for name, name_of in PAIRWISE.items() if name in found]
             if told:
                 thing = words.replace(" in the PE", "")

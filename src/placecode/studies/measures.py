@@ -23,6 +23,7 @@ from placecode.analysis import behaviour as behaviours
 from placecode.analysis import robustness as tolerances
 from placecode.analysis.targets import related, targets
 from placecode.encoder import Stack
+from placecode.members import AUXILIARY
 from placecode.tasks.base import Task
 from placecode.training import evaluate, portions, stack_for
 
@@ -210,7 +211,7 @@ def _agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -
 
 def _settings(members: pd.DataFrame) -> list[str]:
     """The columns that say what a member is, its seed and its fate aside."""
-    return [name for name in members.columns if name not in ("member", "seed", "state", "diverged_at")]
+    return [name for name in members.columns if name not in AUXILIARY]
 
 
 def _attention(

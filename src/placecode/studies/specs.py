@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -68,6 +68,40 @@ def named(members: pd.DataFrame) -> pd.DataFrame:
     """A table of members with one more column, `name`: what figures call their encoding."""
     rows = [{str(name): value for name, value in row.items()} for row in members.to_dict("records")]
     return members.assign(name=[shown_as(row) for row in rows])
+
+
+OTHERWISE = ("data", "hidden", "optimizer", "learning_rate", "batch", "width", "pe")
+"""What else members of one encoding and one sigma may differ in."""
+
+
+def differing(members: pd.DataFrame) -> pd.DataFrame:
+    """A table of members with its `name`s and one more column, `setting`: in what else they differ, seeds aside; empty
+    where in nothing."""
+    table = named(members).assign(pe=[whose_pe(start, learn) for start, learn in _started(members)])
+    told = [name for name in OTHERWISE if name in table and table[name].nunique(dropna=False) > 1]
+    return table.assign(
+        setting=[", ".join(_worded(name, row[name]) for name in told) for row in table.to_dict("records")]
+    )
+
+
+def _worded(name: str, value: object) -> str:
+    return str(value) if name in ("data", "optimizer", "pe") else f"{name.replace('_', ' ')} {value:g}"
+
+
+def _started(members: pd.DataFrame) -> Iterator[tuple[str, bool]]:
+    yield from zip(members["start"].astype(str), members["learn"].astype(bool), strict=True)
+
+
+def whose_pe(start: str, learn: bool) -> str:
+    """Where a member's PE came from, and whether it was trained.
+
+    >>> whose_pe("taken", False), whose_pe("normal", True)
+    ("another's PE, frozen", 'own PE')
+    """
+    whose = {"taken": "another's PE", "shuffled": "another's PE shuffled"}.get(start)
+    if whose is None:
+        return "own PE" if learn else "random PE, frozen"
+    return f"{whose}, {'trained on' if learn else 'frozen'}"
 
 
 def are(members: pd.DataFrame, text: str, dropout: float) -> pd.Series:

@@ -7,7 +7,8 @@ same yardsticks as the PEs, so that a map of channels is never shown without the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ from torch import Tensor
 
 from placecode.analysis import baselines, connectivity, geometry, modules, nulls
 from placecode.encoder import Stack
-from placecode.members import Member
+from placecode.members import AUXILIARY, Member
 from placecode.studies.measures import ALL_BLOCKS, Rows, rows
 from placecode.tasks.masked import Masked
 from placecode.training import portions
 
-DRAWS, ARI_DRAWS = 1000, 199
+DRAWS, SLOW_DRAWS = 1000, 199
 """Permutations of a null; of one that is slow."""
 SEEN = 256
 """Examples of the first held-out split over which attention maps are averaged."""
@@ -47,10 +48,13 @@ def of_pes(stack: Stack, task: Masked) -> Rows:
         return []
     pe = vectors.detach().double().cpu().numpy()  # (e, l, n, d)
     found = rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
+    fc = _connectivity(stack, task)
     for block, similar in modules.similarities(pe).items():
         for (analysis, target), values in measured(similar, task, null=block == ALL_BLOCKS).items():
             found += rows(analysis, values, block, target)
-        found += rows("fc_correlation", _with_fc(similar, stack, task), block, "fc")
+        found += rows("fc_correlation", modules.matrix_correlation(similar, fc), block, "fc")
+    for (analysis, target), values in beyond_chance(modules.similarities(pe)[ALL_BLOCKS], fc, task).items():
+        found += rows(analysis, values, ALL_BLOCKS, target)
     return found
 
 
@@ -85,34 +89,82 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple
         if task.labels is not None:
             found["ari", "best"] = modules.ari(best, task.labels)
     partner = getattr(task, "partner", None)
-    if partner is not None:
+    if partner is not None and (partner >= 0).any():
         found["mirror_agreement", "partner"] = modules.mirror_agreement(similar, partner)
     if task.positions is not None:
         found["coordinate_agreement", "positions"] = modules.coordinate_agreement(similar, task.positions)
     return found
 
 
+def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> dict[tuple[str, str], np.ndarray]:
+    """How often chance does as well, p (e,) by (analysis, target), for what `measured` has no null for.
+
+    _p: regions dealt out anew (Mantel's test for the correlation with connectivity). _smooth_p, where positions are
+    known: other maps that are as smooth in space, with which near regions are as alike as in this one.
+    """
+    any_order = nulls.shuffles(np.zeros(task.tokens), SLOW_DRAWS)
+    found = {
+        ("fc_correlation_p", "fc"): _stacked(
+            nulls.matrix_null(one, own, any_order).p for one, own in zip(similar, fc, strict=True)
+        )
+    }
+    pairs = _pairs(task)
+    if pairs is not None:
+        mirror = nulls.label_null(modules.neighbor_agreement, similar, pairs, DRAWS)
+        found["mirror_agreement_p", "partner"] = mirror.p
+    if task.positions is None:
+        return found
+    found["coordinate_agreement_p", "positions"] = nulls.label_null(
+        modules.coordinate_agreement, similar, task.positions, SLOW_DRAWS
+    ).p
+    for place, (one, own) in enumerate(zip(similar, fc, strict=True)):
+        asked: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
+            ("fc_correlation_smooth_p", "fc"): partial(modules.matrix_correlation, b=own)
+        }
+        if pairs is not None:
+            asked["mirror_agreement_smooth_p", "partner"] = partial(modules.neighbor_agreement, labels=pairs)
+        if task.labels is not None:
+            asked["neighbor_agreement_smooth_p", "labels"] = partial(modules.neighbor_agreement, labels=task.labels)
+            asked["modularity_smooth_p", "labels"] = partial(modules.modularity, labels=task.labels)
+        chances = nulls.smooth_nulls({str(name): each for name, each in asked.items()}, one, task.positions, SLOW_DRAWS)
+        for name in asked:
+            found.setdefault(name, np.full(len(similar), np.nan))[place] = chances[str(name)].p
+    return found
+
+
+def _stacked(values: Iterable[np.ndarray]) -> np.ndarray:
+    return np.array([float(value) for value in values])
+
+
+def _pairs(task: Masked) -> np.ndarray | None:
+    """Mirror regions as labels that two of them share, -1 for a region without; None where no mirror is known."""
+    partner = getattr(task, "partner", None)
+    if partner is None or not (partner >= 0).any():
+        return None
+    return np.where(partner >= 0, np.minimum(partner, np.arange(len(partner))), -1)
+
+
 def _p_of_ari(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """How often labels dealt out anew agree as well with the clusters (e, n) that were found, (e,)."""
-    dealt = labels[nulls.shuffles(labels, ARI_DRAWS)]  # (draws, n)
+    dealt = labels[nulls.shuffles(labels, SLOW_DRAWS)]  # (draws, n)
     own, null = modules.ari(groups, labels), modules.ari(groups[:, None], dealt)
-    return np.where(np.isnan(own), np.nan, (1 + (null >= own[:, None] - nulls.SAME).sum(-1)) / (1 + ARI_DRAWS))
+    return np.where(np.isnan(own), np.nan, (1 + (null >= own[:, None] - nulls.SAME).sum(-1)) / (1 + SLOW_DRAWS))
 
 
 def of_attention(stack: Stack, task: Masked) -> Rows:
     """Whether channels attend to those that they are connected with: mean maps against connectivity, by block."""
-    maps = attention_maps(stack, task).double().cpu().numpy().mean(2)  # (e, l, n, n)
+    maps, fc = attention_maps(stack, task).double().cpu().numpy().mean(2), _connectivity(stack, task)  # (e, l, n, n)
     found: Rows = []
     for block, view in {ALL_BLOCKS: maps.mean(1), **{i: maps[:, i] for i in range(maps.shape[1])}}.items():
-        found += rows("attention_correlation", _with_fc(view, stack, task), block, "fc")
+        found += rows("attention_correlation", modules.matrix_correlation(view, fc), block, "fc")
     return found
 
 
-def _with_fc(similar: np.ndarray, stack: Stack, task: Masked) -> np.ndarray:
-    """Correlation of each member's matrix with the connectivity of the channels in its own world, (e,)."""
+def _connectivity(stack: Stack, task: Masked) -> np.ndarray:
+    """The correlation matrix of the channels in each member's own world, (e, n, n)."""
     worlds = [member.seed % task.worlds for member in stack.members]
     known = {world: connectivity.correlation(training_values(task, world)) for world in set(worlds)}
-    return modules.matrix_correlation(similar, np.stack([known[world] for world in worlds]))
+    return np.stack([known[world] for world in worlds])
 
 
 def training_values(task: Masked, world: int) -> np.ndarray:
@@ -134,26 +186,52 @@ def attention_maps(stack: Stack, task: Masked) -> Tensor:
     return total / count
 
 
-def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
-    """How far PEs moved, and how alike those of other seeds are; from the PEs that a run keeps."""
-    kinds = [name for name in members.columns if name not in ("member", "seed", "state", "diverged_at")]
-    for _, group in members[members["state"] == "done"].groupby(kinds, dropna=False, sort=False):
-        own = [number for number in group["member"] if f"pe_end/{number}" in arrays]
-        if not own:
-            continue
-        start, end = (
-            np.stack([arrays[f"pe_{when}/{number}"].double().numpy() for number in own]) for when in ("start", "end")
-        )
-        went, share = geometry.moved(start, end)
-        alike = {0: modules.similarities(start)[ALL_BLOCKS], step: modules.similarities(end)[ALL_BLOCKS]}
-        for place, number in enumerate(own):
-            spec = {"member": number, "block": ALL_BLOCKS}
-            yield {**spec, "step": step, "analysis": "moved", "target": "start", "value": float(went[place])}
-            yield {**spec, "step": step, "analysis": "moved_relative", "target": "start", "value": float(share[place])}
-            for at, similar in alike.items():
-                others = np.delete(modules.stability(similar)[place], place)
-                value = float(others.mean()) if len(others) else float("nan")
-                yield {**spec, "step": at, "analysis": "stability", "target": "other seeds", "value": value}
+def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int, step: int) -> Iterator[dict[str, Any]]:
+    """How far PEs moved, and how alike those of other seeds are; from the PEs that a run keeps.
+
+    Where a study has several data sets of the same channels, also how alike those of other seeds on other data are. In
+    both, others of the same world, where there are any: two worlds may share what two data sets do not.
+    """
+    known = [number for number in members["member"] if f"pe_end/{number}" in arrays]
+    ready = members[(members["state"] == "done") & members["member"].isin(known)]
+    kinds = [name for name in members.columns if name not in AUXILIARY]
+    alike = {
+        at: {
+            number: modules.similarities(arrays[f"pe_{when}/{number}"].double().numpy())[ALL_BLOCKS]
+            for number in ready["member"]
+        }
+        for at, when in ((0, "start"), (step, "end"))
+    }
+    for number in ready["member"]:
+        went, share = geometry.moved(*(arrays[f"pe_{when}/{number}"].double().numpy() for when in ("start", "end")))
+        yield _row(number, step, "moved", "start", float(went))
+        yield _row(number, step, "moved_relative", "start", float(share))
+    for target, by in (("other seeds", kinds), ("other data", [name for name in kinds if name != "data"])):
+        for _, group in ready.groupby(by, dropna=False, sort=False):
+            for own in group.to_dict("records"):
+                others = group[group["seed"] != own["seed"]]
+                if target == "other data":
+                    others = others[others["data"] != own["data"]]
+                    if others.empty:
+                        continue
+                same = others[others["seed"] % worlds == own["seed"] % worlds]
+                compared = [own["member"], *(others if same.empty else same)["member"]]
+                for at, similar in alike.items():
+                    value = _mean_correlation(*(similar[number] for number in compared))
+                    yield _row(own["member"], at, "stability", target, value)
+
+
+def _mean_correlation(own: np.ndarray, *others: np.ndarray) -> float:
+    """With those of as many channels; NaN where there is none."""
+    found = [float(modules.matrix_correlation(own, each)) for each in others if each.shape == own.shape]
+    return float(np.mean(found)) if found else float("nan")
+
+
+def _row(member: int, step: int, analysis: str, target: str, value: float) -> dict[str, Any]:
+    return {
+        **{"member": member, "block": ALL_BLOCKS, "step": step},
+        **{"analysis": analysis, "target": target, "value": value},
+    }
 
 
 # ------------------------------------------------------------------------------------------------------ baselines
@@ -184,6 +262,13 @@ def of_data(task: Masked, members: Sequence[Member], wanted: Sequence[str], slow
                 placed = connectivity.mds_embedding(fc, k) if "mds" in name else connectivity.pca_embedding(values, k)
                 similar = modules.similarities(placed[None])[ALL_BLOCKS]
                 yield from ({**spec, "baseline": name, **row} for row in _structure(similar, task))
+
+
+def data_arrays(task: Masked, members: Sequence[Member]) -> dict[str, Tensor]:
+    """The correlation matrix of the channels, world by world: to be shown beside the PEs."""
+    worlds = sorted({member.seed % task.worlds for member in members})
+    found = {f"fc/{world}": connectivity.correlation(training_values(task, world)) for world in worlds}
+    return {name: torch.from_numpy(matrix).float() for name, matrix in found.items()}
 
 
 _of_structure = {"split": "analysis", "condition": "labels"}

