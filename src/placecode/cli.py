@@ -16,8 +16,10 @@ import signal
 import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,6 +42,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.width = max(console.width, 160)  # a file has no edge; tables take what they need of it
     errors = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     words = list(sys.argv[1:] if arguments is None else arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = partial(_said, errors)
+        return _main(words, console, errors)
+
+
+def _said(errors: Console, message: Warning | str, *_: object) -> None:
+    """A warning as a sentence."""
+    errors.print(f"placecode: {message}", style="yellow", markup=False)
+
+
+def _main(words: Sequence[str], console: Console, errors: Console) -> int:
     try:
         parser = _parser(words)
         given = parser.parse_args(words)

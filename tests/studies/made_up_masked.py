@@ -49,7 +49,8 @@ def made_up(
     for (name, split, condition, metric), values in (baselines or {}).items():
         others += [("", world, name, split, condition, metric, value) for world, value in values.items()]
     config = {"study": study.name, "scale": "paper", "fields": study.fields()}
-    config["task"] = {"task": "made up", "labels": LABELS, "tokens": len(LABELS), "worlds": 2, **task}
+    config["task"] = {"task": "made up", "labels": LABELS, "tokens": len(LABELS), **task}
+    config["shape"] = {"worlds": 2, "positions": None}
     return SimpleNamespace(
         path=Path("made-up"),
         study=study.name,

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from placecode.analysis import baselines
+from placecode.analysis import baselines, modules
 from placecode.members import Member
 from placecode.studies import structure
 from placecode.tasks.network import Network
@@ -52,7 +52,7 @@ def test_connectivity_is_that_of_the_member_s_own_world(task: Network) -> None:
         fc = np.corrcoef(structure.training_values(task, world).T)
         values, vectors = np.linalg.eigh(fc)
         similar = vectors * np.sqrt(values.clip(0))  # inner products are the correlations
-        own = structure._with_fc(np.stack([similar @ similar.T] * 2), stack, task)
+        own = modules.matrix_correlation(similar @ similar.T, structure._connectivity(stack, task))
         assert own[world] == pytest.approx(1, abs=1e-6)
         assert own[1 - world] < 0.99
 
@@ -122,12 +122,36 @@ def test_attention_is_averaged_over_held_out_questions(task: Network) -> None:
 def test_members_of_other_settings_are_not_held_against_each_other() -> None:
     specs = [(0.1, 0), (0.1, 1), (2.0, 0)]
     frame = pd.DataFrame({"member": range(3), "sigma": [s for s, _ in specs], "seed": [k for _, k in specs]})
-    frame = frame.assign(state="done", diverged_at=-1)
+    frame = frame.assign(state="done", diverged_at=-1, data="")
     rng = np.random.default_rng(0)
     start = [torch.from_numpy(rng.normal(size=(2, N, 8))) for _ in specs]
     end = [start[0], start[0].clone(), start[2] * 3]
     arrays = {f"pe_{when}/{i}": pe for when, pes in (("start", start), ("end", end)) for i, pe in enumerate(pes)}
-    found = pd.DataFrame(structure.across(frame, arrays, 7)).set_index(["analysis", "step", "member"])["value"]
+    found = pd.DataFrame(structure.across(frame, arrays, 1, 7)).set_index(["analysis", "step", "member"])["value"]
     assert found["stability", 7, 0] == pytest.approx(1) and abs(found["stability", 0, 0]) < 0.5
     assert np.isnan(found["stability", 7, 2])  # alone
     assert found["moved", 7, 0] == 0 and found["moved_relative", 7, 2] == pytest.approx(2)
+
+
+def test_data_sets_are_held_against_each_other_within_a_world_and_never_with_the_same_seed() -> None:
+    """Seeds 0 and 2 live in the first of two worlds, 1 and 3 in the second; a seed has the same start on all data."""
+    kinds = [(data, seed) for data in ("first", "second") for seed in range(4)]
+    frame = pd.DataFrame({"member": range(8), "data": [d for d, _ in kinds], "seed": [s for _, s in kinds]})
+    frame = frame.assign(state="done", diverged_at=-1, sigma=0.1)
+    rng = np.random.default_rng(1)
+    own = {seed: rng.normal(size=(1, N, 8)) for seed in range(4)}
+    shared = {world: rng.normal(size=(1, N, 8)) for world in (0, 1)}
+    arrays = {}
+    for number, (_, seed) in enumerate(kinds):
+        arrays[f"pe_start/{number}"] = torch.from_numpy(own[seed])
+        arrays[f"pe_end/{number}"] = torch.from_numpy(shared[seed % 2])
+    found = pd.DataFrame(structure.across(frame, arrays, 2, 9)).set_index(["analysis", "target", "step", "member"])
+    for target in ("other seeds", "other data"):
+        values = found["value"]["stability", target]
+        assert values[9].to_list() == pytest.approx([1.0] * 8)  # the same world alone
+        assert values[0].abs().max() < 0.5  # at the start the same seed would be the same PE
+    apart = frame.assign(
+        data=[f"{d} {s}" for d, s in kinds]
+    )  # as many data sets as members: no other seed on one's own
+    found = pd.DataFrame(structure.across(apart, arrays, 2, 9)).set_index(["analysis", "target", "step", "member"])
+    assert found["value"]["stability", "other seeds", 9].isna().all()

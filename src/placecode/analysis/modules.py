@@ -23,6 +23,7 @@ NaN, never an exception, so that its neighbours are still measured; where labels
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -150,16 +151,37 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
     NaN for fewer than three tokens.
     """
     weights, placed = _weights(similar)
-    places, n = np.asarray(coordinates, dtype=np.float64), weights.shape[-1]
+    return _agreement(weights, placed, farther(coordinates, weights.shape[-1]))
+
+
+def agreement_in(coordinates: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
+    """`coordinate_agreement` for a null: a function of similarities (..., n, n) and places (..., n), the number of the
+    coordinates (n, axes) at which each token lies. Distances are ranked once, not for every draw."""
+    ranks = farther(coordinates, len(np.asarray(coordinates)))
+
+    def agreement(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
+        weights, placed = _weights(similar)
+        at = _whole("places", places, weights.shape[-1])
+        return _agreement(weights, placed, ranks[at[..., :, None], at[..., None, :]])
+
+    return agreement
+
+
+def farther(coordinates: npt.ArrayLike, n: int) -> Array:
+    """The share of all other tokens that are farther from a token than another one is, (..., n, axes) -> (..., n, n)."""
+    places = np.asarray(coordinates, dtype=np.float64)
     if places.ndim < 2 or places.shape[-2] != n or not np.isfinite(places).all():
         raise must_be("coordinates", f"finite numbers (tokens, axes) for each of the {n} tokens", places.shape)
-    if n < 3:
-        return np.full(np.broadcast_shapes(placed.shape, places.shape[:-2]), np.nan)
     apart = np.linalg.norm(places[..., :, None, :] - places[..., None, :, :], axis=-1)  # (..., n, n)
     apart = _without_rounding(apart)
     apart[..., np.arange(n), np.arange(n)] = -1  # the token itself ranks first
-    farther = (n - rankdata(apart, axis=-1)) / (n - 2)
-    return np.where(placed, (_nearest(weights) * farther).sum(axis=-1).mean(axis=-1), np.nan)
+    return np.asarray((n - rankdata(apart, axis=-1)) / max(n - 2, 1))
+
+
+def _agreement(weights: Array, placed: npt.NDArray[np.bool_], ranks: Array) -> Array:
+    if ranks.shape[-1] < 3:
+        return np.full(np.broadcast_shapes(placed.shape, ranks.shape[:-2]), np.nan)
+    return np.where(placed, (_nearest(weights) * ranks).sum(axis=-1).mean(axis=-1), np.nan)
 
 
 # --------------------------------------------------------------------------------------------------- without labels

@@ -33,6 +33,7 @@ _NAMES = {"sigma": "\N{GREEK SMALL LETTER SIGMA}", "n": "seeds"}
 _FILES = {
     "config.json": "every field of the study",
     "environment.json": "versions, device, threads, precision",
+    "baselines.parquet": "what others make of the same data",
     "members.parquet": "one row per member: its spec and its state",
     "metrics.parquet": "every measure of every member at every evaluation",
     "analysis.parquet": "what was measured on the encodings, before and after training",

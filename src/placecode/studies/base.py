@@ -17,7 +17,7 @@ from torch import Tensor
 
 from placecode.claims import Claim
 from placecode.encoder import Stack
-from placecode.errors import one_of
+from placecode.errors import must_be, one_of
 from placecode.members import Member
 from placecode.runs import Run
 from placecode.tasks.base import Task
@@ -49,11 +49,17 @@ class Study:
     """One line for `placecode studies`."""
     scales: ClassVar[Mapping[str, Mapping[str, Any]]]
 
+    instead: ClassVar[Mapping[str, str]] = {}
+    """Fields that have no say in this study, since it goes through several values of them: in the field named here."""
+
     @classmethod
     def at(cls, scale: str, **given: Any) -> Self:
         """The study at a scale, with the fields that are given on top."""
         if scale not in SCALES:
             raise one_of("scale", SCALES, scale)
+        for name in given:
+            if name in cls.instead:
+                raise must_be(name, f"left out of {cls.name}, which goes through {cls.instead[name]}", given[name])
         return cls(**{**cls.scales[scale], **given})
 
     def fields(self) -> dict[str, Any]:

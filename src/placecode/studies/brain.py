@@ -30,7 +30,7 @@ from placecode.tasks.several import Several
 
 QUICK: dict[str, Any] = {
     **{"seeds": (0, 1, 2), "steps": 2000, "evaluations": 5, "width": 32, "layers": 2, "heads": 4, "expansion": 2},
-    **{"learning_rate": 2e-3, "batch": 16, "against": ("linear", "ridge", "pca", "fc", "partial correlation")},
+    **{"learning_rate": 2e-3, "batch": 16, "against": ("linear", "pca", "fc", "partial correlation")},
 }
 
 
@@ -129,6 +129,7 @@ class BrainMask(BrainStudy):
 
     name = "brain-mask"
     about = "human fMRI: shares of hidden regions in training and in test"
+    instead = {"hidden": "trained_with"}
 
     sigmas: tuple[float, ...] = setting((0.01, 0.2, 2.0), "initial scales of the PE")
     trained_with: tuple[float, ...] = setting((0.15, 0.5, 0.75, 0.9), "shares of hidden regions in training")

@@ -76,11 +76,14 @@ class MaskedStudy(ModelStudy):
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
     ) -> list[dict[str, Any]]:
-        return list(structure.across(members, arrays, int(shape.get("worlds", 1)), step))
+        return list(structure.across(members, arrays, int(shape["worlds"]), step))
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
-        return list(structure.of_data(task, members, self.against, self.slow_in))
+        met, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
+        # in the place of the study's own first members of these worlds, whichever piece of the study this is
+        first = [each for each in self.members() if each.data in data and each.seed % task.worlds in met]
+        return list(structure.of_data(task, first, self.against, self.slow_in))
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
         assert isinstance(task, Masked)

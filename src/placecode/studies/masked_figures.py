@@ -99,7 +99,7 @@ def _similarities(run: Run) -> list[Shown]:
     if rows.empty:
         return []
     seed = int(rows["seed"].iloc[0])
-    fc = f"fc/{seed % run.config['shape'].get('worlds', 1)}"
+    fc = f"fc/{seed % run.config['shape']['worlds']}"
     beside = run.array(fc).astype(np.float64) if run.has_array(fc) else None
     kept = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, 4 if beside is None else 3).round().astype(int))]
     maps = {

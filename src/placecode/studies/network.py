@@ -107,6 +107,7 @@ class NetworkSize(NetworkStudy):
 
     name = "network-size"
     about = "networks of more and more nodes: are the clusters still found?"
+    instead = {"nodes": "many"}
 
     sigmas: tuple[float, ...] = setting((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
     many: tuple[int, ...] = setting((25, 50, 100, 200), "nodes of the networks")
@@ -126,6 +127,7 @@ class NetworkNoise(NetworkStudy):
 
     name = "network-noise"
     about = "networks with more and more noise: are the clusters still found?"
+    instead = {"noise": "noises"}
 
     sigmas: tuple[float, ...] = setting((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
     noises: tuple[float, ...] = setting((0.1, 0.3, 1.0, 3.0), "standard deviations of the noise")

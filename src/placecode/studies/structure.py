@@ -34,6 +34,8 @@ PREDICTORS: dict[str, Callable[[], baselines.Predictor]] = {
     "trees": baselines.Trees,
 }
 SLOW = ("ridge", "trees")
+LIKE_MEMBERS = ("ridge", "trees")
+"""Fitted to examples with as many hidden channels as members are trained with."""
 MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
     "fc": connectivity.correlation,
     "mutual information": connectivity.mutual_information,
@@ -115,7 +117,7 @@ def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> dict[tup
     if task.positions is None:
         return found
     found["coordinate_agreement_p", "positions"] = nulls.label_null(
-        modules.coordinate_agreement, similar, task.positions, SLOW_DRAWS
+        modules.agreement_in(task.positions), similar, np.arange(task.tokens), DRAWS
     ).p
     for place, (one, own) in enumerate(zip(similar, fc, strict=True)):
         asked: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
@@ -147,7 +149,7 @@ def _pairs(task: Masked) -> np.ndarray | None:
 def _p_of_ari(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """How often labels dealt out anew agree as well with the clusters (e, n) that were found, (e,)."""
     dealt = labels[nulls.shuffles(labels, SLOW_DRAWS)]  # (draws, n)
-    own, null = modules.ari(groups, labels), modules.ari(groups[:, None], dealt)
+    own, null = modules.ari(groups, labels), np.stack([modules.ari(each, dealt) for each in groups])
     return np.where(np.isnan(own), np.nan, (1 + (null >= own[:, None] - nulls.SAME).sum(-1)) / (1 + SLOW_DRAWS))
 
 
@@ -242,12 +244,19 @@ def of_data(task: Masked, members: Sequence[Member], wanted: Sequence[str], slow
 
     Those that take long, in the first worlds alone: in `slow_in` of them.
     """
-    pupils = {member.seed % task.worlds: member for member in reversed(members)}
-    for world in sorted(pupils):
-        values, pupil = training_values(task, world), pupils[world]
+    pupils = {(member.seed % task.worlds, member.hidden): member for member in reversed(members)}
+    shares = sorted({share for _, share in pupils})
+    for world in sorted({world for world, _ in pupils}):
+        values = training_values(task, world)
         spec = {"world": world}
         for name in (name for name in wanted if name in PREDICTORS and (name not in SLOW or world < slow_in)):
-            yield from ({**spec, "baseline": name, **row} for row in _errors(name, task, pupil, values))
+            for share in shares if name in LIKE_MEMBERS else shares[:1]:
+                if (world, share) in pupils:
+                    told = (
+                        f"{name}, trained with {share:g} hidden" if name in LIKE_MEMBERS and len(shares) > 1 else name
+                    )
+                    found = _errors(name, task, pupils[world, share], values)
+                    yield from ({**spec, "baseline": told, **row} for row in found)
         for name in (name for name in wanted if name in MATRICES):
             yield from ({**spec, "baseline": name, **row} for row in _structure(MATRICES[name](values), task))
         if "spectral" in wanted and task.labels is not None:
@@ -256,7 +265,8 @@ def of_data(task: Masked, members: Sequence[Member], wanted: Sequence[str], slow
             for metric, score in (("ari", modules.ari), ("ami", modules.ami)):
                 value = float(score(groups, task.labels))
                 yield {**spec, "baseline": "spectral", **_of_structure, "metric": metric, "value": value}
-        for name, k in (("pca of channels", 8), ("mds of fc", 8)):
+        k = min(8, task.tokens - 1)
+        for name in ("pca of channels", "mds of fc"):
             if name in wanted:
                 fc = connectivity.correlation(values)
                 placed = connectivity.mds_embedding(fc, k) if "mds" in name else connectivity.pca_embedding(values, k)

@@ -113,6 +113,14 @@ class SynergySize(SynergyStudy):
 
     name = "synergy-size"
     about = "structure that no correlation can see: how many channels, how many samples, and what helps"
+    instead = {
+        "groups": "many",
+        "train": "samples",
+        "batch": "batches",
+        "learning_rate": "rates",
+        "width": "widths",
+        "hidden": "shares",
+    }
 
     steps: int = setting(20_000, "training steps")
     sigmas: tuple[float, ...] = setting((0.2,), "initial scales of the PE")
@@ -160,6 +168,7 @@ class SynergyOptimizer(SynergyStudy):
 
     name = "synergy-optimizer"
     about = "structure that no correlation can see: optimizer and step size against sigma"
+    instead = {"optimizer": "optimizers", "learning_rate": "rates"}
 
     sigmas: tuple[float, ...] = setting((0.01, 0.1, 0.2, 0.5, 1.0, 2.0), "initial scales of the PE")
     optimizers: tuple[str, ...] = setting(("adam", "adamw", "sgd"), "the optimizers")

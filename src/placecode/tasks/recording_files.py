@@ -82,7 +82,8 @@ def read(
     paths = find(files)
     tables = [read_table(path, key) for path in paths]
     turned = _orientation(tables, orientation, regions)
-    values = [table.values if turned == "time-region" else table.values.T for table in tables]
+    # turned in memory too: sums over another order would end in other digits
+    values = [table.values if turned == "time-region" else np.ascontiguousarray(table.values.T) for table in tables]
     for table, array in zip(tables, values, strict=True):
         if array.shape[1] != values[0].shape[1]:
             raise BadInput(
