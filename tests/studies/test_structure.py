@@ -150,8 +150,6 @@ def test_data_sets_are_held_against_each_other_within_a_world_and_never_with_the
         values = found["value"]["stability", target]
         assert values[9].to_list() == pytest.approx([1.0] * 8)  # the same world alone
         assert values[0].abs().max() < 0.5  # at the start the same seed would be the same PE
-    apart = frame.assign(
-        data=[f"{d} {s}" for d, s in kinds]
-    )  # as many data sets as members: no other seed on one's own
+    apart = frame.assign(data=[f"{d} {s}" for d, s in kinds])  # no other seed on one's own data
     found = pd.DataFrame(structure.across(apart, arrays, 2, 9)).set_index(["analysis", "target", "step", "member"])
     assert found["value"]["stability", "other seeds", 9].isna().all()

@@ -168,7 +168,7 @@ def agreement_in(coordinates: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.Arr
 
 
 def farther(coordinates: npt.ArrayLike, n: int) -> Array:
-    """The share of all other tokens that are farther from a token than another one is, (..., n, axes) -> (..., n, n)."""
+    """What share of all others is farther from a token than another one is, (..., n, axes) -> (..., n, n)."""
     places = np.asarray(coordinates, dtype=np.float64)
     if places.ndim < 2 or places.shape[-2] != n or not np.isfinite(places).all():
         raise must_be("coordinates", f"finite numbers (tokens, axes) for each of the {n} tokens", places.shape)

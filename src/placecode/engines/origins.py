@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
+from placecode.encodings import lookup
 from placecode.errors import BadInput
 from placecode.members import Member, Table
 from placecode.runs import ranges
@@ -28,6 +29,10 @@ def check(members: Sequence[Member], numbers: Sequence[int]) -> None:
             continue
         if origin >= len(members) or members[origin].origin is not None:
             raise BadInput(f"member {number} must start from a member that starts by itself; {origin} is none.")
+        for each in (number, origin):
+            if not lookup(members[each].encoding).takes_array:
+                what = "take over a PE" if each == number else "leave a PE to others"
+                raise BadInput(f"member {each} must have a learned PE to {what}; got {members[each].encoding}.")
         missing |= {origin} - set(numbers)
     if missing:
         raise BadInput(
@@ -83,9 +88,6 @@ def _learned(
         stack = stack_for(mine, task.part(mine[0].data))
         stack.flat.copy_(weights(index)[places])
         vectors = stack.encoding.vectors()
-        if vectors is None:
-            raise BadInput(
-                f"member {part[places[0]]} must have a PE for others to start from; {mine[0].encoding} has none."
-            )
+        assert vectors is not None  # as was checked
         found |= {part[place]: pe for place, pe in zip(places, vectors.detach().double().numpy(), strict=True)}
     return found
