@@ -43,7 +43,6 @@ def test_a_study_runs_to_its_end_with_baselines_in_its_tables(kind: Any, tmp_pat
     assert linear.loc[linear["condition"] == "hidden 0.5", "mean"].tolist() == [pytest.approx(values["value"].mean())]
     start = run.analysis[run.analysis["step"] == 0]
     assert set(start["analysis"]) >= {"neighbor_agreement", "modularity", "modularity_p", "ari", "fc_correlation"}
-    assert run.array("attention_end/0").shape[-1] == run.config["shape"]["tokens"]
 
 
 def test_pieces_merged_are_the_whole(tmp_path: Path) -> None:

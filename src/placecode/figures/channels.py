@@ -168,13 +168,15 @@ def heatmap_by_settings(
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         axes.set_xticks(range(len(x)), [_word(value) for value in x], parse_math=False)
-        axes.set_yticks(range(len(y)), [_word(value) for value in y], parse_math=False)
+        axes.set_yticks(range(len(y)), [base.wrapped(_word(value, 60), 26) for value in y], parse_math=False)
         if panel:
-            base.title(axes, f"{(labels or {}).get(panel, panel)} {_word(name)}", width=int(side[0] * 16))
+            base.title(axes, f"{(labels or {}).get(panel, panel)} {_word(name)}".strip(), width=int(side[0] * 16))
         first, last = base.at_edge(axes)
         names = (base.short((labels or {}).get(setting, setting), 78) for setting in (across, down))
         x_name, y_name = (base.wrapped(text, int(12 * room)) for text, room in zip(names, side, strict=True))
         base.label(axes, x_name if last else "", y_name if first else "")
+        if not first:
+            axes.set_yticklabels([])
     if len(means):
         told = base.wrapped(base.short(said, 78), int(14 * side[1]))
         base.key(figure, ScalarMappable(norm, SHADES), told, ax=panels, fraction=0.05, aspect=18, pad=0.02)
@@ -204,8 +206,8 @@ def _ordered(values: pd.Series) -> list[Any]:
     return sorted(found) if all(isinstance(value, int | float) for value in found) else found
 
 
-def _word(value: Any) -> str:
-    return f"{value:,g}" if isinstance(value, int | float) and value < 1e6 else base.short(str(value), 24)
+def _word(value: Any, most: int = 24) -> str:
+    return f"{value:,g}" if isinstance(value, int | float) and value < 1e6 else base.short(str(value), most)
 
 
 def _ends(values: base.Array) -> tuple[float, float]:

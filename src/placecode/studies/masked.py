@@ -69,10 +69,6 @@ class MaskedStudy(ModelStudy):
         assert isinstance(task, Masked)
         return [*structure.of_pes(stack, task), *structure.of_attention(stack, task)]
 
-    def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
-        assert isinstance(task, Masked)
-        return {"attention": structure.attention_maps(stack, task)}
-
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
     ) -> list[dict[str, Any]]:

@@ -85,7 +85,10 @@ def less_baseline(
 
 
 def baseline_beyond_chance(name: str, run: Run) -> Interval:
-    """By how much the nearest channel by a pairwise measure is of the same group more often than a random one."""
+    """By how much the nearest channel by a pairwise measure is of the same group more often than a random one.
+
+    One that sees no link at all, as the graphical lasso may, has no nearest channel: that is chance.
+    """
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == "neighbor_agreement")]
     if rows.empty:
@@ -93,7 +96,7 @@ def baseline_beyond_chance(name: str, run: Run) -> Interval:
     labels = pd.Series(run.config["task"]["labels"])
     sizes = labels[labels >= 0].map(labels.value_counts())
     chance = float(((sizes - 1) / (len(labels) - 1)).mean())
-    return stats.interval(rows["value"].to_numpy() - chance)
+    return stats.interval(rows["value"].fillna(chance).to_numpy() - chance)
 
 
 def beyond_best(condition: str, sigma: float, run: Run) -> Interval:

@@ -76,8 +76,9 @@ def _sigmas(run: Run, members: pd.DataFrame) -> list[Shown]:
         Shown(
             "error",
             "Error against sigma",
-            "Held-out error at the share of hidden channels that members were trained with, and at others. Lines: "
-            "predictors that know nothing of transformers; the linear one is the best of its kind.",
+            "Held-out error at the share of hidden channels that members were trained with, and at others. Worlds "
+            "differ, which widens the bars: a seed has the same world at every sigma. Lines: predictors that know "
+            "nothing of transformers; the linear one is the best of its kind.",
             figures.error_by_sigma(members, run.metrics, run.baselines, name, best=best),
         ),
         Shown(
@@ -101,7 +102,7 @@ def _similarities(run: Run) -> list[Shown]:
     seed = int(rows["seed"].iloc[0])
     fc = f"fc/{seed % run.config['shape']['worlds']}"
     beside = run.array(fc).astype(np.float64) if run.has_array(fc) else None
-    kept = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, 4 if beside is None else 3).round().astype(int))]
+    kept = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, 8 if beside is None else 7).round().astype(int))]
     maps = {
         f"{figures.SIGMA} = {sigma:g}": modules.similarities(run.array(f"pe_end/{number}").astype(np.float64))[-1]
         for number, sigma in zip(kept["member"], kept["sigma"], strict=True)
@@ -180,7 +181,10 @@ def _settings(run: Run, members: pd.DataFrame) -> list[Shown]:
             "Held-out error",
             "Error by setting and sigma, a map for each share of hidden channels.",
             figures.heatmap_by_settings(
-                errors, name, "setting", "sigma", "held-out error", {"sigma": figures.SIGMA}, "condition"
+                errors,
+                *(name, "setting", "sigma", "held-out error"),
+                {"sigma": figures.SIGMA, "setting": "", "condition": ""},
+                "condition",
             ),
         )
     )
@@ -193,7 +197,9 @@ def _settings(run: Run, members: pd.DataFrame) -> list[Shown]:
                 "structure",
                 SHOWN[measure].capitalize(),
                 "Structure of the PE after training, by setting and sigma.",
-                figures.heatmap_by_settings(table, name, "setting", "sigma", SHOWN[measure], {"sigma": figures.SIGMA}),
+                figures.heatmap_by_settings(
+                    table, name, "setting", "sigma", SHOWN[measure], {"sigma": figures.SIGMA, "setting": ""}
+                ),
             )
         )
     return shown
