@@ -283,7 +283,7 @@ def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None
             half = stats.sem(values) * stats.t.ppf(0.975, 1)
             assert len(values) == 2
             assert written[f"learning rate {rate:g}", "0.2"] == f"{values.mean():.2f} ± {half:.2f}"
-    assert [axes.get_title() for axes in found["errors"].axes[:2]] == ["condition hidden 0.3", "condition hidden 0.5"]
+    assert [axes.get_title() for axes in found["errors"].axes[:2]] == ["hidden 0.3", "hidden 0.5"]
     for each in found.values():
         draw(each)
 
@@ -334,10 +334,10 @@ def test_maps_are_cosines_of_the_first_seed_sorted_by_group() -> None:
     run = made_up(study, ERRORS, FEW, labels=labels)
     each = of_run(run)[-1]
     titles = {axes.get_title(): axes for axes in each.figure.axes if axes.get_title()}
-    assert list(titles) == [f"{SIGMA} = {sigma:g}" for sigma in (0.01, 0.1, 0.5, 2)]
+    assert list(titles) == [f"{SIGMA} = {sigma:g}" for sigma in study.sigmas]
     assert "seed 1" in words(each.figure) and "true groups" in each.caption
     order = [1, 3, 5, 0, 2, 4]
-    for axes, sigma in zip(titles.values(), (0.01, 0.1, 0.5, 2.0), strict=True):
+    for axes, sigma in zip(titles.values(), study.sigmas, strict=True):
         number = run.members.query("seed == 1").set_index("sigma")["member"][sigma]
         shades = np.asarray(axes.images[0].get_array())
         np.testing.assert_allclose(shades, cosine(run.array(f"pe_end/{number}"))[np.ix_(order, order)])

@@ -176,7 +176,7 @@ def heatmap_by_settings(
         x_name, y_name = (base.wrapped(text, int(12 * room)) for text, room in zip(names, side, strict=True))
         base.label(axes, x_name if last else "", y_name if first else "")
         if not first:
-            axes.set_yticklabels([])
+            axes.tick_params(labelleft=False)
     if len(means):
         told = base.wrapped(base.short(said, 78), int(14 * side[1]))
         base.key(figure, ScalarMappable(norm, SHADES), told, ax=panels, fraction=0.05, aspect=18, pad=0.02)

@@ -1,0 +1,178 @@
+"""Numbers and tables of the sections on masked prediction, read from the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+from latin_tables import Findings
+from wording import grid, number, spread, told
+
+from placecode.analysis.stats import Interval
+from placecode.cli import command_of
+from placecode.runs import Run
+from placecode.studies import study_of
+from placecode.studies.masked_claims import NEIGHBOURS, SAME, error, over
+from placecode.studies.reading import at_sigma, by_sigma, done, measured
+
+Runs = dict[str, Run]
+Cell = tuple[float, int, float, int]
+
+
+def percent(found: Findings, id: str) -> str:
+    mean, low, high = (100 * each for each in found[id].found)
+    return f"{mean:.0f}% ({low:.0f} to {high:.0f}%)"
+
+
+def best_sigma(run: Run, condition: str) -> float:
+    return float(str(by_sigma(run, error(run, condition)).mean(axis="columns").idxmin()))
+
+
+def solved(run: Run, sigma: float) -> tuple[int, int]:
+    """How many models of a sigma come within 0.02 of the least possible error, and how many there are."""
+    condition, best = next(iter(run.config["task"]["best_mse"].items()))
+    values = at_sigma(run, error(run, condition), sigma)
+    return int((values < best + 0.02).sum()), len(values)
+
+
+def found_at(run: Run, sigma: float) -> int | None:
+    """When models of this sigma first came within 0.02 of the least error: the median step of those that did."""
+    condition, best = next(iter(run.config["task"]["best_mse"].items()))
+    rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == condition)]
+    rows = rows[rows["member"].isin(done(run).query("sigma == @sigma")["member"]) & (rows["value"] < best + 0.02)]
+    first = rows.groupby("member")["step"].min()
+    return None if first.empty else int(first.median())
+
+
+def runs_table(runs: Runs, about: dict[str, str]) -> str:
+    rows = []
+    for name, words in about.items():
+        run = runs[name]
+        lost = int((run.members["state"] == "diverged").sum())
+        members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
+        rows.append((name, words, members, f"{run.config['fields']['steps']:,}", f"`{command_of(run, study_of(run))}`"))
+    return grid(("run", "what", "members", "steps", "command"), rows)
+
+
+def sigma_table(run: Run, measures: dict[tuple[str, str], str], p: tuple[str, str], conditions: Sequence[str]) -> str:
+    """Structure after training and held-out errors by sigma, means over worlds; how often chance does as well; and the
+    error beside the linear predictor's, world by world."""
+    sigmas = sorted(done(run)["sigma"].unique())
+    rows = []
+    for sigma in sigmas:
+        chance = at_sigma(run, measured(run, *p), sigma)
+        cells = [number(over(run, at_sigma(run, measured(run, *each), sigma)).mean) for each in measures]
+        errors = [number(over(run, at_sigma(run, error(run, each), sigma)).mean) for each in conditions]
+        gaps = [told(over(run, less_linear(run, sigma, each)), digits=3) for each in conditions]
+        rows.append((f"{sigma:g}", *cells, f"{(chance <= 0.05).sum()} of {len(chance)}", *errors, *gaps))
+    shares = [f"{100 * float(each.split()[1]):g}% hidden" for each in conditions]
+    header = ("sigma", *measures.values(), "seeds with p at most 0.05", *(f"error, {share}" for share in shares))
+    return grid((*header, *(f"less linear, {share}" for share in shares)), rows)
+
+
+def less_linear(run: Run, sigma: float, condition: str) -> pd.Series:
+    return at_sigma(run, error(run, condition), sigma) - of_baseline(run, "linear", "mse", condition)
+
+
+def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
+    """What a baseline reaches, by the seeds of the run: that of the seed's world."""
+    rows = run.baselines
+    rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
+    known = rows[rows["split"].isin(["test", "analysis"])].set_index("world")["value"]
+    seeds = sorted(run.members["seed"].unique())
+    return pd.Series([known[seed % run.config["shape"]["worlds"]] for seed in seeds], index=seeds)
+
+
+def baseline_table(run: Run, measures: dict[tuple[str, str], str], conditions: Sequence[str]) -> str:
+    rows = run.baselines
+    names = list(dict.fromkeys(rows["baseline"]))
+    body = []
+    for name in names:
+        own = rows[rows["baseline"] == name]
+        cells = [_mean(own, metric, target) for metric, target in measures]
+        errors = [_mean(own[own["split"] == "test"], "mse", each) for each in conditions]
+        body.append((name, *cells, *errors, str(own["world"].nunique())))
+    shares = [f"error, {100 * float(each.split()[1]):g}% hidden" for each in conditions]
+    return grid(("baseline", *measures.values(), *shares, "worlds"), body)
+
+
+def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
+    values = rows[(rows["metric"] == metric) & (rows["condition"] == condition)]["value"].dropna()
+    return number(values.mean()) if len(values) else ""
+
+
+def paired(run: Run, condition: str, one: float, other: float) -> Interval:
+    values = error(run, condition)
+    return over(run, at_sigma(run, values, one) - at_sigma(run, values, other))
+
+
+def best_of(run: Run, analysis: str) -> float:
+    return float(str(by_sigma(run, measured(run, analysis, "labels")).mean(axis="columns").idxmax()))
+
+
+def long_table(short: Run, long: Run, measures: dict[tuple[str, str], str], conditions: Sequence[str]) -> str:
+    """The sweep and its longer twin, the same seeds of both."""
+    rows = []
+    for sigma in sorted(done(long)["sigma"].unique()):
+        for run in (short, long):
+            seeds = long.members["seed"].unique()
+            cells = [at_sigma(run, measured(run, *each), sigma)[seeds] for each in measures]
+            cells += [at_sigma(run, error(run, each), sigma)[seeds] for each in conditions]
+            steps = f"{run.config['fields']['steps']:,}"
+            rows.append((f"{sigma:g}", steps, *(spread(over(run, each)) for each in cells)))
+    shares = [f"error, {100 * float(each.split()[1]):g}% hidden" for each in conditions]
+    return grid(("sigma", "steps", *measures.values(), *shares), rows)
+
+
+def learned(run: Run, sigma: float, step: int) -> float:
+    """The mean error of training at a step."""
+    rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["condition"] == SAME)]
+    own = done(run).query("sigma == @sigma")["member"]
+    return float(rows[(rows["step"] == step) & rows["member"].isin(own)]["value"].mean())
+
+
+def on_the_way(run: Run, sigma: float) -> tuple[int, float]:
+    """The step at which the mean held-out error over seeds was lowest, and that error."""
+    rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == SAME)]
+    rows = rows[rows["member"].isin(done(run).query("sigma == @sigma")["member"])]
+    means = rows.groupby("step")["value"].mean()
+    return int(str(means.idxmin())), float(means.min())
+
+
+def size_rows(run: Run) -> dict[Cell, tuple[int, int, float, float]]:
+    """By sigma, batch, step size and samples: models at the least error, models, mean error, nearest in the group."""
+    condition = "hidden 0.3"
+    best = {data: part["best_mse"][condition] for data, part in run.config["task"]["parts"].items()}
+    near = measured(run, *NEIGHBOURS)
+    rows = done(run).assign(error=lambda table: table["member"].map(error(run, condition)))
+    rows = rows.assign(near=rows["member"].map(near), least=rows["data"].map(best))
+    rows = rows.assign(samples=rows["data"].str.extract(r"samples=(\d+)", expand=False).astype(int))
+    found: dict[Cell, tuple[int, int, float, float]] = {}
+    for key, group in rows.groupby(["sigma", "batch", "learning_rate", "samples"]):
+        sigma, batch, rate, samples = (float(str(each)) for each in tuple(key))
+        cell = (sigma, int(batch), rate, int(samples))
+        ready = int((group["error"] < group["least"] + 0.02).sum())
+        found[cell] = (ready, len(group), float(group["error"].mean()), float(group["near"].mean()))
+    return found
+
+
+def size_table(run: Run) -> str:
+    rows = [
+        (f"{batch}", f"{rate:g}", f"{samples:,}", f"{sigma:g}", f"{ready} of {count}", number(mean), number(near))
+        for (sigma, batch, rate, samples), (ready, count, mean, near) in sorted(
+            size_rows(run).items(), key=lambda item: (item[0][1], item[0][2], item[0][3], item[0][0])
+        )
+    ]
+    header = ("batch", "step size", "samples", "sigma", "at the least error", "error, 30% hidden")
+    return grid((*header, "nearest channel in the same group"), rows)
+
+
+def change(short: Run, long: Run, values: Callable[[Run], pd.Series], sigma: float) -> Interval:
+    """Members that were trained for longer less those of the sweep, by seed."""
+    return over(long, (at_sigma(long, values(long), sigma) - at_sigma(short, values(short), sigma)).dropna())
+
+
+def mean_error(run: Run, baseline: str, condition: str) -> float:
+    rows = run.baselines
+    rows = rows[(rows["baseline"] == baseline) & (rows["condition"] == condition) & (rows["split"] == "test")]
+    return float(rows["value"].mean())
