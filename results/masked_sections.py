@@ -186,8 +186,8 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     structure |= {("stability", "other seeds"): "likeness to PEs of other seeds"}
     yield sigma_table(run, structure, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED))
     yield (
-        "p: against other maps that are as smooth in space (Moran randomization), for near regions are alike in any "
-        "smooth map. Nearness: 0.5 is chance, 1 the nearest of all. Q is above 0 for random vectors too: untrained "
+        "p: against other maps that are as smooth on either side (Moran randomization), for near regions are alike in "
+        "any smooth map. Nearness: 0.5 is chance, 1 the nearest of all. Q is above 0 for random vectors too: untrained "
         f"it is {number(over(run, at_sigma(run, measured(run, 'modularity', 'best', 'start'), 2.0)).mean)}."
     )
     yield picture("brain-sigma", "structure", "Structure of the PE against sigma", CAPTION)

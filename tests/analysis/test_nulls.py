@@ -24,7 +24,7 @@ from placecode.analysis.modules import (
     silhouette,
     similarities,
 )
-from placecode.analysis.nulls import label_null, matrix_null, shuffles, smooth_null, spatial_null, spins
+from placecode.analysis.nulls import label_null, matrix_null, shuffles, smooth_null, smooth_nulls, spatial_null, spins
 from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
@@ -312,3 +312,23 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) 
 
 def test_the_examples_of_the_docstrings_hold() -> None:
     assert doctest.testmod(nulls).failed == 0
+
+
+def test_smooth_draws_of_each_side_forget_the_mirror(rng: np.random.Generator) -> None:
+    """Where places are symmetric, a mirrored map stays mirrored under every draw of the whole; not of the sides."""
+    half = rng.normal(size=(20, 3)) + np.array([3, 0, 0])
+    places, sides, pairs = np.concatenate([half, half * [-1, 1, 1]]), np.repeat([0, 1], 20), np.tile(np.arange(20), 2)
+    apart = np.linalg.norm(half[:, None] - half, axis=-1)
+    smooth = np.linalg.cholesky(np.exp(-apart) + 1e-6 * np.eye(20)) @ rng.normal(size=(20, 12))
+    mirrored = np.concatenate([smooth, smooth + 0.01 * rng.normal(size=smooth.shape)])
+    unrelated = np.concatenate(
+        [smooth, np.linalg.cholesky(np.exp(-apart) + 1e-6 * np.eye(20)) @ rng.normal(size=(20, 12))]
+    )
+    similar = similarities(np.stack([mirrored, unrelated])[:, None])[-1]
+    statistic = {"mirror": lambda drawn: neighbor_agreement(drawn, pairs)}
+    whole = smooth_nulls(statistic, similar, places, 99)["mirror"]
+    by_side = smooth_nulls(statistic, similar, places, 99, hemispheres=sides)["mirror"]
+    assert whole.value[0] == by_side.value[0] == 1 and whole.mean[0] > 0.9
+    assert by_side.mean[0] < 0.2 and by_side.p[0] == 0.01 and by_side.p[1] > 0.05
+    with pytest.raises(BadInput, match=r"^hemispheres must be one value for each of the 40 tokens"):
+        smooth_nulls(statistic, similar, places, 9, hemispheres=sides[:5])

@@ -134,7 +134,7 @@ def test_origins_that_cannot_be() -> None:
     heir = Member(start="taken", origin=0)
     origins.check([first, heir], [0, 1])
     for members in ([first, heir, Member(start="taken", origin=1)], [first, heir, Member(start="shuffled", origin=7)]):
-        with pytest.raises(BadInput, match="member 2 must start from a member that starts by itself; [17] is none"):
+        with pytest.raises(BadInput, match=r"member 2 must start from a member that starts by itself; [17] is none"):
             origins.check(members, [0, 1, 2])
 
 

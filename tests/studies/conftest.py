@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
 def made(study: Study, folder: Path) -> Run:
     """The run of a study; with few permutations, since nobody here asks what chance gives."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("DRAWS", "ARI_DRAWS"):
+        for name in ("DRAWS", "SLOW_DRAWS"):
             patch.setattr(structure, name, 9, raising=False)
         return local.execute(study, folder)
 

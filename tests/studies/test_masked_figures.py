@@ -62,7 +62,8 @@ def drawn_chance(axes: Axes) -> list[float]:
 
 def cells(axes: Axes) -> dict[tuple[str, str], str]:
     """What is written in a map, by the names of its row and its column."""
-    down, across = ([each.get_text() for each in axis.get_ticklabels()] for axis in (axes.yaxis, axes.xaxis))
+    first = axes.figure.axes[0]  # rows are named there
+    down, across = ([each.get_text() for each in axis.get_ticklabels()] for axis in (first.yaxis, axes.xaxis))
     places = {(i, j): (down[i], across[j]) for i in range(len(down)) for j in range(len(across))}
     found = dict.fromkeys(places.values(), "")
     for text in axes.texts:

@@ -80,6 +80,13 @@ def test_every_world_holds_out_other_people(tmp_path: Path) -> None:
     assert read(heldout=1, folds=1).people["test"] == task.people["test"][:1]
     two = read(heldout=2, folds=3).people["test"]  # round and round
     assert len({name for world in two[:2] for name in world}) == 4 and set(two[2]) & set(two[0])
+    assert read(heldout=2.0).people == read(heldout=2).people  # as a command line gives it
+    with pytest.raises(
+        BadInput, match=r"^folds must be at most 5, since then the same people are held out again; got 6"
+    ):
+        read(folds=6)
+    (tmp_path / "p4.npy").unlink()
+    assert read(heldout=2).worlds == 2  # of four people
 
 
 def test_halves_share_nobody(tmp_path: Path) -> None:
@@ -97,6 +104,9 @@ def test_worlds_that_cannot_be(folder: Path) -> None:
     assert refusal(folder, folds=2) == "folds must be 1 where recordings differ in length; got 2."
     assert refusal(folder, folds=0) == "folds must be a whole number of at least 1; got 0."
     assert refusal(folder, heldout=["p1"], folds=2) == "folds must be 1 where those who are held out are named; got 2."
+    assert refusal(folder, coordinates=np.arange(15.0).reshape(5, 3) % 9) == (
+        "coordinates must be different places; regions 1 and 4 lie at the same one."
+    )
     assert refusal(folder, half=3) == "half must be 1, 2 or left out; got 3."
 
 
@@ -226,7 +236,7 @@ def test_the_same_people_in_every_format(tmp_path: Path, large: list[np.ndarray]
     names = [f"{side}_{i}" for side in "LR" for i in range(180)]
     one = Brain(tmp_path / "npy", **stored(tmp_path / "npy", ".npy", large, names))
     other = Brain(tmp_path / "other", **stored(tmp_path / "other", ending, large, names))
-    assert one.splits["train"].inputs.shape == (5, 2400, 360) and one.people == other.people
+    assert one.splits["train"].inputs.shape == (3, 2400, 360) and one.people == other.people
     assert one.describe()["sha256"] == other.describe()["sha256"]
     assert one.token_names == other.token_names == tuple(names)
     assert (other.partner == (np.arange(360) + 180) % 360).all()
@@ -455,7 +465,7 @@ def test_people_and_heldout_that_cannot_be(folder: Path) -> None:
     assert refusal(folder, heldout="p1") == "heldout must be a list of people; got 'p1'."
     assert refusal(folder, heldout=[*PEOPLE[:4]]) == "heldout must be 1 to 3 of 5 people; got 4."
     assert refusal(folder, heldout=[]) == "heldout must be 1 to 3 of 5 people; got 0."
-    for wrong in (0, 4, -1, 1.0, 1.5, True):
+    for wrong in (0, 4, -1, 1.5, True, float("nan")):
         assert refusal(folder, heldout=wrong) == (
             f"heldout must be 1 to 3 people, a share between 0 and 1, or names; got {wrong!r}."
         )

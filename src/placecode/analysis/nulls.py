@@ -105,9 +105,15 @@ def smooth_nulls(
     coordinates: npt.ArrayLike,
     draws: int = 1000,
     seed: int = 0,
+    hemispheres: npt.ArrayLike | None = None,
 ) -> dict[str, Chance]:
     """The same for several measures by name, each of matrices (..., n, n) alone: they share the draws, which take most
-    of the time."""
+    of the time.
+
+    With `hemispheres` (n,) patterns are those of each side by itself, so that draws are as smooth on either side and
+    have nothing to do with each other between the two: what mirror regions share is then lost. Without, it is kept:
+    patterns of a symmetric brain are symmetric, and where places are exactly so, a mirrored map stays one.
+    """
     matrices = _square(similar)
     n = matrices.shape[-1]
     places = np.asarray(coordinates, dtype=np.float64)
@@ -115,9 +121,15 @@ def smooth_nulls(
     if apart.shape != (n, n) or (apart + np.eye(n) <= 0).any():
         raise must_be("coordinates", f"finite numbers (tokens, axes), {n} different places", places.shape)
     _must_draw(draws)
-    centring = np.eye(n) - 1 / n
+    sides = np.zeros(n) if hemispheres is None else np.asarray(hemispheres)
+    if sides.shape != (n,):
+        raise must_be("hemispheres", f"one value for each of the {n} tokens", sides.shape)
     near = np.where(np.eye(n, dtype=bool), 0.0, 1 / (apart + np.eye(n)))
-    patterns = np.linalg.eigh(centring @ near @ centring)[1]  # (n, pattern)
+    patterns = np.zeros((n, n))  # (n, pattern)
+    for side in np.unique(sides):
+        own = np.ix_(*[np.flatnonzero(sides == side)] * 2)
+        centring = np.eye(len(own[0])) - 1 / len(own[0])
+        patterns[own] = np.linalg.eigh(centring @ near[own] @ centring)[1]
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(draws, n))
     found = {name: np.full((*matrices.shape[:-2], 1 + draws), np.nan) for name in statistics}
     for entry in np.ndindex(matrices.shape[:-2]):

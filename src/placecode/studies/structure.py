@@ -102,7 +102,8 @@ def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> dict[tup
     """How often chance does as well, p (e,) by (analysis, target), for what `measured` has no null for.
 
     _p: regions dealt out anew (Mantel's test for the correlation with connectivity). _smooth_p, where positions are
-    known: other maps that are as smooth in space, with which near regions are as alike as in this one.
+    known: other maps that are as smooth in space, in which near regions are as alike as in this one; for mirror
+    regions, as smooth on either side.
     """
     any_order = nulls.shuffles(np.zeros(task.tokens), SLOW_DRAWS)
     found = {
@@ -123,15 +124,28 @@ def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> dict[tup
         asked: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
             ("fc_correlation_smooth_p", "fc"): partial(modules.matrix_correlation, b=own)
         }
-        if pairs is not None:
-            asked["mirror_agreement_smooth_p", "partner"] = partial(modules.neighbor_agreement, labels=pairs)
         if task.labels is not None:
             asked["neighbor_agreement_smooth_p", "labels"] = partial(modules.neighbor_agreement, labels=task.labels)
             asked["modularity_smooth_p", "labels"] = partial(modules.modularity, labels=task.labels)
         chances = nulls.smooth_nulls({str(name): each for name, each in asked.items()}, one, task.positions, SLOW_DRAWS)
         for name in asked:
             found.setdefault(name, np.full(len(similar), np.nan))[place] = chances[str(name)].p
+    if pairs is not None:
+        mirrored = partial(modules.neighbor_agreement, labels=pairs)
+        by_side = nulls.smooth_nulls({"": mirrored}, similar, task.positions, SLOW_DRAWS, hemispheres=_sides(task))
+        found["mirror_agreement_smooth_p", "partner"] = by_side[""].p
     return found
+
+
+def _sides(task: Masked) -> np.ndarray:
+    """One side for the first of every two mirror regions, the other for the second; others by their x."""
+    assert task.positions is not None
+    partner = getattr(task, "partner")  # noqa: B009
+    first = partner[partner > np.arange(len(partner))]  # the second ones
+    left = np.median(task.positions[first, 0]) > np.median(task.positions[partner[first], 0])
+    right = task.positions[:, 0] > 0
+    right[first], right[partner[first]] = left, not left
+    return np.asarray(right)
 
 
 def _stacked(values: Iterable[np.ndarray]) -> np.ndarray:

@@ -11,6 +11,7 @@ cannot be used is refused, what is doubtful is a warning, kept in `doubts` and i
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,8 +50,9 @@ class Brain(Masked):
     instead. `key`: which table of a file. `orientation`: "time-region", "region-time", or "auto". `exclude`: people who
     are left out. `heldout`: how many people are tested on, or which share of them, drawn by `seed`; or their names.
     `folds`: how many worlds there are, each with other people held out (the first ones of a random order, then the next
-    ones, and so on round), so that an interval over seeds is one over people too; None for 5, or 1 where people are
-    named, their recordings differ in length, which those of worlds may not, or five worlds would take more than 2 GiB.
+    ones, and so on round), so that an interval over seeds is one over people too; None for 5 (for fewer, if then the
+    same people would come round again), or 1 where people are named, where recordings differ in length, which those of
+    worlds may not, or where five worlds would take more than 2 GiB.
     `half`: learn from the first (1) or the second (2) half alone of those who are not held out.
 
     Which regions:
@@ -172,6 +174,11 @@ class Brain(Masked):
             if table.shape != (regions, 3) or not np.isfinite(table).all():
                 raise must_be("coordinates", f"three numbers for each of {regions} regions", table.shape)
             self.positions = np.asarray(table, dtype=np.float64)
+            first = {tuple(place): i for i, place in reversed(list(enumerate(self.positions)))}
+            for i, place in enumerate(self.positions):
+                if first[tuple(place)] < i:
+                    which = f"regions {first[tuple(place)] + 1} and {i + 1}"
+                    raise BadInput(f"coordinates must be different places; {which} lie at the same one.")
         self.label_names = tuple(dict.fromkeys(labels))  # in the order of their first region
         if labels:
             self.labels = np.array([self.label_names.index(label) for label in labels])
@@ -228,16 +235,19 @@ def _worlds(
         raise must_be("folds", "a whole number of at least 1", folds)
     if isinstance(heldout, int | float):
         order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
-        if type(heldout) is int and 1 <= heldout <= most:
-            count = heldout
+        if heldout is not True and float(heldout).is_integer() and 1 <= heldout <= most:  # a command line gives 2.0
+            count = int(heldout)
         elif isinstance(heldout, float) and 0 < heldout < 1:
             count = min(max(1, round(heldout * len(names))), most)
         else:
             raise must_be("heldout", f"1 to {most} people, a share between 0 and 1, or names", heldout)
         if (folds or 1) > 1 and not same:
             raise must_be("folds", "1 where recordings differ in length", folds)
+        different = len(order) // math.gcd(len(order), count)
+        if folds is not None and folds > different:
+            raise must_be("folds", f"at most {different}, since then the same people are held out again", folds)
         size = FOLDS * sum(values.nbytes for values in cleaned.values())
-        many = folds or (FOLDS if same and size <= MOST_BYTES else 1)
+        many = folds or (min(FOLDS, different) if same and size <= MOST_BYTES else 1)
     else:
         _among("heldout", heldout, names)
         if not 1 <= len(set(heldout)) <= most:
