@@ -50,7 +50,8 @@ def made_up(
         others += [("", world, name, split, condition, metric, value) for world, value in values.items()]
     config = {"study": study.name, "scale": "paper", "fields": study.fields()}
     config["task"] = {"task": "made up", "labels": LABELS, "tokens": len(LABELS), **task}
-    config["shape"] = {"worlds": 2, "positions": None}
+    worlds = task.get("worlds", 1 + max(member.seed for member in members))  # one for each seed
+    config["shape"] = {"worlds": worlds, "positions": None}
     return SimpleNamespace(
         path=Path("made-up"),
         study=study.name,

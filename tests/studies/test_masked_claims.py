@@ -51,7 +51,7 @@ def network(**changes: Any) -> Any:
             ("fc", "analysis", "labels", "neighbor_agreement"): {0: 0.9, 1: 1.0},
         },
     }
-    return made_up(study, **{**given, **changes})
+    return made_up(study, **{**given, "worlds": 2, **changes})
 
 
 def found(run: Any, kind: Any) -> dict[str, Any]:
@@ -138,6 +138,7 @@ def test_words_tell_structure_before_and_after_and_what_others_find() -> None:
         "The best linear predictor has a held-out error of 0.760 (hidden 0.5), 9.000 (hidden 0.9).",
         "The same by pairwise measures, without any model: the nearest channel is of the same group for 95% by "
         "correlation.",
+        "These intervals are over 4 seeds, which share 2 worlds; claims average those of each.",
         "4 of 12 members diverged and are left out of the means.",
     ]
 

@@ -237,3 +237,11 @@ def test_several_data_sets_have_baselines_of_their_own() -> None:
         ]
     assert lines == wanted
     assert len(set(lines)) == 4
+
+
+def test_seeds_that_share_worlds_are_told() -> None:
+    run = sigma_run({0.01: [0.5, 0.6, 0.7]})
+    for worlds, told in ((1, False), (2, True), (3, False)):
+        run.config["shape"]["worlds"] = worlds
+        text = " ".join(of_settings(run))
+        assert ("over 3 seeds, which share 2 worlds" in text) == told

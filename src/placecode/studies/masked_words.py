@@ -33,6 +33,11 @@ def of_settings(run: Run) -> list[str]:
         parts = [*_structure(run, own), _errors(run, own)]
         lines.append(f"{setting}: {'; '.join(part for part in parts if part)}.")
     lines += _others(run)
+    worlds, seeds = run.config["shape"]["worlds"], run.members["seed"].nunique()
+    if 1 < worlds < seeds:
+        lines.append(
+            f"These intervals are over {seeds} seeds, which share {worlds} worlds; claims average those of each."
+        )
     lost = int((run.members["state"] == "diverged").sum())
     return [
         *lines,
