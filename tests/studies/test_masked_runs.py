@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,7 @@ class Case:
 
 
 SWEEP, PAIRS, KINDS = {"structure", "error", "curves", "similarity"}, {"errors", "structure"}, {"encodings"}
+ON_BRAIN = {"brain"} if find_spec("nilearn") else set()
 LOW = ("hidden 0.3", "hidden 0.5")
 ENCODINGS = ["--encodings", "learned:sigma=0.1,none,rotary"]
 CASES = {
@@ -75,7 +77,7 @@ CASES = {
     "synergy-optimizer": Case(
         [*SYNERGY, "--sigmas", "0.1,2", "--optimizers", "adam,sgd", "--rates", "0.001,"], 8, {"": 6}, PAIRS, LOW, cut=4
     ),
-    "brain-sigma": Case(["PLACES", "--sigmas", "0.1,2"], 4, {"": REGIONS}, SWEEP),
+    "brain-sigma": Case(["PLACES", "--sigmas", "0.1,2"], 4, {"": REGIONS}, SWEEP | ON_BRAIN),
     "brain-encodings": Case(["PLACES", *ENCODINGS], 6, {"": REGIONS}, KINDS, against="linear,pca,fc", cut=3),
     "brain-mask": Case(
         ["PLACES", "--folds", "1", "--sigmas", "0.1,2", "--trained-with", "0.25,0.75", "--ratios", "0.25,0.75"],

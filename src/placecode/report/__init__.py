@@ -113,7 +113,7 @@ def render(
         Section("Results", tables=tables.results(run.summary, metric)),
         Section("Claims", tables=tables.claims(claims, run.config["scale"])),
         Section("Figures", figures=figures),
-        Section(f"{metric.capitalize()} by condition", tables=tables.conditions(run.summary, metric)),
+        Section(f"{tables.called(metric)} by condition", tables=tables.conditions(run.summary, metric)),
         Section("The encodings and the true arrangement", tables=tables.analyses(run, measures)),
         *sections,
     ]

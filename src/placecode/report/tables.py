@@ -67,6 +67,11 @@ class Table:
     groups: Sequence[tuple[str, int]] = ()
 
 
+def called(metric: str) -> str:
+    """A metric at the beginning of a line: Accuracy, MSE."""
+    return metric.upper() if metric == "mse" else metric.capitalize()
+
+
 def results(summary: Sequence[Row], metric: str) -> list[Table]:
     """One row per setting: the metric on each split, how many seeds that is over, how many members diverged. Nothing
     where conditions are not to be mixed."""
@@ -80,7 +85,7 @@ def results(summary: Sequence[Row], metric: str) -> list[Table]:
             [*map(value, setting), *(_mean(by_split.get(split)) for split in splits), value(seeds), value(diverged)]
         )
     whole = Table(
-        f"{metric.capitalize()} at the final step: mean over seeds {PLUS_MINUS} half the width of its 95% interval "
+        f"{called(metric)} at the final step: mean over seeds {PLUS_MINUS} half the width of its 95% interval "
         "(Student's t). Members that diverged are left out of the means and counted in the last column.",
         [*map(name_of, keys), *splits, "seeds", "diverged"],
         body,
@@ -102,7 +107,7 @@ def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
     for setting, mine in _by_setting(rows, keys):
         found = {(row["split"], str(row["condition"])): row for row in mine}
         body.append([*map(value, setting), *(_mean(found.get((split, name))) for split in splits for name in names)])
-    caption = f"{metric.capitalize()} at the final step, mean over seeds {PLUS_MINUS} half of the 95% interval."
+    caption = f"{called(metric)} at the final step, mean over seeds {PLUS_MINUS} half of the 95% interval."
     groups = [("", len(keys)), *((split, len(names)) for split in splits)]
     return [Table(caption, [*map(name_of, keys), *names * len(splits)], body, groups)] if rows else []
 

@@ -23,7 +23,7 @@ from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies import masked_claims
 from placecode.studies.base import setting
-from placecode.studies.masked import MaskedStudy
+from placecode.studies.masked import MaskedStudy, OverEncodings, OverSigmas
 from placecode.tasks.base import Task
 from placecode.tasks.brain import Brain
 from placecode.tasks.several import Several
@@ -85,42 +85,24 @@ class BrainStudy(MaskedStudy):
 
 
 @dataclass(frozen=True)
-class BrainSigma(BrainStudy):
+class BrainSigma(BrainStudy, OverSigmas):
     """Learned PEs of many initial scales on recordings of human brains."""
 
     name = "brain-sigma"
     about = "human fMRI: mirror regions and networks in the PE, and error, against its initial scale sigma"
     claims = masked_claims.BRAIN
 
-    sigmas: tuple[float, ...] = setting(
-        (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
-    )
-
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 0.1, 2.0)}}
-
-    def members(self) -> list[Member]:
-        return self.over_sigmas(self.sigmas)
 
 
 @dataclass(frozen=True)
-class BrainEncodings(BrainStudy):
+class BrainEncodings(BrainStudy, OverEncodings):
     """Every encoding on recordings of human brains."""
 
     name = "brain-encodings"
     about = "human fMRI: every encoding"
 
-    encodings: tuple[str, ...] = setting(
-        (
-            *("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", "none"),
-            *("relative", "rotary", "alibi", "causal-none"),
-        ),
-        "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
-    )
-
     scales = {"paper": {}, "quick": {**QUICK, "encodings": ("learned:sigma=0.01", "random:sigma=1", "none", "rotary")}}
-
-    def members(self) -> list[Member]:
-        return self.over_encodings(self.encodings)
 
 
 @dataclass(frozen=True)

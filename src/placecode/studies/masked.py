@@ -100,3 +100,32 @@ class MaskedStudy(ModelStudy):
 
     def words(self, run: Run) -> list[str]:
         return masked_words.of_settings(run)
+
+
+@dataclass(frozen=True)
+class OverSigmas(MaskedStudy):
+    """Learned PEs of many initial scales. To be mixed into a study, after the class that has its data: a later base's
+    fields give way."""
+
+    sigmas: tuple[float, ...] = setting(
+        (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
+    )
+
+    def members(self) -> list[Member]:
+        return self.over_sigmas(self.sigmas)
+
+
+@dataclass(frozen=True)
+class OverEncodings(MaskedStudy):
+    """Every encoding. To be mixed into a study like `OverSigmas`."""
+
+    encodings: tuple[str, ...] = setting(
+        (
+            *("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", "none"),
+            *("relative", "rotary", "alibi", "causal-none"),
+        ),
+        "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
+    )
+
+    def members(self) -> list[Member]:
+        return self.over_encodings(self.encodings)

@@ -147,6 +147,34 @@ def halves_agree(small: float, large: float, run: Run) -> Interval:
 SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
 NEIGHBOURS = ("neighbor_agreement", "labels")
 
+BEATS_LINEAR = Claim(
+    "beats-linear",
+    "At sigma 0.2 the error is below that of the best linear predictor.",
+    REVIEW,
+    0.0,
+    partial(less_baseline, "linear", "mse", SAME, 0.2),
+    "below",
+)
+
+
+def predictions(channels: str, whom: str) -> tuple[Claim, ...]:
+    """That small sigmas predict better, with as many channels hidden as in training and with more."""
+    return tuple(
+        Claim(
+            f"small-sigma-predicts-better{ending}",
+            f"Small sigmas (up to 0.5) predict{whom} better than larger ones, with {how} hidden {than} in training.",
+            PAPER,
+            0.0,
+            partial(best_sigma_is_small, condition, 0.5),
+            "below",
+        )
+        for ending, condition, how, than in (
+            ("", SAME, f"as many {channels}", "as"),
+            ("-shifted", SHIFTED, f"more {channels}", "than"),
+        )
+    )
+
+
 NETWORK: tuple[Claim, ...] = (
     Claim(
         "small-sigma-shows-clusters",
@@ -184,22 +212,7 @@ NETWORK: tuple[Claim, ...] = (
         0.0,
         partial(structure_between, "modularity", "labels", 0.01, 2.0),
     ),
-    Claim(
-        "small-sigma-predicts-better",
-        "Small sigmas (up to 0.5) predict better than larger ones, with as many nodes hidden as in training.",
-        PAPER,
-        0.0,
-        partial(best_sigma_is_small, SAME, 0.5),
-        "below",
-    ),
-    Claim(
-        "small-sigma-predicts-better-shifted",
-        "Small sigmas (up to 0.5) predict better than larger ones, with more nodes hidden than in training.",
-        PAPER,
-        0.0,
-        partial(best_sigma_is_small, SHIFTED, 0.5),
-        "below",
-    ),
+    *predictions("nodes", ""),
     Claim(
         "error-hardly-moves",
         "The error at 0.01 is that at 2.0 within 0.02, with as many nodes hidden as in training.",
@@ -208,14 +221,7 @@ NETWORK: tuple[Claim, ...] = (
         partial(error_between, SAME, 0.01, 2.0),
         "within",
     ),
-    Claim(
-        "beats-linear",
-        "At sigma 0.2 the error is below that of the best linear predictor.",
-        REVIEW,
-        0.0,
-        partial(less_baseline, "linear", "mse", SAME, 0.2),
-        "below",
-    ),
+    BEATS_LINEAR,
     Claim(
         "beats-correlation",
         "The PE at sigma 0.01 shows clusters better than plain correlation does.",
@@ -306,32 +312,8 @@ BRAIN: tuple[Claim, ...] = (
         0.0,
         partial(structure_between, "modularity", "best", 0.01, 2.0),
     ),
-    Claim(
-        "small-sigma-predicts-better",
-        "Small sigmas (up to 0.5) predict held-out people better than larger ones, with as many regions hidden as in "
-        "training.",
-        PAPER,
-        0.0,
-        partial(best_sigma_is_small, SAME, 0.5),
-        "below",
-    ),
-    Claim(
-        "small-sigma-predicts-better-shifted",
-        "Small sigmas (up to 0.5) predict held-out people better than larger ones, with more regions hidden than in "
-        "training.",
-        PAPER,
-        0.0,
-        partial(best_sigma_is_small, SHIFTED, 0.5),
-        "below",
-    ),
-    Claim(
-        "beats-linear",
-        "At sigma 0.2 the error is below that of the best linear predictor.",
-        REVIEW,
-        0.0,
-        partial(less_baseline, "linear", "mse", SAME, 0.2),
-        "below",
-    ),
+    *predictions("regions", " held-out people"),
+    BEATS_LINEAR,
     Claim(
         "beats-correlation",
         "The PE at sigma 0.01 shows mirror regions better than functional connectivity does.",

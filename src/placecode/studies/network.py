@@ -18,7 +18,7 @@ from typing import Any
 from placecode.members import Member
 from placecode.studies import masked_claims
 from placecode.studies.base import setting
-from placecode.studies.masked import MaskedStudy
+from placecode.studies.masked import MaskedStudy, OverEncodings, OverSigmas
 from placecode.tasks.base import Task
 from placecode.tasks.network import Network
 from placecode.tasks.several import Several
@@ -63,42 +63,24 @@ class NetworkStudy(MaskedStudy):
 
 
 @dataclass(frozen=True)
-class NetworkSigma(NetworkStudy):
+class NetworkSigma(NetworkStudy, OverSigmas):
     """Learned PEs of many initial scales on a network with known clusters."""
 
     name = "network-sigma"
     about = "a network with known clusters: structure of the PE, and error, against its initial scale sigma"
     claims = masked_claims.NETWORK
 
-    sigmas: tuple[float, ...] = setting(
-        (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
-    )
-
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 0.1, 0.5, 2.0)}}
-
-    def members(self) -> list[Member]:
-        return self.over_sigmas(self.sigmas)
 
 
 @dataclass(frozen=True)
-class NetworkEncodings(NetworkStudy):
+class NetworkEncodings(NetworkStudy, OverEncodings):
     """Every encoding on a network with known clusters."""
 
     name = "network-encodings"
     about = "a network with known clusters: every encoding"
 
-    encodings: tuple[str, ...] = setting(
-        (
-            *("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", "none"),
-            *("relative", "rotary", "alibi", "causal-none"),
-        ),
-        "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
-    )
-
     scales = {"paper": {}, "quick": {**QUICK, "encodings": ("learned:sigma=0.01", "random:sigma=1", "none", "rotary")}}
-
-    def members(self) -> list[Member]:
-        return self.over_encodings(self.encodings)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 from placecode.members import Member, grid
 from placecode.studies import masked_claims
 from placecode.studies.base import setting
-from placecode.studies.masked import MaskedStudy
+from placecode.studies.masked import MaskedStudy, OverEncodings, OverSigmas
 from placecode.tasks.base import Task
 from placecode.tasks.several import Several
 from placecode.tasks.synergy import Synergy
@@ -66,45 +66,32 @@ class SynergyStudy(MaskedStudy):
 
 
 @dataclass(frozen=True)
-class SynergySigma(SynergyStudy):
+class SynergySigma(SynergyStudy, OverSigmas):
     """Learned PEs of many initial scales on channels that only together tell of each other."""
 
     name = "synergy-sigma"
     about = "structure that no correlation can see: groups found, and error, against the initial scale sigma"
     claims = masked_claims.SYNERGY
 
-    sigmas: tuple[float, ...] = setting(
-        (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
-    )
-
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.05, 0.2, 0.5, 2.0)}}
-
-    def members(self) -> list[Member]:
-        return self.over_sigmas(self.sigmas)
 
 
 @dataclass(frozen=True)
-class SynergyEncodings(SynergyStudy):
+class SynergyEncodings(SynergyStudy, OverEncodings):
     """Every encoding on channels that only together tell of each other."""
 
     name = "synergy-encodings"
     about = "structure that no correlation can see: every encoding"
 
-    encodings: tuple[str, ...] = setting(
-        (
-            *("learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=0.2", "random:sigma=1", "none"),
-            *("relative", "rotary", "alibi", "causal-none"),
-        ),
-        "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
-    )
-
     scales = {
-        "paper": {},
+        "paper": {
+            "encodings": (
+                *("learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=0.2", "random:sigma=1", "none"),
+                *("relative", "rotary", "alibi", "causal-none"),
+            )
+        },
         "quick": {**QUICK, "encodings": ("learned:sigma=0.2", "random:sigma=0.2", "none", "rotary")},
     }
-
-    def members(self) -> list[Member]:
-        return self.over_encodings(self.encodings)
 
 
 @dataclass(frozen=True)
