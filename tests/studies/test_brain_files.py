@@ -31,7 +31,7 @@ PEOPLE, TIMES, REGIONS, NETWORKS = 4, 1200, 360, 12
 LABELS = np.tile(np.repeat(np.arange(NETWORKS), REGIONS // NETWORKS // 2), 2)  # both hemispheres have all networks
 NAMES = [f"{side}_{place}" for side in "LR" for place in range(REGIONS // 2)]
 MODEL = ["--sigmas", "0.1", "--seeds", "1", "--width", "8", "--layers", "1", "--heads", "1", "--expansion", "1"]
-MODEL += ["--steps", "2", "--batch", "4", "--evaluations", "1", "--ratios", "0.5", "--against", "linear,fc"]
+MODEL += ["--steps", "2", "--batch", "4", "--evaluations", "1", "--ratios", "0.5,0.9", "--against", "linear,fc"]
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "baselines.parquet", "summary.json", *runs.TENSORS)
 FEW = {"SEEN": 32, **{name: 5 for name in vars(structure) if name.endswith("DRAWS")}}
 """What makes a run short: draws of nulls, and questions over which attention is averaged. One test takes all DRAWS."""

@@ -122,6 +122,13 @@ def test_ids_are_unique_and_statements_whole_sentences(kind: Any) -> None:
     assert all(claim.statement.endswith(".") and claim.statement[0].isupper() for claim in kind.claims)
 
 
+def test_errors_are_not_judged_where_another_share_was_hidden_in_training() -> None:
+    run = network()
+    run.config["fields"]["hidden"] = 0.9
+    note = found(run, NetworkSigma)["small-sigma-predicts-better"].note
+    assert "members were trained with 0.9 hidden, and not with 0.5" in note
+
+
 # Words
 
 

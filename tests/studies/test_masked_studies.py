@@ -82,9 +82,29 @@ def test_a_seed_has_its_world_whatever_other_seeds_there_are(tmp_path: Path) -> 
         ({"steps": 0}, "steps must be a whole number of at least 1; got 0."),
         ({"against": ("tree",)}, f"against must be one of {', '.join(BASELINES)}; got 'tree'."),
         ({"seeds": ()}, "seeds must be at least one; got []."),
+        ({"sigmas": (0.1, 0.1)}, "sigmas must be all different; got [0.1, 0.1]."),
+        ({"against": ("fc", "fc")}, "against must be all different; got ['fc', 'fc']."),
+        ({"ratios": (0.9,)}, "ratios must be at least two, the share hidden in training (0.5) among them; got [0.9]."),
+        (
+            {"hidden": 0.15},
+            "ratios must be at least two, the share hidden in training (0.15) among them; got [0.5, 0.9].",
+        ),
     ],
 )
 def test_bad_settings(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput) as error:
         NetworkSigma.at("quick", **given)
     assert str(error.value) == sentence
+
+
+def test_seeds_have_worlds_of_their_own_and_few_of_them() -> None:
+    assert NetworkSigma.at("quick", seeds=(3, 7)).worlds == 8  # a seed's world is the same whoever is beside it
+    far = NetworkSigma.at("quick", seeds=(2024, 2026, 2028))
+    assert far.worlds == 3 and len({seed % far.worlds for seed in far.seeds}) == 3
+
+
+def test_baselines_that_take_long_are_fitted_in_the_first_worlds_that_there_are(tmp_path: Path) -> None:
+    given = {**TINY[NetworkSigma], "seeds": (5, 6), "sigmas": (0.1,), "against": ("linear", "ridge"), "slow_in": 1}
+    run = local.execute(NetworkSigma.at("quick", **given), tmp_path / "run")
+    found = run.baselines.groupby("baseline")["world"].unique()
+    assert sorted(found["linear"]) == [5, 6] and list(found["ridge"]) == [5]

@@ -10,6 +10,7 @@ import torch
 from placecode.analysis import baselines, modules
 from placecode.members import Member
 from placecode.studies import structure
+from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.network import Network
 from placecode.training import stack_for
 
@@ -63,7 +64,7 @@ def test_an_encoding_without_vectors_has_no_structure(task: Network) -> None:
 
 def test_baselines_are_asked_what_members_are_asked(task: Network) -> None:
     (pupil,) = members(1)
-    rows = pd.DataFrame(structure.of_data(task, [pupil], ("linear",), 1))
+    rows = pd.DataFrame(structure.of_data(task, [pupil], ("linear",), [0]))
     assert set(rows["world"]) == {1}
     met = task.bind([pupil])
     inputs, targets = met.batch("test", torch.arange(met.rows("test"))[None])
@@ -77,7 +78,7 @@ def test_baselines_are_asked_what_members_are_asked(task: Network) -> None:
 
 
 def test_structure_of_data_is_measured_as_that_of_pes(task: Network) -> None:
-    rows = pd.DataFrame(structure.of_data(task, members(0, 1, 2), ("fc", "spectral", "mds of fc"), 2))
+    rows = pd.DataFrame(structure.of_data(task, members(0, 1, 2), ("fc", "spectral", "mds of fc"), [0, 1]))
     assert set(rows["world"]) == {0, 1}
     fc = rows[(rows["baseline"] == "fc") & (rows["metric"] == "neighbor_agreement")]
     assert fc["value"].tolist() == [
@@ -92,7 +93,7 @@ def test_structure_of_data_is_measured_as_that_of_pes(task: Network) -> None:
 
 
 def test_what_takes_long_is_fitted_in_the_first_worlds_alone(task: Network) -> None:
-    rows = pd.DataFrame(structure.of_data(task, members(0, 1), ("linear", "ridge"), 1))
+    rows = pd.DataFrame(structure.of_data(task, members(0, 1), ("linear", "ridge"), [0]))
     assert {name: set(own["world"]) for name, own in rows.groupby("baseline")} == {"linear": {0, 1}, "ridge": {0}}
 
 
@@ -153,3 +154,37 @@ def test_data_sets_are_held_against_each_other_within_a_world_and_never_with_the
     apart = frame.assign(data=[f"{d} {s}" for d, s in kinds])  # no other seed on one's own data
     found = pd.DataFrame(structure.across(apart, arrays, 2, 9)).set_index(["analysis", "target", "step", "member"])
     assert found["value"]["stability", "other seeds", 9].isna().all()
+
+
+def test_baselines_see_no_window_that_crosses_from_one_recording_into_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[np.ndarray] = []
+
+    class Watching(baselines.Linear):
+        def fit(self, values: np.ndarray, seed: int = 0, share: float = 0.5) -> baselines.Linear:
+            seen.append(np.asarray(values))
+            return super().fit(values, seed=seed, share=share)
+
+    monkeypatch.setitem(structure.PREDICTORS, "linear", Watching)
+    parts = [np.random.default_rng(i).normal(size=(1, 30, 4)) for i in range(3)]
+    task = Masked({"train": recordings(parts, 3), "test": recordings(parts[:1], 3)}, 3)
+    list(structure.of_data(task, members(0), ("linear",), []))
+    assert seen[0].shape == (3 * 28, 4, 3)  # (windows, channels, times)
+    np.testing.assert_allclose(seen[0][28], parts[1][0, :3].T, atol=1e-6)
+
+
+def test_attention_maps_are_the_same_in_any_portions(task: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = stack_for(members(0, 1), task)
+    whole = structure.attention_maps(stack, task.bind(stack.members))
+    monkeypatch.setattr(structure, "MOST_MAPS", 1)
+    assert len(structure._portions(stack, task, 7)) == 7
+    torch.testing.assert_close(structure.attention_maps(stack, task.bind(stack.members)), whole)
+
+
+def test_halves_are_never_held_against_those_of_another_world() -> None:
+    frame = pd.DataFrame({"member": range(4), "data": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1]})
+    frame = frame.assign(state="done", diverged_at=-1, sigma=0.1)
+    pe = torch.from_numpy(np.random.default_rng(0).normal(size=(1, N, 8)))
+    arrays = {f"pe_{when}/{i}": pe for when in ("start", "end") for i in range(4)}
+    found = pd.DataFrame(structure.across(frame, arrays, 2, 9))
+    assert found[found["target"] == "other data"]["value"].isna().all()
+    assert found[(found["target"] == "other seeds") & (found["step"] == 9)]["value"].to_list() == pytest.approx([1] * 4)

@@ -160,8 +160,8 @@ def test_what_is_known_of_the_regions(folder: Path, tmp_path: Path) -> None:
         folder, names=tmp_path / "names.txt", networks=tmp_path / "networks.txt", coordinates=tmp_path / "places.csv"
     )
     assert task.token_names == NAMES and task.partner.tolist() == [1, 0, 3, 2, -1]
-    assert task.labels is not None and task.labels.tolist() == [0, 0, 1, 1, 2]
-    assert task.label_names == ("vision", "sound", "none")
+    assert task.labels is not None and task.labels.tolist() == [0, 0, 1, 1, -1]  # none is no group
+    assert task.label_names == ("vision", "sound")
     np.testing.assert_array_equal(task.positions, places)
     again = Brain(folder, names=NAMES, networks=["a"] * 5, coordinates=places)
     assert again.label_names == ("a",) and again.token_names == NAMES
@@ -572,3 +572,38 @@ def test_glasser_data_with_networks(tmp_path: Path, large: list[np.ndarray]) -> 
 
 def test_docstrings() -> None:
     assert doctest.testmod(brain).failed == 0
+
+
+def test_people_with_other_numbers_of_regions_are_not_turned_instead(tmp_path: Path) -> None:
+    """As many time points in all, and one region less in one: the side that all share is time."""
+    for number in range(4):
+        np.save(tmp_path / f"p{number}.npy", values(number, 80, 6 if number < 3 else 5))
+    told = refusal(tmp_path)
+    assert told.startswith("All people must have the same number of regions, fewer than time points; ")
+    assert told.endswith("p3.npy is 80 x 5: else give orientation.")
+
+
+def test_a_recording_without_its_first_frames_is_the_same_recording(folder: Path) -> None:
+    np.save(folder / "p5.npy", values(0, 80)[7:])
+    assert "p0 and p5 hold the same recording" in refusal(folder)
+
+
+def test_coordinates_go_by_the_names_of_regions(folder: Path, tmp_path: Path) -> None:
+    places = {name: 3 * [float(i)] for i, name in enumerate(NAMES)}
+    file = tmp_path / "places.csv"
+    file.write_text("".join(f"{name},{','.join(map(str, places[name]))}\n" for name in reversed(NAMES)))
+    task = Brain(folder, names=NAMES, coordinates=file)
+    np.testing.assert_array_equal(task.positions, [places[name] for name in NAMES])
+    file.write_text(file.read_text().replace("V1_L", "V2_L"))
+    told = refusal(folder, names=NAMES, coordinates=file)
+    assert told == f"{file} must name the regions as the recordings do; got 'Vermis' first."
+
+
+def test_an_empty_file_of_names_is_no_file_of_names(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("\n")
+    told = refusal(folder, names=tmp_path / "names.txt")
+    assert told == f"names must be a text file with one on each line; {tmp_path / 'names.txt'} is empty."
+
+
+def test_a_repetition_time_of_zero_is_told(folder: Path) -> None:
+    assert refusal(folder, low=0.01, tr=0.0).endswith("where low or high is given; got 0.0.")

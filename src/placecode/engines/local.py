@@ -145,7 +145,7 @@ def check(study: Study, task: Task, members: Sequence[Member]) -> None:
     few = task.first(2)
     for member in {(stack_key(member), member.encoding): member for member in members}.values():
         met = few.part(member.data).bind([member])
-        study.analyse(stack_for([member.alone()], met), met)
+        study.rehearse(stack_for([member.alone()], met), met)
 
 
 def _split(

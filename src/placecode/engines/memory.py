@@ -145,7 +145,7 @@ def probe(
     stack = trainer.stack
     del trainer
     meter.reset()
-    study.analyse(stack, task)
+    study.rehearse(stack, task)
     study.arrays(stack, task)
     return Need(training, evaluation, meter.peak())
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context, reduction, resource_tracker
@@ -200,6 +201,7 @@ def work(pipe: Connection, number: int, held: bool) -> None:
     """What a worker does: train the stacks that it is given, until it is told to stop or its parent is gone."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
+    warnings.simplefilter("ignore", UserWarning)  # what is doubtful of the data, the parent has said
 
     def tell(message: Any) -> None:
         with contextlib.suppress(ConnectionError):  # whether the parent is gone is asked elsewhere

@@ -86,6 +86,10 @@ class Study:
         """Rows (member in the stack, block, analysis, target, value) of a stack, before and after training."""
         return []
 
+    def rehearse(self, stack: Stack, task: Task) -> None:
+        """As `analyse`, to see whether it can be done and what it takes of a GPU; may be quicker."""
+        self.analyse(stack, task)
+
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
         """Arrays (e, ...) of a stack, before and after training, by name: for `compare`, and to keep for figures."""
         return {}

@@ -11,7 +11,7 @@ import pandas as pd
 from torch import Tensor
 
 from placecode.encoder import Stack
-from placecode.errors import one_of
+from placecode.errors import must_be, one_of
 from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies import masked_figures, masked_words, structure
@@ -21,6 +21,12 @@ from placecode.studies.specs import encoding_spec
 from placecode.tasks.base import Task
 from placecode.tasks.masked import Masked
 
+SEVERAL = (
+    *("sigmas", "encodings", "many", "samples", "batches", "rates", "widths", "shares", "noises", "trained_with"),
+    *("optimizers", "ratios", "against"),
+)
+"""Fields of which a study goes through all values: none of them twice."""
+MOST_WORLDS = 100
 BASELINES = (*structure.PREDICTORS, *structure.MATRICES, "spectral", "pca of channels", "mds of fc")
 
 
@@ -51,11 +57,28 @@ class MaskedStudy(ModelStudy):
         for name in self.against:
             if name not in BASELINES:
                 raise one_of("against", BASELINES, name)
+        for name in SEVERAL:
+            if hasattr(self, name):
+                self._all_different(name, least=0 if name == "against" else 1)
+        trained = next(
+            (getattr(self, name) for name in ("trained_with", "shares") if hasattr(self, name)), (self.hidden,)
+        )
+        if len(self.ratios) < 2 or not set(trained) <= set(self.ratios):
+            told = ", ".join(f"{share:g}" for share in trained)
+            raise must_be(
+                "ratios", f"at least two, the share hidden in training ({told}) among them", list(self.ratios)
+            )
 
     @property
     def worlds(self) -> int:
-        """A world for every seed, so that an interval over seeds is one over worlds."""
-        return max(self.seeds) + 1
+        """A world for every seed, so that an interval over seeds is one over worlds; if they are large numbers, as few
+        as keep them apart."""
+        if max(self.seeds) < MOST_WORLDS:
+            return max(self.seeds) + 1
+        return next(count for count in range(len(self.seeds), max(self.seeds) + 2) if self._apart(count))
+
+    def _apart(self, worlds: int) -> bool:
+        return len({seed % worlds for seed in self.seeds}) == len(self.seeds)
 
     def training_steps(self, task: Task) -> int:
         return self.steps
@@ -69,6 +92,11 @@ class MaskedStudy(ModelStudy):
         assert isinstance(task, Masked)
         return [*structure.of_pes(stack, task), *structure.of_attention(stack, task)]
 
+    def rehearse(self, stack: Stack, task: Task) -> None:
+        assert isinstance(task, Masked)
+        structure.of_pes(stack, task, null=False)
+        structure.of_attention(stack, task)
+
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
     ) -> list[dict[str, Any]]:
@@ -78,8 +106,10 @@ class MaskedStudy(ModelStudy):
         assert isinstance(task, Masked)
         met, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
         # in the place of the study's own first members of these worlds, whichever piece of the study this is
-        first = [each for each in self.members() if each.data in data and each.seed % task.worlds in met]
-        return list(structure.of_data(task, first, self.against, self.slow_in))
+        alike = [each for each in self.members() if each.data in data]
+        slow = sorted({each.seed % task.worlds for each in alike})[: self.slow_in]
+        first = [each for each in alike if each.seed % task.worlds in met]
+        return list(structure.of_data(task, first, self.against, slow))
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
         assert isinstance(task, Masked)

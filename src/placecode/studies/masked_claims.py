@@ -56,6 +56,9 @@ def gained(analysis: str, target: str, sigma: float, run: Run) -> Interval:
 
 def error(run: Run, condition: str, split: str = "test") -> pd.Series:
     """Error at the last step, by member."""
+    trained, usual = run.config["fields"]["hidden"], 0.3 if run.config["study"].startswith("synergy") else 0.5
+    if trained != usual:
+        raise NotInRun(f"members were trained with {trained:g} hidden, and not with {usual:g}")
     rows = run.metrics[(run.metrics["metric"] == "mse") & (run.metrics["condition"] == condition)]
     rows = rows[(rows["split"] == split) & (rows["step"] == rows["step"].max())]
     if rows.empty:

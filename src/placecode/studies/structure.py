@@ -25,6 +25,8 @@ from placecode.training import portions
 
 DRAWS, SLOW_DRAWS = 1000, 199
 """Permutations of a null; of one that is slow."""
+MOST_MAPS = 1 << 26
+"""Values of attention maps that are held at once."""
 SEEN = 256
 """Examples of the first held-out split over which attention maps are averaged."""
 PREDICTORS: dict[str, Callable[[], baselines.Predictor]] = {
@@ -43,8 +45,9 @@ MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
 }
 
 
-def of_pes(stack: Stack, task: Masked) -> Rows:
-    """The PE of each member: its size, and whether channels that belong together lie together in it."""
+def of_pes(stack: Stack, task: Masked, null: bool = True) -> Rows:
+    """The PE of each member: its size, and whether channels that belong together lie together in it; with `null`, also
+    what chance gives."""
     vectors = stack.encoding.vectors()
     if vectors is None:
         return []
@@ -52,11 +55,12 @@ def of_pes(stack: Stack, task: Masked) -> Rows:
     found = rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
     fc = _connectivity(stack, task)
     for block, similar in modules.similarities(pe).items():
-        for (analysis, target), values in measured(similar, task, null=block == ALL_BLOCKS).items():
+        for (analysis, target), values in measured(similar, task, null and block == ALL_BLOCKS).items():
             found += rows(analysis, values, block, target)
         found += rows("fc_correlation", modules.matrix_correlation(similar, fc), block, "fc")
-    for (analysis, target), values in beyond_chance(modules.similarities(pe)[ALL_BLOCKS], fc, task).items():
-        found += rows(analysis, values, ALL_BLOCKS, target)
+    if null:
+        for (analysis, target), values in beyond_chance(modules.similarities(pe)[ALL_BLOCKS], fc, task).items():
+            found += rows(analysis, values, ALL_BLOCKS, target)
     return found
 
 
@@ -141,10 +145,10 @@ def _sides(task: Masked) -> np.ndarray:
     """One side for the first of every two mirror regions, the other for the second; others by their x."""
     assert task.positions is not None
     partner = getattr(task, "partner")  # noqa: B009
-    first = partner[partner > np.arange(len(partner))]  # the second ones
-    left = np.median(task.positions[first, 0]) > np.median(task.positions[partner[first], 0])
+    second = partner[partner > np.arange(len(partner))]
+    is_right = np.median(task.positions[second, 0]) > np.median(task.positions[partner[second], 0])
     right = task.positions[:, 0] > 0
-    right[first], right[partner[first]] = left, not left
+    right[second], right[partner[second]] = is_right, not is_right
     return np.asarray(right)
 
 
@@ -193,7 +197,7 @@ def attention_maps(stack: Stack, task: Masked) -> Tensor:
     split = next(name for name in task.splits if name != "train")
     count, total = min(task.examples(split), SEEN), None
     local = task.to(stack.flat.device, stack.flat.dtype)
-    for part in portions(stack, task, count):
+    for part in _portions(stack, task, count):
         index = torch.arange(part.start, part.stop, device=stack.flat.device).expand(len(stack.members), -1)
         seen = stack.capture(local.batch(split, index)[0], "attention.*")
         maps = torch.stack([seen[f"attention.{i}"].sum(1) for i in range(stack.members[0].layers)], 1)
@@ -202,11 +206,20 @@ def attention_maps(stack: Stack, task: Masked) -> Tensor:
     return total / count
 
 
+def _portions(stack: Stack, task: Masked, examples: int) -> list[range]:
+    """Examples in portions whose attention maps, of all blocks and heads, are not too many to hold."""
+    one = stack.members[0]
+    size = max(1, MOST_MAPS // (len(stack.members) * one.layers * one.heads * task.tokens**2))
+    size = min(size, len(portions(stack, task, examples)[0]))
+    return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
+
+
 def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int, step: int) -> Iterator[dict[str, Any]]:
     """How far PEs moved, and how alike those of other seeds are; from the PEs that a run keeps.
 
-    Where a study has several data sets of the same channels, also how alike those of other seeds on other data are. In
-    both, others of the same world, where there are any: two worlds may share what two data sets do not.
+    Where a study has several data sets of the same channels, also how alike those of other seeds on other data are, in
+    the same world alone: two worlds may share what two data sets do not. Of the same data, others of the same world
+    where there are any.
     """
     known = [number for number in members["member"] if f"pe_end/{number}" in arrays]
     ready = members[(members["state"] == "done") & members["member"].isin(known)]
@@ -231,7 +244,9 @@ def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int, ste
                     if others.empty:
                         continue
                 same = others[others["seed"] % worlds == own["seed"] % worlds]
-                compared = [own["member"], *(others if same.empty else same)["member"]]
+                if target == "other data" or not same.empty:
+                    others = same
+                compared = [own["member"], *others["member"]]
                 for at, similar in alike.items():
                     value = _mean_correlation(*(similar[number] for number in compared))
                     yield _row(own["member"], at, "stability", target, value)
@@ -253,17 +268,17 @@ def _row(member: int, step: int, analysis: str, target: str, value: float) -> di
 # ------------------------------------------------------------------------------------------------------ baselines
 
 
-def of_data(task: Masked, members: Sequence[Member], wanted: Sequence[str], slow_in: int) -> Iterator[dict[str, Any]]:
-    """Every baseline in the worlds of these members: errors at every share of hidden channels, and structure.
-
-    Those that take long, in the first worlds alone: in `slow_in` of them.
-    """
+def of_data(
+    task: Masked, members: Sequence[Member], wanted: Sequence[str], slow: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Every baseline in the worlds of these members: errors at every share of hidden channels, and structure. Those
+    that take long, in the worlds `slow` alone."""
     pupils = {(member.seed % task.worlds, member.hidden): member for member in reversed(members)}
     shares = sorted({share for _, share in pupils})
     for world in sorted({world for world, _ in pupils}):
         values = training_values(task, world)
         spec = {"world": world}
-        for name in (name for name in wanted if name in PREDICTORS and (name not in SLOW or world < slow_in)):
+        for name in (name for name in wanted if name in PREDICTORS and (name not in SLOW or world in slow)):
             for share in shares if name in LIKE_MEMBERS else shares[:1]:
                 if (world, share) in pupils:
                     told = (
@@ -300,7 +315,8 @@ _of_structure = {"split": "analysis", "condition": "labels"}
 
 def _errors(name: str, task: Masked, pupil: Member, values: np.ndarray) -> Iterator[dict[str, Any]]:
     if task.window > 1:
-        values = np.stack([values[i : len(values) - task.window + i + 1] for i in range(task.window)], axis=-1)
+        starts = task.splits["train"].targets.cpu().numpy()  # no window crosses from one recording into the next
+        values = np.stack([values[starts + i] for i in range(task.window)], axis=-1)
     fitted = PREDICTORS[name]().fit(values, seed=pupil.seed, share=pupil.hidden)
     met = task.bind([pupil])
     for split in task.splits:

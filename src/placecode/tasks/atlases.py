@@ -170,7 +170,9 @@ def partners(names: Sequence[str]) -> np.ndarray:
         if (side := sides[-1]) is not None:
             found[side] = index
     other = {"l": "r", "r": "l"}
-    return np.array([found.get((side[0], other[side[1]]), -1) if side else -1 for side in sides], dtype=np.int64)
+    partner = np.array([found.get((side[0], other[side[1]]), -1) if side else -1 for side in sides], dtype=np.int64)
+    mutual = partner[partner] == np.arange(len(partner))  # two regions of the same side and name have one between them
+    return np.where((partner >= 0) & mutual, partner, -1)
 
 
 def _plain(name: str) -> str:
@@ -185,5 +187,7 @@ def read_lines(given: str | Path | Sequence[str], what: str) -> tuple[str, ...]:
             text = Path(given).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{what} must be a list or a text file with one on each line; {given} is none.") from error
-        given = [line for line in text.splitlines() if line.strip()]
+        named, given = given, [line for line in text.splitlines() if line.strip()]
+        if not given:
+            raise BadInput(f"{what} must be a text file with one on each line; {named} is empty.")
     return tuple(str(each).strip() for each in given)

@@ -127,7 +127,9 @@ class Brain(Masked):
             "tr": tr if tr is not None else persons[0].tr, "standardize": standardize,
         }  # fmt: skip
         cleaned = {
-            person.person: clean(person, self.token_names, detrend, extra, low, high, tr or person.tr, standardize)
+            person.person: clean(
+                person, self.token_names, detrend, extra, low, high, person.tr if tr is None else tr, standardize
+            )
             for person, extra in kept
         }
         worlds = _worlds(heldout, folds, half, cleaned, seed)
@@ -170,7 +172,7 @@ class Brain(Masked):
             labels = atlases.read_lines(networks, "networks")
             _each("networks", len(labels), regions)
         if coordinates is not None:
-            table = coordinates if isinstance(coordinates, np.ndarray) else read_table(coordinates).values
+            table = coordinates if isinstance(coordinates, np.ndarray) else _by_name(coordinates, named)
             if table.shape != (regions, 3) or not np.isfinite(table).all():
                 raise must_be("coordinates", f"three numbers for each of {regions} regions", table.shape)
             self.positions = np.asarray(table, dtype=np.float64)
@@ -179,9 +181,11 @@ class Brain(Masked):
                 if first[tuple(place)] < i:
                     which = f"regions {first[tuple(place)] + 1} and {i + 1}"
                     raise BadInput(f"coordinates must be different places; {which} lie at the same one.")
-        self.label_names = tuple(dict.fromkeys(labels))  # in the order of their first region
+        # in the order of their first region
+        self.label_names = tuple(label for label in dict.fromkeys(labels) if label != atlases.UNASSIGNED)
         if labels:
-            self.labels = np.array([self.label_names.index(label) for label in labels])
+            place = {name: number for number, name in enumerate(self.label_names)}
+            self.labels = np.array([place.get(label, -1) for label in labels])
         self.token_names = tuple(named) or tuple(f"region {i + 1}" for i in range(regions))
         self.partner = atlases.partners(self.token_names)
 
@@ -323,17 +327,29 @@ def autocorrelation(values: np.ndarray) -> float:
 
 
 def twins(persons: Sequence[Recording], places: int = 4096) -> list[tuple[str, str, float]]:
-    """Pairs of people whose recordings are the same but for scale, offset, rounding, or a cut at the end.
+    """Pairs of people whose recordings are the same but for scale, offset, rounding, or a cut at either end.
 
-    Compared at up to `places` places spread over the time that all have: two people at rest are alike at none.
+    Compared at up to `places` places spread over as much time as all have, from the beginning and from the end: two
+    people at rest are alike at none.
     """
     least = min(len(person.values) for person in persons)
     spread = np.unique(np.linspace(0, least * persons[0].values.shape[1] - 1, places).astype(int))
-    cut = [person.values[:least] for person in persons]
-    flat = np.stack([((part - part.mean(0)) / part.std(0).clip(1e-300)).ravel()[spread] for part in cut])
-    alike = np.corrcoef(flat)
+    alike = np.full((len(persons), len(persons)), -1.0)
+    for cut in ([person.values[:least] for person in persons], [person.values[-least:] for person in persons]):
+        flat = np.stack([((part - part.mean(0)) / part.std(0).clip(1e-300)).ravel()[spread] for part in cut])
+        alike = np.maximum(alike, np.corrcoef(flat))
     pairs = np.argwhere(np.triu(alike > SAME, 1))
     return [(persons[i].person, persons[j].person, float(alike[i, j])) for i, j in pairs]
+
+
+def _by_name(path: str | Path, named: Sequence[str]) -> np.ndarray:
+    """The rows of a file, in the order of the regions' names where both have names."""
+    table = read_table(path)
+    if table.orientation != "region-time" or not table.names or not named:
+        return table.values
+    if sorted(table.names) != sorted(named):
+        raise BadInput(f"{path} must name the regions as the recordings do; got {table.names[0]!r} first.")
+    return table.values[[table.names.index(name) for name in named]]
 
 
 def _each(what: str, count: int, regions: int) -> None:

@@ -128,7 +128,14 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
             raise BadInput(f"{regions} regions are known, and no side of {odd.path} is as long; it is {odd.shape}.")
         first = f"{tables[0].path} is {tables[0].shape}"
         raise BadInput(f"All people must have the same number of regions; {first}, {odd.path} is {odd.shape}.")
-    return "time-region" if fits["time-region"] else "region-time"
+    chosen, times = ("time-region", rows) if fits["time-region"] else ("region-time", columns)
+    if regions is None and max(sides[chosen]) > min(times):  # rather one time for all, and regions that differ
+        odd = next(table for table in tables if table.values.shape != tables[0].values.shape)
+        first = f"{tables[0].path} is {tables[0].shape}, {odd.path} is {odd.shape}"
+        raise BadInput(
+            f"All people must have the same number of regions, fewer than time points; {first}: else give orientation."
+        )
+    return chosen
 
 
 # Which files, and whose
