@@ -339,7 +339,7 @@ def test_describe_goes_into_a_record() -> None:
         ("nonlinearity", "sin", "nonlinearity must be one of tanh, relu, linear; got 'sin'."),
         ("lag", 0, "lag must be a whole number of at least 1; got 0."),
         ("window", 0, "window must be a whole number of at least 1; got 0."),
-        ("train", 2, "train must be a whole number of at least 3; got 2."),
+        ("train", 2, "train must be a whole number of at least 10; got 2."),
         ("test", 0, "test must be a whole number of at least 1; got 0."),
         ("burn_in", -1, "burn_in must be a whole number of at least 0; got -1."),
         ("gap", 0.5, "gap must be a whole number of at least 0; got 0.5."),

@@ -232,7 +232,7 @@ def test_the_best_error_by_hand() -> None:
     assert best_error(one, 1, "gaussian", noise=0) == pytest.approx(1 - 2 / math.pi)
     assert best_error([("distractor", 1)] * 5, 2) == 1
     mixed = Synergy(
-        groups=4, values="gaussian", noise=0.3, correlated=1, correlation=0.7, distractors=2, train=9, test=5
+        groups=4, values="gaussian", noise=0.3, correlated=1, correlation=0.7, distractors=2, train=10, test=5
     )
     assert mixed.best_mse(0.3) == best_error(mixed.blocks, 5, "gaussian", 0.7, 0.3)
 
@@ -284,7 +284,7 @@ def test_describe_goes_into_a_record() -> None:
         ("correlation", 1, "correlation must be a number above 0 and below 1; got 1."),
         ("correlation", "a", "correlation must be a number above 0 and below 1; got 'a'."),
         ("distractors", 1.5, "distractors must be a whole number of at least 0; got 1.5."),
-        ("train", 1, "train must be a whole number of at least 2; got 1."),
+        ("train", 1, "train must be a whole number of at least 10; got 1."),
         ("test", 0, "test must be a whole number of at least 1; got 0."),
         ("worlds", 0, "worlds must be a whole number of at least 1; got 0."),
         ("seed", -1, "seed must be a whole number of at least 0; got -1."),

@@ -46,6 +46,7 @@ class BrainStudy(MaskedStudy):
     orientation: str = setting("auto", "time-region, region-time or auto")
     exclude: tuple[str, ...] = setting((), "people who are left out")
     heldout: float = setting(0.2, "how many people are tested on, or which share of them")
+    tested: tuple[str, ...] = setting((), "the people who are tested on, by name, instead")
     folds: int | None = setting(
         None, "worlds with other people held out; 5, or 1 where recordings differ in length, if not given"
     )
@@ -58,6 +59,7 @@ class BrainStudy(MaskedStudy):
     low: float | None = setting(None, "lowest frequency that is kept, in Hz")
     high: float | None = setting(None, "highest frequency that is kept, in Hz")
     tr: float | None = setting(None, "repetition time in seconds")
+    standardize: bool = setting(True, "every region of every person to mean 0 and variance 1")
     window: int = setting(1, "time points to a token")
     learning_rate: float = setting(1e-4, "step size")
 
@@ -78,10 +80,11 @@ class BrainStudy(MaskedStudy):
     def brain(self, **given: Any) -> Brain:
         """The task with the settings of the study, and these on top."""
         names = (
-            *("people", "hcp", "key", "orientation", "exclude", "heldout", "folds", "atlas", "names", "networks"),
-            *("coordinates", "detrend", "confounds", "low", "high", "tr", "window", "ratios"),
+            *("people", "hcp", "key", "orientation", "exclude", "folds", "atlas", "names", "networks", "coordinates"),
+            *("detrend", "confounds", "low", "high", "tr", "standardize", "window", "ratios"),
         )
-        return Brain(**{**{name: getattr(self, name) for name in names}, "seed": self.data_seed, **given})
+        shared = {**{name: getattr(self, name) for name in names}, "heldout": self.tested or self.heldout}
+        return Brain(**{**shared, "seed": self.data_seed, **given})
 
 
 @dataclass(frozen=True)

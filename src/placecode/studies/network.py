@@ -47,6 +47,8 @@ class NetworkStudy(MaskedStudy):
     window: int = setting(1, "time points to a token")
     train: int = setting(20_000, "time points to learn from")
     test: int = setting(2_000, "held-out time points, later ones")
+    burn_in: int = setting(500, "time points before the first that is seen")
+    gap: int = setting(200, "time points between those to learn from and those held out, which nobody sees")
     shuffled: bool = setting(True, "nodes in random order; else cluster by cluster, which a fixed encoding could use")
 
     def task(self) -> Task:
@@ -56,7 +58,19 @@ class NetworkStudy(MaskedStudy):
         """The task with the settings of the study, and these on top."""
         names = (
             *("nodes", "clusters", "density_within", "density_between", "strength_within", "strength_between", "gain"),
-            *("noise", "nonlinearity", "lag", "window", "train", "test", "shuffled", "ratios", "worlds"),
+            *(
+                "noise",
+                "nonlinearity",
+                "lag",
+                "window",
+                "train",
+                "test",
+                "burn_in",
+                "gap",
+                "shuffled",
+                "ratios",
+                "worlds",
+            ),
         )
         shared = {name: getattr(self, name) for name in names}
         return Network(**{**shared, "sizes": self.sizes or None, "seed": self.data_seed, **given})

@@ -40,6 +40,8 @@ BOUND, SATURATED = 0.9, 0.5
 """A bounded signal beyond BOUND for more than this share of the time is saturated."""
 FAINT, CLEAR = 0.05, 0.05
 """The least share of the variance that is signal, and the least excess of correlations within over between clusters."""
+LEAST_TIMES = 10
+"""Time points to learn from: with fewer, no baseline can be fitted."""
 
 
 class Network(Masked):
@@ -93,7 +95,7 @@ class Network(Masked):
             raise one_of("nonlinearity", NONLINEARITIES, nonlinearity)
         whole("lag", lag, 1)
         whole("window", window, 1)
-        whole("train", train, window + lag + 1)
+        whole("train", train, max(LEAST_TIMES, window + lag + 1))
         whole("test", test, window)
         for name, value in {"burn_in": burn_in, "gap": gap, "seed": seed}.items():
             whole(name, value, 0)

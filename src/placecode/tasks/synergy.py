@@ -19,7 +19,7 @@ import numpy as np
 
 from placecode.errors import must_be, one_of
 from placecode.tasks.masked import Masked, hidden_of, recordings
-from placecode.tasks.network import at_least_zero, is_real, is_whole, standardize, whole
+from placecode.tasks.network import LEAST_TIMES, at_least_zero, is_real, is_whole, standardize, whole
 
 VALUES = ("sign", "gaussian")
 SIZES = (3, 4)
@@ -78,7 +78,7 @@ class Synergy(Masked):
         for name, value, least in (
             ("correlated", correlated, 0),
             ("distractors", distractors, 0),
-            ("train", train, 2),
+            ("train", train, LEAST_TIMES),
             ("test", test, 1),
             ("worlds", worlds, 1),
             ("seed", seed, 0),
