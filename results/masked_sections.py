@@ -61,7 +61,6 @@ PICTURES = {
 }
 BOTH = ("network-sigma", "brain-sigma")
 BLIND = ("fc", "mutual-information", "partial-correlation")
-NARROW = "Bars are over seeds, some of which share the held-out person: over people they would be about twice as wide."
 CAPTION = "Hollow: before training. Lines that end in a mark: what others find in the same data without any model."
 
 
@@ -233,7 +232,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         "the results, and gives more seeds at sigmas of 0.1 to 0.5. Q is above 0 for random vectors too: untrained "
         f"it is {number(mean_of(run, 'modularity', 'best', 2.0, 'start'))}."
     )
-    yield picture("brain-sigma", "structure", "Structure of the PE against sigma", f"{CAPTION} {NARROW}")
+    yield picture("brain-sigma", "structure", "Structure of the PE against sigma", CAPTION)
     yield picture(
         *("brain-sigma", "brain", "The PEs on a brain"), "Groups and nearest neighbours in the PE of one seed."
     )
@@ -270,7 +269,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         f"{told(shifted, digits=3)}. Beside the linear predictor the model at 0.2 is undecided with half hidden, "
         f"{effect(found['beats-linear'])}, and with 90% hidden every sigma is worse than it in the mean.",
     )
-    yield picture("brain-sigma", "error", "Error against sigma", NARROW)
+    yield picture("brain-sigma", "error", "Error against sigma", "Bars are wide because people differ.")
     yield baseline_table(run, {MIRROR: structure[MIRROR]}, (SAME, SHIFTED))
     leads = by_world(run, less_linear(run, 0.5, SAME))
     world = int(leads.to_numpy().argmin())
@@ -329,7 +328,7 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     ]
     yield grid(("PE", *(f"sigma {sigma:g}" for sigma in sigmas)), rows)
     yield "Held-out error with half of the regions hidden; intervals over the five splits of people, not paired."
-    yield picture("brain-transfer", "errors", "Error by where the PE came from", f"And with 90% hidden. {NARROW}")
+    yield picture("brain-transfer", "errors", "Error by where the PE came from", "The same, and with 90% hidden.")
     gap = taken_less_random(run, 0.1)
     later = [
         over(run, of_second_half(SHIFTED, *one, run) - of_second_half(SHIFTED, *other, run))

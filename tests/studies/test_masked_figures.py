@@ -19,7 +19,7 @@ from placecode.members import Member
 from placecode.runs import Run
 from placecode.studies.base import Shown, Study
 from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma
-from placecode.studies.masked_figures import MOST, SHOWN, chance_of, measures_in, of_run
+from placecode.studies.masked_figures import MOST, SHOWN, chance_of, measures_in, of_run, tables
 from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.studies.synergy import SynergyEncodings, SynergyOptimizer, SynergySigma, SynergySize
 
@@ -362,3 +362,41 @@ def test_the_seed_that_is_shown_has_finished() -> None:
     array, run.array = run.array, lambda name: (asked.append(name), array(name))[1]
     assert "seed 1" in words(of_run(run)[-1].figure)
     assert {int(name.split("/")[1]) for name in asked} == set(run.members.query("seed == 1")["member"])
+
+
+# Worlds
+
+
+def test_seeds_of_a_world_are_averaged_before_an_interval_is_drawn() -> None:
+    """Six seeds in three worlds: what differs between the seeds of a world cancels out."""
+    study = NetworkSigma.at("paper", sigmas=(0.1, 2.0), seeds=tuple(range(6)))
+
+    def value(member: Member) -> float:
+        return member.seed % 3 + (0.25 if member.seed < 3 else -0.25) + (member.sigma or 0)
+
+    run = made_up(study, {"hidden 0.5": value}, {GROUPS: (value, value)}, worlds=3)
+    seen = tables(run)
+    assert sorted(seen.members["seed"]) == [0, 0, 1, 1, 2, 2] and "a seed here is a world" in seen.name
+    for table in (seen.metrics.query("split == 'test' and step > 0"), seen.analysis.query("step > 0 and block == -1")):
+        found = table.merge(seen.members, on="member").set_index(["sigma", "seed"])["value"]
+        assert found.to_dict() == pytest.approx({(s, w): w + s for s in (0.1, 2.0) for w in range(3)})
+    foot = " ".join(words(of_run(run)[0].figure).split())
+    assert "over 3 seeds" in foot and "a seed here is a world" in foot
+
+
+def test_a_world_is_lost_only_with_all_its_seeds() -> None:
+    study = NetworkSigma.at("paper", sigmas=(0.1,), seeds=tuple(range(4)))
+    run = made_up(study, {"hidden 0.5": lambda m: 10.0 + m.seed}, FEW, worlds=2, diverged=lambda m: m.seed in (0, 1, 3))
+    seen = tables(run)
+    assert seen.members.set_index("seed")["state"].to_dict() == {0: "done", 1: "diverged"}
+    last = (
+        seen.metrics.query("split == 'test' and step > 0").merge(seen.members, on="member").set_index("seed")["value"]
+    )
+    assert last[0] == 12  # of seed 2 alone
+
+
+def test_as_many_worlds_as_seeds_or_one_for_all_change_nothing() -> None:
+    study = NetworkSigma.at("paper", sigmas=(0.1,), seeds=(0, 1, 2))
+    for worlds in (1, 3, 5):
+        run = made_up(study, ERRORS, FEW, worlds=worlds)
+        assert tables(run).metrics is run.metrics and "is a world" not in tables(run).name

@@ -296,7 +296,7 @@ def key(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None
 
 def small_print(figure: Figure, run_name: str, *notes: str) -> None:
     """The last lines of a figure: which run, and how to read it; further notes stand on lines of their own."""
-    name = short(run_name)
+    name = short(run_name, 100)
     first, *more = [note for note in notes if note] or [""]
     lines = [f"run {name} · {first}" if first else f"run {name}", *more]
     width = int(figure.get_size_inches()[0] * 19)

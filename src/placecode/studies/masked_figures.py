@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 
 from placecode import figures
 from placecode.analysis import modules
+from placecode.members import AUXILIARY
 from placecode.runs import Run
 from placecode.studies.base import Shown
 from placecode.studies.latin_figures import run_name
@@ -30,13 +32,51 @@ MOST = 3
 
 def of_run(run: Run) -> list[Shown]:
     """By what the run varies: sigma alone, the encoding, or two settings at once."""
-    members = differing(run.members)
-    if members["setting"].any():
-        return _settings(run, members)
-    kinds = members[["encoding", "options"]].drop_duplicates()
-    if len(kinds) > 1 or members["sigma"].isna().all():
-        return _encodings(run, members)
-    return [*_sigmas(run, members), *_similarities(run)]
+    seen = tables(run)
+    if seen.members["setting"].any():
+        return _settings(run, seen)
+    kinds = seen.members[["encoding", "options"]].drop_duplicates()
+    if len(kinds) > 1 or seen.members["sigma"].isna().all():
+        return _encodings(run, seen)
+    return [*_sigmas(run, seen), *_similarities(run)]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is drawn of a run: members, their settings in words, what was measured of them, and what it is called."""
+
+    members: pd.DataFrame
+    metrics: pd.DataFrame
+    analysis: pd.DataFrame
+    name: str
+
+
+def tables(run: Run) -> Tables:
+    """The tables of a run; where seeds share worlds (splits of a few people), with worlds in the place of seeds.
+
+    Seeds of a world are then averaged, so that an interval is one over worlds. One that diverged is left out of its
+    world; a world all of whose seeds did counts as diverged.
+    """
+    members, worlds = differing(run.members), run.config["shape"]["worlds"]
+    if not 1 < worlds < members["seed"].nunique():
+        return Tables(members, run.metrics, run.analysis, run_name(run))
+    kinds = [name for name in members.columns if name not in AUXILIARY]
+    done = members["state"] == "done"
+    groups = members.assign(world=members["seed"] % worlds, done=done).groupby([*kinds, "world"], dropna=False)
+    first, any_done = groups["member"].transform("min"), groups["done"].transform("any")
+    place = dict(zip(members["member"], first, strict=True))
+    gone = set(members.loc[~done & any_done, "member"])
+
+    def averaged(table: pd.DataFrame) -> pd.DataFrame:
+        kept = table[~table["member"].isin(gone)]
+        by = [name for name in table.columns if name != "value"]
+        means = kept.assign(member=kept["member"].map(place)).groupby(by, sort=False)["value"].mean()
+        return means.reset_index()
+
+    own = members.assign(seed=members["seed"] % worlds, state=np.where(any_done, "done", "diverged"))
+    own = own[own["member"] == first]
+    told = f"{run_name(run)}; a seed here is a world, its seeds averaged"
+    return Tables(own, averaged(run.metrics), averaged(run.analysis), told)
 
 
 def measures_in(run: Run) -> list[Measure]:
@@ -58,8 +98,8 @@ def chance_of(run: Run) -> dict[Measure, float]:
     return chance
 
 
-def _sigmas(run: Run, members: pd.DataFrame) -> list[Shown]:
-    name, wanted = run_name(run), measures_in(run)
+def _sigmas(run: Run, seen: Tables) -> list[Shown]:
+    members, name, wanted = seen.members, seen.name, measures_in(run)
     best = run.config["task"].get("best_mse")
     shown = [
         Shown(
@@ -68,7 +108,7 @@ def _sigmas(run: Run, members: pd.DataFrame) -> list[Shown]:
             "Do channels that belong together lie together, and did training bring them there? Hollow: before "
             "training. Lines: what pairwise measures of the same data find without any model.",
             figures.structure_by_sigma(
-                members, run.analysis, run.baselines, name, wanted, chance=chance_of(run), labels=SHOWN
+                members, seen.analysis, run.baselines, name, wanted, chance=chance_of(run), labels=SHOWN
             ),
         )
     ]
@@ -79,13 +119,13 @@ def _sigmas(run: Run, members: pd.DataFrame) -> list[Shown]:
             "Held-out error at the share of hidden channels that members were trained with, and at others. Worlds "
             "differ, which widens the bars: a seed has the same world at every sigma. Lines: predictors that know "
             "nothing of transformers; the linear one is the best of its kind.",
-            figures.error_by_sigma(members, run.metrics, run.baselines, name, best=best),
+            figures.error_by_sigma(members, seen.metrics, run.baselines, name, best=best),
         ),
         Shown(
             "curves",
             "Learning curves",
             "A curve that still falls at the end has not settled.",
-            figures.error_curves(members, run.metrics, name),
+            figures.error_curves(members, seen.metrics, name),
         ),
     ]
     return shown if wanted else shown[1:]
@@ -150,17 +190,17 @@ def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown
     ]
 
 
-def _encodings(run: Run, members: pd.DataFrame) -> list[Shown]:
+def _encodings(run: Run, seen: Tables) -> list[Shown]:
     return [
         Shown(
             "encodings",
             "Every encoding",
             "Held-out error and structure side by side: an encoding may predict well and show nothing.",
             figures.measure_by_name(
-                members,
-                run.analysis,
-                run.metrics,
-                run_name(run),
+                seen.members,
+                seen.analysis,
+                seen.metrics,
+                seen.name,
                 measures_in(run)[:1],
                 run.baselines,
                 chance_of(run),
@@ -170,10 +210,10 @@ def _encodings(run: Run, members: pd.DataFrame) -> list[Shown]:
     ]
 
 
-def _settings(run: Run, members: pd.DataFrame) -> list[Shown]:
+def _settings(run: Run, seen: Tables) -> list[Shown]:
     """Sigma against what else was varied."""
-    name, shown = run_name(run), []
-    last = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["split"] == "test")]
+    members, name, shown = seen.members, seen.name, []
+    last = seen.metrics[(seen.metrics["step"] == seen.metrics["step"].max()) & (seen.metrics["split"] == "test")]
     errors = _finished(last[["member", "condition", "value"]].merge(members, on="member"))
     shown.append(
         Shown(
@@ -189,7 +229,7 @@ def _settings(run: Run, members: pd.DataFrame) -> list[Shown]:
         )
     )
     for measure in measures_in(run)[:1]:
-        rows = run.analysis[(run.analysis["step"] == run.analysis["step"].max()) & (run.analysis["block"] == -1)]
+        rows = seen.analysis[(seen.analysis["step"] == seen.analysis["step"].max()) & (seen.analysis["block"] == -1)]
         rows = rows[(rows["analysis"] == measure[0]) & (rows["target"] == measure[1])]
         table = _finished(rows[["member", "value"]].merge(members, on="member"))
         shown.append(
