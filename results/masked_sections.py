@@ -15,6 +15,7 @@ from masked_tables import (
     best_sigma,
     between,
     by_world,
+    chance,
     change,
     found_at,
     gap_by_seed,
@@ -84,10 +85,10 @@ def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         "**True, on networks and on brains**: a PE of small sigma comes to show which channels belong together, one "
         "of large sigma does not. The nearest node is of the same cluster for "
         f"{percent(net, 'small-sigma-shows-clusters')} at sigma 0.01 and {percent(net, 'large-sigma-shows-none')} at "
-        "2.0 (chance 19%); the nearest region is the mirror region for "
-        f"{percent(brain, 'small-sigma-shows-mirrors')} and {percent(brain, 'large-sigma-shows-none')} (chance 1%). "
-        f"But the plain correlation matrix shows both better, by {told(flipped(net['beats-correlation'].found))} and "
-        f"{told(flipped(brain['beats-correlation'].found))}.",
+        f"2.0 (chance {chance(runs['network-sigma'], NEIGHBOURS):.0%}); the nearest region is the mirror region for "
+        f"{percent(brain, 'small-sigma-shows-mirrors')} and {percent(brain, 'large-sigma-shows-none')} (chance "
+        f"{chance(runs['brain-sigma'], MIRROR):.0%}). But the plain correlation matrix shows both better, by "
+        f"{told(flipped(net['beats-correlation'].found))} and {told(flipped(brain['beats-correlation'].found))}.",
     )
     yield say(
         net["small-sigma-predicts-better"].verdict == "reproduced"
@@ -141,9 +142,10 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     structure |= {("ari", "labels"): "ARI of k-means"}
     yield sigma_table(run, structure, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED))
     yield (
-        "Chance: 0.19 for the nearest node, 0 for Q and ARI. p: nodes' labels dealt out anew, cluster sizes kept. "
-        "ARI: five clusters, found without labels. Less linear: error less that of the linear predictor that is "
-        "best for Gaussian data (the conditional mean, from the training covariance), in the same network."
+        f"Chance: {chance(run, NEIGHBOURS):.2f} for the nearest node, 0 for Q and ARI. p: nodes' labels dealt out "
+        "anew, cluster sizes kept. ARI: five clusters, found without labels. Less linear: error less that of the "
+        "linear predictor that is best for Gaussian data (the conditional mean, from the training covariance), in "
+        "the same network."
     )
     yield picture("network-sigma", "structure", "Structure of the PE against sigma", CAPTION)
     higher = between(run, "modularity", 0.1, 0.01)
@@ -226,11 +228,11 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     structure |= {("stability", "other seeds"): "likeness to PEs of other seeds, same people"}
     yield sigma_table(run, structure, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED))
     yield (
-        "Chance: 0.011 for the mirror region, 0.5 for nearness (1: the nearest of all). p: mirror regions against "
-        "other maps that are as smooth on either side (Moran randomization), for near regions are alike in any "
-        "smooth map; it took the place of a null that keeps the symmetry of the two sides, after a first look at "
-        "the results, and gives more seeds at sigmas of 0.1 to 0.5. Q is above 0 for random vectors too: untrained "
-        f"it is {number(mean_of(run, 'modularity', 'best', 2.0, 'start'))}."
+        f"Chance: {chance(run, MIRROR):.3f} for the mirror region, 0.5 for nearness (1: the nearest of all). p: "
+        "mirror regions against other maps that are as smooth on either side (Moran randomization), for near "
+        "regions are alike in any smooth map; it took the place of a null that keeps the symmetry of the two sides, "
+        "after a first look at the results, and gives more seeds at sigmas of 0.1 to 0.5. Q is above 0 for random "
+        f"vectors too: untrained it is {number(mean_of(run, 'modularity', 'best', 2.0, 'start'))}."
     )
     yield picture("brain-sigma", "structure", "Structure of the PE against sigma", CAPTION)
     yield picture(
@@ -386,8 +388,8 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     header = ("sigma", *structure.values(), "error, 30% hidden", "error, 50% hidden", "at the least error")
     yield grid((*header, "by step (median of those)"), rows)
     yield (
-        "Chance for the nearest channel: 0.07. At the least error: within 0.02 of it at the end. By step: of the 20 "
-        "evaluations the first at which they were."
+        f"Chance for the nearest channel: {chance(run, NEIGHBOURS):.2f}. At the least error: within 0.02 of it at "
+        "the end. By step: of the 20 evaluations the first at which they were."
     )
     yield picture("synergy-sigma", "structure", "Groups found against sigma", CAPTION)
     some = solved(run, 0.2)
@@ -419,7 +421,7 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     yield "### 60 channels"
     yield (
         "Twice as many channels are four times as many pairs, one of which is the right one. The least error is "
-        f"{number(least_of(large))}; chance for the nearest channel 0.03."
+        f"{number(least_of(large))}; chance for the nearest channel {chance(large, NEIGHBOURS):.2f}."
     )
     yield size_table(large)
     ready = size_rows(large)

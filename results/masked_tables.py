@@ -13,7 +13,7 @@ from placecode.cli import command_of
 from placecode.runs import Run
 from placecode.studies import study_of
 from placecode.studies.masked_claims import NEIGHBOURS, SAME, error, of_second_half, over
-from placecode.studies.reading import at_sigma, by_sigma, done, measured
+from placecode.studies.reading import at_sigma, by_sigma, chance_in, done, measured
 
 Runs = dict[str, Run]
 Cell = tuple[float, int, float, int]
@@ -254,3 +254,9 @@ def model(run: Run) -> str:
         f"Width {fields['width']}, {fields['layers']} blocks, {fields['optimizer'].capitalize()} with a step size of "
         f"{fields['learning_rate']:g}, batches of {fields['batch']}, {fields['steps']:,} steps."
     )
+
+
+def chance(run: Run, measure: tuple[str, str]) -> float:
+    """What chance gives; of several data sets with as many channels, that of the first."""
+    task = next(iter(run.config["task"].get("parts", {"": run.config["task"]}).values()))
+    return chance_in(task)[measure]

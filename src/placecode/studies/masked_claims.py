@@ -19,7 +19,7 @@ from placecode.analysis.stats import Interval
 from placecode.claims import Claim, NotInRun
 from placecode.runs import Run
 from placecode.studies.latin_claims import OURS, PAPER
-from placecode.studies.reading import at_sigma, done, measured, swept
+from placecode.studies.reading import at_sigma, chance_in, done, measured, swept
 
 REVIEW = "the paper's reviewers"
 
@@ -97,9 +97,7 @@ def baseline_beyond_chance(name: str, run: Run) -> Interval:
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == "neighbor_agreement")]
     if rows.empty:
         raise NotInRun(f"the run has no structure of the baseline {name}")
-    labels = pd.Series(run.config["task"]["labels"])
-    sizes = labels[labels >= 0].map(labels.value_counts())
-    chance = float(((sizes - 1) / (len(labels) - 1)).mean())
+    chance = chance_in(run.config["task"])[NEIGHBOURS]
     return stats.interval(rows["value"].fillna(chance).to_numpy() - chance)
 
 

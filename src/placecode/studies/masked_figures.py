@@ -15,6 +15,7 @@ from placecode.members import AUXILIARY
 from placecode.runs import Run
 from placecode.studies.base import Shown
 from placecode.studies.latin_figures import run_name
+from placecode.studies.reading import chance_in
 from placecode.studies.specs import differing
 
 Measure = tuple[str, str]
@@ -87,15 +88,7 @@ def measures_in(run: Run) -> list[Measure]:
 
 def chance_of(run: Run) -> dict[Measure, float]:
     """What chance gives, where that is a number."""
-    chance: dict[Measure, float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
-    task = run.config["task"]
-    if task.get("labels") is not None:
-        labels = pd.Series(task["labels"])
-        sizes = labels[labels >= 0].map(labels.value_counts())
-        chance["neighbor_agreement", "labels"] = float(((sizes - 1) / (len(labels) - 1)).mean())
-    if "tokens" in task:
-        chance["mirror_agreement", "partner"] = 1 / (task["tokens"] - 1)
-    return chance
+    return chance_in(run.config["task"])
 
 
 def _sigmas(run: Run, seen: Tables) -> list[Shown]:

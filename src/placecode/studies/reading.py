@@ -1,6 +1,9 @@
-"""Reading a finished run on Latin squares by setting and seed: the tables that claims and figures are made of."""
+"""Reading a finished run by setting and seed: the tables that claims and figures are made of."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -90,3 +93,15 @@ def dials(run: Run) -> tuple[float, float]:
     """Which sigmas to show side by side: 0.2 where there is one, else the smallest; and the largest."""
     sigmas = sorted(run.members.loc[in_sweep(run), "sigma"].unique())
     return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]
+
+
+def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+    """What chance gives of measures of channels, where that is a number, by what a run records of its data."""
+    chance: dict[tuple[str, str], float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
+    if task.get("labels") is not None:
+        labels = pd.Series(task["labels"])
+        sizes = labels[labels >= 0].map(labels.value_counts())
+        chance["neighbor_agreement", "labels"] = float(((sizes - 1) / (len(labels) - 1)).mean())
+    if "tokens" in task:
+        chance["mirror_agreement", "partner"] = 1 / (task["tokens"] - 1)
+    return chance
