@@ -145,7 +145,7 @@ def test_words_tell_structure_before_and_after_and_what_others_find() -> None:
         "The best linear predictor has a held-out error of 0.760 (hidden 0.5), 9.000 (hidden 0.9).",
         "The same by pairwise measures, without any model: the nearest channel is of the same group for 95% by "
         "correlation.",
-        "These intervals are over 4 seeds, which share 2 worlds; claims average those of each.",
+        "These intervals are over 4 seeds, which share 2 worlds; claims and figures average them.",
         "4 of 12 members diverged and are left out of the means.",
     ]
 

@@ -36,7 +36,7 @@ def of_settings(run: Run) -> list[str]:
     worlds, seeds = run.config["shape"]["worlds"], run.members["seed"].nunique()
     if 1 < worlds < seeds:
         lines.append(
-            f"These intervals are over {seeds} seeds, which share {worlds} worlds; claims average those of each."
+            f"These intervals are over {seeds} seeds, which share {worlds} worlds; claims and figures average them."
         )
     lost = int((run.members["state"] == "diverged").sum())
     return [
