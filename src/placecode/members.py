@@ -145,6 +145,9 @@ class Member:
     """Examples per step."""
     hidden: float = 0.5
     """Share of the channels that are hidden in training; for masked prediction alone."""
+    ramp: int = 0
+    """Steps over which the number of hidden channels grows from one to that share, a curriculum; 0 hides as many from
+    the start."""
     data: str = ""
     """Which of the study's data sets the member is trained on, where it has several."""
 
@@ -171,6 +174,8 @@ class Member:
                 raise must_be(name, "True or False", getattr(self, name))
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
             raise must_be("seed", "a whole number of at least 0", self.seed)
+        if not isinstance(self.ramp, int) or isinstance(self.ramp, bool) or self.ramp < 0:
+            raise must_be("ramp", "a whole number of at least 0", self.ramp)
         for name in ("width", "layers", "heads", "expansion", "batch"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -178,7 +178,7 @@ def test_describe_is_plain_and_tells_data_apart(folder: Path) -> None:
 
 def test_a_batch_hides_regions(folder: Path) -> None:
     class One:
-        seed, hidden = 1, 0.4
+        seed, hidden, ramp = 1, 0.4, 0
 
     task = Brain(folder).bind([One()])
     inputs, targets = task.batch("train", torch.arange(6)[None], step=0)

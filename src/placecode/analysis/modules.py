@@ -244,19 +244,24 @@ def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     Tokens that are -1 in either are left out; NaN where none is left. The definition, and the 1 of two partitions that
     are both trivial in the same way, are scikit-learn's; written for many labellings at once, since a null takes them.
     """
-    n = np.shape(found)[-1] if np.ndim(found) else 0
-    own, true = np.broadcast_arrays(_whole("found", found, n), _whole("labels", labels, n))
-    kept = (own >= 0) & (true >= 0)
-    one, two = (np.where(kept, each, -1)[..., None] == np.unique(each[kept]) for each in (own, true))  # (..., n, k)
-    both = np.swapaxes(one, -1, -2).astype(np.float64) @ two  # (..., k, m): tokens that share both
+    both = _shared(found, labels)
     same = _pairs_in(both).sum(axis=(-2, -1))
     rows, columns = (_pairs_in(both.sum(axis=axis)).sum(axis=-1) for axis in (-1, -2))
-    every = _pairs_in(kept.sum(axis=-1))
+    every = _pairs_in(both.sum(axis=(-2, -1)))
     expected = rows * columns / np.where(every > 0, every, 1.0)
     most = (rows + columns) / 2
     apart = most - expected
     value = np.where(apart > 0, (same - expected) / np.where(apart > 0, apart, 1.0), 1.0)
-    return np.where(kept.any(axis=-1), value, np.nan)
+    return np.where(both.any(axis=(-2, -1)), value, np.nan)
+
+
+def _shared(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """How many tokens each cluster shares with each label, (..., n) and (..., n) -> (..., k, m), -1 in neither."""
+    n = np.shape(found)[-1] if np.ndim(found) else 0
+    own, true = np.broadcast_arrays(_whole("found", found, n), _whole("labels", labels, n))
+    kept = (own >= 0) & (true >= 0)
+    one, two = (np.where(kept, each, -1)[..., None] == np.unique(each[kept]) for each in (own, true))  # (..., n, k)
+    return np.asarray(np.swapaxes(one, -1, -2).astype(np.float64) @ two)
 
 
 def _pairs_in(counts: npt.ArrayLike) -> Array:
@@ -280,6 +285,20 @@ def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
         if kept.any():
             value[entry] = adjusted_mutual_info_score(true[entry][kept], own[entry][kept])
     return value
+
+
+def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """Mutual information of clusters with labels in nats, not adjusted, as `ari`.
+
+    Where labels are dealt out anew, sizes stay, so that it ranks draws as `ami` does: the null of that in a hundredth
+    of the time.
+    """
+    both = _shared(found, labels)
+    total = both.sum(axis=(-2, -1), keepdims=True)
+    share = both / np.where(total > 0, total, 1.0)
+    expected = share.sum(axis=-1, keepdims=True) * share.sum(axis=-2, keepdims=True)
+    ratio = np.where(share > 0, share, 1.0) / np.where(share > 0, expected, 1.0)
+    return np.where(total[..., 0, 0] > 0, (share * np.log(ratio)).sum(axis=(-2, -1)), np.nan)
 
 
 # --------------------------------------------------------------------------------------------------- of two matrices

@@ -22,8 +22,8 @@ from placecode.tasks.base import Task
 from placecode.tasks.masked import Masked
 
 SEVERAL = (
-    *("sigmas", "encodings", "many", "samples", "batches", "rates", "widths", "shares", "noises", "trained_with"),
-    *("optimizers", "ratios", "against"),
+    *("sigmas", "encodings", "many", "samples", "batches", "rates", "widths", "shares", "ramps", "noises"),
+    *("trained_with", "optimizers", "ratios", "against"),
 )
 """Fields of which a study goes through all values: none of them twice."""
 MOST_WORLDS = 100
@@ -95,7 +95,7 @@ class MaskedStudy(ModelStudy):
     def rehearse(self, stack: Stack, task: Task) -> None:
         assert isinstance(task, Masked)
         structure.of_pes(stack, task, null=False)
-        structure.of_attention(stack, task)
+        structure.of_attention(stack, task, null=False)
 
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int

@@ -70,7 +70,7 @@ def named(members: pd.DataFrame) -> pd.DataFrame:
     return members.assign(name=[shown_as(row) for row in rows])
 
 
-OTHERWISE = ("data", "hidden", "optimizer", "learning_rate", "batch", "width", "pe")
+OTHERWISE = ("data", "hidden", "ramp", "optimizer", "learning_rate", "batch", "width", "pe")
 """What else members of one encoding and one sigma may differ in."""
 
 

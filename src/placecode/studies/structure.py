@@ -7,7 +7,7 @@ same yardsticks as the PEs, so that a map of channels is never shown without the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,7 +67,8 @@ def of_pes(stack: Stack, task: Masked, null: bool = True) -> Rows:
 def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple[str, str], np.ndarray]:
     """What a similarity matrix (e, n, n), of PEs or of data, says of the true groups: by (analysis, target).
 
-    With `null`, also what chance gives, and all that takes a search for groups.
+    With `null`, also all that takes a search for groups, and what chance gives: _z and _p against groups, mirror
+    regions or places dealt out anew.
     """
     found: dict[tuple[str, str], np.ndarray] = {}
     if task.labels is not None:
@@ -75,55 +76,51 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple
             "modularity": modules.modularity,
             "segregation": modules.segregation,
             "neighbor_agreement": modules.neighbor_agreement,
+            "silhouette": modules.silhouette,
         }
         for name, measure in judged.items():
             found[name, "labels"] = measure(similar, task.labels)
             if null:
                 chance = nulls.label_null(measure, similar, task.labels, DRAWS)
                 found |= {(f"{name}_z", "labels"): chance.z, (f"{name}_p", "labels"): chance.p}
-        found["silhouette", "labels"] = modules.silhouette(similar, task.labels)
         if null:
             known = np.unique(task.labels[task.labels >= 0])
             groups = modules.clusters(similar, len(known))
             found |= {("ari", "labels"): modules.ari(groups, task.labels)}
             found |= {("ami", "labels"): modules.ami(groups, task.labels)}
-            found["ari_p", "labels"] = _p_of_ari(groups, task.labels)
+            for name, agreement in (("ari", modules.ari), ("ami", modules.shared_information)):
+                found[f"{name}_p", "labels"] = _p_of_groups(agreement, groups, task.labels)
     if null:
         best = modules.best_partition(similar)
         found["modularity", "best"] = modules.modularity(similar, best)
         found["modules", "best"] = np.array([len(np.unique(each[each >= 0])) for each in best], dtype=np.float64)
         if task.labels is not None:
             found["ari", "best"] = modules.ari(best, task.labels)
-    partner = getattr(task, "partner", None)
-    if partner is not None and (partner >= 0).any():
-        found["mirror_agreement", "partner"] = modules.mirror_agreement(similar, partner)
+    pairs = _pairs(task)
+    if pairs is not None:
+        found["mirror_agreement", "partner"] = modules.neighbor_agreement(similar, pairs)
+        if null:
+            chance = nulls.label_null(modules.neighbor_agreement, similar, pairs, DRAWS)
+            found["mirror_agreement_p", "partner"] = chance.p
     if task.positions is not None:
         found["coordinate_agreement", "positions"] = modules.coordinate_agreement(similar, task.positions)
+        if null:
+            among = modules.agreement_in(task.positions)
+            chance = nulls.label_null(among, similar, np.arange(task.tokens), DRAWS)
+            found["coordinate_agreement_p", "positions"] = chance.p
     return found
 
 
 def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> dict[tuple[str, str], np.ndarray]:
     """How often chance does as well, p (e,) by (analysis, target), for what `measured` has no null for.
 
-    _p: regions dealt out anew (Mantel's test for the correlation with connectivity). _smooth_p, where positions are
-    known: other maps that are as smooth in space, in which near regions are as alike as in this one; for mirror
-    regions, as smooth on either side.
+    _p: Mantel's test of the correlation with connectivity. _smooth_p, where positions are known: other maps that are as
+    smooth in space, in which near regions are as alike as in this one; for mirror regions, as smooth on either side.
     """
-    any_order = nulls.shuffles(np.zeros(task.tokens), SLOW_DRAWS)
-    found = {
-        ("fc_correlation_p", "fc"): _stacked(
-            nulls.matrix_null(one, own, any_order).p for one, own in zip(similar, fc, strict=True)
-        )
-    }
+    found = {("fc_correlation_p", "fc"): _mantel(similar, fc)}
     pairs = _pairs(task)
-    if pairs is not None:
-        mirror = nulls.label_null(modules.neighbor_agreement, similar, pairs, DRAWS)
-        found["mirror_agreement_p", "partner"] = mirror.p
     if task.positions is None:
         return found
-    found["coordinate_agreement_p", "positions"] = nulls.label_null(
-        modules.agreement_in(task.positions), similar, np.arange(task.tokens), DRAWS
-    ).p
     for place, (one, own) in enumerate(zip(similar, fc, strict=True)):
         asked: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
             ("fc_correlation_smooth_p", "fc"): partial(modules.matrix_correlation, b=own)
@@ -152,8 +149,10 @@ def _sides(task: Masked) -> np.ndarray:
     return np.asarray(right)
 
 
-def _stacked(values: Iterable[np.ndarray]) -> np.ndarray:
-    return np.array([float(value) for value in values])
+def _mantel(similar: np.ndarray, fc: np.ndarray) -> np.ndarray:
+    """How often channels in random order make two matrices as alike, (e, n, n) and (e, n, n) -> (e,)."""
+    orders = nulls.shuffles(np.zeros(similar.shape[-1]), SLOW_DRAWS)
+    return np.array([float(nulls.matrix_null(one, own, orders).p) for one, own in zip(similar, fc, strict=True)])
 
 
 def _pairs(task: Masked) -> np.ndarray | None:
@@ -164,19 +163,21 @@ def _pairs(task: Masked) -> np.ndarray | None:
     return np.where(partner >= 0, np.minimum(partner, np.arange(len(partner))), -1)
 
 
-def _p_of_ari(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _p_of_groups(agreement: Callable[..., np.ndarray], groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """How often labels dealt out anew agree as well with the clusters (e, n) that were found, (e,)."""
     dealt = labels[nulls.shuffles(labels, SLOW_DRAWS)]  # (draws, n)
-    own, null = modules.ari(groups, labels), np.stack([modules.ari(each, dealt) for each in groups])
+    own, null = agreement(groups, labels), np.stack([agreement(each, dealt) for each in groups])
     return np.where(np.isnan(own), np.nan, (1 + (null >= own[:, None] - nulls.SAME).sum(-1)) / (1 + SLOW_DRAWS))
 
 
-def of_attention(stack: Stack, task: Masked) -> Rows:
+def of_attention(stack: Stack, task: Masked, null: bool = True) -> Rows:
     """Whether channels attend to those that they are connected with: mean maps against connectivity, by block."""
     maps, fc = attention_maps(stack, task).double().cpu().numpy().mean(2), _connectivity(stack, task)  # (e, l, n, n)
     found: Rows = []
     for block, view in {ALL_BLOCKS: maps.mean(1), **{i: maps[:, i] for i in range(maps.shape[1])}}.items():
         found += rows("attention_correlation", modules.matrix_correlation(view, fc), block, "fc")
+    if null:
+        found += rows("attention_correlation_p", _mantel(maps.mean(1), fc), ALL_BLOCKS, "fc")
     return found
 
 

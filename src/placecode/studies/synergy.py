@@ -6,8 +6,8 @@ And every pairwise method stays within what chance gives.
 
 synergy-encodings: every encoding on the same channels. synergy-size: more channels, fewer samples; look for how
 many samples and steps it takes until the groups are found, and what helps where they are not: a larger batch, another
-step size, a wider model, fewer or more hidden channels. synergy-optimizer: does another optimizer or step size move the
-sigmas at which they are?
+step size, a wider model, fewer or more hidden channels, few at first and more later. synergy-optimizer: does another
+optimizer or step size move the sigmas at which they are?
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ class SynergySize(SynergyStudy):
     rates: tuple[float, ...] = setting((1e-3,), "step sizes")
     widths: tuple[int, ...] = setting((64,), "features per token")
     shares: tuple[float, ...] = setting((0.3,), "shares of the channels that are hidden in training")
+    ramps: tuple[int, ...] = setting((0,), "steps over which the hidden channels grow from one to that share")
     seeds: tuple[int, ...] = setting(tuple(range(5)), "seeds of each setting: a number of them, or a list a,b,c")
 
     scales = {
@@ -142,9 +143,9 @@ class SynergySize(SynergyStudy):
             member
             for data in self._sets()
             for batch, width in product(self.batches, self.widths)
-            for rate, share in product(self.rates, self.shares)
+            for rate, share, ramp in product(self.rates, self.shares, self.ramps)
             for member in self.over_sigmas(
-                self.sigmas, data=data, batch=batch, width=width, learning_rate=rate, hidden=share
+                self.sigmas, data=data, batch=batch, width=width, learning_rate=rate, hidden=share, ramp=ramp
             )
         ]
 

@@ -46,6 +46,9 @@ class Pupil(Protocol):
     @property
     def hidden(self) -> float: ...
 
+    @property
+    def ramp(self) -> int: ...
+
 
 class Task:
     """Base class of tasks. Subclasses fill in the fields in `__init__` and define `loss` and `metrics`.

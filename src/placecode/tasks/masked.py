@@ -71,7 +71,7 @@ class Masked(Task):
         self.conditions = tuple(f"hidden {ratio:g}" for ratio in self.ratios)
         self.seed = int(seed)
         self._asked = {name: draws.keys_for([seed], f"hidden in {name}") for name in splits}
-        self._keys = self._world = self._count = torch.empty(0)
+        self._keys = self._world = self._count = self._ramp = torch.empty(0)
 
     @property
     def tokens(self) -> int:
@@ -88,7 +88,8 @@ class Masked(Task):
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Self:
         moved = super().to(device, dtype)
         moved._asked = {name: key.to(device) for name, key in self._asked.items()}
-        moved._keys, moved._world, moved._count = (each.to(device) for each in (self._keys, self._world, self._count))
+        for name in ("_keys", "_world", "_count", "_ramp"):
+            setattr(moved, name, getattr(self, name).to(device))
         return moved
 
     def first(self, count: int) -> Self:
@@ -97,14 +98,15 @@ class Masked(Task):
         return short
 
     def bind(self, members: Sequence[Pupil]) -> Self:
-        """The task as these members meet it: each with its own world, its own share of hidden channels and its own
-        draws of them."""
+        """The task as these members meet it: each with its own world, its own share of hidden channels, from when on,
+        and its own draws of them."""
         bound = copy.copy(self)
         device = self.splits["train"].inputs.device
         seeds = [member.seed for member in members]
         bound._keys = draws.keys_for(seeds, "hidden").to(device)
         bound._world = torch.tensor([seed % self.worlds for seed in seeds], device=device)
         bound._count = torch.tensor([hidden_of(member.hidden, self.tokens) for member in members], device=device)
+        bound._ramp = torch.tensor([max(member.ramp, 1) for member in members], device=device)
         return bound
 
     def examples(self, split: str) -> int:
@@ -134,7 +136,8 @@ class Masked(Task):
             counts = torch.tensor([hidden_of(ratio, n) for ratio in self.ratios], device=rows.device)[kind]  # (e, b)
         else:
             dice = draws.bits(self._keys, step, b * n).view(e, b, n)
-            counts = self._count[:, None].expand(e, b)
+            grown = torch.minimum(self._ramp, torch.zeros_like(self._ramp) + step + 1)
+            counts = (1 + (self._count - 1) * grown // self._ramp)[:, None].expand(e, b)
         bar = dice.sort(dim=-1).values.gather(-1, (counts - 1)[..., None])
         mark = (dice <= bar).to(values.dtype)[..., None]
         return torch.cat([values * (1 - mark), mark], -1), torch.cat([values, mark], -1)
