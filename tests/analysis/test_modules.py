@@ -28,7 +28,6 @@ from placecode.analysis.modules import (
     segregation,
     silhouette,
     similarities,
-    stability,
 )
 from placecode.errors import BadInput
 
@@ -322,20 +321,6 @@ def test_attention_in_both_directions_goes_with_connectivity(rng: np.random.Gene
     assert np.abs(matrix_correlation(skew, connected)).max() < 0.5
 
 
-@pytest.mark.parametrize("ranks", [False, True])
-def test_stability_is_the_correlation_of_all_pairs_of_members(ranks: bool, rng: np.random.Generator) -> None:
-    common = noise(rng)
-    similar, other = common + noise(rng, 4), common + noise(rng, 3)
-    found = stability(similar, other, ranks)
-    assert found.shape == (4, 3)
-    assert found[2, 1] == pytest.approx(float(matrix_correlation(similar[2], other[1], ranks)))
-    own = stability(similar, ranks=ranks)
-    np.testing.assert_allclose(np.diag(own), 1)
-    np.testing.assert_allclose(own, own.T)
-    assert own[~np.eye(4, dtype=bool)].min() > 0.3
-    assert np.abs(stability(similar, noise(rng, 3), ranks)).max() < 0.25  # the negative twin: nothing in common
-
-
 # ------------------------------------------------------------------------------------------------------- all of them
 
 
@@ -390,7 +375,6 @@ def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(bad: fl
         coordinate_agreement(similar, places),
         matrix_correlation(similar, similar[1]),
         matrix_correlation(similar, similar[1], ranks=True),
-        stability(similar)[1],
     ):
         np.testing.assert_array_equal(np.isnan(found), [True, False])
     for labels in (best_partition(similar), clusters(similar, 4)):
@@ -443,10 +427,6 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) 
         best_partition(w, restarts=0)
     with pytest.raises(BadInput, match="a and b must be matrices of the same tokens"):
         matrix_correlation(w, w[:5, :5])
-    with pytest.raises(BadInput, match="similar and other must be matrices"):
-        stability(w)
-    with pytest.raises(BadInput, match="similar and other must be matrices"):
-        stability(w[None], w[None, :5, :5])
     with pytest.raises(BadInput, match="labels must be one whole number for each of the 24 tokens"):
         ari(GROUPS, GROUPS[:5])
 

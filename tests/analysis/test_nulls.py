@@ -24,7 +24,7 @@ from placecode.analysis.modules import (
     silhouette,
     similarities,
 )
-from placecode.analysis.nulls import label_null, matrix_null, shuffles, smooth_null, smooth_nulls, spatial_null, spins
+from placecode.analysis.nulls import Chance, label_null, matrix_null, shuffles, smooth_nulls
 from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
@@ -64,6 +64,11 @@ def smooth(rng: np.random.Generator, members: int, reach: float = 0.8) -> Array:
     root = np.linalg.cholesky(np.exp(-(apart**2) / 2 / reach**2) + 1e-9 * np.eye(40))
     halves = root @ rng.normal(size=(members, 2, 40, 6))
     return similarities(halves.reshape(members, 1, 80, 6))[-1]
+
+
+def smooth_null(measure: Measure, similar: Array, labels: npt.ArrayLike, places: Array, draws: int = 99) -> Chance:
+    """`smooth_nulls` of one measure of labels."""
+    return smooth_nulls({"": lambda drawn: measure(drawn, labels)}, similar, places, draws)[""]
 
 
 # -------------------------------------------------------------------------------------------------------- label null
@@ -190,69 +195,37 @@ def test_pairs_of_noise_correlate_by_chance_at_the_nominal_rate(rng: np.random.G
     assert (naive > stats.norm.ppf(0.95)).sum() > high
 
 
-# ------------------------------------------------------------------------------------------------------ spatial nulls
-
-
-def test_spins_are_permutations_within_hemispheres() -> None:
-    orders = spins(BRAIN, draws=50, seed=2)
-    np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(80), (50, 1)))
-    assert (orders[:, :40] < 40).all()
-    np.testing.assert_array_equal(orders, spins(BRAIN, np.repeat(["left", "right"], 40), draws=50, seed=2))
-    assert (orders != spins(BRAIN, draws=50, seed=3)).any()
-    # The halves are mirrored and so are their rotations, hence both move alike.
-    np.testing.assert_array_equal(orders[:, 40:] - 40, orders[:, :40])
-
-
-def test_spins_keep_near_tokens_near_and_shuffles_do_not() -> None:
-    def apart(orders: npt.NDArray[np.int64]) -> float:
-        """Mean distance, after the move, of tokens that were nearest before it."""
-        place = np.linalg.norm(SPHERE[:, None] - SPHERE, axis=-1)
-        nearest = np.argmin(place + 9 * np.eye(40), axis=1)
-        return float(np.mean([place[order[:40], order[:40][nearest]].mean() for order in orders]))
-
-    assert apart(spins(BRAIN, draws=50)) < 0.7
-    assert apart(shuffles(np.repeat(0, 40), 50)) > 1.2
-
-
-def test_place_and_size_of_the_brain_do_not_matter() -> None:
-    sides = np.arange(80) < 40
-    orders = spins(BRAIN, sides, draws=20)
-    np.testing.assert_array_equal(spins(40 * BRAIN + [200, -30, 9], sides, draws=20), orders)
-    single = spins(SPHERE, np.zeros(40), draws=20)
-    assert single.shape == (20, 40)
+# ------------------------------------------------------------------------------------------------------- smooth null
 
 
 @pytest.mark.parametrize("measure", [modularity, segregation, neighbor_agreement])
-def test_smooth_noise_fools_the_label_null_and_not_the_spatial_ones(measure: Measure, rng: np.random.Generator) -> None:
+def test_smooth_noise_fools_the_label_null_and_not_the_smooth_one(measure: Measure, rng: np.random.Generator) -> None:
     similar = smooth(rng, 30)
     assert (label_null(measure, similar, NETWORKS, draws=99).p <= 0.05).mean() > 0.9
-    spun = spatial_null(measure, similar, NETWORKS, spins(BRAIN, draws=99)).p
-    drawn = smooth_null(measure, similar, NETWORKS, BRAIN, draws=99).p
-    assert (spun <= 0.05).mean() < 0.25  # better, but not nominal: see `spins`
+    drawn = smooth_null(measure, similar, NETWORKS, BRAIN).p
     assert (drawn <= 0.05).mean() < 0.15
     assert np.median(drawn) > 0.25
 
 
 @pytest.mark.parametrize("measure", [modularity, segregation, neighbor_agreement])
-def test_spatial_nulls_find_networks_that_are_there(measure: Measure, rng: np.random.Generator) -> None:
+def test_the_smooth_null_finds_networks_that_are_there(measure: Measure, rng: np.random.Generator) -> None:
     pe = 0.3 * rng.normal(size=(3, 1, 80, 6)) + np.eye(6)[NETWORKS]
     similar = similarities(pe)[-1]
-    assert (spatial_null(measure, similar, NETWORKS, spins(BRAIN, draws=199)).p <= 0.01).all()
     assert (smooth_null(measure, similar, NETWORKS, BRAIN, draws=199).p <= 0.01).all()
 
 
-def test_uneven_places_are_too_much_for_spins_and_not_for_smooth_maps(rng: np.random.Generator) -> None:
+def test_uneven_places_fool_the_label_null_and_not_the_smooth_one(rng: np.random.Generator) -> None:
     """As the regions of a volume are. The maps are smooth over all of it; groups are compact; four brains."""
-    spun, drawn = [], []
+    dealt, drawn = [], []
     for _ in range(4):
         places = rng.normal(size=(60, 3)) * [30, 40, 25]
         apart = np.linalg.norm(places[:, None] - places, axis=-1)
         root = np.linalg.cholesky(np.exp(-(apart**2) / 2 / 30**2) + 1e-9 * np.eye(60))
         similar = similarities((root @ rng.normal(size=(15, 60, 6)))[:, None])[-1]
         groups = kmeans2(places, 5, minit="++", rng=rng)[1]
-        spun.append(spatial_null(modularity, similar, groups, spins(places, np.zeros(60), draws=99)).p)
-        drawn.append(smooth_null(modularity, similar, groups, places, draws=99).p)
-    assert (np.array(spun) <= 0.05).mean() > 0.4
+        dealt.append(label_null(modularity, similar, groups, draws=99).p)
+        drawn.append(smooth_null(modularity, similar, groups, places).p)
+    assert (np.array(dealt) <= 0.05).mean() > 0.4
     assert (np.array(drawn) <= 0.05).mean() < 0.2
 
 
@@ -295,16 +268,9 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) 
         smooth_null(modularity, similar, GROUPS, places, draws=0)
     for bad in (np.zeros((5, 24), dtype=int), np.arange(24), np.arange(9)[None], np.arange(24.0)[None]):
         with pytest.raises(BadInput, match="orders must be an array"):
-            spatial_null(modularity, similar, GROUPS, bad)
+            matrix_null(similar, similar, bad)
     with pytest.raises(BadInput, match=r"matrix must be of the 24 tokens, \(24, 24\)"):
         matrix_null(similar, similar[:5, :5], shuffles(GROUPS, 5))
-    for flat in (places[:, :2], places[0], places * np.nan):
-        with pytest.raises(BadInput, match="coordinates must be finite numbers"):
-            spins(flat)
-    with pytest.raises(BadInput, match="hemispheres must be one of two values for each of the 24 tokens"):
-        spins(places, np.arange(24) % 3)
-    with pytest.raises(BadInput, match="hemispheres must be given where the x of all coordinates has the same sign"):
-        spins(places + 100)
     for bad_places in (places[:5], places[0], np.zeros((24, 3)), places * np.inf):
         with pytest.raises(BadInput, match=r"coordinates must be finite numbers .*, 24 different places"):
             smooth_null(modularity, similar, GROUPS, bad_places)

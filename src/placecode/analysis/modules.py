@@ -1,4 +1,4 @@
-"""Do tokens that belong together lie together? Modularity, segregation, clusters, neighbours, connectivity, stability.
+"""Do tokens that belong together lie together? Modularity, segregation, clusters, neighbours, connectivity.
 
 A similarity is a matrix (..., n, n) of any sign, of PEs (`similarities`) or of data (functional connectivity, mutual
 information), so that both go through the same functions; the mean of its two triangles counts, its diagonal does not.
@@ -315,20 +315,6 @@ def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike, ranks: bool = False) 
     if one.shape[-1] != two.shape[-1]:
         raise must_be("a and b", "matrices of the same tokens", (np.shape(a), np.shape(b)))
     return np.asarray(np.clip((one * two).sum(axis=-1), -1.0, 1.0))
-
-
-def stability(similar: npt.ArrayLike, other: npt.ArrayLike | None = None, ranks: bool = False) -> Array:
-    """`matrix_correlation` of every member with every member, (e, n, n) -> (e, e), or with those of `other` -> (e, f).
-
-    Of seeds on the same data; or of members that learned from one half of the people with those from the other. Pairs
-    share members: the independent unit of an interval is the member, with its mean over the others.
-    """
-    one = pair_vectors(similar, ranks)
-    two = one if other is None else pair_vectors(other, ranks)
-    if one.ndim != 2 or two.ndim != 2 or one.shape[-1] != two.shape[-1]:
-        given = np.shape(similar) if other is None else (np.shape(similar), np.shape(other))
-        raise must_be("similar and other", "matrices (members, tokens, tokens) of the same tokens", given)
-    return np.asarray(np.clip(one @ two.T, -1.0, 1.0))
 
 
 def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:

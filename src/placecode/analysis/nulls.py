@@ -1,9 +1,9 @@
-"""What chance would do to a measure of `modules`: labels dealt out anew, a brain spun, or another map as smooth.
+"""What chance would do to a measure of `modules`: labels dealt out anew, or another map as smooth.
 
 An order (n,) says whose label each token gets. `shuffles` draws orders that keep the sizes of the groups: right where
 tokens are exchangeable. Regions of a brain are not: near ones are alike in everything, so that any smooth map agrees
-with any compact groups more than with shuffled ones. `spins` turns the map as a whole, which keeps it smooth, as far as
-tokens lie evenly on a sphere; `smooth_null` draws other maps that are as smooth, wherever tokens lie.
+with any compact groups more than with shuffled ones. `smooth_nulls` draws other maps that are as smooth, wherever
+tokens lie.
 
 Measures are one-sided here: the higher, the more structure. A member that has no value has no p.
 
@@ -19,13 +19,11 @@ Measures are one-sided here: the higher, the more structure. A member that has n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import pdist, squareform
-from scipy.spatial.transform import Rotation
 
 from placecode.analysis.modules import pair_vectors
 from placecode.errors import must_be
@@ -66,37 +64,18 @@ def label_null(
     `statistic` takes similarities (..., n, n) and labels (..., n) with leading axes that broadcast, as those of
     `modules` do. It may as well take partitions or coordinates (n, axes) in place of labels, which are then dealt out.
     """
-    return _chance(statistic, similar, labels, shuffles(labels, draws, seed))
-
-
-def spatial_null(
-    statistic: Callable[..., Array], similar: npt.ArrayLike, labels: npt.ArrayLike, orders: npt.ArrayLike
-) -> Chance:
-    """The same against labels moved by given orders (draws, n), such as those of `spins`, which serve all measures."""
-    return _chance(statistic, similar, labels, orders)
-
-
-def smooth_null(
-    statistic: Callable[..., Array],
-    similar: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    coordinates: npt.ArrayLike,
-    draws: int = 1000,
-    seed: int = 0,
-) -> Chance:
-    """A measure against those of random maps as smooth in space, (..., n, n), (n,) and (n, axes) -> (...).
-
-    Moran spectral randomization (Wagner and Dray, 2015): the map is taken apart into patterns from coarse to fine (the
-    eigenvectors of 1 / distance, centred), each pattern gets a random sign, and what comes together is another map with
-    as much in each. Labels stay in place. `similar` is of cosines or correlations, diagonal included: signs are given
-    to the vectors behind them, and cosines taken anew.
-
-    Of smooth noise around the 94 centres of the AAL2 atlas, with compact groups for labels, 1 to 10% come out at
-    p <= 0.05, whatever the smoothness and the measure; with `spins` 20 to 98%, with `shuffles` 50 to 100%. In clouds of
-    60 very uneven places it was 0 to 17%, in one of six 40% (with `spins` 40 to 90%): close, but no exact test.
-    """
-    _, values = _checked(similar, labels)
-    return smooth_nulls({"": lambda drawn: statistic(drawn, values)}, similar, coordinates, draws, seed)[""]
+    orders = shuffles(labels, draws, seed)
+    matrices, values = _square(similar), np.asarray(labels)
+    n = matrices.shape[-1]
+    if len(values) != n:
+        raise must_be("labels", f"one for each of the {n} tokens", values.shape)
+    moves = np.concatenate([np.arange(n)[None], orders])
+    found = np.empty((*matrices.shape[:-2], len(moves)))
+    for entry in np.ndindex(found.shape[:-1]):
+        for start in range(0, len(moves), _step(n)):
+            part = slice(start, start + _step(n))
+            found[(*entry, part)] = statistic(matrices[entry][None], values[moves[part]])
+    return _held(found)
 
 
 def smooth_nulls(
@@ -107,12 +86,22 @@ def smooth_nulls(
     seed: int = 0,
     hemispheres: npt.ArrayLike | None = None,
 ) -> dict[str, Chance]:
-    """The same for several measures by name, each of matrices (..., n, n) alone: they share the draws, which take most
-    of the time.
+    """Measures by name against those of random maps as smooth in space, (..., n, n) and (n, axes) -> (...) each.
+
+    Moran spectral randomization (Wagner and Dray, 2015): the map is taken apart into patterns from coarse to fine (the
+    eigenvectors of 1 / distance, centred), each pattern gets a random sign, and what comes together is another map with
+    as much in each. `similar` is of cosines or correlations, diagonal included: signs are given to the vectors behind
+    them, and cosines taken anew. A measure takes matrices (..., n, n) alone, since labels stay in place; all measures
+    share the draws, which take most of the time.
 
     With `hemispheres` (n,) patterns are those of each side by itself, so that draws are as smooth on either side and
     have nothing to do with each other between the two: what mirror regions share is then lost. Without, it is kept:
     patterns of a symmetric brain are symmetric, and where places are exactly so, a mirrored map stays one.
+
+    Of smooth noise around the 94 centres of the AAL2 atlas, with compact groups for labels, 1 to 10% come out at
+    p <= 0.05, whatever the smoothness and the measure; with `shuffles` 50 to 100%, with each hemisphere turned as a
+    sphere (the spin test) 20 to 98%. In clouds of 60 very uneven places it was 0 to 17%, in one of six 40% (with spins
+    40 to 90%): close, but no exact test.
     """
     matrices = _square(similar)
     n = matrices.shape[-1]
@@ -189,68 +178,7 @@ def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
     return orders
 
 
-def spins(
-    coordinates: npt.ArrayLike, hemispheres: npt.ArrayLike | None = None, draws: int = 1000, seed: int = 0
-) -> Orders:
-    """Orders that turn each hemisphere as a sphere, (n, 3) of x, y, z -> (draws, n): the spin test.
-
-    After Alexander-Bloch et al. (2018): a random rotation, mirrored in x for the second hemisphere; then every place
-    gets one of the turned tokens, each once, such that the distances in all are smallest (Vazquez-Rodriguez et al.,
-    2019). `hemispheres` (n,) tells the two apart, one value if there is but one; unless given, the sign of x does.
-    Coordinates in a volume are centred in their hemisphere and projected on its sphere.
-
-    Where tokens are few or uneven, some get a place far off, and smoothness is lost: of smooth noise on two even
-    spheres of 50 tokens 8 to 14% come out at p <= 0.05 (which `shuffles` makes 100%), but on uneven ones, and on the
-    regions of a volume, half or more: there take `smooth_null`. Tokens never leave their hemisphere, so what mirror
-    regions share is in every draw: not for `mirror_agreement`.
-    """
-    places = np.asarray(coordinates, dtype=np.float64)
-    if places.ndim != 2 or places.shape[1] != 3 or not np.isfinite(places).all():
-        raise must_be("coordinates", "finite numbers (tokens, 3)", places.shape)
-    _must_draw(draws)
-    sides = places[:, 0] >= 0 if hemispheres is None else np.asarray(hemispheres)
-    if hemispheres is None and len(np.unique(sides)) < 2:  # as voxels are counted, x is never negative
-        raise must_be("hemispheres", "given where the x of all coordinates has the same sign", None)
-    if sides.shape != places.shape[:1] or len(np.unique(sides)) > 2:
-        raise must_be("hemispheres", f"one of two values for each of the {len(places)} tokens", sides.shape)
-    turns = Rotation.from_quat(np.random.default_rng(seed).normal(size=(draws, 4))).as_matrix()  # uniform
-    mirror = np.diag([-1.0, 1, 1])
-    orders = np.empty((draws, len(places)), dtype=np.int64)
-    for side, turn in zip(np.unique(sides), (turns, mirror @ turns @ mirror), strict=False):
-        own = np.flatnonzero(sides == side)
-        centred = places[own] - places[own].mean(axis=0)
-        length = np.linalg.norm(centred, axis=-1, keepdims=True)
-        sphere = centred / np.where(length > 0, length, 1.0)  # (k, 3)
-        turned = sphere @ np.swapaxes(turn, -1, -2)  # (draws, k, 3)
-        apart = np.sqrt(np.maximum(2 - 2 * sphere @ np.swapaxes(turned, -1, -2), 0))  # (draws, place, token)
-        for draw, cost in enumerate(apart):
-            orders[draw, own] = own[linear_sum_assignment(cost)[1]]
-    return orders
-
-
 # -------------------------------------------------------------------------------------------------------- in common
-
-
-def _chance(
-    statistic: Callable[..., Array], similar: npt.ArrayLike, labels: npt.ArrayLike, orders: npt.ArrayLike
-) -> Chance:
-    matrices, values = _checked(similar, labels)
-    n, step = len(values), _step(len(values))
-    moves = np.concatenate([np.arange(n)[None], _orders(orders, n)])
-    found = np.empty((*matrices.shape[:-2], len(moves)))
-    for entry in np.ndindex(found.shape[:-1]):
-        for start in range(0, len(moves), step):
-            found[(*entry, slice(start, start + step))] = statistic(
-                matrices[entry][None], values[moves[start : start + step]]
-            )
-    return _held(found)
-
-
-def _checked(similar: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, npt.NDArray[Any]]:
-    matrices, values = _square(similar), np.asarray(labels)
-    if values.ndim < 1 or len(values) != matrices.shape[-1]:
-        raise must_be("labels", f"one for each of the {matrices.shape[-1]} tokens", values.shape)
-    return matrices, values
 
 
 def _square(similar: npt.ArrayLike) -> Array:
