@@ -12,14 +12,9 @@ import numpy.typing as npt
 import pytest
 import torch
 from scipy import stats
-from sklearn.metrics import adjusted_rand_score
 
 from placecode.analysis import alignment, modules
 from placecode.analysis.modules import (
-    ami,
-    ari,
-    best_partition,
-    clusters,
     coordinate_agreement,
     matrix_correlation,
     mirror_agreement,
@@ -226,67 +221,6 @@ def test_coordinate_agreement_from_farthest_to_nearest(rng: np.random.Generator)
     assert np.isnan(coordinate_agreement(np.ones((2, 2)), places[:2]))
 
 
-# -------------------------------------------------------------------------------------------------------- partitions
-
-
-def test_best_partition_finds_planted_groups(rng: np.random.Generator) -> None:
-    found = best_partition(planted(rng, 6.0))
-    np.testing.assert_array_equal(found, np.tile(GROUPS, (3, 1)))  # groups are numbered by their first token
-    weak = planted(rng, 1.5)
-    assert (modularity(weak, best_partition(weak)) >= modularity(weak, GROUPS) - 1e-9).all()
-    assert (ari(best_partition(planted(rng, 0.0)), GROUPS) < 0.3).all()  # the negative twin
-
-
-@pytest.mark.parametrize("strength", [0.0, 1.0])
-def test_no_move_of_a_token_improves_the_best_partition(strength: float, rng: np.random.Generator) -> None:
-    for similar in (*planted(rng, strength, 2), noise(rng)):
-        labels = best_partition(similar, restarts=2)
-        groups = labels.max() + 2  # the last one is empty
-        moved = np.tile(labels, (24, groups, 1))
-        moved[np.arange(24), :, np.arange(24)] = np.arange(groups)
-        assert modularity(similar, moved).max() <= modularity(similar, labels) + 1e-9
-
-
-def test_best_partition_is_the_best_of_all_partitions_of_few_tokens(rng: np.random.Generator) -> None:
-    every = np.array(list(product(range(6), repeat=6)))
-    for similar in noise(rng, 8, n=6):
-        assert modularity(similar, best_partition(similar)) == pytest.approx(modularity(similar, every).max())
-
-
-def test_best_partition_needs_no_neighbours_and_is_drawn_by_the_seed(rng: np.random.Generator) -> None:
-    similar = planted(rng, 0.5)
-    found = best_partition(similar, seed=5)
-    np.testing.assert_array_equal(best_partition(similar[1], seed=5), found[1])
-    order = rng.permutation(24)
-    turned = similar[0][order][:, order]
-    best = [float(modularity(w, best_partition(w, restarts=60))) for w in (similar[0], turned)]
-    assert best[0] == pytest.approx(best[1], abs=0.01)
-
-
-def test_clusters_are_those_of_k_means_on_unit_tokens(rng: np.random.Generator) -> None:
-    cluster = pytest.importorskip("sklearn.cluster")
-    pe = rng.normal(size=(1, 24, 6)) + 2.5 * np.eye(6)[GROUPS]
-    tokens = pe[0] - pe[0].mean(axis=0)
-    tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
-    expected = cluster.KMeans(4, n_init=10, random_state=0).fit(tokens).labels_
-    assert ari(clusters(similarities(pe)[-1], 4), expected) == 1
-    strong = planted(rng, 6.0)
-    np.testing.assert_array_equal(clusters(strong, 4), np.tile(GROUPS, (3, 1)))
-    np.testing.assert_array_equal(clusters(strong[1], 3, seed=2), clusters(strong, 3, seed=2)[1])
-    assert (ari(clusters(planted(rng, 0.0, 20), 4), GROUPS).mean()) == pytest.approx(0, abs=0.05)
-
-
-@pytest.mark.parametrize(("score", "name"), [(ari, "adjusted_rand_score"), (ami, "adjusted_mutual_info_score")])
-def test_scores_are_scikit_learns_of_labelled_tokens(score: Measure, name: str, rng: np.random.Generator) -> None:
-    found, labels = rng.integers(3, size=(5, 24)), GROUPS.copy()
-    labels[:3] = -1
-    expected = [getattr(metrics, name)(labels[3:], row[3:]) for row in found]
-    np.testing.assert_allclose(score(found, labels), expected)
-    assert score(GROUPS, labels) == pytest.approx(1)
-    assert score(found, np.tile(labels, (2, 5, 1))).shape == (2, 5)
-    assert np.isnan(score(np.full(24, -1), labels))
-
-
 # -------------------------------------------------------------------------------------------------- pairs of matrices
 
 
@@ -377,21 +311,12 @@ def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(bad: fl
         matrix_correlation(similar, similar[1], ranks=True),
     ):
         np.testing.assert_array_equal(np.isnan(found), [True, False])
-    for labels in (best_partition(similar), clusters(similar, 4)):
-        assert (labels[0] == -1).all() and (labels[1] >= 0).all()
-        np.testing.assert_array_equal(np.isnan(ari(labels, GROUPS)), [True, False])
 
 
 @pytest.mark.filterwarnings("error")
 def test_tokens_in_one_place_have_no_modules() -> None:
     similar = similarities(np.full((1, 2, 24, 3), 0.1))[-1]
     assert all(np.isnan(measure(similar, GROUPS)).all() for measure in MEASURES)
-
-
-@pytest.mark.filterwarnings("error")
-def test_more_clusters_than_different_tokens_are_no_warning() -> None:
-    similar = similarities(np.eye(4)[GROUPS][None])[-1]
-    assert len(np.unique(clusters(similar, 10))) == 4
 
 
 # ---------------------------------------------------------------------------------------------------------- sentences
@@ -420,29 +345,9 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) 
     for places in (rng.normal(size=(5, 3)), rng.normal(size=24), np.full((24, 3), np.nan)):
         with pytest.raises(BadInput, match="coordinates must be finite numbers"):
             coordinate_agreement(w, places)
-    for k in (0, 25):
-        with pytest.raises(BadInput, match="k must be a whole number from 1 to the number of tokens, 24"):
-            clusters(w, k)
-    with pytest.raises(BadInput, match="restarts must be"):
-        best_partition(w, restarts=0)
     with pytest.raises(BadInput, match="a and b must be matrices of the same tokens"):
         matrix_correlation(w, w[:5, :5])
-    with pytest.raises(BadInput, match="labels must be one whole number for each of the 24 tokens"):
-        ari(GROUPS, GROUPS[:5])
 
 
 def test_the_examples_of_the_docstrings_hold() -> None:
     assert doctest.testmod(modules).failed == 0
-
-
-def test_adjusted_rand_index_is_scikit_learns(rng: np.random.Generator) -> None:
-    found, labels = rng.integers(-1, 5, size=(6, 1, 40)), rng.integers(-1, 7, size=(9, 40))
-    together = ari(found, labels)
-    assert together.shape == (6, 9)
-    for i, j in np.ndindex(6, 9):
-        kept = (found[i, 0] >= 0) & (labels[j] >= 0)
-        assert together[i, j] == pytest.approx(adjusted_rand_score(labels[j][kept], found[i, 0][kept]), abs=1e-12)
-    alone, one = np.arange(5), np.zeros(5, dtype=int)
-    for a, b in ((alone, alone), (one, one), (alone, one), (one, alone)):
-        assert ari(a, b) == adjusted_rand_score(b, a)
-    assert np.isnan(ari(np.full(5, -1), one))

