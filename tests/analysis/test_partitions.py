@@ -12,7 +12,8 @@ import pytest
 
 from placecode.analysis import partitions
 from placecode.analysis.modules import modularity, similarities
-from placecode.analysis.partitions import ami, ari, best_partition, clusters
+from placecode.analysis.nulls import SAME, shuffles
+from placecode.analysis.partitions import ami, ari, best_partition, clusters, shared_information
 from placecode.errors import BadInput
 
 metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit-learn's")
@@ -135,6 +136,35 @@ def test_adjusted_rand_index_is_scikit_learns(rng: np.random.Generator) -> None:
     for a, b in ((alone, alone), (one, one), (alone, one), (one, alone)):
         assert ari(a, b) == metrics.adjusted_rand_score(b, a)
     assert np.isnan(ari(np.full(5, -1), one))
+
+
+def test_shared_information_is_scikit_learns_mutual_information(rng: np.random.Generator) -> None:
+    found, labels = rng.integers(-1, 5, size=(6, 1, 40)), rng.integers(-1, 7, size=(9, 40))
+    together = shared_information(found, labels)
+    assert together.shape == (6, 9)
+    for i, j in np.ndindex(6, 9):
+        kept = (found[i, 0] >= 0) & (labels[j] >= 0)
+        expected = metrics.mutual_info_score(labels[j][kept], found[i, 0][kept])
+        assert together[i, j] == pytest.approx(expected, abs=1e-12)
+    shares = np.bincount(GROUPS) / 24
+    assert shared_information(GROUPS, GROUPS) == pytest.approx(-(shares * np.log(shares)).sum())  # their entropy
+    assert shared_information(GROUPS, np.zeros(24, dtype=int)) == pytest.approx(0, abs=1e-12)
+    other = np.where(np.arange(24) < 12, 0, -1)
+    np.testing.assert_array_equal(np.isnan(shared_information([other, GROUPS], other[::-1])), [True, False])
+    assert np.isnan(shared_information(np.full(24, -1), GROUPS))
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
+def test_shared_information_ranks_dealt_labels_as_ami_does(strength: float, rng: np.random.Generator) -> None:
+    """The same p, to the last draw; that of the ari, which counts pairs, is another one."""
+    labels = np.where(np.arange(24) % 11 == 0, -1, GROUPS)
+    dealt, groups = labels[shuffles(labels, 99)], clusters(planted(rng, strength, 4), 4)
+
+    def counts(score: Score) -> list[int]:
+        return [int((score(each, dealt) >= score(each, labels) - SAME).sum()) for each in groups]
+
+    assert counts(shared_information) == counts(ami)
+    assert strength > 0 or counts(shared_information) != counts(ari)
 
 
 # ---------------------------------------------------------------------------------------------------------- sentences

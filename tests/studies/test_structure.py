@@ -43,8 +43,13 @@ def test_planted_clusters_are_found_and_random_ones_are_not(task: Network) -> No
     assert found["modularity_p", "labels", -1, 0] < 0.01 < found["modularity_p", "labels", -1, 1]
     assert found["modularity", "best", -1, 0] == pytest.approx(found["modularity", "labels", -1, 0])
     assert found["modules", "best", -1, 0] == 3
-    assert found["ari_p", "labels", -1, 0] == pytest.approx(1 / 200, abs=0.006)
-    assert found["ari_p", "labels", -1, 1] > 0.02
+    for name in ("ari_p", "ami_p"):
+        assert found[name, "labels", -1, 0] == pytest.approx(1 / 200, abs=0.006)
+        assert found[name, "labels", -1, 1] > 0.02
+    assert found["silhouette_p", "labels", -1, 0] < 0.01 < found["silhouette_p", "labels", -1, 1] <= 1
+    assert found["silhouette_z", "labels", -1, 0] > 3 > found["silhouette_z", "labels", -1, 1]
+    chance = found[[name for name in found.index if name[0].endswith(("_p", "_z"))]]
+    assert set(chance.index.get_level_values("block")) == {-1}
 
 
 def test_connectivity_is_that_of_the_member_s_own_world(task: Network) -> None:
@@ -92,6 +97,53 @@ def test_structure_of_data_is_measured_as_that_of_pes(task: Network) -> None:
     assert set(rows.loc[rows["baseline"] == "spectral", "metric"]) == {"ari", "ami"}
 
 
+class Mirrored(Masked):
+    """Channels that are like those of their group, more so like their mirror, and lie near both; in another order than
+    the one that is known, none of it."""
+
+    name = "mirrored"
+
+    def __init__(self, order: np.ndarray) -> None:
+        rng = np.random.default_rng(4)
+        group, pair, own = (rng.normal(size=(400, size)) for size in (3, N // 2, N))
+        self.labels, self.partner = np.arange(N) // 4, np.arange(N) ^ 1
+        values = group[:, self.labels] + pair[:, np.arange(N) // 2] + 0.3 * own
+        super().__init__({name: recordings([values[part][:, order]]) for name, part in HALVES.items()})
+        self.positions = 9 * np.eye(3)[self.labels] + np.repeat(rng.normal(size=(N // 2, 3)), 2, axis=0)
+        self.positions += 0.1 * rng.normal(size=(N, 3))
+
+
+HALVES = {"train": slice(300), "test": slice(300, None)}
+SCRAMBLED = np.random.default_rng(8).permutation(N)
+
+
+@pytest.mark.parametrize("baseline", ["fc", "mds of fc"])
+def test_baselines_are_held_against_chance_as_pes_are(baseline: str) -> None:
+    targets = {f"{name}_p": "labels" for name in ("modularity", "segregation", "neighbor_agreement", "silhouette")}
+    targets |= {"ari_p": "labels", "ami_p": "labels"}
+    targets |= {"mirror_agreement_p": "partner", "coordinate_agreement_p": "positions"}
+    found = {}
+    for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
+        table = pd.DataFrame(structure.of_data(Mirrored(order), members(0), (baseline,), []))
+        chance = table[table["metric"].str.endswith("_p")].set_index("metric")
+        assert chance["condition"].to_dict() == targets
+        assert chance["value"].between(0, 1).all()
+        found[kind] = chance["value"]
+    assert found["known"].max() < 0.02
+    assert found["scrambled"].min() > 0.05
+
+
+def test_pes_are_held_against_chance_by_mirror_and_place() -> None:
+    task = Mirrored(np.arange(N))
+    stack = stack_for(members(0, 1), task)
+    with torch.no_grad():
+        stack.encoding.vectors()[0, ..., :6] += 5 * torch.eye(6)[torch.arange(N) // 2]  # type: ignore[index]
+    found = table(structure.of_pes(stack, task.bind(stack.members)))
+    for name, target in (("mirror_agreement_p", "partner"), ("coordinate_agreement_p", "positions")):
+        assert found[name, target, -1, 0] < 0.01 and 0.05 < found[name, target, -1, 1] <= 1
+        assert (name, target, 0, 0) not in found.index
+
+
 def test_what_takes_long_is_fitted_in_the_first_worlds_alone(task: Network) -> None:
     rows = pd.DataFrame(structure.of_data(task, members(0, 1), ("linear", "ridge"), [0]))
     assert {name: set(own["world"]) for name, own in rows.groupby("baseline")} == {"linear": {0, 1}, "ridge": {0}}
@@ -111,6 +163,19 @@ def test_attention_is_held_against_the_connectivity_of_the_own_world(
     assert [found["attention_correlation", "fc", 1, member] for member in (0, 1)] == pytest.approx([-1, -1])
     monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps.flip(0))
     assert table(structure.of_attention(stack, task))["attention_correlation", "fc", 0, 0] < 0.99
+
+
+def test_attention_is_held_against_channels_in_random_order(task: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = stack_for(members(0, 1), task)
+    fc = torch.from_numpy(np.corrcoef(structure.training_values(task, 0).T))
+    noise = torch.from_numpy(np.random.default_rng(0).normal(size=(N, N)))
+    maps = torch.stack([fc, noise])[:, None, None].expand(2, 2, 1, N, N)  # as connected in the first member alone
+    monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps)
+    found = table(structure.of_attention(stack, task))
+    assert found["attention_correlation_p", "fc", -1, 0] == 1 / 200
+    assert 0.05 < found["attention_correlation_p", "fc", -1, 1] <= 1
+    assert set(found["attention_correlation_p"].index.get_level_values("block")) == {-1}
+    assert "attention_correlation_p" not in table(structure.of_attention(stack, task, null=False)).index
 
 
 def test_attention_is_averaged_over_held_out_questions(task: Network) -> None:
