@@ -297,6 +297,7 @@ def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None
         (BrainMask.at("quick", sigmas=(0.01, 2.0)), lambda m: f"hidden {m.hidden:g}"),
         (SynergyOptimizer.at("quick", optimizers=("adam", "adamw")), lambda m: m.optimizer),
         (SynergySize.at("quick", samples=(1000,)), lambda m: m.data),
+        (SynergySize.at("quick", many=(3,), samples=(1000,), ramps=(0, 500)), lambda m: f"ramp {m.ramp}"),
     ],
     ids=lambda given: getattr(given, "name", ""),
 )

@@ -10,13 +10,15 @@ import pandas as pd
 import pytest
 
 from placecode import folders
+from placecode.cli import main
 from placecode.engines import local
 from placecode.errors import BadInput
 from placecode.runs import Run
 from placecode.studies import study_of
 from placecode.studies.masked import BASELINES
 from placecode.studies.network import NetworkSigma
-from placecode.studies.synergy import SynergySigma
+from placecode.studies.specs import differing
+from placecode.studies.synergy import SynergySigma, SynergySize
 
 MODEL: dict[str, Any] = {"width": 8, "layers": 1, "batch": 8, "seeds": (0, 1), "steps": 3, "evaluations": 2}
 TINY = {
@@ -95,6 +97,27 @@ def test_bad_settings(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput) as error:
         NetworkSigma.at("quick", **given)
     assert str(error.value) == sentence
+
+
+def test_ramps_are_settings_that_a_study_goes_through(tmp_path: Path) -> None:
+    """Of half of six channels; over all of the four steps, fewer than that in the first ones."""
+    words = ["--seeds", "2", "--many", "2,", "--samples", "300,", "--test", "30", "--steps", "4", "--layers", "1"]
+    words += ["--widths", "8,", "--batches", "8,", "--shares", "0.5,", "--against", "linear,", "--device", "cpu"]
+    assert main(["run", "synergy-size", *words, "--ramps", "0,4", "--out", str(tmp_path / "run")]) == 0
+    run = Run(tmp_path / "run")
+    assert run.members[["ramp", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [4, 0], [4, 1]]
+    study = study_of(run)
+    assert study.fields()["ramps"] == [0, 4]
+    assert set(differing(run.members)["setting"]) == {"ramp 0", "ramp 4"}
+    assert "ramp 4" in " ".join(study.words(run)) and "ramp 4" in (tmp_path / "run/report.html").read_text()
+    for seed in (0, 1):
+        plain, ramped = (run.array(f"pe_end/{number}") for number in (seed, 2 + seed))
+        assert np.array_equal(run.array(f"pe_start/{seed}"), run.array(f"pe_start/{2 + seed}"))
+        assert not np.array_equal(plain, ramped)
+    with pytest.raises(BadInput, match=r"^ramps must be all different; got \[5, 5\]\.$"):
+        SynergySize.at("quick", ramps=(5, 5))
+    with pytest.raises(BadInput, match=r"^ramp must be a whole number of at least 0; got -5\.$"):
+        SynergySize.at("quick", ramps=(-5,)).members()
 
 
 def test_seeds_have_worlds_of_their_own_and_few_of_them() -> None:

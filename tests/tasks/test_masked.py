@@ -124,6 +124,29 @@ def test_of_a_long_training_set_the_first_examples_are_evaluated() -> None:
     assert long.rows("test") == 2 * len(data) == len(long.condition("test"))
 
 
+def test_a_ramp_hides_one_channel_at_first_and_all_of_the_share_at_its_end() -> None:
+    """Five of six in the end: 1 + 4 (step + 1) / 10, rounded down, until step 9."""
+    task = Numbers().bind([*members(0, 0, hidden=0.9), *members(0, 1, hidden=0.9, ramp=10)])
+    asked = torch.arange(T).expand(4, -1)
+    seen = []
+    for step in range(12):
+        inputs, targets = task.batch("train", asked, step)
+        count = inputs[..., 1].sum(-1)  # (e, b)
+        assert (count == count[:, :1]).all()
+        seen.append(count[:, 0].int().tolist())
+        in_a_graph = task.batch("train", asked, torch.tensor(step))
+        assert torch.equal(in_a_graph[0], inputs) and torch.equal(in_a_graph[1], targets)
+        assert torch.equal(inputs[0], inputs[2]) == (step >= 9)  # then as if there had been none
+    plain, same, ramped, other = zip(*seen, strict=True)
+    assert plain == same == (5,) * 12
+    assert ramped == other == (1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5, 5)
+
+
+def test_a_ramp_changes_no_question_of_the_evaluation() -> None:
+    inputs, _ = Numbers().bind([*members(0), *members(0, ramp=10)]).batch("test", rows(Numbers(), "test", 2))
+    assert torch.equal(inputs[0], inputs[1])
+
+
 def test_a_task_that_is_cut_short_asks_as_before() -> None:
     task = Numbers().first(3).bind(members(0))
     assert (len(task.splits["train"]), task.rows("test"), task.tokens) == (3, 6, N)
