@@ -7,6 +7,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+for library in ("OMP", "OPENBLAS", "MKL"):  # read when they are loaded, here and in children: tests run side by side
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 import torch
