@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Iterator
 from typing import Any
+
+for library in ("OMP", "OPENBLAS", "MKL"):  # read when they are loaded, here and in children: tests run side by side
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
@@ -111,8 +115,31 @@ def cuda(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def _language_patched_once() -> Iterator[None]:
+    """Triton's interpreter patches its language anew for each call of a function within a kernel; here, if needed."""
+    language = pytest.importorskip("triton.language", reason="the kernels need Triton")
+    interpreter = pytest.importorskip("triton.runtime.interpreter", reason="the kernels need Triton")
+    plain = interpreter._patch_lang
+
+    @functools.cache
+    def seen_by(function: Any) -> list[Any]:
+        known = (language, language.core)
+        return [each for each in known if any(each is value for value in function.__globals__.values())]
+
+    def patch_lang(function: Any) -> Any:
+        """For a kernel, what undoes it; within one, nobody asks."""
+        if any(language.core.is_builtin(each.load) for each in (language, *seen_by(function))):
+            return plain(function)
+        return None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "_patch_lang", patch_lang)
+        yield
+
+
 @pytest.fixture
-def kernel_device(device: str) -> str:
+def kernel_device(device: str, _language_patched_once: None) -> str:
     """Every device on which the kernels run here: a GPU, or the CPU in Triton's interpreter."""
     pytest.importorskip("triton", reason="the kernels need Triton")
     if not kernels.available(torch.device(device)):

@@ -149,7 +149,9 @@ def test_members_that_diverge_are_told(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_references_have_a_row_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*RUN, "--references", "0.0,0.1", "--out", "a"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "publish", lambda run: run.path / "report.html")  # drawn once, below
+        assert cli.main([*RUN, "--references", "0.0,0.1", "--out", "a"]) == 0
     printed = capsys.readouterr().out
     lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line[0] == "│"]
     assert [line[:3] for line in lines] == [
@@ -159,8 +161,8 @@ def test_references_have_a_row_and_a_report(tmp_path: Path, capsys: pytest.Captu
         ["sinusoid", "-", "0.1"],
     ]
     assert printed.count("\nsigma = ") == 2  # the words are about the sweep
-    assert (tmp_path / "a" / "report.html").is_file()
     assert cli.main(["report", "a"]) == 0
+    assert (tmp_path / "a" / "report.html").is_file()
     assert cli.main([*RUN, "--references", "0.0", "--members", "4:6", "--out", "b"]) == 0  # a piece with them alone
     assert "The run holds references alone" in capsys.readouterr().out
 
@@ -242,12 +244,25 @@ def test_the_command_leaves_out_what_the_scale_gives(ran: tuple[Path, str]) -> N
 # Stopping
 
 
+LONGER = [*RUN, "--epochs", "60", "--evaluations", "30"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A longer run that nobody has stopped."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "publish", lambda run: run.path / "report.html")
+        assert cli.main([*LONGER, "--out", str(folder)]) == 0
+    return folder
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(
-    tmp_path: Path, number: signal.Signals, no_report: None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, whole: Path, number: signal.Signals, no_report: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C in the middle of a run; the printed command, taken at its word, ends as if it had never been stopped."""
-    words = [*RUN, "--epochs", "60", "--evaluations", "30", "--out", "broken", "--force"]
+    words = [*LONGER, "--out", "broken", "--force"]
     process = subprocess.Popen(
         [sys.executable, "-m", "placecode.cli", *words],
         stdout=subprocess.PIPE,
@@ -269,9 +284,8 @@ def test_a_signal_saves_and_says_how_to_go_on(
     again = shlex.split(command)
     assert again == ["placecode", *(word for word in words if word != "--force"), "--resume"]
     assert cli.main(again[1:]) == 0
-    assert cli.main([*words[:-3], "--out", "whole"]) == 0
     for name in RESULTS:
-        assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+        assert (tmp_path / "broken" / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 def test_a_second_ctrl_c_stops_at_once_and_quietly(

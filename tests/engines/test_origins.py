@@ -97,6 +97,7 @@ def test_stopped_and_resumed_it_is_as_if_never_stopped(people: Path, whole: Run,
         assert (again.path / name).read_bytes() == (whole.path / name).read_bytes(), name
 
 
+@pytest.mark.usefixtures("soon")
 def test_in_two_processes_it_is_the_same(people: Path, whole: Run, tmp_path: Path) -> None:
     two = local.execute(study(people), tmp_path / "two", where=replace(CPU, workers=2))
     found, wanted = (load_file(run.path / "arrays.safetensors") for run in (two, whole))

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import Pipe, active_children, get_context
+from multiprocessing import Pipe, active_children
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,14 +64,6 @@ def assert_same(found: Path, wanted: Path) -> None:
 
 
 # Real processes
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers copied from a process that has everything imported, which takes most of the time of a new one."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["placecode.engines.workers"])
-    monkeypatch.setattr(workers, "get_context", lambda method: context)
 
 
 class Listener:

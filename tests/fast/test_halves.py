@@ -113,16 +113,17 @@ def test_as_exact_as_tf32(fields: dict[str, Any], kernel_device) -> None:
     assert not worse
 
 
-@pytest.mark.parametrize("power", [-60, -20, 30, 60])
 @pytest.mark.parametrize("heads", [1, 2])
-def test_the_size_of_the_loss_does_not_matter(power: int, heads: int, kernel_device) -> None:
+def test_the_size_of_the_loss_does_not_matter(heads: int, kernel_device) -> None:
     """Not to the last bit: gradients are the same, in other units."""
     stack = stack_of(kernel_device, heads=heads, readout="token")
     x = inputs_of(stack)
     _, gradient, unit = in_units(stack, x)
-    _, again, other = in_units(stack, x, 2.0**power)
-    assert gradient.isfinite().all() and torch.equal(gradient, again)
-    assert torch.equal(other, unit * 2.0**power)
+    assert gradient.isfinite().all()
+    for power in (-60, -20, 30, 60):
+        _, again, other = in_units(stack, x, 2.0**power)
+        assert torch.equal(gradient, again), power
+        assert torch.equal(other, unit * 2.0**power), power
 
 
 def test_units_are_powers_of_two_and_bring_outputs_to_their_size(kernel_device) -> None:

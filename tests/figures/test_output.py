@@ -27,7 +27,8 @@ def test_every_figure_names_its_run_whatever_its_name(name: str) -> None:
 
 
 def test_axes_are_labelled() -> None:
-    for figure in (*all_figures("demo")[:2], *all_figures("demo")[5:]):
+    drawn = all_figures("demo")
+    for figure in (*drawn[:2], *drawn[5:]):
         assert any(axes.get_xlabel() for axes in figure.axes)
         named = {tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()}
         assert any(axes.get_ylabel() for axes in figure.axes) or "b" in named  # rows with names need no other label
