@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import choices_sections
+import synergy_sections
 from latin_tables import Findings
 from masked_tables import (
     Runs,
@@ -17,32 +19,26 @@ from masked_tables import (
     by_world,
     chance,
     change,
-    found_at,
     gap_by_seed,
     halves,
     learned,
-    least_of,
     less_linear,
     linear_is_best,
-    long_table,
-    mean_error,
     mean_of,
     model,
     of_world,
     on_the_way,
     paired,
     percent,
-    shown_by_solved,
     sigma_table,
-    size_rows,
-    size_table,
-    solved,
     taken_less_random,
+    twins_table,
 )
+from synergy_sections import CAPTION
 from wording import apart_from_zero, effect, flipped, grid, number, picture, say, spread, told
 
 from placecode.studies.masked_claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, of_second_half, over
-from placecode.studies.reading import at_sigma, done, measured
+from placecode.studies.reading import measured
 
 RUNS = {
     "network-sigma": "networks with known clusters: 11 sigmas x 15 seeds, a network for each seed",
@@ -50,33 +46,32 @@ RUNS = {
     "brain-sigma": "five people at rest: 11 sigmas x 15 seeds, each person held out from three of them",
     "brain-sigma-50000": "3 sigmas x 5 seeds of it for as long as the paper trained",
     "brain-transfer": "PEs learned from two people, given to models that learn from two others; 10 seeds",
-    "synergy-sigma": "30 channels in groups of three that no pairwise measure can see: 11 sigmas x 15 seeds",
-    "synergy-size-60": "60 such channels: batch, step size and samples x 3 seeds",
+    **synergy_sections.RUNS,
+    **choices_sections.RUNS,
 }
 PICTURES = {
     "network-sigma": ("structure", "error", "similarity"),
     "brain-sigma": ("structure", "error", "similarity", "brain"),
     "brain-transfer": ("errors",),
-    "synergy-sigma": ("structure", "error"),
-    "synergy-size-60": ("structure",),
+    **synergy_sections.PICTURES,
+    **choices_sections.PICTURES,
 }
 BOTH = ("network-sigma", "brain-sigma")
-BLIND = ("fc", "mutual-information", "partial-correlation")
-CAPTION = "Hollow: before training. Lines that end in a mark: what others find in the same data without any model."
 
 
 def sections(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     yield from networks(runs, findings)
     yield from brains(runs, findings)
     yield from transfer(runs, findings)
-    yield from synergy(runs, findings)
+    yield from synergy_sections.synergy(runs, findings)
+    yield from choices_sections.choices(runs)
 
 
 # ------------------------------------------------------------------------------------------------------- networks
 
 
 def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
-    net, brain, syn = (findings[name] for name in ("network-sigma", "brain-sigma", "synergy-sigma"))
+    net, brain = (findings[name] for name in ("network-sigma", "brain-sigma"))
     given, long = findings["brain-transfer"], findings["brain-sigma-50000"]
     yield say(
         all(net[id].verdict == "reproduced" for id in ("small-sigma-shows-clusters", "clusters-fall-with-sigma"))
@@ -113,17 +108,8 @@ def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         f"is about as good, {told(given['another-half-beats-random'].found, digits=3)}; one learned at 0.1 is a "
         f"little better than those, {told(gap, digits=3)} (compared after the fact).",
     )
-    found = solved(runs["synergy-sigma"], 0.2)
-    yield say(
-        found == (14, 15)
-        and syn["large-sigma-finds-none"].verdict == syn["error-hangs-on-sigma"].verdict == "reproduced"
-        and shown_by_solved(runs["synergy-sigma"], 0.2) > 0.9
-        and solved(runs["synergy-sigma"], 2.0)[0] == 0
-        and all(syn[f"blind-{name}"].verdict == "reproduced" for name in BLIND),
-        f"**Where no correlation can see, sigma decides what is found**: at 0.2, {found[0]} of {found[1]} models "
-        "find the groups and reach the least possible error within 12,000 steps; at 2.0 none does; every pairwise "
-        "method stays at chance.",
-    )
+    yield from synergy_sections.in_short(runs, findings)
+    yield from choices_sections.in_short(runs)
 
 
 def networks(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
@@ -187,7 +173,7 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         "nearest neighbours. A linear predictor is the best of all that we tried, which suggests that these data "
         "are nearly linear at one time point.",
     )
-    yield long_table(run, long, {**structure}, (SAME, SHIFTED))
+    yield twins_table(run, long, {**structure}, (SAME, SHIFTED))
     gains = [change(run, long, lambda each: measured(each, "ari", "labels"), sigma) for sigma in (0.01, 0.2)]
     near = change(run, long, lambda each: measured(each, *NEIGHBOURS), 0.01)
     better = [change(run, long, lambda each: error(each, SAME), sigma) for sigma in (0.01, 0.2, 2.0)]
@@ -283,7 +269,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         f"{run.config['task']['people']['test'][world][0]}, one of the two with little autocorrelation; there ridge, "
         f"linear too, is ahead of the other linear predictor as well ({number(ridge)} against {number(linear)}).",
     )
-    yield long_table(
+    yield twins_table(
         run, long, {MIRROR: structure[MIRROR], ("fc_correlation", "fc"): "with connectivity"}, (SAME, SHIFTED)
     )
     lowest = {sigma: on_the_way(long, sigma) for sigma in (0.01, 0.2)}
@@ -358,90 +344,3 @@ def transfer(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         f"them by {told(flipped(gap), digits=3)}, which we compared after seeing the table. With 90% hidden none of "
         "these differences is decided. At 2.0 shuffling does nothing, as it must: there is nothing to shuffle away.",
     )
-
-
-# -------------------------------------------------------------------------------------------------------- synergy
-
-
-def synergy(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
-    run, large, found = runs["synergy-sigma"], runs["synergy-size-60"], findings["synergy-sigma"]
-    first, second = run.config["task"]["best_mse"]
-    best, other = run.config["task"]["best_mse"].values()
-    yield "## One of our own: structure that no correlation can see"
-    yield (
-        "30 channels in ten hidden groups of three, each the product of the two others (signs, 0.1 noise): any two "
-        f"are independent. 50,000 samples, 30% hidden in training. {model(run)} The least error that anyone can "
-        f"expect is {number(best)} with 30% hidden and {number(other)} with 50%; on 2,000 held-out samples, the same "
-        "questions for all, it may come out some thousandths lower."
-    )
-    structure = {NEIGHBOURS: "nearest channel in the same group", ("modularity", "labels"): "signed modularity Q"}
-    structure |= {("ari", "labels"): "ARI of k-means"}
-    sigmas = sorted(done(run)["sigma"].unique())
-    rows = []
-    for sigma in sigmas:
-        cells = [spread(over(run, at_sigma(run, measured(run, *each), sigma))) for each in structure]
-        errors = [spread(over(run, at_sigma(run, error(run, each), sigma))) for each in (first, second)]
-        when = found_at(run, sigma)
-        rows.append(
-            (f"{sigma:g}", *cells, *errors, "{} of {}".format(*solved(run, sigma)), f"{when:,}" if when else "")
-        )
-    header = ("sigma", *structure.values(), "error, 30% hidden", "error, 50% hidden", "at the least error")
-    yield grid((*header, "by step (median of those)"), rows)
-    yield (
-        f"Chance for the nearest channel: {chance(run, NEIGHBOURS):.2f}. At the least error: within 0.02 of it at "
-        "the end. By step: of the 20 evaluations the first at which they were."
-    )
-    yield picture("synergy-sigma", "structure", "Groups found against sigma", CAPTION)
-    some = solved(run, 0.2)
-    tries = {sigma: solved(run, sigma)[0] for sigma in sigmas}
-    yield say(
-        some == (14, 15)
-        and shown_by_solved(run, 0.2) > 0.9
-        and shown_by_solved(run, 0.7) < 0.5
-        and found["groups-are-found"].verdict == found["error-is-the-least-possible"].verdict == "undecided"
-        and found["error-hangs-on-sigma"].verdict == "reproduced"
-        and [tries[sigma] for sigma in (0.01, 0.02, 0.05, 0.1)] == [8, 12, 13, 13]
-        and [tries[sigma] for sigma in (0.3, 0.5, 0.7, 1.0, 1.5, 2.0)] == [4, 0, 1, 0, 0, 0],
-        f"**Sigma decides what is found within 12,000 steps**: at 0.2, {some[0]} of {some[1]} models find all "
-        "groups, or nearly, and reach the least possible error; one does not, which leaves the mean undecided. "
-        f"Smaller sigmas get there later, and 0.01 less often ({tries[0.01]} of {some[1]}); 0.02 to 0.1 "
-        f"({tries[0.02]} to {tries[0.1]}) are not told apart from 0.2. Of larger ones {tries[0.3]} do at 0.3, and "
-        f"{tries[0.7]} at 0.7, with hardly a group in its PE; none at 0.5, 1.0, 1.5 or 2.0, though up to 1.0 they "
-        "learn part of it.",
-    )
-    yield picture("synergy-sigma", "error", "Error against sigma", "The star is the least that anyone can expect.")
-    yield baseline_table(run, structure, (first, second))
-    trees = mean_error(run, "trees", first)
-    yield say(
-        all(found[f"blind-{name}"].verdict == "reproduced" for name in BLIND) and best + 0.1 < trees < 0.8,
-        "Every pairwise method, and what is built on one (MDS, spectral clusters), is at chance; the graphical "
-        "lasso finds no link at all but in one world, and no linear predictor is better than guessing the mean. "
-        f"Boosted trees, which can multiply, get part of the way, {number(trees)}, but name no groups.",
-    )
-    yield "### 60 channels"
-    yield (
-        "Twice as many channels are four times as many pairs, one of which is the right one. The least error is "
-        f"{number(least_of(large))}; chance for the nearest channel {chance(large, NEIGHBOURS):.2f}."
-    )
-    yield size_table(large)
-    ready = size_rows(large)
-    small = [ready[sigma, 128, 1e-3, samples] for sigma in (0.1, 0.2) for samples in (50_000, 250_000)]
-    pairs = [
-        (ready[sigma, 512, rate, 50_000][0], ready[sigma, 512, rate, 250_000][0])
-        for sigma in (0.1, 0.2)
-        for rate in (3e-4, 1e-3)
-    ]
-    yield say(
-        ready[0.2, 512, 1e-3, 50_000][0] == 3
-        and ready[0.2, 512, 3e-4, 50_000][0] == 3
-        and all(mean > 0.99 for _, _, mean, _ in small)
-        and all(0.9 < ready[0.2, 128, 3e-4, samples][2] < 0.95 for samples in (50_000, 250_000))
-        and pairs == [(1, 1), (1, 2), (3, 3), (3, 2)],
-        "**A batch of 512 does it, at equal steps, so with four times as many examples**: at sigma 0.2 and with "
-        "50,000 samples all three models reach the least possible error within 15,000 steps, at either step size. "
-        "With 128 and a step size of 0.001, which solves 30 channels, nothing is learned; at 0.0003 a little, at "
-        "sigma 0.2. Whether more samples help cannot be told from three seeds (1 to 1, 1 to 2, 3 to 3 and 3 to 2 "
-        "models). Longer training with 128 was not tried. At the smaller step size the error is as low, but the PE, "
-        "all blocks side by side, shows the groups less: a low error does not tell that the map is right.",
-    )
-    yield picture("synergy-size-60", "structure", "Groups found among 60 channels", "Mean over 3 seeds.")

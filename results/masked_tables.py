@@ -12,11 +12,10 @@ from placecode.analysis.stats import Interval
 from placecode.cli import command_of
 from placecode.runs import Run
 from placecode.studies import study_of
-from placecode.studies.masked_claims import NEIGHBOURS, SAME, error, of_second_half, over
+from placecode.studies.masked_claims import SAME, error, of_second_half, over
 from placecode.studies.reading import at_sigma, by_sigma, chance_in, done, measured
 
 Runs = dict[str, Run]
-Cell = tuple[float, int, float, int]
 
 
 def percent(found: Findings, id: str) -> str:
@@ -26,22 +25,6 @@ def percent(found: Findings, id: str) -> str:
 
 def best_sigma(run: Run, condition: str) -> float:
     return float(str(by_sigma(run, error(run, condition)).mean(axis="columns").idxmin()))
-
-
-def solved(run: Run, sigma: float) -> tuple[int, int]:
-    """How many models of a sigma come within 0.02 of the least possible error, and how many there are."""
-    condition, best = next(iter(run.config["task"]["best_mse"].items()))
-    values = at_sigma(run, error(run, condition), sigma)
-    return int((values < best + 0.02).sum()), len(values)
-
-
-def found_at(run: Run, sigma: float) -> int | None:
-    """When models of this sigma first came within 0.02 of the least error: the median step of those that did."""
-    condition, best = next(iter(run.config["task"]["best_mse"].items()))
-    rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == condition)]
-    rows = rows[rows["member"].isin(done(run).query("sigma == @sigma")["member"]) & (rows["value"] < best + 0.02)]
-    first = rows.groupby("member")["step"].min()
-    return None if first.empty else int(first.median())
 
 
 def runs_table(runs: Runs, about: dict[str, str]) -> str:
@@ -84,7 +67,8 @@ def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
 
 
 def baseline_table(run: Run, measures: dict[tuple[str, str], str], conditions: Sequence[str]) -> str:
-    """All baselines, means over the worlds in which they found anything; linear also in the few worlds of others."""
+    """All baselines, means over the worlds in which they found anything, and in how many of these chance does as well
+    by the first measure in 5% of its draws at most; linear also in the few worlds of others."""
     rows = run.baselines
     few = rows[rows["baseline"].isin(["ridge", "trees"])]["world"].unique()
     tables = {name: rows[rows["baseline"] == name] for name in dict.fromkeys(rows["baseline"])}
@@ -94,11 +78,13 @@ def baseline_table(run: Run, measures: dict[tuple[str, str], str], conditions: S
     body = []
     for name, own in tables.items():
         cells = [_mean(own, metric, target) for metric, target in measures]
+        chances = own[own["metric"] == f"{next(iter(measures))[0]}_p"]["value"].dropna()
+        cells.append(f"{(chances <= 0.05).sum()} of {len(chances)}" if len(chances) else "")
         errors = [_mean(own[own["split"] == "test"], "mse", each) for each in conditions]
         asked = own["metric"].isin([metric for metric, _ in measures]) | (own["metric"] == "mse")
         body.append((name, *cells, *errors, str(own[asked & own["value"].notna()]["world"].nunique())))
     shares = [f"error, {100 * float(each.split()[1]):g}% hidden" for each in conditions]
-    return grid(("baseline", *measures.values(), *shares, "worlds"), body)
+    return grid(("baseline", *measures.values(), "worlds with p at most 0.05", *shares, "worlds"), body)
 
 
 def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
@@ -115,18 +101,25 @@ def best_of(run: Run, analysis: str) -> float:
     return float(str(by_sigma(run, measured(run, analysis, "labels")).mean(axis="columns").idxmax()))
 
 
-def long_table(short: Run, long: Run, measures: dict[tuple[str, str], str], conditions: Sequence[str]) -> str:
-    """The sweep and its longer twin, the same seeds of both."""
+def twins_table(
+    sweep: Run,
+    twin: Run,
+    measures: dict[tuple[str, str], str],
+    conditions: Sequence[str],
+    field: str = "steps",
+    words: str = "steps",
+) -> str:
+    """The sweep and a smaller twin that differs from it in one field, the same seeds of both."""
     rows = []
-    for sigma in sorted(done(long)["sigma"].unique()):
-        for run in (short, long):
-            seeds = long.members["seed"].unique()
+    for sigma in sorted(done(twin)["sigma"].unique()):
+        for run in (sweep, twin):
+            seeds = twin.members["seed"].unique()
             cells = [at_sigma(run, measured(run, *each), sigma)[seeds] for each in measures]
             cells += [at_sigma(run, error(run, each), sigma)[seeds] for each in conditions]
-            steps = f"{run.config['fields']['steps']:,}"
-            rows.append((f"{sigma:g}", steps, *(spread(over(run, each)) for each in cells)))
+            setting = f"{run.config['fields'][field]:,}"
+            rows.append((f"{sigma:g}", setting, *(spread(over(run, each)) for each in cells)))
     shares = [f"error, {100 * float(each.split()[1]):g}% hidden" for each in conditions]
-    return grid(("sigma", "steps", *measures.values(), *shares), rows)
+    return grid(("sigma", words, *measures.values(), *shares), rows)
 
 
 def learned(run: Run, sigma: float, step: int, condition: str = SAME) -> float:
@@ -142,34 +135,6 @@ def on_the_way(run: Run, sigma: float) -> tuple[int, float]:
     rows = rows[rows["member"].isin(done(run).query("sigma == @sigma")["member"])]
     means = rows.groupby("step")["value"].mean()
     return int(str(means.idxmin())), float(means.min())
-
-
-def size_rows(run: Run) -> dict[Cell, tuple[int, int, float, float]]:
-    """By sigma, batch, step size and samples: models at the least error, models, mean error, nearest in the group."""
-    condition = "hidden 0.3"
-    best = {data: part["best_mse"][condition] for data, part in run.config["task"]["parts"].items()}
-    near = measured(run, *NEIGHBOURS)
-    rows = done(run).assign(error=lambda table: table["member"].map(error(run, condition)))
-    rows = rows.assign(near=rows["member"].map(near), least=rows["data"].map(best))
-    rows = rows.assign(samples=rows["data"].str.extract(r"samples=(\d+)", expand=False).astype(int))
-    found: dict[Cell, tuple[int, int, float, float]] = {}
-    for key, group in rows.groupby(["sigma", "batch", "learning_rate", "samples"]):
-        sigma, batch, rate, samples = (float(str(each)) for each in tuple(key))
-        cell = (sigma, int(batch), rate, int(samples))
-        ready = int((group["error"] < group["least"] + 0.02).sum())
-        found[cell] = (ready, len(group), float(group["error"].mean()), float(group["near"].mean()))
-    return found
-
-
-def size_table(run: Run) -> str:
-    rows = [
-        (f"{batch}", f"{rate:g}", f"{samples:,}", f"{sigma:g}", f"{ready} of {count}", number(mean), number(near))
-        for (sigma, batch, rate, samples), (ready, count, mean, near) in sorted(
-            size_rows(run).items(), key=lambda item: (item[0][1], item[0][2], item[0][3], item[0][0])
-        )
-    ]
-    header = ("batch", "step size", "samples", "sigma", "at the least error", "error, 30% hidden")
-    return grid((*header, "nearest channel in the same group"), rows)
 
 
 def change(short: Run, long: Run, values: Callable[[Run], pd.Series], sigma: float) -> Interval:
@@ -234,17 +199,6 @@ def halves(run: Run, sigma: float) -> Interval:
     ]
     values = measured(run, "stability", "other data")
     return over(run, pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"]))
-
-
-def shown_by_solved(run: Run, sigma: float) -> float:
-    """The fewest neighbours in the same group, of the models of a sigma that reach the least error."""
-    condition, best = next(iter(run.config["task"]["best_mse"].items()))
-    ready = at_sigma(run, error(run, condition), sigma) < best + 0.02
-    return float(at_sigma(run, measured(run, *NEIGHBOURS), sigma)[ready].min())
-
-
-def least_of(run: Run) -> float:
-    return float(next(iter(run.config["task"]["parts"].values()))["best_mse"]["hidden 0.3"])
 
 
 def model(run: Run) -> str:

@@ -363,6 +363,15 @@ def test_runs_lists_finished_and_unfinished_ones_side_by_side(
     assert re.search(r"runs/damaged +│ lst-sigma │ quick │ 0:4 of 4 │ damaged ", printed)
 
 
+def test_runs_on_channels_show_their_errors_and_not_those_of_baselines(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__).resolve().parents[1] / "results" / "synergy-sigma-512"
+    assert cli.main(["runs", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    rows = [row for row in Run(folder).summary if (row["split"], row["condition"]) == ("test", "hidden 0.3")]
+    own = {row["sigma"]: row["mean"] for row in rows if row["encoding"] == "learned"}
+    assert f"0.05: {own[0.05]:.2f}" in printed and "baseline" not in printed
+
+
 def test_runs_says_how_to_start_where_there_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["runs", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"No runs in {tmp_path}. Start one with: placecode run lst-sigma\n"

@@ -164,8 +164,8 @@ def study_table(known: Iterable[type[Study]]) -> Table:
 
 
 def run_table(found: Sequence[Run]) -> Table:
-    """Runs side by side: validation accuracy from the smallest to the largest sigma tells them apart at a glance."""
-    table = Table("run", "study", "scale", "members", "state", "device", "validation accuracy, by sigma")
+    """Runs side by side: accuracy or error from the smallest to the largest sigma tells them apart at a glance."""
+    table = Table("run", "study", "scale", "members", "state", "device", "held-out accuracy or error, by sigma")
     for run in found:
         size = f"{run.config['members']} of {run.config['total']}"
         try:
@@ -178,11 +178,13 @@ def run_table(found: Sequence[Run]) -> Table:
 
 
 def _outcome(run: Run) -> tuple[str, str]:
-    """The state of a finished run, and its validation accuracy at up to five sigmas."""
+    """The state of a finished run, and its validation accuracy, or its test error, at up to five sigmas."""
     lost = int((run.members["state"] == "diverged").sum())
-    wanted = ("validation", "all", "accuracy")
-    rows = [row for row in run.summary if (row["split"], row["condition"], row["metric"]) == wanted]
-    rows = [row for row in rows if row["mean"] is not None]
+    wanted = (("validation", "accuracy"), ("test", "mse"))
+    rows = [row for row in run.summary if (row["split"], row["metric"]) in wanted and row["mean"] is not None]
+    rows = [row for row in rows if not row["encoding"].startswith("baseline")]
+    shown = next((row["condition"] for row in sorted(rows, key=lambda row: row["condition"] != "all")), "")
+    rows = [row for row in rows if row["condition"] == shown]
     rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, 5).round().astype(int))] if rows else []
     names = [row["encoding"] if row["sigma"] is None else f"{row['sigma']:g}" for row in rows]
     numbers = "  ".join(f"{name}: {row['mean']:.2f}" for name, row in zip(names, rows, strict=True))

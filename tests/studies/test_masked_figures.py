@@ -284,7 +284,7 @@ def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None
             half = stats.sem(values) * stats.t.ppf(0.975, 1)
             assert len(values) == 2
             assert written[f"learning rate {rate:g}", "0.2"] == f"{values.mean():.2f} ± {half:.2f}"
-    assert [axes.get_title() for axes in found["errors"].axes[:2]] == ["hidden 0.3", "hidden 0.5"]
+    assert [axes.get_title() for axes in found["errors"].axes[:2]] == ["30% hidden in test", "50% hidden in test"]
     for each in found.values():
         draw(each)
 
@@ -292,11 +292,14 @@ def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None
 @pytest.mark.parametrize(
     ("study", "setting"),
     [
-        (NetworkSize.at("quick"), lambda m: m.data),
-        (NetworkNoise.at("quick"), lambda m: m.data),
-        (BrainMask.at("quick", sigmas=(0.01, 2.0)), lambda m: f"hidden {m.hidden:g}"),
+        (NetworkSize.at("quick"), lambda m: m.data.replace("=", " ")),
+        (NetworkNoise.at("quick"), lambda m: m.data.replace("=", " ")),
+        (BrainMask.at("quick", sigmas=(0.01, 2.0)), lambda m: f"{100 * m.hidden:g}% hidden in training"),
         (SynergyOptimizer.at("quick", optimizers=("adam", "adamw")), lambda m: m.optimizer),
-        (SynergySize.at("quick", samples=(1000,)), lambda m: m.data),
+        (
+            SynergySize.at("quick", samples=(1000,), sigmas=(0.1, 0.2)),
+            lambda m: m.data.replace("=", " ").replace(" samples 1000", ", samples 1,000"),
+        ),
         (SynergySize.at("quick", many=(3,), samples=(1000,), ramps=(0, 500)), lambda m: f"ramp {m.ramp}"),
     ],
     ids=lambda given: getattr(given, "name", ""),
@@ -309,6 +312,20 @@ def test_rows_are_named_by_what_differs(study: Any, setting: Any) -> None:
 
     axes = figure(study, "structure", analyses={GROUPS: (lambda m: STRANGE, value)}).axes[0]
     assert cells(axes) == {kind: f"{i / 10:.2f} ± 0.00" for i, kind in enumerate(kinds)}
+
+
+def test_with_a_single_sigma_the_last_setting_lies_across_the_others() -> None:
+    study = SynergySize.at("quick", many=(3, 5), samples=(1000, 20_000))
+    kinds = {("groups=3 samples=1000"): 0.1, "groups=3 samples=20000": 0.2}
+    kinds |= {"groups=5 samples=1000": 0.3, "groups=5 samples=20000": 0.4}
+    axes = figure(study, "structure", analyses={GROUPS: (lambda m: STRANGE, lambda m: kinds[m.data])}).axes[0]
+    assert axes.get_xlabel() == "samples"
+    assert cells(axes) == {
+        ("groups 3", "1,000"): "0.10 ± 0.00",
+        ("groups 3", "20,000"): "0.20 ± 0.00",
+        ("groups 5", "1,000"): "0.30 ± 0.00",
+        ("groups 5", "20,000"): "0.40 ± 0.00",
+    }
 
 
 @pytest.mark.parametrize("name", MAPS)

@@ -296,12 +296,17 @@ def test_what_cleaning_needs(folder: Path, tmp_path: Path, monkeypatch: pytest.M
     assert refusal(folder, low=0.1, high=0.01, tr=2) == f"{frequencies}; got (0.1, 0.01)."
     assert refusal(folder, high=0.3, tr=2) == f"{frequencies}; got (None, 0.3)."
     assert refusal(folder, low=-1, tr=2) == f"{frequencies}; got (-1, None)."
-    path = tmp_path / "c.csv"
-    np.savetxt(path, np.zeros((3, 2)), delimiter=",")
+    path, *others = (tmp_path / f"c{i}.csv" for i in range(5))
+    for each in (path, *others):
+        np.savetxt(each, np.zeros((3, 2)), delimiter=",")
     assert refusal(folder, confounds=[path]) == "confounds must be one file for each of 5 people; got 1."
-    assert refusal(folder, confounds=[path] * 5) == f"{path} must be 80 rows, as p0 has time points; got '3 x 2'."
-    np.savetxt(path, np.full((80, 2), np.nan), delimiter=",")
     assert refusal(folder, confounds=[path] * 5) == (
+        f"confounds must be a file of its own for each person; {path} is there twice."
+    )
+    rows = f"{path} must be 80 rows, as p0 has time points; got '3 x 2'."
+    assert refusal(folder, confounds=[path, *others]) == refusal(folder, confounds=[*others, path]) == rows
+    np.savetxt(path, np.full((80, 2), np.nan), delimiter=",")
+    assert refusal(folder, confounds=[path, *others]) == (
         f"{path} must have a number in every row; some are missing: fill or leave out the column."
     )
 
@@ -314,6 +319,25 @@ def test_what_cleaning_needs(folder: Path, tmp_path: Path, monkeypatch: pytest.M
         "pip install 'placecode[brain]'."
     )
     assert len(Brain(folder).splits) == 2  # plain standardization needs none of it
+
+
+@needs("nilearn")
+def test_confounds_go_to_those_whose_names_they_bear(folder: Path, tmp_path: Path) -> None:
+    motion = [np.random.default_rng(9 + i).normal(size=(80 + i, 2)) for i in range(5)]
+    for i, each in enumerate(motion):
+        np.save(tmp_path / f"motion-p{i}-rest.npy", each)
+        np.save(tmp_path / f"{'zyxwv'[i]}.npy", each)
+    named = [tmp_path / f"motion-p{i}-rest.npy" for i in (3, 0, 4, 1, 2)]
+    plain = [tmp_path / f"{each}.npy" for each in "zyxwv"]
+    told = "do not say whose they are; they go, in order, z.npy to p0, y.npy to p1"
+    with pytest.warns(UserWarning, match=told):
+        in_order = Brain(folder, confounds=plain).describe()["sha256"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Brain(folder, confounds=named).describe()["sha256"] == in_order
+    with pytest.warns(UserWarning, match="in order"):
+        wrong = refusal(folder, confounds=plain[::-1])
+    assert wrong == f"{plain[-1]} must be 80 rows, as p0 has time points; got '84 x 2'."
 
 
 @needs("nilearn")
@@ -475,6 +499,9 @@ def test_names_labels_and_coordinates_of_a_wrong_length(folder: Path) -> None:
     assert refusal(folder, names=NAMES[:4]).startswith("4 regions are known, and no side of ")
     assert refusal(folder, names=[*NAMES[:4], "V1_L"]) == "The regions' names must differ; 'V1_L' is there twice."
     assert refusal(folder, networks=["a"] * 4) == "networks must be one for each of 5 regions; got 4."
+    assert refusal(folder, networks="yeo8") == (
+        "networks must be cole-anticevic, yeo7, yeo17, a list or a text file with one on each line; yeo8 is none."
+    )
     sentence = "coordinates must be three numbers for each of 5 regions"
     assert refusal(folder, coordinates=np.zeros((4, 3))) == f"{sentence}; got (4, 3)."
     assert refusal(folder, coordinates=np.full((5, 3), np.nan)) == f"{sentence}; got (5, 3)."

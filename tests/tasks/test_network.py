@@ -244,7 +244,7 @@ REMEDY = "bring gain times strength_within near 1, raise density_within or lower
     ("options", "sentence"),
     [
         (
-            {"nonlinearity": "linear", "gain": 1.5},
+            {"nonlinearity": "linear", "gain": 1.02},
             r"world 0 blows up: values pass 10,000; lower gain or the strengths\.",
         ),
         (
@@ -272,6 +272,14 @@ def test_a_network_that_fails_says_so(options: dict[str, Any], sentence: str) ->
     (warning,) = caught
     assert re.fullmatch(sentence, str(warning.message)), warning.message
     assert warning.filename == __file__
+
+
+def test_a_network_without_finite_values_is_refused() -> None:
+    with pytest.raises(BadInput) as caught:
+        Network(nodes=40, clusters=2, train=3_000, nonlinearity="linear", gain=1.5)
+    assert str(caught.value) == (
+        "The network has no finite values: world 0 blows up: values pass 10,000; lower gain or the strengths."
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from placecode.analysis import connectivity
 from placecode.encoder import Stack
 from placecode.errors import must_be, one_of
 from placecode.members import Member, grid
@@ -90,7 +91,8 @@ class MaskedStudy(ModelStudy):
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
-        return [*structure.of_pes(stack, task), *structure.of_attention(stack, task)]
+        with connectivity.one_thread():
+            return [*structure.of_pes(stack, task), *structure.of_attention(stack, task)]
 
     def rehearse(self, stack: Stack, task: Task) -> None:
         assert isinstance(task, Masked)
@@ -109,7 +111,8 @@ class MaskedStudy(ModelStudy):
         alike = [each for each in self.members() if each.data in data]
         slow = sorted({each.seed % task.worlds for each in alike})[: self.slow_in]
         first = [each for each in alike if each.seed % task.worlds in met]
-        return list(structure.of_data(task, first, self.against, slow))
+        with connectivity.one_thread():
+            return list(structure.of_data(task, first, self.against, slow))
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
         assert isinstance(task, Masked)

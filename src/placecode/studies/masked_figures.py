@@ -11,6 +11,7 @@ import pandas as pd
 
 from placecode import figures
 from placecode.analysis import modules, partitions
+from placecode.figures.channels import share_title
 from placecode.members import AUXILIARY
 from placecode.runs import Run
 from placecode.studies.base import Shown
@@ -204,19 +205,22 @@ def _encodings(run: Run, seen: Tables) -> list[Shown]:
 
 
 def _settings(run: Run, seen: Tables) -> list[Shown]:
-    """Sigma against what else was varied."""
-    members, name, shown = seen.members, seen.name, []
+    """Sigma against what else was varied; with a single sigma, the last of that against the rest."""
+    name, shown = seen.name, []
+    members, across = _laid_out(seen.members)
     last = seen.metrics[(seen.metrics["step"] == seen.metrics["step"].max()) & (seen.metrics["split"] == "test")]
     errors = _finished(last[["member", "condition", "value"]].merge(members, on="member"))
+    titles = {each: f"{share_title(each, members)[0]} in test" for each in errors["condition"].unique()}
+    errors = errors.assign(condition=errors["condition"].map(titles))
     shown.append(
         Shown(
             "errors",
             "Held-out error",
-            "Error by setting and sigma, a map for each share of hidden channels.",
+            "Error by what was varied, a map for each share of hidden channels.",
             figures.heatmap_by_settings(
                 errors,
-                *(name, "setting", "sigma", "held-out error"),
-                {"sigma": figures.SIGMA, "setting": "", "condition": ""},
+                *(name, "down", "across", "held-out error"),
+                {"across": across, "down": "", "condition": ""},
                 "condition",
             ),
         )
@@ -229,13 +233,24 @@ def _settings(run: Run, seen: Tables) -> list[Shown]:
             Shown(
                 "structure",
                 SHOWN[measure].capitalize(),
-                "Structure of the PE after training, by setting and sigma.",
+                "Structure of the PE after training, by what was varied.",
                 figures.heatmap_by_settings(
-                    table, name, "setting", "sigma", SHOWN[measure], {"sigma": figures.SIGMA, "setting": ""}
+                    table, name, "down", "across", SHOWN[measure], {"across": across, "down": ""}
                 ),
             )
         )
     return shown
+
+
+def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Members with columns for the rows of a map, `down`, and for its columns, `across`, and what these columns are."""
+    parts = members["setting"].str.split(", ")
+    if members["sigma"].nunique() > 1 or (parts.str.len() < 2).any():
+        return members.assign(down=members["setting"], across=members["sigma"]), figures.SIGMA
+    down, last = parts.str[:-1].str.join(", "), parts.str[-1].str.rsplit(" ", n=1)
+    if last.str[0].nunique() > 1:  # words, and not the values of one thing
+        return members.assign(down=down, across=parts.str[-1]), ""
+    return members.assign(down=down, across=last.str[-1]), str(last.iloc[0][0])
 
 
 def _finished(table: pd.DataFrame) -> pd.DataFrame:

@@ -84,8 +84,16 @@ def differing(members: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _worded(name: str, value: object) -> str:
-    return str(value) if name in ("data", "optimizer", "pe") else f"{name.replace('_', ' ')} {value:g}"
+def _worded(name: str, value: Any) -> str:
+    """
+    >>> _worded("data", "groups=5 samples=10000"), _worded("hidden", 0.15), _worded("learning_rate", 0.001)
+    ('groups 5, samples 10,000', '15% hidden in training', 'learning rate 0.001')
+    """
+    if name == "data" and "=" in value:
+        return ", ".join(f"{word} {float(number):,g}" for word, number in (each.split("=") for each in value.split()))
+    if name == "hidden":
+        return f"{100 * value:g}% hidden in training"
+    return str(value) if name in ("data", "optimizer", "pe") else f"{name.replace('_', ' ')} {value:,g}"
 
 
 def _started(members: pd.DataFrame) -> Iterator[tuple[str, bool]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -180,13 +180,15 @@ def _plain(name: str) -> str:
     return name.strip().casefold().removesuffix("_roi")
 
 
-def read_lines(given: str | Path | Sequence[str], what: str) -> tuple[str, ...]:
-    """Names or labels of regions: a list of them, or a text file with one on each line."""
+def read_lines(given: str | Path | Sequence[str], what: str, known: Iterable[str] = ()) -> tuple[str, ...]:
+    """Names or labels of regions: a list of them, or a text file with one on each line. `known`: what else could have
+    been meant."""
     if isinstance(given, str | Path):
         try:
             text = Path(given).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{what} must be a list or a text file with one on each line; {given} is none.") from error
+            allowed = ", ".join([*known, "a list or a text file with one on each line"])
+            raise BadInput(f"{what} must be {allowed}; {given} is none.") from error
         named, given = given, [line for line in text.splitlines() if line.strip()]
         if not given:
             raise BadInput(f"{what} must be a text file with one on each line; {named} is empty.")

@@ -22,7 +22,7 @@ import numpy as np
 from placecode.errors import BadInput, must_be, one_of
 from placecode.tasks import atlases
 from placecode.tasks.masked import Masked, recordings
-from placecode.tasks.recording_files import Files, Recording, find, needed, package_folder, read, read_table
+from placecode.tasks.recording_files import Files, Recording, by_name, find, needed, package_folder, read, read_table
 
 HCP_TERMS = "I accept the HCP Open Access Data Use Terms"
 HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"
@@ -169,7 +169,7 @@ class Brain(Masked):
         elif partition is not None:
             raise BadInput(f"networks {partition!r} must go with the atlas glasser; got no atlas.")
         if networks is not None and partition is None:
-            labels = atlases.read_lines(networks, "networks")
+            labels = atlases.read_lines(networks, "networks", atlases.NETWORKS)
             _each("networks", len(labels), regions)
         if coordinates is not None:
             table = coordinates if isinstance(coordinates, np.ndarray) else _by_name(coordinates, named)
@@ -396,7 +396,13 @@ def _confounds(files: Files | None, persons: Sequence[Recording]) -> list[np.nda
     paths = find(files)
     if len(paths) != len(persons):
         raise must_be("confounds", f"one file for each of {len(persons)} people", len(paths))
-    found: list[np.ndarray | None] = []
+    if len(set(paths)) < len(paths):
+        raise BadInput(f"confounds must be a file of its own for each person; {paths[0]} is there twice.")
+    own = by_name(paths, [person.person for person in persons])
+    if own is None:
+        told = ", ".join(f"{path.name} to {person.person}" for path, person in zip(paths, persons, strict=True))
+        warnings.warn(f"The names of confounds do not say whose they are; they go, in order, {told}.", stacklevel=3)
+    paths, found = own or paths, list[np.ndarray | None]()
     for path, person in zip(paths, persons, strict=True):
         table = read_table(path)
         if len(table.values) != len(person.values):

@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from placecode.errors import must_be, one_of
+from placecode.errors import BadInput, must_be, one_of
 from placecode.tasks.masked import Masked, recordings
 
 NONLINEARITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -114,7 +114,10 @@ class Network(Masked):
         states = simulate(driving, weights, burn_in + train + gap + test, gain, noise, nonlinearity)
         seen = states[:, burn_in : burn_in + train]
         drive = signal(weights, seen[:, -PROBE - lag :], gain, nonlinearity)
-        for sentence in complaints(seen, drive, labels, bounded=nonlinearity != "linear"):
+        wrong = complaints(seen, drive, labels, bounded=nonlinearity != "linear")
+        if not np.isfinite(states).all():
+            raise BadInput(f"The network has no finite values: {wrong[0]}")
+        for sentence in wrong:
             warnings.warn(sentence, stacklevel=2)
         parts = zip(("train", "test"), standardize(seen, states[:, -test:]), strict=True)
         super().__init__({name: recordings([part], window) for name, part in parts}, window, ratios, seed)

@@ -23,6 +23,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,30 @@ def find(files: Files) -> list[Path]:
             raise BadInput(f"{files} matches no file.")
         return matching
     return [Path(files)]
+
+
+def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
+    """Files in the order of the people whose they are, by that in which names differ; None where that does not tell.
+
+    >>> [path.name for path in by_name([Path("b/sub-2_motion.tsv"), Path("b/sub-1_motion.tsv")], ["sub-1", "sub-2"])]
+    ['sub-1_motion.tsv', 'sub-2_motion.tsv']
+    >>> by_name([Path("first.tsv"), Path("second.tsv")], ["sub-01", "sub-02"])
+    """
+    own = dict(zip(_differing([path.as_posix() for path in paths]), paths, strict=True))
+    wanted = _differing(people)
+    return [own[name] for name in wanted] if set(own) == set(wanted) and len(own) == len(wanted) else None
+
+
+def _differing(names: Sequence[str]) -> list[str]:
+    """Names without what all of them begin and end with."""
+    rest = [name[_shared(names) :] for name in names]
+    end = _shared([name[::-1] for name in rest])
+    return [name[: len(name) - end] for name in rest]
+
+
+def _shared(names: Sequence[str]) -> int:
+    """With how many characters all of the names begin."""
+    return sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*names, strict=False)))
 
 
 def persons(paths: Sequence[Path]) -> list[str]:
