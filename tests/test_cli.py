@@ -369,7 +369,9 @@ def test_runs_on_channels_show_their_errors_and_not_those_of_baselines(capsys: p
     printed = capsys.readouterr().out
     rows = [row for row in Run(folder).summary if (row["split"], row["condition"]) == ("test", "hidden 0.3")]
     own = {row["sigma"]: row["mean"] for row in rows if row["encoding"] == "learned"}
-    assert f"0.05: {own[0.05]:.2f}" in printed and "baseline" not in printed
+    assert f"30% hidden: 0.05: {own[0.05]:.2f}" in printed and "baseline" not in printed
+    assert cli.main(["runs", str(folder.with_name("synergy-size"))]) == 0
+    assert "hidden: " not in capsys.readouterr().out  # settings that a sigma does not tell apart
 
 
 def test_runs_says_how_to_start_where_there_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,15 +29,22 @@ MASKED = [name for name, config in CONFIGS.items() if "against" in config["field
 JUDGED = [name for name in MASKED if studies.lookup(CONFIGS[name]["study"]).claims]
 PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]
 SWEEPS = {
-    "network-sigma": ("hidden 0.5", "hidden 0.9"),
-    "network-sigma-50000": ("hidden 0.5", "hidden 0.9"),
-    "synergy-sigma": ("hidden 0.3", "hidden 0.5"),
-    "brain-sigma": ("hidden 0.5", "hidden 0.9"),
-    "brain-sigma-50000": ("hidden 0.5", "hidden 0.9"),
+    name: tuple(f"hidden {share:g}" for share in CONFIGS[name]["fields"]["ratios"])
+    for name in MASKED
+    if CONFIGS[name]["study"].endswith("-sigma")
 }
+SYNERGY = [name for name in MASKED if name.startswith("synergy")]
+BRAINS = [name for name in MASKED if name.startswith("brain")]
 TABLES = ("members", "metrics", "analysis", "baselines")
 Effect = tuple[float, float, float]
 ALL_BLOCKS = -1
+OLDER = {
+    *("network-sigma", "network-sigma-50000", "brain-sigma", "brain-sigma-50000", "brain-transfer", "synergy-sigma"),
+    "synergy-size-60",
+}
+"""Runs that were made before attention had a null."""
+NO_VECTORS = ("relative", "rotary", "alibi", "causal-none")
+"""Encodings that give a channel no vector of its own, so that there is no PE to be measured; `none` gives zeros."""
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
@@ -223,8 +230,24 @@ BY_HAND: dict[str, Callable[[Path], dict[str, Callable[[], Effect]]]] = {
 }
 
 
+OF_ERRORS = {
+    "network-sigma": {
+        *("small-sigma-predicts-better", "small-sigma-predicts-better-shifted", "error-hardly-moves", "beats-linear"),
+    },
+    "synergy-sigma": {"error-is-the-least-possible", "error-hangs-on-sigma"},
+    "brain-sigma": {"small-sigma-predicts-better", "small-sigma-predicts-better-shifted", "beats-linear"},
+    "brain-transfer": {
+        *("another-half-serves-as-well", "another-half-beats-shuffled", "another-half-beats-random"),
+        "large-sigma-has-nothing-to-give",
+    },
+}
+"""Claims on errors: asked of models alone that were trained with the usual share hidden, which they speak of."""
+
+
 def by_hand(folder: Path) -> dict[str, Effect | None]:
     """Every claim's effect with its interval; None where the tables do not have what it is about."""
+    study, trained = config(folder)["study"], config(folder)["fields"]["hidden"]
+    mute = OF_ERRORS[study] if trained != (0.3 if study == "synergy-sigma" else 0.5) else set()
 
     def asked(effect: Callable[[], Effect]) -> Effect | None:
         try:
@@ -232,7 +255,22 @@ def by_hand(folder: Path) -> dict[str, Effect | None]:
         except KeyError:
             return None
 
-    return {id: asked(effect) for id, effect in BY_HAND[config(folder)["study"]](folder).items()}
+    return {id: None if id in mute else asked(effect) for id, effect in BY_HAND[study](folder).items()}
+
+
+UNASKED: dict[str, dict[str, str]] = {
+    "synergy-sigma-512": {
+        f"blind-{name.replace(' ', '-')}": f"the run has no structure of the baseline {name}"
+        for name in ("mutual information", "partial correlation")
+    },
+    **{
+        f"network-sigma-hidden-{100 * share:g}": dict.fromkeys(
+            OF_ERRORS["network-sigma"], f"members were trained with {share:g} hidden, and not with 0.5"
+        )
+        for share in (0.15, 0.9)
+    },
+}
+"""The claims that cannot be asked of a run, and the reason that is given; of all others, all can be."""
 
 
 def said_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
@@ -244,8 +282,8 @@ def said_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[
     return found
 
 
-def assert_agrees(said: dict[str, dict[str, Any]], folder: Path) -> set[str]:
-    """Which of the claims could not be asked."""
+def assert_agrees(said: dict[str, dict[str, Any]], folder: Path) -> dict[str, str]:
+    """The claims that could not be asked, each with the reason that is given."""
     found = by_hand(folder)
     assert set(said) == set(found)
     for id, effect in found.items():
@@ -258,7 +296,7 @@ def assert_agrees(said: dict[str, dict[str, Any]], folder: Path) -> set[str]:
         assert told == pytest.approx(effect, abs=1e-9), id
         assert said[id]["note"] == "", id
         assert said[id]["verdict"] == verdict(*effect[1:], said[id]["margin"], said[id]["way"]), id
-    return {id for id, effect in found.items() if effect is None}
+    return {id: said[id]["note"] for id, effect in found.items() if effect is None}
 
 
 def copied(folder: Path, to: Path, **changed: Any) -> Path:
@@ -274,14 +312,31 @@ def copied(folder: Path, to: Path, **changed: Any) -> Path:
 
 def test_the_runs_that_are_judged_are_there() -> None:
     """So that the tests below compare something."""
-    assert {*SWEEPS, "brain-transfer"} <= set(JUDGED)
-    assert {*SWEEPS, "synergy-size-60"} <= set(PICTURED)
-    assert {CONFIGS[run]["study"] for run in JUDGED} == set(BY_HAND)
+    assert {
+        *("network-sigma", "network-sigma-50000", "network-sigma-window", "synergy-sigma", "synergy-sigma-512"),
+        *("brain-sigma", "brain-sigma-50000", "brain-sigma-window"),
+    } <= set(SWEEPS)
+    assert {
+        *("network-encodings", "brain-encodings", "synergy-encodings", "brain-mask", "brain-transfer"),
+        *("network-noise-quick", "network-size-quick", "synergy-size"),
+        *(f"synergy-size-60{what}" for what in ("", "-long", "-ramps", "-shares", "-widths")),
+        *OLDER,
+    } <= set(MASKED)
+    assert {*SWEEPS, "brain-transfer"} == set(JUDGED)
+    assert {*MASKED} - {*PICTURED} == {"brain-transfer"}
+    assert {CONFIGS[run]["study"] for run in JUDGED} == set(BY_HAND) == set(OF_ERRORS)
+
+
+def test_the_run_with_batches_of_512_differs_in_that_and_has_fewer_sigmas_and_baselines() -> None:
+    one, two = (CONFIGS[run]["fields"] for run in ("synergy-sigma", "synergy-sigma-512"))
+    assert {name for name in one if one[name] != two[name]} == {"batch", "sigmas", "against"} and set(one) == set(two)
+    assert (one["batch"], two["batch"]) == (128, 512)
+    assert two["sigmas"] == [0.05, 0.1, 0.2, 0.3, 0.5, 2.0] and two["against"] == ["linear", "fc"]
 
 
 @pytest.mark.parametrize("run", JUDGED)
 def test_claims_are_as_computed_by_hand(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert assert_agrees(said_of(ROOT / run, capsys), ROOT / run) == set()  # all can be asked
+    assert assert_agrees(said_of(ROOT / run, capsys), ROOT / run) == UNASKED.get(run, {})
 
 
 @pytest.mark.parametrize("run", [run for run in MASKED if run not in JUDGED])
@@ -326,7 +381,19 @@ def test_a_claim_that_cannot_be_asked_says_so(
     members, baselines = table(ROOT / run, "members"), table(ROOT / run, "baselines")
     kept = {"members": members[members["sigma"] != sigma], "baselines": baselines[baselines["baseline"] != name]}
     copy = copied(ROOT / run, tmp_path / "less", **kept)
-    assert assert_agrees(said_of(copy, capsys), copy) == mute
+    assert set(assert_agrees(said_of(copy, capsys), copy)) == mute
+
+
+@pytest.mark.parametrize("run", ["network-sigma", "synergy-sigma", "brain-sigma", "brain-transfer"])
+def test_errors_are_not_judged_where_another_share_was_hidden_in_training(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = config(ROOT / run)
+    usual, other = told["fields"]["ratios"]
+    assert told["fields"]["hidden"] == usual
+    copy = copied(ROOT / run, tmp_path / "other", config={**told, "fields": {**told["fields"], "hidden": other}})
+    reason = f"members were trained with {other:g} hidden, and not with {usual:g}"
+    assert assert_agrees(said_of(copy, capsys), copy) == dict.fromkeys(OF_ERRORS[told["study"]], reason)
 
 
 @pytest.mark.parametrize("run", ["network-sigma", "brain-sigma", "brain-transfer"])
@@ -336,7 +403,7 @@ def test_members_that_diverged_are_left_out_with_their_partners(
     members = table(ROOT / run, "members").copy()
     members.loc[members["seed"].isin([3, 7]) & members["sigma"].isin([0.01, 0.2]), "state"] = "diverged"
     copy = copied(ROOT / run, tmp_path / "diverged", members=members)
-    assert assert_agrees(said_of(copy, capsys), copy) == set()
+    assert assert_agrees(said_of(copy, capsys), copy) == {}
     id = next(iter(by_hand(copy)))
     assert by_hand(copy)[id] != pytest.approx(by_hand(ROOT / run)[id], abs=1e-6)
 
@@ -358,8 +425,28 @@ def test_one_world_has_intervals_over_seeds_and_several_have_not(
 # ------------------------------------------------------------------------------------------------------------ whole
 
 
+def parts_of(run: str) -> dict[str, dict[str, Any]]:
+    """What a run records of its data, by the name of each set."""
+    task = CONFIGS[run]["task"]
+    return dict(task["parts"]) if "parts" in task else {"": task}
+
+
+def labelled(run: str) -> bool:
+    """Whether the true groups of its channels are known; if not, places and mirror regions are."""
+    (known,) = {part["labels"] is not None for part in parts_of(run).values()}
+    assert known == (run not in BRAINS)
+    return known
+
+
+GONE_THROUGH = (
+    *("sigmas", "encodings", "many", "samples", "noises", "batches", "rates", "widths", "shares", "ramps"),
+    *("trained_with", "optimizers"),
+)
+"""Settings of which a study goes through all values, with all of the others."""
+
+
 @pytest.mark.parametrize("run", MASKED)
-def test_no_member_is_missing_and_each_has_both_conditions_at_every_step(run: str) -> None:
+def test_no_member_is_missing_and_each_has_every_condition_at_every_step(run: str) -> None:
     told, members, metrics = CONFIGS[run], table(ROOT / run, "members"), table(ROOT / run, "metrics")
     fields = told["fields"]
     assert told["members"] == f"0:{told['total']}"
@@ -370,12 +457,21 @@ def test_no_member_is_missing_and_each_has_both_conditions_at_every_step(run: st
     seeds = members.groupby(list(kinds.columns), dropna=False)["seed"].agg(sorted)
     assert all(own == sorted(fields["seeds"]) for own in seeds)
     assert len(seeds) * len(fields["seeds"]) == told["total"]
+    ways = 6 if run == "brain-transfer" else 1  # in which a PE comes about
+    assert len(seeds) == ways * math.prod(len(fields[name]) for name in GONE_THROUGH if name in fields)
+    assert set(members["data"]) == set(parts_of(run))
 
     steps = {0} | {
         round(fields["steps"] * (i / fields["evaluations"]) ** 1.5) for i in range(1, 1 + fields["evaluations"])
     }
     conditions = {f"hidden {share:g}" for share in fields["ratios"]}
-    assert len(conditions) == 2 and f"hidden {fields['hidden']:g}" in conditions
+    trained = fields.get("trained_with", fields.get("shares", [fields["hidden"]]))
+    assert set(members["hidden"]) == set(trained) and {f"hidden {share:g}" for share in trained} <= conditions
+    assert (
+        len(conditions)
+        == len(fields["ratios"])
+        == {"brain-mask": 4, "synergy-size-60-shares": 4}.get(run, 3 if "-hidden-" in run else 2)
+    )
     assert set(metrics["step"]) == steps and max(steps) == fields["steps"]
     assert set(metrics["metric"]) == {"mse"}
     done = set(members.loc[members["state"] == "done", "member"])
@@ -385,59 +481,127 @@ def test_no_member_is_missing_and_each_has_both_conditions_at_every_step(run: st
     assert {(split, condition) for split in ("train", "test") for condition in conditions} == set(
         zip(rows["split"], rows["condition"], strict=True)
     )
-    assert len(rows) == len(done) * len(steps) * 2 * 2
+    assert len(rows) == len(done) * len(steps) * 2 * len(conditions)
     assert np.isfinite(rows["value"]).all() and (rows["value"] > 0).all()
+
+
+@pytest.mark.parametrize("run", MASKED)
+def test_a_token_holds_a_window_and_a_mark(run: str) -> None:
+    window = 5 if run.endswith("-window") else 1
+    assert CONFIGS[run]["fields"].get("window", 1) == window
+    for data, part in parts_of(run).items():
+        shape = CONFIGS[run].get("shapes", {}).get(data, CONFIGS[run]["shape"])
+        assert (part["window"], shape["features"], shape["outputs"]) == (window, window + 1, window)
+        assert (shape["tokens"], shape["worlds"]) == (part["tokens"], part["worlds"])
+
+
+JUDGED_BY_LABELS = ("modularity", "segregation", "neighbor_agreement", "silhouette")
+FEW_DRAWS = (
+    *("ari_p", "ami_p", "fc_correlation_p", "fc_correlation_smooth_p", "mirror_agreement_smooth_p"),
+    "attention_correlation_p",
+)
+"""Chances from 199 draws; others are from 1,000."""
+ONE_DRAW = 1.1e-3
+"""By one of 1,000 draws chances of silhouettes may differ, where one comes so near that rounding decides."""
+
+
+def assert_drawn(chances: pd.DataFrame) -> None:
+    """Chances by name: each a share of the draws, itself counted in."""
+    assert (chances["value"] > 0).all() and (chances["value"] <= 1).all()
+    counts = chances["value"] * chances["name"].map(lambda name: 200 if name in FEW_DRAWS else 1001)
+    assert np.allclose(counts, counts.round(), atol=1e-6)
 
 
 @pytest.mark.parametrize("run", MASKED)
 def test_every_measure_was_taken_before_and_after_training(run: str) -> None:
     rows, done = table(ROOT / run, "analysis"), finished(ROOT / run)
     rows = rows[rows["member"].isin(done["member"])]
-    last = CONFIGS[run]["fields"]["steps"]
+    last, layers = CONFIGS[run]["fields"]["steps"], CONFIGS[run]["fields"]["layers"]
     assert set(rows["step"]) == {0, last}
     keys = ["block", "analysis", "target"]
     assert not rows.duplicated(["member", "step", *keys]).any()
-    assert np.isfinite(rows["value"]).all()
-    layers = CONFIGS[run]["fields"]["layers"]
-    wanted = {
+    of_attention = {(block, "attention_correlation", "fc") for block in range(-1, layers)}
+    if run not in OLDER:
+        of_attention.add((-1, "attention_correlation_p", "fc"))
+    of_pes = {
         *((-1, name, "") for name in ("norm", "effective_dimension")),
-        *((block, "attention_correlation", "fc") for block in range(-1, layers)),
         *((block, "fc_correlation", "fc") for block in range(-2, layers)),
         *((-1, name, "best") for name in ("modularity", "modules")),
         *((-1, "fc_correlation_p", "fc"), (-1, "stability", "other seeds")),
     }
-    if "brain" in run:
-        wanted |= {(block, "mirror_agreement", "partner") for block in range(-2, layers)}
-        wanted |= {(block, "coordinate_agreement", "positions") for block in range(-2, layers)}
-        wanted |= {(-1, "mirror_agreement_p", "partner"), (-1, "coordinate_agreement_p", "positions")}
-        wanted |= {(-1, "mirror_agreement_smooth_p", "partner"), (-1, "fc_correlation_smooth_p", "fc")}
+    if labelled(run):
+        of_pes |= {(block, name, "labels") for block in range(-2, layers) for name in JUDGED_BY_LABELS}
+        of_pes |= {(-1, f"{name}_{kind}", "labels") for name in JUDGED_BY_LABELS for kind in "zp"}
+        of_pes |= {(-1, "ari", "best"), *((-1, name, "labels") for name in ("ari", "ami", "ari_p", "ami_p"))}
     else:
-        judged = ("modularity", "segregation", "neighbor_agreement")
-        wanted |= {(block, name, "labels") for block in range(-2, layers) for name in (*judged, "silhouette")}
-        wanted |= {(-1, f"{name}_{kind}", "labels") for name in judged for kind in "zp"}
-        wanted |= {(-1, "ari", "best"), *((-1, name, "labels") for name in ("ari", "ami", "ari_p"))}
-    whole = set(done["member"])
-    halves = whole  # whose like learned from other data
-    if "parts" in CONFIGS[run]["task"]:
-        wanted.add((-1, "stability", "other data"))
-        halves = set(done.loc[(done["start"] == "normal") & done["learn"], "member"])
-        if "brain" in run:  # frozen random ones have none in the first half
-            assert len(halves) == len(whole) / 3
+        of_pes |= {(block, "mirror_agreement", "partner") for block in range(-2, layers)}
+        of_pes |= {(block, "coordinate_agreement", "positions") for block in range(-2, layers)}
+        of_pes |= {(-1, "mirror_agreement_p", "partner"), (-1, "coordinate_agreement_p", "positions")}
+        of_pes |= {(-1, "mirror_agreement_smooth_p", "partner"), (-1, "fc_correlation_smooth_p", "fc")}
     moved = {(-1, "moved", "start"), (-1, "moved_relative", "start")}
-    for step, those in ((0, wanted), (last, wanted | moved)):
+    whole, placed = set(done["member"]), set(done.loc[~done["encoding"].isin(NO_VECTORS), "member"])
+    assert (placed == whole) == ("encodings" not in run)
+    alike = set(elsewhere(run)["member"])
+    for step, more in ((0, set()), (last, moved)):
         groups = {key: set(own["member"]) for key, own in rows[rows["step"] == step].groupby(keys)}
-        assert set(groups) == those
-        for (_, _, target), members in groups.items():
-            assert members == (halves if target == "other data" else whole)
-    chances = rows[rows["analysis"].str.endswith("_p")]
-    assert (chances["value"] > 0).all() and (chances["value"] <= 1).all()
-    draws = chances["analysis"].map(lambda name: 200 if name in FEW_DRAWS else 1001)  # itself counted in
-    counts = chances["value"] * draws
-    assert np.allclose(counts, counts.round(), atol=1e-6)
+        assert groups == {
+            **dict.fromkeys(of_attention, whole),
+            **dict.fromkeys(of_pes | more, placed),
+            **({(-1, "stability", "other data"): alike} if alike else {}),
+        }
+    nowhere = rows["member"].isin(done.loc[done["encoding"] == "none", "member"])  # all zero: of no direction
+    told = rows["analysis"].str.startswith("attention") | rows["analysis"].isin(["norm", "modules", "moved"])
+    assert rows.loc[nowhere & ~told, "value"].isna().all()
+    assert (rows.loc[nowhere & told & ~rows["analysis"].str.startswith("attention"), "value"] == 0).all()
+    kept = rows[(~nowhere | told) & (rows["target"] != "other data")]
+    assert np.isfinite(kept["value"]).all()
+    assert_drawn(kept[kept["analysis"].str.endswith("_p")].rename(columns={"analysis": "name"}))
 
 
-FEW_DRAWS = ("ari_p", "fc_correlation_p", "fc_correlation_smooth_p", "mirror_agreement_smooth_p")
-"""Chances from 199 draws; others are from 1,000."""
+def elsewhere(run: str) -> pd.DataFrame:
+    """The members whose like learned from other data, from another seed; and whether one such is of their world."""
+    done = finished(ROOT / run)
+    kinds = [name for name in done.columns if name not in ("member", "seed", "origin", "state", "diverged_at", "data")]
+    pairs = done.merge(done[[*kinds, "member", "seed", "data"]], on=kinds, suffixes=("", "_other"))
+    pairs = pairs[(pairs["seed"] != pairs["seed_other"]) & (pairs["data"] != pairs["data_other"])]
+    worlds = worlds_of(ROOT / run)
+    same = pairs["seed"] % worlds == pairs["seed_other"] % worlds
+    return pairs.assign(same=same).groupby("member")["same"].any().reset_index()
+
+
+OF_OTHER_WORLDS = pytest.mark.xfail(
+    strict=True, reason="its rows are older than that rule: they compare models of other worlds, for want of the same"
+)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(run, marks=OF_OTHER_WORLDS if run == "synergy-size-60" else [])
+        for run in MASKED
+        if len(parts_of(run)) > 1
+    ],
+)
+def test_likeness_on_other_data_is_told_within_a_world_alone(run: str) -> None:
+    """Two worlds may share what two data sets do not. Where every seed has its own world, nothing is told."""
+    asked, rows = elsewhere(run).set_index("member")["same"], table(ROOT / run, "analysis")
+    assert len(asked) and asked.any() == (run == "brain-transfer")
+    found = where(rows, analysis="stability", target="other data")
+    assert set(found["member"]) == set(asked.index)
+    assert (found["value"].notna() == found["member"].map(asked)).all()
+
+
+def test_a_pe_from_other_people_is_compared_with_the_one_other_of_its_world() -> None:
+    """Of two halves, in both directions: a member and the other seed of its split, on the other half."""
+    at = ROOT / "brain-transfer"
+    rows = where(finished(at), start="normal", learn=True)
+    likeness = of_members(at, "stability", "other data")
+    told = rows.assign(value=rows["member"].map(likeness)).set_index(["sigma", "seed", "data"])["value"].unstack()
+    for sigma, own in told.groupby(level="sigma"):
+        first = own.loc[sigma]
+        for seed in first.index:
+            other = (seed + worlds_of(at)) % 10
+            assert first.loc[seed, "first half"] == pytest.approx(first.loc[other, "second half"], abs=1e-9)
 
 
 @pytest.mark.parametrize("run", MASKED)
@@ -448,29 +612,47 @@ def test_every_world_has_its_baselines(run: str) -> None:
     assert set(rows["data"]) == set(members["data"])
     conditions = {f"hidden {share:g}" for share in fields["ratios"]}
     matrices = {"fc", "mutual information", "partial correlation", "pca of channels", "mds of fc"}
+    structure = {("best", "modularity"), ("best", "modules")}
+    if labelled(run):
+        structure |= {("labels", f"{name}{kind}") for name in JUDGED_BY_LABELS for kind in ("", "_z", "_p")}
+        structure |= {("labels", name) for name in ("ari", "ari_p", "ami", "ami_p")} | {("best", "ari")}
+    else:
+        structure |= {("partner", name) for name in ("mirror_agreement", "mirror_agreement_p")}
+        structure |= {("positions", name) for name in ("coordinate_agreement", "coordinate_agreement_p")}
     for data, own in rows.groupby("data"):
         worlds = told.get("shapes", {}).get(data, told["shape"])["worlds"]
         assert set(own["world"]) == set(range(worlds)) == {seed % worlds for seed in fields["seeds"]}
-        labels = told["task"].get("parts", {}).get(data, told["task"])["labels"]
-        asked = {name for name in fields["against"] if name != "spectral" or labels is not None}
-        metrics = set(own.loc[own["baseline"] == "fc", "metric"])
-        assert ("neighbor_agreement" if labels is not None else "mirror_agreement") in metrics
+        trained = sorted(set(where(members, data=data)["hidden"]))
+        asked = {name for name in fields["against"] if name != "spectral" or labelled(run)}
         for world, there in own.groupby("world"):
-            slow = set() if world < fields["slow_in"] else {"ridge", "trees"}
-            assert set(there["baseline"]) == asked - slow
+            slow = asked & {"ridge", "trees"}  # they learn from examples with as many hidden as models do
+            each_share = {f"{name}, trained with {share:g} hidden" for name in slow for share in trained}
+            fitted = (each_share if len(trained) > 1 else slow) if world < fields["slow_in"] else set()
+            assert set(there["baseline"]) == (asked - slow) | fitted
             for name, each in there.groupby("baseline"):
                 if name in matrices:
-                    assert set(each["metric"]) == metrics
+                    assert set(zip(each["condition"], each["metric"], strict=True)) == structure
                     assert set(each["split"]) == {"analysis"}
                 elif name == "spectral":
                     assert set(each["metric"]) == {"ari", "ami"}
                 else:
-                    assert set(each["condition"]) == conditions and len(each) == 2
+                    assert set(each["condition"]) == conditions and len(each) == len(conditions)
                     assert set(each["metric"]) == {"mse"} and set(each["split"]) == {"test"}
     blind = rows["value"].isna()  # where a graphical lasso sees no link at all
-    assert set(rows.loc[blind, "baseline"]) <= ({"partial correlation"} if "synergy" in run else set())
-    chances = rows.loc[rows["metric"].str.endswith("_p") & ~blind, "value"]
-    assert ((chances > 0) & (chances <= 1)).all()
+    assert set(rows.loc[blind, "baseline"]) <= ({"partial correlation"} if run in SYNERGY else set())
+    assert_drawn(rows[rows["metric"].str.endswith("_p") & ~blind].rename(columns={"metric": "name"}))
+
+
+def test_ridge_was_fitted_to_every_share_that_models_were_trained_with() -> None:
+    """And is best at its own, in every world where it was."""
+    rows = where(table(ROOT / "brain-mask", "baselines"), metric="mse")
+    rows = rows[rows["baseline"].str.startswith("ridge")]
+    assert set(rows["world"]) == {0, 1, 2}
+    by_share = rows.pivot(index=["world", "condition"], columns="baseline", values="value")
+    shares = [f"{share:g}" for share in (0.15, 0.5, 0.75, 0.9)]
+    assert list(by_share.columns) == [f"ridge, trained with {share} hidden" for share in shares]
+    for (_, condition), own in by_share.iterrows():
+        assert own.idxmin() == f"ridge, trained with {condition.removeprefix('hidden ')} hidden"
 
 
 @pytest.mark.parametrize("run", MASKED)
@@ -480,44 +662,90 @@ def test_the_summary_is_that_of_the_tables(run: str) -> None:
     last = CONFIGS[run]["fields"]["steps"]
     assert summary["step"] == last
     kinds = [name for name in summary["rows"][0] if name in members.columns]
+    asked, said = ["split", "condition", "metric"], pd.DataFrame(summary["rows"])
     measures = where(table(ROOT / run, "analysis"), step=last, block=ALL_BLOCKS)
     measures = measures.rename(columns={"analysis": "metric", "target": "condition"})
     measures = measures.assign(split="analysis", condition=measures["condition"].replace("", "all"))
     ends = pd.concat([where(table(ROOT / run, "metrics"), step=last), measures]).merge(members, on="member")
-    baselines, counted = table(ROOT / run, "baselines"), 0
-    for row in summary["rows"]:
-        asked = {name: row[name] for name in ("split", "condition", "metric")}
-        if row["encoding"].startswith("baseline:"):
-            asked |= {"data": row["data"]} if "data" in row else {}
-            done = where(baselines, baseline=row["encoding"].removeprefix("baseline:"), **asked)["value"].dropna()
-            diverged = 0
-        else:
-            own = where(ends, **{name: row[name] for name in kinds}, **asked)
-            done, diverged = where(own, state="done")["value"], len(where(own, state="diverged"))
-            counted += len(own)
-        assert (row["n"], row["diverged"]) == (len(done), diverged)
-        told = [math.nan if row[name] is None else row[name] for name in ("mean", "std")]
-        assert told == pytest.approx([done.mean(), done.std()], abs=1e-9, nan_ok=True)
-    assert counted == len(ends)
+    ends = ends.assign(value=ends["value"].where(ends["state"] == "done"))
+    of_baseline = said["encoding"].str.startswith("baseline:")
+    lost = members.assign(diverged=members["state"] == "diverged").groupby(kinds, dropna=False)["diverged"].sum()
+    assert_summary(said[~of_baseline].astype(members.dtypes[kinds].to_dict()), ends, [*kinds, *asked], lost)
+
+    theirs, keys = said[of_baseline], ["encoding", *(["data"] if "data" in kinds else []), *asked]
+    assert theirs[[name for name in kinds if name not in keys]].isna().all(axis=None)
+    named = table(ROOT / run, "baselines").assign(encoding=lambda rows: "baseline:" + rows["baseline"])
+    assert_summary(theirs, named, keys, pd.Series(0, index=pd.Index(theirs["encoding"].unique(), name="encoding")))
 
 
-@pytest.mark.parametrize("run", ["network-sigma", "brain-sigma"])
-def test_the_long_run_has_the_worlds_and_the_starts_of_the_short_one(run: str) -> None:
-    one, two = ROOT / run, ROOT / f"{run}-50000"
+def assert_summary(said: pd.DataFrame, rows: pd.DataFrame, keys: list[str], lost: pd.Series) -> None:
+    """Numbers, means and standard deviations are those of the rows; how many diverged, as told by kind."""
+    own = rows.groupby(keys, dropna=False)["value"].agg(["count", "mean", "std"]).reset_index()
+    own = own.merge(lost.rename("lost").reset_index(), on=list(lost.index.names), how="left")
+    both = said.merge(own, on=keys, suffixes=("", "_own"))
+    assert len(both) == len(said) == len(own)
+    assert (both["n"] == both["count"]).all() and (both["diverged"] == both["lost"]).all()
+    for name in ("mean", "std"):
+        told = both[name].astype(float).to_numpy()
+        assert told == pytest.approx(both[f"{name}_own"].to_numpy(), abs=1e-9, nan_ok=True)
+
+
+TWINS = {
+    **{f"{what}-sigma-50000": f"{what}-sigma" for what in ("network", "brain")},
+    **{f"{what}-sigma-window": f"{what}-sigma" for what in ("network", "brain")},
+    **{f"{what}-encodings": f"{what}-sigma" for what in ("network", "brain", "synergy")},
+    **{f"synergy-size-60-{what}": "synergy-size-60" for what in ("long", "ramps", "shares", "widths")},
+    **{"synergy-sigma-512": "synergy-sigma", "synergy-size-60": "synergy-size", "brain-mask": "brain-sigma"},
+    **({"network-sigma-hidden-90": "network-sigma-hidden-15"} if "network-sigma-hidden-90" in MASKED else {}),
+}
+"""Runs in the worlds of another one."""
+
+
+def in_common(one: Path, two: Path, but: tuple[str, ...]) -> pd.DataFrame:
+    """The members of two runs that have all settings in common but these, side by side."""
+    kinds = [name for name in finished(one).columns if name not in ("member", "origin", "state", "diverged_at", *but)]
+    return finished(one).merge(finished(two), on=kinds, suffixes=("_one", "_two"))
+
+
+@pytest.mark.parametrize("run", TWINS)
+def test_a_run_has_the_worlds_and_the_starts_of_its_twin(run: str) -> None:
+    """What is asked of them is the same where the shares and the window are. How it is trained shows later."""
+    one, two = ROOT / TWINS[run], ROOT / run
     keys = ["data", "world", "baseline", "split", "condition", "metric"]
-    both = table(two, "baselines").merge(table(one, "baselines"), on=keys)
-    assert len(both) == len(table(two, "baselines"))
+    theirs, fields = table(two, "baselines"), [config(folder)["fields"] for folder in (one, two)]
+    same = all(fields[0].get(name) == fields[1].get(name) for name in ("ratios", "window"))
+    assert same == (run not in ("brain-mask", "synergy-size-60-shares") and not run.endswith("-window"))
+    theirs = theirs if same else theirs[theirs["metric"] != "mse"]
+    both = theirs.merge(table(one, "baselines"), on=keys)
+    assert len(both) == len(theirs)
     assert both["value_x"].to_numpy() == pytest.approx(both["value_y"].to_numpy(), abs=1e-12)
-    for condition in SWEEPS[run]:
-        starts = []
-        for folder in (one, two):
-            rows = where(table(folder, "metrics"), step=0, split="test", condition=condition)
-            starts.append(by_sigma(folder, rows.set_index("member")["value"]))
-        short = starts[0].loc[starts[1].index, starts[1].columns]
-        assert short.to_numpy() == pytest.approx(starts[1].to_numpy(), abs=1e-6)
-    for name in ("norm", "effective_dimension"):
-        a, b = (measure(folder, name, "", start=True) for folder in (one, two))
-        assert a.loc[b.index, b.columns].to_numpy() == pytest.approx(b.to_numpy(), rel=1e-6)
+
+    pairs = in_common(one, two, but=("batch", "learning_rate", "hidden", "ramp"))
+    learned = where(finished(two), encoding="learned")
+    learned = learned[learned["sigma"].isin(finished(one)["sigma"])]
+    assert set(pairs["member_two"]) == (set() if run.endswith("-widths") else set(learned["member"]))
+    starts = [where(table(folder, "metrics"), step=0) for folder in (one, two)]
+    measures = [where(table(folder, "analysis"), step=0, block=ALL_BLOCKS) for folder in (one, two)]
+    measures = [rows[~rows["analysis"].str.startswith(("attention", "stability"))] for rows in measures]
+    for rows, columns in ((starts if same else [], ["split", "condition"]), (measures, ["analysis", "target"])):
+        if rows:
+            wide = [each.pivot(index="member", columns=columns, values="value") for each in rows]
+            assert set(wide[0].columns) == set(wide[1].columns)
+            before, after = wide[0].loc[pairs["member_one"]], wide[1].loc[pairs["member_two"], wide[0].columns]
+            most = np.array([ONE_DRAW if "silhouette_p" in name else 1e-6 for name in before.columns])
+            assert (np.abs(before.to_numpy() - after.to_numpy()) <= most).all()
+
+
+@pytest.mark.parametrize(("run", "most"), [("network-encodings", 0.001), ("brain-encodings", 0.02)])
+def test_the_same_model_trained_in_two_runs_differs_by_rounding_alone(run: str, most: float) -> None:
+    """Not so in synergy, where rounding may decide whether the groups are found within the steps."""
+    one, two = ROOT / TWINS[run], ROOT / run
+    pairs = in_common(one, two, but=())
+    assert len(pairs) == 15
+    for condition in SWEEPS[TWINS[run]]:
+        errors = [error_of_members(folder, condition) for folder in (one, two)]
+        apart = errors[0].loc[pairs["member_one"]].to_numpy() - errors[1].loc[pairs["member_two"]].to_numpy()
+        assert np.abs(apart).max() < most
 
 
 # ----------------------------------------------------------------------------------------------------------- chance
@@ -528,18 +756,59 @@ SURE = 0.001
 @pytest.mark.parametrize("run", SWEEPS)
 def test_untrained_pes_look_like_chance_and_trained_ones_do_not(run: str) -> None:
     """Members of a seed start from one draw, scaled by sigma, and have one p before training: a seed is one trial."""
-    asked = [("neighbor_agreement_p", "labels"), ("modularity_p", "labels")]
-    if "brain" in run:
-        asked = [("mirror_agreement_p", "partner"), ("mirror_agreement_smooth_p", "partner")]
-    for name, target in asked:
+    asked = {("neighbor_agreement_p", "labels"): 0.005, ("modularity_p", "labels"): 0.005}
+    asked |= {("silhouette_p", "labels"): 0.005, ("ami_p", "labels"): 0.05}
+    if run in BRAINS:
+        asked = {("mirror_agreement_p", "partner"): 0.005, ("mirror_agreement_smooth_p", "partner"): 0.005}
+        asked |= {("coordinate_agreement_p", "positions"): 0.005}
+    for (name, target), most in asked.items():
         before = measure(ROOT / run, name, target, start=True)
-        assert (before.max() - before.min()).max() == pytest.approx(0.0, abs=1e-9)
+        assert (before.max() - before.min()).max() <= (ONE_DRAW if name == "silhouette_p" else 1e-9)
         each = before.iloc[0] <= 0.05
         assert each.mean() <= 0.5
         assert stats.binomtest(int(each.sum()), len(each), 0.05).pvalue > SURE
-        after = measure(ROOT / run, name, target).loc[0.01]
-        assert (after <= 0.005 + 1e-12).all()
+        after = measure(ROOT / run, name, target).iloc[0]
+        assert after.name == (0.05 if run == "synergy-sigma-512" else 0.01)
+        assert (after <= most + 1e-12).all()
         assert stats.binomtest(len(after), len(after), 0.05).pvalue < SURE  # as many would not pass before training
+
+
+@pytest.mark.parametrize("run", [run for run in MASKED if run not in BRAINS])
+def test_what_is_far_above_chance_is_seldom_reached_by_it(run: str) -> None:
+    """z and p of a measure tell one story. That of segregation, a ratio, has tails in which its z says nothing."""
+    rows = where(table(ROOT / run, "analysis"), target="labels", block=ALL_BLOCKS).dropna(subset="value")
+    rows = rows[rows["member"].isin(finished(ROOT / run)["member"])]
+    for name in ("modularity", "neighbor_agreement", "silhouette"):
+        z, p = (where(rows, analysis=f"{name}_{kind}").set_index(["member", "step"])["value"] for kind in "zp")
+        assert set(z.index) == set(p.index) and len(z)
+        assert (p.loc[z.index[z > 4]] <= 0.005).all() and (p.loc[z.index[z < 0]] > 0.4).all()
+
+
+def silhouettes(similar: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Mean silhouette with the distance 1 - similarity, of labellings (k, n) in groups of at least two."""
+    groups = (labels[..., None] == np.unique(labels)).astype(float)  # (k, n, groups)
+    sizes = groups.sum(axis=1, keepdims=True)
+    sums = (1 - similar) @ groups
+    own = (groups * sums).sum(axis=-1) / (groups * (sizes - 1)).sum(axis=-1)
+    others = np.where(groups > 0, np.inf, sums / sizes).min(axis=-1)
+    return np.asarray(((others - own) / np.maximum(own, others)).mean(axis=-1))
+
+
+@pytest.mark.parametrize("run", [run for run in MASKED if run not in BRAINS])
+def test_chance_of_silhouettes_is_as_drawn_by_hand(run: str) -> None:
+    """From the PEs of seed 0 at the lowest and the highest sigma of each set of data, with labels dealt out anew."""
+    arrays, rng = load_file(ROOT / run / "arrays.safetensors"), np.random.default_rng(5)
+    first = where(finished(ROOT / run), seed=0, encoding="learned")
+    for data, own in first.groupby("data"):
+        labels = np.array(parts_of(run)[data]["labels"])
+        dealt = np.stack([labels, *(rng.permutation(labels) for _ in range(200))])
+        for number in own.sort_values("sigma")["member"].iloc[[0, -1]]:
+            found = silhouettes(cosines(arrays[f"pe_end/{number}"]), dealt)
+            z = (found[0] - found[1:].mean()) / found[1:].std()
+            told = {kind: of_members(ROOT / run, f"silhouette{kind}", "labels")[number] for kind in ("", "_z", "_p")}
+            assert told[""] == pytest.approx(found[0], abs=2e-3)
+            assert told["_z"] == pytest.approx(z, abs=0.4, rel=0.2)
+            assert told["_p"] == pytest.approx((1 + (found[1:] >= found[0]).sum()) / 201, abs=0.12)
 
 
 # ----------------------------------------------------------------------------------------------------------- arrays
@@ -565,20 +834,25 @@ def correlation_of_pairs(a: np.ndarray, b: np.ndarray) -> float:
 @pytest.mark.parametrize("run", PICTURED)
 def test_the_tables_follow_from_the_pes_that_were_kept(run: str) -> None:
     """Those of seed 0, in half precision, as the correlation matrices are: a near tie may fall the other way."""
-    arrays, told, members = load_file(ROOT / run / "arrays.safetensors"), CONFIGS[run], finished(ROOT / run)
-    first = members[members["seed"] == 0]
-    assert {name for name in arrays if "fc/" not in name} == {
-        f"pe_{when}/{number}" for when in ("start", "end") for number in first["member"]
-    }
+    arrays, members = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "members")
+    first = members[(members["seed"] == 0) & ~members["encoding"].isin(NO_VECTORS)]
+    wanted = {f"pe_{when}/{number}" for when in ("start", "end") for number in first["member"]}
+    done = where(first, state="done")
+    needed = {f"pe_{when}/{number}" for when in ("start", "end") for number in done["member"]}
+    assert needed <= {name for name in arrays if "fc/" not in name} <= wanted
     assert all(values.dtype == np.float16 for values in arrays.values())
-    for member in first.to_dict("records"):
-        number, data = member["member"], member["data"]
-        task, world = told["task"].get("parts", {}).get(data, told["task"]), 0
-        fc = arrays[f"{data}:fc/{world}" if data else f"fc/{world}"].astype(np.float64)
+    for member in done.to_dict("records"):
+        number, task, world = member["member"], parts_of(run)[member["data"]], 0
+        fc = matrix_of(arrays, member["data"], world)
         assert fc.shape == (task["tokens"],) * 2 and np.abs(fc - fc.T).max() < 1e-3 and np.allclose(np.diag(fc), 1)
         for when, start in (("start", True), ("end", False)):
             pe = arrays[f"pe_{when}/{number}"]
             assert pe.shape == (member["layers"], task["tokens"], member["width"])
+            size = of_members(ROOT / run, "norm", "", start)[number]
+            assert np.sqrt((pe.astype(np.float64) ** 2).mean()) == pytest.approx(size, rel=1e-3)
+            if member["encoding"] == "none":
+                assert not pe.any()
+                continue
             similar = cosines(pe)
             near = nearest(similar)
             if task["labels"] is None:
@@ -592,30 +866,36 @@ def test_the_tables_follow_from_the_pes_that_were_kept(run: str) -> None:
             assert abs(right.sum() - said * len(right)) <= 2 + 1e-6
             told_fc = of_members(ROOT / run, "fc_correlation", "fc", start)[number]
             assert correlation_of_pairs(similar, fc) == pytest.approx(told_fc, abs=1e-3)
-            size = of_members(ROOT / run, "norm", "", start)[number]
-            assert np.sqrt((pe.astype(np.float64) ** 2).mean()) == pytest.approx(size, rel=1e-3)
 
 
-@pytest.mark.parametrize("run", [run for run in PICTURED if run in SWEEPS])
+def matrix_of(arrays: dict[str, np.ndarray], data: str, world: int) -> np.ndarray:
+    """The correlation matrix of a world; where a study has several sets of data, of one of them."""
+    return np.asarray(arrays[f"{data}:fc/{world}" if data else f"fc/{world}"].astype(np.float64))
+
+
+@pytest.mark.parametrize("run", PICTURED)
 def test_baselines_of_structure_follow_from_the_correlation_matrices(run: str) -> None:
-    arrays, task = load_file(ROOT / run / "arrays.safetensors"), CONFIGS[run]["task"]
-    rows = table(ROOT / run, "baselines")
-    kind = "mirror_agreement" if task["labels"] is None else "neighbor_agreement"
-    said = where(rows, baseline="fc", metric=kind).set_index("world")["value"]
-    assert {f"fc/{world}" for world in said.index} == {name for name in arrays if "fc/" in name}
-    for world, value in said.items():
-        near = nearest(arrays[f"fc/{world}"].astype(np.float64))
-        labels = np.array(task["labels"] or task["partner"])
-        right = (labels[near] == labels) if task["labels"] else (near == labels)[labels >= 0]
-        assert abs(right.sum() - value * len(right)) <= 2 + 1e-6
+    arrays, rows = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "baselines")
+    kept = set()
+    for data, task in parts_of(run).items():
+        kind = "mirror_agreement" if task["labels"] is None else "neighbor_agreement"
+        said = where(rows, data=data, baseline="fc", metric=kind).set_index("world")["value"]
+        for world, value in said.items():
+            near = nearest(matrix_of(arrays, data, world))
+            labels = np.array(task["labels"] or task["partner"])
+            right = (labels[near] == labels) if task["labels"] else (near == labels)[labels >= 0]
+            assert abs(right.sum() - value * len(right)) <= 2 + 1e-6
+            kept.add(f"{data}:fc/{world}" if data else f"fc/{world}")
+    assert kept == {name for name in arrays if "fc/" in name}
 
 
-def test_mirror_regions_are_mirror_regions() -> None:
-    task = CONFIGS["brain-sigma"]["task"]
-    for name, partner in zip(task["names"], task["partner"], strict=True):
-        if partner >= 0:
-            assert {name[-2:], task["names"][partner][-2:]} == {"_L", "_R"}
-            assert name[:-2] == task["names"][partner][:-2]
+@pytest.mark.parametrize("run", BRAINS)
+def test_mirror_regions_are_mirror_regions(run: str) -> None:
+    for task in parts_of(run).values():
+        for name, partner in zip(task["names"], task["partner"], strict=True):
+            if partner >= 0:
+                assert {name[-2:], task["names"][partner][-2:]} == {"_L", "_R"}
+                assert name[:-2] == task["names"][partner][:-2]
 
 
 # --------------------------------------------------------------------------------------------------------- transfer
@@ -664,6 +944,24 @@ def test_the_two_halves_share_no_one_and_the_same_person_is_held_out() -> None:
     both = CONFIGS["brain-sigma"]["task"]["people"]
     for train, test in zip(both["train"], both["test"], strict=True):
         assert not set(train) & set(test)
+    assert all(CONFIGS[run]["task"]["people"] == both for run in BRAINS if run != "brain-transfer")
+
+
+@pytest.mark.parametrize("run", [run for run in MASKED if run.endswith("-encodings")])
+def test_encodings_that_are_not_learned_stay_where_they_are(run: str) -> None:
+    """Fixed ones are the same for every seed, random ones are not."""
+    at = ROOT / run
+    members = table(at, "members").set_index("member")["encoding"]
+    assert set(members) == {"learned", "sinusoid", "random", "none", *NO_VECTORS}
+    moved, alike = of_members(at, "moved", "start"), of_members(at, "stability", "other seeds")
+    frozen = members.index[members.isin(["sinusoid", "random"])]
+    assert (moved[frozen] == 0).all() and (moved[members.index[members == "learned"]] > 0).all()
+    assert alike[members.index[members == "sinusoid"]].to_numpy() == pytest.approx(1.0, abs=1e-9)
+    assert (alike[members.index[members == "random"]].abs() < 0.1).all()
+    near = ("mirror_agreement", "partner") if run in BRAINS else ("neighbor_agreement", "labels")
+    for name, target in (("norm", ""), near, ("fc_correlation", "fc")):
+        before, after = of_members(at, name, target, start=True), of_members(at, name, target)
+        assert before[frozen].to_numpy() == pytest.approx(after[frozen].to_numpy(), abs=1e-9)
 
 
 # ----------------------------------------------------------------------------------------------------------- errors
@@ -711,33 +1009,35 @@ def test_the_linear_predictor_knows_nothing_of_synergy() -> None:
 # ------------------------------------------------------------------------------------------------ least possible error
 
 
-def parts_of(run: str) -> list[dict[str, Any]]:
-    task = CONFIGS[run]["task"]
-    return list(task["parts"].values()) if "parts" in task else [task]
-
-
-@pytest.mark.parametrize("run", ["synergy-sigma", "synergy-size-60"])
+@pytest.mark.parametrize("run", SYNERGY)
 def test_the_least_possible_error_is_right(run: str) -> None:
     """A hidden channel can be told if both others of its group are visible, up to the noise on the two."""
-    for task in parts_of(run):
+    for task in parts_of(run).values():
         n, noise = task["tokens"], task["noise"]
         assert task["sizes"] == [3] * (n // 3) and task["values"] == "sign" and not task["distractors"]
-
-        def seen(z: float, noise: float = noise) -> float:
-            return math.tanh((1 + noise * z) / noise**2) * stats.norm.pdf(z)
-
-        sure = integrate.quad(seen, -12, 12, points=[-1 / noise], limit=200)[0]  # of a sign, by its noisy value
+        assert set(task["best_mse"]) == {f"hidden {share:g}" for share in task["ratios"]}
         for share in task["ratios"]:
             hidden = round(share * n)
             both_visible = math.prod((n - hidden - i) / (n - 1 - i) for i in range(2))
-            best = 1 - both_visible * sure**2 / (1 + noise**2)
+            best = 1 - both_visible * sure_of_signs(noise) ** 2 / (1 + noise**2)
             assert task["best_mse"][f"hidden {share:g}"] == pytest.approx(best, abs=1e-6)
 
 
-@pytest.mark.parametrize("run", ["synergy-sigma", "synergy-size-60"])
+@functools.cache
+def sure_of_signs(noise: float) -> float:
+    """What is expected of a sign, by its noisy value."""
+
+    def seen(z: float) -> float:
+        return math.tanh((1 + noise * z) / noise**2) * stats.norm.pdf(z)
+
+    return float(integrate.quad(seen, -12, 12, points=[-1 / noise], limit=200)[0])
+
+
+@pytest.mark.parametrize("run", ["synergy-sigma", "synergy-size", "synergy-size-60-shares"])
 def test_whoever_knows_the_groups_reaches_the_least_possible_error(run: str) -> None:
+    """Of 30, 15 and 60 channels."""
     rng, count = np.random.default_rng(7), 20_000
-    task = parts_of(run)[0]
+    task = next(iter(parts_of(run).values()))
     n, noise, labels = task["tokens"], task["noise"], np.array(task["labels"])
     truth = np.zeros((count, n))
     others = np.zeros((n, 2), dtype=int)
@@ -755,10 +1055,102 @@ def test_whoever_knows_the_groups_reaches_the_least_possible_error(run: str) -> 
         assert found == pytest.approx(task["best_mse"][f"hidden {share:g}"], abs=0.004)
 
 
-def test_no_member_does_better_than_can_be_and_most_at_small_sigma_come_up_to_it() -> None:
+def beyond_least(run: str, condition: str = "hidden 0.3") -> pd.DataFrame:
+    """Error less the least possible one, finished members x steps."""
+    least = {data: task["best_mse"][condition] for data, task in parts_of(run).items()}
+    curves = where(table(ROOT / run, "metrics"), split="test", condition=condition, metric="mse")
+    wide = curves.pivot(index="member", columns="step", values="value")
+    members = finished(ROOT / run).set_index("member")
+    return wide.loc[members.index].sub(members["data"].map(least), axis="index")
+
+
+@pytest.mark.parametrize("run", SYNERGY)
+def test_no_member_does_better_than_can_be(run: str) -> None:
     """2,000 held-out samples leave about 0.004 open, which all worlds share: the same channels are hidden in all."""
+    open_to_chance = 0.004 * math.sqrt(2000 / min(task["counts"]["test"] for task in parts_of(run).values()))
+    for condition in next(iter(parts_of(run).values()))["best_mse"]:
+        assert beyond_least(run, condition).min(axis=None) > -3 * open_to_chance
+
+
+def test_most_at_small_sigma_come_up_to_the_least_possible_error() -> None:
     for condition, least in CONFIGS["synergy-sigma"]["task"]["best_mse"].items():
         errors = error(ROOT / "synergy-sigma", condition)
-        assert errors.min(axis=None) > least - 0.012
         assert ((errors.loc[0.2] - least).abs() < 0.012).sum() >= 14
         assert (errors.loc[2.0] > least + 0.1).all()
+
+
+# ------------------------------------------------------------------------------------------------ what the page says
+
+NEAR_ENOUGH = 0.02
+
+
+def test_with_batches_of_512_all_models_find_every_group_at_sigma_005() -> None:
+    run = "synergy-sigma-512"
+    members = finished(ROOT / run).set_index("member")
+    at = members.index[members["sigma"] == 0.05]
+    assert len(at) == 15
+    assert (beyond_least(run).iloc[:, -1].loc[at] < NEAR_ENOUGH).all()
+    assert (of_members(ROOT / run, "neighbor_agreement", "labels")[at] == 1).all()
+
+
+def test_with_batches_of_512_one_model_each_loses_what_it_had_found_at_01_and_02() -> None:
+    """All 15 of each sigma come to the least error; one is away from it in the end, which it was at for long."""
+    run = "synergy-sigma-512"
+    sigma, there = finished(ROOT / run).set_index("member")["sigma"], beyond_least(run) < NEAR_ENOUGH
+    counts = pd.DataFrame({"ever": there.any(axis=1), "last": there.iloc[:, -1]}).groupby(sigma).sum()
+    assert counts["ever"].to_dict() == {0.05: 15, 0.1: 15, 0.2: 15, 0.3: 13, 0.5: 6, 2.0: 0}
+    assert counts["last"].to_dict() == {0.05: 15, 0.1: 14, 0.2: 14, 0.3: 13, 0.5: 6, 2.0: 0}
+    lost = there[there.any(axis=1) & ~there.iloc[:, -1]]
+    assert (lost.sum(axis=1) >= 5).all()
+
+
+def test_more_channels_take_more_steps_and_120_too_many() -> None:
+    run = "synergy-size"
+    channels = {data: task["tokens"] for data, task in parts_of(run).items()}
+    size = finished(ROOT / run).set_index("member")["data"].map(channels)
+    there = beyond_least(run) < NEAR_ENOUGH
+    assert size.value_counts().to_dict() == dict.fromkeys((15, 30, 60, 120), 9)
+    assert not there[size == 120].any(axis=None)
+    reached = there[there.any(axis=1)]
+    first = reached.idxmax(axis=1).groupby(size).median()  # of those that ever were there
+    assert list(first.index) == [15, 30, 60]
+    assert first[15] < first[30] / 2 < first[60] / 4
+    assert there.any(axis=1).groupby(size).sum().to_dict() == {15: 9, 30: 8, 60: 6, 120: 0}
+    assert (there.any(axis=1) == there.iloc[:, -1]).all()  # and there they stay
+
+
+@pytest.mark.parametrize("what", ["long", "ramps", "shares", "widths"])
+def test_nothing_else_helps_60_channels_with_small_batches(what: str) -> None:
+    run = f"synergy-size-60-{what}"
+    members = finished(ROOT / run)
+    assert set(members["batch"]) == {128} and {task["tokens"] for task in parts_of(run).values()} == {60}
+    values = {"long": {0.2}, "ramps": {0, 5000, 10000}, "shares": {0.1, 0.2, 0.5}, "widths": {32, 128}}[what]
+    tried = {"long": "sigma", "ramps": "ramp", "shares": "hidden", "widths": "width"}[what]
+    assert set(members[tried]) == values and len(members) == 3 * len(values)
+    assert CONFIGS[run]["fields"]["steps"] == (60_000 if what == "long" else 15_000)
+    for condition in next(iter(parts_of(run).values()))["best_mse"]:
+        assert (beyond_least(run, condition) > NEAR_ENOUGH).all(axis=None)  # at no share, and at no step
+    assert (beyond_least(run) > 0.45).all(axis=None)
+
+
+def test_models_of_brains_at_a_small_sigma_generalize_to_fewer_hidden_regions() -> None:
+    at = ROOT / "brain-mask"
+    rows = where(finished(at), hidden=0.9)
+    errors = rows.assign(value=rows["member"].map(error_of_members(at, "hidden 0.15")))
+    errors = errors.pivot(index="seed", columns="sigma", values="value")
+    assert list(errors.index) == [0, 1, 2, 3, 4] and worlds_of(at) == 5  # a person held out for each
+    effect, low, high = student((errors[0.01] - errors[2.0]).to_numpy())
+    assert low < effect < high < 0
+
+
+@pytest.mark.parametrize(("run", "most"), [("network-encodings", 0.01), ("brain-encodings", 0.03)])
+def test_frozen_random_vectors_cost_little(run: str, most: float) -> None:
+    members, errors = finished(ROOT / run), error_of_members(ROOT / run, "hidden 0.5")
+    random, learned = (
+        where(members, encoding=name, sigma=sigma).set_index("seed")["member"].map(errors)
+        for name, sigma in (("random", 1.0), ("learned", 0.2))
+    )
+    less = random - learned
+    assert list(less.index) == [0, 1, 2, 3, 4] and worlds_of(ROOT / run) == 5
+    _, low, high = student(less.to_numpy())
+    assert 0 < low < high < most

@@ -183,11 +183,17 @@ def _outcome(run: Run) -> tuple[str, str]:
     wanted = (("validation", "accuracy"), ("test", "mse"))
     rows = [row for row in run.summary if (row["split"], row["metric"]) in wanted and row["mean"] is not None]
     rows = [row for row in rows if not row["encoding"].startswith("baseline")]
-    shown = next((row["condition"] for row in sorted(rows, key=lambda row: row["condition"] != "all")), "")
-    rows = [row for row in rows if row["condition"] == shown]
+    shares = list(run.members["hidden"].unique()) if "hidden" in run.members else []
+    trained = f"hidden {shares[0]:g}" if len(shares) == 1 else ""
+    rows = [row for row in rows if row["condition"] in ("all", trained)]
+    of_errors = bool(rows) and rows[0]["metric"] == "mse"
+    if of_errors and len({(row["encoding"], row["sigma"]) for row in rows}) < len(rows):
+        rows = []  # settings that a sigma does not tell apart
     rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, 5).round().astype(int))] if rows else []
     names = [row["encoding"] if row["sigma"] is None else f"{row['sigma']:g}" for row in rows]
     numbers = "  ".join(f"{name}: {row['mean']:.2f}" for name, row in zip(names, rows, strict=True))
+    if rows and of_errors:
+        numbers = f"{100 * shares[0]:g}% hidden: {numbers}"
     return ("done" if not lost else f"done, {lost} diverged"), numbers
 
 

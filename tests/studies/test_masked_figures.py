@@ -18,7 +18,7 @@ from placecode.figures import SIGMA
 from placecode.members import Member
 from placecode.runs import Run
 from placecode.studies.base import Shown, Study
-from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma
+from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma, BrainTransfer
 from placecode.studies.masked_figures import MOST, SHOWN, chance_of, measures_in, of_run, tables
 from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.studies.synergy import SynergyEncodings, SynergyOptimizer, SynergySigma, SynergySize
@@ -297,8 +297,8 @@ def test_cells_are_means_of_the_members_of_their_setting(rates_run: Run) -> None
         (BrainMask.at("quick", sigmas=(0.01, 2.0)), lambda m: f"{100 * m.hidden:g}% hidden in training"),
         (SynergyOptimizer.at("quick", optimizers=("adam", "adamw")), lambda m: m.optimizer),
         (
-            SynergySize.at("quick", samples=(1000,), sigmas=(0.1, 0.2)),
-            lambda m: m.data.replace("=", " ").replace(" samples 1000", ", samples 1,000"),
+            SynergySize.at("quick", many=(3, 5), samples=(1000, 1_000_000, 1_000_001), sigmas=(0.1, 0.2)),
+            lambda m: "groups {}, samples {:,}".format(*(int(each.split("=")[1]) for each in m.data.split())),
         ),
         (SynergySize.at("quick", many=(3,), samples=(1000,), ramps=(0, 500)), lambda m: f"ramp {m.ramp}"),
     ],
@@ -311,7 +311,8 @@ def test_rows_are_named_by_what_differs(study: Any, setting: Any) -> None:
         return kinds.index((setting(member), f"{member.sigma:g}")) / 10
 
     axes = figure(study, "structure", analyses={GROUPS: (lambda m: STRANGE, value)}).axes[0]
-    assert cells(axes) == {kind: f"{i / 10:.2f} ± 0.00" for i, kind in enumerate(kinds)}
+    written = {(row.replace("\n", " "), column): text for (row, column), text in cells(axes).items()}
+    assert written == {kind: f"{i / 10:.2f} ± 0.00" for i, kind in enumerate(kinds)}
 
 
 def test_with_a_single_sigma_the_last_setting_lies_across_the_others() -> None:
@@ -326,6 +327,16 @@ def test_with_a_single_sigma_the_last_setting_lies_across_the_others() -> None:
         ("groups 5", "1,000"): "0.30 ± 0.00",
         ("groups 5", "20,000"): "0.40 ± 0.00",
     }
+
+
+def test_numbers_lie_across_and_words_do_not() -> None:
+    study = SynergySize.at("quick", many=(3, 5), samples=(1000,), shares=(0.3, 0.5))
+    axes = figure(study, "structure", analyses={GROUPS: (lambda m: STRANGE, lambda m: m.hidden)}).axes[0]
+    assert axes.get_xlabel() == "hidden in training"
+    assert set(cells(axes)) == {(f"groups {groups}", f"{share}%") for groups in (3, 5) for share in (30, 50)}
+    axes = figure(BrainTransfer.at("quick", sigmas=(0.1,)), "errors").axes[0]
+    assert {column for _, column in cells(axes)} == {"0.1"}  # words would not find room
+    assert "not run" not in set(cells(axes).values())
 
 
 @pytest.mark.parametrize("name", MAPS)

@@ -18,7 +18,7 @@ from placecode.studies import study_of
 from placecode.studies.masked import BASELINES
 from placecode.studies.network import NetworkSigma
 from placecode.studies.specs import differing
-from placecode.studies.synergy import SynergySigma, SynergySize
+from placecode.studies.synergy import SynergyOptimizer, SynergySigma, SynergySize
 
 MODEL: dict[str, Any] = {"width": 8, "layers": 1, "batch": 8, "seeds": (0, 1), "steps": 3, "evaluations": 2}
 TINY = {
@@ -116,8 +116,18 @@ def test_ramps_are_settings_that_a_study_goes_through(tmp_path: Path) -> None:
         assert not np.array_equal(plain, ramped)
     with pytest.raises(BadInput, match=r"^ramps must be all different; got \[5, 5\]\.$"):
         SynergySize.at("quick", ramps=(5, 5))
-    with pytest.raises(BadInput, match=r"^ramp must be a whole number of at least 0; got -5\.$"):
-        SynergySize.at("quick", ramps=(-5,)).members()
+    for wrong in (-5, 3001):
+        told = rf"^ramps must be whole numbers from 0 to the 3000 steps of training; got {wrong}\.$"
+        with pytest.raises(BadInput, match=told):
+            SynergySize.at("quick", ramps=(0, wrong))
+
+
+def test_every_optimizer_is_another() -> None:
+    members = SynergyOptimizer.at("quick", optimizers=("adam", "adamw", "sgd"), rates=(2e-3,)).members()
+    found = {(each.optimizer, each.learning_rate, each.weight_decay) for each in members}
+    assert found == {("adam", 2e-3, 0.0), ("adamw", 2e-3, 0.01), ("sgd", 0.02, 0.0)}
+    decayed = SynergyOptimizer.at("quick", optimizers=("adam", "adamw"), weight_decay=0.1).members()
+    assert {each.weight_decay for each in decayed} == {0.1}
 
 
 def test_seeds_have_worlds_of_their_own_and_few_of_them() -> None:

@@ -104,9 +104,9 @@ def level(member: Member) -> float:
 @pytest.mark.parametrize(
     ("study", "words"),
     [
-        (NetworkSize.at("quick", seeds=(0, 1)), lambda m: m.data),
-        (NetworkNoise.at("quick", seeds=(0, 1)), lambda m: m.data),
-        (BrainMask.at("quick", seeds=(0, 1), sigmas=(0.01, 2.0)), lambda m: f"hidden {m.hidden:g}"),
+        (NetworkSize.at("quick", seeds=(0, 1)), lambda m: m.data.replace("=", " ")),
+        (NetworkNoise.at("quick", seeds=(0, 1)), lambda m: m.data.replace("=", " ")),
+        (BrainMask.at("quick", seeds=(0, 1), sigmas=(0.01, 2.0)), lambda m: f"{100 * m.hidden:g}% hidden in training"),
         (
             SynergyOptimizer.at("quick", rates=(1e-3, 0.01)),
             lambda m: f"{m.optimizer}, learning rate {m.learning_rate:g}",
@@ -231,9 +231,9 @@ def test_several_data_sets_have_baselines_of_their_own() -> None:
         here = run.baselines[run.baselines["data"] == name].groupby(["baseline", "condition"])["value"].mean()
         errors = ", ".join(f"{here['linear', each]:.3f} ({each})" for each in conditions)
         wanted += [
-            f"With {name}, the best linear predictor has a held-out error of {errors}.",
-            f"With {name}, the same by pairwise measures, without any model: the nearest channel is of the same group "
-            f"for {100 * here['fc', 'labels']:.0f}% by correlation.",
+            f"With {name.replace('=', ' ')}, the best linear predictor has a held-out error of {errors}.",
+            f"With {name.replace('=', ' ')}, the same by pairwise measures, without any model: the nearest channel is "
+            f"of the same group for {100 * here['fc', 'labels']:.0f}% by correlation.",
         ]
     assert lines == wanted
     assert len(set(lines)) == 4

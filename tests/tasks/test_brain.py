@@ -6,6 +6,7 @@ import csv
 import doctest
 import importlib.util
 import json
+import re
 import warnings
 from functools import partial
 from pathlib import Path
@@ -272,7 +273,7 @@ def test_cleaning_takes_out_what_it_says() -> None:
 def test_cleaning_is_recorded_and_standardized_last(folder: Path, tmp_path: Path) -> None:
     confounds = []
     for i in range(5):
-        confounds.append(tmp_path / f"confounds{i}.tsv")
+        confounds.append(tmp_path / f"p{i}_confounds.tsv")
         np.savetxt(
             confounds[-1],
             np.random.default_rng(9 + i).normal(size=(80 + i, 2)),
@@ -296,12 +297,12 @@ def test_what_cleaning_needs(folder: Path, tmp_path: Path, monkeypatch: pytest.M
     assert refusal(folder, low=0.1, high=0.01, tr=2) == f"{frequencies}; got (0.1, 0.01)."
     assert refusal(folder, high=0.3, tr=2) == f"{frequencies}; got (None, 0.3)."
     assert refusal(folder, low=-1, tr=2) == f"{frequencies}; got (-1, None)."
-    path, *others = (tmp_path / f"c{i}.csv" for i in range(5))
+    path, *others = (tmp_path / f"p{i}_motion.csv" for i in range(5))
     for each in (path, *others):
         np.savetxt(each, np.zeros((3, 2)), delimiter=",")
     assert refusal(folder, confounds=[path]) == "confounds must be one file for each of 5 people; got 1."
-    assert refusal(folder, confounds=[path] * 5) == (
-        f"confounds must be a file of its own for each person; {path} is there twice."
+    assert refusal(folder, confounds=[path, *others[:3], others[2]]) == (
+        f"confounds must be a file of its own for each person; {others[2]} is there twice."
     )
     rows = f"{path} must be 80 rows, as p0 has time points; got '3 x 2'."
     assert refusal(folder, confounds=[path, *others]) == refusal(folder, confounds=[*others, path]) == rows
@@ -325,26 +326,28 @@ def test_what_cleaning_needs(folder: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_confounds_go_to_those_whose_names_they_bear(folder: Path, tmp_path: Path) -> None:
     motion = [np.random.default_rng(9 + i).normal(size=(80 + i, 2)) for i in range(5)]
     for i, each in enumerate(motion):
-        np.save(tmp_path / f"motion-p{i}-rest.npy", each)
+        np.save(tmp_path / f"motion_p{i}_rest.npy", each)
         np.save(tmp_path / f"{'zyxwv'[i]}.npy", each)
-    named = [tmp_path / f"motion-p{i}-rest.npy" for i in (3, 0, 4, 1, 2)]
+    named = [tmp_path / f"motion_p{i}_rest.npy" for i in (3, 0, 4, 1, 2)]
     plain = [tmp_path / f"{each}.npy" for each in "zyxwv"]
-    told = "do not say whose they are; they go, in order, z.npy to p0, y.npy to p1"
-    with pytest.warns(UserWarning, match=told):
-        in_order = Brain(folder, confounds=plain).describe()["sha256"]
+    told = "The names of confounds do not say whose they are; they go in order, z.npy to p0."
+    with pytest.warns(UserWarning, match=re.escape(told)):
+        task = Brain(folder, confounds=plain)
+    in_order = task.describe()["sha256"]
+    assert task.doubts == [told]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Brain(folder, confounds=named).describe()["sha256"] == in_order
-    with pytest.warns(UserWarning, match="in order"):
-        wrong = refusal(folder, confounds=plain[::-1])
-    assert wrong == f"{plain[-1]} must be 80 rows, as p0 has time points; got '84 x 2'."
+    assert refusal(folder, confounds=plain[::-1]) == (
+        f"{plain[-1]} must be 80 rows, as p0 has time points; got '84 x 2'."
+    )
 
 
 @needs("nilearn")
 def test_what_cleaning_has_emptied_is_refused(folder: Path, tmp_path: Path) -> None:
     files = []
     for i in range(5):
-        files.append(tmp_path / f"c{i}.npy")
+        files.append(tmp_path / f"motion_p{i}.npy")
         np.save(files[-1], values(i, 80 + i)[:, :1])
     assert refusal(folder, confounds=files) == (
         "p0 has the same value at all times after cleaning in region 1; mend or leave out the region."
@@ -499,6 +502,7 @@ def test_names_labels_and_coordinates_of_a_wrong_length(folder: Path) -> None:
     assert refusal(folder, names=NAMES[:4]).startswith("4 regions are known, and no side of ")
     assert refusal(folder, names=[*NAMES[:4], "V1_L"]) == "The regions' names must differ; 'V1_L' is there twice."
     assert refusal(folder, networks=["a"] * 4) == "networks must be one for each of 5 regions; got 4."
+    assert refusal(folder, networks=["none"] * 5) == "networks must be known of some regions; all are 'none'."
     assert refusal(folder, networks="yeo8") == (
         "networks must be cole-anticevic, yeo7, yeo17, a list or a text file with one on each line; yeo8 is none."
     )

@@ -275,11 +275,18 @@ def test_a_network_that_fails_says_so(options: dict[str, Any], sentence: str) ->
 
 
 def test_a_network_without_finite_values_is_refused() -> None:
-    with pytest.raises(BadInput) as caught:
-        Network(nodes=40, clusters=2, train=3_000, nonlinearity="linear", gain=1.5)
-    assert str(caught.value) == (
-        "The network has no finite values: world 0 blows up: values pass 10,000; lower gain or the strengths."
-    )
+    late: dict[str, Any] = {"nodes": 20, "clusters": 2, "train": 100, "burn_in": 0, "test": 12_000}
+    for options in (
+        {"nodes": 40, "clusters": 2, "train": 3_000, "gain": 1.5},
+        {**late, "gain": 1.08},  # after training alone
+        {**late, "gain": 1.05},  # in single precision alone
+    ):
+        with pytest.raises(BadInput) as caught:
+            Network(**{"nonlinearity": "linear", **options})
+        assert str(caught.value) == "world 0 must stay finite, and blows up; lower gain or the strengths."
+    one_of_three: dict[str, Any] = {"nodes": 12, "clusters": 3, "train": 12_000, "burn_in": 0, "gap": 0, "test": 10}
+    with pytest.raises(BadInput, match=r"^world [12] must stay finite"):
+        Network(**one_of_three, nonlinearity="linear", gain=0.9, worlds=3, seed=12, strength_between=0.35)
 
 
 @pytest.mark.parametrize(

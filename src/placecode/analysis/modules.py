@@ -97,7 +97,8 @@ def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     sums = sizes - weights @ groups  # (..., n, k): distances, 1 - w, to all of a group
     alone = (groups * sizes).sum(axis=-1)  # (..., n): how many are in a token's own group
     own = ((groups * sums).sum(axis=-1) - 1) / np.where(alone > 1, alone - 1, 1.0)  # less 1 - 0 to itself
-    others = np.where((groups == 1) | (sizes == 0), np.inf, sums / np.where(sizes > 0, sizes, 1.0)).min(axis=-1)
+    others = np.where((groups == 1) | (sizes == 0), np.inf, sums / np.where(sizes > 0, sizes, 1.0))
+    others = others.min(axis=-1, initial=np.inf)  # (..., n); infinite where nobody is labelled
     size = np.maximum(own, others)
     sound = (alone > 1) & np.isfinite(others) & (size > 0)
     score = np.where(sound, np.where(sound, others - own, 0.0) / np.where(sound, size, 1.0), 0.0)

@@ -17,7 +17,7 @@ from placecode.runs import Run
 from placecode.studies.base import Shown
 from placecode.studies.latin_figures import run_name
 from placecode.studies.reading import chance_in
-from placecode.studies.specs import differing
+from placecode.studies.specs import differing, worded
 
 Measure = tuple[str, str]
 SHOWN: dict[Measure, str] = {
@@ -244,13 +244,11 @@ def _settings(run: Run, seen: Tables) -> list[Shown]:
 
 def _laid_out(members: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Members with columns for the rows of a map, `down`, and for its columns, `across`, and what these columns are."""
-    parts = members["setting"].str.split(", ")
-    if members["sigma"].nunique() > 1 or (parts.str.len() < 2).any():
+    first = members["parts"].iloc[0]
+    if members["sigma"].nunique() > 1 or len(first) < 2 or not first[-1][0]:
         return members.assign(down=members["setting"], across=members["sigma"]), figures.SIGMA
-    down, last = parts.str[:-1].str.join(", "), parts.str[-1].str.rsplit(" ", n=1)
-    if last.str[0].nunique() > 1:  # words, and not the values of one thing
-        return members.assign(down=down, across=parts.str[-1]), ""
-    return members.assign(down=down, across=last.str[-1]), str(last.iloc[0][0])
+    down = [", ".join(worded(part) for part in parts[:-1]) for parts in members["parts"]]
+    return members.assign(down=down, across=members["parts"].str[-1].str[-1]), first[-1][0]
 
 
 def _finished(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from placecode.analysis.stats import interval
 from placecode.claims import NotInRun
 from placecode.runs import Run
 from placecode.studies.reading import measured
-from placecode.studies.specs import differing
+from placecode.studies.specs import data_in_words, differing
 
 SAID = {
     ("neighbor_agreement", "labels"): "the nearest channel in the PE is of the same group",
@@ -84,7 +84,7 @@ def _others(run: Run) -> list[str]:
     table, lines = run.baselines, []
     for data in dict.fromkeys(table["data"]):
         here = table[table["data"] == data]
-        start = f"With {data}, the" if data else "The"
+        start = f"With {data_in_words(data)}, the" if data else "The"
         linear = here[(here["baseline"] == "linear") & (here["metric"] == "mse")]
         means = linear.groupby("condition", sort=False)["value"].mean()
         if len(means):

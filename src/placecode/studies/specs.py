@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -78,22 +79,42 @@ def differing(members: pd.DataFrame) -> pd.DataFrame:
     """A table of members with its `name`s and one more column, `setting`: in what else they differ, seeds aside; empty
     where in nothing."""
     table = named(members).assign(pe=[whose_pe(start, learn) for start, learn in _started(members)])
-    told = [name for name in OTHERWISE if name in table and table[name].nunique(dropna=False) > 1]
+    rows = table.to_dict("records")
+    told = {name: [_parts(name, row[name]) for row in rows] for name in OTHERWISE if name in table}
+    parts = [tuple(part for each in own for part in each) for own in zip(*told.values(), strict=True)]
+    known = {place for place, each in enumerate(zip(*parts, strict=False)) if len(set(each)) > 1}
+    parts = [tuple(part for place, part in enumerate(own) if place in known) for own in parts]
     return table.assign(
-        setting=[", ".join(_worded(name, row[name]) for name in told) for row in table.to_dict("records")]
+        setting=[", ".join(map(worded, own)) for own in parts], parts=pd.Series(parts, index=table.index, dtype=object)
     )
 
 
-def _worded(name: str, value: Any) -> str:
+Part = tuple[str, str]
+"""What differs, and its value; no name where the value tells it."""
+
+
+def _parts(name: str, value: Any) -> list[Part]:
     """
-    >>> _worded("data", "groups=5 samples=10000"), _worded("hidden", 0.15), _worded("learning_rate", 0.001)
-    ('groups 5, samples 10,000', '15% hidden in training', 'learning rate 0.001')
+    >>> _parts("data", "groups=5 samples=10000"), _parts("hidden", 0.15), _parts("optimizer", "sgd")
+    ([('groups', '5'), ('samples', '10,000')], [('hidden in training', '15%')], [('', 'sgd')])
     """
-    if name == "data" and "=" in value:
-        return ", ".join(f"{word} {float(number):,g}" for word, number in (each.split("=") for each in value.split()))
+    if name == "data" and re.fullmatch(r"(\w+=[\d.]+ ?)+", value):
+        return [(word, f"{float(number):,.12g}") for word, number in (each.split("=") for each in value.split())]
     if name == "hidden":
-        return f"{100 * value:g}% hidden in training"
-    return str(value) if name in ("data", "optimizer", "pe") else f"{name.replace('_', ' ')} {value:,g}"
+        return [("hidden in training", f"{100 * value:.12g}%")]
+    return [("", str(value)) if name in ("data", "optimizer", "pe") else (name.replace("_", " "), f"{value:,.12g}")]
+
+
+def data_in_words(data: str) -> str:
+    return ", ".join(map(worded, _parts("data", data)))
+
+
+def worded(part: Part) -> str:
+    """
+    >>> worded(("samples", "10,000")), worded(("hidden in training", "15%")), worded(("", "sgd"))
+    ('samples 10,000', '15% hidden in training', 'sgd')
+    """
+    return " ".join(part[::-1] if part[1].endswith("%") else part).strip()
 
 
 def _started(members: pd.DataFrame) -> Iterator[tuple[str, bool]]:

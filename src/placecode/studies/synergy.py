@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from placecode.errors import must_be
 from placecode.members import Member, grid
 from placecode.studies import masked_claims
 from placecode.studies.base import setting
@@ -128,6 +129,12 @@ class SynergySize(SynergyStudy):
         },
     }
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for ramp in self.ramps:
+            if not isinstance(ramp, int) or not 0 <= ramp <= self.steps:
+                raise must_be("ramps", f"whole numbers from 0 to the {self.steps} steps of training", ramp)
+
     def _sets(self) -> dict[str, dict[str, int]]:
         return {
             f"groups={groups} samples={samples}": {"groups": groups, "train": samples}
@@ -159,8 +166,10 @@ class SynergyOptimizer(SynergyStudy):
     instead = {"optimizer": "optimizers", "learning_rate": "rates"}
 
     sigmas: tuple[float, ...] = setting((0.01, 0.1, 0.2, 0.5, 1.0, 2.0), "initial scales of the PE")
-    optimizers: tuple[str, ...] = setting(("adam", "adamw", "sgd"), "the optimizers")
-    rates: tuple[float, ...] = setting((3e-4, 1e-3, 3e-3), "step sizes; of sgd a hundred times that")
+    optimizers: tuple[str, ...] = setting(
+        ("adam", "adamw", "sgd"), "the optimizers; adamw with a weight decay of 0.01 unless one is given"
+    )
+    rates: tuple[float, ...] = setting((3e-4, 1e-3, 3e-3), "step sizes; of sgd ten times that")
 
     scales = {
         "paper": {},
@@ -172,9 +181,11 @@ class SynergyOptimizer(SynergyStudy):
             member
             for optimizer in self.optimizers
             for rate in self.rates
-            for member in grid(
-                self.spec(optimizer=optimizer, learning_rate=rate * (100 if optimizer == "sgd" else 1)),
-                sigma=self.sigmas,
-                seed=self.seeds,
-            )
+            for member in grid(self._by(optimizer, rate), sigma=self.sigmas, seed=self.seeds)
         ]
+
+    def _by(self, optimizer: str, rate: float) -> Member:
+        if optimizer == "sgd":
+            return self.spec(optimizer=optimizer, learning_rate=10 * rate)
+        decay = self.weight_decay or (0.01 if optimizer == "adamw" else 0.0)  # without, adamw is adam
+        return self.spec(optimizer=optimizer, learning_rate=rate, weight_decay=decay)

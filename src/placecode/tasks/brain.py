@@ -64,8 +64,9 @@ class Brain(Masked):
     What is done to each recording, in this order (all but the last by nilearn's `signal.clean`):
     `detrend`: take out a straight line. `low`, `high`: the band of frequencies that is kept, in Hz, either or both; it
     takes `tr`, the repetition time in seconds, unless the files know it. `confounds`: files as in `people`, one for
-    each and in the same order, a row for each time point, whose columns are regressed out. `standardize`: every region
-    of every person to mean 0 and variance 1; hidden values are shown as 0 with or without it.
+    each, a row for each time point, whose columns are regressed out; whose they are, their names or folders say, or
+    else, with a warning, their order. `standardize`: every region of every person to mean 0 and variance 1; hidden
+    values are shown as 0 with or without it.
 
     `partner` (n,) is the mirror region of each region, -1 where none is known; `label_names` what `labels` stand for;
     `people` who is in which split, world by world; `doubts` what was warned of.
@@ -110,7 +111,7 @@ class Brain(Masked):
             persons = read(people, key, orientation, len(given) if given else {"glasser": 360}.get(atlas or ""))
         regions, named = persons[0].values.shape[1], given or persons[0].names
         self._arrange(regions, named, atlas, networks, coordinates)
-        matching = _confounds(confounds, persons)
+        matching, doubt = _confounds(confounds, persons)
         _among("exclude", exclude, [person.person for person in persons])
         kept = [
             (person, extra) for person, extra in zip(persons, matching, strict=True) if person.person not in exclude
@@ -118,7 +119,7 @@ class Brain(Masked):
         persons = [person for person, _ in kept]
         if len(persons) < LEAST_PEOPLE:
             raise must_be("The number of people", f"at least {LEAST_PEOPLE}", len(persons))
-        self.doubts = check(persons, self.token_names)
+        self.doubts = [*([doubt] if doubt else []), *check(persons, self.token_names)]
         for doubt in self.doubts:
             warnings.warn(doubt, stacklevel=2)
 
@@ -183,6 +184,8 @@ class Brain(Masked):
                     raise BadInput(f"coordinates must be different places; {which} lie at the same one.")
         # in the order of their first region
         self.label_names = tuple(label for label in dict.fromkeys(labels) if label != atlases.UNASSIGNED)
+        if labels and not self.label_names:
+            raise BadInput(f"networks must be known of some regions; all are {atlases.UNASSIGNED!r}.")
         if labels:
             place = {name: number for number, name in enumerate(self.label_names)}
             self.labels = np.array([place.get(label, -1) for label in labels])
@@ -389,25 +392,24 @@ def clean(
     return np.asarray(values, dtype=np.float32)
 
 
-def _confounds(files: Files | None, persons: Sequence[Recording]) -> list[np.ndarray | None]:
-    """The confounds of each person (T, k)."""
+def _confounds(files: Files | None, persons: Sequence[Recording]) -> tuple[list[np.ndarray | None], str]:
+    """The confounds of each person (T, k), and what is doubtful about them."""
     if files is None:
-        return [None] * len(persons)
+        return [None] * len(persons), ""
     paths = find(files)
     if len(paths) != len(persons):
         raise must_be("confounds", f"one file for each of {len(persons)} people", len(paths))
-    if len(set(paths)) < len(paths):
-        raise BadInput(f"confounds must be a file of its own for each person; {paths[0]} is there twice.")
-    own = by_name(paths, [person.person for person in persons])
-    if own is None:
-        told = ", ".join(f"{path.name} to {person.person}" for path, person in zip(paths, persons, strict=True))
-        warnings.warn(f"The names of confounds do not say whose they are; they go, in order, {told}.", stacklevel=3)
-    paths, found = own or paths, list[np.ndarray | None]()
-    for path, person in zip(paths, persons, strict=True):
+    twice = next((path for i, path in enumerate(paths) if path in paths[:i]), None)
+    if twice is not None:
+        raise BadInput(f"confounds must be a file of its own for each person; {twice} is there twice.")
+    own, found = by_name(paths, [person.person for person in persons]), list[np.ndarray | None]()
+    for path, person in zip(own or paths, persons, strict=True):
         table = read_table(path)
         if len(table.values) != len(person.values):
             raise must_be(f"{path}", f"{len(person.values)} rows, as {person.person} has time points", table.shape)
         if not np.isfinite(table.values).all():
             raise BadInput(f"{path} must have a number in every row; some are missing: fill or leave out the column.")
         found.append(table.values)
-    return found
+    return found, "" if own else (
+        f"The names of confounds do not say whose they are; they go in order, {paths[0].name} to {persons[0].person}."
+    )

@@ -114,13 +114,13 @@ class Network(Masked):
         states = simulate(driving, weights, burn_in + train + gap + test, gain, noise, nonlinearity)
         seen = states[:, burn_in : burn_in + train]
         drive = signal(weights, seen[:, -PROBE - lag :], gain, nonlinearity)
-        wrong = complaints(seen, drive, labels, bounded=nonlinearity != "linear")
-        if not np.isfinite(states).all():
-            raise BadInput(f"The network has no finite values: {wrong[0]}")
-        for sentence in wrong:
+        parts = dict(zip(("train", "test"), standardize(seen, states[:, -test:]), strict=True))
+        for world in range(worlds):
+            if not all(np.isfinite(part[world]).all() for part in parts.values()):
+                raise BadInput(f"world {world} must stay finite, and blows up; lower gain or the strengths.")
+        for sentence in complaints(seen, drive, labels, bounded=nonlinearity != "linear"):
             warnings.warn(sentence, stacklevel=2)
-        parts = zip(("train", "test"), standardize(seen, states[:, -test:]), strict=True)
-        super().__init__({name: recordings([part], window) for name, part in parts}, window, ratios, seed)
+        super().__init__({name: recordings([part], window) for name, part in parts.items()}, window, ratios, seed)
 
         self.labels, self.weights = labels, weights
         self.token_names = tuple(f"node {node + 1}" for node in range(nodes))

@@ -23,7 +23,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -164,27 +163,20 @@ def find(files: Files) -> list[Path]:
 
 
 def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
-    """Files in the order of the people whose they are, by that in which names differ; None where that does not tell.
+    """Files in the order of the people whose names they bear, in their own names or their folders'; None where that
+    does not tell. Of a name counts what others do not share: "sub-01" of "sub-01_bold" and "sub-02_bold".
 
-    >>> [path.name for path in by_name([Path("b/sub-2_motion.tsv"), Path("b/sub-1_motion.tsv")], ["sub-1", "sub-2"])]
-    ['sub-1_motion.tsv', 'sub-2_motion.tsv']
+    >>> files = [Path("b/sub-02/func/sub-02_motion.tsv"), Path("b/sub-01/func/sub-01_motion.tsv")]
+    >>> [path.name for path in by_name(files, ["sub-01_bold", "sub-02_bold"])]
+    ['sub-01_motion.tsv', 'sub-02_motion.tsv']
     >>> by_name([Path("first.tsv"), Path("second.tsv")], ["sub-01", "sub-02"])
     """
-    own = dict(zip(_differing([path.as_posix() for path in paths]), paths, strict=True))
-    wanted = _differing(people)
-    return [own[name] for name in wanted] if set(own) == set(wanted) and len(own) == len(wanted) else None
-
-
-def _differing(names: Sequence[str]) -> list[str]:
-    """Names without what all of them begin and end with."""
-    rest = [name[_shared(names) :] for name in names]
-    end = _shared([name[::-1] for name in rest])
-    return [name[: len(name) - end] for name in rest]
-
-
-def _shared(names: Sequence[str]) -> int:
-    """With how many characters all of the names begin."""
-    return sum(1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*names, strict=False)))
+    names = [set(re.split(r"[_/]", person)) for person in people]
+    shared = set.intersection(*names) if len(names) > 1 else set()
+    words = {path: set(re.split(r"[_/.]", path.as_posix())) for path in paths}
+    found = [[path for path in paths if name - shared <= words[path]] for name in names]
+    own = [each[0] for each in found if len(each) == 1]
+    return own if len(own) == len(people) == len(set(own)) else None
 
 
 def persons(paths: Sequence[Path]) -> list[str]:
