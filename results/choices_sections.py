@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 import small_sections
 from masked_tables import Runs, chance, less_linear, paired, twins_table
+from synergy_tables import models, tally
 from wording import apart_from_zero, flipped, grid, number, picture, say, told
 
 from placecode.analysis.stats import Interval
@@ -87,6 +88,10 @@ def encodings(runs: Runs) -> Iterator[str]:
     nameless = {run: [less(runs[run], trained[run], each, LEARNED) for each in ALONE] for run in ENCODINGS}
     between = {run: [less(runs[run], trained[run], each, LEARNED) for each in MIDDLE] for run in ENCODINGS[:2]}
     few = [(name, runs[name]) for name in ("network-encodings", "synergy-encodings")]
+    again, here = (
+        tally(models(runs[name]).query("encoding == 'learned' and sigma == 0.2 and seed < 5"))
+        for name in ("synergy-sigma", "synergy-encodings")
+    )
     wider = less(syn, "hidden 0.3", "random, sigma 1", "random, sigma 0.2")
     yield say(
         all(each.low > 0.05 for gaps in nameless.values() for each in gaps)
@@ -106,6 +111,12 @@ def encodings(runs: Runs) -> Iterator[str]:
         f"sigma 1), and on synergy, with the same sigma of 0.2, {told(random[2])}, undecided. There the scale "
         f"decides for frozen vectors too: 1 less 0.2 is {told(wider)}. What only learning at a small sigma gives is "
         "the map.",
+    )
+    yield say(
+        (str(again), str(here)) == ("5 of 5", "3 of 5"),
+        f"How much chance there is in synergy at batches of 128: of the same five learned models of 0.2 {again} end "
+        f"at the least error in `synergy-sigma` and {here} here, for rounding alone, since they were stacked with "
+        "other neighbours.",
     )
     pairs = _at(brain, measured(brain, *MIRROR), "1d-fixed")
     yield say(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 from masked_tables import Runs
+from synergy_tables import HEADER, cells, models, tally
 from wording import apart_from_zero, grid, number, say, told
 
 from placecode.analysis.stats import Interval
@@ -30,8 +31,8 @@ def small_models(runs: Runs) -> Iterator[str]:
     fields = noise.config["fields"]
     yield "### Noise, size, hidden nodes and optimizers, by small models"
     yield (
-        f"Made on two CPU cores at the quick scale: width {fields['width']}, {fields['layers']} blocks (three for the "
-        f"optimizers), {fields['steps']:,} steps (3,000), {fields['nodes']} nodes unless told otherwise, "
+        f"Made on two CPU cores at the quick scale: width {fields['width']}, {fields['layers']} blocks (three for "
+        f"the optimizers), {fields['steps']:,} steps (3,000), {fields['nodes']} nodes unless told otherwise, "
         f"{fields['train']:,} time points. They show directions; sizes of effects are those of such models."
     )
     yield _by_data(noise, "noise")
@@ -48,6 +49,7 @@ def small_models(runs: Runs) -> Iterator[str]:
     yield _by_data(size, "nodes")
     yield say(
         near_at(size, 0.01, "nodes=25") < near_at(size, 0.01, "nodes=50") < near_at(size, 0.01, "nodes=100")
+        and near_at(size, 0.5, "nodes=25") < near_at(size, 0.5, "nodes=50") < near_at(size, 0.5, "nodes=100")
         and all(near_at(size, 2.0, f"nodes={nodes}") < 0.3 for nodes in (25, 50, 100)),
         "Clusters of more nodes (there are five of them) show better, at every sigma that shows any.",
     )
@@ -71,6 +73,15 @@ def small_models(runs: Runs) -> Iterator[str]:
         f"{told(more, digits=3)} the other way round. Tested as trained they are {told(same[0], digits=3)} with 15% "
         f"and {told(same[1], digits=3)} with 90%. At every share 0.2 is lower than 0.01.",
     )
+    yield from optimizers(rates)
+
+
+def optimizers(run: Run) -> Iterator[str]:
+    rows = []
+    for key, own in models(run).groupby(["optimizer", "learning_rate", "sigma"]):
+        name, rate, sigma = (str(each) for each in tuple(key))
+        rows.append((name, f"{float(rate):g}", f"{float(sigma):g}", *cells(tally(own))))
+    yield grid(("optimizer", "step size", "sigma", *HEADER), rows)
 
 
 def to_fewer(runs: Runs) -> Interval:

@@ -24,6 +24,8 @@ class Tally(NamedTuple):
     """How many are at the least possible error in the end."""
     total: int
     """How many there are."""
+    ever: int
+    """How many were there at any evaluation."""
     step: int
     """When they first were there: the median of those that ever were, 0 if none was."""
     error: float
@@ -59,7 +61,7 @@ def models(run: Run) -> pd.DataFrame:
 def tally(rows: pd.DataFrame) -> Tally:
     step = rows["step"].median()
     return Tally(
-        *(int(rows["ready"].sum()), len(rows), 0 if pd.isna(step) else int(step)),
+        *(int(rows["ready"].sum()), len(rows), int(rows["step"].notna().sum()), 0 if pd.isna(step) else int(step)),
         *(float(rows["error"].mean()), float(rows["near"].mean()), float(rows.loc[rows["ready"], "near"].min())),
     )
 
@@ -75,10 +77,7 @@ def by(rows: pd.DataFrame, *columns: str) -> dict[tuple[float, ...], Tally]:
 
 def tally_table(words: Sequence[str], tallies: dict[tuple[float, ...], Tally]) -> str:
     """By what was varied, in these words: how many reached the least error, when, and what their PEs show."""
-    rows = [
-        (*(f"{each:,.10g}" for each in key), str(found), _when(found), number(found.error), number(found.near))
-        for key, found in tallies.items()
-    ]
+    rows = [(*(f"{each:,.10g}" for each in key), *cells(found)) for key, found in tallies.items()]
     return grid((*words, *HEADER), rows)
 
 
@@ -89,10 +88,10 @@ def tried_table(runs: dict[str, Run], tried: Sequence[tuple[str, str, str]]) -> 
     """What was tried: in words, in which run, and the query that picks its models."""
     rows = []
     for words, name, which in tried:
-        found = tally(models(runs[name]).query(which))
-        rows.append((words, str(found), _when(found), number(found.error), number(found.near)))
+        rows.append((words, *cells(tally(models(runs[name]).query(which)))))
     return grid(("", *HEADER), rows)
 
 
-def _when(found: Tally) -> str:
-    return f"{found.step:,}" if found.step else ""
+def cells(found: Tally) -> tuple[str, ...]:
+    """What a table says of some models, as in `HEADER`."""
+    return (str(found), f"{found.step:,}" if found.step else "", number(found.error), number(found.near))

@@ -569,19 +569,7 @@ def elsewhere(run: str) -> pd.DataFrame:
     return pairs.assign(same=same).groupby("member")["same"].any().reset_index()
 
 
-OF_OTHER_WORLDS = pytest.mark.xfail(
-    strict=True, reason="its rows are older than that rule: they compare models of other worlds, for want of the same"
-)
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        pytest.param(run, marks=OF_OTHER_WORLDS if run == "synergy-size-60" else [])
-        for run in MASKED
-        if len(parts_of(run)) > 1
-    ],
-)
+@pytest.mark.parametrize("run", [run for run in MASKED if len(parts_of(run)) > 1])
 def test_likeness_on_other_data_is_told_within_a_world_alone(run: str) -> None:
     """Two worlds may share what two data sets do not. Where every seed has its own world, nothing is told."""
     asked, rows = elsewhere(run).set_index("member")["same"], table(ROOT / run, "analysis")

@@ -76,8 +76,8 @@ OTHERWISE = ("data", "hidden", "ramp", "optimizer", "learning_rate", "batch", "w
 
 
 def differing(members: pd.DataFrame) -> pd.DataFrame:
-    """A table of members with its `name`s and one more column, `setting`: in what else they differ, seeds aside; empty
-    where in nothing."""
+    """A table of members with its `name`s and two more columns: `setting`, in what else they differ, seeds aside, empty
+    where in nothing; and `parts`, the same thing by thing."""
     table = named(members).assign(pe=[whose_pe(start, learn) for start, learn in _started(members)])
     rows = table.to_dict("records")
     told = {name: [_parts(name, row[name]) for row in rows] for name in OTHERWISE if name in table}
