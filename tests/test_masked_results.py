@@ -553,7 +553,11 @@ def test_every_measure_was_taken_before_and_after_training(run: str) -> None:
     told = rows["analysis"].str.startswith("attention") | rows["analysis"].isin(["norm", "modules", "moved"])
     assert rows.loc[nowhere & ~told, "value"].isna().all()
     assert (rows.loc[nowhere & told & ~rows["analysis"].str.startswith("attention"), "value"] == 0).all()
-    kept = rows[(~nowhere | told) & (rows["target"] != "other data")]
+    kinds = [name for name in done.columns if name not in ("member", "seed", "origin", "state", "diverged_at")]
+    alone = done.loc[done.groupby(kinds, dropna=False)["member"].transform("size") == 1, "member"]
+    single = rows["member"].isin(alone) & (rows["analysis"] == "stability")  # no other seed of its kind finished
+    assert rows.loc[single, "value"].isna().all() and ("sgd" in run) == bool(single.any())
+    kept = rows[(~nowhere | told) & ~single & (rows["target"] != "other data")]
     assert np.isfinite(kept["value"]).all()
     assert_drawn(kept[kept["analysis"].str.endswith("_p")].rename(columns={"analysis": "name"}))
 
