@@ -429,7 +429,8 @@ def shortfalls(runs: dict[str, Run]) -> Iterator[str]:
         "shares of hidden nodes, and other optimizers were tried with small models alone, on two CPU cores.",
         "Of 15 models at sigma 0.2 one has not found the groups after 12,000 steps of 128, and one of 512 has lost "
         "the least error again; that all have it in the end was seen at 0.05 alone. 120 channels were given 20,000 "
-        "steps, which were too few.",
+        "steps, which did not do. Which models of synergy succeed hangs on rounding too (above): read counts, not "
+        "single models.",
         "Networks and brains were run for 50,000 steps (the paper's number for brains) with 3 sigmas x 5 seeds "
         "alone; synergy for 12,000 to 20,000, once for 60,000. Errors on brains still change with the length of "
         "training, so which sigma predicts best hangs on it.",
