@@ -255,7 +255,11 @@ def test_what_is_written_can_be_drawn(tmp_path: Path, measured: list[Job], capsy
 def test_ctrl_c_ends_all_processes_in_one_sentence(tmp_path: Path) -> None:
     many = ",".join(map(str, range(1, 50)))
     words = [*TINY, "--members", many, "--peers", "none", "--seconds", "0.5", "--out", "out"]
-    process = subprocess.Popen(**command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
+    try:
+        process = subprocess.Popen(**command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert process.stderr is not None
     assert "ceiling" in process.stderr.readline()
     process.send_signal(signal.SIGINT)  # while the first row is measured
