@@ -570,8 +570,11 @@ def test_the_default_set() -> None:
     with pytest.warns(UserWarning, match="little autocorrelation") as found:
         task = Brain()
     assert [str(each.message).split()[0] for each in found] == ["NAP_001", "NAP_013"]
-    assert sorted(sum(task.people.values(), ())) == ["NAP_001", "NAP_002", "NAP_007", "NAP_009", "NAP_013"]
-    assert task.splits["train"].inputs.shape == (1, 4 * 355, 94) and len(task.splits["test"]) == 355
+    everyone = {"NAP_001", "NAP_002", "NAP_007", "NAP_009", "NAP_013"}
+    assert {one for (one,) in task.people["test"]} == everyone  # each is held out once
+    for learned, (held_out,) in zip(task.people["train"], task.people["test"], strict=True):
+        assert set(learned) == everyone - {held_out}
+    assert task.splits["train"].inputs.shape == (5, 4 * 355, 94) and len(task.splits["test"]) == 355
     assert task.token_names[:2] == ("Precentral_L", "Precentral_R") and task.labels is None
     assert (task.partner == (np.arange(94) ^ 1)).all()
     assert task.positions is not None and task.positions.shape == (94, 3)
