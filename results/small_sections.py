@@ -12,7 +12,7 @@ from wording import apart_from_zero, grid, number, say, told
 from placecode.analysis.stats import Interval
 from placecode.runs import Run
 from placecode.studies.masked_claims import NEIGHBOURS, SAME, SHIFTED, over
-from placecode.studies.reading import at_sigma, done, measured
+from placecode.studies.reading import at_sigma, chance_in, done, measured
 
 RUNS = {
     "network-noise-quick": "small models on networks with less and more noise: 3 sigmas x 5 seeds",
@@ -30,12 +30,14 @@ FC = ("neighbor_agreement", "labels")
 def small_models(runs: Runs) -> Iterator[str]:
     noise, size, few, many, rates, larger = (runs[name] for name in RUNS)
     fields = noise.config["fields"]
+    chances = [chance_in(part)[NEIGHBOURS] for part in size.config["task"]["parts"].values()]
+    low, high = min(chances), max(chances)
     yield "### Noise, size, hidden nodes and optimizers, by small models"
     yield (
         f"Made on two CPU cores at the quick scale: width {fields['width']}, {fields['layers']} blocks (three for "
         f"the optimizers), {fields['steps']:,} steps (3,000); networks of {fields['nodes']} nodes unless told "
-        f"otherwise, {fields['train']:,} time points; chance for the nearest node is 0.17 to 0.19. They show "
-        "directions; sizes of effects are those of such models."
+        f"otherwise, {fields['train']:,} time points; chance for the nearest node is {low:.2f} to {high:.2f}. They "
+        "show directions; sizes of effects are those of such models."
     )
     yield _by_data(noise, "noise")
     apart = near_at(noise, 0.01, "noise=1")

@@ -14,7 +14,7 @@ from wording import grid, number, picture, say, spread, told
 
 from placecode.runs import Run
 from placecode.studies.masked_claims import NEIGHBOURS, error, over
-from placecode.studies.reading import at_sigma, done, measured
+from placecode.studies.reading import at_sigma, chance_in, done, measured
 
 RUNS = {
     "synergy-sigma": "30 channels in groups of three that no pairwise measure can see: 11 sigmas x 15 seeds",
@@ -181,7 +181,8 @@ def growth(runs: Runs) -> Iterator[str]:
     )
     yield tally_table(("channels", "samples"), found)
     rest = rows.groupby("channels")["least"].first()
-    chances = {size: (3 - 1) / (size - 1) for size in rest.index}
+    told_of = run.config["task"]["parts"].values()
+    chances = {len(part["labels"]): chance_in(part)[NEIGHBOURS] for part in told_of}
     yield (
         "By step: of the 40 evaluations the first at which they were at the least error, median of those that were. "
         f"The least error is {', '.join(number(each) for each in rest)} for 15 to 120 channels, chance for the "

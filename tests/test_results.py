@@ -26,7 +26,7 @@ from placecode import cli, studies
 ROOT = Path(__file__).parents[1] / "results"
 CONFIGS = {path.parent.name: json.loads(path.read_text()) for path in sorted(ROOT.glob("*/config.json"))}
 JUDGED = [name for name, config in CONFIGS.items() if studies.lookup(config["study"]).claims]
-LATIN = [name for name in JUDGED if "epochs" in CONFIGS[name]["fields"]]  # test_masked_results.py looks at the others
+LATIN = [name for name in JUDGED if "epochs" in CONFIGS[name]["fields"]]  # test_masked_results_*.py look at the others
 _SIGMA = [name for name in JUDGED if CONFIGS[name]["study"] == "lst-sigma" and "noise" in CONFIGS[name]["fields"]]
 SWEEPS = [name for name in _SIGMA if CONFIGS[name]["fields"]["learn"]]
 FROZEN = [name for name in _SIGMA if not CONFIGS[name]["fields"]["learn"]]

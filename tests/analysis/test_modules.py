@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from analysis.planted import GROUPS, noise, planted
 from scipy import stats
 
 from placecode.analysis import alignment, modules
@@ -31,24 +32,11 @@ metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit
 Array = npt.NDArray[np.float64]
 Measure = Callable[..., Array]
 MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
-GROUPS = np.repeat(np.arange(4), [8, 6, 6, 4])
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(3)
-
-
-def noise(rng: np.random.Generator, *lead: int, n: int = 24) -> Array:
-    """Symmetric matrices of both signs, whose diagonal must not matter."""
-    half = rng.normal(size=(*lead, n, n))
-    return (half + np.swapaxes(half, -1, -2)) / 2
-
-
-def planted(rng: np.random.Generator, strength: float, members: int = 3) -> Array:
-    pe = rng.normal(size=(members, 2, 24, 6))
-    pe[..., :4] += strength * np.eye(4)[GROUPS]
-    return similarities(pe)[-1]
 
 
 # -------------------------------------------------------------------------------------------------------- similarity

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import pytest
+from analysis.planted import GROUPS, noise, planted
 
 from placecode.analysis import partitions
 from placecode.analysis.modules import modularity, similarities
@@ -20,24 +21,11 @@ metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit
 
 Array = npt.NDArray[np.float64]
 Score = Callable[..., Array]
-GROUPS = np.repeat(np.arange(4), [8, 6, 6, 4])
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(3)
-
-
-def noise(rng: np.random.Generator, *lead: int, n: int = 24) -> Array:
-    """Symmetric matrices of both signs."""
-    half = rng.normal(size=(*lead, n, n))
-    return (half + np.swapaxes(half, -1, -2)) / 2
-
-
-def planted(rng: np.random.Generator, strength: float, members: int = 3) -> Array:
-    pe = rng.normal(size=(members, 2, 24, 6))
-    pe[..., :4] += strength * np.eye(4)[GROUPS]
-    return similarities(pe)[-1]
 
 
 # ------------------------------------------------------------------------------------------------------------- found
