@@ -116,7 +116,7 @@ def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """
     weights, groups, placed = _prepared(similar, labels)
     asked = groups.sum(axis=(-2, -1))
-    right = (groups * (_nearest(weights) @ groups)).sum(axis=(-2, -1))
+    right = (groups * (nearest(weights) @ groups)).sum(axis=(-2, -1))
     return np.where(placed & (asked > 0), right / np.where(asked > 0, asked, 1.0), np.nan)
 
 
@@ -132,7 +132,7 @@ def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     if partners.max(initial=-1) >= n or (partners == np.arange(n)).any():
         raise must_be("partner", f"numbers of other tokens, 0 to {n - 1}, or -1 for none", partners.tolist())
     lead = np.broadcast_shapes(weights.shape[:-2], partners.shape[:-1])
-    near = np.broadcast_to(_nearest(weights), (*lead, n, n))
+    near = np.broadcast_to(nearest(weights), (*lead, n, n))
     found = np.take_along_axis(near, np.broadcast_to(np.maximum(partners, 0), (*lead, n))[..., None], axis=-1)[..., 0]
     asked = partners >= 0
     count = asked.sum(axis=-1)
@@ -179,7 +179,7 @@ def farther(coordinates: npt.ArrayLike, n: int) -> Array:
 def _agreement(weights: Array, placed: npt.NDArray[np.bool_], ranks: Array) -> Array:
     if ranks.shape[-1] < 3:
         return np.full(np.broadcast_shapes(placed.shape, ranks.shape[:-2]), np.nan)
-    return np.where(placed, (_nearest(weights) * ranks).sum(axis=-1).mean(axis=-1), np.nan)
+    return np.where(placed, (nearest(weights) * ranks).sum(axis=-1).mean(axis=-1), np.nan)
 
 
 # --------------------------------------------------------------------------------------------------- of two matrices
@@ -260,7 +260,7 @@ def _beyond_strength(weights: Array, groups: Array) -> tuple[Array, Array]:
     return (groups * pulls).sum(axis=(-2, -1)) - expected, total
 
 
-def _nearest(weights: Array) -> Array:
+def nearest(weights: Array) -> Array:
     """Each token's nearest one, (..., n, n): rows sum to 1, shared where several are nearest but for rounding."""
     n = weights.shape[-1]
     if n < 2:
