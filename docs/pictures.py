@@ -1,0 +1,410 @@
+"""Draws the pictures of docs/concepts: python docs/pictures.py
+
+One function, one figure, written to docs/images/concept-NAME.png. What is drawn is computed: from the committed runs in
+results/, by the toolkit's own measures, or, where a picture says "simulated", from small data made here. A test draws
+them again and holds what they show against the tables of the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import NullLocator
+from scipy.linalg import orthogonal_procrustes
+
+from placecode import Member, Run
+from placecode.analysis import alignment, modules, nulls
+from placecode.encodings import sinusoid
+from placecode.figures import base, save
+from placecode.figures.base import BLUE, GREEN, INK, MUTED, PAPER, SIGMA, VERMILLION
+from placecode.studies import structure
+from placecode.studies.reading import accuracy, by_sigma, chance_in, measured
+from placecode.tasks.network import Network
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+SQUARES, NODES = "lst-sigma", "network-sigma"
+"""The runs that are drawn: the sweep over sigma on Latin squares, and on networks."""
+SIMILAR = "RdBu_r"
+"""Of numbers around 0, as in the figures of a report."""
+SHOWN = 24
+"""Features of a table of vectors that are drawn: the first ones."""
+
+Array = npt.NDArray[Any]
+
+
+def run_of(name: str) -> Run:
+    return Run(ROOT / "results" / name)
+
+
+class Learned(NamedTuple):
+    """The PE of one member of the networks after training."""
+
+    sigma: float
+    pe: Array
+    """(l, n, d)"""
+    labels: Array
+    """(n,): the cluster of each node"""
+
+    @property
+    def order(self) -> Array:
+        """The nodes cluster by cluster, as they are drawn."""
+        return np.argsort(self.labels, kind="stable")
+
+    @property
+    def similar(self) -> Array:
+        """(n, n): similarity of the nodes' PEs, all blocks side by side."""
+        return modules.similarities(self.pe)[-1]
+
+
+def learned(run: Run) -> tuple[Learned, Learned]:
+    """The PE after training at the smallest and at the largest sigma, of the first seed."""
+    labels = np.array(run.config["task"]["labels"])
+    rows = run.members[run.members["seed"] == run.members["seed"].min()].sort_values("sigma")
+    ends = [(float(row["sigma"]), int(row["member"])) for _, row in rows.iloc[[0, -1]].iterrows()]
+    small, large = (Learned(sigma, run.array(f"pe_end/{i}"), labels) for sigma, i in ends)
+    return small, large
+
+
+# ------------------------------------------------------------------------------------------- what a PE is
+
+
+def positional_encoding() -> Figure:
+    """Tokens, the table of vectors that are added to them, and which tokens are alike by it."""
+    run = run_of(NODES)
+    cells = np.stack(np.divmod(np.arange(16), 4), axis=1)
+    true = sinusoid(cells, SHOWN)
+    figure, drawn = base.panels(3, 3, (8.6, 8.4), sharey=False, width_ratios=[0.8, 1.1, 1.0])
+    _grid(drawn[0])
+    _table(drawn[1], true, 4)
+    shades = _similar(drawn[2], alignment.similarity(true), 4)
+    base.title(drawn[0], "tokens: 16 cells", "of a puzzle, row by row")
+    base.title(drawn[1], "fixed PE: told rows and columns", "a vector per token, added to it")
+    base.title(drawn[2], "which tokens are alike by it", "cosine of any two vectors")
+    for row, (member, what) in enumerate(zip(learned(run), ("small", "large"), strict=True), start=1):
+        left, middle, right = drawn[3 * row : 3 * row + 3]
+        each = np.bincount(member.labels)
+        _clusters(left, each)
+        _table(middle, member.pe[0, member.order], int(each[0]))
+        _similar(right, member.similar[np.ix_(member.order, member.order)], int(each[0]))
+        base.title(left, f"tokens: {len(member.labels)} nodes", "of a network; sorted for us alone")
+        base.title(middle, f"learned PE, {what} {SIGMA} = {member.sigma:g}", "after training, first block")
+        base.title(right, "which nodes are alike by it", "all blocks side by side")
+    base.key(figure, shades, "cosine similarity", ax=[drawn[2], drawn[5], drawn[8]], shrink=0.4, aspect=30)
+    note = (
+        f"tables show the first {SHOWN} features, each on a colour scale of its own; the first row is computed, not run"
+    )
+    base.small_print(figure, NODES, "a single member each", note)
+    return figure
+
+
+def _grid(axes: Axes) -> None:
+    """The cells of a puzzle with their numbers."""
+    for token in range(16):
+        row, column = divmod(token, 4)
+        axes.add_patch(Rectangle((column, row), 1, 1, facecolor=PAPER, edgecolor=MUTED, linewidth=0.8))
+        axes.text(column + 0.5, row + 0.5, str(token + 1), ha="center", va="center", fontsize=8, color=INK)
+    axes.set(xlim=(-0.1, 4.1), ylim=(4.1, -0.1), aspect="equal")
+    axes.set_axis_off()
+
+
+def _clusters(axes: Axes, sizes: Array) -> None:
+    """A bar of nodes, cut into its clusters."""
+    ends = np.cumsum(sizes)
+    for i, (end, size) in enumerate(zip(ends, sizes, strict=True)):
+        shade = (MUTED, PAPER)[i % 2]
+        axes.add_patch(Rectangle((0, end - size), 1, size, facecolor=shade, edgecolor=MUTED, alpha=0.5, linewidth=0.8))
+        axes.text(1.25, end - size / 2, f"cluster {i + 1}", va="center", fontsize=8, color=INK)
+    axes.set(xlim=(-1.2, 4.2), ylim=(ends[-1], 0))
+    axes.set_axis_off()
+
+
+def _table(axes: Axes, table: Array, rule: int) -> None:
+    """The first features of a table of vectors (n, d), a row for each token."""
+    most = np.abs(table[:, :SHOWN]).max()
+    axes.imshow(table[:, :SHOWN], cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
+    _quiet(axes, len(table), rule)
+    base.label(axes, "features", "tokens")
+
+
+def _similar(axes: Axes, similar: Array, rule: int) -> Any:
+    shades = axes.imshow(similar, cmap=SIMILAR, vmin=-1, vmax=1, interpolation="none")
+    _quiet(axes, len(similar), rule)
+    base.label(axes, "tokens", "tokens")
+    return shades
+
+
+def _quiet(axes: Axes, n: int, rule: int) -> None:
+    """No ticks; a thin line after every so many tokens."""
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    for at in range(rule, n, rule):
+        axes.axhline(at - 0.5, color=MUTED, linewidth=0.5)
+
+
+# ----------------------------------------------------------------------------------------- rich and lazy
+
+
+def rich_and_lazy() -> Figure:
+    """How far PEs move for their size against sigma, and what comes of it, on Latin squares and on networks."""
+    squares, nodes = run_of(SQUARES), run_of(NODES)
+    figure, drawn = base.panels(2, 2, (8.2, 5.6), sharey=False)
+    moved = [by_sigma(run, measured(run, "moved_relative", "start")) for run in (squares, nodes)]
+    came = [by_sigma(squares, accuracy(squares)), by_sigma(nodes, measured(nodes, "neighbor_agreement", "labels"))]
+    marks = ({"color": BLUE, "marker": "s"}, {"color": VERMILLION, "marker": "D"})
+    for table, axes, style in zip([*moved, *came], drawn, [marks[0]] * 2 + [marks[1]] * 2, strict=True):
+        rows = base.means(table.stack().rename("value").reset_index(), ["sigma"])
+        base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.distances(rows), markersize=4.5, **style)
+        base.sigma_axis(axes, rows["sigma"].to_numpy(), most=7)
+        base.quiet_lines(axes)
+    for axes in drawn[:2]:
+        axes.set_yscale("log")
+        axes.set_ylim(0.004, 12)
+        axes.set_yticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.axhline(1, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)), label="as far as it was large")
+    chances = 1 / 4, chance_in(nodes.config["task"])["neighbor_agreement", "labels"]  # of four symbols; of the clusters
+    for axes, chance in zip(drawn[2:], chances, strict=True):
+        base.accuracy_axis(axes, chance)
+    base.title(drawn[0], "Latin squares: how far the PE moved")
+    base.title(drawn[1], "networks: how far the PE moved")
+    base.title(drawn[2], "accuracy on held-out puzzles")
+    base.title(drawn[3], "nearest node is of the same cluster")
+    base.label(drawn[0], y="way / size at the start")
+    base.label(drawn[2], f"initial {SIGMA}", "share")
+    base.label(drawn[3], f"initial {SIGMA}")
+    base.legend(figure)
+    seeds = {len(table.columns) for table in [*moved, *came]}
+    base.small_print(
+        figure, f"{SQUARES} and {NODES}", f"mean and 95% t interval over {' or '.join(map(str, sorted(seeds)))} seeds"
+    )
+    return figure
+
+
+# --------------------------------------------------------------------------------------------- Procrustes
+
+
+class Aligned(NamedTuple):
+    """Two arrangements, centred and of size 1, the second turned to fit the first; and what is left between them."""
+
+    target: Array
+    before: Array
+    after: Array
+    distance: float
+
+
+def aligned(target: Array, points: Array) -> Aligned:
+    """The best turn of the points, (n, 2) and (n, 2), without the toolkit's own measure: a test compares the two."""
+    own, true = ((each - each.mean(0)) / np.linalg.norm(each - each.mean(0)) for each in (points, target))
+    turn, _ = orthogonal_procrustes(own, true)
+    return Aligned(true, own, own @ turn, float(np.linalg.norm(own @ turn - true)))
+
+
+def examples(seed: int = 0) -> tuple[Array, Array, Array]:
+    """A grid of 4 x 4; the same turned, grown, moved and shaken; and points that have nothing to do with it."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)
+    angle = np.deg2rad(130)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    return grid, (2.5 * grid + 0.5 * rng.normal(size=grid.shape)) @ turn + 20, rng.normal(size=grid.shape)
+
+
+def procrustes() -> Figure:
+    """Two arrangements before and after the best turn, with residuals; and both distances of a run against sigma."""
+    grid, same, other = examples()
+    figure = Figure(figsize=(8.8, 6.4), layout="constrained")
+    places = figure.add_gridspec(2, 6)
+    top = [figure.add_subplot(places[0, 2 * i : 2 * i + 2]) for i in range(3)]
+    bottom = [figure.add_subplot(places[1, 3 * i : 3 * i + 3]) for i in range(2)]
+    near, far = aligned(grid, same), aligned(grid, other)
+    shown = [
+        ("same size and centre, not yet turned", near.target, near.before),
+        ("after the best turn", near.target, near.after),
+        ("unrelated points, after the best turn", far.target, far.after),
+    ]
+    for axes, (name, target, points) in zip(top, shown, strict=True):
+        base.plain(axes)
+        left = float(np.linalg.norm(points - target))
+        axes.add_collection(LineCollection(np.stack([target, points], 1), colors=MUTED, linewidths=0.8, zorder=1))
+        base.errorbars(axes, *target.T, color=BLUE, marker="o", markersize=6, hollow=True, label="true grid")
+        base.errorbars(axes, *points.T, color=GREEN, marker="^", markersize=5.5, label="simulated points")
+        axes.set(aspect="equal", xticks=[], yticks=[], xlim=(-0.5, 0.5), ylim=(-0.42, 0.42))
+        axes.spines[:].set_visible(False)
+        base.title(axes, name, f"what is left: {left:.2f}", width=34)
+    run = run_of(SQUARES)
+    for axes, (measure, name) in zip(
+        bottom,
+        (
+            ("procrustes_raw", "raw, as published: before and after lie on each other"),
+            ("procrustes", "both centred and of size 1: mind the axis, which is cut"),
+        ),
+        strict=True,
+    ):
+        base.plain(axes)
+        for when, style in (("start", {"color": INK, "marker": "o"}), ("end", {"color": VERMILLION, "marker": "D"})):
+            table = by_sigma(run, measured(run, measure, "2d-fixed", when)).stack().rename("value").reset_index()
+            rows = base.means(table, ["sigma"])
+            name_of = {"start": "before training", "end": "after training"}[when]
+            errors = base.distances(rows)
+            base.errorbars(
+                axes,
+                rows["sigma"],
+                rows["mean"],
+                yerr=errors,
+                markersize=4,
+                hollow=when == "start",
+                label=name_of,
+                **style,
+            )
+        base.sigma_axis(axes, rows["sigma"].to_numpy(), most=7)
+        base.quiet_lines(axes)
+        base.title(axes, "Latin squares: distance to 2d-fixed", name, width=60)
+        base.label(axes, f"initial {SIGMA}", "Procrustes distance" if axes is bottom[0] else "")
+    base.legend(figure, ["true grid", "simulated points"])
+    base.small_print(figure, SQUARES, "mean and 95% t interval over 15 seeds; points above are simulated")
+    return figure
+
+
+# --------------------------------------------------------------------------------------------- modularity
+
+
+class Groups(NamedTuple):
+    """How well the true groups of tokens show in a similarity, and with labels dealt out anew."""
+
+    q: float
+    chance: Array
+    """(draws,)"""
+
+    @property
+    def words(self) -> str:
+        return f"Q* = {round(self.q, 2) + 0.0:.2f}, p = {self.p:.3f}"  # 0.00, and not -0.00
+
+    @property
+    def p(self) -> float:
+        return float(1 + (self.chance >= self.q - nulls.SAME).sum()) / (1 + len(self.chance))
+
+
+def groups(member: Learned) -> Groups:
+    similar = member.similar
+    orders = nulls.shuffles(member.labels, structure.DRAWS)
+    return Groups(
+        float(modules.modularity(similar, member.labels)), modules.modularity(similar[None], member.labels[orders])
+    )
+
+
+def modularity() -> Figure:
+    """Similarity of nodes with their clusters as blocks, at a small and a large sigma, and Q beside its null."""
+    run = run_of(NODES)
+    figure, drawn = base.panels(2, 2, (7.6, 6.6), sharey=False, width_ratios=[1, 1.25])
+    for row, member in enumerate(learned(run)):
+        left, right = drawn[2 * row : 2 * row + 2]
+        found, similar, each = groups(member), member.similar, int(np.bincount(member.labels)[0])
+        shades = _similar(left, similar[np.ix_(member.order, member.order)], each)
+        for at in range(0, len(member.labels), each):
+            left.add_patch(
+                Rectangle((at - 0.5, at - 0.5), each, each, fill=False, edgecolor=INK, linewidth=1, clip_on=False)
+            )
+        base.title(left, f"learned PE, {SIGMA} = {member.sigma:g}", "boxes: true clusters")
+        right.hist(
+            found.chance, bins=np.linspace(-0.1, 0.5, 121), color=MUTED, alpha=0.7, label="labels dealt out anew"
+        )
+        right.axvline(found.q, color=VERMILLION, linewidth=2, label="true clusters")
+        right.set(xlim=(-0.1, 0.5))
+        base.title(right, found.words, f"{len(found.chance):,} shuffles of the labels")
+        base.label(right, "signed modularity Q*" if row else "", "shuffles")
+    base.legend(figure)
+    base.key(figure, shades, "cosine similarity", ax=[drawn[0], drawn[2]], location="bottom", shrink=0.7, aspect=30)
+    base.small_print(figure, NODES, "a single member each")
+    return figure
+
+
+# -------------------------------------------------------------------------------------- masked prediction
+
+
+class Question(NamedTuple):
+    """One example of masked prediction: what the channels do, what is shown, and what is asked."""
+
+    before: Array
+    """(T, n): the recording up to that time"""
+    shown: Array
+    """(n,): values, 0 where hidden"""
+    hidden: npt.NDArray[np.bool_]
+    asked: Array
+    """(n,): the true values"""
+    labels: Array
+
+
+def question(time: int = 60) -> Question:
+    """From a simulated network of 20 nodes in 4 clusters, with half of the nodes hidden."""
+    task = Network(nodes=20, clusters=4, train=2_000, test=200, worlds=1, seed=0).bind([Member(seed=0, hidden=0.5)])
+    inputs = task.splits["train"].inputs
+    rows = (task.splits["train"].targets[None] == time).nonzero()[:, 1][None]
+    given, wanted = (array[0, 0].numpy() for array in task.batch("train", rows, step=0))
+    assert task.labels is not None
+    return Question(inputs[0, : time + 1].numpy(), given[:, 0], given[:, 1] > 0, wanted[:, 0], np.asarray(task.labels))
+
+
+def masked_prediction() -> Figure:
+    """A recording, one time of it with half of the channels hidden, and what is asked."""
+    asked = question()
+    n = len(asked.asked)
+    figure, drawn = base.panels(1, 3, (8.8, 4.6), sharey=True, width_ratios=[1.5, 1, 1])
+    most = float(np.abs(asked.before).max())
+    recording, given, wanted = drawn
+    times = len(asked.before)
+    shades = recording.imshow(asked.before.T, cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
+    recording.add_patch(Rectangle((times - 1.5, -0.5), 1, n, fill=False, edgecolor=INK, linewidth=1.5, clip_on=False))
+    recording.set_yticks(range(n), [str(i + 1) for i in range(n)])
+    base.label(recording, "time", "channel = token")
+    base.title(recording, "a recording", "simulated network; the box is one example")
+    at = np.arange(n)
+    given.barh(at[~asked.hidden], asked.shown[~asked.hidden], color=BLUE, height=0.6, label="shown")
+    for channel in at[asked.hidden]:
+        given.text(0, channel, "?", ha="center", va="center", fontsize=9, color=VERMILLION, fontweight="bold")
+    wanted.barh(at[asked.hidden], asked.asked[asked.hidden], color=VERMILLION, height=0.6, label="hidden, asked for")
+    for axes, name, note in (
+        (given, "what the model sees", f"{asked.hidden.sum()} of {n} values are replaced by 0 and marked"),
+        (wanted, "what it is asked", "the loss counts these alone"),
+    ):
+        axes.axvline(0, color=MUTED, linewidth=0.8)
+        axes.set(xlim=(-most, most))
+        base.label(axes, "value (standard deviations)")
+        base.title(axes, name, note, width=32)
+    for axes in drawn:
+        for end in np.flatnonzero(np.diff(asked.labels)):
+            axes.axhline(end + 0.5, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
+    base.legend(figure, ["shown"])
+    base.key(figure, shades, "value", ax=recording, location="bottom", shrink=0.6, aspect=30, pad=0.02)
+    figure.supxlabel(  # no small print: there is no run behind it
+        "simulated for this picture · dashed: borders of clusters, which nobody tells the model",
+        **{"fontsize": 7, "color": MUTED, "x": 0.01, "ha": "left"},
+    )
+    return figure
+
+
+PICTURES: dict[str, Callable[[], Figure]] = {
+    "positional-encoding": positional_encoding,
+    "rich-and-lazy": rich_and_lazy,
+    "procrustes": procrustes,
+    "modularity": modularity,
+    "masked-prediction": masked_prediction,
+}
+
+
+def means(run: Run, values: pd.Series) -> dict[float, float]:
+    """Mean over seeds by sigma: the numbers that pages quote."""
+    return {float(sigma): float(mean) for sigma, mean in by_sigma(run, values).mean(axis=1).items()}
+
+
+if __name__ == "__main__":
+    for name, draw in PICTURES.items():
+        save(draw(), IMAGES / f"concept-{name}.png")
