@@ -4,7 +4,7 @@ PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 
 export PIP_CONSTRAINT = constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs clean
 
 demo: .venv/installed
 	.venv/bin/placecode run lst-sigma --scale quick --device cpu --out runs/demo --resume
@@ -17,6 +17,10 @@ lint: .venv/installed-dev
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
+	@echo "Open build/site/index.html"
+
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("placecode needs Python 3.11 or later; this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
@@ -27,6 +31,10 @@ lint: .venv/installed-dev
 
 .venv/installed-dev: .venv/installed
 	$(PIP) --editable ".[dev]"
+	touch $@
+
+.venv/installed-docs: .venv/installed
+	$(PIP) --editable ".[docs]"
 	touch $@
 
 clean:
