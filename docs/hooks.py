@@ -1,8 +1,9 @@
-"""What the site needs besides its Markdown: links that leave docs/, and the examples of docstrings.
+"""What the site needs besides its Markdown: links that leave docs/, examples in docstrings, a search.
 
 Pages may link to files of the repository, which can be followed wherever the repository is read; the site holds none of
 those files, so there the link becomes its text and the file's name. Docstrings hold examples as doctest knows them; the
-site shows them as code. A field of a study says what it is in `setting(default, help)`: that is its docstring.
+site shows them as code. A field of a study says what it is in `setting(default, help)`: that is its docstring. And the
+site can be searched when it is opened as a file, without a server (with offline.js).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -24,6 +26,12 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     folder = os.path.dirname(page.file.src_uri)
     parts = FENCED.split(markdown)  # every second one is code
     return "".join(part if i % 2 else LINK.sub(lambda link: inside(link, folder), part) for i, part in enumerate(parts))
+
+
+def on_post_build(*, config: Any) -> None:
+    """Called by mkdocs in the end. A page that is opened as a file can load the index of its search only as script."""
+    folder = Path(config.site_dir) / "search"
+    (folder / "search_index.js").write_text(f"var __index = {(folder / 'search_index.json').read_text()}")
 
 
 def inside(link: re.Match[str], folder: str) -> str:

@@ -250,20 +250,48 @@ def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, env=quiet, cwd=config.parent)
 
 
-@SITE
-def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
-    done = build(ROOT / "mkdocs.yml", tmp_path / "site")
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it, which any warning ends."""
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("mkdocstrings") is None:
+        pytest.skip("mkdocs is not installed (make docs)")
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
-    built = {path.relative_to(tmp_path / "site").with_suffix(".md") for path in (tmp_path / "site").rglob("*.html")}
+    return folder
+
+
+def test_the_site_holds_every_page_and_asks_nobody(site: Path) -> None:
+    built = {path.relative_to(site).with_suffix(".md") for path in site.rglob("*.html")}
     assert built == {page.relative_to(DOCS) for page in PAGES} | {Path("404.md")}
-    for path in (tmp_path / "site").rglob("*.html"):
+    assert not list(site.rglob("*.py"))
+    for path in site.rglob("*.html"):
         page = path.read_text()
         assert not re.findall(r"<(?:script|img|iframe)[^>]* src=\"?(?:https?:)?//[^>]*>", page), path
         assert not re.findall(r"<link[^>]* href=\"?(?:https?:)?//[^>]*>", page), path
-        assert "<p>&gt;&gt;&gt;" not in page and "<blockquote>" not in page, (
-            f"{path.name}: an example is not shown as code"
-        )
-    assert not list((tmp_path / "site").rglob("*.py"))
+        assert "<p>&gt;&gt;&gt;" not in page and "<blockquote>" not in page, f"{path.name}: an example that is no code"
+
+
+def test_the_site_is_searched_without_a_server(site: Path) -> None:
+    browsers = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("this machine has no Chromium")
+    with browsers.sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        wrong: list[str] = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("requestfailed", lambda request: wrong.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        for words, answer in (("Procrustes", "matching documents"), ("xylophone", "No matching documents")):
+            page.click(".md-search__input")
+            page.keyboard.press("Control+A")
+            page.keyboard.type(words)  # key by key: the search listens to keys
+            page.wait_for_selector(f".md-search-result__meta:has-text('{answer}')", timeout=20_000)
+            assert (page.locator(".md-search-result__item").count() > 1) == (words == "Procrustes")
+        browser.close()
+    assert not wrong
 
 
 @SITE
