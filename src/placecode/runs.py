@@ -32,6 +32,7 @@ FORMAT = 1
 FILES = (
     *("config.json", "environment.json", "members.parquet", "metrics.parquet", "analysis.parquet", "summary.json"),
     *("baselines.parquet", "arrays.safetensors", "weights.safetensors", "report.html", "log.txt"),
+    *("fit.json", "fit.safetensors", "map.csv"),
 )
 FOLDERS = ("figures", "checkpoints")
 TENSORS = ("arrays.safetensors", "weights.safetensors")

@@ -149,7 +149,7 @@ class _Gaussian(Predictor):
     _covariance: Array
 
     def _guess(self, flat: Array, hidden: Marks) -> Array:
-        return _conditional(self._covariance, flat, hidden.repeat(self.window_, axis=1))
+        return conditional_mean(self._covariance, flat, hidden.repeat(self.window_, axis=1))
 
 
 class Linear(_Gaussian):
@@ -188,10 +188,12 @@ class Pca(_Gaussian):
             row = sorted({round(k) for k in np.geomspace(1, most, 12)})
             missed = []
             for k in row:
-                guess = _conditional(_few(early.T @ early / len(early), k), np.where(unseen, 0.0, asked), unseen)
+                guess = conditional_mean(
+                    few_axes(early.T @ early / len(early), k), np.where(unseen, 0.0, asked), unseen
+                )
                 missed.append(mse(guess, asked, unseen))
             self.components_ = row[int(np.argmin(missed))]
-        self._covariance = _few(flat.T @ flat / len(flat), whole("components", self.components_, 1, most))
+        self._covariance = few_axes(flat.T @ flat / len(flat), whole("components", self.components_, 1, most))
 
 
 class Ridge(Predictor):
@@ -277,7 +279,7 @@ class Trees(Predictor):
 # ------------------------------------------------------------------------------------------------------ the numbers
 
 
-def _conditional(covariance: Array, values: Array, hidden: Marks) -> Array:
+def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
     """Mean of the hidden values given the visible ones, (n, n), (b, n) and (b, n) -> (b, n), in a Gaussian of mean 0.
 
     The visible block of the covariance is another one for each question: those of like size, padded with ones on the
@@ -307,7 +309,7 @@ def _conditional(covariance: Array, values: Array, hidden: Marks) -> Array:
     return np.asarray((weights @ whole).numpy())
 
 
-def _few(covariance: Array, components: int) -> Array:
+def few_axes(covariance: Array, components: int) -> Array:
     """A covariance whose axes beyond the widest ones share their mean variance, (n, n) -> (n, n)."""
     squares, axes = np.linalg.eigh(covariance)  # rising
     rest = len(squares) - components

@@ -85,6 +85,22 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
         for part, each in zip(parts, fitted, strict=True)
     ]
     held = np.mean([each.T @ each / len(each) for each in moments], axis=0)
+    matrix = correlation(parts)
+    inverse = sparse_precision(own, held, matrix, steps)
+    if inverse is None:
+        warnings.warn(
+            f"the graphical lasso of {len(matrix)} channels has not converged; the partial correlations come from the "
+            "correlation shrunk after Ledoit and Wolf, and none of them is exactly 0",
+            stacklevel=2,
+        )
+        inverse = np.asarray(np.linalg.inv(_shrunk(parts)), dtype=np.float64)
+    return partial_of(inverse)
+
+
+def sparse_precision(own: Array, held: Array, matrix: Array, steps: int = 2000) -> Array | None:
+    """The inverse of a correlation matrix with an L1 penalty on what is off the diagonal, all (n, n); None where it
+    does not converge in `steps`. The penalty under which moments that were `held` out are likeliest is chosen on the
+    matrix `own` of the rest, and then `matrix`, that of all, is inverted with it."""
     largest = float(np.abs(own - np.eye(len(own))).max())
     best, most, worse, start = 0.0, -np.inf, 0, None
     with one_thread():
@@ -98,16 +114,12 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
                 best, most = share, likelihood
             if worse == 2:
                 break
-        matrix = correlation(parts)
         largest = float(np.abs(matrix - np.eye(len(matrix))).max())
-        inverse = _sparse_inverse(matrix, best * largest, steps) if best else None
-    if inverse is None:
-        warnings.warn(
-            f"the graphical lasso of {len(matrix)} channels has not converged; the partial correlations come from the "
-            "correlation shrunk after Ledoit and Wolf, and none of them is exactly 0",
-            stacklevel=2,
-        )
-        inverse = np.asarray(np.linalg.inv(_shrunk(parts)), dtype=np.float64)
+        return _sparse_inverse(matrix, best * largest, steps) if best else None
+
+
+def partial_of(inverse: Array) -> Array:
+    """Partial correlations from an inverse covariance, (n, n) -> (n, n)."""
     scale = np.sqrt(np.diag(inverse))
     found = -inverse / (scale[:, None] * scale)
     np.fill_diagonal(found, 1.0)

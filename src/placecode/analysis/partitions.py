@@ -47,7 +47,7 @@ def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) ->
         gains = _gains(weights[entry])
         tries = _louvain(gains, restarts, np.random.default_rng(seed))
         value = (gains * (tries[:, :, None] == tries[:, None, :])).sum(axis=(-2, -1))
-        found[entry] = _numbered(tries[np.argmax(value)])
+        found[entry] = numbered(tries[np.argmax(value)])
     return found
 
 
@@ -73,7 +73,7 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
             size, axes = np.linalg.eigh((whole[entry] + whole[entry].T) / 2)
             kept = size > 1e-12 * np.abs(size).max()
             fitted = KMeans(k, n_init=10, random_state=seed).fit(axes[:, kept] * np.sqrt(size[kept]))
-            found[entry] = _numbered(fitted.labels_)
+            found[entry] = numbered(fitted.labels_)
     return found
 
 
@@ -167,7 +167,7 @@ def _louvain(gains: Array, restarts: int, rng: np.random.Generator) -> Labels:
     labels = np.tile(np.arange(len(gains)), (restarts, 1))
     while True:
         labels, _ = _settled(each, labels, rng)
-        labels = np.stack([_numbered(row) for row in labels])
+        labels = np.stack([numbered(row) for row in labels])
         groups = (labels[:, :, None] == np.arange(labels.max() + 1)).astype(np.float64)  # (restarts, n, k)
         between = np.swapaxes(groups, 1, 2) @ each @ groups  # (restarts, k, k), with zeros where one has fewer groups
         joined, moved = _settled(between, np.tile(np.arange(between.shape[-1]), (restarts, 1)), rng)
@@ -199,7 +199,7 @@ def _settled(gains: Array, labels: Labels, rng: np.random.Generator) -> tuple[La
             return labels, any_moved
 
 
-def _numbered(labels: npt.NDArray[np.integer]) -> Labels:
+def numbered(labels: npt.NDArray[np.integer]) -> Labels:
     """The same groups, numbered by their first token."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse].astype(np.int64)

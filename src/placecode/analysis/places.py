@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
 from placecode.analysis.modules import nearest, symmetric, whole_numbers
 from placecode.errors import must_be
@@ -61,6 +62,39 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
         near[part] |= least > squares[part] * (1 + ON_BALL)
     np.fill_diagonal(near, False)
     return near
+
+
+def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
+    """A map of the tokens from their similarities, cosines or correlations (n, n) -> (n, axes), the widest axis first.
+
+    Far tokens are about equally dissimilar, so that only near ones tell how far it is: distances are added up along the
+    shortest way over the `near` nearest ones of each (angles between vectors; a spanning tree joins what would fall
+    apart), and the map has distances like those (classical scaling: Isomap, Tenenbaum et al., 2000). On each axis the
+    token farthest out lies on the positive side.
+
+    >>> line = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> arrange(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()
+    [1.8, 0.6, -0.6, -1.8]
+    """
+    weights, placed = symmetric(similar)
+    n = weights.shape[-1]
+    if weights.ndim != 2 or not 1 <= axes <= n:
+        raise must_be("similar", f"one matrix (tokens, tokens) of at least {axes} tokens", np.shape(similar))
+    if not placed:
+        return np.full((n, axes), np.nan)
+    angle = np.arccos(np.clip(weights, -1.0, 1.0)) + 1e-9  # a distance of 0 would be no edge
+    np.fill_diagonal(angle, 0.0)
+    edges = np.zeros((n, n))
+    others = np.argsort(angle + 9.0 * np.eye(n), axis=1, kind="stable")[:, : min(near, n - 1)]
+    np.put_along_axis(edges, others, np.take_along_axis(angle, others, axis=1), axis=1)
+    edges = np.maximum(edges, minimum_spanning_tree(angle).toarray())
+    ways = shortest_path(np.maximum(edges, edges.T), directed=False)
+    centring = np.eye(n) - 1 / n
+    squares, directions = np.linalg.eigh(-0.5 * centring @ ways**2 @ centring)
+    found = (directions * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1][:, :axes]
+    far = np.abs(found)
+    first = (far >= 0.999999 * far.max(axis=0)).argmax(axis=0)  # rounding must not choose among ties
+    return np.asarray(found * np.where(found[first, np.arange(axes)] < 0, -1.0, 1.0))
 
 
 def place_agreement(similar: npt.ArrayLike, near: npt.ArrayLike) -> Array:

@@ -14,6 +14,7 @@ from placecode.figures.brain import regions_on_brain
 from placecode.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
 from placecode.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
 from placecode.figures.maps import Maps, attention_maps, similarity_maps, token_maps
+from placecode.figures.own import channel_map, maps_by_method, sigma_choice
 from placecode.figures.output import save, svg_text
 from placecode.figures.relations import forest, relation_panels
 from placecode.figures.settings import before_and_after
@@ -33,6 +34,7 @@ __all__ = [
     "accuracy_by_sigma",
     "attention_maps",
     "before_and_after",
+    "channel_map",
     "conditions_by_sigma",
     "curves_by_name",
     "error_by_sigma",
@@ -41,11 +43,13 @@ __all__ = [
     "forest",
     "heatmap_by_settings",
     "learning_curves",
+    "maps_by_method",
     "measure_by_name",
     "noise_curves",
     "regions_on_brain",
     "relation_panels",
     "save",
+    "sigma_choice",
     "similarity_by_sigma",
     "similarity_maps",
     "structure_by_sigma",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from placecode.errors import BadInput, one_of
 from placecode.runs import Run
 from placecode.studies.base import SCALES, Shown, Study
 from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma, BrainTransfer
 from placecode.studies.latin_squares import LstEncodings, LstSigma
 from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
+from placecode.studies.own import OwnData
 from placecode.studies.synergy import SynergyEncodings, SynergyOptimizer, SynergySigma, SynergySize
 
-__all__ = ["SCALES", "STUDIES", "Shown", "Study", "lookup", "study_of"]
+__all__ = ["SCALES", "STUDIES", "OwnData", "Shown", "Study", "lookup", "study_of"]
 
 STUDIES: dict[str, type[Study]] = {
     study.name: study
@@ -35,8 +34,8 @@ def lookup(name: str) -> type[Study]:
 def study_of(run: Run) -> Study:
     """The study that made a run, with the settings that it had."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
-    kind = lookup(run.study)
-    if unknown := set(fields) ^ {field.name for field in dataclasses.fields(kind)}:
+    kind = OwnData if run.study == OwnData.name else lookup(run.study)
+    if unknown := set(fields) ^ set(kind.recorded()):
         raise BadInput(
             f"{run.path / 'config.json'} must have the settings of {run.study}, as this version knows them; "
             f"it differs in {', '.join(sorted(unknown))}."

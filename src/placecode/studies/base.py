@@ -64,7 +64,12 @@ class Study:
 
     def fields(self) -> dict[str, Any]:
         """Every field as plain values, for the record."""
-        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {name: _plain(getattr(self, name)) for name in self.recorded()}
+
+    @classmethod
+    def recorded(cls) -> list[str]:
+        """The names of the fields that are settings: all but data that is handed over as it is."""
+        return [field.name for field in dataclasses.fields(cls) if "help" in field.metadata]
 
     def task(self) -> Task:
         """The data."""

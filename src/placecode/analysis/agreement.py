@@ -1,0 +1,199 @@
+"""How sure is a learned arrangement? What several fits of the same channels agree on.
+
+Fits are PEs (m, l, n, d) or their similarities (m, n, n): of other seeds, and of either half of the data. A PE has no
+natural orientation, so that two of them are turned onto each other before their places are compared; and since a
+rotation in many dimensions brings anything somewhat nearer, every agreement is held against that of channels in random
+order.
+
+>>> rng = np.random.default_rng(0)
+>>> true = np.repeat(np.eye(4), 5, axis=0)  # 20 channels in four groups
+>>> pes = true + 0.1 * rng.normal(size=(3, 1, 20, 4))
+>>> bool((channel_confidence(pes) > 0.8).all()), stable_modules(similarities(pes)[-1]).count
+(True, 4)
+>>> bool(channel_confidence(rng.normal(size=(3, 1, 20, 4))).mean() < 0.3)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.linalg import orthogonal_procrustes
+
+from placecode.analysis.alignment import side_by_side
+from placecode.analysis.modules import Labels, symmetric
+from placecode.analysis.partitions import ari, numbered
+from placecode.errors import must_be
+
+Array = npt.NDArray[np.float64]
+
+NEIGHBORS = 4
+"""How many nearest channels count as neighbours: those of a cell in a grid."""
+ORDERS = 5
+"""Random orders of the channels that tell what a rotation alone achieves."""
+MOST_MODULES = 50
+AS_STABLE = 0.01
+"""Numbers of modules whose stability differs by less are equally stable; then the larger one says more."""
+
+
+# ----------------------------------------------------------------------------------------------------------- places
+
+
+def common_embedding(pes: npt.ArrayLike) -> Array:
+    """One embedding of the channels from several fits, (m, l, n, d) -> (n, l * d): their mean, each turned onto it.
+
+    Blocks are centred and stand side by side; every fit has the same size. The widest axis comes first.
+    """
+    fits = _unit_fits(pes)
+    middle = fits[0]
+    for _ in range(10):
+        turned = np.stack([fit @ orthogonal_procrustes(fit, middle)[0] for fit in fits])
+        middle = turned.mean(axis=0)
+    axes = np.linalg.svd(middle, full_matrices=False)[2]
+    return np.asarray(middle @ axes.T)
+
+
+def channel_confidence(pes: npt.ArrayLike, pairs: Sequence[tuple[int, int]] | None = None, seed: int = 0) -> Array:
+    """How surely each channel lies where it does, (m, l, n, d) -> (n,): 1 = in the same place in every fit, 0 = as far
+    apart as any two channels.
+
+    Over `pairs` of fits, all unless given: one is turned onto the other, and the squared distance between a channel's
+    two places is held against what it is with the channels in random order. Below 0 is 0.
+    """
+    fits = _unit_fits(pes)
+    rng = np.random.default_rng(seed)
+    apart, chance = np.zeros(fits.shape[1]), 0.0
+    chosen = list(combinations(range(len(fits)), 2)) if pairs is None else list(pairs)
+    if not chosen:
+        return np.full(fits.shape[1], np.nan)
+    for one, two in chosen:
+        apart += _residual(fits[one], fits[two])
+        orders = (rng.permutation(fits.shape[1]) for _ in range(ORDERS))
+        chance += float(np.mean([_residual(fits[one], fits[two][order]).mean() for order in orders]))
+    return np.clip(1 - apart / max(chance, 1e-12), 0.0, 1.0)
+
+
+def _residual(one: Array, two: Array) -> Array:
+    rotation, _ = orthogonal_procrustes(one, two)
+    return np.asarray(((one @ rotation - two) ** 2).sum(axis=-1))
+
+
+def _unit_fits(pes: npt.ArrayLike) -> Array:
+    tokens = side_by_side(pes)
+    if tokens.ndim != 3 or not np.isfinite(tokens).all():
+        raise must_be("pes", "finite fits (m, blocks, channels, features)", np.shape(pes))
+    centred = tokens - tokens.mean(axis=1, keepdims=True)
+    size = np.linalg.norm(centred, axis=(1, 2), keepdims=True) / np.sqrt(tokens.shape[1])
+    return np.asarray(centred / np.where(size > 0, size, 1.0))
+
+
+# ------------------------------------------------------------------------------------------------------- neighbours
+
+
+def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.int64]:
+    """The channels most similar to each, the nearest first, (..., n, n) -> (..., n, count); fewer where there are."""
+    weights, _ = symmetric(similar)
+    n = weights.shape[-1]
+    others = np.where(np.eye(n, dtype=bool), -np.inf, weights)
+    return np.asarray(np.argsort(-others, axis=-1, kind="stable")[..., : min(count, n - 1)])
+
+
+def pair_confidence(
+    similar: npt.ArrayLike, halves: tuple[Sequence[int], Sequence[int]], count: int = NEIGHBORS
+) -> Array:
+    """How surely two channels are neighbours, (m, n, n) -> (n, n), symmetric: the share of pairs that were as similar
+    in one half of the data and turned out to be neighbours in the other.
+
+    Neighbours are two channels of which one is among the `count` nearest of the other. `halves` are the fits of either
+    half, by number: how similar a pair is in the mean of one side's fits (against all others of either channel) is held
+    against whether each fit of the other side has it as neighbours, both ways, and a rising curve drawn through it
+    (isotonic regression). All fits together are surer than those of one half, so that this says rather too little.
+    """
+    from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
+
+    weights, _ = symmetric(similar)
+    n = weights.shape[-1]
+    upper = np.triu_indices(n, k=1)
+    if not all(halves):
+        return np.full((n, n), np.nan)
+    near = np.zeros(weights.shape, dtype=bool)
+    np.put_along_axis(near, nearest_channels(weights, count), True, axis=-1)
+    near |= np.swapaxes(near, -1, -2)
+    scores, outcomes = [], []
+    for one, two in (halves, halves[::-1]):
+        score = _standing(weights[list(one)].mean(axis=0))[upper]
+        for fit in two:
+            scores.append(score)
+            outcomes.append(near[fit][upper])
+    curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+    curve.fit(np.concatenate(scores), np.concatenate(outcomes).astype(np.float64))
+    found = np.zeros((n, n))
+    found[upper] = curve.predict(_standing(weights.mean(axis=0))[upper])
+    return np.asarray(found + found.T)
+
+
+def _standing(similar: Array) -> Array:
+    """How a pair stands among all pairs of either of its channels, in standard deviations: the higher of both views."""
+    n = len(similar)
+    off = ~np.eye(n, dtype=bool)
+    others = similar[off].reshape(n, n - 1)
+    spread = others.std(axis=1, keepdims=True)
+    own = (similar - others.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
+    return np.asarray(np.maximum(own, own.T))
+
+
+# ---------------------------------------------------------------------------------------------------------- modules
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Groups of channels: `labels` (n,), numbered by their first channel; `stability` says for every number of groups
+    that was tried how well the fits agree on them (mean adjusted Rand index, 0 = chance, 1 = the same groups)."""
+
+    labels: Labels
+    stability: Mapping[int, float]
+
+    @property
+    def count(self) -> int:
+        return int(self.labels.max()) + 1
+
+    @property
+    def agreement(self) -> float:
+        """The stability of the number of groups that was chosen."""
+        return self.stability[self.count] if self.count in self.stability else float("nan")
+
+
+def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
+    """The groups on which several fits agree most, (m, n, n): in as many groups as are found again by every other fit.
+
+    Each fit is cut by itself (Ward's method on vectors with these similarities) into 2, 3, ... groups, at most half as
+    many as there are channels. Of the numbers that are stable alike the largest is taken, and the groups are those of
+    the mean similarity.
+    """
+    weights, _ = symmetric(similar)
+    fits, n = len(weights), weights.shape[-1]
+    top = min(most, n // 2)
+    if top < 2:
+        return Modules(np.zeros(n, dtype=np.int64), {})
+    cuts = np.stack([_cut(each, top) for each in weights])  # (m, n, top - 1)
+    pairs = list(combinations(range(fits), 2))
+    stability = {}
+    for place, count in enumerate(range(2, top + 1)):
+        found = [float(ari(cuts[one, :, place], cuts[two, :, place])) for one, two in pairs]
+        stability[count] = float(np.mean(found)) if found else float("nan")
+    best = max(stability.values())
+    count = max(k for k, value in stability.items() if not value < best - AS_STABLE)
+    return Modules(numbered(_cut(weights.mean(axis=0), top)[:, count - 2]), stability)
+
+
+def _cut(similar: Array, top: int) -> Labels:
+    """Groups of each size from 2 to `top`, (n, n) -> (n, top - 1)."""
+    whole = similar + np.eye(len(similar))
+    size, axes = np.linalg.eigh(whole)
+    vectors = axes * np.sqrt(np.maximum(size, 0.0))
+    return np.asarray(cut_tree(linkage(vectors, "ward"), n_clusters=range(2, top + 1)), dtype=np.int64)

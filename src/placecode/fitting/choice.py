@@ -1,0 +1,66 @@
+"""Which sigma? Among those that predict as well as the best, the one whose PEs agree most with each other.
+
+Predicting well does not need a PE that shows anything: a frozen random one may do. So of the sigmas whose error on the
+validation samples is within one standard error of the lowest, the one is taken whose PEs are most alike between seeds
+and between halves of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from placecode.analysis import modules
+
+Array = npt.NDArray[np.float64]
+
+BLOCKS = 10
+"""Blocks of questions over which the standard error is taken: neighbours in time are alike."""
+
+
+class Choice(NamedTuple):
+    """The sigma, why, and what it was chosen by: for each sigma its error, its standard error and its stability."""
+
+    sigma: float
+    why: str
+    table: list[dict[str, float]]
+
+
+def choose(errors: Mapping[float, Array], similar: Mapping[float, Array]) -> Choice:
+    """One of the sigmas, from the errors of its members in every validation question (m, N) and the similarities of all
+    its PEs (m, n, n)."""
+    table = []
+    for sigma in sorted(errors):
+        each = np.array_split(errors[sigma].mean(axis=0), min(BLOCKS, errors[sigma].shape[1]))
+        means = np.array([block.mean() for block in each])
+        spread = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else 0.0
+        row = {"sigma": sigma, "error": float(errors[sigma].mean()), "standard_error": spread}
+        table.append({**row, "stability": stability(similar[sigma])})
+    best = min(table, key=lambda row: row["error"])
+    bar = best["error"] + best["standard_error"]
+    as_good = [row for row in table if row["error"] <= bar]
+    chosen = max(as_good, key=lambda row: (np.nan_to_num(row["stability"], nan=-1.0), -row["sigma"]))
+    if len(table) == 1:
+        why = f"sigma {chosen['sigma']:g} is the only one that was tried."
+    elif len(as_good) == 1:
+        why = (
+            f"sigma {chosen['sigma']:g} has the lowest validation error, {chosen['error']:.3f}, and no other is within "
+            f"one standard error of it ({best['standard_error']:.3f})."
+        )
+    else:
+        why = (
+            f"sigma {chosen['sigma']:g} was chosen: of the {len(as_good)} of {len(table)} sigmas whose validation "
+            f"error is within one standard error of the lowest ({best['error']:.3f} + {best['standard_error']:.3f}), "
+            f"its maps agree most with each other (r = {chosen['stability']:.2f})."
+        )
+    return Choice(chosen["sigma"], why, table)
+
+
+def stability(similar: Array) -> float:
+    """The mean correlation of every two of these similarity matrices, (m, n, n); NaN where there is one."""
+    found = [float(modules.matrix_correlation(one, two)) for one, two in combinations(similar, 2)]
+    return float(np.mean(found)) if found else float("nan")

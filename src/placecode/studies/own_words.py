@@ -1,0 +1,146 @@
+"""What a fit found, in plain sentences that are true whatever it is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placecode.studies.own_results import LEVEL, Found, Method
+
+SURE, UNSURE = 0.9, 0.3
+"""Confidence from which on two channels are said to be neighbours; mean confidence below which a map is not to be
+read."""
+STABLE = 0.5
+"""Agreement of modules between fits below which they are not to be relied on."""
+BLIND = 0.9
+"""A linear predictor that tells less than this share less than ours is said to see hardly anything of it."""
+SAID = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "graphical lasso", "umap": "UMAP"}
+
+
+def sentences(found: Found) -> list[str]:
+    """All of it: the verdict first, then how sure it is, who did best, and what to look at."""
+    return [verdict(found), *_certainty(found), *_best(found), _sigma(found), *_care(found), _data(found)]
+
+
+def verdict(found: Found) -> str:
+    """Whether there is structure, how strong, how sure; and whether any simpler method sees it."""
+    told = (
+        f"held-out error {found.heldout_mse:.3f}, where guessing the mean has {found.mean_mse:.3f} and the best linear "
+        f"predictor {found.linear_mse:.3f}"
+    )
+    if found.p_value > LEVEL:
+        return (
+            f"No structure found: the models predict hidden channels no better than they do after the channels are "
+            f"shifted against each other (p = {found.p_value:.3g}; {told}); the map below is not to be read."
+        )
+    strength = (
+        f"the other channels tell {_percent(found.explained)} of what is hidden (p = {found.p_value:.3g}; {told})"
+    )
+    if blind := _blind_groups(found):
+        return f"Structure found that no pairwise method sees: {blind}; {strength}."
+    if _only_ours(found):
+        return f"Structure found that no linear method sees: {strength}, so it is in more than pairs of channels."
+    return f"Structure found: {strength}."
+
+
+def _blind_groups(found: Found) -> str:
+    """That our modules agree with the known groups, where every other method is at chance; else nothing."""
+    own = found.ours.scores
+    if "ari" not in own or not found.others or own["ari_p"] > LEVEL or own["ari"] < STABLE:
+        return ""
+    rest = {SAID[name]: method.scores for name, method in found.others.items()}
+    if any(scores["ari_p"] <= LEVEL or scores["ari"] > STABLE / 2 for scores in rest.values()):
+        return ""
+    low, high = (extreme(scores["ari"] for scores in rest.values()) for extreme in (min, max))
+    return (
+        f"its modules agree with the known groups with an ARI of {own['ari']:.2f}, where {_listed(list(rest))} are at "
+        f"chance (ARI {low:.2f} to {high:.2f}, all p > {LEVEL:g})"
+    )
+
+
+def _only_ours(found: Found) -> bool:
+    linear = 1 - found.linear_mse / found.mean_mse
+    return found.explained > 0.1 and linear < (1 - BLIND) * found.explained
+
+
+def _certainty(found: Found) -> list[str]:
+    """How far fits from other seeds and other halves of the data agree."""
+    if not np.isfinite(found.confidence).any():
+        return ["A single model was trained, so that nothing can be said of how sure its map is."]
+    mean, count = float(np.nanmean(found.confidence)), len(found.names)
+    sure = int((np.triu(found.pairs, k=1) >= SURE).sum())
+    lines = [
+        f"Fits from other seeds and other halves of the samples put the channels in the same places with a mean "
+        f"confidence of {mean:.2f} (0 = random, 1 = the same); {sure} pairs of channels are neighbours with a "
+        f"confidence of {_percent(SURE)} or more."
+    ]
+    if found.p_value <= LEVEL and mean < UNSURE:
+        lines.append("That is little: the models use what channels have in common, but do not agree on a map of them.")
+    groups = int(found.ours.labels.max()) + 1
+    agreement = found.stability.get(groups, float("nan"))
+    if groups > 1 and np.isfinite(agreement):
+        doubt = "" if agreement >= STABLE else "; that is little, so do not rely on them"
+        lines.append(
+            f"The {count} channels fall into {groups} modules, the number on which the fits agree best (adjusted Rand "
+            f"index {agreement:.2f}{doubt})."
+        )
+    return lines
+
+
+def _best(found: Found) -> list[str]:
+    """Which method did best on what was held out, and against what is known: ours or another."""
+    methods = {"placecode": found.ours, **{SAID[name]: method for name, method in found.others.items()}}
+    lines = []
+    ways = (
+        ("heldout_mse", "Lowest error on held-out samples", min, "{:.3f}"),
+        ("procrustes_r2", "Map nearest to the known positions (Procrustes R2)", max, "{:.2f}"),
+        ("neighbor_agreement", "Nearest channel is a true neighbour most often", max, "{:.2f}"),
+        ("ari", "Modules nearest to the known groups (ARI)", max, "{:.2f}"),
+    )
+    for score, words, extreme, shape in ways:
+        known = {name: method.scores[score] for name, method in methods.items() if _has(method, score)}
+        if "placecode" not in known or len(known) < 2:
+            continue
+        best = extreme(known.values())
+        first = [name for name, value in known.items() if shape.format(value) == shape.format(best)]
+        rest = [f"{name} {shape.format(value)}" for name, value in known.items() if name not in first]
+        beside = f"; {', '.join(rest)}" if rest else ""
+        lines.append(f"{words}: {_listed(first)}, {shape.format(best)}{beside}.")
+    for name, why in found.left_out.items():
+        lines.append(f"{SAID[name]} was {why}.")
+    return lines
+
+
+def _has(method: Method, score: str) -> bool:
+    return score in method.scores and method.scores[score] is not None and np.isfinite(method.scores[score])
+
+
+def _sigma(found: Found) -> str:
+    return f"{found.why[0].upper()}{found.why[1:]}"
+
+
+def _care(found: Found) -> list[str]:
+    """What to look at, and where to be careful."""
+    if found.p_value > LEVEL or not np.isfinite(found.confidence).any():
+        return []
+    order = np.argsort(found.confidence, kind="stable")
+    weak = [found.names[i] for i in order[:5] if found.confidence[i] < STABLE]
+    line = "Look at the map first, then search a channel to see its neighbours and how sure they are"
+    return [f"{line}; least sure of their place: {', '.join(weak)}." if weak else f"{line}."]
+
+
+def _data(found: Found) -> str:
+    facts = found.facts
+    out = f"; {facts['left out']} channels that never vary were left out" if facts["left out"] else ""
+    lost = f"; {facts['diverged']} models diverged and were left out" if facts["diverged"] else ""
+    return (
+        f"{facts['samples']:,} samples of {facts['channels']} channels: {facts['train']:,} to learn from, "
+        f"{facts['test']:,} for the numbers above, the rest to choose sigma and gaps between blocks{out}{lost}."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,91 @@
+"""Which samples are learned from and which are held out, where neighbours in time may be alike.
+
+Samples are cut into blocks that follow each other, and whole blocks are held out: a sample next to one that was learned
+from is no new one. Between them lies a gap as long as samples remember each other. Where samples come in groups
+(people, days), whole groups are held out if there are enough of them.
+
+>>> parts = split_samples(1_000, seed=0)
+>>> {name: len(rows) for name, rows in parts.items()}
+{'train': 600, 'validation': 200, 'test': 200, 'first half': 300, 'second half': 300}
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.int64]
+
+BLOCKS = 20
+"""Blocks that samples are cut into, if there are that many samples; of every five, one is for validation, one for
+test."""
+FEWEST_GROUPS = 5
+"""Groups from which on whole ones are held out."""
+FORGOTTEN = 0.1
+"""The correlation of a channel with its own past below which a sample counts as a new one."""
+SEEN = 2_000
+"""Samples by which that is told."""
+
+
+def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0, seed: int = 0) -> dict[str, Rows]:
+    """The samples of each part, in their order: train, validation and test, and the two halves of train.
+
+    `groups` (count,) are codes. With FEWEST_GROUPS of them or more, whole groups are held out and make up the halves;
+    with fewer, blocks are, each within one group. `gap` samples at either end of what is held out are left out of it,
+    where samples that are learned from lie beyond; at most a quarter of the block at either end.
+    """
+    rng = np.random.default_rng(seed)
+    codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
+    names = np.unique(codes)
+    if len(names) >= FEWEST_GROUPS:
+        pieces, gap = [np.flatnonzero(codes == name) for name in names], 0
+    else:
+        pieces = [block for name in names for block in _blocks(np.flatnonzero(codes == name), count)]
+    kinds = _dealt(len(pieces), rng)
+    parts: dict[str, list[Rows]] = {name: [] for name in ("train", "validation", "test", "first half", "second half")}
+    for piece, kind in zip(pieces, kinds, strict=True):
+        trim = min(gap, len(piece) // 4)
+        parts[kind].append(piece if kind == "train" else piece[trim : len(piece) - trim])
+        if kind == "train":
+            half = "first half" if sum(map(len, parts["first half"])) <= sum(map(len, parts["second half"])) else ""
+            parts[half or "second half"].append(piece)
+    return {name: np.sort(np.concatenate(each)) if each else np.zeros(0, np.int64) for name, each in parts.items()}
+
+
+def memory_of(values: npt.ArrayLike) -> int:
+    """For how many samples the channels of a table (T, n) remember their past: the least lag at which their mean
+    absolute correlation with it falls below FORGOTTEN. 0 for samples that have nothing to do with each other.
+
+    >>> noise = np.random.default_rng(0).normal(size=(2000, 5))
+    >>> memory_of(noise), memory_of(np.cumsum(noise, axis=0)) > 100
+    (0, True)
+    """
+    table = np.asarray(values, dtype=np.float64)[:SEEN]
+    centred = np.nan_to_num(table - np.nanmean(table, axis=0))
+    power = (centred**2).sum(axis=0)
+    centred = centred[:, power > 0]
+    if centred.size == 0:
+        return 0
+    size = 2 * len(centred)
+    spectrum = np.fft.rfft(centred, n=size, axis=0)
+    past = np.fft.irfft(np.abs(spectrum) ** 2, n=size, axis=0)[: len(centred) // 2]
+    strength = np.abs(past / past[0]).mean(axis=1)
+    below = np.flatnonzero(strength < FORGOTTEN)
+    lag = int(below[0]) if len(below) else len(strength)
+    return lag if lag > 1 else 0
+
+
+def _blocks(rows: Rows, count: int) -> list[Rows]:
+    """Samples cut into blocks as equal as can be: BLOCKS for all samples together, five at least for these."""
+    wanted = max(5, round(BLOCKS * len(rows) / count))
+    return [block for block in np.array_split(rows, min(wanted, len(rows))) if len(block)]
+
+
+def _dealt(pieces: int, rng: np.random.Generator) -> list[str]:
+    """What each of the pieces is for: of every five that follow each other, one validates and one tests; of fewer than
+    five, the last ones do."""
+    kinds: list[str] = []
+    five = ["train", "train", "train", "validation", "test"]
+    while len(kinds) + 5 <= pieces:
+        kinds += [five[place] for place in rng.permutation(5)]
+    return kinds + ["train"] * (pieces - len(kinds)) if kinds else five[5 - pieces :]

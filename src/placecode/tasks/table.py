@@ -1,0 +1,323 @@
+"""A table of a user's own, samples x channels: some channels are hidden, and a model predicts them from the rest.
+
+>>> values = np.random.default_rng(0).normal(size=(1_000, 6)).astype("float32")
+>>> task = tables(values)["all"]
+>>> task.tokens, {name: len(split) for name, split in task.splits.items()}
+(6, {'train': 600, 'validation': 200, 'test': 200})
+
+Values may be missing (NaN): a missing value is shown as a hidden one is, and nobody is asked for it. A channel may be a
+category: its token has a number for each value that it can take, 1 or 0, centred and scaled such that guessing how
+often each occurs has an error of 1, as guessing the mean of a number has. The table may be mapped from a file: samples
+are read when they are asked for, and standardized then.
+
+There are three tasks on the same table, "all" its training samples, and either half of them: what two halves agree on
+does not hang on single samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from placecode import draws
+from placecode.errors import BadInput
+from placecode.tasks.base import Pupil
+from placecode.tasks.masked import Masked, Recordings
+from placecode.tasks.splits import memory_of, split_samples
+
+Values = npt.NDArray[np.float32]
+
+PARTS = ("all", "first half", "second half")
+HELD_OUT = ("validation", "test")
+CHUNK = 1 << 22
+"""Values that are read at once."""
+ASKED = (200, 1_000, 100_000)
+"""Examples of a held-out part that are evaluated: at least, at most, and in between so many values of channels."""
+OF_TRAINING = 200
+"""Examples of the training part that are evaluated."""
+LEAST_TRAINING = 10
+SAME = 1e-6
+"""A channel whose standard deviation is a smaller share of its size is constant, but for rounding."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The channels that say anything: which columns of the table they are, and how they are standardized.
+
+    `width` numbers make up a token, more than one where there are categories. `shift` and `scale` are (n, width): of a
+    number its mean and standard deviation over the training samples, of a category how often each value occurs, and the
+    root of its variance. `used` (n, width) says which numbers of a token mean anything.
+    """
+
+    kept: npt.NDArray[np.int64]
+    levels: npt.NDArray[np.int64]
+    shift: Values
+    scale: Values
+
+    @property
+    def width(self) -> int:
+        return int(self.shift.shape[1])
+
+    @property
+    def used(self) -> npt.NDArray[np.bool_]:
+        return np.arange(self.width) < np.maximum(self.levels, 1)[:, None]
+
+
+class Table(Masked):
+    """Masked prediction on a table (T, m) of which `columns` are kept, with these `parts` of its samples.
+
+    What is hidden is drawn among the values that are not missing, so that every question asks something.
+    """
+
+    name = "table"
+
+    def __init__(
+        self,
+        values: Values,
+        columns: Columns,
+        parts: Mapping[str, npt.NDArray[np.int64]],
+        ratios: Sequence[float] = (0.3,),
+        seed: int = 0,
+    ) -> None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nothing is written
+            data = torch.from_numpy(values)[None]
+        splits = {name: Recordings(data, torch.from_numpy(rows)) for name, rows in parts.items()}
+        super().__init__(splits, 1, ratios, seed)
+        self.columns, self.outputs = columns, columns.width
+        self._kept = torch.from_numpy(columns.kept)
+        self._levels = torch.from_numpy(columns.levels)
+        self._shift, self._scale = torch.from_numpy(columns.shift), torch.from_numpy(columns.scale)
+        self._used = torch.from_numpy(columns.used)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.columns.kept)
+
+    @property
+    def features(self) -> int:
+        return self.columns.width + 1
+
+    def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Self:
+        moved = super().to(device, dtype)
+        for name in ("_kept", "_levels", "_used"):
+            setattr(moved, name, getattr(self, name).to(device))
+        for name in ("_shift", "_scale"):
+            setattr(moved, name, getattr(self, name).to(device, dtype))
+        return moved
+
+    def bind(self, members: Sequence[Pupil]) -> Self:
+        bound = super().bind(members)
+        shares = [member.hidden for member in members]
+        bound._share = torch.tensor(shares, device=self._kept.device, dtype=torch.float64)
+        return bound
+
+    _share: Tensor = torch.empty(0)
+
+    def examples(self, split: str) -> int:
+        least, most, values = ASKED
+        top = OF_TRAINING if split == "train" else min(most, max(least, values // self.tokens))
+        return min(len(self.splits[split]), top)
+
+    def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs (e, b, n, w + 1): the values, zero where hidden or missing, and the mark of both. Targets alike, but
+        marked is only what is hidden."""
+        if step is None:
+            questions, asked = rows, self.examples(split)
+            share = torch.tensor(self.ratios, device=rows.device, dtype=torch.float64)[rows // asked]  # (e, b)
+            rows = rows % asked * (len(self.splits[split]) // asked)  # spread over all of them
+        else:
+            share = self._share[:, None].expand(rows.shape)
+        dice = (
+            self.dice(split, questions) if step is None else draws.bits(self._keys, step, rows.shape[1] * self.tokens)
+        )
+        return self.ask(self.raw(split, rows), dice.view(*rows.shape, self.tokens), share)
+
+    def dice(self, split: str, questions: Tensor) -> Tensor:
+        """What decides which channels are hidden in questions (e, b) of evaluation, (e, b * n): the same for all."""
+        places = questions[..., None] * self.tokens + torch.arange(self.tokens, device=questions.device)
+        return draws.bits_at(self._asked[split].expand(len(questions)), 0, places.flatten(1))
+
+    def ask(self, raw: Tensor, dice: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples (..., n) as inputs and targets, with this share of the values that are known hidden, one at least and
+        never all: those with the lowest dice."""
+        values, known = self.standard(raw)
+        dice = torch.where(known, dice, torch.iinfo(dice.dtype).max)
+        count = known.sum(-1)
+        many = torch.minimum((share * count).round().clamp(min=1), (count - 1).clamp(min=1)).long()
+        bar = dice.sort(dim=-1).values.gather(-1, (many - 1)[..., None])
+        hidden = (dice <= bar) & known
+        shown = (known & ~hidden).to(values.dtype)[..., None]
+        return torch.cat([values * shown, 1 - shown], -1), torch.cat([values, hidden.to(values.dtype)[..., None]], -1)
+
+    def raw(self, split: str, rows: Tensor) -> Tensor:
+        """Examples (...) of a part as they are in the table, the kept channels: (..., n)."""
+        data = self.splits[split]
+        return data.inputs[0][data.targets[rows]][..., self._kept]
+
+    def standard(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (..., n) of the kept channels as numbers (..., n, w), 0 where missing; and which are not."""
+        known = ~raw.isnan()
+        value = raw.nan_to_num()[..., None]
+        if self.columns.width > 1:
+            levels = torch.arange(self.columns.width, device=raw.device)
+            value = torch.where(self._levels[:, None] > 0, (value == levels).to(raw.dtype), value)
+        value = (value - self._shift) / self._scale
+        return value * (self._used & known[..., None]).to(raw.dtype), known
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        errors, asked = self._wrong(outputs, targets)
+        return errors.sum((1, 2)) / asked.sum((1, 2)).clamp(min=1)
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        errors, asked = self._wrong(outputs, targets)
+        return {"mse": errors.sum(2) / asked.sum(2).clamp(min=1)}
+
+    def _wrong(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared errors of what was hidden, a value for each channel, and which were, both (e, b, n)."""
+        asked = targets[..., -1]
+        return ((outputs - targets[..., :-1]).square() * self._used).sum(-1) * asked, asked
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "task": self.name,
+            "tokens": self.tokens,
+            "left out": [
+                int(i) for i in np.setdiff1d(np.arange(self.splits["train"].inputs.shape[-1]), self.columns.kept)
+            ],
+            "categories": int((self.columns.levels > 0).sum()),
+            "ratios": list(self.ratios),
+            "seed": self.seed,
+            "counts": {name: len(split) for name, split in self.splits.items()},
+            "names": list(self.token_names),
+            "labels": None if self.labels is None else self.labels.tolist(),
+            "sha256": self.digest,
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the table's values and of which sample is for what."""
+        found = hashlib.sha256()
+        values = self.splits["train"].inputs[0].cpu().numpy()
+        for part in _chunks(values):
+            found.update(np.ascontiguousarray(part).tobytes())
+        for split in self.splits.values():
+            found.update(split.targets.cpu().numpy().tobytes())
+        return found.hexdigest()
+
+
+def tables(
+    values: Values,
+    *,
+    names: Sequence[str] | None = None,
+    categories: Mapping[int, Sequence[str]] | None = None,
+    groups: npt.ArrayLike | None = None,
+    labels: npt.ArrayLike | None = None,
+    positions: npt.ArrayLike | None = None,
+    ratios: Sequence[float] = (0.3,),
+    seed: int = 0,
+) -> dict[str, Table]:
+    """The three tasks on a table (T, m), by name: "all", "first half" and "second half" of its training samples.
+
+    `labels` (m,) and `positions` (m, axes) are what is known of the columns; channels that are left out, since they
+    never vary or are always missing, are left out of those too, with a warning. The halves share the table and what is
+    held out.
+    """
+    called = tuple(names) if names is not None else tuple(f"channel {i + 1}" for i in range(values.shape[1]))
+    usable = _usable(values)
+    codes = None if groups is None else np.asarray(groups)[usable]
+    parts = split_samples(len(usable), codes, memory_of(values[usable[:2_000]]), seed)
+    parts = {name: usable[rows] for name, rows in parts.items()}
+    fewest = min(len(parts[name]) for name in ("train", *HELD_OUT))
+    if fewest < LEAST_TRAINING:
+        raise BadInput(
+            f"the table must have enough samples to learn from and to hold out, {LEAST_TRAINING} of each at least; of "
+            f"its {len(values)}, {len(usable)} can be used and {fewest} are left for one of them."
+        )
+    columns = _columns(values, parts["train"], called, categories or {})
+    made = {}
+    for name in PARTS:
+        rows = {"train": parts["train" if name == "all" else name], **{part: parts[part] for part in HELD_OUT}}
+        task = Table(values, columns, rows, ratios, seed)
+        task.token_names = tuple(called[i] for i in columns.kept)
+        task.labels = None if labels is None else np.asarray(labels)[columns.kept]
+        task.positions = None if positions is None else np.asarray(positions, dtype=np.float64)[columns.kept]
+        made[name] = task
+    return made
+
+
+def _usable(values: Values) -> npt.NDArray[np.int64]:
+    """The samples in which two channels at least are known: with fewer there is nothing to ask."""
+    known = np.concatenate([(~np.isnan(part)).sum(axis=1) for part in _chunks(values)])
+    return np.flatnonzero(known >= min(2, values.shape[1]))
+
+
+def _columns(
+    values: Values, train: npt.NDArray[np.int64], names: Sequence[str], categories: Mapping[int, Sequence[str]]
+) -> Columns:
+    """What is to be known of the columns, from their training samples, read piece by piece."""
+    count = values.shape[1]
+    levels = np.array([len(categories.get(i, ())) for i in range(count)], dtype=np.int64)
+    seen, total, squares = (np.zeros(count) for _ in range(3))
+    middle, times = np.zeros(count), np.zeros((count, int(levels.max(initial=0)) or 1))
+    for part in _chunks(values, train):
+        known = ~np.isnan(part)
+        if not seen.any():  # so that squares of large numbers do not swallow what varies
+            middle = np.nanmean(np.where(known.any(axis=0), part, 0.0), axis=0).astype(np.float64)
+        apart = np.where(known, part - middle, 0.0)
+        seen += known.sum(axis=0)
+        total += apart.sum(axis=0)
+        squares += (apart**2).sum(axis=0)
+        for column in np.flatnonzero(levels):
+            codes = part[known[:, column], column].astype(np.int64)
+            times[column] += np.bincount(codes, minlength=times.shape[1])
+    mean = total / np.maximum(seen, 1)
+    deviation = np.sqrt(np.maximum(squares / np.maximum(seen, 1) - mean**2, 0.0))
+    mean += middle
+    varies = (seen > 1) & (deviation > SAME * np.maximum(np.abs(mean), 1e-30))
+    share = times / np.maximum(times.sum(axis=1, keepdims=True), 1)
+    varies = np.where(levels > 0, (times > 0).sum(axis=1) > 1, varies)
+    if not varies.any():
+        raise BadInput("at least one channel must vary; all of them are constant or missing in the training samples.")
+    if not varies.all():
+        _warn_of(np.flatnonzero(~varies), names)
+    kept = np.flatnonzero(varies)
+    width = max(int(levels[kept].max(initial=0)), 1)
+    shift, scale = np.zeros((len(kept), width)), np.ones((len(kept), width))
+    for place, column in enumerate(kept):
+        if levels[column]:
+            own = share[column][: levels[column]]
+            shift[place, : len(own)], scale[place] = own, np.sqrt((own * (1 - own)).sum())
+        else:
+            shift[place, 0], scale[place] = mean[column], deviation[column]
+    return Columns(kept, levels[kept], shift.astype(np.float32), scale.astype(np.float32))
+
+
+def _warn_of(columns: npt.NDArray[np.int64], names: Sequence[str]) -> None:
+    told = ", ".join(repr(names[i]) for i in columns[:5]) + (
+        f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    )
+    one = len(columns) == 1
+    warnings.warn(
+        f"{'a channel is' if one else 'channels are'} left out, since "
+        f"{'it never varies' if one else 'they never vary'}: {told}",
+        stacklevel=4,
+    )
+
+
+def _chunks(values: Values, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Values]:
+    """A table piece by piece, all of it or these rows."""
+    size = max(1, CHUNK // max(values.shape[1], 1))
+    count = len(values) if rows is None else len(rows)
+    for start in range(0, count, size):
+        part = slice(start, start + size)
+        yield np.asarray(values[part] if rows is None else values[rows[part]])
