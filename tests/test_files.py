@@ -29,6 +29,24 @@ def test_a_file_is_written_and_replaced_and_nothing_else_is_left(tmp_path: Path)
     assert names(tmp_path) == ["a.bin"]
 
 
+def test_a_file_written_piece_by_piece_has_its_name_at_the_end_or_never(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    with files.whole(path) as stream:
+        stream.write(b"one ")
+        stream.write(b"two")
+        assert not path.exists() and len(names(tmp_path)) == 1
+    assert path.read_bytes() == b"one two"
+
+    def interrupted() -> None:
+        with files.whole(path) as stream:
+            stream.write(b"three")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_bytes() == b"one two" and names(tmp_path) == ["a.bin"]
+
+
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(

@@ -9,9 +9,9 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 import torch
@@ -29,15 +29,13 @@ KINDS = tuple(NAMES)
 """Those types; the last come first in a file, so that every array begins at a multiple of its own size."""
 
 
-def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
-    """Write a whole file or nothing; returns its hash. What it replaces stays until the new one is on the disk."""
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written piece by piece: it gets its name once all of it is on the disk, or never."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    digest = hashlib.sha256()
     try:
         with open(temporary, "wb") as stream:
-            for part in parts:
-                stream.write(part)
-                digest.update(part)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
@@ -45,11 +43,20 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
+    """Write a whole file or nothing; returns its hash. What it replaces stays until the new one is on the disk."""
+    digest = hashlib.sha256()
+    with whole(path) as stream:
+        for part in parts:
+            stream.write(part)
+            digest.update(part)
     return digest.hexdigest()
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a file is one that `write_bytes` had begun when its process was killed."""
+    """Whether a file is one that `whole` had begun when its process was killed."""
     return re.fullmatch(r"\..+\.[0-9a-f]{8}\.part", path.name) is not None
 
 

@@ -29,15 +29,26 @@ from typing import Any
 import numpy as np
 
 from placecode.errors import BadInput, absent, one_of
+from placecode.tasks.cells import (
+    MISSING,
+    TIMES,
+    beginning,
+    counted,
+    described,
+    is_hdf5,
+    is_table,
+    is_word,
+    no_key,
+    pick,
+    separator,
+    unreadable,
+)
 
 FORMATS = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".csv", ".tsv", ".ptseries.nii")
-KEYED = (".npz", ".mat", ".h5", ".hdf5")
 ORIENTATIONS = ("auto", "time-region", "region-time")
-MISSING = {"", "n/a", "na", "nan", "null", "none"}
-"""How a text file writes that a value is missing, in small letters."""
-TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}
 REGIONS = {"region", "parcel", "roi", "name", "label"}
-"""Headers of a first column that numbers the time points, and of one that names the regions, in small letters."""
+"""Headers of a first column that names the regions, in small letters."""
+SIDES = "time and region"
 
 Files = str | Path | Sequence[str | Path]
 
@@ -208,15 +219,8 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
     ending = _ending(path)
     if ending not in FORMATS:
         raise one_of(f"The format of {path}", FORMATS, ending)
-    if key is not None and ending not in KEYED:
-        raise BadInput(f"key is for files of {', '.join(KEYED)}, which hold several tables; got {key!r} for {path}.")
-    try:
-        with open(path, "rb") as file:
-            head = file.read(10)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
-    if not head:
-        raise BadInput(f"{path} is empty.")
+    no_key(path, ending, key)
+    head = beginning(path)
     try:
         if ending in (".csv", ".tsv"):
             return _read_text(path)
@@ -228,7 +232,7 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
             with np.load(path) as archive:
                 arrays = {name: archive[name] for name in archive.files if name == key or key is None}
                 return _chosen(path, arrays, archive.files, key)
-        if ending == ".mat" and not head.startswith((b"MATLAB 7.3", b"\x89HDF")):
+        if ending == ".mat" and not is_hdf5(head):
             import scipy.io
 
             inside = {name: value for name, value in scipy.io.loadmat(path).items() if not name.startswith("__")}
@@ -237,7 +241,7 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
     except BadInput:
         raise
     except Exception as error:  # every library has its own for a file that is cut short or something else
-        raise BadInput(f"{path} must be a whole {ending} file of plain numbers; it cannot be read as one.") from error
+        raise unreadable(path, ending) from error
 
 
 def _read_hdf5(path: Path, key: str | None, turned: bool) -> Table:
@@ -278,7 +282,7 @@ def _read_text(path: Path) -> Table:
         text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte-order mark
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
-    sign = "\t" if _ending(path) == ".tsv" else max(",;\t", key=text.lstrip().partition("\n")[0].count)
+    sign = separator(_ending(path), text.lstrip().partition("\n")[0])
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign)
     lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     if len(lines) < 2:
@@ -287,12 +291,12 @@ def _read_text(path: Path) -> Table:
     for number, row in lines:
         if len(row) != len(head):
             raise BadInput(f"{path}, line {number}: must have {len(head)} values; got {len(row)}.")
-    named = any(_word(cell) for cell in head[1:] or head)
+    named = any(is_word(cell) for cell in head[1:] or head)
     counts = (
-        len(head) > 1 and mark in TIMES and (named or _counted(head[1:]))
+        len(head) > 1 and mark in TIMES and (named or counted(head[1:]))
     )  # a first column that numbers the time points
-    lists = _word(lines[1][1][0]) and (mark in REGIONS or not named)  # a first column that names the regions
-    body = lines[1:] if named or counts or _counted(head) or (lists and mark in REGIONS) else lines
+    lists = is_word(lines[1][1][0]) and (mark in REGIONS or not named)  # a first column that names the regions
+    body = lines[1:] if named or counts or counted(head) or (lists and mark in REGIONS) else lines
     values = np.array([_numbers(path, number, row[int(counts or lists) :]) for number, row in body])
     if lists:
         return Table(path, _checked(path, values), tuple(row[0] for _, row in body), "region-time")
@@ -300,52 +304,26 @@ def _read_text(path: Path) -> Table:
     return Table(path, _checked(path, values), names, "time-region" if named else "auto")
 
 
-def _counted(cells: Sequence[str]) -> bool:
-    """Whether cells only count, from 0 or 1: a header that a program wrote for want of names."""
-    return any(list(cells) == [str(i + first) for i in range(len(cells))] for first in (0, 1))
-
-
-def _word(cell: str) -> bool:
-    """Whether a cell is neither a number nor a missing one."""
-    try:
-        float(cell)
-    except ValueError:
-        return cell.casefold() not in MISSING
-    return False
-
-
 def _numbers(path: Path, line: int, cells: Sequence[str]) -> list[float]:
     try:
         return [float(cell) for cell in cells]
     except ValueError:
-        for wrong in filter(_word, cells):
+        for wrong in filter(is_word, cells):
             raise BadInput(f"{path}, line {line}: every value must be a number; got {wrong[:40]!r}.") from None
         return [np.nan if cell.casefold() in MISSING else float(cell) for cell in cells]
 
 
 def _chosen(path: Path, arrays: Mapping[str, Any], names: Sequence[str], key: str | None) -> Table:
     """The table called `key`, or the only one with two sides."""
-    if key is not None and key not in arrays:
-        raise one_of(f"key for {path}", names, key)
-    tables = {name: array for name, array in arrays.items() if (_is_table(array) if key is None else name == key)}
-    if not tables:
-        inside = ", ".join(names) or "nothing"
-        raise BadInput(f"{path} must hold a table of numbers with two sides, time and region; it holds {inside}.")
-    if len(tables) > 1:
-        raise BadInput(f"{path} holds several tables, {', '.join(tables)}; say by key which one is meant.")
-    return Table(path, _checked(path, *tables.values()))
-
-
-def _is_table(array: Any, least: int = 2) -> bool:
-    """Whether this is a table of numbers; MATLAB's single numbers, tables of 1 x 1, are none."""
-    return isinstance(array, np.ndarray) and array.dtype.kind in "iuf" and array.ndim == 2 and min(array.shape) >= least
+    return Table(path, _checked(path, arrays[pick(path, arrays, names, key, SIDES)]))
 
 
 def _checked(path: Path, array: Any) -> np.ndarray:
     """An array as a table of float64."""
-    if not _is_table(array, least=1):
-        kind = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-        raise BadInput(f"{path} must hold one person's table of numbers with two sides, time and region; got {kind}.")
+    if not isinstance(array, np.ndarray) or not is_table(array, least=1):
+        raise BadInput(
+            f"{path} must hold one person's table of numbers with two sides, {SIDES}; got {described(array)}."
+        )
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
