@@ -1,0 +1,353 @@
+"""Where the rows of a table come from: every format as pieces of rows, so that no format needs all of it in memory.
+
+A source knows its header and hands out `Piece`s, as often as it is asked to. What is made of them is the business of
+`table_files`: a cell means the same whichever source it comes from.
+
+| source | of what | a piece is |
+|---|---|---|
+| `ArraySource` | arrays, .npy, .npz, .mat, .h5, .hdf5 | a slice of rows |
+| `TextSource` | .csv, .tsv | a block of text |
+| `ParquetSource` | .parquet | rows of a row group |
+| `FrameSource` | a pandas frame, a list of rows | a slice of rows |
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placecode.errors import BadInput
+from placecode.tasks.cells import MISSING, TIMES, counted, is_word, number, separator, unreadable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PIECE = 2**22
+"""How many bytes of float64, or of text, a piece has, about."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows: `numbers` (r, width), NaN where a cell is missing or a word; by column (r,) words, None elsewhere.
+
+    `group` has the text of each row's cell in the column that was asked for, which has no numbers and words then.
+    """
+
+    numbers: np.ndarray
+    words: Mapping[int, np.ndarray]
+    group: Sequence[str] | None = None
+
+
+class Source:
+    """A table as pieces of rows; `header` is empty where the columns have no names."""
+
+    label = ""
+    """What sentences call it: the path, or "data"."""
+    path: Path | None = None
+    header: tuple[str, ...] = ()
+    width = 0
+
+    def pieces(self, group: int | None = None) -> Iterator[Piece]:
+        """All rows, piece by piece, and the texts of the column `group`."""
+        raise NotImplementedError
+
+    def row(self, number: int) -> str:
+        """Where a row is, as sentences say it; the first row of data is 0 here and 1 there."""
+        return f"{self.label}, row {number + 1}" if self.path else f"row {number + 1}"
+
+    def _step(self) -> int:
+        return max(1, PIECE // (8 * self.width))
+
+
+class ArraySource(Source):
+    """Rows that `rows(first, end)` reads; at least `least` of them at once, where a file is laid out so."""
+
+    def __init__(
+        self, label: str, path: Path | None, shape: tuple[int, int], rows: Callable[[int, int], Any], least: int = 1
+    ) -> None:
+        self.label, self.path, self.width = label, path, shape[1]
+        self.length, self.rows, self.least = shape[0], rows, least
+
+    def pieces(self, group: int | None = None) -> Iterator[Piece]:
+        step = -(-self._step() // self.least) * self.least
+        for first in range(0, self.length, step):
+            numbers = np.array(self.rows(first, min(first + step, self.length)), dtype=np.float64, order="C")
+            texts = None
+            if group is not None:
+                texts = [group_text(value) for value in numbers[:, group].tolist()]
+                numbers[:, group] = np.nan
+            yield Piece(numbers, {}, texts)
+
+
+class TextSource(Source):
+    """A text file: commas, semicolons or tabs between values; with a header or without."""
+
+    def __init__(self, path: Path) -> None:
+        self.label, self.path = str(path), path
+        self._sign = separator(path.suffix.lower(), self._first_line())
+        rows = (row for _, row in self._lines())
+        first, second = next(rows, None), next(rows, None)
+        if first is None:
+            raise BadInput(f"{path} is empty.")
+        self.width = len(first)
+        self.header = tuple(first) if _is_header(first, second) else ()
+        self._block = max(PIECE, 8 * sum(len(cell) + 3 for cell in first))  # no line may be longer than a block
+        if self.header and second is None:
+            raise BadInput(f"{path} must have a row for each sample; it has only a header.")
+
+    def _first_line(self) -> str:
+        with open(self.label, encoding="utf-8-sig", errors="replace") as file:  # spreadsheets write a byte-order mark
+            return next((line for line in file if line.strip()), "")
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Every row with the line it is on, slowly: for the first rows, and for what sentences say."""
+        with open(self.label, encoding="utf-8-sig", errors="replace", newline="") as file:
+            reader = csv.reader(file, delimiter=self._sign)
+            for row in reader:
+                if row:
+                    yield reader.line_num, [cell.strip() for cell in row]
+
+    def pieces(self, group: int | None = None) -> Iterator[Piece]:
+        import pyarrow as pa
+        import pyarrow.csv as arrow
+
+        header = bool(self.header)
+        try:
+            reader = arrow.open_csv(
+                self.label,
+                arrow.ReadOptions(use_threads=False, block_size=self._block, autogenerate_column_names=True),
+                arrow.ParseOptions(delimiter=self._sign, newlines_in_values=True),
+                arrow.ConvertOptions(
+                    column_types={f"f{i}": pa.string() for i in range(self.width)},
+                    null_values=[],
+                    strings_can_be_null=False,
+                ),
+            )
+            for batch in reader:
+                yield _of_arrow(self, batch.columns if not header else [each[1:] for each in batch.columns], group)
+                header = False
+        except pa.ArrowInvalid as error:
+            raise self._fault() from error
+
+    def _fault(self) -> BadInput:
+        """What is wrong with a file that could not be read: the first line that is not text, or has another length."""
+        with open(self.label, "rb") as file:
+            for line, content in enumerate(file, 1):
+                try:
+                    content.decode()
+                except UnicodeDecodeError:
+                    return BadInput(f"{self.label} must be a text file in UTF-8; line {line} is not.")
+        for line, row in self._lines():
+            if len(row) != self.width:
+                return BadInput(f"{self.label}, line {line}: must have {self.width} values; got {len(row)}.")
+        return unreadable(Path(self.label), Path(self.label).suffix)
+
+    def row(self, number: int) -> str:
+        lines = (line for line, _ in self._lines())
+        for _ in range(number + bool(self.header)):
+            next(lines)
+        return f"{self.label}, line {next(lines)}"
+
+
+def _is_header(first: Sequence[str], second: Sequence[str] | None) -> bool:
+    """Whether the first row of a text has names: words over numbers, or words alone, or a count of the columns.
+
+    Words beside numbers, over words, are values of categories.
+    """
+    if counted(first) or (len(first) > 1 and first[0].casefold() in TIMES and counted(first[1:])):
+        return True
+    under = second if second is not None and len(second) == len(first) else [""] * len(first)
+    over_numbers = any(is_word(a) and b and not is_word(b) for a, b in zip(first, under, strict=True))
+    words_alone = all(is_word(cell) or cell.casefold() in MISSING for cell in first) and any(map(is_word, first))
+    return over_numbers or words_alone
+
+
+class ParquetSource(Source):
+    """A Parquet file; what pandas had written as the index of the rows is no channel, as in a frame."""
+
+    def __init__(self, path: Path, group: str | None) -> None:
+        self.label, self.path = str(path), path
+        with self._open() as file:
+            schema = file.schema_arrow
+        told = (schema.pandas_metadata or {}).get("index_columns", [])
+        index = {name for name in told if isinstance(name, str)} - {group}
+        self._columns = [i for i, name in enumerate(schema.names) if name not in index]
+        self.header = tuple(schema.names[i].strip() for i in self._columns)
+        self.width = len(self._columns)
+
+    def _open(self) -> Any:
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(self.label, pre_buffer=False, buffer_size=2**16)  # else a whole row group is fetched
+
+    def pieces(self, group: int | None = None) -> Iterator[Piece]:
+        with self._open() as file:
+            for batch in file.iter_batches(batch_size=self._step(), use_threads=False):
+                yield _of_arrow(self, [batch.columns[i] for i in self._columns], group)
+
+
+class FrameSource(Source):
+    """A pandas frame; the index of its rows is no channel."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.label, self.width, self._frame = "data", frame.shape[1], frame
+        self.header = tuple(str(name).strip() for name in frame.columns)
+
+    def pieces(self, group: int | None = None) -> Iterator[Piece]:
+        import pandas as pd
+
+        plain = [
+            j
+            for j, kind in enumerate(self._frame.dtypes)
+            if j != group and isinstance(kind, np.dtype) and kind.kind in "biuf"
+        ]
+        for first in range(0, len(self._frame), self._step()):
+            part = self._frame.iloc[first : first + self._step()]
+            numbers = np.full(part.shape, np.nan)
+            numbers[:, plain] = part.iloc[:, plain].to_numpy(dtype=np.float64)
+            words: dict[int, np.ndarray] = {}
+            texts = None
+            for j in sorted(set(range(self.width)) - set(plain)):
+                column = part.iloc[:, j]
+                if j == group:
+                    texts = [group_text(None if pd.isna(value) else value) for value in column.tolist()]
+                elif pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
+                    numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+                else:
+                    numbers[:, j], found = _of_objects(self, j, first, column.astype(object).tolist())
+                    words |= {} if found is None else {j: found}
+            yield Piece(numbers, words, texts)
+
+
+def frame_of(rows: Sequence[Any]) -> pd.DataFrame:
+    """A list of rows as a frame; `BadInput` where a row is none, or has another length than the first."""
+    import pandas as pd
+
+    for i, row in enumerate(rows):
+        if isinstance(row, str) or not isinstance(row, Sequence | np.ndarray):
+            raise BadInput(f"row {i + 1}: must be a list of values; got {row!r:.40}.")
+        if len(row) != len(rows[0]):
+            raise BadInput(f"row {i + 1}: must have {len(rows[0])} values; got {len(row)}.")
+    return pd.DataFrame([list(row) for row in rows])
+
+
+# Cells
+
+
+def group_text(value: Any) -> str:
+    """What a cell says of its row's group, empty where it is missing; whole numbers and days look alike everywhere.
+
+    >>> group_text(3.0), group_text(" 3 "), group_text("2024-05-01 00:00:00"), group_text(float("nan"))
+    ('3', '3', '2024-05-01', '')
+    """
+    text = "" if value is None else str(value).strip()
+    if text.casefold() in MISSING or text in ("NaT", "<NA>"):
+        return ""
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", text).removesuffix(" 00:00:00")
+
+
+def _of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
+    """Columns of pyarrow as a piece."""
+    import pyarrow as pa
+
+    numbers = np.full((len(columns[0]), len(columns)), np.nan)
+    words: dict[int, np.ndarray] = {}
+    texts = None
+    for j, column in enumerate(columns):
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            column = column.dictionary_decode()
+            kind = column.type
+        found = None
+        if j == group:
+            texts = [group_text(value) for value in column.to_pylist()]
+        elif pa.types.is_boolean(kind):
+            numbers[:, j] = column.cast(pa.int8()).to_numpy(zero_copy_only=False)
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            numbers[:, j] = column.to_numpy(zero_copy_only=False)
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            numbers[:, j], found = _of_texts(column)
+        elif pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
+            numbers[:, j], found = _of_objects(source, j, 0, column.to_pylist())
+        else:
+            raise _odd(source, j, str(kind))
+        if found is not None:
+            words[j] = found
+    return Piece(numbers, words, texts)
+
+
+def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """A column of texts as numbers and words; the quickest way that goes: as they are, trimmed, or one by one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for trimmed in (False, True):
+        try:
+            if trimmed:
+                cells = pc.utf8_trim_whitespace(cells)
+                missing = pc.is_in(pc.utf8_lower(cells), value_set=pa.array(sorted(MISSING), cells.type))
+                plain = pc.if_else(missing, pa.scalar(None, cells.type), cells)
+            else:
+                plain = cells
+            return plain.cast(pa.float64()).to_numpy(zero_copy_only=False), None
+        except pa.ArrowInvalid:
+            continue
+    encoded = cells.fill_null("").dictionary_encode()
+    distinct = encoded.dictionary.to_pylist()
+    parsed = [number(cell) for cell in distinct]
+    which = encoded.indices.to_numpy()
+    numbers = np.array([math.nan if value is None else value for value in parsed])[which]
+    if None not in parsed:
+        return numbers, None
+    words = [cell.strip() if value is None else None for cell, value in zip(distinct, parsed, strict=True)]
+    return numbers, np.array(words, dtype=object)[which]
+
+
+def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -> tuple[np.ndarray, np.ndarray | None]:
+    """A column of any objects as numbers and words; `first` is the row that they begin with."""
+    numbers, words = np.full(len(cells), np.nan), np.full(len(cells), None, dtype=object)
+    for i, cell in enumerate(cells):
+        try:
+            meaning = _meaning(cell)
+        except TypeError:
+            raise _odd(source, column, repr(cell)[:40], source.row(first + i)) from None
+        if isinstance(meaning, str):
+            words[i] = meaning
+        else:
+            numbers[i] = meaning
+    return numbers, words if any(word is not None for word in words) else None
+
+
+def _meaning(cell: Any) -> float | str:
+    """A number, NaN where it is missing, or a word; true and false, dates and times are words, as in a text file."""
+    import pandas as pd
+
+    if isinstance(cell, str):
+        value = number(cell)
+        return cell.strip() if value is None else value
+    if cell is None or cell is pd.NA or cell is pd.NaT:
+        return math.nan
+    times = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64, pd.Period)
+    if isinstance(cell, (bool, np.bool_, *times)):
+        return str(cell)
+    if isinstance(cell, Real | Decimal):
+        try:
+            return float(cell)
+        except OverflowError:
+            return math.inf
+    raise TypeError(type(cell).__name__)
+
+
+def _odd(source: Source, column: int, given: str, place: str | None = None) -> BadInput:
+    name = source.header[column] if source.header else f"channel {column + 1}"
+    return BadInput(f"{place or source.label}: column {name!r} must hold numbers, or words; got {given}.")
