@@ -201,7 +201,8 @@ class FrameSource(Source):
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.label, self.width, self._frame = "data", frame.shape[1], frame
-        self.header = tuple(str(name).strip() for name in frame.columns)
+        header = tuple(str(name).strip() for name in frame.columns)
+        self.header = () if counted(header) else header  # what pandas writes for want of names
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         import pandas as pd
