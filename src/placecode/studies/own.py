@@ -133,4 +133,8 @@ class OwnData(ModelStudy):
         return own_figures.of_fit(own_results.read(run.path), run_name(run))
 
     def words(self, run: Run) -> list[str]:
-        return own_words.sentences(own_results.read(run.path))
+        return self.sentences(own_results.read(run.path))
+
+    @staticmethod
+    def sentences(found: own_results.Found) -> list[str]:
+        return own_words.sentences(found)

@@ -44,7 +44,8 @@ ASKED = (200, 1_000, 100_000)
 """Examples of a held-out part that are evaluated: at least, at most, and in between so many values of channels."""
 OF_TRAINING = 200
 """Examples of the training part that are evaluated."""
-LEAST_TRAINING = 10
+LEAST = 2
+"""Samples of each part."""
 SAME = 1e-6
 """A channel whose standard deviation is a smaller share of its size is constant, but for rounding."""
 
@@ -97,7 +98,7 @@ class Table(Masked):
         self._kept = torch.from_numpy(columns.kept)
         self._levels = torch.from_numpy(columns.levels)
         self._shift, self._scale = torch.from_numpy(columns.shift), torch.from_numpy(columns.scale)
-        self._used = torch.from_numpy(columns.used)
+        self.used = torch.from_numpy(columns.used)
 
     @property
     def tokens(self) -> int:
@@ -109,7 +110,7 @@ class Table(Masked):
 
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Self:
         moved = super().to(device, dtype)
-        for name in ("_kept", "_levels", "_used"):
+        for name in ("_kept", "_levels", "used"):
             setattr(moved, name, getattr(self, name).to(device))
         for name in ("_shift", "_scale"):
             setattr(moved, name, getattr(self, name).to(device, dtype))
@@ -172,7 +173,7 @@ class Table(Masked):
             levels = torch.arange(self.columns.width, device=raw.device)
             value = torch.where(self._levels[:, None] > 0, (value == levels).to(raw.dtype), value)
         value = (value - self._shift) / self._scale
-        return value * (self._used & known[..., None]).to(raw.dtype), known
+        return value * (self.used & known[..., None]).to(raw.dtype), known
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         errors, asked = self._wrong(outputs, targets)
@@ -185,7 +186,7 @@ class Table(Masked):
     def _wrong(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Squared errors of what was hidden, a value for each channel, and which were, both (e, b, n)."""
         asked = targets[..., -1]
-        return ((outputs - targets[..., :-1]).square() * self._used).sum(-1) * asked, asked
+        return ((outputs - targets[..., :-1]).square() * self.used).sum(-1) * asked, asked
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -238,9 +239,9 @@ def tables(
     parts = split_samples(len(usable), codes, memory_of(values[usable[:2_000]]), seed)
     parts = {name: usable[rows] for name, rows in parts.items()}
     fewest = min(len(parts[name]) for name in ("train", *HELD_OUT))
-    if fewest < LEAST_TRAINING:
+    if fewest < LEAST:
         raise BadInput(
-            f"the table must have enough samples to learn from and to hold out, {LEAST_TRAINING} of each at least; of "
+            f"the table must have enough samples to learn from and to hold out, {LEAST} of each at least; of "
             f"its {len(values)}, {len(usable)} can be used and {fewest} are left for one of them."
         )
     columns = _columns(values, parts["train"], called, categories or {})

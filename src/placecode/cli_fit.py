@@ -1,0 +1,174 @@
+"""The command `placecode fit FILE`: a map of the channels of a table."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from placecode import display
+from placecode.engines import local
+from placecode.engines.estimate import estimate
+from placecode.errors import BadInput, must_be, one_of, value_of
+from placecode.fitting import fit
+from placecode.runs import Run
+from placecode.studies.own import OwnData
+from placecode.tasks.table import PARTS, tables
+from placecode.tasks.table_files import read_labels, read_positions, read_sheet
+
+EFFORTS = ("auto", "quick", "thorough")
+LEAST_CHANNELS = 5
+FILES = ("groups", "labels", "positions", "names", "key")
+"""Settings of the study that say where something is to be read."""
+OWN = ("file", *FILES, "sigmas", "seeds")
+"""Fields of the study that have a flag of their own."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, add_settings: Callable[..., None]) -> None:
+    """The arguments of `fit`: what to read, where to write, how hard to try; then every setting of the models."""
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="samples x channels: .csv, .tsv, .parquet, .npy, .npz, .mat, .h5"
+    )
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/fit-NAME)")
+    parser.add_argument("--groups", help="group (person, day) of each sample: a column of the table, or a file")
+    parser.add_argument("--labels", metavar="FILE", help="known groups of the channels, a CSV with name,label")
+    parser.add_argument(
+        "--positions", metavar="FILE", help="known places of the channels, a CSV with name,x,y or name,x,y,z"
+    )
+    parser.add_argument("--names", metavar="FILE", help="names of the channels, one a line")
+    parser.add_argument("--key", help="which table of a .npz, .mat or .h5 file")
+    parser.add_argument(
+        "--effort", default="auto", help="quick (minutes on two cores), thorough, or auto: by the device"
+    )
+    parser.add_argument(
+        "--sigma", nargs="+", default=["auto"], metavar="SIGMA", help="initial scales to choose from, or auto"
+    )
+    parser.add_argument("--seeds", metavar="N", help="models for each sigma that learn from all training samples")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--precision", default="high", help="of products on a GPU: high, tf32, highest; bf16 anywhere")
+    parser.add_argument("--stack", metavar="N", help="most models to train together")
+    parser.add_argument("--memory", default=str(local.MEMORY), metavar="SHARE", help="share of a GPU's memory to use")
+    parser.add_argument("--resume", action="store_true", help="go on with the fit in the folder, if there is one")
+    parser.add_argument("--force", action="store_true", help="overwrite a fit in the folder")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would run, and what it would take")
+    add_settings(parser.add_argument_group("settings of the models", "Defaults suit the effort."), OwnData, OWN)
+
+
+def run(
+    given: argparse.Namespace,
+    console: Console,
+    settings: Callable[[argparse.Namespace, type[OwnData]], dict[str, Any]],
+    stopping: Callable[[], Any],
+    publish: Callable[[Run], Path],
+) -> int:
+    """Read, fit, and say what was found."""
+    if given.resume and given.force:
+        raise BadInput(
+            "--resume and --force must not be given together: one keeps the earlier fit, the other drops it."
+        )
+    if given.effort not in EFFORTS:
+        raise one_of("effort", EFFORTS, given.effort)
+    stack = None if given.stack is None else value_of("stack", given.stack, int)
+    share = value_of("memory", given.memory, float)
+    where = local.Where(given.device, given.precision, stack, share).resolved()
+    effort = ("thorough" if where.device == "cuda" else "quick") if given.effort == "auto" else given.effort
+    out = given.out or Path("runs") / f"fit-{given.file.stem}"
+    beside = out.parent
+    while not beside.exists():
+        beside = beside.parent
+    with tempfile.TemporaryDirectory(prefix=".placecode-", dir=beside) as spool:
+        study, label_names = _study(given, settings, effort, Path(spool))
+        if given.dry_run:
+            console.print(
+                display.estimate_text(study, estimate(study, where, ":"), where), markup=False, soft_wrap=True
+            )
+            return 0
+        with stopping() as stopped, display.progress(console) as progress:
+            found = fit(
+                study,
+                out,
+                effort=effort,
+                where=where,
+                resume=given.resume,
+                force=given.force,
+                notify=progress,
+                stop=stopped,
+                label_names=label_names,
+            )
+    page = publish(Run(out))
+    for line in study.sentences(found):
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(f"Map: {out / 'map.csv'}", markup=False, soft_wrap=True)
+    console.print(f"Report: {page}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _study(
+    given: argparse.Namespace, settings: Callable[..., dict[str, Any]], effort: str, spool: Path
+) -> tuple[OwnData, tuple[str, ...]]:
+    """The study of a table, with what is known of its channels; and the names of known groups."""
+    sheet = read_sheet(given.file, key=given.key, names=given.names, groups=given.groups, spool=spool)
+    labels, label_names = (None, ()) if given.labels is None else read_labels(given.labels, sheet.names)
+    positions = None if given.positions is None else read_positions(given.positions, sheet.names)
+    own = settings(given, OwnData)
+    seed, hidden = own.get("data_seed", 0), own.get("hidden", OwnData.hidden)
+    made = tables(
+        sheet.values,
+        names=sheet.names,
+        categories=sheet.categories,
+        groups=sheet.groups,
+        labels=labels,
+        positions=positions,
+        ratios=(hidden,),
+        seed=seed,
+    )
+    channels = made[PARTS[0]].tokens
+    if channels < LEAST_CHANNELS:
+        raise must_be(str(given.file), f"a table in which at least {LEAST_CHANNELS} channels vary", channels)
+    own |= {name: str(getattr(given, name)) for name in FILES if getattr(given, name) is not None}
+    if given.sigma != ["auto"]:
+        own["sigmas"] = tuple(
+            value_of("sigma", part, float) for word in given.sigma for part in word.split(",") if part
+        )
+    if given.seeds is not None:
+        count = value_of("seeds", given.seeds, int)
+        if count < 1:
+            raise must_be("seeds", "a whole number of at least 1", count)
+        own["seeds"] = tuple(range(count))
+    study = OwnData(tables=made, file=str(given.file), **OwnData.sized(effort, channels, **own))
+    return study, label_names
+
+
+def command_of(run: Run, study: OwnData) -> list[str]:
+    """The words that make a fit again: what differs from what would be taken anyway."""
+    words = ["placecode", "fit", study.file]
+    channels = int(run.config["shape"]["tokens"])
+    usual = OwnData(**OwnData.sized(run.config["scale"], channels)).fields()
+    for name, value in study.fields().items():
+        if name == "file" or value == usual[name]:
+            continue
+        if name == "sigmas":
+            words += ["--sigma", *map(str, _plain(value))]
+        elif name == "seeds":
+            words += ["--seeds", str(len(_plain(value)))]
+        elif isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+        else:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return [
+        *words,
+        "--effort",
+        run.config["scale"],
+        "--device",
+        run.config["device"],
+        "--precision",
+        run.config["precision"],
+    ]
+
+
+def _plain(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]

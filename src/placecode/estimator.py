@@ -1,0 +1,312 @@
+"""LearnedPositions: a map of the channels of a table, as a scikit-learn estimator.
+
+>>> from placecode import LearnedPositions
+>>> fitted = LearnedPositions().fit(X)  # X (samples, channels): an array, a frame, a mapped file, or the path of a
+table >>> fitted.verdict_, fitted.p_value_
+>>> fitted.map_, fitted.modules_, fitted.neighbors_, fitted.confidence_["channels"]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin  # type: ignore[import-untyped, unused-ignore]
+from sklearn.utils import check_random_state  # type: ignore[import-untyped, unused-ignore]
+from sklearn.utils.validation import (  # type: ignore[import-untyped, unused-ignore]
+    check_is_fitted,
+    validate_data,
+)
+
+from placecode.encoder import Stack
+from placecode.engines.where import Where
+from placecode.errors import BadInput, must_be, one_of
+from placecode.fitting import fit
+from placecode.studies.own import OwnData
+from placecode.tasks.table import PARTS, Table, tables
+from placecode.tasks.table_files import Sheet, read_sheet, sheet_of
+from placecode.training import portions, stack_for
+
+EFFORTS = ("auto", "quick", "thorough")
+LEAST_CHANNELS = 2
+
+
+class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns where the channels of a table live: small transformers predict hidden channels from the others, and have
+    to find out by their positional encodings (PEs) which channels go together.
+
+    Several PEs are trained at once: a few initial scales sigma, other seeds, and either half of the samples. What they
+    agree on can be trusted.
+
+    Parameters
+    ----------
+    sigma : "auto", a number, or a list of numbers
+        Initial scales of the PE. With several ("auto": 0.01, 0.05, 0.2, and more with more effort), the one is taken
+        whose PEs agree most with each other, among those within one standard error of the lowest validation error.
+    effort : "auto", "quick" or "thorough"
+        How large the models are and how long they are trained. "auto" is thorough on a GPU and quick on a CPU.
+    hidden : share of the channels that are hidden.
+    n_seeds, n_halves : models that learn from all training samples, and from either half of them, for each sigma.
+    steps, batch, width, layers, learning_rate : of the models; None: what suits effort and channels.
+    neighbors : how many nearest channels count as neighbours.
+    n_draws : shifts of the channels against each other by which chance is told.
+    device : "auto", "cpu" or "cuda".
+    random_state : decides the split of the samples and all draws of the models.
+    folder : where to keep the run; None: nowhere.
+
+    Attributes
+    ----------
+    embedding_ : (n, d) the channels' PEs, the mean over seeds after alignment, widest axis first
+    similarity_ : (n, n) cosine similarity of the channels' PEs, the mean over all fits
+    map_, map_3d_ : (n, 2), (n, 3) places of the channels
+    modules_ : (n,) group of each channel; their number is the one on which the fits agree best, see `module_stability_`
+    neighbors_ : (n, neighbors) the nearest channels of each, the nearest first
+    confidence_ : "channels" (n,), how surely each lies where it does; "pairs" (n, n), how surely two are neighbours
+    p_value_ : how often channels that are shifted against each other are predicted as well as the true ones
+    verdict_ : "structure found" or "no structure found"; `summary_`: all findings in sentences
+    scores_ : held-out errors: "heldout_mse", "linear_mse", "mean_mse"; `baselines_`: the same of other methods
+    sigma_, sigma_reason_, sigmas_ : the chosen sigma, why, and by which numbers
+    channels_ : (n,) the columns of X behind all of this: those that vary
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(400, 6)) + np.repeat([[0], [2]], 200, axis=0)
+    >>> small = LearnedPositions(sigma=0.05, steps=20, n_seeds=1, n_draws=19, device="cpu")
+    >>> small.fit(X).map_.shape
+    (6, 2)
+    """
+
+    def __init__(
+        self,
+        sigma: Any = "auto",
+        *,
+        effort: str = "auto",
+        hidden: float = 0.3,
+        n_seeds: int | None = None,
+        n_halves: int | None = None,
+        steps: int | None = None,
+        batch: int | None = None,
+        width: int | None = None,
+        layers: int | None = None,
+        learning_rate: float | None = None,
+        neighbors: int = 4,
+        n_draws: int = 199,
+        device: str = "auto",
+        random_state: Any = 0,
+        folder: Any = None,
+    ) -> None:
+        self.sigma = sigma
+        self.effort = effort
+        self.hidden = hidden
+        self.n_seeds = n_seeds
+        self.n_halves = n_halves
+        self.steps = steps
+        self.batch = batch
+        self.width = width
+        self.layers = layers
+        self.learning_rate = learning_rate
+        self.neighbors = neighbors
+        self.n_draws = n_draws
+        self.device = device
+        self.random_state = random_state
+        self.folder = folder
+
+    # ---------------------------------------------------------------------------------------------------- fitting
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: N803
+        """Learn the map. X (samples, channels) may have missing values (NaN) and, as a frame, columns of categories; a
+        path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a column, says
+        which samples belong together (a person, a day): whole groups are held out. y is not used."""
+        with self._room() as (out, spool):
+            sheet = self._sheet(X, groups, spool)
+            where = Where(self.device).resolved()
+            if self.effort not in EFFORTS:
+                raise one_of("effort", EFFORTS, self.effort)
+            effort = ("thorough" if where.device == "cuda" else "quick") if self.effort == "auto" else self.effort
+            seed = self._seed()
+            made = tables(
+                sheet.values,
+                names=sheet.names,
+                categories=sheet.categories,
+                groups=sheet.groups,
+                ratios=(self.hidden,),
+                seed=seed,
+            )
+            if made[PARTS[0]].tokens < LEAST_CHANNELS:
+                raise BadInput("at least two channels must vary; the others are constant or missing.")
+            given = self._given(seed, effort, made[PARTS[0]].tokens)
+            study = OwnData(tables=made, file=sheet.source, **given)
+            found = fit(study, out, effort=effort, where=where, force=True)
+            self._keep(study, made[PARTS[0]], out)
+        self.embedding_, self.similarity_ = found.embedding, found.ours.similarity
+        self.map_, self.map_3d_ = found.ours.maps[2], found.ours.maps.get(3)
+        self.modules_, self.module_stability_ = found.ours.labels, dict(found.stability)
+        self.neighbors_ = found.neighbors
+        self.confidence_ = {"channels": found.confidence, "pairs": found.pairs}
+        self.p_value_, self.verdict_, self.summary_ = found.p_value, found.verdict, study.sentences(found)
+        self.sigma_, self.sigma_reason_, self.sigmas_ = found.sigma, found.why, list(found.sigmas)
+        self.scores_ = {name: getattr(found, name) for name in ("heldout_mse", "linear_mse", "mean_mse")}
+        self.baselines_ = {name: dict(method.scores) for name, method in found.others.items()}
+        self.channels_, self.names_ = made[PARTS[0]].columns.kept, found.names
+        return self
+
+    @contextlib.contextmanager
+    def _room(self) -> Iterator[tuple[Path, Path]]:
+        """The folder of the run, and one for what is too large for memory."""
+        with tempfile.TemporaryDirectory(prefix="placecode-") as temporary:
+            out = Path(temporary) / "run" if self.folder is None else Path(self.folder)
+            yield out, Path(temporary)
+
+    def _sheet(self, X: Any, groups: Any, spool: Path) -> Sheet:  # noqa: N803
+        """The table behind X, checked as scikit-learn does where it is an array of numbers."""
+        if isinstance(X, (str, Path)):
+            sheet = read_sheet(X, groups=groups, spool=spool)
+            self.n_features_in_ = sheet.values.shape[1]
+            self.feature_names_in_ = np.array(sheet.names, dtype=object)
+            return sheet
+        if isinstance(X, pd.DataFrame) and not all(map(pd.api.types.is_numeric_dtype, X.dtypes)):
+            return self._mixed(X, groups)
+        inside = isinstance(groups, str) and isinstance(X, pd.DataFrame) and groups in X
+        if inside:
+            groups, X = X[groups].to_numpy(), X.drop(columns=groups)  # noqa: N806
+        names = [str(name) for name in X.columns] if isinstance(X, pd.DataFrame) else None
+        values = validate_data(self, X, dtype=np.float32, **self._demands())
+        return sheet_of(values, names=names, groups=groups)
+
+    def _mixed(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803
+        sheet = sheet_of(X, groups=groups)
+        validate_data(self, X=sheet.values, dtype=np.float32, **self._demands())
+        self.feature_names_in_ = np.array(sheet.names, dtype=object)
+        self._words = {i: words for i, words in sheet.categories.items()}
+        return sheet
+
+    def _demands(self) -> dict[str, Any]:
+        return {"ensure_all_finite": "allow-nan", "ensure_min_features": LEAST_CHANNELS, "ensure_min_samples": 10}
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, (int, np.integer)):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1000))
+
+    def _given(self, seed: int, effort: str, channels: int) -> dict[str, Any]:
+        """The settings of the study: those that were given, and for the rest what suits."""
+        sigmas: Any = None
+        if not isinstance(self.sigma, str):
+            sigmas = tuple(float(s) for s in (self.sigma if isinstance(self.sigma, Sequence) else (self.sigma,)))
+        elif self.sigma != "auto":
+            raise must_be("sigma", "'auto', a number or a list of numbers", self.sigma)
+        usual = OwnData.sized(effort, channels)
+        count = len(usual.get("seeds", (0, 1))) if self.n_seeds is None else self.n_seeds
+        if count < 1:
+            raise must_be("n_seeds", "a whole number of at least 1", self.n_seeds)
+        wanted = {
+            "sigmas": sigmas,
+            "halves": self.n_halves,
+            "steps": self.steps,
+            "batch": self.batch,
+            "width": self.width,
+            "layers": self.layers,
+            "learning_rate": self.learning_rate,
+            "pe_learning_rate": None if self.learning_rate is None else 3 * self.learning_rate,
+            "hidden": self.hidden,
+            "neighbors": self.neighbors,
+            "draws": self.n_draws,
+            "seeds": tuple(range(seed, seed + count)),
+            "data_seed": seed,
+        }
+        return {**usual, **{name: value for name, value in wanted.items() if value is not None}}
+
+    def _keep(self, study: OwnData, task: Table, out: Path) -> None:
+        """What prediction needs: the members of the chosen sigma, their weights, and how values are standardized."""
+        from placecode.runs import Run
+        from placecode.studies import own_results
+
+        sigma = own_results.read(out).sigma
+        run, every = Run(out), study.members()
+        rows = run.members[(run.members["state"] == "done") & (run.members["data"] == PARTS[0])]
+        numbers = [int(i) for i in rows.loc[rows["sigma"] == sigma, "member"]]
+        weights = run.tensors("weights.safetensors")
+        self._members = [every[i] for i in numbers]
+        self._weights = torch.cat([weights[str(i)] for i in numbers]).numpy()
+        self._columns, self._hidden = task.columns, study.hidden
+
+    # ----------------------------------------------------------------------------------------------------- asking
+
+    def transform(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: N803
+        """What every channel should be, given the others, (samples, n): each is hidden in turn, a share of them at a
+        time, and predicted by the models of the chosen sigma, in its own unit; of a category, its likeliest value."""
+        check_is_fitted(self)
+        raw, (task, stack) = self._values(X), self._model()
+        n, guess = task.tokens, np.zeros((len(raw), task.tokens))
+        order = np.random.default_rng(0).permutation(n)
+        for hidden in np.array_split(order, min(n, int(np.ceil(1 / self._hidden)))):
+            marks = torch.zeros(n, dtype=torch.bool)
+            marks[torch.from_numpy(hidden)] = True
+            for part in portions(stack, task, len(raw)):
+                values, known = task.standard(raw[part.start : part.stop])
+                shown = (known & ~marks).to(values.dtype)[..., None]
+                inputs = torch.cat([values * shown, 1 - shown], -1)
+                with torch.no_grad():
+                    told = stack(inputs.expand(len(self._members), *inputs.shape)).mean(0)  # (b, n, w)
+                guess[part.start : part.stop, hidden] = self._plain(told)[:, hidden]
+        return guess
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+        """The share of the variance of hidden channels that the others tell, on these samples: 1 is all of it, 0 what
+        guessing the means of the training samples gives. y is not used."""
+        check_is_fitted(self)
+        raw, (task, stack) = self._values(X), self._model()
+        dice = torch.from_numpy(np.random.default_rng(0).integers(2**62, size=tuple(raw.shape)))
+        share = torch.full((len(raw),), self._hidden, dtype=torch.float64)
+        missed = spread = 0.0
+        for part in portions(stack, task, len(raw)):
+            at = slice(part.start, part.stop)
+            inputs, targets = task.ask(raw[at], dice[at], share[at])
+            with torch.no_grad():
+                told = stack(inputs.expand(len(self._members), *inputs.shape)).mean(0)
+            asked = targets[..., -1:]
+            missed += float(((told - targets[..., :-1]).square() * task.used * asked).sum())
+            spread += float((targets[..., :-1].square() * asked).sum())
+        return 1 - missed / spread if spread > 0 else float("nan")
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        """The names of the channels that `transform` predicts: those that vary."""
+        check_is_fitted(self)
+        return np.array(self.names_, dtype=object)
+
+    def _values(self, X: Any) -> torch.Tensor:  # noqa: N803
+        """Samples as they are, the channels that were learned, (samples, n)."""
+        if hasattr(self, "_words"):
+            X = X.copy()  # noqa: N806
+            for column, words in self._words.items():
+                codes = {word: float(code) for code, word in enumerate(words)}
+                X.isetitem(column, X.iloc[:, column].astype(str).map(codes).astype(np.float32))
+        values = validate_data(self, X, dtype=np.float32, reset=False, ensure_all_finite="allow-nan")
+        return torch.from_numpy(np.array(values[:, self.channels_], dtype=np.float32))
+
+    def _model(self) -> tuple[Table, Stack]:
+        """The chosen members, and a task that knows how values are standardized."""
+        rows = np.zeros(1, dtype=np.int64)
+        few = np.zeros((1, int(self._columns.kept.max()) + 1), dtype=np.float32)
+        task = Table(few, self._columns, {"train": rows, "test": rows}, (self._hidden,))
+        stack = stack_for(self._members, task)
+        stack.flat.copy_(torch.from_numpy(self._weights))
+        return task, stack
+
+    def _plain(self, told: torch.Tensor) -> npt.NDArray[np.float64]:
+        """Predictions (b, n, w) as values in the channels' own units, (b, n)."""
+        scaled = told.double().numpy() * self._columns.scale + self._columns.shift
+        codes = np.where(self._columns.used, scaled, -np.inf).argmax(axis=-1)
+        return np.where(self._columns.levels > 0, codes, scaled[..., 0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = False
+        return tags
