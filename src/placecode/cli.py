@@ -30,6 +30,7 @@ from placecode.engines import local
 from placecode.engines.estimate import estimate
 from placecode.errors import BadInput, must_be, one_of, value_of
 from placecode.files import is_full_disk
+from placecode.report import together
 from placecode.runs import Run
 from placecode.studies import SCALES, Study, study_of
 from placecode.version import VERSION
@@ -113,6 +114,9 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
     command = add("report", "draw the figures and write the report of finished runs anew", _report)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    command.add_argument(
+        "--together", type=Path, metavar="FILE.html", help="one page with all of them side by side, and no other"
+    )
 
     command = add("claims", "say which of the paper's claims finished runs bear out", _claims)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
@@ -303,13 +307,17 @@ def publish(run: Run) -> Path:
     study = study_of(run)
     return report.write(
         run,
-        study.about,
-        study.words(run),
+        _titled(study),
+        study.summary(run),
         study.figures(run),
         command_of(run, study),
         metric=study.metric,
         measures=study.measures,
         claims=[claim.check(run).record() for claim in study.claims],
+        words=study.words(run),
+        verdicts=study.verdicts(run),
+        dial=study.dial(run),
+        channels=study.channels(run),
     )
 
 
@@ -348,7 +356,31 @@ def _merge(given: argparse.Namespace, console: Console) -> None:
     console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
 
 
+def compared(run: Run) -> together.Part:
+    """A run as one of several on a page."""
+    study = study_of(run)
+    return together.Part(
+        run,
+        _titled(study),
+        study.summary(run),
+        command_of(run, study),
+        study.metric,
+        claims=[claim.check(run).record() for claim in study.claims],
+        verdicts=study.verdicts(run),
+        dial=study.dial(run),
+    )
+
+
+def _titled(study: Study) -> str:
+    return study.about[0].upper() + study.about[1:]
+
+
 def _report(given: argparse.Namespace, console: Console) -> None:
+    if given.together is not None:
+        together.refuse(given.runs, given.together)
+        page = together.write([compared(run) for run in _finished(given.runs)], given.together)
+        console.print(f"Report: {page}", markup=False, soft_wrap=True)
+        return
     for run in _finished(given.runs):
         console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
 

@@ -17,12 +17,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from report import made_up
 from scipy import stats
 
 from placecode import report
 from placecode.figures import accuracy_by_sigma
 from placecode.report import Section, Table, tables
 from placecode.report.tables import MISSING, Cell
+from placecode.studies.panels import Verdict
 
 SPLITS = ("train", "test", "validation")
 CLASSES = ("Binary", "Ternary", "Quaternary")
@@ -280,6 +282,25 @@ def test_write_leaves_page_and_images_in_the_folder(tmp_path: Path) -> None:
     assert path.read_text() == first
 
 
+def test_the_top_is_short_and_the_rest_is_folded(tmp_path: Path) -> None:
+    run, every = make(tmp_path), [f"Sentence {i}." for i in range(36)]
+    text = page_of(run, lead=["In short."], words=every)
+    opening, folded = text[: text.index("<details")], text[text.index("<details") : text.index("<nav")]
+    assert "In short." in opening and "Sentence" not in opening
+    assert all(sentence in folded for sentence in every)
+    first = page_of(run, lead=every, words=every)
+    assert "Sentence 4." in first[: first.index("<details")] and "Sentence 5." not in first[: first.index("<details")]
+    assert first.count("Sentence 5.") == first.count("Sentence 4.") == 1
+    assert '<details class="words">' not in page_of(run, lead=["In short."], words=["In short."])
+
+
+def test_verdicts_have_badges_with_words(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path), verdicts=[Verdict("found", "A map & more."), Verdict("unsure", "Perhaps.")]))
+    kinds = [attributes["data-kind"] for tag, attributes in page.tags if tag == "span" and "data-kind" in attributes]
+    assert kinds == ["found", "unsure"]
+    assert "found" in page.text and "A map & more." in page.text
+
+
 # ---------------------------------------------------------------------------------------- what it must not contain
 
 
@@ -315,16 +336,19 @@ def test_names_from_data_are_escaped(tmp_path: Path) -> None:
     section = Section(evil, [evil], [figure], [Table(evil, [evil], [[Cell(evil)]], [(evil, 1)])])
     text = page_of(run, title=evil, lead=[evil], figures=[figure], command=evil, sections=[section])
     page = Page(text)
-    assert sum(tag == "script" for tag, _ in page.tags) == 1
+    assert [a.get("type") for tag, a in page.tags if tag == "script"] == ["application/json", None]
     assert not any(tag == "img" for tag, _ in page.tags)
     assert page.text.count(evil) > 15
 
 
 def test_only_its_own_script_may_run(tmp_path: Path) -> None:
-    text = page_of(make(tmp_path))
-    script = text[text.index("<script>") + 8 : text.index("</script>")]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in text
+    """Its own, and plotly's where something moves; data are no script."""
+    run = make(tmp_path)
+    for text, count in ((page_of(run), 1), (page_of(run, dial=made_up.dial(9, 3)), 2)):
+        scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+        digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+        allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+        assert len(scripts) == count and f'script-src {allowed}"' in text
 
 
 def test_ids_are_unique_and_every_link_lands(tmp_path: Path) -> None:

@@ -1,63 +1,31 @@
-"""A run as one self-contained HTML page: no network, no other files, light and dark, on a phone and in print.
+"""Runs as one self-contained HTML page: no network, no other files, light and dark, on a phone and in print.
 
 >>> write(run, "Small scale generalizes", ["At sigma 0.2 ..."], study.figures(run), command="placecode run lst-sigma")
 PosixPath('runs/demo/report.html')
 
-A study adds what only it has to say as `Section`s. Everything that comes from data is escaped.
+A study adds what only it has to say as `Section`s, and what moves as a dial and a map of channels. `together` puts
+several runs side by side. Everything that comes from data is escaped.
 """
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-import jinja2
-import pandas as pd
-from matplotlib.figure import Figure
+from typing import Any
 
 from placecode.figures import save, svg_text
 from placecode.files import write_text
-from placecode.report import tables
+from placecode.report import evidence, packing, page, tables
+from placecode.report.contracts import Atlas, Illustration, Judgement, RunFolder, Turning
 from placecode.report.tables import Table
-from placecode.version import VERSION
 
-__all__ = ["Illustration", "RunFolder", "Section", "Table", "render", "write"]
+__all__ = ["Illustration", "RunFolder", "Section", "Table", "badges", "render", "write"]
 
-
-class RunFolder(Protocol):
-    """What the page reads of a run; the columns and keys are those of the run folder's files."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def environment(self) -> Mapping[str, Any]: ...
-    @property
-    def members(self) -> pd.DataFrame: ...
-    @property
-    def analysis(self) -> pd.DataFrame: ...
-    @property
-    def summary(self) -> Sequence[Mapping[str, Any]]: ...
-
-
-class Illustration(Protocol):
-    """A figure, the name of its file, its title, and a caption that says what to look at."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def caption(self) -> str: ...
-    @property
-    def figure(self) -> Figure: ...
+MOST_SENTENCES = 5
+"""On top of the page; what else there is to say is folded."""
 
 
 @dataclass(frozen=True)
@@ -71,24 +39,17 @@ class Section:
 
 
 def write(
-    run: RunFolder,
-    title: str,
-    lead: Sequence[str],
-    figures: Sequence[Illustration],
-    command: str,
-    sections: Sequence[Section] = (),
-    metric: str = "accuracy",
-    measures: Sequence[tuple[str, str]] | None = None,
-    claims: Sequence[Mapping[str, Any]] = (),
+    run: RunFolder, title: str, lead: Sequence[str], figures: Sequence[Illustration], command: str, **more: Any
 ) -> Path:
     """Save the figures as images in the run folder, and beside them the page of `render`; returns the page's path."""
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
+    sections: Sequence[Section] = more.get("sections", ())
     for shown in [*figures, *(shown for section in sections for shown in section.figures)]:
         save(shown.figure, folder / f"{shown.name}.png")
-    page = run.path / "report.html"
-    write_text(page, render(run, title, lead, figures, command, sections, metric, measures, claims))
-    return page
+    path = run.path / "report.html"
+    write_text(path, render(run, title, lead, figures, command, **more))
+    return path
 
 
 def render(
@@ -101,17 +62,20 @@ def render(
     metric: str = "accuracy",
     measures: Sequence[tuple[str, str]] | None = None,
     claims: Sequence[Mapping[str, Any]] = (),
+    words: Sequence[str] = (),
+    verdicts: Sequence[Judgement] = (),
+    dial: Turning | None = None,
+    channels: Atlas | None = None,
 ) -> str:
-    """The page as text: summary, main table, figures, the study's own sections, and all that it takes to run it again.
+    """The page as text: findings, what moves, tables, claims, figures, and all that it takes to run it again.
 
-    `lead` are the plain-language sentences on top, `command` is the exact line that made the run, and `metric` the one
-    that the tables are about. `measures` are the (analysis, target) to show in the table of analyses, all unless given;
-    `claims` are records of what the run says about each of them. Parts of the run that are not there (claims,
-    conditions, analyses) are left out.
+    `lead` are the plain-language sentences on top, `words` all of them, folded below where they say more; `command` is
+    the exact line that made the run, and `metric` the one that the tables are about. `measures` are the (analysis,
+    target) to show in the table of analyses, all unless given; `claims` are records of what the run says about each of
+    them. Parts of the run that are not there (claims, conditions, analyses, a dial, channels) are left out.
     """
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),
-        Section("Claims", tables=tables.claims(claims, run.config["scale"])),
         Section("Figures", figures=figures),
         Section(f"{tables.called(metric)} by condition", tables=tables.conditions(run.summary, metric)),
         Section("The encodings and the true arrangement", tables=tables.analyses(run, measures)),
@@ -122,22 +86,34 @@ def render(
         Section("Where it ran", tables=[tables.environment(run.environment)]),
         Section("Files of the run", tables=[tables.files(run.path)]),
     ]
-    environment = _environment()
     numbers = itertools.count(1)  # figures are numbered through the whole page
-    script = environment.get_template("page.js").render()
-    return environment.get_template("page.html").render(
+    return page.filled(
+        "page.html",
+        title,
+        dials=[] if dial is None else [packing.dial(dial)],
+        atlas=None if channels is None else packing.atlas(channels),
         run=run,
-        title=title,
-        lead=lead,
+        lead=lead[:MOST_SENTENCES],
+        words=words if list(words) != list(lead) else lead[MOST_SENTENCES:],
+        verdicts=list(verdicts),
+        badges=badges(claims),
+        dial=dial,
+        channels=channels,
+        channel_table=None if channels is None else tables.channels(channels),
+        claims=evidence.of_claims(claims),
+        claims_table=tables.claims(claims, run.config["scale"]),
         command=command,
         findings=[
             _drawn(section, numbers) for section in findings if section.text or section.figures or section.tables
         ],
         record=[_drawn(section, numbers) for section in record],
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        version=VERSION,
     )
+
+
+def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """How many claims have which verdict, of those that a run can be asked about."""
+    counts = Counter(str(found["verdict"]) for found in claims if found["effect"] is not None)
+    return [(verdict, counts[verdict]) for verdict in ("reproduced", "undecided", "not reproduced") if counts[verdict]]
 
 
 def _drawn(section: Section, numbers: Iterator[int]) -> dict[str, Any]:
@@ -148,15 +124,3 @@ def _drawn(section: Section, numbers: Iterator[int]) -> dict[str, Any]:
         drawing = svg_text(shown.figure, prefix=f"figure-{number}", label=f"{shown.title}. {shown.caption}")
         figures.append({"number": number, "title": shown.title, "caption": shown.caption, "drawing": drawing})
     return {"title": section.title, "text": section.text, "figures": figures, "tables": section.tables}
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    """Escapes everything; a name that the template misspells is an error, not an empty string."""
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("placecode", "report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )

@@ -14,7 +14,7 @@ import pandas as pd
 from placecode.analysis.stats import half_width, interval
 
 if TYPE_CHECKING:
-    from placecode.report import RunFolder
+    from placecode.report.contracts import Atlas, RunFolder
 
 SPLITS = ("train", "test", "validation")
 MISSING = "\N{EN DASH}"
@@ -50,11 +50,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell says, and the number that it sorts by; text sorts as text. Sentences are `free` to wrap."""
+    """What a cell says, and the number that it sorts by; text sorts as text. Sentences are `free` to wrap; `half` is
+    half the width of the number's interval, which a download gives a column of its own."""
 
     text: str
     order: float | None = None
     free: bool = False
+    half: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,13 @@ def results(summary: Sequence[Row], metric: str) -> list[Table]:
     """One row per setting: the metric on each split, how many seeds that is over, how many members diverged. Nothing
     where conditions are not to be mixed."""
     rows = [row for row in summary if row["metric"] == metric and row["condition"] == "all" and row["split"] in SPLITS]
-    keys, splits = _keys(rows), [split for split in SPLITS if any(row["split"] == split for row in rows)]
+    keys, splits = keys_of(rows), [split for split in SPLITS if any(row["split"] == split for row in rows)]
     body = []
     for setting, mine in _by_setting(rows, keys):
         by_split = {row["split"]: row for row in mine}
         seeds, diverged = min(int(row["n"]) for row in mine), max(int(row["diverged"]) for row in mine)
         body.append(
-            [*map(value, setting), *(_mean(by_split.get(split)) for split in splits), value(seeds), value(diverged)]
+            [*map(value, setting), *(mean_cell(by_split.get(split)) for split in splits), value(seeds), value(diverged)]
         )
     whole = Table(
         f"{called(metric)} at the final step: mean over seeds {PLUS_MINUS} half the width of its 95% interval "
@@ -100,13 +102,15 @@ def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
     training examples are learned in every condition alike.
     """
     rows = [row for row in summary if row["metric"] == metric and row["condition"] != "all" and row["split"] in SPLITS]
-    keys, names = _keys(rows), list(dict.fromkeys(str(row["condition"]) for row in rows))
+    keys, names = keys_of(rows), list(dict.fromkeys(str(row["condition"]) for row in rows))
     splits = [split for split in SPLITS if any(row["split"] == split for row in rows)]
     splits = splits[splits != ["train"] and "train" in splits :]
     body = []
     for setting, mine in _by_setting(rows, keys):
         found = {(row["split"], str(row["condition"])): row for row in mine}
-        body.append([*map(value, setting), *(_mean(found.get((split, name))) for split in splits for name in names)])
+        body.append(
+            [*map(value, setting), *(mean_cell(found.get((split, name))) for split in splits for name in names)]
+        )
     caption = f"{called(metric)} at the final step, mean over seeds {PLUS_MINUS} half of the 95% interval."
     groups = [("", len(keys)), *((split, len(names)) for split in splits)]
     return [Table(caption, [*map(name_of, keys), *names * len(splits)], body, groups)] if rows else []
@@ -132,7 +136,7 @@ def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) ->
     last = table.groupby("member")["step"].max().to_dict()
     means = table.groupby(["member", "step", "analysis", "target"])["value"].mean().to_dict()
     measures = list(dict.fromkeys((str(a), str(t)) for a, t in zip(table["analysis"], table["target"], strict=True)))
-    keys = _keys(run.summary)
+    keys = keys_of(run.summary)
     unused = {row["encoding"] for row in run.summary if row["sigma"] is None}  # these encodings have no sigma
     members = [
         {**json.loads(row.get("options") or "{}"), **row, **({"sigma": None} if row["encoding"] in unused else {})}
@@ -181,6 +185,29 @@ def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
         + (f" {silent} more cannot be asked of this run; the command placecode claims says why." if silent else "")
     )
     return [Table(about, ["verdict", "effect", "95% interval", "margin", "claim", "source"], body)] if body else []
+
+
+def channels(atlas: Atlas) -> Table:
+    """One row per channel: its name, module, what else is known of it, and its nearest neighbour, so that all of it can
+    be searched, sorted and taken away."""
+    modules = [] if atlas.modules is None else ["group" if atlas.module_names else "module"]
+    near = ["nearest channel", "confidence"] if any(map(len, atlas.neighbors)) else []
+    body = []
+    for channel, name in enumerate(atlas.names):
+        row = [Cell(name)]
+        if atlas.modules is not None:
+            code = int(atlas.modules[channel])
+            if code < 0:
+                row.append(Cell(MISSING))
+            else:
+                row.append(Cell(atlas.module_names[code]) if atlas.module_names else Cell(str(code + 1), code + 1))
+        row += [_short(values[channel]) for values in atlas.columns.values()]
+        if near:
+            other, sure = next(iter(atlas.neighbors[channel]), (-1, math.nan))
+            row += [Cell(atlas.names[other] if other >= 0 else MISSING), _share(sure)]
+        body.append(row)
+    caption = "Every channel. The button takes the table away with all its digits."
+    return Table(caption, ["channel", *modules, *atlas.columns, *near], body)
 
 
 def facts(config: Row) -> Table:
@@ -238,7 +265,19 @@ def name_of(field: str) -> str:
     return _NAMES.get(field, field.replace("_", " "))
 
 
-def _mean(row: Row | None) -> Cell:
+def _short(content: object) -> Cell:
+    """A measured number with three digits, anything else as it is."""
+    content = content.item() if hasattr(content, "item") else content
+    if isinstance(content, float) and math.isfinite(content):
+        return Cell(number(content), content)
+    return value(content)
+
+
+def _share(content: float) -> Cell:
+    return Cell(MISSING) if math.isnan(content) else Cell(f"{100 * content:.0f}%", content)
+
+
+def mean_cell(row: Row | None) -> Cell:
     """A row of the summary as mean and half-width; a dash where no member is left to average."""
     if row is None or row["mean"] is None or math.isnan(row["mean"]):
         return Cell(MISSING)
@@ -254,10 +293,12 @@ def _interval(values: Sequence[float]) -> Cell:
 def _plus_minus(mean: float, half: float) -> Cell:
     decimals = 3 if abs(mean) < 10 else 1
     text = number(mean, decimals)
-    return Cell(text if math.isnan(half) else f"{text} {PLUS_MINUS} {number(half, decimals)}", mean)
+    if math.isnan(half):
+        return Cell(text, mean)
+    return Cell(f"{text} {PLUS_MINUS} {number(half, decimals)}", mean, half=half)
 
 
-def _keys(rows: Sequence[Row]) -> list[str]:
+def keys_of(rows: Sequence[Row]) -> list[str]:
     """What sets the rows of a summary apart: encoding, sigma and every other varied field."""
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _MEASURED]
 

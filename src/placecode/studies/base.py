@@ -20,7 +20,11 @@ from placecode.encoder import Stack
 from placecode.errors import must_be, one_of
 from placecode.members import Member
 from placecode.runs import Run
+from placecode.studies import dials
+from placecode.studies.panels import Channels, Dial, Stop, Verdict
 from placecode.tasks.base import Task
+
+__all__ = ["SCALES", "Channels", "Dial", "Shown", "Stop", "Study", "Verdict", "setting"]
 
 SCALES = ("quick", "paper")
 
@@ -135,6 +139,22 @@ class Study:
     def words(self, run: Run) -> list[str]:
         """The findings in plain sentences, read from the run."""
         raise NotImplementedError
+
+    def summary(self, run: Run) -> list[str]:
+        """The few of `words` that a report begins with, or shorter ones; what it leaves out is folded below them."""
+        return self.words(run)
+
+    def verdicts(self, run: Run) -> list[Verdict]:
+        """Findings that deserve a badge on top of the report, besides the verdicts on claims, which it counts."""
+        return []
+
+    def dial(self, run: Run) -> Dial | None:
+        """What moves with sigma; None where the run has fewer than two sigmas of learned PEs."""
+        return dials.dial_of(run, self.metric)
+
+    def channels(self, run: Run) -> Channels | None:
+        """The map of channels that can be searched by name; None where tokens have no names, or no PE was kept."""
+        return dials.channels_of(run)
 
 
 def _plain(value: Any) -> Any:

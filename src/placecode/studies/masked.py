@@ -134,6 +134,9 @@ class MaskedStudy(ModelStudy):
     def words(self, run: Run) -> list[str]:
         return masked_words.of_settings(run)
 
+    def summary(self, run: Run) -> list[str]:
+        return masked_words.in_short(run)
+
 
 @dataclass(frozen=True)
 class OverSigmas(MaskedStudy):

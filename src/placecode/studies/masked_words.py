@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 
 from placecode.analysis.stats import interval
@@ -14,6 +16,8 @@ SAID = {
     ("neighbor_agreement", "labels"): "the nearest channel in the PE is of the same group",
     ("mirror_agreement", "partner"): "the nearest region in the PE is the mirror region",
 }
+FEW = 5
+"""Sentences that a reader takes in at once."""
 PAIRWISE = {
     "fc": "correlation",
     "mutual information": "mutual information",
@@ -43,6 +47,51 @@ def of_settings(run: Run) -> list[str]:
         *lines,
         *([f"{lost} of {len(run.members)} members diverged and are left out of the means."] if lost else []),
     ]
+
+
+def in_short(run: Run) -> list[str]:
+    """The same in a few sentences: all of them where they are few, else from the least to the most of every number."""
+    every = of_settings(run)
+    if len(every) <= FEW:
+        return every
+    members = _settings(run)
+    alive = members[members["state"] == "done"]
+    lines = []
+    for (analysis, target), words in SAID.items():
+        try:
+            before, after = (_means(alive, measured(run, analysis, target, when)) for when in ("start", "end"))
+        except NotInRun:
+            continue
+        if len(after):
+            spread = f"for {_from_to(after, lambda share: f'{100 * share:.0f}%')}"
+            earlier = _span(100 * before, decimals=0)
+            lines.append(f"Over {len(after)} settings, {words} {spread}; before training, for {earlier}%.")
+    rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == "mse")]
+    for condition, own in rows[rows["split"] == "test"].groupby("condition", sort=False):
+        errors = _means(alive, own.set_index("member")["value"])
+        linear = run.baselines[(run.baselines["baseline"] == "linear") & (run.baselines["condition"] == condition)]
+        best = linear[linear["metric"] == "mse"].groupby("data", sort=False)["value"].mean()
+        beside = f"; of the best linear predictor, {_span(best)}" if len(best) else ""
+        lines.append(
+            f"The held-out error ({condition}) goes from {_from_to(errors, lambda error: f'{error:.3f}')}{beside}."
+        )
+    by_pairs = [line for line in every if "by pairwise measures" in line]
+    return [*lines, *(by_pairs if len(by_pairs) == 1 else []), *(line for line in every if "diverged" in line)][:FEW]
+
+
+def _means(members: pd.DataFrame, values: pd.Series) -> pd.Series:
+    """Of every setting, over its seeds."""
+    kept = members.assign(value=members["member"].map(values)).dropna(subset=["value"])
+    return pd.Series(kept.groupby("setting", sort=False)["value"].mean())
+
+
+def _from_to(means: pd.Series, said: Callable[[float], str]) -> str:
+    return f"{said(means.min())} ({means.idxmin()}) to {said(means.max())} ({means.idxmax()})"
+
+
+def _span(values: pd.Series, decimals: int = 3) -> str:
+    low, high = f"{values.min():.{decimals}f}", f"{values.max():.{decimals}f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _settings(run: Run) -> pd.DataFrame:

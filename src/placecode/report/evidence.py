@@ -1,0 +1,94 @@
+"""Claims with their evidence: each as a drawing of its effect and interval beside the margin that was set for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placecode.report.tables import number
+
+WIDTH, HEIGHT, EDGE, LINE = 280, 52, 10, 20
+"""Of a drawing: its size, the room at its sides, and how far down the interval lies."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A claim as the page shows it: the verdict, the statement, a drawing as SVG, and the same in numbers."""
+
+    verdict: str
+    statement: str
+    drawing: str
+    numbers: str
+    source: str
+
+
+def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[Evidence]:
+    """One for every claim that the run says something of."""
+    shown = []
+    for found in findings:
+        if found["effect"] is None:
+            continue
+        statement = found["statement"] + (f" ({found['note']})" if found["note"] else "")
+        shown.append(Evidence(found["verdict"], statement, drawing(found), in_numbers(found), found["source"]))
+    return shown
+
+
+def in_numbers(found: Mapping[str, Any]) -> str:
+    """
+    >>> in_numbers({"effect": 0.6, "low": 0.55, "high": 0.65, "margin": 0.3, "way": "above"})
+    'effect 0.600, 95% interval 0.550 to 0.650; reproduced if wholly above 0.3'
+    """
+    low, high, margin = found["low"], found["high"], found["margin"]
+    # as many digits as tell the ends of the interval apart
+    apart = abs(found["effect"]) if low is None else high - low
+    digits = min(8, max(3, 1 - math.floor(math.log10(apart)))) if apart > 0 else 3
+    effect, *ends = (number(each, digits) for each in (found["effect"], low, high) if each is not None)
+    bounds = f"95% interval {' to '.join(ends)}" if ends else "no interval"
+    side = (
+        f"within {_brief(-margin)} and {_brief(margin)}"
+        if found["way"] == "within"
+        else f"{found['way']} {_brief(margin)}"
+    )
+    return f"effect {effect}, {bounds}; reproduced if wholly {side}"
+
+
+def _brief(value: float) -> str:
+    return f"{value:g}".replace("-", "\N{MINUS SIGN}")
+
+
+def drawing(found: Mapping[str, Any]) -> str:
+    """An axis with the side of the margin that the claim asks for shaded, and the effect with its interval on it."""
+    effect, margin, way = float(found["effect"]), float(found["margin"]), found["way"]
+    bounds = [float(found[name]) for name in ("low", "high") if found[name] is not None]
+    marks = [effect, margin, 0.0, *bounds, *([-margin] if way == "within" else [])]
+    reach = (max(marks) - min(marks) or abs(effect) or 1.0) * 0.12
+    left, right = min(marks) - reach, max(marks) + reach
+
+    def at(value: float) -> float:
+        return round(EDGE + (value - left) / (right - left) * (WIDTH - 2 * EDGE), 1)
+
+    sides = {"above": (margin, right), "below": (left, margin), "within": (-margin, margin)}
+    start, end = (at(value) for value in sides[way])
+    limits = [margin, -margin] if way == "within" else [margin]
+    parts = [
+        f'<rect class="asked" x="{start}" y="2" width="{max(round(end - start, 1), 0)}" height="{2 * LINE - 4}"/>',
+        f'<line class="axis" x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{2 * LINE - 2}" y2="{2 * LINE - 2}"/>',
+        *(f'<line class="margin" x1="{at(each)}" x2="{at(each)}" y1="2" y2="{2 * LINE - 2}"/>' for each in limits),
+    ]
+    if len(bounds) == 2:
+        low, high = (at(value) for value in bounds)
+        caps = "".join(f"M{x} {LINE - 5}V{LINE + 5}" for x in (low, high))
+        parts.append(f'<path class="interval" d="M{low} {LINE}H{high}{caps}"/>')
+    parts.append(f'<circle class="effect" cx="{at(effect)}" cy="{LINE}" r="4"/>')
+    ticks = {at(0.0): "0"} if all(abs(at(0.0) - at(each)) > 34 for each in limits) else {}
+    ticks |= {at(each): _brief(each) for each in limits}
+    for x, text in ticks.items():
+        anchor = "start" if x < 24 else "end" if x > WIDTH - 24 else "middle"
+        parts.append(f'<text x="{x}" y="{HEIGHT - 1}" text-anchor="{anchor}">{text}</text>')
+    assert all(math.isfinite(value) for value in marks)
+    label = in_numbers(found)
+    return (
+        f'<svg class="evidence" role="img" aria-label="{label}" viewBox="0 0 {WIDTH} {HEIGHT}">{"".join(parts)}</svg>'
+    )

@@ -1,0 +1,67 @@
+// What the pictures that move share: colours that follow the page, numbers out of their packing, and redrawing when the
+// theme or the paper changes.
+const canDraw = typeof Plotly !== "undefined";
+const redraws = [];
+const GROUPS = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8b6f47", "#7b6fb0"],
+  dark: ["#56b4e9", "#f07f2e", "#2fc79a", "#e39cc4", "#e6b325", "#9fd3f5", "#c4a77d", "#aaa0e0"],
+};
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down"];
+
+const theme = () => {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name) => style.getPropertyValue(name).trim();
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches && !document.documentElement.matches(".printing");
+  return {
+    groups: GROUPS[dark ? "dark" : "light"],
+    paper: of("--paper"), ink: of("--ink"), soft: of("--soft"), rule: of("--rule"),
+    blue: of("--figure-blue"), vermillion: of("--figure-vermillion"), font: getComputedStyle(document.body).fontFamily,
+  };
+};
+const colorOf = (code, colors) => (code === null || code < 0 ? colors.soft : colors.groups[code % colors.groups.length]);
+const symbolOf = (code) => (code === null || code < 0 ? "circle-open" : SYMBOLS[code % SYMBOLS.length]);
+
+// Whole numbers in base64 back to values; `null` where something is missing.
+const unpacked = (text, scale, steps) => {
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const whole = steps > 255 ? new Uint16Array(bytes.buffer) : bytes;
+  return Array.from(whole, (number) => (number === 0 ? null : ((number - 1 - steps) / steps) * scale));
+};
+const rowsOf = (values, width) => {
+  const rows = [];
+  for (let start = 0; start < values.length; start += width) rows.push(values.slice(start, start + width));
+  return rows;
+};
+
+const layoutOf = (colors, more) => ({
+  paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest",
+  font: { family: colors.font, size: 12, color: colors.ink },
+  hoverlabel: { bgcolor: colors.paper, bordercolor: colors.rule, font: { color: colors.ink, family: colors.font } },
+  margin: { l: 44, r: 12, t: 8, b: 40 },
+  ...more,
+});
+const axisOf = (colors, more) => ({
+  linecolor: colors.ink, gridcolor: colors.rule, zeroline: false, showline: true, ticks: "outside", ticklen: 4,
+  tickcolor: colors.ink, automargin: true, fixedrange: true, ...more,
+});
+const bareAxis = { visible: false, fixedrange: true };
+const settings = { displayModeBar: false, responsive: true };
+
+// plotly reads a few tags in texts; a name that looks like one must stay a name.
+const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+const redrawAll = () => redraws.forEach((redraw) => redraw());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+
+// A page on paper is narrower than most screens, and always light.
+const onPaper = (printing) => {
+  document.documentElement.classList.toggle("printing", printing);
+  if (!canDraw) return;
+  redrawAll();
+  for (const plot of document.querySelectorAll(".js-plotly-plot")) {
+    const wide = plot.dataset.panel === "atlas" ? 480 : 300;
+    Plotly.relayout(plot, printing ? { width: wide, height: wide - 30, autosize: false } : { width: null, height: null, autosize: true });
+  }
+};
+addEventListener("beforeprint", () => onPaper(true));
+addEventListener("afterprint", () => onPaper(false));

@@ -1,0 +1,117 @@
+// Tables sort by a click on a heading, long ones can be filtered, and all can be taken away as files; without scripts
+// they stay as they were written.
+const element = (tag, attributes = {}, ...children) => {
+  const made = Object.assign(document.createElement(tag), attributes);
+  made.append(...children); // texts become text nodes: nothing of them is read as HTML
+  return made;
+};
+const carried = JSON.parse(document.getElementById("data").textContent);
+
+const save = (name, text, kind) => {
+  const link = element("a", { download: name, href: URL.createObjectURL(new Blob([text], { type: kind })) });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+};
+
+const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "table";
+
+// A table as names of columns and rows of values: numbers with all digits, and half their interval beside them.
+const contentOf = (table) => {
+  const groups = [];
+  const [first, last] = [table.tHead.rows[0], table.tHead.rows[table.tHead.rows.length - 1]];
+  if (first !== last) for (const cell of first.cells) for (let i = 0; i < cell.colSpan; i++) groups.push(cell.textContent);
+  const rows = [...table.tBodies[0].rows];
+  const columns = [];
+  const take = [];
+  [...last.cells].forEach((cell, column) => {
+    const name = (groups[column] ? `${groups[column]}: ` : "") + cell.textContent;
+    columns.push(name);
+    take.push((row) => {
+      const own = row.cells[column];
+      const text = own.textContent.trim();
+      return own.dataset.order !== undefined ? Number(own.dataset.order) : text === "\u2013" ? null : text;
+    });
+    if (rows.some((row) => row.cells[column].dataset.half !== undefined)) {
+      columns.push(`${name}, half of the 95% interval`);
+      take.push((row) => (row.cells[column].dataset.half === undefined ? null : Number(row.cells[column].dataset.half)));
+    }
+  });
+  return { caption: table.caption.textContent, columns, rows: rows.map((row) => take.map((one) => one(row))) };
+};
+
+const asCsv = ({ columns, rows }) => {
+  const quoted = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+  return [columns, ...rows].map((row) => row.map((value) => (value === null ? "" : quoted(value))).join(",")).join("\n") + "\n";
+};
+
+const makeSortable = (table) => {
+  const body = table.tBodies[0];
+  const headings = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  headings.forEach((heading, column) => {
+    const button = element("button", { type: "button" }, ...heading.childNodes);
+    heading.append(button);
+    button.addEventListener("click", () => {
+      const sign = heading.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      headings.forEach((other) => other.removeAttribute("aria-sort"));
+      heading.setAttribute("aria-sort", sign === 1 ? "ascending" : "descending");
+      const text = (row) => row.cells[column].textContent.trim();
+      const key = (row) => row.cells[column].dataset.order ?? "";
+      const rank = (row) => (key(row) !== "" ? 0 : text(row) !== "\u2013" ? 1 : 2); // what is missing stays last
+      const compare = (a, b) =>
+        rank(a) - rank(b) || sign * (rank(a) === 0 ? key(a) - key(b) : text(a).localeCompare(text(b), undefined, { numeric: true }));
+      body.append(...[...body.rows].sort(compare));
+    });
+  });
+};
+
+const makeFilter = (table) => {
+  const rows = [...table.tBodies[0].rows];
+  const count = element("output", { className: "rows" });
+  const input = element("input", { type: "search", placeholder: "filter the rows", autocomplete: "off" });
+  input.setAttribute("aria-label", `Filter the rows of: ${table.caption.textContent}`);
+  const show = () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    const left = rows.filter((row) => !row.hidden).length;
+    count.textContent = left < rows.length ? `${left} of ${rows.length} rows` : `${rows.length} rows`;
+  };
+  input.addEventListener("input", show);
+  show();
+  return [input, count];
+};
+
+for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
+for (const holder of document.querySelectorAll(".table")) {
+  const table = holder.querySelector("table");
+  const bar = element("div", { className: "bar" });
+  if (table.tBodies[0].rows.length > 15) bar.append(...makeFilter(table));
+  const button = element("button", { type: "button", className: "download" }, "download CSV");
+  button.addEventListener("click", () => save(`${slug(contentOf(table).caption)}.csv`, asCsv(contentOf(table)), "text/csv"));
+  bar.append(button);
+  holder.append(bar);
+}
+for (const place of document.querySelectorAll(".take")) {
+  const button = element("button", { type: "button", className: "download" }, "download all tables");
+  button.addEventListener("click", () => {
+    const tables = [...document.querySelectorAll(".table table")].map(contentOf);
+    const dials = carried.dials.map((dial) => dial.stops.map(({ label, sigma, measures }) => ({ label, sigma, measures })));
+    const whole = { title: carried.title, commands: [...document.querySelectorAll("pre code")].map((each) => each.textContent) };
+    save(`${slug(carried.title)}.json`, JSON.stringify({ ...whole, tables, dials }, null, 1), "application/json");
+  });
+  place.append(button);
+}
+// On paper nothing can be unfolded.
+addEventListener("beforeprint", () => {
+  for (const fold of document.querySelectorAll("details:not([open])")) {
+    fold.open = true;
+    fold.dataset.folded = "yes";
+  }
+});
+addEventListener("afterprint", () => {
+  for (const fold of document.querySelectorAll("details[data-folded]")) {
+    fold.open = false;
+    delete fold.dataset.folded;
+  }
+});

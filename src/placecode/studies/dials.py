@@ -1,0 +1,235 @@
+"""What any study that turns sigma can show of its learned PEs: a dial through its sigmas, and a map of its channels.
+
+Both are read from a finished run: measures of all members, matrices and maps of those whose PEs were kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from placecode.analysis import geometry, modules, partitions
+from placecode.analysis.stats import interval
+from placecode.members import AUXILIARY
+from placecode.runs import Run
+from placecode.studies.panels import Array, Channels, Dial, Interval, Stop
+from placecode.studies.reading import in_sweep
+from placecode.studies.specs import data_in_words
+
+MEASURED = {
+    ("neighbor_agreement", "labels"): "nearest channel in the PE is of the same group",
+    ("mirror_agreement", "partner"): "nearest region in the PE is the mirror region",
+    ("neighbor_agreement", "relation"): "nearest cell in the PE shares a row or column",
+}
+"""Analyses that a dial shows beside the metric, in words; all are shares of channels."""
+SHARE = "share of channels"
+NEIGHBORS = 5
+
+
+def dial_of(run: Run, metric: str) -> Dial | None:
+    """The sigmas of a run, through which it has learned PEs; None where it has fewer than two."""
+    members = turned_members(run)
+    sigmas = sorted(members["sigma"].unique())
+    if len(sigmas) < 2:
+        return None
+    means = {sigma: mean_similarity(run, members[members["sigma"] == sigma]) for sigma in sigmas}
+    maps = dict(zip(sigmas, _in_line([means[sigma] for sigma in sigmas]), strict=True))
+    measured = _measures(run, members, metric)
+    stops = []
+    for sigma in sigmas:
+        own = members[members["sigma"] == sigma]
+        values: dict[str, Interval] = {
+            name: interval(own["member"].map(by_member).dropna().to_numpy())
+            for name, (_, by_member) in measured.items()
+        }
+        stops.append(Stop(f"{sigma:g}", float(sigma), values, means[sigma], maps[sigma], _attention(run, own)))
+    names, groups, group_names = named_channels(run, members)
+    if groups is None and means[sigmas[0]] is not None:
+        groups, group_names = _found_groups(means[sigmas[0]])
+    return Dial(
+        names, groups, group_names, stops, {name: axis for name, (axis, _) in measured.items()}, _note(run, members)
+    )
+
+
+def channels_of(run: Run) -> Channels | None:
+    """The channels of a run on the map of its smallest sigma, with those that lie nearest in most seeds; None where no
+    PE was kept, or where tokens have no names of their own."""
+    members = turned_members(run)
+    known = _known(run, members[members["sigma"] == members["sigma"].min()]) if len(members) else members
+    names, groups, group_names = named_channels(run, members) if len(known) else ([], None, [])
+    if not names or not _describe(run, members).get("names"):
+        return None
+    each = [modules.similarities(_pe(run, number))[-1] for number in known["member"]]
+    mean = np.mean(each, axis=0)
+    sigma, seeds = float(known["sigma"].iloc[0]), len(each)
+    told = (
+        f"a bar is the share of {seeds} seeds in which the channel is among the {NEIGHBORS} nearest ones"
+        if seeds > 1
+        else "the PE of one seed was kept, so nothing is said of how sure they are"
+    )
+    data = known["data"].iloc[0] if "data" in known else ""
+    where = f"the smallest one, with {data_in_words(data)}" if data else "the smallest one"
+    note = f"Places and neighbours by the learned PEs at sigma {sigma:g}, {where}; {told}."
+    return Channels(
+        names,
+        *(classical_map(mean, 2), classical_map(mean, 3)),
+        *(groups, group_names),
+        neighbors=_nearest(each, mean),
+        note=note,
+    )
+
+
+def turned_members(run: Run) -> pd.DataFrame:
+    """The finished members of the sweep that differ in sigma and seed alone: those of the first setting that has the
+    most sigmas. PEs that were given or frozen learn nothing, and are left out where others are there."""
+    rows = run.members[in_sweep(run) & (run.members["state"] == "done")]
+    if "start" in rows:
+        own = rows[~rows["start"].isin(["taken", "shuffled"])]
+        rows = own[own["learn"]] if own["learn"].any() else own
+    kinds = [name for name in rows.columns if name not in (*AUXILIARY, "sigma")]
+    groups = [group for _, group in rows.groupby(kinds, dropna=False, sort=False)]
+    most: pd.DataFrame = max(groups, key=lambda group: group["sigma"].nunique(), default=rows)
+    return most
+
+
+def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
+    """The cosine similarity of the channels' PEs, all blocks side by side, mean over the seeds that were kept."""
+    kept = _known(run, members)["member"]
+    if kept.empty:
+        return None
+    total: Array = np.mean([modules.similarities(_pe(run, number))[-1] for number in kept], axis=0)
+    return total
+
+
+def classical_map(similar: Array, axes: int = 2) -> Array:
+    """Classical scaling, (n, n) -> (n, axes): distances whose squares are 2 - 2 similarity, as well as a flat map can.
+
+    >>> classical_map(np.array([[1.0, 1.0, -1.0], [1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]]), 1).round(2).ravel().tolist()
+    [-0.67, -0.67, 1.33]
+    """
+    centred = similar - similar.mean(0) - similar.mean(1)[:, None] + similar.mean()
+    squares, directions = np.linalg.eigh((centred + centred.T) / 2)  # rising
+    places = (directions * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1][:, :axes]
+    places = np.pad(places, [(0, 0), (0, max(0, axes - places.shape[1]))])
+    far = np.abs(places).argmax(0)
+    signs = np.sign(places[far, np.arange(axes)])  # an axis has no direction of its own
+    return np.asarray(places * np.where(signs == 0, 1.0, signs))
+
+
+def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarray | None, list[str]]:
+    """Names of the tokens, their true groups (rows, of a Latin square), and what these are called."""
+    task = _describe(run, members)
+    if task.get("names"):
+        names = [str(name) for name in task["names"]]
+        if task.get("labels") is None:
+            return names, None, []
+        labels = np.asarray(task["labels"], dtype=np.int64)
+        given = [str(name) for name in task.get("networks") or []]
+        count = int(labels.max(initial=-1)) + 1
+        return names, labels, given if len(given) >= count else [f"group {code + 1}" for code in range(count)]
+    places = run.config["shape"]["positions"]
+    if places is None:
+        return [f"token {token + 1}" for token in range(run.config["shape"]["tokens"])], None, []
+    rows = np.asarray(places, dtype=np.int64)[:, 0]
+    names = [", ".join(f"{int(at) + 1}" for at in place) for place in places]
+    return names, rows, [f"row {row + 1}" for row in range(int(rows.max()) + 1)]
+
+
+def _describe(run: Run, members: pd.DataFrame) -> dict[str, Any]:
+    task = dict(run.config["task"])
+    parts = task.get("parts", {})
+    return dict(parts[members["data"].iloc[0]]) if parts and len(members) else task
+
+
+def _known(run: Run, members: pd.DataFrame) -> pd.DataFrame:
+    kept = [run.has_array(f"pe_end/{number}") for number in members["member"]]
+    known: pd.DataFrame = members[np.array(kept, dtype=bool)]
+    return known
+
+
+def _pe(run: Run, number: int) -> Array:
+    return run.array(f"pe_end/{number}").astype(np.float64)
+
+
+def _attention(run: Run, members: pd.DataFrame) -> Array | None:
+    """Mean over blocks, heads and the seeds that were kept."""
+    names = [f"attention_end/{number}" for number in members["member"]]
+    kept = [run.array(name).astype(np.float64).mean((0, 1)) for name in names if run.has_array(name)]
+    return np.asarray(np.mean(kept, axis=0)) if kept else None
+
+
+def _in_line(means: list[Array | None]) -> Iterator[Array | None]:
+    """Maps of the similarities, each turned onto the one before, so that from stop to stop only what changed moves."""
+    before: Array | None = None
+    for mean in means:
+        if mean is None:
+            yield None
+            continue
+        places = classical_map(mean)
+        before = places if before is None else geometry.turned(places, before)
+        yield before
+
+
+def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[str, pd.Series]]:
+    """By name: the axis, and values by member. The metric on all splits, or, where conditions are not to be mixed, on
+    the held-out ones by condition; then what was measured of the PEs."""
+    rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == metric)]
+    rows = rows[rows["member"].isin(members["member"])]
+    pooled = (rows["condition"] == "all").any()
+    rows = rows[rows["condition"] == "all"] if pooled else rows[rows["split"] != "train"]
+    found: dict[str, tuple[str, pd.Series]] = {}
+    axis = "error (mse)" if metric == "mse" else metric
+    for (split, condition), own in rows.groupby(["split", "condition"], sort=False):
+        name = f"{metric}, {split}" + ("" if pooled else f", {condition}")
+        found[name] = (axis, own.set_index("member")["value"])
+    last = run.analysis[(run.analysis["step"] == run.analysis["step"].max()) & (run.analysis["block"] == -1)]
+    for (analysis, target), words in MEASURED.items():
+        own = last[(last["analysis"] == analysis) & (last["target"] == target)]
+        own = own[own["member"].isin(members["member"])]
+        if own["value"].notna().any():
+            found[words] = (SHARE, own.set_index("member")["value"])
+    return found
+
+
+def _found_groups(similar: Array | None) -> tuple[np.ndarray | None, list[str]]:
+    assert similar is not None
+    codes = partitions.best_partition(similar)
+    return codes, [f"found group {code + 1}" for code in range(int(codes.max(initial=-1)) + 1)]
+
+
+def _note(run: Run, members: pd.DataFrame) -> str:
+    seeds = members.groupby("sigma").size()
+    kept = _known(run, members).groupby("sigma").size()
+    several = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else f"{seeds.max()}"
+    words = f"Numbers are means over {several} seeds with their 95% intervals."
+    if len(kept):
+        drawn = f"the mean over {kept.max()} seeds" if kept.max() > 1 else "of one seed, whose PEs were kept"
+        words += f" Matrices and map are {drawn}."
+    if len(members) < int((run.members["state"] == "done").sum()):
+        data = members["data"].iloc[0] if "data" in members else ""
+        which = f"; here, {data_in_words(data)}." if data else "."
+        words += f" Other settings of the run are in the tables below{which}"
+    task = _describe(run, members)
+    if len(kept) and task.get("names") and task.get("labels") is None:
+        words += " No groups are known: channels are sorted by those that were found at the smallest sigma."
+    return words
+
+
+def _nearest(each: list[Array], mean: Array) -> list[list[tuple[int, float]]]:
+    """Of every channel the nearest ones by the mean similarity, with the share of seeds in which they are among the
+    nearest too; NaN where there is one seed only."""
+    count = min(NEIGHBORS, len(mean) - 1)
+    top = [_top(similar, count) for similar in each]  # (n, count) each
+    found = []
+    for channel, own in enumerate(_top(mean, count)):
+        shares = [np.mean([other in one[channel] for one in top]) if len(each) > 1 else np.nan for other in own]
+        found.append([(int(other), float(share)) for other, share in zip(own, shares, strict=True)])
+    return found
+
+
+def _top(similar: Array, count: int) -> np.ndarray:
+    others = np.where(np.eye(len(similar), dtype=bool), -np.inf, similar)
+    return np.argsort(-others, axis=1, kind="stable")[:, :count]

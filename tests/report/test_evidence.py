@@ -1,0 +1,61 @@
+"""A drawing of a claim says what its numbers say."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from placecode.report import evidence
+
+FOUND = {"statement": "It is so.", "source": "a paper", "verdict": "reproduced", "note": "", "effect": 0.6}
+FOUND |= {"low": 0.5, "high": 0.7, "margin": 0.3, "way": "above"}
+
+
+def parts(**more: object) -> dict[str, list[dict[str, str]]]:
+    found: dict[str, list[dict[str, str]]] = {}
+    for each in ElementTree.fromstring(evidence.drawing({**FOUND, **more})).iter():
+        found.setdefault(each.get("class") or each.tag, []).append(dict(each.attrib))
+    return found
+
+
+def ends(path: str) -> tuple[float, float]:
+    start, end = re.findall(r"M([\d.]+) 20H([\d.]+)", path)[0]
+    return float(start), float(end)
+
+
+@pytest.mark.parametrize(
+    ("way", "low", "high", "inside"),
+    [
+        *(("above", 0.5, 0.7, True), ("above", 0.2, 0.7, False), ("below", 0.1, 0.2, True)),
+        *(("below", 0.2, 0.4, False), ("within", -0.2, 0.2, True), ("within", -0.4, 0.2, False)),
+    ],
+)
+def test_an_interval_beyond_its_margin_lies_in_the_shade(way: str, low: float, high: float, inside: bool) -> None:
+    drawn = parts(way=way, low=low, high=high, effect=(low + high) / 2)
+    (shade,), (line,), (dot,) = drawn["asked"], drawn["interval"], drawn["effect"]
+    left, right = ends(line["d"])
+    start, end = float(shade["x"]), float(shade["x"]) + float(shade["width"])
+    assert (start <= left and right <= end) == inside
+    assert left < float(dot["cx"]) < right
+    assert min(left, start) >= 0 and max(right, end) <= evidence.WIDTH
+    assert len(drawn["margin"]) == (2 if way == "within" else 1)
+
+
+def test_no_interval_no_line() -> None:
+    drawn = parts(low=None, high=None)
+    assert "interval" not in drawn and len(drawn["effect"]) == 1
+    assert "no interval" in evidence.in_numbers({**FOUND, "low": None, "high": None})
+
+
+def test_small_effects_keep_the_digits_that_tell_their_ends_apart() -> None:
+    told = evidence.in_numbers({**FOUND, "effect": -0.00221, "low": -0.00238, "high": -0.00204, "way": "below"})
+    assert "\N{MINUS SIGN}0.00238 to \N{MINUS SIGN}0.00204" in told
+    assert "0.500 to 0.700" in evidence.in_numbers(FOUND)
+    assert "0.600" in evidence.in_numbers({**FOUND, "low": 0.6, "high": 0.6})
+
+
+def test_claims_without_an_effect_are_left_out() -> None:
+    shown = evidence.of_claims([FOUND, {**FOUND, "effect": None}, {**FOUND, "note": "few seeds"}])
+    assert [each.statement for each in shown] == ["It is so.", "It is so. (few seeds)"]
