@@ -7,7 +7,7 @@ class AtlasView {
     this.content = content;
     this.chosen = null;
     this.flat = rowsOf(unpacked(content.places, content.scales.places, 30000), 2);
-    this.deep = content.places3 && rowsOf(unpacked(content.places3, content.scales.places3, 30000), 3);
+    this.deep = content.places3 && this.centred(rowsOf(unpacked(content.places3, content.scales.places3, 30000), 3));
     this.codes = content.modules ?? content.names.map(() => null);
     this.plot = holder.querySelector("[data-panel=atlas]");
     this.input = holder.querySelector("#find-channel");
@@ -20,6 +20,28 @@ class AtlasView {
     if (this.deep) this.makeTurns();
     if (canDraw) this.draw();
     redraws.push(() => canDraw && this.draw());
+  }
+
+  // About the middle of all places, so that a turn keeps them in sight.
+  centred(places) {
+    const middle = [0, 1, 2].map((axis) => this.ends(places, axis)).map(([low, high]) => (low + high) / 2);
+    return places.map((place) => place.map((value, axis) => value - middle[axis]));
+  }
+
+  ends(places, axis) {
+    const values = places.map((place) => place[axis]).filter((value) => value !== null);
+    return values.length ? [Math.min(...values), Math.max(...values)] : [-1, 1];
+  }
+
+  // The window of the picture: all places with some room, or all that a turn may bring.
+  window() {
+    if (this.space?.checked) {
+      const far = Math.max(...this.deep.map((place) => Math.hypot(...place))) * 1.08 || 1;
+      return [[-far, far], [-far, far]];
+    }
+    const both = [this.ends(this.flat, 0), this.ends(this.flat, 1)];
+    const room = Math.max(...both.map(([low, high]) => high - low)) * 0.07 || 1;
+    return both.map(([low, high]) => [low - room, high + room]);
   }
 
   // The channels whose name holds what was typed: the exact one first, then those that begin with it.
@@ -106,7 +128,7 @@ class AtlasView {
   seen() {
     if (!this.space?.checked) return this.flat.map(([x, y]) => [x, y, 0.5]);
     const [turn, tilt] = this.turns.map((input) => (Number(input.value) * Math.PI) / 180);
-    const reach = this.content.scales.places3 * Math.sqrt(3);
+    const reach = Math.max(...this.deep.map((place) => Math.hypot(...place))) || 1;
     return this.deep.map(([x, y, z]) => {
       const [across, away] = [x * Math.cos(turn) - y * Math.sin(turn), x * Math.sin(turn) + y * Math.cos(turn)];
       return [across, z * Math.cos(tilt) - away * Math.sin(tilt), 0.5 - (away * Math.cos(tilt) + z * Math.sin(tilt)) / (2 * reach)];
@@ -130,12 +152,12 @@ class AtlasView {
       const near = (neighbors[this.chosen] ?? []).map(([other]) => other);
       traces.push(lines(near.map((other) => [this.chosen, other]), 1.5, colors.ink));
       const ringed = [this.chosen, ...near];
-      traces.push({ type: "scatter", mode: "markers+text", x: ringed.map((i) => at[i][0]), y: ringed.map((i) => at[i][1]), customdata: ringed, text: ringed.map((i) => plain(names[i])), textposition: "bottom center", textfont: { size: ringed.map((_, i) => (i ? 11 : 14)), color: colors.ink }, marker: { size: ringed.map((_, i) => (i ? 13 : 18)), color: "rgba(0,0,0,0)", symbol: "circle-open", line: { width: 2, color: colors.ink } }, hovertemplate: "%{text}<extra></extra>", showlegend: false });
+      traces.push({ type: "scatter", mode: "markers+text", x: ringed.map((i) => at[i][0]), y: ringed.map((i) => at[i][1]), customdata: ringed, text: ringed.map((i, place) => (place ? "" : `<b>${plain(names[i])}</b>`)), hovertext: ringed.map((i) => plain(names[i])), textposition: "bottom center", textfont: { size: 14, color: colors.ink }, marker: { size: ringed.map((_, i) => (i ? 13 : 18)), color: colors.ink, symbol: "circle-open", line: { width: 2 } }, hovertemplate: "%{hovertext}<extra></extra>", showlegend: false });
     }
-    const reach = (this.space?.checked ? this.content.scales.places3 * 1.3 : this.content.scales.places) * 1.12;
+    const [across, up] = this.window();
     const held = this.space?.checked || matchMedia("(pointer: coarse)").matches; // a finger scrolls the page
-    const axis = { visible: false, range: [-reach, reach], fixedrange: held };
-    const layout = { xaxis: { ...axis, scaleanchor: "y" }, yaxis: axis, dragmode: held ? false : "zoom", uirevision: "places", margin: { l: 8, r: 8, t: 8, b: 8 }, showlegend: this.content.modules !== null && codes.length <= 16, legend: { orientation: "h", x: 0, y: 0, yanchor: "top", font: { size: 11 } } };
+    const axis = { visible: false, fixedrange: held };
+    const layout = { xaxis: { ...axis, range: across, scaleanchor: "y" }, yaxis: { ...axis, range: up }, dragmode: held ? false : "zoom", uirevision: String(this.space?.checked), margin: { l: 8, r: 8, t: 8, b: 8 }, showlegend: this.content.modules !== null && codes.length <= 16, legend: { orientation: "h", x: 0, y: 0, yanchor: "top", font: { size: 11 } } };
     Plotly.react(this.plot, traces, layoutOf(colors, layout), settings);
     if (!this.listening) {
       this.listening = true;

@@ -36,7 +36,13 @@ class DialView {
   follow(sigma) {
     const at = this.stops.findIndex((stop) => Math.abs(stop.sigma - sigma) <= 1e-9 * Math.abs(sigma));
     if (at >= 0) this.turn(at, false);
-    this.holder.classList.toggle("behind", at < 0);
+    else this.lag(sigma);
+  }
+
+  // This run has no such stop, and says so.
+  lag(sigma) {
+    this.holder.classList.add("behind");
+    this.holder.querySelector(".lag").textContent = `no \u03c3 = ${sigma} in this run`;
   }
 
   // The numbers of this stop as text.
@@ -47,6 +53,7 @@ class DialView {
     this.slider.setAttribute("aria-valuetext", `sigma ${stop.label}`);
     this.holder.querySelector("output b").textContent = stop.label;
     this.holder.classList.remove("behind");
+    this.holder.querySelector(".lag").textContent = "";
     for (const row of this.holder.querySelectorAll("[data-measure]")) {
       const [mean, low, high] = stop.measures[row.dataset.measure];
       Object.assign(row.dataset, { mean: mean ?? "", low: low ?? "", high: high ?? "" });

@@ -42,8 +42,8 @@ def dial_of(run: Run, metric: str) -> Dial | None:
     for sigma in sigmas:
         own = members[members["sigma"] == sigma]
         values: dict[str, Interval] = {
-            name: interval(own["member"].map(by_member).dropna().to_numpy())
-            for name, (_, by_member) in measured.items()
+            name: _bounded(interval(own["member"].map(by_member).dropna().to_numpy()), axis)
+            for name, (axis, by_member) in measured.items()
         }
         stops.append(Stop(f"{sigma:g}", float(sigma), values, means[sigma], maps[sigma], _attention(run, own)))
     names, groups, group_names = named_channels(run, members)
@@ -192,6 +192,14 @@ def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[s
         if own["value"].notna().any():
             found[words] = (SHARE, own.set_index("member")["value"])
     return found
+
+
+def _bounded(found: Interval, axis: str) -> Interval:
+    """A share has no interval beyond 0 and 1."""
+    if axis not in (SHARE, "accuracy"):
+        return found
+    mean, low, high = found
+    return mean, max(low, 0.0) if low == low else low, min(high, 1.0) if high == high else high
 
 
 def _found_groups(similar: Array | None) -> tuple[np.ndarray | None, list[str]]:

@@ -1,0 +1,382 @@
+"""Reports in a real browser: nothing is fetched, nothing complains, and what moves shows the numbers of the run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report import made_up
+
+from placecode import report
+from placecode.cli import command_of, compared
+from placecode.report import together
+from placecode.report.tables import number
+from placecode.runs import Run
+from placecode.studies import study_of
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium or Chrome on this machine")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+RESULTS = Path(__file__).parents[2] / "results"
+MINUS = "\N{MINUS SIGN}"
+WIDE, PHONE = (1200, 900), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=BROWSER, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return Run(RESULTS / "demo")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]:
+    """Pages of a committed run, of made-up channels of which one has an evil name, of a thousand, and of two runs."""
+    folder, study = tmp_path_factory.mktemp("pages"), study_of(run)
+    claims = [claim.check(run).record() for claim in study.claims]
+    shared = {"title": "T", "lead": ["One."], "figures": [], "command": command_of(run, study)}
+    texts = {
+        "demo": report.render(run, **shared, claims=claims, dial=study.dial(run)),
+        "fit": report.render(run, **shared, dial=made_up.dial(60, 4), channels=made_up.channels(60)),
+        "many": report.render(run, **shared, dial=made_up.dial(1000, 5), channels=made_up.channels(1000)),
+        "both": together.render([compared(run), compared(Run(RESULTS / "demo-fresh"))]),
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text)
+    return {name: folder / f"{name}.html" for name in texts}
+
+
+class Opened:
+    """A page in the browser, with all that went wrong or was asked for outside of it."""
+
+    def __init__(self, browser: Any, path: Path, size: tuple[int, int] = WIDE, scheme: str = "light") -> None:
+        self.context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, accept_downloads=True
+        )
+        self.page = self.context.new_page()
+        self.wrong: list[str] = []
+        self.page.on(
+            "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.wrong.append(dialog.message), dialog.dismiss()))
+        self.page.on("request", lambda asked: self.wrong.append(asked.url) if self.outside(asked.url) else None)
+        self.page.goto(path.as_uri())
+
+    @staticmethod
+    def outside(address: str) -> bool:
+        return not address.startswith(("file:", "data:", "blob:"))
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wrong = list(self.wrong)
+        self.context.close()
+        assert not wrong
+
+    def turn(self, at: int, dial: int = 0) -> None:
+        self.page.evaluate(
+            "([dial, at]) => { const slider = document.getElementById(`dial-${dial}`); slider.value = at;"
+            " slider.dispatchEvent(new Event('input', { bubbles: true })); }",
+            [dial, at],
+        )
+
+    def shown(self, dial: int = 0) -> dict[str, tuple[str, str, dict[str, str]]]:
+        """The numbers of a dial by measure: as a reader sees them, and with all digits."""
+        script = (
+            "(dial) => Object.fromEntries([...document.querySelectorAll(`[data-dial='${dial}'] [data-measure]`)].map("
+            "(row) => [row.dataset.measure, [row.querySelector('b').textContent,"
+            " row.querySelector('small').textContent, { ...row.dataset }]]))"
+        )
+        found = self.page.evaluate(script, dial)
+        return {name: tuple(values) for name, values in found.items()}
+
+    def drawn(self, panel: str, script: str) -> Any:
+        """What plotly has of a panel: `plot` is its element in the script."""
+        return self.page.evaluate(
+            f"() => {{ const plot = document.querySelector('[data-panel={panel}]'); return {script}; }}"
+        )
+
+
+@pytest.fixture(scope="module")
+def opened_once(browser: Any, pages: dict[str, Path]) -> Iterator[Callable[[str], Opened]]:
+    """Each page by its name, opened when first asked for: to read five megabytes takes a browser seconds."""
+    known: dict[str, Opened] = {}
+
+    def find(name: str) -> Opened:
+        if name not in known:
+            known[name] = Opened(browser, pages[name])
+        return known[name]
+
+    yield find
+    for opened in known.values():
+        opened.context.close()
+
+
+@pytest.fixture
+def at(opened_once: Callable[[str], Opened]) -> Iterator[Callable[[str], Opened]]:
+    """A page by its name; whatever a test does to it, nothing may go wrong there."""
+    used: list[Opened] = []
+
+    def find(name: str) -> Opened:
+        used.append(opened_once(name))
+        return used[-1]
+
+    yield find
+    for opened in used:
+        assert not opened.wrong
+
+
+@pytest.mark.parametrize("name", ["demo", "fit", "many", "both"])
+def test_it_opens_quietly_and_fits(at: Callable[[str], Opened], name: str) -> None:
+    opened = at(name)
+    for (width, height), scheme in ((WIDE, "dark"), (PHONE, "dark"), (PHONE, "light"), (WIDE, "light")):
+        opened.page.set_viewport_size({"width": width, "height": height})
+        opened.page.emulate_media(color_scheme=scheme)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert opened.page.locator(".js-plotly-plot").count() >= 4
+        narrow = f"() => document.querySelector('.js-plotly-plot').getBoundingClientRect().width <= {width}"
+        opened.page.wait_for_function(narrow)
+
+
+def test_a_phone_that_opens_it_needs_not_to_scroll_sideways(browser: Any, pages: dict[str, Path]) -> None:
+    with Opened(browser, pages["fit"], PHONE, "dark") as opened:
+        assert opened.page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+        for box in (plot.bounding_box() for plot in opened.page.locator(".js-plotly-plot").all()):
+            assert box["width"] <= PHONE[0] and box["height"] > 150
+
+
+def test_something_wrong_would_be_seen(browser: Any, tmp_path: Path) -> None:
+    """The negative twin: a page that asks for a file elsewhere, and one that complains."""
+    (tmp_path / "asks.html").write_text("<img src='http://127.0.0.1:9/x.png'>")
+    (tmp_path / "complains.html").write_text("<script>console.error('no')</script>")
+    for name in ("asks", "complains"):
+        with pytest.raises(AssertionError), Opened(browser, tmp_path / f"{name}.html") as opened:
+            opened.page.wait_for_timeout(100)
+
+
+def test_the_policy_stops_other_scripts(browser: Any, pages: dict[str, Path], tmp_path: Path) -> None:
+    text = pages["demo"].read_text().replace("</footer>", "</footer><script>document.title = 'taken'</script>", 1)
+    (tmp_path / "taken.html").write_text(text)
+    with (
+        pytest.raises(AssertionError, match="Content Security Policy"),
+        Opened(browser, tmp_path / "taken.html") as opened,
+    ):
+        assert opened.page.title() == "T"
+
+
+def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable[[str], Opened], run: Run) -> None:
+    dial = study_of(run).dial(run)
+    assert dial is not None
+    summary = {
+        (row["sigma"], row["split"]): row["mean"]
+        for row in run.summary
+        if row["encoding"] == "learned" and row["metric"] == "accuracy" and row["condition"] == "all"
+    }
+    opened = at("demo")
+    for place in (4, 1):
+        opened.turn(place)
+        stop, shown = dial.stops[place], opened.shown()
+        for split in ("train", "test", "validation"):
+            text, bounds, exact = shown[f"accuracy, {split}"]
+            assert text == number(summary[stop.sigma, split])
+            assert float(exact["mean"]) == pytest.approx(summary[stop.sigma, split], abs=1e-12)
+            low, high = stop.measures[f"accuracy, {split}"][1:]
+            assert bounds == f"{number(low)} to {number(high)}"
+        assert opened.page.locator("#dial-0").get_attribute("aria-valuetext") == f"sigma {stop.label}"
+        assert opened.page.locator(".dial output b").inner_text() == stop.label
+        marks = opened.drawn("measure", "plot.data[plot.data.length - 1]")
+        assert marks["x"] == [stop.sigma] * 3
+        assert marks["y"] == pytest.approx([summary[stop.sigma, split] for split in ("train", "test", "validation")])
+        assert stop.similarity is not None and stop.places is not None and stop.attention is not None
+        z = np.array(opened.drawn("similarity", "plot.data[0].z"))
+        off = ~np.eye(16, dtype=bool)
+        others = [each.similarity[off] for each in dial.stops if each.similarity is not None]
+        assert np.abs(z - stop.similarity)[off].max() < np.abs(others).max() / 127
+        looks = np.array(opened.drawn("attention", "plot.data[0].z"))
+        assert np.abs(looks - stop.attention).max() < 1 / 127
+        points = opened.drawn("places", "plot.data.flatMap((t) => t.customdata.map((i, j) => [i, t.x[j], t.y[j]]))")
+        for i, x, y in points:
+            assert [x, y] == pytest.approx(stop.places[int(i)], abs=1e-3)
+
+
+def test_the_dial_is_turned_by_keys(at: Callable[[str], Opened], run: Run) -> None:
+    opened = at("demo")
+    opened.page.locator("#dial-0").focus()
+    opened.page.keyboard.press("End")
+    assert opened.page.locator(".dial").get_attribute("data-sigma") == "2"
+    opened.page.keyboard.press("ArrowLeft")
+    assert opened.page.locator(".dial").get_attribute("data-sigma") == "1"
+
+
+def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], run: Run) -> None:
+    opened = at("demo")
+    table = opened.page.locator("table", has_text="Accuracy at the final step: mean")
+    means = [row for row in run.summary if row["metric"] == "accuracy" and row["condition"] == "all"]
+    means = [row["mean"] for row in means if row["split"] == "validation"]
+    head = table.locator("th[scope=col]", has_text="validation").locator("button")
+    column = [each.strip() for each in table.locator("th[scope=col]").all_inner_texts()].index("validation")
+    for order in (sorted(means), sorted(means, reverse=True)):
+        head.click()
+        rows = table.locator("tbody tr").all()
+        found = [row.locator("th, td").nth(column).get_attribute("data-order") for row in rows]
+        assert [float(each or "nan") for each in found] == pytest.approx(order)
+    sigma = table.locator("th[scope=col]").nth(1).locator("button")
+    sigma.click()
+    texts = table.locator("tbody tr td:nth-child(2)").all_inner_texts()
+    assert texts == ["0.1", "0.2", "0.5", "1", "2", "\N{EN DASH}"]  # as numbers, and what is missing last
+    with opened.page.expect_download() as download:
+        opened.page.locator(".table", has=table).locator("button.download").click()
+    rows_of = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    kept = {row["\N{GREEK SMALL LETTER SIGMA}"]: row for row in rows_of}
+    one = next(r for r in run.summary if r["sigma"] == 0.5 and r["split"] == "test" and r["condition"] == "all")
+    assert float(kept["0.5"]["test"]) == pytest.approx(one["mean"], abs=1e-12)
+    assert float(kept["0.5"]["test, half of the 95% interval"]) == pytest.approx(
+        4.302653 * one["std"] / 3**0.5, rel=1e-5
+    )
+    with opened.page.expect_download() as download:
+        opened.page.locator(".take button").click()
+    whole = json.loads(Path(download.value.path()).read_text())
+    assert len(whole["tables"]) == opened.page.locator("table").count() > 4
+    assert [stop["sigma"] for stop in whole["dials"][0]] == [0.1, 0.2, 0.5, 1, 2]
+    assert whole["commands"] == [command_of(run, study_of(run))]
+
+
+@pytest.mark.parametrize(("name", "count"), [("fit", 60), ("many", 1000)])
+def test_a_channel_is_found_by_name(at: Callable[[str], Opened], pages: dict[str, Path], name: str, count: int) -> None:
+    truth = made_up.channels(count)
+    assert pages[name].stat().st_size < 10e6
+    opened = at(name)
+    page, found = opened.page, opened.page.locator(".found")
+    page.fill("#find-channel", f"CHANNEL {count - 1}")
+    page.keyboard.press("Enter")
+    for channel in (count - 1, truth.neighbors[count - 1][0][0]):
+        assert found.get_attribute("data-channel") == str(channel)
+        assert found.locator("h3").inner_text() == truth.names[channel]
+        rows = found.locator(".near li").all()
+        assert [row.get_attribute("data-neighbor") for row in rows] == [str(i) for i, _ in truth.neighbors[channel]]
+        assert [row.locator("button").inner_text() for row in rows] == [
+            truth.names[i] for i, _ in truth.neighbors[channel]
+        ]
+        sure = [f"{round(100 * share):.0f}%" for _, share in truth.neighbors[channel]]
+        assert [row.locator(".percent").inner_text() for row in rows] == sure
+        assert truth.modules is not None
+        code = truth.modules[channel]
+        assert found.locator("dd").first.inner_text() == ("none" if code < 0 else f"module {code + 1}")
+        ringed = opened.drawn("atlas", "plot.data[plot.data.length - 1].customdata")
+        assert ringed == [channel, *(i for i, _ in truth.neighbors[channel])]
+        rows[0].locator("button").click()  # and on to the nearest one
+    page.fill("#find-channel", "channel 1")
+    assert page.locator("#matches button").first.inner_text() == "channel 10"  # the second channel has another name
+    page.fill("#find-channel", "nobody")
+    assert page.locator("#matches").inner_text() == "no channel has that name"
+
+
+def test_a_click_on_the_map_chooses_the_channel(at: Callable[[str], Opened]) -> None:
+    opened = at("fit")
+    opened.drawn("atlas", "plot.emit('plotly_click', { points: [{ customdata: 7 }] })")
+    assert opened.page.locator(".found h3").inner_text() == "channel 7"
+    opened.page.locator("#in-space").check()
+    before = opened.drawn("atlas", "plot.data[1].x")
+    opened.page.locator("#turn").focus()
+    opened.page.keyboard.press("End")
+    assert before != opened.drawn("atlas", "plot.data[1].x")
+    opened.page.locator("#in-space").uncheck()
+    truth = made_up.channels(60)
+    at = opened.drawn("atlas", "plot.data.flatMap((t) => (t.customdata ?? []).map((i, j) => [i, t.x[j]]))")
+    for i, x in at:
+        assert x == pytest.approx(truth.places[int(i), 0], abs=1e-3)
+
+
+def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
+    opened = at("fit")
+    page = opened.page
+    page.fill("#find-channel", "onerror")
+    assert page.locator("#matches button").inner_text() == made_up.EVIL
+    page.keyboard.press("Enter")
+    assert page.locator(".found h3").inner_text() == made_up.EVIL
+    page.locator("details.all summary").click()
+    page.locator("details.all input[type=search]").fill("onerror")
+    page.wait_for_timeout(100)
+    assert page.locator("details.all tbody tr:visible").locator("th").all_inner_texts()[0] == made_up.EVIL
+    assert page.locator("img").count() == 0 and page.locator("svg image[*|href=x]").count() == 0
+    labels = page.locator("[data-panel=atlas] text", has_text="onerror").all_text_contents()
+    assert labels == [made_up.EVIL]
+
+
+def test_the_theme_and_the_paper_are_followed(at: Callable[[str], Opened]) -> None:
+    opened = at("fit")
+
+    def wait_for_ink(color: str) -> None:
+        panel = "document.querySelector('[data-panel=similarity]')"
+        opened.page.wait_for_function(f"() => {panel}.layout.font.color === '{color}'", timeout=5000)
+
+    for scheme, ink in (("light", "#1d2126"), ("dark", "#e4e7eb")):
+        opened.page.emulate_media(color_scheme=scheme)
+        wait_for_ink(ink)
+    opened.turn(2)
+    opened.page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = false")
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    opened.page.emulate_media(media="print", color_scheme="dark")
+    wait_for_ink("#000000")
+    assert opened.page.locator("details:not([open])").count() == 0
+    buttons = opened.page.locator("button:visible, input:visible")
+    assert all(button.evaluate("(each) => each.closest('th, .near') !== null") for button in buttons.all())
+    assert opened.page.locator(".dial output b").inner_text() == "1"
+    opened.page.emulate_media(media="screen", color_scheme="light")
+    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    wait_for_ink("#1d2126")
+    assert opened.page.locator("details[open]").count() == 0 < opened.page.locator("details").count()
+
+
+def test_dials_of_several_runs_move_together(at: Callable[[str], Opened], run: Run) -> None:
+    other = Run(RESULTS / "demo-fresh")
+    first, second = study_of(run).dial(run), study_of(other).dial(other)
+    assert first is not None and second is not None
+    opened = at("both")
+    follower = opened.page.locator("[data-dial='1']")
+    shared = [stop.sigma for stop in first.stops if stop.sigma in {each.sigma for each in second.stops}]
+    lonely = [stop.sigma for stop in first.stops if stop.sigma not in shared]
+    assert shared and lonely
+    for sigma in (shared[-1], lonely[0]):
+        opened.turn([stop.sigma for stop in first.stops].index(sigma), dial=0)
+        assert float(follower.get_attribute("data-sigma")) == shared[-1]  # where there is no such stop, it stays
+        assert ("behind" in str(follower.get_attribute("class"))) == (sigma in lonely)
+    stop = next(stop for stop in second.stops if stop.sigma == shared[-1])
+    for name, (mean, _, _) in stop.measures.items():
+        assert opened.shown(dial=1)[name][0] == number(mean)
+
+
+def test_without_plotly_the_rest_still_works(
+    browser: Any, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report.page, "plotly", lambda: None)
+    text = report.render(run, "T", [], [], "c", dial=made_up.dial(60, 4), channels=made_up.channels(60))
+    assert len(text) < 1e6 and report.page.INSTALL in text
+    (tmp_path / "still.html").write_text(text)
+    with Opened(browser, tmp_path / "still.html") as opened:
+        opened.turn(2)
+        assert opened.shown()["mse, test"][:2] == ("1.500", "1.400 to 1.600")
+        assert opened.shown()["same group"][1] == ""
+        opened.page.fill("#find-channel", "channel 59")
+        opened.page.keyboard.press("Enter")
+        assert opened.page.locator(".found h3").inner_text() == "channel 59"
+        assert opened.page.locator(".js-plotly-plot").count() == 0
