@@ -1,0 +1,174 @@
+"""What studies hand to a dial and a map: held against the runs behind them, and against made-up runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from placecode.analysis import modules
+from placecode.runs import Run
+from placecode.studies import dials, study_of
+from placecode.studies.panels import Dial
+from placecode.studies.specs import data_in_words
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture(scope="module")
+def demo() -> Run:
+    return Run(RESULTS / "demo")
+
+
+def dial_of(run: Run) -> Dial:
+    found = study_of(run).dial(run)
+    assert found is not None
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ maps
+
+
+def test_classical_map_keeps_distances_that_fit_a_plane() -> None:
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, 12)
+    points = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    places = dials.classical_map(points @ points.T)
+    wanted = np.linalg.norm(points[:, None] - points, axis=-1)
+    np.testing.assert_allclose(np.linalg.norm(places[:, None] - places, axis=-1), wanted, atol=1e-9)
+    line = dials.classical_map(points @ points.T, 1)  # which cannot hold them
+    assert np.abs(np.abs(line - line.T) - wanted).max() > 0.1
+
+
+def test_classical_map_pads_what_few_channels_do_not_span() -> None:
+    assert dials.classical_map(np.eye(2), 3).shape == (2, 3)
+    assert not dials.classical_map(np.ones((4, 4))).any()
+
+
+def test_stops_lie_on_the_one_before() -> None:
+    """The same arrangement, mirrored and turned by its own eigenvectors' whims, stays where it was."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(10, 2))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    turned = points @ np.array([[0.0, 1.0], [1.0, 0.0]])
+    first, gap, second = dials._in_line([points @ points.T, None, turned @ turned.T])
+    assert gap is None and first is not None and second is not None
+    np.testing.assert_allclose(first - first.mean(0), second, atol=1e-9)
+
+
+# ----------------------------------------------------------------------------------------------- committed runs
+
+
+def test_a_dial_has_the_numbers_of_the_summary(demo: Run) -> None:
+    dial = dial_of(demo)
+    assert [stop.sigma for stop in dial.stops] == [0.1, 0.2, 0.5, 1.0, 2.0]
+    for row in demo.summary:
+        if row["encoding"] == "learned" and row["metric"] == "accuracy" and row["condition"] == "all":
+            stop = next(stop for stop in dial.stops if stop.sigma == row["sigma"])
+            mean, low, high = stop.measures[f"accuracy, {row['split']}"]
+            half = stats.t.ppf(0.975, row["n"] - 1) * row["std"] / np.sqrt(row["n"])
+            assert mean == pytest.approx(row["mean"])
+            assert (low, high) == pytest.approx((row["mean"] - half, min(row["mean"] + half, 1.0)))
+
+
+def test_a_dial_has_mean_similarity_and_attention_of_the_seeds(demo: Run) -> None:
+    dial = dial_of(demo)
+    rows = demo.members[(demo.members["encoding"] == "learned") & (demo.members["sigma"] == 0.5)]
+    assert len(rows) == 3
+    pes = [demo.array(f"pe_end/{i}").astype(float) for i in rows["member"]]
+    maps = [demo.array(f"attention_end/{i}").astype(float).mean((0, 1)) for i in rows["member"]]
+    stop = dial.stops[2]
+    assert stop.similarity is not None and stop.attention is not None and stop.places is not None
+    np.testing.assert_allclose(stop.similarity, np.mean([modules.similarities(pe)[-1] for pe in pes], axis=0))
+    np.testing.assert_allclose(stop.attention, np.mean(maps, axis=0))
+    np.testing.assert_allclose(stop.attention.sum(1), 1.0, atol=1e-5)  # a row looks, and looks somewhere
+    assert list(dial.names[:5]) == ["1, 1", "1, 2", "1, 3", "1, 4", "2, 1"]
+    assert dial.groups is not None and dial.groups[:5].tolist() == [0, 0, 0, 0, 1]
+    assert study_of(demo).channels(demo) is None  # cells have places, not names
+
+
+def test_channels_of_a_network() -> None:
+    run = Run(RESULTS / "network-sigma")
+    dial, channels = dial_of(run), study_of(run).channels(run)
+    assert channels is not None and dial.groups is not None and channels.modules is not None
+    labels = run.config["task"]["labels"]
+    assert dial.groups.tolist() == channels.modules.tolist() == labels
+    assert channels.names[0] == "node 1" and list(channels.module_names) == [f"group {i}" for i in range(1, 6)]
+    similar = modules.similarities(run.array("pe_end/0").astype(float))[-1]
+    for channel in (0, 57):
+        order = [int(i) for i in np.argsort(-similar[channel]) if i != channel][:5]
+        assert [other for other, _ in channels.neighbors[channel]] == order
+        assert all(np.isnan(sure) for _, sure in channels.neighbors[channel])  # one seed was kept
+    agreement = np.mean([labels[own[0][0]] == labels[i] for i, own in enumerate(channels.neighbors)])
+    assert agreement == pytest.approx(float(modules.neighbor_agreement(similar, labels)))
+    assert dial.stops[0].attention is None
+
+
+@pytest.mark.parametrize(("name", "stops"), [("synergy-size", 0), ("brain-transfer", 4), ("lst-encodings", 2)])
+def test_other_studies(name: str, stops: int) -> None:
+    """One sigma is no dial; of several settings the first is shown, and the note says so; PEs may not be there."""
+    run = Run(RESULTS / name)
+    dial = study_of(run).dial(run)
+    assert (0 if dial is None else len(dial.stops)) == stops
+    if name == "synergy-size":
+        channels = study_of(run).channels(run)
+        assert channels is not None and len(channels.names) == 15
+        assert data_in_words("groups=5 samples=10000") in channels.note
+    if name == "brain-transfer":
+        assert dial is not None and dial.stops[0].similarity is None and "first half" in dial.note
+        assert "sorted" not in dial.note and study_of(run).channels(run) is None
+        assert dial.stops[0].measures["mse, test, hidden 0.5"][0] == pytest.approx(
+            next(
+                row["mean"]
+                for row in run.summary
+                if (row["sigma"], row["data"], row["start"], row["split"]) == (0.01, "first half", "normal", "test")
+                and row["learn"]
+                and row["condition"] == "hidden 0.5"
+            )
+        )
+
+
+def test_without_known_groups_those_that_were_found_sort_the_channels() -> None:
+    dial = dial_of(Run(RESULTS / "brain-sigma"))
+    assert dial.groups is not None and dial.group_names[0] == "found group 1"
+    assert "found at the smallest sigma" in dial.note
+
+
+# --------------------------------------------------------------------------------------------------- made-up runs
+
+
+def thinned(run: Run, keep: Any) -> Any:
+    """The run with a part of its members."""
+    members = run.members[keep(run.members)]
+    names = ("config", "metrics", "analysis", "array", "has_array")
+    return SimpleNamespace(members=members, **{name: getattr(run, name) for name in names})
+
+
+def test_diverged_members_are_left_out(demo: Run) -> None:
+    whole = dial_of(demo)
+    lost = demo.members.assign(state=demo.members["state"].where(demo.members["member"] != 0, "diverged"))
+    part = thinned(demo, lambda members: members["member"] >= 0)
+    part.members = lost
+    found = dials.dial_of(part, "accuracy")
+    assert found is not None
+    name = "accuracy, validation"
+    assert found.stops[0].measures[name] != whole.stops[0].measures[name]
+    assert found.stops[1].measures[name] == whole.stops[1].measures[name]
+
+
+@pytest.mark.parametrize("sigmas", [[], [0.2]])
+def test_fewer_than_two_sigmas_are_no_dial(demo: Run, sigmas: list[float]) -> None:
+    assert dials.dial_of(thinned(demo, lambda members: members["sigma"].isin(sigmas)), "accuracy") is None
+
+
+def test_confidence_is_the_share_of_seeds_that_agree() -> None:
+    near = np.array([[1.0, 0.9, 0.1, 0.0, 0.0, 0.0, -0.5], *[[0.0] * 7] * 6])
+    far = np.array([[1.0, -0.9, 0.1, 0.0, 0.0, 0.0, 0.5], *[[0.0] * 7] * 6])
+    first = dials._nearest([near, near, near, far], (3 * near + far) / 4)[0]
+    assert first[0] == (1, 0.75)  # among the five nearest in three seeds of four
+    assert all(other != 0 for other, _ in first) and len(first) == 5
+    assert dials._nearest([near[:3, :3]], near[:3, :3])[0][0][0] == 1
