@@ -8,6 +8,8 @@ import itertools
 import json
 import math
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -351,8 +353,32 @@ def test_only_its_own_script_may_run(tmp_path: Path) -> None:
         assert len(scripts) == count and f'script-src {allowed}"' in text
 
 
+def test_nothing_needs_plotly_to_be_imported() -> None:
+    """Machines that train have none; there the page says what is missing, and how to get it."""
+    code = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "plotly":
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import importlib.util
+importlib.util.find_spec = lambda name: None if name == "plotly" else 1 / 0
+from placecode.report import page, together
+print(page.plotly())
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.strip() == "None", answer.stderr
+
+
+def test_a_page_without_anything_that_moves_is_small(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    still, moving = page_of(run, figures=[]), page_of(run, figures=[], dial=made_up.dial(9, 3))
+    assert len(still) < 200_000 < 4_000_000 < len(moving) < 10_000_000
+
+
 def test_ids_are_unique_and_every_link_lands(tmp_path: Path) -> None:
-    page = Page(page_of(make(tmp_path)))
+    page = Page(page_of(make(tmp_path), dial=made_up.dial(9, 3), channels=made_up.channels(20)))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     targets = {str(a[name])[1:] for _, a in page.tags for name in a if name.endswith("href") and str(a[name])[0] == "#"}

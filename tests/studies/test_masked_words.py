@@ -14,9 +14,9 @@ from studies.made_up_masked import STRANGE, made_up
 from placecode.members import Member
 from placecode.runs import Run, no_baselines
 from placecode.studies.brain import BrainMask, BrainSigma
-from placecode.studies.masked_words import of_settings
+from placecode.studies.masked_words import FEW, in_short, of_settings
 from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
-from placecode.studies.synergy import SynergyOptimizer, SynergySigma
+from placecode.studies.synergy import SynergyOptimizer, SynergySigma, SynergySize
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 GROUPS, MIRROR = ("neighbor_agreement", "labels"), ("mirror_agreement", "partner")
@@ -245,3 +245,38 @@ def test_seeds_that_share_worlds_are_told() -> None:
         run.config["shape"]["worlds"] = worlds
         text = " ".join(of_settings(run))
         assert ("over 3 seeds, which share 2 worlds" in text) == told
+
+
+# In short
+
+
+def test_few_sentences_are_not_shortened() -> None:
+    run = sigma_run({0.01: [0.5, 0.7], 1.0: [0.2, 0.4]})
+    assert in_short(run) == of_settings(run)
+
+
+def test_many_settings_are_told_from_the_least_to_the_most() -> None:
+    """With the setting of either end, and never only the best."""
+    groups = {0.01: [0.5, 0.7], 0.1: [0.9, 0.9], 0.2: [0.8, 0.8], 0.5: [0.4, 0.4], 1.0: [0.2, 0.4], 2.0: [0.1, 0.1]}
+    errors = {"hidden 0.5": lambda member: 0.5 + member.sigma / 10}
+    run = sigma_run(groups, errors=errors, diverged=lambda member: member.sigma == 2.0 and member.seed == 0)
+    linear = [("", world, "linear", "test", "hidden 0.5", "mse", 0.61 + world / 100) for world in (0, 1)]
+    run.baselines = of_data(*linear)
+    shares, error, lost = in_short(run)
+    assert len(of_settings(run)) > FEW
+    assert shares == (
+        f"Over 6 settings, the nearest channel in the PE is of the same group for 10% (learned, {SIGMA} 2) to 90% "
+        f"(learned, {SIGMA} 0.1); before training, for 1 to 9%."
+    )
+    assert error == (
+        f"The held-out error (hidden 0.5) goes from 0.501 (learned, {SIGMA} 0.01) to 0.700 (learned, {SIGMA} 2); of "
+        "the best linear predictor, 0.615."
+    )
+    assert lost == "1 of 12 members diverged and are left out of the means."
+
+
+def test_what_all_settings_share_is_left_out_in_short() -> None:
+    run = made_up(SynergySize.at("paper"), ERRORS, {GROUPS: (lambda m: 0.2, lambda m: 0.6)})
+    assert all(line.startswith(f"learned, {SIGMA} 0.2, ") for line in of_settings(run))
+    short = in_short(run)
+    assert not any("learned" in line for line in short) and "(groups 5, samples 10,000)" in short[0]

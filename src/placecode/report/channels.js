@@ -6,8 +6,8 @@ class AtlasView {
     this.holder = holder;
     this.content = content;
     this.chosen = null;
-    this.flat = rowsOf(unpacked(content.places, content.scales.places, 30000), 2);
-    this.deep = content.places3 && this.centred(rowsOf(unpacked(content.places3, content.scales.places3, 30000), 3));
+    this.flat = rowsOf(unpacked(content.places, content.scales.places, FINE), 2);
+    this.deep = content.places3 && this.centred(rowsOf(unpacked(content.places3, content.scales.places3, FINE), 3));
     this.codes = content.modules ?? content.names.map(() => null);
     this.plot = holder.querySelector("[data-panel=atlas]");
     this.input = holder.querySelector("#find-channel");
@@ -18,7 +18,10 @@ class AtlasView {
       if (event.key === "Enter" && first !== undefined) this.choose(first);
     });
     if (this.deep) this.makeTurns();
-    if (canDraw) this.draw();
+    if (canDraw) {
+      this.draw();
+      this.listen();
+    }
     redraws.push(() => canDraw && this.draw());
   }
 
@@ -56,8 +59,10 @@ class AtlasView {
   suggest() {
     const found = this.matching();
     this.list.replaceChildren(...found.slice(0, MATCHES).map((i) => element("li", {}, this.button(i))));
-    if (found.length > MATCHES) this.list.append(element("li", { className: "hint" }, `and ${found.length - MATCHES} more`));
-    if (!found.length && this.input.value.trim()) this.list.append(element("li", { className: "hint" }, "no channel has that name"));
+    const left = found.length - MATCHES;
+    const nobody = !found.length && this.input.value.trim();
+    const hint = nobody ? "no channel has that name" : `and ${left} more`;
+    if (nobody || left > 0) this.list.append(element("li", { className: "hint" }, hint));
   }
 
   button(channel) {
@@ -86,7 +91,8 @@ class AtlasView {
     if (modules) fact(this.content.grouping, this.moduleOf(modules[this.chosen]));
     for (const [name, values] of Object.entries(columns)) {
       const value = values[this.chosen];
-      fact(name, value === null || value === "" ? "\u2013" : typeof value === "number" && !Number.isInteger(value) ? digits(value) : String(value));
+      const measured = typeof value === "number" && !Number.isInteger(value);
+      fact(name, measured ? digits(value) : String(value ?? "") || "\u2013");
     }
     const near = element("ol", { className: "near" });
     for (const [other, sure] of neighbors[this.chosen] ?? []) {
@@ -103,7 +109,9 @@ class AtlasView {
     const found = this.holder.querySelector(".found");
     found.dataset.channel = this.chosen;
     found.replaceChildren(element("h3", {}, names[this.chosen]), facts);
-    if (near.children.length) found.append(element("p", { className: "hint" }, "Nearest channels, and how sure that is"), near);
+    const sure = (neighbors[this.chosen] ?? []).some(([, share]) => share !== null);
+    const head = sure ? "Nearest channels, and how sure that is" : "Nearest channels";
+    if (near.children.length) found.append(element("p", { className: "hint" }, head), near);
   }
 
   makeTurns() {
@@ -131,38 +139,88 @@ class AtlasView {
     const reach = Math.max(...this.deep.map((place) => Math.hypot(...place))) || 1;
     return this.deep.map(([x, y, z]) => {
       const [across, away] = [x * Math.cos(turn) - y * Math.sin(turn), x * Math.sin(turn) + y * Math.cos(turn)];
-      return [across, z * Math.cos(tilt) - away * Math.sin(tilt), 0.5 - (away * Math.cos(tilt) + z * Math.sin(tilt)) / (2 * reach)];
+      const up = z * Math.cos(tilt) - away * Math.sin(tilt);
+      return [across, up, 0.5 - (away * Math.cos(tilt) + z * Math.sin(tilt)) / (2 * reach)];
     });
+  }
+
+  // Lines between pairs of channels, as one trace with gaps.
+  lines(at, pairs, line) {
+    const [x, y] = [0, 1].map((axis) => pairs.flatMap(([i, j]) => [at[i][axis], at[j][axis], null]));
+    return { type: "scatter", mode: "lines", x, y, line, hoverinfo: "skip", showlegend: false };
+  }
+
+  // The channels of one module.
+  points(at, code, colors) {
+    const { names } = this.content;
+    const own = names.map((_, i) => i).filter((i) => this.codes[i] === code);
+    const size = names.length > 300 ? 6 : 9;
+    return {
+      ...this.those(at, own),
+      mode: names.length <= 40 ? "markers+text" : "markers",
+      name: plain(this.moduleOf(code)),
+      text: own.map((i) => plain(names[i])),
+      textposition: "top center",
+      textfont: { size: 10, color: colors.soft },
+      marker: { ...markOf(code, colors), opacity: 1, size: own.map((i) => size * (0.7 + 0.6 * at[i][2])) },
+      hovertemplate: "%{text}<extra></extra>",
+    };
+  }
+
+  those(at, channels) {
+    const [x, y] = [0, 1].map((axis) => channels.map((i) => at[i][axis]));
+    return { type: "scatter", customdata: channels, x, y };
+  }
+
+  // Rings about the chosen channel and its nearest ones.
+  rings(at, channels, colors) {
+    const names = channels.map((i) => plain(this.content.names[i]));
+    const size = names.map((_, i) => (i ? 13 : 18));
+    return {
+      ...this.those(at, channels),
+      mode: "markers+text",
+      text: names.map((name, i) => (i ? "" : `<b>${name}</b>`)),
+      hovertext: names,
+      hovertemplate: "%{hovertext}<extra></extra>",
+      textposition: "bottom center",
+      textfont: { size: 14, color: colors.ink },
+      marker: { size, color: colors.ink, symbol: "circle-open", line: { width: 2 } },
+      showlegend: false,
+    };
   }
 
   draw() {
     const colors = theme();
-    const { names, edges, neighbors } = this.content;
+    const { edges, neighbors, modules } = this.content;
     const at = this.seen();
-    const join = (pairs) => ["x", "y"].map((_, axis) => pairs.flatMap(([i, j]) => [at[i][axis], at[j][axis], null]));
-    const lines = (pairs, width, color) => ({ type: "scatter", mode: "lines", x: join(pairs)[0], y: join(pairs)[1], line: { width, color }, hoverinfo: "skip", showlegend: false });
-    const traces = edges ? [lines(edges, 0.7, withAlpha(colors.soft, 0.35))] : [];
-    const small = names.length > 300 ? 6 : 9;
     const codes = [...new Set(this.codes)].sort((a, b) => a - b);
-    for (const code of codes) {
-      const own = names.map((_, i) => i).filter((i) => this.codes[i] === code);
-      traces.push({ type: "scatter", mode: names.length <= 40 ? "markers+text" : "markers", customdata: own, x: own.map((i) => at[i][0]), y: own.map((i) => at[i][1]), text: own.map((i) => plain(names[i])), textposition: "top center", textfont: { size: 10, color: colors.soft }, name: plain(this.moduleOf(code)), marker: { opacity: 1, size: own.map((i) => small * (0.7 + 0.6 * at[i][2])), color: colorOf(code, colors), symbol: symbolOf(code), line: { width: 0.5, color: colors.paper } }, hovertemplate: "%{text}<extra></extra>" });
-    }
+    const traces = edges ? [this.lines(at, edges, { width: 0.7, color: withAlpha(colors.soft, 0.35) })] : [];
+    traces.push(...codes.map((code) => this.points(at, code, colors)));
     if (this.chosen !== null) {
       const near = (neighbors[this.chosen] ?? []).map(([other]) => other);
-      traces.push(lines(near.map((other) => [this.chosen, other]), 1.5, colors.ink));
-      const ringed = [this.chosen, ...near];
-      traces.push({ type: "scatter", mode: "markers+text", x: ringed.map((i) => at[i][0]), y: ringed.map((i) => at[i][1]), customdata: ringed, text: ringed.map((i, place) => (place ? "" : `<b>${plain(names[i])}</b>`)), hovertext: ringed.map((i) => plain(names[i])), textposition: "bottom center", textfont: { size: 14, color: colors.ink }, marker: { size: ringed.map((_, i) => (i ? 13 : 18)), color: colors.ink, symbol: "circle-open", line: { width: 2 } }, hovertemplate: "%{hovertext}<extra></extra>", showlegend: false });
+      const pairs = near.map((other) => [this.chosen, other]);
+      traces.push(this.lines(at, pairs, { width: 1.5, color: colors.ink }));
+      traces.push(this.rings(at, [this.chosen, ...near], colors));
     }
-    const [across, up] = this.window();
     const held = this.space?.checked || matchMedia("(pointer: coarse)").matches; // a finger scrolls the page
+    const [across, up] = this.window();
     const axis = { visible: false, fixedrange: held };
-    const layout = { xaxis: { ...axis, range: across, scaleanchor: "y" }, yaxis: { ...axis, range: up }, dragmode: held ? false : "zoom", uirevision: String(this.space?.checked), margin: { l: 8, r: 8, t: 8, b: 8 }, showlegend: this.content.modules !== null && codes.length <= 16, legend: { orientation: "h", x: 0, y: 0, yanchor: "top", font: { size: 11 } } };
+    const layout = {
+      xaxis: { ...axis, range: across, scaleanchor: "y" },
+      yaxis: { ...axis, range: up },
+      dragmode: held ? false : "zoom",
+      uirevision: String(this.space?.checked), // a choice keeps the part that is looked at
+      margin: { l: 8, r: 8, t: 8, b: 8 },
+      showlegend: modules !== null && codes.length <= 16,
+      legend: { orientation: "h", x: 0, y: 0, yanchor: "top", font: { size: 11 } },
+    };
     Plotly.react(this.plot, traces, layoutOf(colors, layout), settings);
-    if (!this.listening) {
-      this.listening = true;
-      this.plot.on("plotly_click", ({ points: [point] }) => point.customdata !== undefined && this.choose(point.customdata));
-    }
+  }
+
+  listen() {
+    this.plot.on("plotly_click", ({ points: [point] }) => {
+      if (point.customdata !== undefined) this.choose(point.customdata);
+    });
   }
 }
 

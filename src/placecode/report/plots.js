@@ -2,6 +2,7 @@
 // theme or the paper changes.
 const canDraw = typeof Plotly !== "undefined";
 const redraws = [];
+const [STEPS, FINE] = [127, 30000]; // of the numbers of matrices, and of places, as they are packed
 const GROUPS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8b6f47", "#7b6fb0"],
   dark: ["#56b4e9", "#f07f2e", "#2fc79a", "#e39cc4", "#e6b325", "#9fd3f5", "#c4a77d", "#aaa0e0"],
@@ -14,12 +15,27 @@ const theme = () => {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches && !document.documentElement.matches(".printing");
   return {
     groups: GROUPS[dark ? "dark" : "light"],
-    paper: of("--paper"), ink: of("--ink"), soft: of("--soft"), rule: of("--rule"),
-    blue: of("--figure-blue"), vermillion: of("--figure-vermillion"), font: getComputedStyle(document.body).fontFamily,
+    paper: of("--paper"),
+    ink: of("--ink"),
+    soft: of("--soft"),
+    rule: of("--rule"),
+    blue: of("--figure-blue"),
+    vermillion: of("--figure-vermillion"),
+    font: getComputedStyle(document.body).fontFamily,
   };
 };
-const colorOf = (code, colors) => (code === null || code < 0 ? colors.soft : colors.groups[code % colors.groups.length]);
-const symbolOf = (code) => (code === null || code < 0 ? "circle-open" : SYMBOLS[code % SYMBOLS.length]);
+
+// How the points of a group look: by colour and by shape.
+const markOf = (code, colors) => {
+  const line = { width: 0.5, color: colors.paper };
+  if (code === null || code < 0) return { color: colors.soft, symbol: "circle-open", line };
+  return { color: colors.groups[code % colors.groups.length], symbol: SYMBOLS[code % SYMBOLS.length], line };
+};
+
+const digits = (value) => {
+  if (value === null) return "\u2013";
+  return value.toFixed(Math.abs(value) < 10 ? 3 : 1).replace("-", "\u2212");
+};
 
 // Whole numbers in base64 back to values; `null` where something is missing.
 const unpacked = (text, scale, steps) => {
@@ -34,15 +50,26 @@ const rowsOf = (values, width) => {
 };
 
 const layoutOf = (colors, more) => ({
-  paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest",
+  paper_bgcolor: "rgba(0,0,0,0)",
+  plot_bgcolor: "rgba(0,0,0,0)",
+  showlegend: false,
+  hovermode: "closest",
   font: { family: colors.font, size: 12, color: colors.ink },
   hoverlabel: { bgcolor: colors.paper, bordercolor: colors.rule, font: { color: colors.ink, family: colors.font } },
   margin: { l: 44, r: 12, t: 8, b: 40 },
   ...more,
 });
 const axisOf = (colors, more) => ({
-  linecolor: colors.ink, gridcolor: colors.rule, zeroline: false, showline: true, ticks: "outside", ticklen: 4,
-  tickcolor: colors.ink, automargin: true, fixedrange: true, ...more,
+  linecolor: colors.ink,
+  gridcolor: colors.rule,
+  tickcolor: colors.ink,
+  zeroline: false,
+  showline: true,
+  ticks: "outside",
+  ticklen: 4,
+  automargin: true,
+  fixedrange: true,
+  ...more,
 });
 const bareAxis = { visible: false, fixedrange: true };
 const settings = { displayModeBar: false, responsive: true };
@@ -60,7 +87,8 @@ const onPaper = (printing) => {
   redrawAll();
   for (const plot of document.querySelectorAll(".js-plotly-plot")) {
     const wide = plot.dataset.panel === "atlas" ? 480 : 300;
-    Plotly.relayout(plot, printing ? { width: wide, height: wide - 30, autosize: false } : { width: null, height: null, autosize: true });
+    const size = printing ? { width: wide, height: wide - 30 } : { width: null, height: null };
+    Plotly.relayout(plot, { ...size, autosize: !printing });
   }
 };
 addEventListener("beforeprint", () => onPaper(true));

@@ -21,7 +21,7 @@ const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^
 const contentOf = (table) => {
   const groups = [];
   const [first, last] = [table.tHead.rows[0], table.tHead.rows[table.tHead.rows.length - 1]];
-  if (first !== last) for (const cell of first.cells) for (let i = 0; i < cell.colSpan; i++) groups.push(cell.textContent);
+  if (first !== last) for (const cell of first.cells) groups.push(...Array(cell.colSpan).fill(cell.textContent));
   const rows = [...table.tBodies[0].rows];
   const columns = [];
   const take = [];
@@ -35,7 +35,8 @@ const contentOf = (table) => {
     });
     if (rows.some((row) => row.cells[column].dataset.half !== undefined)) {
       columns.push(`${name}, half of the 95% interval`);
-      take.push((row) => (row.cells[column].dataset.half === undefined ? null : Number(row.cells[column].dataset.half)));
+      const half = (row) => row.cells[column].dataset.half;
+      take.push((row) => (half(row) === undefined ? null : Number(half(row))));
     }
   });
   return { caption: table.caption.textContent, columns, rows: rows.map((row) => take.map((one) => one(row))) };
@@ -43,7 +44,8 @@ const contentOf = (table) => {
 
 const asCsv = ({ columns, rows }) => {
   const quoted = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
-  return [columns, ...rows].map((row) => row.map((value) => (value === null ? "" : quoted(value))).join(",")).join("\n") + "\n";
+  const line = (row) => row.map((value) => (value === null ? "" : quoted(value))).join(",");
+  return [columns, ...rows].map((row) => `${line(row)}\n`).join("");
 };
 
 const makeSortable = (table) => {
@@ -59,8 +61,9 @@ const makeSortable = (table) => {
       const text = (row) => row.cells[column].textContent.trim();
       const key = (row) => row.cells[column].dataset.order ?? "";
       const rank = (row) => (key(row) !== "" ? 0 : text(row) !== "\u2013" ? 1 : 2); // what is missing stays last
-      const compare = (a, b) =>
-        rank(a) - rank(b) || sign * (rank(a) === 0 ? key(a) - key(b) : text(a).localeCompare(text(b), undefined, { numeric: true }));
+      const order = (a, b) =>
+        rank(a) === 0 ? key(a) - key(b) : text(a).localeCompare(text(b), undefined, { numeric: true });
+      const compare = (a, b) => rank(a) - rank(b) || sign * order(a, b);
       body.append(...[...body.rows].sort(compare));
     });
   });
@@ -88,7 +91,10 @@ for (const holder of document.querySelectorAll(".table")) {
   const bar = element("div", { className: "bar" });
   if (table.tBodies[0].rows.length > 15) bar.append(...makeFilter(table));
   const button = element("button", { type: "button", className: "download" }, "download CSV");
-  button.addEventListener("click", () => save(`${slug(contentOf(table).caption)}.csv`, asCsv(contentOf(table)), "text/csv"));
+  button.addEventListener("click", () => {
+    const content = contentOf(table);
+    save(`${slug(content.caption)}.csv`, asCsv(content), "text/csv");
+  });
   bar.append(button);
   holder.append(bar);
 }
@@ -96,9 +102,11 @@ for (const place of document.querySelectorAll(".take")) {
   const button = element("button", { type: "button", className: "download" }, "download all tables");
   button.addEventListener("click", () => {
     const tables = [...document.querySelectorAll(".table table")].map(contentOf);
-    const dials = carried.dials.map((dial) => dial.stops.map(({ label, sigma, measures }) => ({ label, sigma, measures })));
-    const whole = { title: carried.title, commands: [...document.querySelectorAll("pre code")].map((each) => each.textContent) };
-    save(`${slug(carried.title)}.json`, JSON.stringify({ ...whole, tables, dials }, null, 1), "application/json");
+    const told = ({ label, sigma, measures }) => ({ label, sigma, measures });
+    const dials = carried.dials.map((dial) => dial.stops.map(told));
+    const commands = [...document.querySelectorAll("pre code")].map((each) => each.textContent);
+    const whole = { title: carried.title, commands, tables, dials };
+    save(`${slug(carried.title)}.json`, JSON.stringify(whole, null, 1), "application/json");
   });
   place.append(button);
 }

@@ -55,6 +55,9 @@ def in_short(run: Run) -> list[str]:
     if len(every) <= FEW:
         return every
     members = _settings(run)
+    shared = f"{members['name'].iloc[0]}, "
+    if members["setting"].str.startswith(shared).all():  # what all have in common tells nothing
+        members = members.assign(setting=members["setting"].str.removeprefix(shared))
     alive = members[members["state"] == "done"]
     lines = []
     for (analysis, target), words in SAID.items():

@@ -1,0 +1,159 @@
+// The pictures of a dial at one stop: traces and layout for plotly, from plain values. `dial` is a DialView.
+const SERIES = [2, 3, 4, 6]; // of the colours of groups, those that lines may have after blue and vermillion
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "solid"];
+
+// A colour of the page made thin, for the band of an interval.
+const withAlpha = (color, alpha) => {
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
+  return `rgba(${r},${g},${b},${alpha})`;
+};
+
+// Of many sigmas on a logarithmic axis, those that have room for their number.
+const spread = (sigmas) =>
+  sigmas.filter((sigma, i) => sigmas.length < 8 || i % 2 === 0 || i === sigmas.length - 1);
+
+// A measure with its band: its bounds, filled between, and its means.
+const curve = (dial, name, color, dash, told) => {
+  const x = dial.stops.map((stop) => stop.sigma);
+  const [means, lows, highs] = [0, 1, 2].map((part) => dial.stops.map((stop) => stop.measures[name][part]));
+  const line = { x, type: "scatter", showlegend: false };
+  const bound = { ...line, mode: "lines", line: { width: 0, color }, hoverinfo: "skip" };
+  return [
+    { ...bound, y: lows },
+    { ...bound, y: highs, fill: "tonexty", fillcolor: withAlpha(color, 0.2) },
+    {
+      ...line,
+      y: means,
+      mode: "lines+markers",
+      customdata: x.map((_, i) => i),
+      name: plain(name.replace(/^(accuracy|mse|loss), /, "")),
+      line: { width: 2, color, dash },
+      marker: { size: 5, color },
+      hovertemplate: `${plain(name)}<br>\u03c3 %{x}: %{y:.3f}<extra></extra>`,
+      showlegend: told,
+    },
+  ];
+};
+
+const measurePanel = (dial, colors, axis) => {
+  const names = dial.namesOn(axis);
+  const inks = [colors.blue, colors.vermillion, ...SERIES.map((i) => colors.groups[i])];
+  const several = names.length > 1;
+  const traces = names.flatMap((name, i) =>
+    curve(dial, name, inks[i % inks.length], DASHES[i % DASHES.length], several),
+  );
+  traces.push({
+    ...dial.marks(axis),
+    type: "scatter",
+    mode: "markers",
+    marker: { size: 11, color: colors.paper, line: { width: 2.5, color: colors.ink } },
+    hoverinfo: "skip",
+    showlegend: false,
+  });
+  const sigmas = dial.stops.map((stop) => stop.sigma);
+  const wide = sigmas[0] > 0 && sigmas[sigmas.length - 1] / sigmas[0] > 30;
+  const ticks = wide ? { type: "log", tickvals: spread(sigmas), ticktext: spread(sigmas).map(String) } : {};
+  const { sigma } = dial.stops[dial.at];
+  const line = { type: "line", x0: sigma, x1: sigma, yref: "paper", y0: 0, y1: 1, layer: "below" };
+  const layout = {
+    shapes: [{ ...line, line: { color: colors.soft, width: 1 } }],
+    xaxis: axisOf(colors, { title: { text: "\u03c3" }, showgrid: false, ...ticks }),
+    yaxis: axisOf(colors, { title: { text: plain(axis) } }),
+    showlegend: several,
+    legend: { orientation: "h", traceorder: "normal", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11 } },
+    margin: { l: 52, r: 12, t: 30, b: 42 },
+  };
+  return [traces, layout];
+};
+
+// Where groups begin and end among the rows of a matrix, and what they are called.
+const groupEdges = (dial) => {
+  const { order, each, group_names: names } = dial.content;
+  const codes = rowsOf(order, each).map((own) => dial.codes[own[0]]);
+  const starts = codes.map((_, i) => i).filter((i) => i > 0 && codes[i] !== codes[i - 1]);
+  const edges = [0, ...starts, codes.length];
+  return {
+    starts,
+    size: codes.length,
+    middles: edges.slice(0, -1).map((start, i) => (start + edges[i + 1] - 1) / 2),
+    texts: edges.slice(0, -1).map((start) => (codes[start] >= 0 ? plain(names[codes[start]] ?? "") : "none")),
+  };
+};
+
+const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
+  const { names, order, each, scales, groups } = dial.content;
+  const { starts, size, middles, texts } = groupEdges(dial);
+  const labels = rowsOf(order, each).map((own) => {
+    const [first, last] = [own[0], own[own.length - 1]].map((i) => plain(names[i]));
+    return own.length > 1 ? `${first} to ${last}` : first;
+  });
+  const cut = { type: "line", layer: "above", line: { color: colors.ink, width: 0.7 } };
+  const [low, high] = [-0.5, size - 0.5];
+  const shapes = starts.flatMap((i) => [
+    { ...cut, x0: i - 0.5, x1: i - 0.5, y0: low, y1: high },
+    { ...cut, y0: i - 0.5, y1: i - 0.5, x0: low, x1: high },
+  ]);
+  const trace = {
+    type: "heatmap",
+    z: dial.matrix(kind),
+    zmin,
+    zmax: scales[kind],
+    colorscale,
+    customdata: labels.map((row) => labels.map((column) => [row, column])),
+    hovertemplate: "%{customdata[0]}<br>%{customdata[1]}: %{z:.2f}<extra></extra>",
+    colorbar: { thickness: 9, outlinewidth: 0, len: 0.9, tickfont: { size: 11 } },
+  };
+  const few = groups !== null && texts.length <= 30;
+  const side = { showgrid: false, showline: false, ticks: "", constrain: "domain" };
+  const left = few ? { tickvals: middles, ticktext: texts } : { showticklabels: false };
+  const layout = {
+    shapes: few ? shapes : [],
+    xaxis: axisOf(colors, { ...side, showticklabels: false, scaleanchor: "y" }),
+    yaxis: axisOf(colors, { ...side, ...left, autorange: "reversed" }),
+    margin: { l: 20, r: 10, t: 8, b: 10 },
+  };
+  return [[trace], layout];
+};
+
+const similarityPanel = (dial, colors) => {
+  const both = [[0, colors.blue], [0.5, colors.paper], [1, colors.vermillion]];
+  return matrixPanel(dial, colors, "similarity", both, -dial.content.scales.similarity);
+};
+
+const attentionPanel = (dial, colors) => {
+  const rising = [[0, colors.paper], [1, colors.blue]];
+  return matrixPanel(dial, colors, "attention", rising, 0);
+};
+
+const placesPanel = (dial, colors) => {
+  const { names, group_names: groups, scales } = dial.content;
+  const traces = [...new Set(dial.codes)].sort((a, b) => a - b).map((code) => {
+    const own = names.map((_, i) => i).filter((i) => dial.codes[i] === code);
+    const said = code === null || code < 0 ? "" : `<br>${plain(groups[code] ?? "")}`;
+    return {
+      type: "scatter",
+      mode: names.length <= 20 ? "markers+text" : "markers",
+      customdata: own,
+      ...dial.at2(own),
+      text: own.map((i) => plain(names[i])),
+      textposition: "top center",
+      textfont: { size: 10, color: colors.soft },
+      marker: { ...markOf(code, colors), size: names.length > 300 ? 5 : 8 },
+      hovertemplate: `%{text}${said}<extra></extra>`,
+    };
+  });
+  const range = [-1.12 * scales.places, 1.12 * scales.places];
+  const layout = {
+    xaxis: { ...bareAxis, range, scaleanchor: "y" },
+    yaxis: { ...bareAxis, range },
+    margin: { l: 8, r: 8, t: 8, b: 8 },
+  };
+  return [traces, layout];
+};
+
+const PANELS = {
+  measure: measurePanel,
+  similarity: similarityPanel,
+  attention: attentionPanel,
+  places: placesPanel,
+};
