@@ -363,7 +363,8 @@ class Refuse:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
 import importlib.util
-importlib.util.find_spec = lambda name: None if name == "plotly" else 1 / 0
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "plotly" else real(name, *rest)
 from placecode.report import page, together
 print(page.plotly())
 """
