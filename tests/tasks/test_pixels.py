@@ -1,0 +1,234 @@
+"""Shuffled pixels: the grid that is to be found, what is held out, and that no order or world gives it away."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import json
+import re
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placecode.analysis.places import neighbors_in_space, place_agreement
+from placecode.errors import BadInput
+from placecode.tasks import pixels
+from placecode.tasks.pixels import Photos, Pixels, held_out, starts, table, varying
+
+pytest.importorskip("sklearn", reason="the pictures are scikit-learn's")
+pytest.importorskip("PIL", reason="reads the photographs")
+
+SMALL: dict[str, Any] = {"train": 400, "test": 100}
+DIGITS: dict[str, Any] = {"source": "digits", "train": 1_400, "test": 397}
+
+
+def data(task: Pixels, split: str = "train") -> np.ndarray:
+    return task.splits[split].inputs.numpy()
+
+
+def where(task: Pixels) -> np.ndarray:
+    assert task.positions is not None
+    return task.positions
+
+
+@pytest.fixture(scope="module")
+def task() -> Pixels:
+    return Pixels(train=3_000, test=500, worlds=2)
+
+
+# The grid
+
+
+def test_every_cell_of_the_grid_is_a_channel_once(task: Pixels) -> None:
+    assert (task.tokens, task.features, task.worlds, task.window, task.ratios) == (100, 2, 2, 1, (0.5, 0.9))
+    cells = where(task) @ [10, 1]
+    assert sorted(cells.tolist()) == list(range(100)) and cells.tolist() != sorted(cells.tolist())
+    assert task.labels is None
+    for name, (row, column) in zip(task.token_names, where(task), strict=True):
+        assert name == f"pixel {int(row)},{int(column)}"
+
+
+def test_the_most_alike_pixels_are_neighbours_on_the_grid(task: Pixels) -> None:
+    """So the positions are those of the channels, and the grid is in the data; positions of others are not."""
+    near = neighbors_in_space(where(task))
+    assert near.sum() == 2 * 2 * 9 * 10
+    alike = np.stack([np.corrcoef(world.T) for world in data(task)])
+    assert place_agreement(alike, near).min() > 0.97
+    order = np.random.default_rng(0).permutation(100)
+    assert place_agreement(alike[:, order][..., order], near).max() < 0.15
+
+
+def test_pixels_in_order_are_the_same_pixels(task: Pixels) -> None:
+    plain = Pixels(train=3_000, test=500, worlds=2, shuffled=False)
+    cells = (where(task) @ [10, 1]).astype(int)
+    assert (where(plain) @ [10, 1]).tolist() == list(range(100))
+    np.testing.assert_array_equal(data(plain)[..., cells], data(task))
+
+
+def test_of_digits_those_that_never_vary_are_left_out() -> None:
+    task = Pixels(**DIGITS, worlds=2)
+    assert 40 <= task.tokens < 64 and where(task).max() == 7
+    left_out = set(range(64)) - set((where(task) @ [8, 1]).astype(int).tolist())
+    assert {0, 32, 39} <= left_out  # always empty
+    raw = pixels.digits()
+    for cell in range(64):
+        counts = np.bincount(raw[:, cell].astype(int))
+        assert (cell in left_out) == (counts.max() > 0.95 * len(raw))
+    assert np.isfinite(data(task)).all() and np.abs(data(task)).max() < 30
+
+
+def test_varying_counts_what_differs_from_the_most_common_value() -> None:
+    values = np.zeros((100, 3))
+    values[:4, 0], values[:5, 1], values[:, 2] = 100, 1, 7
+    assert varying(values).tolist() == [1]
+
+
+# What is held out
+
+
+def coded(width: int = 64, height: int = 40) -> np.ndarray:
+    """A picture that is nothing but the number of each pixel."""
+    return np.arange(height * width, dtype=np.float64).reshape(height, width)
+
+
+def test_a_patch_is_every_so_manieth_pixel_row_by_row() -> None:
+    rng = np.random.default_rng(0)
+    drawn = Photos([coded()], 3, 2).draw(rng, [np.ones(64, dtype=bool)], 300)
+    shape = 2 * np.add.outer(64 * np.arange(3), np.arange(3)).ravel()
+    np.testing.assert_array_equal(drawn - drawn[:, :1], np.tile(shape, (300, 1)))
+    tops, lefts = np.divmod(drawn[:, 0], 64)
+    assert set(tops) == set(range(36)) and set(lefts) <= set(range(60)) and len(set(lefts)) > 55
+
+
+def test_no_column_is_in_both_splits_and_no_patch_crosses() -> None:
+    source = Photos([coded(), coded() + 1e6], 3, 2)
+    for seed in range(5):
+        train, test = source.split(np.random.default_rng(seed), 2_000, 500)
+        for number in (0, 1):
+            seen, held = (part[(part[:, 0] >= 1e6) == bool(number)] - 1e6 * number for part in (train, test))
+            assert len(seen) > 800 and len(held) > 150
+            spans = [{int(c) + i for c in part[:, 0] % 64 for i in range(5)} for part in (seen, held)]
+            assert not spans[0] & spans[1]
+            assert len(spans[0]) > 40 and len(spans[1]) == 16  # two of eight strips of 8 columns
+
+
+def test_strips_and_starts() -> None:
+    held = held_out(np.random.default_rng(1), 640)
+    assert held.sum() == 160 and (held.reshape(8, 80).sum(axis=1) % 80 == 0).all()
+    found = starts(~held, 37)
+    for start in range(640 - 37 + 1):
+        assert (start in found) == (not held[start : start + 37].any())
+
+
+def test_digits_are_held_out_whole() -> None:
+    raw = np.arange(1_797.0)[:, None] * np.ones(64)
+    train, test = pixels.Digits(raw).split(np.random.default_rng(0), 1_400, 397)
+    assert sorted([*train[:, 0], *test[:, 0]]) == list(range(1_797))
+
+
+def test_the_training_alone_decides_the_scale(task: Pixels) -> None:
+    assert np.abs(data(task).mean(axis=1)).max() < 1e-4 and np.abs(data(task).std(axis=1) - 1).max() < 1e-3
+    assert np.abs(data(task, "test").mean(axis=1)).max() > 0.01
+
+
+# Worlds
+
+
+def test_a_seed_gives_the_same_data_whatever_the_number_of_worlds() -> None:
+    one, three, other = Pixels(**SMALL), Pixels(**SMALL, worlds=3), Pixels(**SMALL, seed=1)
+    for split in ("train", "test"):
+        np.testing.assert_array_equal(data(one, split)[0], data(three, split)[0])
+        assert (data(three, split)[0] != data(three, split)[1]).mean() > 0.9
+    assert one.describe()["sha256"] == Pixels(**SMALL).describe()["sha256"] != other.describe()["sha256"]
+    np.testing.assert_array_equal(where(one), where(three))
+    assert (where(one) != where(other)).any()
+
+
+def test_describe_goes_into_a_record() -> None:
+    task = Pixels(**SMALL, size=4, stride=3)
+    record = json.loads(json.dumps(task.describe()))
+    options = set(inspect.signature(Pixels).parameters)
+    assert options <= set(record)
+    assert (record["task"], record["tokens"], record["size"], record["stride"]) == ("pixels", 16, 4, 3)
+    assert record["positions"] == where(task).tolist() and record["counts"] == {"train": 400, "test": 100}
+    assert "size" not in Pixels(**DIGITS).describe()  # which has no say
+
+
+# As a table
+
+
+def test_the_table_is_what_the_task_is_made_of() -> None:
+    values, names, positions = table(samples=500)
+    task = Pixels(train=400, test=100)
+    assert values.shape == (500, 100) and 0 <= values.min() < values.max() <= 1
+    assert names == task.token_names
+    np.testing.assert_array_equal(positions, where(task))
+    standard = (values - values[:400].mean(axis=0)) / values[:400].std(axis=0)
+    np.testing.assert_allclose(standard[:400], data(task)[0], atol=2e-4)
+    np.testing.assert_allclose(standard[400:], data(task, "test")[0], atol=2e-4)
+
+
+def test_the_picture_covers_the_grid() -> None:
+    flower, digit = pixels.picture("photos"), pixels.picture("digits")
+    assert flower.shape[0] == flower.shape[1] > 100 and digit.shape == (8, 8)
+    for image in (flower, digit):
+        assert 0 <= image.min() < image.max() <= 1
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"source": "faces"}, "source must be one of photos, digits; got 'faces'."),
+        ({"size": 1}, "size must be a whole number of at least 2; got 1."),
+        ({"stride": 0}, "stride must be a whole number of at least 1; got 0."),
+        ({"train": 9}, "train must be a whole number of at least 10; got 9."),
+        ({"test": 0}, "test must be a whole number of at least 1; got 0."),
+        ({"worlds": 0}, "worlds must be a whole number of at least 1; got 0."),
+        ({"seed": -1}, "seed must be a whole number of at least 0; got -1."),
+        ({"shuffled": 1}, "shuffled must be True or False; got 1."),
+        ({"ratios": (1.0,)}, "the share of hidden channels must be a number above 0 and below 1; got 1.0."),
+        (
+            {"size": 21, "stride": 4},
+            "size and stride must be such that (size - 1) * stride + 1, the pixels that a patch spans, is at most 80, "
+            "the width of a strip; got (21, 4).",
+        ),
+        (
+            {"source": "digits"},
+            "train and test must be at most 1797 together, as many as there are digits; got (20000, 2000).",
+        ),
+    ],
+)
+def test_bad_options(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        Pixels(**given)
+    assert str(error.value) == sentence
+
+
+def test_a_table_of_too_few_samples_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^samples must be a whole number of at least 20; got 19\.$"):
+        table(samples=19)
+    with pytest.raises(BadInput, match=r"^source must be one of"):
+        table(source="faces")
+
+
+@pytest.mark.parametrize(
+    ("missing", "source", "package"),
+    [("PIL", "photos", "pillow"), ("sklearn", "photos", "scikit-learn"), ("sklearn", "digits", "scikit-learn")],
+)
+def test_what_is_missing_is_named_with_the_line_that_installs_it(
+    missing: str, source: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == missing]:
+        monkeypatch.setitem(sys.modules, name, None)
+    sentence = f"The source {source} needs {package}, which is not installed: pip install {package}."
+    with pytest.raises(BadInput, match=f"^{re.escape(sentence)}$"):
+        Pixels(source=source)
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(pixels).failed == 0
