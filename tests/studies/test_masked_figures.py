@@ -146,7 +146,7 @@ def test_options_of_one_encoding_are_encodings_too(texts: tuple[str, ...]) -> No
 def test_the_first_measures_that_a_run_has_are_shown() -> None:
     study = BrainSigma.at("quick")
     assert measures_in(made_up(study, ERRORS, ALL)) == list(SHOWN)[:MOST]
-    unlabelled = {measure: of for measure, of in reversed(ALL.items()) if measure[1] != "labels"}
+    unlabelled = {measure: of for measure, of in reversed(ALL.items()) if measure[1] not in ("labels", "positions")}
     found = measures_in(made_up(study, ERRORS, unlabelled, labels=None))
     assert found == [MIRROR, ("modularity", "best"), ("fc_correlation", "fc")]
     axes = figure(study, "structure", analyses=unlabelled, labels=None).axes

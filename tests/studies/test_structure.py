@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from placecode.analysis import baselines, modules
+from placecode.analysis import baselines, connectivity, modules
+from placecode.analysis.places import procrustes_r2
 from placecode.members import Member
 from placecode.studies import structure
 from placecode.tasks.masked import Masked, recordings
@@ -142,6 +143,78 @@ def test_pes_are_held_against_chance_by_mirror_and_place() -> None:
     for name, target in (("mirror_agreement_p", "partner"), ("coordinate_agreement_p", "positions")):
         assert found[name, target, -1, 0] < 0.01 and 0.05 < found[name, target, -1, 1] <= 1
         assert (name, target, 0, 0) not in found.index
+
+
+class Placed(Masked):
+    """Channels on a grid of 3 x 4 that are the more alike the nearer they lie; in another order than the one that is
+    known, not so. There are no sides that could mirror each other."""
+
+    name = "placed"
+
+    def __init__(self, order: np.ndarray) -> None:
+        self.positions = np.stack(np.divmod(np.arange(N), 4), axis=1).astype(np.float64)
+        apart = np.square(self.positions[:, None] - self.positions).sum(-1)
+        values = np.random.default_rng(5).multivariate_normal(
+            np.zeros(N), np.exp(-apart / 4) + np.eye(N) / 10, size=400
+        )
+        super().__init__({name: recordings([values[part][:, order]]) for name, part in HALVES.items()})
+
+
+@pytest.mark.parametrize("baseline", ["fc", "partial correlation", "mds of fc", "pca of channels"])
+def test_baselines_are_held_against_places(baseline: str) -> None:
+    found = {}
+    for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
+        table = pd.DataFrame(structure.of_data(Placed(order), members(0), (baseline,), []))
+        table = table[(table["condition"] == "positions")].set_index("metric")["value"]
+        assert {"neighbor_agreement", "neighbor_agreement_p", "procrustes_r2", "coordinate_agreement"} <= set(
+            table.index
+        )
+        found[kind] = table
+    assert found["known"]["neighbor_agreement"] > 0.7 and found["known"]["neighbor_agreement_p"] < 0.02
+    assert found["scrambled"]["neighbor_agreement_p"] > 0.02
+    assert found["scrambled"]["procrustes_r2"] < 0.5
+    assert found["known"]["procrustes_r2"] > (0.3 if baseline == "pca of channels" else 0.8)
+
+
+def test_methods_that_place_channels_are_judged_by_their_own_places() -> None:
+    task = Placed(np.arange(N))
+    rows = pd.DataFrame(structure.of_data(task, members(0), ("mds of fc", "pca of channels"), []))
+    found = rows[rows["metric"] == "procrustes_r2"].set_index("baseline")["value"]
+    values = structure.training_values(task, 0)
+    fc = connectivity.correlation(values)
+    own = {"mds of fc": connectivity.mds_embedding(fc, 8), "pca of channels": connectivity.pca_embedding(values, 8)}
+    for name, placed in own.items():
+        assert found[name] == pytest.approx(procrustes_r2(placed[:, :2], task.positions))
+
+
+def test_pes_are_held_against_places() -> None:
+    task = Placed(np.arange(N))
+    stack = stack_for(members(0, 1), task)
+    bumps = np.exp(-np.square(task.positions[:, None] - task.positions).sum(-1) / 4)[:, ::2]
+    with torch.no_grad():
+        stack.encoding.vectors()[0, ..., :6] += 9 * torch.from_numpy(bumps).float()  # type: ignore[index]
+    found = table(structure.of_pes(stack, task.bind(stack.members)))
+    one, other = (found.xs(("positions", -1, member), level=(1, 2, 3)) for member in (0, 1))
+    assert one["neighbor_agreement"] > 0.7 and one["neighbor_agreement_p"] < 0.01 and one["procrustes_r2"] > 0.8
+    assert other["neighbor_agreement_p"] > 0.02 and other["procrustes_r2"] < 0.6
+    assert ("neighbor_agreement", "positions", 0, 0) in found.index
+    assert ("neighbor_agreement_p", "positions", 0, 0) not in found.index
+    assert ("procrustes_r2", "positions", 0, 0) not in found.index
+
+
+def test_brains_are_not_asked_for_neighbours_in_space() -> None:
+    """Their nearest region is the mirror, which lies far away."""
+    task = Mirrored(np.arange(N))
+    found = structure.measured(np.eye(N)[None], task)
+    assert ("coordinate_agreement", "positions") in found
+    assert not {("neighbor_agreement", "positions"), ("procrustes_r2", "positions")} & set(found)
+
+
+def test_what_is_no_matrix_of_cosines_has_no_map() -> None:
+    values = np.random.default_rng(0).normal(size=(50, N))
+    assert np.isnan(structure.flat_map(connectivity.mutual_information(values))).all()
+    assert np.isnan(structure.flat_map(np.full((N, N), np.nan))).all()
+    assert structure.flat_map(np.corrcoef(values.T)).shape == (N, 2)
 
 
 def test_what_takes_long_is_fitted_in_the_first_worlds_alone(task: Network) -> None:

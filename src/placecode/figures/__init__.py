@@ -8,14 +8,15 @@ all figures share, `output` turns them into files; the other modules hold one ki
 """
 
 from placecode.figures.accuracy import MOST_SIGMAS, accuracy_by_sigma, learning_curves
-from placecode.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT, VERMILLION
+from placecode.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT, VERMILLION, thinned
 from placecode.figures.behaviour import conditions_by_sigma, error_maps, noise_curves
 from placecode.figures.brain import regions_on_brain
 from placecode.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
 from placecode.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
 from placecode.figures.maps import Maps, attention_maps, similarity_maps, token_maps
-from placecode.figures.own import channel_map, maps_by_method, sigma_choice
 from placecode.figures.output import save, svg_text
+from placecode.figures.own import channel_map, maps_by_method, sigma_choice
+from placecode.figures.pictures import maps_as_pictures
 from placecode.figures.relations import forest, relation_panels
 from placecode.figures.settings import before_and_after
 from placecode.figures.structure import measure_by_name, similarity_by_sigma, structure_by_sigma
@@ -43,6 +44,7 @@ __all__ = [
     "forest",
     "heatmap_by_settings",
     "learning_curves",
+    "maps_as_pictures",
     "maps_by_method",
     "measure_by_name",
     "noise_curves",
@@ -54,6 +56,7 @@ __all__ = [
     "similarity_maps",
     "structure_by_sigma",
     "svg_text",
+    "thinned",
     "token_maps",
     "worth_of_dropout",
 ]

@@ -107,7 +107,7 @@ def attention_maps(columns: Sequence[tuple[str, npt.NDArray[Any]]], run_name: st
     entries = np.concatenate([array[np.isfinite(array)] for array in arrays]) if arrays else np.zeros(0)
     most = float(np.percentile(entries, 99.5)) if len(entries) else 0.0
     lines = max((base.wrapped(base.short(str(name), 90), 21).count("\n") for name, _ in columns), default=0)
-    figure, panels = _squares(
+    figure, panels = squares(
         blocks, max(len(arrays), 1), 1.45, (0.1, 0.1), top=0.32 + 0.16 * lines, left=0.42, right=0.85
     )
     for i, axes in enumerate(panels if arrays else ()):
@@ -148,7 +148,7 @@ def token_maps(
     side = 2.1 if len(panels) > 1 else 3.0
     lines = max((base.wrapped(base.short(str(name), 90), 30).count("\n") for name, _, _ in panels), default=0)
     head = 0.45 + 0.16 * lines
-    figure, drawn = _squares(rows, columns, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
+    figure, drawn = squares(rows, columns, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
     if not panels:
         base.nothing(drawn[0], "no maps")
     for axes, (name, given, stress) in zip(drawn, panels, strict=False):
@@ -175,7 +175,7 @@ def token_maps(
 # ---------------------------------------------------------------------------------------- square panels, by hand
 
 
-def _squares(
+def squares(
     rows: int, columns: int, side: float, gap: tuple[float, float], top: float, left: float, right: float
 ) -> tuple[Figure, list[Axes]]:
     """A figure with rows x columns square panels in reading order, all measures in inches; without spines and ticks.

@@ -30,7 +30,7 @@ Level = float | tuple[float, float]
 ALL_BLOCKS = -1
 SHARE, AT_MOST_1 = (0.0, 1.0), (-1.0, 1.0)
 BOUNDS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("neighbor_agreement", "mirror_agreement", "coordinate_agreement"), SHARE),
+    **dict.fromkeys(("neighbor_agreement", "mirror_agreement", "coordinate_agreement", "procrustes_r2"), SHARE),
     **dict.fromkeys(("modularity", "ari", "ami", "silhouette", "segregation", "fc_correlation"), AT_MOST_1),
 }
 """What a measure can be: intervals are clipped to it, for drawing only."""

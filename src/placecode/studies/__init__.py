@@ -9,6 +9,7 @@ from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma, Brain
 from placecode.studies.latin_squares import LstEncodings, LstSigma
 from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.studies.own import OwnData
+from placecode.studies.pixels import PixelsSigma
 from placecode.studies.synergy import SynergyEncodings, SynergyOptimizer, SynergySigma, SynergySize
 
 __all__ = ["SCALES", "STUDIES", "OwnData", "Shown", "Study", "lookup", "study_of"]
@@ -19,6 +20,7 @@ STUDIES: dict[str, type[Study]] = {
         *(LstSigma, LstEncodings),
         *(NetworkSigma, NetworkEncodings, NetworkSize, NetworkNoise),
         *(SynergySigma, SynergyEncodings, SynergySize, SynergyOptimizer),
+        PixelsSigma,
         *(BrainSigma, BrainEncodings, BrainMask, BrainTransfer),
     )
 }

@@ -23,6 +23,8 @@ Measure = tuple[str, str]
 SHOWN: dict[Measure, str] = {
     ("neighbor_agreement", "labels"): "nearest channel in same group",
     ("mirror_agreement", "partner"): "nearest region is the mirror",
+    ("neighbor_agreement", "positions"): "nearest channel is next to it in space",
+    ("procrustes_r2", "positions"): "fit of the map to the true places (Procrustes R²)",
     ("modularity", "labels"): "signed modularity Q",
     ("ari", "labels"): "adjusted Rand index",
     ("modularity", "best"): "Q of the best partition",

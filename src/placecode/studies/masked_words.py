@@ -15,6 +15,7 @@ from placecode.studies.specs import data_in_words, differing
 SAID = {
     ("neighbor_agreement", "labels"): "the nearest channel in the PE is of the same group",
     ("mirror_agreement", "partner"): "the nearest region in the PE is the mirror region",
+    ("neighbor_agreement", "positions"): "the nearest channel in the PE is next to it in space",
 }
 FEW = 5
 """Sentences that a reader takes in at once."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from placecode.analysis.places import neighbors_in_space
 from placecode.claims import NotInRun
 from placecode.runs import Run
 from placecode.studies.specs import are
@@ -102,6 +103,9 @@ def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
         labels = pd.Series(task["labels"])
         sizes = labels[labels >= 0].map(labels.value_counts())
         chance["neighbor_agreement", "labels"] = float(((sizes - 1) / (len(labels) - 1)).mean())
+    if task.get("positions") is not None:
+        near = neighbors_in_space(task["positions"])
+        chance["neighbor_agreement", "positions"] = float(near.sum() / (len(near) * (len(near) - 1)))
     if "tokens" in task:
         chance["mirror_agreement", "partner"] = 1 / (task["tokens"] - 1)
     return chance

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from placecode.analysis import baselines, connectivity, geometry, modules, nulls, partitions
+from placecode.analysis import baselines, connectivity, geometry, modules, nulls, partitions, places
 from placecode.encoder import Stack
 from placecode.members import AUXILIARY, Member
 from placecode.studies.measures import ALL_BLOCKS, Rows, rows
@@ -108,7 +108,29 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple
             among = modules.agreement_in(task.positions)
             chance = nulls.label_null(among, similar, np.arange(task.tokens), DRAWS)
             found["coordinate_agreement_p", "positions"] = chance.p
+        if not hasattr(task, "partner"):  # on a brain the nearest region is the mirror, if PEs show anything
+            found |= _in_space(similar, task.positions, null)
     return found
+
+
+def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> dict[tuple[str, str], np.ndarray]:
+    """Whether the most similar channel is next to it in space, and how well a flat map fits the true places."""
+    near = places.neighbors_in_space(positions)
+    found = {("neighbor_agreement", "positions"): places.place_agreement(similar, near)}
+    if null:
+        chance = nulls.label_null(places.agreement_among(near), similar, np.arange(len(near)), DRAWS)
+        found["neighbor_agreement_p", "positions"] = chance.p
+        fits = [places.procrustes_r2(flat_map(each, positions.shape[1]), positions) for each in similar]
+        found["procrustes_r2", "positions"] = np.array(fits)
+    return found
+
+
+def flat_map(similar: np.ndarray, axes: int = 2) -> np.ndarray:
+    """Channels on a few axes by their similarities, (n, n) -> (n, axes), by multidimensional scaling: the map that is
+    measured is the map that is shown. NaN for what is no matrix of cosines or correlations."""
+    if not np.isfinite(similar).all() or not np.allclose(np.diag(similar), 1.0):
+        return np.full((len(similar), axes), np.nan)
+    return connectivity.mds_embedding(similar, axes)
 
 
 def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> dict[tuple[str, str], np.ndarray]:
@@ -301,7 +323,7 @@ def of_data(
                 fc = connectivity.correlation(values)
                 placed = connectivity.mds_embedding(fc, k) if "mds" in name else connectivity.pca_embedding(values, k)
                 similar = modules.similarities(placed[None])[ALL_BLOCKS]
-                yield from ({**spec, "baseline": name, **row} for row in _structure(similar, task))
+                yield from ({**spec, "baseline": name, **row} for row in _structure(similar, task, placed))
 
 
 def data_arrays(task: Masked, members: Sequence[Member]) -> dict[str, Tensor]:
@@ -332,6 +354,12 @@ def _errors(name: str, task: Masked, pupil: Member, values: np.ndarray) -> Itera
             yield {"split": split, "condition": condition, "metric": "mse", "value": value}
 
 
-def _structure(matrix: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
-    for (metric, target), values in measured(matrix.reshape(1, *matrix.shape[-2:]), task).items():
+def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> Iterator[dict[str, Any]]:
+    """What a matrix of channels says; `placed` is where a method has put them by itself, its widest axes first."""
+    found = measured(matrix.reshape(1, *matrix.shape[-2:]), task)
+    fit = ("procrustes_r2", "positions")
+    if fit in found and placed is not None and task.positions is not None:
+        own = placed[:, : task.positions.shape[1]]
+        found[fit] = np.array([places.procrustes_r2(own, task.positions)])
+    for (metric, target), values in found.items():
         yield {"split": "analysis", "condition": target, "metric": metric, "value": float(values[0])}

@@ -1,0 +1,62 @@
+"""The examples, run with small settings: they do what they say, and what they print is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scripts import load
+
+from placecode.analysis.places import neighbors_in_space, place_agreement
+from placecode.tasks import pixels
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def test_a_shuffled_photo_is_two_tables_and_the_command_for_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("PIL", reason="reads the photographs")
+    words = ["--out", str(tmp_path / "new"), "--samples", "400", "--size", "5", "--seed", "3"]
+    load(EXAMPLES / "shuffled_photo.py").main(words)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["positions.csv", "shuffled.csv"]
+    shuffled, positions = (pd.read_csv(tmp_path / "new" / f"{name}.csv") for name in ("shuffled", "positions"))
+    values, names, places = pixels.table(size=5, samples=400, seed=3)
+    assert list(shuffled.columns) == list(names) and list(positions.columns) == ["row", "column"]
+    np.testing.assert_allclose(shuffled, values, atol=6e-5)
+    np.testing.assert_array_equal(positions, places)
+    near = neighbors_in_space(positions)
+    assert place_agreement(np.corrcoef(shuffled.T), near) > 0.9  # so that there is something to find
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"placecode fit {tmp_path / 'new' / 'shuffled.csv'} --positions {tmp_path / 'new' / 'positions.csv'}"
+    )
+
+
+def test_a_drop_in_encoding_tells_of_both_sigmas_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    example = load(EXAMPLES / "drop_in_encoding.py")
+    example.main(["--steps", "5"])
+    _, small, large = capsys.readouterr().out.splitlines()
+    for line, sigma in ((small, 0.1), (large, 2.0)):
+        error, idle, found = example.train(sigma, 5, 0)
+        told = re.findall(r"\d+\.?\d*", line)
+        assert told == [f"{sigma:g}", f"{error:.3f}", f"{idle:.3f}", f"{100 * found:.0f}", "9"]
+
+
+def test_a_drop_in_encoding_learns_the_ring_if_it_starts_small() -> None:
+    example = load(EXAMPLES / "drop_in_encoding.py")
+    error, idle, found = example.train(0.1, 400, 0)
+    assert error < 0.9 * idle and found > 0.6
+    assert example.train(2.0, 0, 0)[2] < 0.3  # and does not if nothing is learned
+
+
+def test_waves_are_smooth_on_the_ring_and_half_hidden() -> None:
+    example = load(EXAMPLES / "drop_in_encoding.py")
+    positions = example.ring(1)
+    values, hidden = example.waves(positions, 2_000, torch.Generator().manual_seed(0))
+    assert (hidden.sum(1) == 12).all() and float(values.square().mean()) == pytest.approx(1.01, abs=0.05)
+    near = neighbors_in_space(positions)
+    assert (near.sum(1) == 2).all() and place_agreement(np.corrcoef(values.T), near) == 1
