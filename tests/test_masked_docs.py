@@ -91,6 +91,15 @@ def test_every_study_is_told_with_its_number_of_members() -> None:
     assert {row[0]: (row[2], row[3]) for row in table("study")} == counts
 
 
+class Places(Regions):
+    """Positions alone, of no brain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.labels = None
+        del self.partner
+
+
 @pytest.mark.usefixtures("few_draws")
 def test_every_measure_is_told_and_no_other() -> None:
     task = Regions()
@@ -102,6 +111,7 @@ def test_every_measure_is_told_and_no_other() -> None:
     rows = pd.DataFrame(
         [
             *structure.of_pes(stack, bound),
+            *structure.of_pes(stack, Places().bind(members[:2])),
             *structure.of_attention(stack, bound),
             *structure.across(member_table(range(4), members, [-1] * 4), arrays, 1, 5),
         ]

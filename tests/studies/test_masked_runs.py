@@ -78,7 +78,11 @@ CASES = {
         [*SYNERGY, "--sigmas", "0.1,2", "--optimizers", "adam,sgd", "--rates", "0.001,"], 8, {"": 6}, PAIRS, LOW, cut=4
     ),
     "pixels-sigma": Case(
-        ["--size", "4", "--train", "300", "--test", "30", "--sigmas", "0.1,2"], 4, {"": 16}, SWEEP | {"picture"}
+        ["--size", "4", "--train", "300", "--test", "30", "--sigmas", "0.1,2"],
+        4,
+        {"": 16},
+        SWEEP | {"picture"},
+        against="linear,pca,fc",
     ),
     "brain-sigma": Case(["PLACES", "--sigmas", "0.1,2"], 4, {"": REGIONS}, SWEEP | ON_BRAIN),
     "brain-encodings": Case(["PLACES", *ENCODINGS], 6, {"": REGIONS}, KINDS, against="linear,pca,fc", cut=3),

@@ -57,7 +57,7 @@ def maps_as_pictures(
     columns = -(-count // rows)
     figure, drawn = maps.squares(rows, columns, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
     laid = [(title, told, onto(given, true)) for title, told, given in panels]
-    for axes, (title, told, places) in zip(drawn, [*laid, ("true grid", "", true)], strict=False):
+    for axes, (title, told, places) in zip(drawn, [*laid, ("true grid", "what is to be found", true)], strict=False):
         base.title(axes, title, told, width=50)
         if np.isfinite(places).all():
             _lay_out(axes, places, pieces, pairs)
