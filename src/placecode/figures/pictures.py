@@ -25,9 +25,9 @@ Array = npt.NDArray[Any]
 MOST_IN_A_ROW = 3
 SIDE = 2.7
 """Of a panel, in inches."""
-DOTS = 26
+DOTS = 24
 """Of a picture, for every cell of the grid."""
-PIECE = 0.84
+PIECE = 0.92
 """Of a cell that the piece of a picture takes: lines between pieces are seen in between."""
 
 
@@ -97,14 +97,14 @@ def _lay_out(axes: Axes, places: Array, pieces: Array, pairs: Array) -> None:
     segments = [[places[token][::-1] for token in pair] for pair in pairs]
     axes.add_collection(LineCollection(segments, colors=BLUE, linewidths=0.7, alpha=0.55, zorder=1))
     side = round(PIECE * DOTS)
-    small = pieces[:, (DOTS - side) // 2 :, (DOTS - side) // 2 :][:, :side, :side].copy()
-    small[:, [0, -1]] = small[:, :, [0, -1]] = 1  # a light edge tells pieces apart that lie on each other
+    small = pieces[:, (DOTS - side) // 2 :, (DOTS - side) // 2 :][:, :side, :side]
+    seen = np.pad(np.ones((side - 2, side - 2)), 1)  # the page shows at the edge, so that pieces can be told apart
     dots = int(np.ceil(2 * reach * DOTS))
     canvas = np.zeros((dots, dots, 4))
     corner = np.clip(((places + reach) * DOTS - side / 2).round().astype(int), 0, dots - side)
     for (top, left), piece in zip(corner, small, strict=True):
         canvas[top : top + side, left : left + side, :3] = piece[..., None]
-        canvas[top : top + side, left : left + side, 3] = 1
+        canvas[top : top + side, left : left + side, 3] = seen
     extent = (-reach, -reach + dots / DOTS, -reach + dots / DOTS, -reach)
-    axes.imshow(canvas, extent=extent, interpolation="nearest", zorder=2)
+    axes.imshow(canvas, extent=extent, interpolation="none", zorder=2)
     axes.set(xlim=(-reach, reach), ylim=(reach, -reach))

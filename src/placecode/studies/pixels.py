@@ -2,8 +2,8 @@
 
 pixels-sigma: learned PEs of many initial scales on patches of photographs whose pixels come in random order. What to
 look for: in small ones the picture comes together, though nobody said which pixel lies where; in large ones pixels stay
-where they started. And: plain correlation finds the grid as well, and a linear predictor fills in hidden pixels better;
-here the PE is no shortcut to either, it is read off a model that was trained for something else.
+where they started. And whether plain correlation finds the grid as well, and a linear predictor fills in hidden pixels
+better: a PE that shows the truth need not be the shortest way to it.
 """
 
 from __future__ import annotations
