@@ -252,3 +252,32 @@ def test_reading_takes_far_less_memory_than_the_file(tmp_path: Path, ending: str
     grown, *shape, kind = json.loads(answer.stdout)
     assert shape == [rows, 60] and kind == "memmap"
     assert grown < size / 2, f"{grown / 1e6:.0f} MB for {size / 1e6:.0f} MB"
+
+
+def test_thousands_of_columns_take_no_longer_than_their_cells(tmp_path: Path) -> None:
+    """Each piece asks for its list of columns once: a list for each column would be millions of them."""
+    calls = []
+    plain = pq.ParquetFile.iter_batches
+
+    class Counting:
+        def __init__(self, batch: Any) -> None:
+            self.batch = batch
+
+        @property
+        def columns(self) -> Any:
+            calls.append(1)
+            return self.batch.columns
+
+    path = write(tmp_path / "t.parquet", numbers(ROWS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pq.ParquetFile, "iter_batches", lambda *a, **k: map(Counting, plain(*a, **k)))
+        sheet = read_sheet(path)
+    assert len(calls) == 2 and same(sheet, sheet_of(numbers(ROWS)))  # a piece in each of the two passes
+
+
+def test_the_quick_way_and_the_slow_way_give_the_same_numbers(tmp_path: Path) -> None:
+    """Numbers alone are read all columns at once; a word anywhere, or groups, and it goes column by column."""
+    table = numbers(ROWS)
+    quick = read_sheet(write(tmp_path / "a.csv", table))
+    slow = read_sheet(write(tmp_path / "b.csv", table.assign(word="x")))
+    np.testing.assert_array_equal(slow.values[:, :-1].view(np.uint32), quick.values.view(np.uint32))

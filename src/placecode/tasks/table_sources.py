@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 2**22
-"""How many bytes of float64 a piece has, about; of text a quarter of it, since pyarrow reads dozens of blocks ahead."""
+"""How many bytes of float64 a piece has, about; of text a sixteenth, since pyarrow reads dozens of blocks ahead."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class TextSource(Source):
             raise BadInput(f"{path} is empty.")
         self.width = len(first)
         self.header = tuple(first) if _is_header(first, second) else ()
-        self._block = max(PIECE // 4, 64 * sum(len(cell) + 3 for cell in first))  # no line may be longer
+        self._block = max(PIECE // 16, 64 * sum(len(cell) + 3 for cell in first))  # no line may be longer
         if self.header and second is None:
             raise BadInput(f"{path} must have a row for each sample; it has only a header.")
 
@@ -121,7 +121,7 @@ class TextSource(Source):
         import pyarrow as pa
         import pyarrow.csv as arrow
 
-        header = bool(self.header)
+        header, plain = bool(self.header), group is None
         try:
             reader = arrow.open_csv(
                 self.label,
@@ -134,8 +134,14 @@ class TextSource(Source):
                 ),
             )
             for batch in reader:
-                yield _of_arrow(self, batch.columns if not header else [each[1:] for each in batch.columns], group)
-                header = False
+                columns = [column[1:] for column in batch.columns] if header else batch.columns
+                # thousands of columns one by one are slow, and most tables have numbers alone
+                numbers = _plain_numbers(pa.concat_arrays(columns)) if plain else None
+                header, plain = False, numbers is not None
+                if numbers is None:
+                    yield _of_arrow(self, columns, group)
+                else:
+                    yield Piece(np.array(numbers.reshape(self.width, -1).T, order="C"), {})
         except pa.ArrowInvalid as error:
             raise self._fault() from error
 
@@ -188,12 +194,15 @@ class ParquetSource(Source):
     def _open(self) -> Any:
         import pyarrow.parquet as pq
 
-        return pq.ParquetFile(self.label, pre_buffer=False, buffer_size=2**16)  # else a whole row group is fetched
+        # each column has a buffer of its own; without any, a whole row group would be fetched
+        buffer = min(2**16, max(2**12, 2**25 // max(1, self.width)))
+        return pq.ParquetFile(self.label, pre_buffer=False, buffer_size=buffer)
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         with self._open() as file:
             for batch in file.iter_batches(batch_size=self._step(), use_threads=False):
-                yield _of_arrow(self, [batch.columns[i] for i in self._columns], group)
+                columns = batch.columns
+                yield _of_arrow(self, [columns[i] for i in self._columns], group)
 
 
 class FrameSource(Source):
@@ -287,8 +296,8 @@ def _of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piec
     return Piece(numbers, words, texts)
 
 
-def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """A column of texts as numbers and words; the quickest way that goes: as they are, trimmed, or one by one."""
+def _plain_numbers(cells: Any) -> np.ndarray | None:
+    """Texts as numbers, NaN where missing, as they are or else trimmed; None if there are words, or odd numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -300,9 +309,17 @@ def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
                 plain = pc.if_else(missing, pa.scalar(None, cells.type), cells)
             else:
                 plain = cells
-            return plain.cast(pa.float64()).to_numpy(zero_copy_only=False), None
+            return plain.cast(pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
         except pa.ArrowInvalid:
             continue
+    return None
+
+
+def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """A column of texts as numbers and words, quickly, or one by one."""
+    plain = _plain_numbers(cells)
+    if plain is not None:
+        return plain, None
     encoded = cells.fill_null("").dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
     parsed = [number(cell) for cell in distinct]
