@@ -183,7 +183,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         sheet = sheet_of(X, groups=groups)
         validate_data(self, X=sheet.values, dtype=np.float32, **self._demands())
         self.feature_names_in_ = np.array(sheet.names, dtype=object)
-        self._words = {i: words for i, words in sheet.categories.items()}
+        self._words = dict(sheet.categories)
         return sheet
 
     def _demands(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from placecode import display
+from placecode.cli import flags
 from placecode.engines import local
 from placecode.engines.estimate import estimate
 from placecode.errors import BadInput, must_be, one_of, value_of
@@ -28,7 +29,7 @@ OWN = ("file", *FILES, "sigmas", "seeds")
 """Fields of the study that have a flag of their own."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, add_settings: Callable[..., None]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `fit`: what to read, where to write, how hard to try; then every setting of the models."""
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="samples x channels: .csv, .tsv, .parquet, .npy, .npz, .mat, .h5"
@@ -55,13 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser, add_settings: Callable[..., N
     parser.add_argument("--resume", action="store_true", help="go on with the fit in the folder, if there is one")
     parser.add_argument("--force", action="store_true", help="overwrite a fit in the folder")
     parser.add_argument("--dry-run", action="store_true", help="only say what would run, and what it would take")
-    add_settings(parser.add_argument_group("settings of the models", "Defaults suit the effort."), OwnData, OWN)
+    flags.add_settings(parser.add_argument_group("settings of the models", "Defaults suit the effort."), OwnData, OWN)
 
 
 def run(
     given: argparse.Namespace,
     console: Console,
-    settings: Callable[[argparse.Namespace, type[OwnData]], dict[str, Any]],
     stopping: Callable[[], Any],
     publish: Callable[[Run], Path],
 ) -> int:
@@ -81,7 +81,7 @@ def run(
     while not beside.exists():
         beside = beside.parent
     with tempfile.TemporaryDirectory(prefix=".placecode-", dir=beside) as spool:
-        study, label_names = _study(given, settings, effort, Path(spool))
+        study, label_names = _study(given, effort, Path(spool))
         if given.dry_run:
             console.print(
                 display.estimate_text(study, estimate(study, where, ":"), where), markup=False, soft_wrap=True
@@ -107,14 +107,12 @@ def run(
     return 0
 
 
-def _study(
-    given: argparse.Namespace, settings: Callable[..., dict[str, Any]], effort: str, spool: Path
-) -> tuple[OwnData, tuple[str, ...]]:
+def _study(given: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData, tuple[str, ...]]:
     """The study of a table, with what is known of its channels; and the names of known groups."""
     sheet = read_sheet(given.file, key=given.key, names=given.names, groups=given.groups, spool=spool)
     labels, label_names = (None, ()) if given.labels is None else read_labels(given.labels, sheet.names)
     positions = None if given.positions is None else read_positions(given.positions, sheet.names)
-    own = settings(given, OwnData)
+    own = flags.settings(given, OwnData, OWN)
     seed, hidden = own.get("data_seed", 0), own.get("hidden", OwnData.hidden)
     made = tables(
         sheet.values,
@@ -155,10 +153,8 @@ def command_of(run: Run, study: OwnData) -> list[str]:
             words += ["--sigma", *map(str, _plain(value))]
         elif name == "seeds":
             words += ["--seeds", str(len(_plain(value)))]
-        elif isinstance(value, bool):
-            words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
         else:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words += flags.words_of(name, value)
     return [
         *words,
         "--effort",

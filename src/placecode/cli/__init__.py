@@ -8,14 +8,12 @@ Exit codes: 0 done, 1 failed, 2 bad input, 130 stopped by the user (the run is s
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import json
 import shlex
 import signal
 import sys
 import types
-import typing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,13 +24,14 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from placecode import bench, display, doctor, folders, report, runs, studies
+from placecode.cli import fit, flags
 from placecode.engines import local
 from placecode.engines.estimate import estimate
 from placecode.errors import BadInput, must_be, one_of, value_of
 from placecode.files import is_full_disk
 from placecode.report import together
 from placecode.runs import Run
-from placecode.studies import SCALES, Study, study_of
+from placecode.studies import SCALES, OwnData, Study, study_of
 from placecode.version import VERSION
 
 
@@ -70,7 +69,7 @@ def _main(words: Sequence[str], console: Console, errors: Console) -> int:
         return 1
     except KeyboardInterrupt:
         errors.print(
-            "Stopped at once." + (" --resume goes on from the last checkpoint." if words[:1] == ["run"] else "")
+            "Stopped at once." + (" --resume goes on from the last checkpoint." if words[:1] in (["run"], ["fit"]) else "")
         )
         return 130
     except OSError as error:
@@ -78,7 +77,7 @@ def _main(words: Sequence[str], console: Console, errors: Console) -> int:
         what = str(error)
         if full:
             rest = "free some space and try again"
-            if words[:1] == ["run"]:
+            if words[:1] in (["run"], ["fit"]):
                 rest = "finished members and the last checkpoint are kept: free some space and go on with --resume"
             what = f"the disk must have room for the results; it is full ({error.strerror}); {rest}."
         errors.print(f"placecode: {what}", style="red", markup=False)
@@ -106,6 +105,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
     add("studies", "list the studies", _studies)
     _run_arguments(add("run", "run a study", _run), words)
+
+    fit.add_arguments(add("fit", "make a map of the channels of a table of your own", _fit))
 
     command = add("merge", "make one run of the pieces of a study (made with --members)", _merge)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
@@ -169,15 +170,7 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
         return
     study = studies.lookup(named)
     group = parser.add_argument_group(f"settings of {named}", "Defaults are those of the scale.")
-    hints = typing.get_type_hints(study)
-    for field in dataclasses.fields(study):
-        flag, help = f"--{field.name.replace('_', '-')}", field.metadata["help"]
-        kind, several = _kind(hints[field.name])
-        if kind is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help)
-            continue
-        names = {"nargs": "+", "metavar": field.name.upper()} if several else {"metavar": field.name.upper()}
-        group.add_argument(flag, type=str, default=argparse.SUPPRESS, help=help, **names)  # type: ignore[arg-type]
+    flags.add_settings(group, study)
 
 
 class _StudyName(argparse.Action):
@@ -197,42 +190,6 @@ def _named_study(words: Sequence[str]) -> str | None:
     return next((word for before, word in pairs if word in studies.STUDIES and before not in options), None)
 
 
-def _kind(hint: Any) -> tuple[type, bool]:
-    """The plain type behind a field's annotation, and whether it holds several: tuple[float, ...] is (float, True)."""
-    if isinstance(hint, types.UnionType):
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    if typing.get_origin(hint) is tuple:
-        return typing.get_args(hint)[0], True
-    return hint, False
-
-
-def _settings(given: argparse.Namespace, study: type[Study]) -> dict[str, Any]:
-    """The study's fields that were given, as values."""
-    values = {}
-    hints = typing.get_type_hints(study)
-    for field in dataclasses.fields(study):
-        if not hasattr(given, field.name):
-            continue
-        text = getattr(given, field.name)
-        kind, several = _kind(hints[field.name])
-        if kind is bool:
-            values[field.name] = text
-        elif several:
-            parts = [part for word in text for part in word.split(",") if part.strip()]
-            numbers = tuple(value_of(field.name, part, kind) for part in parts)
-            counted = field.name == "seeds" and len(text) == 1 and "," not in text[0]
-            values[field.name] = _first_seeds(numbers[0]) if counted and numbers else numbers
-        else:
-            values[field.name] = value_of(field.name, text, kind)
-    return values
-
-
-def _first_seeds(count: int) -> tuple[int, ...]:
-    if count < 1:
-        raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
-    return tuple(range(count))
-
-
 # ------------------------------------------------------------------------------------------------------- commands
 
 
@@ -250,7 +207,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
             "--resume and --force must not be given together: one keeps the earlier run, the other drops it."
         )
     kind = studies.lookup(given.study)
-    study = kind.at(given.scale, **_settings(given, kind))
+    study = kind.at(given.scale, **flags.settings(given, kind))
     stack, workers = (
         None if text is None else value_of(name, text, int)
         for name, text in (("stack", given.stack), ("workers", given.workers))
@@ -282,6 +239,10 @@ def _run(given: argparse.Namespace, console: Console) -> int:
         console.print(said, markup=False, soft_wrap=True)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
     return 0
+
+
+def _fit(given: argparse.Namespace, console: Console) -> int:
+    return fit.run(given, console, _stop_on_signals, publish)
 
 
 @contextmanager
@@ -323,17 +284,14 @@ def publish(run: Run) -> Path:
 
 def command_of(run: Run, study: Study) -> str:
     """The command that makes the run again: what differs from the defaults of its scale."""
+    if isinstance(study, OwnData):
+        return shlex.join(fit.command_of(run, study))
     words = ["placecode", "run", run.study, "--scale", run.config["scale"]]
     usual = type(study).at(run.config["scale"]).fields()
     for name, value in study.fields().items():
         if value == usual[name]:
             continue
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag[2:]}")
-        else:
-            several = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            words += [flag, several + ("," if isinstance(value, list) and len(value) == 1 else "")]
+        words += flags.words_of(name, value)
     if run.config["members"] != f"0:{run.config['total']}":
         words += ["--members", run.config["members"]]
     words += ["--device", run.config["device"], "--precision", run.config["precision"]]
@@ -440,7 +398,3 @@ def _bench(given: argparse.Namespace, console: Console) -> int:
             console.print(f"Written to {given.out}: {names}", markup=False, soft_wrap=True)
     timed = any(row["name"] == "placecode" and row["us_per_model_step"] is not None for row in result["rows"])
     return 0 if timed else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

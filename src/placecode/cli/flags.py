@@ -1,0 +1,73 @@
+"""The settings of a study as flags of a command, and back: every field has one, with its help text."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from placecode.errors import must_be, value_of
+from placecode.studies import Study
+
+
+def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) -> None:
+    """A flag for every setting of a study, but for those named."""
+    hints = typing.get_type_hints(study)
+    for field in dataclasses.fields(study):
+        if field.name not in study.recorded() or field.name in without:
+            continue
+        flag, help = f"--{field.name.replace('_', '-')}", field.metadata["help"]
+        kind, several = _kind(hints[field.name])
+        if kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help)
+            continue
+        names = {"nargs": "+", "metavar": field.name.upper()} if several else {"metavar": field.name.upper()}
+        group.add_argument(flag, type=str, default=argparse.SUPPRESS, help=help, **names)
+
+
+def settings(given: argparse.Namespace, study: type[Study], without: Sequence[str] = ()) -> dict[str, Any]:
+    """The study's settings that were given, as values."""
+    values: dict[str, Any] = {}
+    hints = typing.get_type_hints(study)
+    for name in study.recorded():
+        if name in without or not hasattr(given, name):
+            continue
+        text = getattr(given, name)
+        kind, several = _kind(hints[name])
+        if kind is bool:
+            values[name] = text
+        elif several:
+            parts = [part for word in text for part in word.split(",") if part.strip()]
+            numbers = tuple(value_of(name, part, kind) for part in parts)
+            counted = name == "seeds" and len(text) == 1 and "," not in text[0]
+            values[name] = _first_seeds(numbers[0]) if counted and numbers else numbers
+        else:
+            values[name] = value_of(name, text, kind)
+    return values
+
+
+def words_of(name: str, value: Any) -> list[str]:
+    """A setting as the words that give it."""
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag if value else f"--no-{flag[2:]}"]
+    several = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return [flag, several + ("," if isinstance(value, list) and len(value) == 1 else "")]
+
+
+def _kind(hint: Any) -> tuple[type, bool]:
+    """The plain type behind a field's annotation, and whether it holds several: tuple[float, ...] is (float, True)."""
+    if isinstance(hint, types.UnionType):
+        hint = next(part for part in typing.get_args(hint) if part is not type(None))
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True
+    return hint, False
+
+
+def _first_seeds(count: int) -> tuple[int, ...]:
+    if count < 1:
+        raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
+    return tuple(range(count))
