@@ -2,8 +2,7 @@
 
 Writes two files. shuffled.csv has a column for each pixel of small patches of two photographs, in random order, and a
 row for each patch; the last fifth of the rows is from parts of the photographs that no other row touches. positions.csv
-has the true row and column of each pixel, in the order of the columns of shuffled.csv: nobody needs it to learn a map,
-only to judge one. Then it says how to go on.
+has the true place of each pixel: nobody needs it to learn a map, only to judge one. Then it says how to go on.
 
     python examples/shuffled_photo.py
     python examples/shuffled_photo.py --out somewhere --samples 2000 --size 8
@@ -26,7 +25,7 @@ def write(out: Path, samples: int = 5_000, size: int = 10, stride: int = 4, seed
     out.mkdir(parents=True, exist_ok=True)
     tables = {
         "shuffled.csv": pd.DataFrame(values.round(4), columns=list(names)),
-        "positions.csv": pd.DataFrame(positions.astype(int), columns=["row", "column"]),
+        "positions.csv": pd.DataFrame({"name": names, "x": positions[:, 1], "y": -positions[:, 0]}),
     }
     for name, table in tables.items():
         write_bytes(out / name, table.to_csv(index=False).encode())

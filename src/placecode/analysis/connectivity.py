@@ -115,7 +115,10 @@ def sparse_precision(own: Array, held: Array, matrix: Array, steps: int = 2000) 
             if worse == 2:
                 break
         largest = float(np.abs(matrix - np.eye(len(matrix))).max())
-        return _sparse_inverse(matrix, best * largest, steps) if best else None
+        if not best:
+            return None
+        exact = _sparse_inverse(matrix, best * largest, steps)
+        return _sparse_inverse(matrix, best * largest, steps, tolerance=1e-3) if exact is None else exact
 
 
 def partial_of(inverse: Array) -> Array:

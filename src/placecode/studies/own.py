@@ -122,7 +122,7 @@ class OwnData(ModelStudy):
         assert isinstance(task, Table)
         if task.tokens > MOST_ATTENTION:
             return {}
-        return {"attention": structure.attention_maps(stack, task).mean((1, 2))}
+        return {"attention": structure.attention_maps(stack, task).mean((1, 2), keepdim=True)}
 
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
