@@ -47,6 +47,7 @@ def test_classical_map_keeps_distances_that_fit_a_plane() -> None:
 def test_classical_map_pads_what_few_channels_do_not_span() -> None:
     assert dials.classical_map(np.eye(2), 3).shape == (2, 3)
     assert not dials.classical_map(np.ones((4, 4))).any()
+    assert np.isnan(dials.classical_map(np.full((4, 4), np.nan))).all()
 
 
 def test_stops_lie_on_the_one_before() -> None:
@@ -133,9 +134,12 @@ def test_other_studies(name: str, stops: int) -> None:
 
 
 def test_without_known_groups_those_that_were_found_sort_the_channels() -> None:
-    dial = dial_of(Run(RESULTS / "brain-sigma"))
+    run = Run(RESULTS / "brain-sigma")
+    dial, channels = dial_of(run), study_of(run).channels(run)
     assert dial.groups is not None and dial.group_names[0] == "found group 1"
     assert "found at the smallest sigma" in dial.note
+    assert channels is not None and channels.modules is not None and not channels.module_names
+    assert channels.modules.tolist() == dial.groups.tolist()
 
 
 # --------------------------------------------------------------------------------------------------- made-up runs

@@ -164,6 +164,7 @@ class AtlasView {
       textfont: { size: 10, color: colors.soft },
       marker: { ...markOf(code, colors), opacity: 1, size: own.map((i) => size * (0.7 + 0.6 * at[i][2])) },
       hovertemplate: "%{text}<extra></extra>",
+      cliponaxis: false,
     };
   }
 
@@ -181,6 +182,7 @@ class AtlasView {
       mode: "markers+text",
       text: names.map((name, i) => (i ? "" : `<b>${name}</b>`)),
       hovertext: names,
+      cliponaxis: false,
       hovertemplate: "%{hovertext}<extra></extra>",
       textposition: "bottom center",
       textfont: { size: 14, color: colors.ink },
@@ -210,7 +212,7 @@ class AtlasView {
       yaxis: { ...axis, range: up },
       dragmode: held ? false : "zoom",
       uirevision: String(this.space?.checked), // a choice keeps the part that is looked at
-      margin: { l: 8, r: 8, t: 8, b: 8 },
+      margin: { l: 36, r: 36, t: 14, b: 14 }, // room for names at the edge
       showlegend: modules !== null && codes.length <= 16,
       legend: { orientation: "h", x: 0, y: 0, yanchor: "top", font: { size: 11 } },
     };

@@ -140,6 +140,7 @@ const placesPanel = (dial, colors) => {
       textfont: { size: 10, color: colors.soft },
       marker: { ...markOf(code, colors), size: names.length > 300 ? 5 : 8 },
       hovertemplate: `%{text}${said}<extra></extra>`,
+      cliponaxis: false,
     };
   });
   const range = [-1.12 * scales.places, 1.12 * scales.places];

@@ -28,7 +28,8 @@ const theme = () => {
 // How the points of a group look: by colour and by shape.
 const markOf = (code, colors) => {
   const line = { width: 0.5, color: colors.paper };
-  if (code === null || code < 0) return { color: colors.soft, symbol: "circle-open", line };
+  if (code === null) return { color: colors.blue, symbol: "circle", line }; // no groups are known
+  if (code < 0) return { color: colors.soft, symbol: "circle-open", line }; // it belongs to none
   return { color: colors.groups[code % colors.groups.length], symbol: SYMBOLS[code % SYMBOLS.length], line };
 };
 

@@ -64,6 +64,8 @@ def channels_of(run: Run) -> Channels | None:
         return None
     each = [modules.similarities(_pe(run, number))[-1] for number in known["member"]]
     mean = np.mean(each, axis=0)
+    if groups is None:
+        groups = partitions.best_partition(mean)
     sigma, seeds = float(known["sigma"].iloc[0]), len(each)
     told = (
         f"a bar is the share of {seeds} seeds in which the channel is among the {NEIGHBORS} nearest ones"
@@ -109,7 +111,11 @@ def classical_map(similar: Array, axes: int = 2) -> Array:
 
     >>> classical_map(np.array([[1.0, 1.0, -1.0], [1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]]), 1).round(2).ravel().tolist()
     [-0.67, -0.67, 1.33]
+
+    NaN where the similarity of any two is.
     """
+    if not np.isfinite(similar).all():
+        return np.full((len(similar), axes), np.nan)
     centred = similar - similar.mean(0) - similar.mean(1)[:, None] + similar.mean()
     squares, directions = np.linalg.eigh((centred + centred.T) / 2)  # rising
     places = (directions * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1][:, :axes]
@@ -230,12 +236,11 @@ def _nearest(each: list[Array], mean: Array) -> list[list[tuple[int, float]]]:
     """Of every channel the nearest ones by the mean similarity, with the share of seeds in which they are among the
     nearest too; NaN where there is one seed only."""
     count = min(NEIGHBORS, len(mean) - 1)
-    top = [_top(similar, count) for similar in each]  # (n, count) each
-    found = []
-    for channel, own in enumerate(_top(mean, count)):
-        shares = [np.mean([other in one[channel] for one in top]) if len(each) > 1 else np.nan for other in own]
-        found.append([(int(other), float(share)) for other, share in zip(own, shares, strict=True)])
-    return found
+    own, each_own = _top(mean, count), np.stack([_top(similar, count) for similar in each])  # (n, k), (seeds, n, k)
+    shares = (own[None, :, :, None] == each_own[:, :, None, :]).any(-1).mean(0)
+    if len(each) == 1:
+        shares = np.full(shares.shape, np.nan)
+    return [list(zip(*row, strict=True)) for row in zip(own.tolist(), shares.tolist(), strict=True)]
 
 
 def _top(similar: Array, count: int) -> np.ndarray:
