@@ -14,7 +14,7 @@ from studies.made_up_masked import STRANGE, made_up
 from placecode.members import Member
 from placecode.runs import Run, no_baselines
 from placecode.studies.brain import BrainMask, BrainSigma
-from placecode.studies.masked_words import FEW, in_short, of_settings
+from placecode.studies.masked_words import FEW, in_short, of_settings, verdicts
 from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.studies.synergy import SynergyOptimizer, SynergySigma, SynergySize
 
@@ -280,3 +280,34 @@ def test_what_all_settings_share_is_left_out_in_short() -> None:
     assert all(line.startswith(f"learned, {SIGMA} 0.2, ") for line in of_settings(run))
     short = in_short(run)
     assert not any("learned" in line for line in short) and "(groups 5, samples 10,000)" in short[0]
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("gains", "kind", "count"),
+    [
+        ({0.01: [0.5, 0.51, 0.52], 1.0: [0.4, 0.41, 0.42]}, "found", 2),
+        ({0.01: [0.5, 0.51, 0.52], 1.0: [-0.5, 0.5, 0.01]}, "found in part", 1),
+        ({0.01: [-0.5, 0.5, 0.01], 1.0: [-0.5, -0.51, -0.52]}, "not found", 0),
+        ({0.01: [0.5], 1.0: [0.5]}, "unsure", 0),  # one seed has no interval
+    ],
+)
+def test_a_verdict_counts_the_gains_that_are_sure(gains: dict[float, list[float]], kind: str, count: int) -> None:
+    of: Any = {GROUPS: (lambda m: 0.3, lambda m: 0.3 + gains[float(m.sigma or 0)][m.seed])}
+    (found,) = verdicts(sigma_run(gains, analyses=of))
+    assert found.kind == kind
+    assert f"in {count} of 2 settings" in found.sentence
+
+
+def test_seeds_of_one_world_count_once() -> None:
+    """Three seeds in each of two worlds, of which one gains much and one little: two values, and no sure gain."""
+    gains = [0.9, 0.1, 0.9, 0.1, 0.9, 0.1]
+    of: Any = {GROUPS: (lambda m: 0.0, lambda m: gains[m.seed])}
+    kinds = [verdicts(sigma_run({0.2: gains}, analyses=of, **more))[0].kind for more in ({}, {"worlds": 2})]
+    assert kinds == ["found", "not found"]
+
+
+def test_nothing_is_said_of_what_was_not_measured() -> None:
+    assert verdicts(sigma_run({0.2: [0.5, 0.6]}, analyses={})) == []

@@ -155,6 +155,7 @@ class AtlasView {
     const { names } = this.content;
     const own = names.map((_, i) => i).filter((i) => this.codes[i] === code);
     const size = names.length > 300 ? 6 : 9;
+    const opacity = this.chosen !== null && names.length > 60 ? 0.4 : 1; // many step back behind the chosen one
     return {
       ...this.those(at, own),
       mode: names.length <= 40 ? "markers+text" : "markers",
@@ -162,7 +163,7 @@ class AtlasView {
       text: own.map((i) => plain(names[i])),
       textposition: "top center",
       textfont: { size: 10, color: colors.soft },
-      marker: { ...markOf(code, colors), opacity: 1, size: own.map((i) => size * (0.7 + 0.6 * at[i][2])) },
+      marker: { ...markOf(code, colors), opacity, size: own.map((i) => size * (0.7 + 0.6 * at[i][2])) },
       hovertemplate: "%{text}<extra></extra>",
       cliponaxis: false,
     };

@@ -16,7 +16,7 @@ from placecode.errors import must_be, one_of
 from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies import masked_figures, masked_words, structure
-from placecode.studies.base import Shown, setting
+from placecode.studies.base import Shown, Verdict, setting
 from placecode.studies.models import ModelStudy
 from placecode.studies.specs import encoding_spec
 from placecode.tasks.base import Task
@@ -136,6 +136,9 @@ class MaskedStudy(ModelStudy):
 
     def summary(self, run: Run) -> list[str]:
         return masked_words.in_short(run)
+
+    def verdicts(self, run: Run) -> list[Verdict]:
+        return masked_words.verdicts(run)
 
 
 @dataclass(frozen=True)

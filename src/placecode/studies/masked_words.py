@@ -9,6 +9,8 @@ import pandas as pd
 from placecode.analysis.stats import interval
 from placecode.claims import NotInRun
 from placecode.runs import Run
+from placecode.studies.masked_claims import over
+from placecode.studies.panels import Verdict
 from placecode.studies.reading import measured
 from placecode.studies.specs import data_in_words, differing
 
@@ -81,6 +83,28 @@ def in_short(run: Run) -> list[str]:
         )
     by_pairs = [line for line in every if "by pairwise measures" in line]
     return [*lines, *(by_pairs if len(by_pairs) == 1 else []), *(line for line in every if "diverged" in line)][:FEW]
+
+
+def verdicts(run: Run) -> list[Verdict]:
+    """Whether training put together what belongs together: in how many settings a measure grew, beyond doubt."""
+    members, found = _settings(run), []
+    alive = members[members["state"] == "done"]
+    for (analysis, target), words in SAID.items():
+        try:
+            before, after = (alive["member"].map(measured(run, analysis, target, when)) for when in ("start", "end"))
+        except NotInRun:
+            continue
+        grown = alive.assign(value=after - before).dropna(subset=["value"])
+        lows = [over(run, own.set_index("seed")["value"]).low for _, own in grown.groupby("setting", sort=False)]
+        sure, asked = sum(low > 0 for low in lows), sum(low == low for low in lows)
+        if not lows:
+            continue
+        kind = "unsure" if not asked else "found" if sure == len(lows) else "found in part" if sure else "not found"
+        more = f"{words[0].upper()}{words[1:]} more often after training than before"
+        found.append(
+            Verdict(kind, f"{more} in {sure} of {len(lows)} settings: the whole 95% interval of the gain is above 0.")
+        )
+    return found
 
 
 def _means(members: pd.DataFrame, values: pd.Series) -> pd.Series:
