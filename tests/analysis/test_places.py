@@ -206,3 +206,31 @@ def test_procrustes_refuses_what_does_not_fit(rng: np.random.Generator) -> None:
 
 def test_examples_in_the_docs() -> None:
     assert doctest.testmod(places).failed == 0
+
+
+def test_a_grid_is_arranged_as_a_grid_from_similarities_that_fade() -> None:
+    grid = np.stack(np.divmod(np.arange(100), 10), axis=1).astype(float)
+    apart = np.linalg.norm(grid[:, None] - grid, axis=-1)
+    fading = np.exp(-apart)  # beyond a few steps all are as unlike
+    assert places.procrustes_r2(places.arrange(fading), grid) > 0.95
+    shuffled = np.random.default_rng(0).permutation(100)
+    turned = places.arrange(fading[np.ix_(shuffled, shuffled)])
+    assert places.procrustes_r2(turned, grid[shuffled]) > 0.95
+    assert places.procrustes_r2(turned, grid) < 0.2
+
+
+def test_groups_that_have_nothing_in_common_are_joined_all_the_same() -> None:
+    groups = np.repeat([0, 1, 2], 5)
+    found = places.arrange(np.where(groups[:, None] == groups, 0.9, 0.0), near=2)
+    assert np.isfinite(found).all()
+    apart = np.linalg.norm(found[:, None] - found, axis=-1)
+    same = groups[:, None] == groups
+    assert apart[same].max() < apart[~same].min()
+
+
+def test_maps_of_next_to_nothing() -> None:
+    assert places.arrange(np.eye(2), 3).shape == (2, 3)
+    assert np.isnan(places.arrange(np.full((4, 4), np.nan))).all()
+    assert np.allclose(places.arrange(np.ones((4, 4))), 0, atol=1e-5)
+    with pytest.raises(BadInput, match=r"similar must be one matrix \(tokens, tokens\); got"):
+        places.arrange(np.zeros((2, 3, 3)))

@@ -33,23 +33,6 @@ def dial_of(run: Run) -> Dial:
 # ------------------------------------------------------------------------------------------------------------ maps
 
 
-def test_classical_map_keeps_distances_that_fit_a_plane() -> None:
-    rng = np.random.default_rng(0)
-    angle = rng.uniform(0, 2 * np.pi, 12)
-    points = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    places = dials.classical_map(points @ points.T)
-    wanted = np.linalg.norm(points[:, None] - points, axis=-1)
-    np.testing.assert_allclose(np.linalg.norm(places[:, None] - places, axis=-1), wanted, atol=1e-9)
-    line = dials.classical_map(points @ points.T, 1)  # which cannot hold them
-    assert np.abs(np.abs(line - line.T) - wanted).max() > 0.1
-
-
-def test_classical_map_pads_what_few_channels_do_not_span() -> None:
-    assert dials.classical_map(np.eye(2), 3).shape == (2, 3)
-    assert not dials.classical_map(np.ones((4, 4))).any()
-    assert np.isnan(dials.classical_map(np.full((4, 4), np.nan))).all()
-
-
 def test_stops_lie_on_the_one_before() -> None:
     """The same arrangement, mirrored and turned by its own eigenvectors' whims, stays where it was."""
     rng = np.random.default_rng(0)

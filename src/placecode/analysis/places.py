@@ -76,13 +76,15 @@ def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     >>> arrange(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()
     [1.8, 0.6, -0.6, -1.8]
     """
-    weights, placed = symmetric(similar)
+    weights, _ = symmetric(similar)
     n = weights.shape[-1]
-    if weights.ndim != 2 or not 1 <= axes <= n:
-        raise must_be("similar", f"one matrix (tokens, tokens) of at least {axes} tokens", np.shape(similar))
-    if not placed:
+    if weights.ndim != 2:
+        raise must_be("similar", "one matrix (tokens, tokens)", np.shape(similar))
+    if not np.isfinite(np.asarray(similar, dtype=np.float64)).all():
         return np.full((n, axes), np.nan)
-    angle = np.arccos(np.clip(weights, -1.0, 1.0)) + 1e-9  # a distance of 0 would be no edge
+    if n < 3:
+        return np.stack([np.linspace(0.5, -0.5, n), *np.zeros((axes - 1, n))], axis=1)
+    angle = np.arccos(np.clip(weights, -1.0, 1.0)) + 1e-6  # a distance of 0 would be no edge
     np.fill_diagonal(angle, 0.0)
     edges = np.zeros((n, n))
     others = np.argsort(angle + 9.0 * np.eye(n), axis=1, kind="stable")[:, : min(near, n - 1)]
@@ -92,6 +94,7 @@ def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     centring = np.eye(n) - 1 / n
     squares, directions = np.linalg.eigh(-0.5 * centring @ ways**2 @ centring)
     found = (directions * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1][:, :axes]
+    found = np.pad(found, [(0, 0), (0, max(0, axes - n))])
     far = np.abs(found)
     first = (far >= 0.999999 * far.max(axis=0)).argmax(axis=0)  # rounding must not choose among ties
     return np.asarray(found * np.where(found[first, np.arange(axes)] < 0, -1.0, 1.0))

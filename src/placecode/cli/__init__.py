@@ -275,6 +275,10 @@ def publish(run: Run) -> Path:
         metric=study.metric,
         measures=study.measures,
         claims=[claim.check(run).record() for claim in study.claims],
+        sections=[
+            report.Section(each.title, tables=[report.tables.listed(each.caption, each.columns, each.rows)])
+            for each in study.listings(run)
+        ],
         words=study.words(run),
         verdicts=study.verdicts(run),
         dial=study.dial(run),

@@ -235,6 +235,16 @@ def files(path: Path) -> Table:
     return Table(f"In the folder {path.name}.", ["file", "size", "what it holds"], body)
 
 
+def listed(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """A table that a study gives as it is: numbers that were measured are rounded."""
+
+    def cell(content: Any) -> Cell:
+        measured = isinstance(content, float) and math.isfinite(content)
+        return Cell(f"{content:.4g}".replace("-", "\N{MINUS SIGN}"), content) if measured else value(content)
+
+    return Table(caption, columns, [[cell(content) for content in row] for row in rows])
+
+
 def value(content: object) -> Cell:
     """One value of a spec or a setting as a cell: numbers short, lists with commas, nothing as a dash."""
     if content is None or content == "" or (isinstance(content, float) and math.isnan(content)):

@@ -21,10 +21,10 @@ from placecode.errors import must_be, one_of
 from placecode.members import Member
 from placecode.runs import Run
 from placecode.studies import dials
-from placecode.studies.panels import Channels, Dial, Stop, Verdict
+from placecode.studies.panels import Channels, Dial, Listing, Stop, Verdict
 from placecode.tasks.base import Task
 
-__all__ = ["SCALES", "Channels", "Dial", "Shown", "Stop", "Study", "Verdict", "setting"]
+__all__ = ["SCALES", "Channels", "Dial", "Listing", "Shown", "Stop", "Study", "Verdict", "setting"]
 
 SCALES = ("quick", "paper")
 
@@ -146,6 +146,10 @@ class Study:
 
     def verdicts(self, run: Run) -> list[Verdict]:
         """Findings that deserve a badge on top of the report, besides the verdicts on claims, which it counts."""
+        return []
+
+    def listings(self, run: Run) -> list[Listing]:
+        """Tables of the study's own."""
         return []
 
     def dial(self, run: Run) -> Dial | None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from placecode.analysis import geometry, modules, partitions
+from placecode.analysis.places import arrange
 from placecode.analysis.stats import interval
 from placecode.members import AUXILIARY
 from placecode.runs import Run
@@ -77,7 +78,7 @@ def channels_of(run: Run) -> Channels | None:
     note = f"Places and neighbours by the learned PEs at sigma {sigma:g}, {where}; {told}."
     return Channels(
         names,
-        *(classical_map(mean, 2), classical_map(mean, 3)),
+        *(arrange(mean, 2), arrange(mean, 3)),
         *(groups, group_names),
         neighbors=_nearest(each, mean),
         note=note,
@@ -104,25 +105,6 @@ def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
         return None
     total: Array = np.mean([modules.similarities(_pe(run, number))[-1] for number in kept], axis=0)
     return total
-
-
-def classical_map(similar: Array, axes: int = 2) -> Array:
-    """Classical scaling, (n, n) -> (n, axes): distances whose squares are 2 - 2 similarity, as well as a flat map can.
-
-    >>> classical_map(np.array([[1.0, 1.0, -1.0], [1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]]), 1).round(2).ravel().tolist()
-    [-0.67, -0.67, 1.33]
-
-    NaN where the similarity of any two is.
-    """
-    if not np.isfinite(similar).all():
-        return np.full((len(similar), axes), np.nan)
-    centred = similar - similar.mean(0) - similar.mean(1)[:, None] + similar.mean()
-    squares, directions = np.linalg.eigh((centred + centred.T) / 2)  # rising
-    places = (directions * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1][:, :axes]
-    places = np.pad(places, [(0, 0), (0, max(0, axes - places.shape[1]))])
-    far = np.abs(places).argmax(0)
-    signs = np.sign(places[far, np.arange(axes)])  # an axis has no direction of its own
-    return np.asarray(places * np.where(signs == 0, 1.0, signs))
 
 
 def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarray | None, list[str]]:
@@ -174,7 +156,7 @@ def _in_line(means: list[Array | None]) -> Iterator[Array | None]:
         if mean is None:
             yield None
             continue
-        places = classical_map(mean)
+        places = arrange(mean)
         before = places if before is None else geometry.turned(places, before)
         yield before
 

@@ -7,7 +7,7 @@ is run by `placecode fit` and by `LearnedPositions`; `placecode.fitting` then ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -19,7 +19,7 @@ from placecode.errors import must_be
 from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies import own_figures, own_results, own_words, structure
-from placecode.studies.base import Shown, setting
+from placecode.studies.base import Channels, Dial, Listing, Shown, Verdict, setting
 from placecode.studies.latin_figures import run_name
 from placecode.studies.measures import rows
 from placecode.studies.models import ModelStudy
@@ -134,6 +134,23 @@ class OwnData(ModelStudy):
 
     def words(self, run: Run) -> list[str]:
         return self.sentences(own_results.read(run.path))
+
+    def summary(self, run: Run) -> list[str]:
+        return own_words.in_short(own_results.read(run.path))
+
+    def verdicts(self, run: Run) -> list[Verdict]:
+        return [own_words.verdict(own_results.read(run.path))]
+
+    def dial(self, run: Run) -> Dial | None:
+        found, dial = own_results.read(run.path), super().dial(run)
+        names = [f"module {i + 1}" for i in range(int(found.ours.labels.max()) + 1)]
+        return dial and replace(dial, groups=found.ours.labels, group_names=names, note=own_figures.DIAL)
+
+    def channels(self, run: Run) -> Channels | None:
+        return own_figures.channels(own_results.read(run.path))
+
+    def listings(self, run: Run) -> list[Listing]:
+        return own_figures.listings(own_results.read(run.path))
 
     @staticmethod
     def sentences(found: own_results.Found) -> list[str]:

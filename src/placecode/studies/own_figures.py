@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from placecode import figures
-from placecode.studies.base import Shown
+from placecode.studies.base import Channels, Listing, Shown
 from placecode.studies.own_results import Found, Method
 from placecode.studies.own_words import SAID, SURE
 
 MOST_EDGES = 2_000
 """Lines on a map: the surest pairs."""
+DIAL = (
+    "Numbers are means over seeds that learn from all training samples, with their 95% intervals; matrices and map are "
+    "means over them, sorted by the modules that were found."
+)
 
 
 def of_fit(found: Found, run_name: str) -> list[Shown]:
@@ -52,6 +56,79 @@ def of_fit(found: Found, run_name: str) -> list[Shown]:
             )
         )
     return shown
+
+
+def channels(found: Found) -> Channels:
+    """The map that can be searched: every channel with its module, how sure its place is, and its neighbours."""
+    columns: dict[str, list[object]] = {"confidence": [float(each) for each in found.confidence]}
+    if found.labels is not None:
+        columns["known group"] = ["" if i < 0 else found.label_names[i] for i in found.labels]
+    if found.positions is not None:
+        columns |= {f"known {axis}": list(map(float, own)) for axis, own in zip("xyz", found.positions.T, strict=False)}
+    near = [[(int(j), float(found.pairs[i, j])) for j in row] for i, row in enumerate(found.neighbors)]
+    return Channels(
+        found.names,
+        found.ours.maps[2],
+        found.ours.maps.get(3),
+        found.ours.labels,
+        columns=columns,
+        neighbors=near,
+        edges=edges(found),
+        note=(
+            "Places by the PEs of the chosen sigma. Confidence of a channel: 1 = other seeds and the other half of the "
+            "samples put it in the same place, 0 = anywhere. Bars: how surely two channels are neighbours, one among "
+            f"the nearest of the other; lines join those with {100 * SURE:.0f}% or more."
+        ),
+    )
+
+
+def listings(found: Found) -> list[Listing]:
+    """Every method by every score, and the sigmas that could have been chosen."""
+    words = {
+        "heldout_mse": "held-out error",
+        "procrustes_r2": "Procrustes R2",
+        "neighbor_agreement": "nearest is a true neighbour",
+        "neighbor_agreement_p": "p of that",
+        "ari": "ARI of modules",
+        "ari_p": "p of that ",
+    }
+    methods = {"placecode": found.ours, **{SAID[name]: method for name, method in found.others.items()}}
+    shown = [name for name in words if any(name in method.scores for method in methods.values())]
+    rows = [
+        [name, *(method.scores.get(score) for score in shown), int(method.labels.max()) + 1]
+        for name, method in methods.items()
+    ]
+    rows += [
+        [name, *(value if score == "heldout_mse" else None for score in shown), None]
+        for name, value in (("guessing the mean", found.mean_mse),)
+    ]
+    left = "".join(f" {SAID[name]} was {why}." for name, why in found.left_out.items())
+    tables = [
+        Listing(
+            "Beside other methods",
+            "Errors on samples that nobody learned from; a method that predicts nothing has none. p: how often "
+            f"channels in random order do as well.{left}",
+            ["method", *(words[name].strip() for name in shown), "modules"],
+            rows,
+        ),
+        Listing(
+            "The sigmas",
+            f"{found.why[0].upper()}{found.why[1:]}",
+            ["sigma", "validation error", "standard error", "agreement between fits"],
+            [[row[name] for name in ("sigma", "error", "standard_error", "stability")] for row in found.sigmas],
+        ),
+    ]
+    agreed = [[count, value] for count, value in sorted(found.stability.items())]
+    if agreed:
+        tables.append(
+            Listing(
+                "How many modules",
+                "How well the fits agree (adjusted Rand index) when each is cut into so many groups.",
+                ["modules", "agreement"],
+                agreed,
+            )
+        )
+    return tables
 
 
 def edges(found: Found) -> list[tuple[int, int, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placecode.studies.own_results import LEVEL, Found, Method
+from placecode.studies.panels import Verdict
 
 SURE, UNSURE = 0.9, 0.3
 """Confidence from which on two channels are said to be neighbours; mean confidence below which a map is not to be
@@ -18,10 +19,23 @@ SAID = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "gr
 
 def sentences(found: Found) -> list[str]:
     """All of it: the verdict first, then how sure it is, who did best, and what to look at."""
-    return [verdict(found), *_certainty(found), *_best(found), _sigma(found), *_care(found), _data(found)]
+    return [headline(found), *_certainty(found), *_best(found), _sigma(found), *_care(found), _data(found)]
 
 
-def verdict(found: Found) -> str:
+def in_short(found: Found) -> list[str]:
+    """What a report begins with, below the verdict."""
+    return [*_certainty(found), *_best(found)[:2], *_care(found)]
+
+
+def verdict(found: Found) -> Verdict:
+    """The first sentence under a badge."""
+    if found.p_value > LEVEL:
+        return Verdict("not found", headline(found))
+    unsure = np.isfinite(found.confidence).any() and float(np.nanmean(found.confidence)) < UNSURE
+    return Verdict("unsure" if unsure else "found", headline(found))
+
+
+def headline(found: Found) -> str:
     """Whether there is structure, how strong, how sure; and whether any simpler method sees it."""
     told = (
         f"held-out error {found.heldout_mse:.3f}, where guessing the mean has {found.mean_mse:.3f} and the best linear "

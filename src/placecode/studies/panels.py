@@ -75,3 +75,14 @@ class Verdict:
 
     kind: str
     sentence: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table of the study's own: rows of numbers and texts under named columns, and a caption that says what they
+    are."""
+
+    title: str
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]

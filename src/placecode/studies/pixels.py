@@ -128,10 +128,12 @@ def as_pictures(run: Run) -> list[Shown]:
     }
     known = [f"fc/{world}" for world in sorted(set(members["seed"] % run.config["shape"]["worlds"]))]
     correlations = [run.array(name).astype(np.float64) for name in known if run.has_array(name)]
-    if correlations:
-        maps["plain correlation"] = _consensus(correlations)
     near = places.neighbors_in_space(positions)
-    panels = [(title, _fits(similar, positions, near), flat_map(similar)) for title, similar in maps.items()]
+    drawn = [(title, similar, places.arrange(similar)) for title, similar in maps.items()]
+    if correlations:
+        plain = _consensus(correlations)
+        drawn.append(("plain correlation", plain, flat_map(plain)))
+    panels = [(title, _fits(similar, placed, positions, near), placed) for title, similar, placed in drawn]
     seeds = int(members["seed"].nunique())
     return [
         Shown(
@@ -160,7 +162,7 @@ def _consensus(similar: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(mean)
 
 
-def _fits(similar: np.ndarray, positions: np.ndarray, near: np.ndarray) -> str:
+def _fits(similar: np.ndarray, placed: np.ndarray, positions: np.ndarray, near: np.ndarray) -> str:
     """What the eye may judge, in numbers."""
     right = 100 * float(places.place_agreement(similar, near))
-    return f"nearest is next to it for {right:.0f}% · R² {places.procrustes_r2(flat_map(similar), positions):.2f}"
+    return f"nearest is next to it for {right:.0f}% · R² {places.procrustes_r2(placed, positions):.2f}"

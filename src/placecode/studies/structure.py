@@ -120,14 +120,14 @@ def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> dict[tu
     if null:
         chance = nulls.label_null(places.agreement_among(near), similar, np.arange(len(near)), DRAWS)
         found["neighbor_agreement_p", "positions"] = chance.p
-        fits = [places.procrustes_r2(flat_map(each, positions.shape[1]), positions) for each in similar]
+        fits = [places.procrustes_r2(places.arrange(each, positions.shape[1]), positions) for each in similar]
         found["procrustes_r2", "positions"] = np.array(fits)
     return found
 
 
 def flat_map(similar: np.ndarray, axes: int = 2) -> np.ndarray:
-    """Channels on a few axes by their similarities, (n, n) -> (n, axes), by multidimensional scaling: the map that is
-    measured is the map that is shown. NaN for what is no matrix of cosines or correlations."""
+    """The map of a matrix of data on a few axes, (n, n) -> (n, axes), by multidimensional scaling; that of a PE is
+    `places.arrange`, for which zeros of a sparse matrix would be ways. NaN for what is no matrix of correlations."""
     if not np.isfinite(similar).all() or not np.allclose(np.diag(similar), 1.0):
         return np.full((len(similar), axes), np.nan)
     return connectivity.mds_embedding(similar, axes)
@@ -358,8 +358,9 @@ def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = Non
     """What a matrix of channels says; `placed` is where a method has put them by itself, its widest axes first."""
     found = measured(matrix.reshape(1, *matrix.shape[-2:]), task)
     fit = ("procrustes_r2", "positions")
-    if fit in found and placed is not None and task.positions is not None:
-        own = placed[:, : task.positions.shape[1]]
+    if fit in found and task.positions is not None:
+        axes = task.positions.shape[1]
+        own = flat_map(matrix, axes) if placed is None else placed[:, :axes]
         found[fit] = np.array([places.procrustes_r2(own, task.positions)])
     for (metric, target), values in found.items():
         yield {"split": "analysis", "condition": target, "metric": metric, "value": float(values[0])}
