@@ -1,0 +1,146 @@
+"""What fits promise, tried on simulated tables: is nothing found where nothing is, are neighbours as sure as is said?
+
+    python results/fit_trials.py noise --trials 100 --processes 2
+    python results/fit_trials.py calibration --trials 6
+
+Each writes a table into results/fits/, from which docs/own-data.md takes its numbers. A trial is a table drawn anew from
+its number as the seed; none is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from placecode.analysis.places import neighbors_in_space
+from placecode.files import write_bytes
+from placecode.tasks.network import Network
+from placecode.tasks.synergy import Synergy
+
+OUT = Path(__file__).parent / "fits"
+SMALL: dict[str, Any] = {"steps": 200, "device": "cpu", "effort": "quick"}
+"""How the models of a trial with noise are trained: long enough to learn what there is to learn of so few channels."""
+
+
+# ----------------------------------------------------------------------------------------------------- the tables
+
+
+def noise(seed: int, kind: str) -> np.ndarray:
+    """20 channels that have nothing to do with each other, 500 samples: white, or each remembering its own past."""
+    values = np.random.default_rng(seed).normal(size=(500, 20))
+    if kind == "slow":
+        for t in range(1, len(values)):
+            values[t] += 0.9 * values[t - 1]
+    return values
+
+
+def field(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A smooth random field on a grid of 8 x 8, 2,000 samples, with noise; neighbours are adjacent cells."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(np.divmod(np.arange(64), 8), axis=1)
+    apart = np.linalg.norm(grid[:, None] - grid, axis=-1)
+    root = np.linalg.cholesky(np.exp(-((apart / 1.5) ** 2) / 2) + 1e-6 * np.eye(64))
+    values = rng.normal(size=(2_000, 64)) @ root.T + 0.3 * rng.normal(size=(2_000, 64))
+    order = rng.permutation(64)
+    return values[:, order], neighbors_in_space(grid[order])
+
+
+def network(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A nonlinear network of 50 nodes in 5 clusters; neighbours are nodes of a cluster."""
+    task = Network(nodes=50, train=5_000, test=500, shuffled=True, seed=seed)
+    return _all(task), _together(task.labels)
+
+
+def synergy(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """15 channels in groups of three, each the product of the two others; neighbours are channels of a group."""
+    task = Synergy(groups=5, train=20_000, test=500, shuffled=True, seed=seed)
+    return _all(task), _together(task.labels)
+
+
+def _all(task: Network | Synergy) -> np.ndarray:
+    return np.concatenate([split.inputs[0].numpy() for split in task.splits.values()])
+
+
+def _together(labels: Any) -> np.ndarray:
+    return np.asarray((labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool))
+
+
+WORLDS: dict[str, Callable[[int], tuple[np.ndarray, np.ndarray]]] = {
+    "field": field,
+    "network": network,
+    "synergy": synergy,
+}
+
+
+# ----------------------------------------------------------------------------------------------------- the trials
+
+
+def of_noise(trial: int, kind: str) -> list[dict[str, Any]]:
+    fitted = _fitted(noise(trial, kind), random_state=trial, **SMALL)
+    row = {"kind": kind, "trial": trial, "p_value": fitted.p_value_, "verdict": fitted.verdict_, "sigma": fitted.sigma_}
+    return [{**row, **fitted.scores_}]
+
+
+def of_pairs(trial: int, kind: str) -> list[dict[str, Any]]:
+    """Every two channels of a table: how surely they are said to be neighbours, and whether they are."""
+    values, near = WORLDS[kind](trial)
+    fitted = _fitted(values, random_state=trial, device="cpu", effort="quick")
+    pairs = np.triu_indices(len(near), k=1)
+    told = pd.DataFrame({"confidence": fitted.confidence_["pairs"][pairs], "neighbors": near[pairs]})
+    bins = pd.cut(told["confidence"], [-0.001, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0])
+    counts = told.groupby(bins, observed=False)["neighbors"].agg(["size", "sum"])
+    return [
+        {
+            **{"kind": kind, "trial": trial, "from": max(float(part.left), 0.0), "to": float(part.right)},
+            **{"pairs": int(row["size"]), "neighbors": int(row["sum"]), "p_value": fitted.p_value_},
+            **{"sigma": fitted.sigma_, "channel_confidence": float(np.mean(fitted.confidence_["channels"]))},
+        }
+        for part, row in counts.iterrows()
+    ]
+
+
+def _fitted(values: np.ndarray, **settings: Any) -> Any:
+    import torch
+
+    from placecode import LearnedPositions
+
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return LearnedPositions(**settings).fit(values.astype(np.float32))
+
+
+def run(job: Callable[[int], list[dict[str, Any]]], trials: range, processes: int) -> Iterator[dict[str, Any]]:
+    """All trials, in processes of their own."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for rows in pool.map(job, trials):
+            yield from rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=["noise", "calibration"])
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=OUT)
+    given = parser.parse_args()
+    kinds = ("white", "slow") if given.what == "noise" else tuple(WORLDS)
+    job = of_noise if given.what == "noise" else of_pairs
+    rows = [
+        row for kind in kinds for row in run(partial(job, kind=kind), range(given.trials), given.processes)
+    ]
+    given.out.mkdir(exist_ok=True)
+    write_bytes(given.out / f"{given.what}.csv", pd.DataFrame(rows).to_csv(index=False).encode())
+
+
+if __name__ == "__main__":
+    main()

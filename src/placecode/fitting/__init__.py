@@ -1,0 +1,210 @@
+"""From a table to a map of its channels: train, choose sigma, hold it against chance and against others.
+
+>>> found = fit(study, Path("runs/mine"))  # a study `OwnData` with its tables
+
+`placecode fit` and `LearnedPositions` are the two doors to this room.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from placecode.analysis import connectivity, modules, partitions, places
+from placecode.analysis.agreement import (
+    channel_confidence,
+    common_embedding,
+    nearest_channels,
+    pair_confidence,
+    stable_modules,
+)
+from placecode.encoder import Stack
+from placecode.engines import local
+from placecode.engines.events import Notify, Stop
+from placecode.errors import BadInput
+from placecode.files import write_json
+from placecode.fitting import others
+from placecode.fitting.chance import against_chance, question_errors
+from placecode.fitting.choice import choose
+from placecode.runs import Run
+from placecode.studies import own_results
+from placecode.studies.own import OwnData
+from placecode.studies.own_results import Found, Method
+from placecode.tasks.table import PARTS, Table
+from placecode.training import stack_for
+
+__all__ = ["Found", "conclude", "fit"]
+
+Tell = Callable[[str], object]
+
+ORDERS = 199
+"""Random orders of the channels that tell what chance gives."""
+
+
+def fit(
+    study: OwnData,
+    out: Path,
+    *,
+    effort: str = "quick",
+    where: local.Where | None = None,
+    resume: bool = False,
+    force: bool = False,
+    notify: Notify = lambda event: None,
+    stop: Stop = lambda: False,
+    tell: Tell = lambda what: None,
+    label_names: tuple[str, ...] = (),
+) -> Found:
+    """Train the study's members into the run folder `out`, and write there what they found.
+
+    A finished run is not trained again when it is resumed; what is missing is told anew.
+    """
+    where = (where or local.Where()).resolved()
+    run = local.execute(
+        study, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop
+    )
+    if (out / "fit.json").is_file() and (out / "map.csv").is_file():
+        return own_results.read(out)
+    with where.arithmetic():
+        found = conclude(study, run, where, tell, label_names)
+    own_results.write(found, out)
+    summary = json.loads((out / "summary.json").read_text())
+    write_json(out / "summary.json", {**found.summary(), **summary})
+    return found
+
+
+def conclude(
+    study: OwnData, run: Run, where: local.Where, tell: Tell = lambda what: None, label_names: tuple[str, ...] = ()
+) -> Found:
+    """What the trained members of a run found."""
+    task = study.tables[PARTS[0]]
+    table = run.members[run.members["state"] == "done"]
+    whole = table[table["data"] == PARTS[0]]
+    if whole.empty:
+        raise BadInput("the learning rate must be lower, or the values less extreme: every model diverged.")
+    tell("choosing sigma")
+    pes = run.arrays("pe_end")
+    similar = {int(i): modules.similarities(pes[i].astype(np.float64))[-1] for i in table["member"]}
+    sigmas = sorted({float(sigma) for sigma in whole["sigma"]})
+    members = {s: [int(i) for i in whole.loc[whole["sigma"] == s, "member"]] for s in sigmas}
+    stacks = {sigma: _loaded(study, run, own, task, where) for sigma, own in members.items()}
+    errors = {sigma: question_errors(stack, task, "validation") for sigma, stack in stacks.items()}
+    every = {sigma: [int(i) for i in table.loc[table["sigma"] == sigma, "member"]] for sigma in members}
+    with connectivity.one_thread():
+        choice = choose(errors, {sigma: np.stack([similar[i] for i in own]) for sigma, own in every.items()})
+
+    tell("asking what chance would do")
+    chance = against_chance(stacks[choice.sigma], task, study.draws)
+    tested = question_errors(stacks[choice.sigma], task, "test")
+
+    tell("drawing the map")
+    own = every[choice.sigma]
+    fits, alike = np.stack([pes[i] for i in own]).astype(np.float64), np.stack([similar[i] for i in own])
+    here = table[table["sigma"] == choice.sigma]
+    halves = [[own.index(int(i)) for i in here.loc[here["data"] == half, "member"]] for half in PARTS[1:]]
+    seeds = [own.index(i) for i in members[choice.sigma]]
+    if not all(halves):  # too few were asked for, or they diverged: then other seeds have to do
+        halves = [seeds[::2], seeds[1::2]]
+    with connectivity.one_thread():
+        consensus = alike.mean(axis=0)
+        groups = stable_modules(alike)
+        ours = Method(
+            consensus,
+            {axes: places.arrange(consensus, axes) for axes in (2, 3) if axes <= task.tokens},
+            groups.labels,
+            {},
+        )
+        near = nearest_channels(consensus, study.neighbors)
+        confidence, pairs = channel_confidence(fits), pair_confidence(alike, (halves[0], halves[1]), study.neighbors)
+        embedding = common_embedding(fits[seeds])
+    compared, left_out = {}, {}
+    tell("asking others")
+    for name, other in others.compare(study.tables, study.hidden):
+        if isinstance(other, str):
+            left_out[name] = other
+        else:
+            compared[name] = Method(other.similarity, other.maps, other.labels, _scores(other, task, other.error))
+    return Found(
+        names=task.token_names,
+        sigma=choice.sigma,
+        why=choice.why,
+        sigmas=choice.table,
+        p_value=chance.p,
+        heldout_mse=float(tested.mean()),
+        linear_mse=float(compared["correlation"].scores["heldout_mse"]),
+        mean_mse=others.Asked(task, "test", study.hidden).of_means(),
+        ours=Method(ours.similarity, ours.maps, ours.labels, _scores(ours, task, float(tested.mean()))),
+        embedding=embedding,
+        neighbors=near,
+        confidence=confidence,
+        pairs=pairs,
+        stability=groups.stability,
+        others=compared,
+        left_out=left_out,
+        facts=_facts(task, run),
+        positions=task.positions,
+        labels=task.labels,
+        label_names=label_names or _numbers(task),
+    )
+
+
+def _loaded(study: OwnData, run: Run, numbers: list[int], task: Table, where: local.Where) -> Stack:
+    """Trained members of a run as one stack."""
+    every = study.members()
+    stack = stack_for([every[i] for i in numbers], task, where.device, fast=where.fast)
+    weights = run.tensors("weights.safetensors")
+    stack.flat.copy_(torch.cat([weights[str(i)] for i in numbers]))
+    return stack
+
+
+def _scores(method: Any, task: Table, error: float | None) -> dict[str, float]:
+    """How well a method does on what was held out, and against places and groups that are known."""
+    found = {} if error is None else {"heldout_mse": error}
+    near = None
+    if task.positions is not None:
+        near = places.neighbors_in_space(task.positions)
+        axes = task.positions.shape[1]
+        if axes in method.maps:
+            found["procrustes_r2"] = places.procrustes_r2(method.maps[axes], task.positions)
+    elif task.labels is not None:
+        near = (task.labels[:, None] == task.labels) & (task.labels >= 0)[:, None] & ~np.eye(task.tokens, dtype=bool)
+    if near is not None:
+        found |= _beside_chance("neighbor_agreement", lambda order: _near_share(method, near, order), task.tokens)
+    if task.labels is not None:
+        true = task.labels
+        found |= _beside_chance("ari", lambda order: partitions.ari(method.labels, true[order]), task.tokens)
+    return found
+
+
+def _near_share(method: Any, near: np.ndarray, order: np.ndarray) -> np.ndarray:
+    dealt = near[order[..., :, None], order[..., None, :]]
+    return places.place_agreement(method.similarity, dealt)
+
+
+def _beside_chance(name: str, measure: Callable[[np.ndarray], np.ndarray], channels: int) -> dict[str, float]:
+    """A measure, and how often it comes as high with the channels in random order."""
+    rng = np.random.default_rng(0)
+    value = float(measure(np.arange(channels)))
+    null = np.array([float(measure(rng.permutation(channels))) for _ in range(ORDERS)])
+    return {name: value, f"{name}_p": float((1 + (null >= value - 1e-9).sum()) / (1 + ORDERS))}
+
+
+def _numbers(task: Table) -> tuple[str, ...]:
+    """Names for known groups that have none."""
+    return () if task.labels is None else tuple(str(i) for i in range(int(task.labels.max()) + 1))
+
+
+def _facts(task: Table, run: Run) -> dict[str, Any]:
+    everything = task.splits["train"].inputs.shape
+    return {
+        "samples": int(everything[1]),
+        "channels": task.tokens,
+        "left out": int(everything[2]) - task.tokens,
+        "train": len(task.splits["train"]),
+        "test": len(task.splits["test"]),
+        "diverged": int((run.members["state"] == "diverged").sum()),
+    }
