@@ -68,7 +68,10 @@ def told(value: str) -> tuple[str, str] | None:
     >>> told("setting((0.5, 0.9), 'shares of hidden channels')")
     ('(0.5, 0.9)', 'shares of hidden channels')
     """
-    call = ast.parse(value, mode="eval").body
+    try:
+        call = ast.parse(value, mode="eval").body
+    except SyntaxError:  # the reader writes some expressions back without the parentheses that they need
+        return None
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != "setting":
         return None
     default, words = call.args

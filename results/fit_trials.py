@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -79,6 +78,7 @@ WORLDS: dict[str, Callable[[int], tuple[np.ndarray, np.ndarray]]] = {
     "network": network,
     "synergy": synergy,
 }
+STEPS = {"field": 1500, "network": 1500, "synergy": 3000}
 
 
 # ----------------------------------------------------------------------------------------------------- the trials
@@ -93,7 +93,7 @@ def of_noise(trial: int, kind: str) -> list[dict[str, Any]]:
 def of_pairs(trial: int, kind: str) -> list[dict[str, Any]]:
     """Every two channels of a table: how surely they are said to be neighbours, and whether they are."""
     values, near = WORLDS[kind](trial)
-    fitted = _fitted(values, random_state=trial, device="cpu", effort="quick")
+    fitted = _fitted(values, random_state=trial, device="cpu", effort="quick", steps=STEPS[kind])
     pairs = np.triu_indices(len(near), k=1)
     told = pd.DataFrame({"confidence": fitted.confidence_["pairs"][pairs], "neighbors": near[pairs]})
     bins = pd.cut(told["confidence"], [-0.001, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0])
@@ -119,11 +119,14 @@ def _fitted(values: np.ndarray, **settings: Any) -> Any:
         return LearnedPositions(**settings).fit(values.astype(np.float32))
 
 
-def run(job: Callable[[int], list[dict[str, Any]]], trials: range, processes: int) -> Iterator[dict[str, Any]]:
-    """All trials, in processes of their own."""
+def run(
+    job: Callable[[int, str], list[dict[str, Any]]], kinds: Sequence[str], trials: int, processes: int
+) -> Iterator[list[dict[str, Any]]]:
+    """All trials of every kind, in processes of their own, as they are done."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for rows in pool.map(job, trials):
-            yield from rows
+        jobs = [pool.submit(job, trial, kind) for trial in range(trials) for kind in kinds]
+        for done in as_completed(jobs):
+            yield done.result()
 
 
 def main() -> None:
@@ -135,11 +138,12 @@ def main() -> None:
     given = parser.parse_args()
     kinds = ("white", "slow") if given.what == "noise" else tuple(WORLDS)
     job = of_noise if given.what == "noise" else of_pairs
-    rows = [
-        row for kind in kinds for row in run(partial(job, kind=kind), range(given.trials), given.processes)
-    ]
     given.out.mkdir(exist_ok=True)
-    write_bytes(given.out / f"{given.what}.csv", pd.DataFrame(rows).to_csv(index=False).encode())
+    rows: list[dict[str, Any]] = []
+    for found in run(job, kinds, given.trials, given.processes):
+        rows += found
+        table = pd.DataFrame(rows).sort_values(["kind", "trial"], kind="stable")
+        write_bytes(given.out / f"{given.what}.csv", table.to_csv(index=False).encode())
 
 
 if __name__ == "__main__":

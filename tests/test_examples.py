@@ -11,6 +11,7 @@ import pytest
 import torch
 from scripts import load
 
+from placecode.analysis.partitions import ari
 from placecode.analysis.places import neighbors_in_space, place_agreement
 from placecode.tasks import pixels
 
@@ -26,10 +27,10 @@ def test_a_shuffled_photo_is_two_tables_and_the_command_for_them(
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["positions.csv", "shuffled.csv"]
     shuffled, positions = (pd.read_csv(tmp_path / "new" / f"{name}.csv") for name in ("shuffled", "positions"))
     values, names, places = pixels.table(size=5, samples=400, seed=3)
-    assert list(shuffled.columns) == list(names) and list(positions.columns) == ["row", "column"]
+    assert list(shuffled.columns) == list(names) and list(positions["name"]) == list(names)
     np.testing.assert_allclose(shuffled, values, atol=6e-5)
-    np.testing.assert_array_equal(positions, places)
-    near = neighbors_in_space(positions)
+    np.testing.assert_array_equal(positions[["x", "y"]], np.stack([places[:, 1], -places[:, 0]], axis=1))
+    near = neighbors_in_space(positions[["x", "y"]])
     assert place_agreement(np.corrcoef(shuffled.T), near) > 0.9  # so that there is something to find
     assert capsys.readouterr().out.splitlines()[-1] == (
         f"placecode fit {tmp_path / 'new' / 'shuffled.csv'} --positions {tmp_path / 'new' / 'positions.csv'}"
@@ -60,3 +61,19 @@ def test_waves_are_smooth_on_the_ring_and_half_hidden() -> None:
     assert (hidden.sum(1) == 12).all() and float(values.square().mean()) == pytest.approx(1.01, abs=0.05)
     near = neighbors_in_space(positions)
     assert (near.sum(1) == 2).all() and place_agreement(np.corrcoef(values.T), near) == 1
+
+
+def test_stations_of_a_lake_are_found_to_belong_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = load(EXAMPLES / "own_table.py")
+    fitted = example.main(["--steps", "250"])
+    out = capsys.readouterr().out
+    assert out.startswith("Structure found") and fitted.p_value_ <= 0.05
+    lakes = [name.split()[0] for name in fitted.names_]
+    assert ari(fitted.modules_, np.unique(lakes, return_inverse=True)[1]) == 1.0
+    for module in range(3):
+        (line,) = re.findall(f"module {module + 1}: (.*)", out)
+        assert len({name.split()[0] for name in line.split(", ")}) == 1
+    assert pd.read_csv("stations.csv").isna().to_numpy().mean() == pytest.approx(0.02, abs=0.005)

@@ -103,16 +103,25 @@ def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
     return np.asarray(np.argsort(-others, axis=-1, kind="stable")[..., : min(count, n - 1)])
 
 
+def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.bool_]:
+    """Whether two channels are each among the `count` nearest of the other, (..., n, n) -> (..., n, n)."""
+    weights, _ = symmetric(similar)
+    near = np.zeros(weights.shape, dtype=bool)
+    np.put_along_axis(near, nearest_channels(weights, count), True, axis=-1)
+    return np.asarray(near & np.swapaxes(near, -1, -2))
+
+
 def pair_confidence(
     similar: npt.ArrayLike, halves: tuple[Sequence[int], Sequence[int]], count: int = NEIGHBORS
 ) -> Array:
     """How surely two channels are neighbours, (m, n, n) -> (n, n), symmetric: the share of pairs that were as similar
     in one half of the data and turned out to be neighbours in the other.
 
-    Neighbours are two channels of which one is among the `count` nearest of the other. `halves` are the fits of either
-    half, by number: how similar a pair is in the mean of one side's fits (against all others of either channel) is held
-    against whether each fit of the other side has it as neighbours, both ways, and a rising curve drawn through it
-    (isotonic regression). All fits together are surer than those of one half, so that this says rather too little.
+    Neighbours are two channels each of which is among the `count` nearest of the other: a channel at the edge has to go
+    far for its last ones, which have nearer ones themselves. `halves` are the fits of either half, by number: how
+    similar a pair is in the mean of one side's fits (against all others of either channel) is held against whether each
+    fit of the other side has it as neighbours, both ways, and a rising curve drawn through it (isotonic regression).
+    All fits together are surer than those of one half, so that this says rather too little.
     """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
 
@@ -121,9 +130,7 @@ def pair_confidence(
     upper = np.triu_indices(n, k=1)
     if not all(halves):
         return np.full((n, n), np.nan)
-    near = np.zeros(weights.shape, dtype=bool)
-    np.put_along_axis(near, nearest_channels(weights, count), True, axis=-1)
-    near |= np.swapaxes(near, -1, -2)
+    near = mutual_neighbors(weights, count)
     scores, outcomes = [], []
     for one, two in (halves, halves[::-1]):
         score = _standing(weights[list(one)].mean(axis=0))[upper]
@@ -138,13 +145,13 @@ def pair_confidence(
 
 
 def _standing(similar: Array) -> Array:
-    """How a pair stands among all pairs of either of its channels, in standard deviations: the higher of both views."""
+    """How a pair stands among all pairs of either of its channels, in standard deviations: the lower of both views."""
     n = len(similar)
     off = ~np.eye(n, dtype=bool)
     others = similar[off].reshape(n, n - 1)
     spread = others.std(axis=1, keepdims=True)
     own = (similar - others.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
-    return np.asarray(np.maximum(own, own.T))
+    return np.asarray(np.minimum(own, own.T))
 
 
 # ---------------------------------------------------------------------------------------------------------- modules

@@ -69,7 +69,8 @@ def _main(words: Sequence[str], console: Console, errors: Console) -> int:
         return 1
     except KeyboardInterrupt:
         errors.print(
-            "Stopped at once." + (" --resume goes on from the last checkpoint." if words[:1] in (["run"], ["fit"]) else "")
+            "Stopped at once."
+            + (" --resume goes on from the last checkpoint." if words[:1] in (["run"], ["fit"]) else "")
         )
         return 130
     except OSError as error:

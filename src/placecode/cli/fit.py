@@ -97,6 +97,7 @@ def run(
                 force=given.force,
                 notify=progress,
                 stop=stopped,
+                tell=lambda what: console.print(f"{what[0].upper()}{what[1:]} ...", markup=False),
                 label_names=label_names,
             )
     page = publish(Run(out))

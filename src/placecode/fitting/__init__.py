@@ -64,16 +64,14 @@ def fit(
     A finished run is not trained again when it is resumed; what is missing is told anew.
     """
     where = (where or local.Where()).resolved()
-    run = local.execute(
-        study, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop
-    )
+    run = local.execute(study, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop)
     if (out / "fit.json").is_file() and (out / "map.csv").is_file():
         return own_results.read(out)
     with where.arithmetic():
         found = conclude(study, run, where, tell, label_names)
     own_results.write(found, out)
     summary = json.loads((out / "summary.json").read_text())
-    write_json(out / "summary.json", {**found.summary(), **summary})
+    write_json(out / "summary.json", {**own_results.no_nan(found.summary()), **summary})
     return found
 
 

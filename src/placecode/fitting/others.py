@@ -33,6 +33,9 @@ NAMES = ("correlation", "pca", "graphical lasso", "umap")
 MOST_FOR_LASSO = 300
 """Channels up to which the graphical lasso is tried: with more it takes many minutes."""
 SAMPLES_FOR_UMAP = 2_000
+FEWEST, WORK = 20, 2e10
+"""Validation questions by which the number of components is chosen, at least, and what they may cost: each takes a
+factorization."""
 AT_ONCE = 1 << 21
 """Values that are summed up at once."""
 
@@ -51,9 +54,9 @@ class Other:
 class Asked:
     """The questions of a held-out part as numbers: what is true, what is shown, and what is asked."""
 
-    def __init__(self, task: Table, split: str, hidden: float) -> None:
+    def __init__(self, task: Table, split: str, hidden: float, most: int | None = None) -> None:
         bound = task.bind([Member(hidden=hidden)])
-        count = task.examples(split)
+        count = min(task.examples(split), most or task.examples(split))
         inputs, targets = (each[0].double().numpy() for each in bound.batch(split, torch.arange(count)[None]))
         self.used = task.columns.used  # (n, w)
         self.true = targets[..., :-1][:, self.used]  # (b, N)
@@ -119,7 +122,8 @@ def compare(tables: Mapping[str, Table], hidden: float) -> Iterator[tuple[str, O
     covariance = covariance_of(task)
     halves = [correlation_of(covariance_of(tables[name]), task) for name in PARTS[1:]]
     matrix = correlation_of(covariance, task)
-    validation, test = (Asked(task, split, hidden) for split in ("validation", "test"))
+    few = max(FEWEST, int(WORK / len(covariance) ** 3))
+    validation, test = Asked(task, "validation", hidden, few), Asked(task, "test", hidden)
     axes = [k for k in (2, 3) if k <= task.tokens]
     with connectivity.one_thread():
         yield (

@@ -89,7 +89,7 @@ class OwnData(ModelStudy):
         if effort == "quick":
             usual |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 2000}
         else:
-            usual |= {"batch": min(max(50_000 // channels, 32), 512)}
+            usual |= {"batch": min(max(16_000 // channels, 32), 512)}
         return {**usual, **given}
 
     def task(self) -> Task:

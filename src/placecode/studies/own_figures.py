@@ -76,7 +76,7 @@ def channels(found: Found) -> Channels:
         edges=edges(found),
         note=(
             "Places by the PEs of the chosen sigma. Confidence of a channel: 1 = other seeds and the other half of the "
-            "samples put it in the same place, 0 = anywhere. Bars: how surely two channels are neighbours, one among "
+            "samples put it in the same place, 0 = anywhere. Bars: how surely two channels are neighbours, each among "
             f"the nearest of the other; lines join those with {100 * SURE:.0f}% or more."
         ),
     )

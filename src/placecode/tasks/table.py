@@ -110,7 +110,7 @@ class Table(Masked):
 
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Self:
         moved = super().to(device, dtype)
-        for name in ("_kept", "_levels", "used"):
+        for name in ("_kept", "_levels", "used", "_share"):
             setattr(moved, name, getattr(self, name).to(device))
         for name in ("_shift", "_scale"):
             setattr(moved, name, getattr(self, name).to(device, dtype))
