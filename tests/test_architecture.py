@@ -39,10 +39,12 @@ MAY_IMPORT = {
     "report": {"errors", "files", "figures", "analysis", "version"},
     "studies": CORE | {"runs", "analysis", "claims", "figures", "files"},
     "engines": CORE | {"files", "checkpoints", "folders", "runs", "studies"},
+    "fitting": CORE | {"files", "runs", "analysis", "studies", "engines"},
+    "estimator": CORE | {"runs", "studies", "engines", "fitting"},
     "bench": CORE | {"engines", "figures", "files", "studies"},
     "doctor": {"cpu", "tasks", "version", "errors"},
     "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "studies"},
-    "cli": CORE | {"bench", "display", "doctor", "engines", "files", "folders", "report", "runs", "studies"},
+    "cli": CORE | {"bench", "display", "doctor", "engines", "files", "fitting", "folders", "report", "runs", "studies"},
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

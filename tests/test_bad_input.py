@@ -219,7 +219,7 @@ def test_as_a_program_too_it_is_exit_code_2_one_line_and_no_traceback(tmp_path: 
 
 def with_source_path() -> dict[str, str]:
     """The environment of a child in another folder: a relative path to the source would lead nowhere."""
-    source = str(Path(cli.__file__).parents[1])
+    source = str(Path(cli.__file__).parents[2])
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from placecode import cli, folders, runs, studies
+from placecode.cli import flags
 from placecode.engines import local
 from placecode.runs import Run
 from placecode.version import VERSION
@@ -29,7 +30,7 @@ RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.js
 
 def environment() -> dict[str, str]:
     """For a child in another folder: a relative path to the source would lead nowhere."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[2])}
 
 
 @pytest.fixture(autouse=True)
@@ -173,7 +174,7 @@ def test_references_have_a_row_and_a_report(tmp_path: Path, capsys: pytest.Captu
 def fields_of(*words: str) -> dict[str, object]:
     """The settings that a command line gives, without running it."""
     given = cli._parser(["run", "lst-sigma", *words]).parse_args(["run", "lst-sigma", *words])
-    return cli._settings(given, studies.lookup("lst-sigma"))
+    return flags.settings(given, studies.lookup("lst-sigma"))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def command(*words: str) -> dict[str, Any]:
     """The real command line, as arguments of a subprocess."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(Path(cli.__file__).parents[1])
+    environment["PYTHONPATH"] = str(Path(cli.__file__).parents[2])
     return {"args": [sys.executable, "-m", "placecode.cli", *words], "text": True, "env": environment}
 
 

@@ -142,7 +142,7 @@ def test_workers_whose_parent_is_killed_save_and_end_and_hold_the_folder_until_t
 ) -> None:
     """They do not listen to Ctrl-C even while they come up."""
     out = tmp_path / "run"
-    source = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    source = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[2])}
     parent = subprocess.Popen(
         [sys.executable, "-m", "placecode.cli", *RUN, "--workers", "2", "--out", str(out)],
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": {**os.environ, **source}},

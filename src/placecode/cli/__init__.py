@@ -27,7 +27,7 @@ from placecode import bench, display, doctor, folders, report, runs, studies
 from placecode.cli import fit, flags
 from placecode.engines import local
 from placecode.engines.estimate import estimate
-from placecode.errors import BadInput, must_be, one_of, value_of
+from placecode.errors import BadInput, one_of, value_of
 from placecode.files import is_full_disk
 from placecode.report import together
 from placecode.runs import Run
