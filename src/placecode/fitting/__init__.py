@@ -66,12 +66,14 @@ def fit(
     where = (where or local.Where()).resolved()
     run = local.execute(study, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop)
     if (out / "fit.json").is_file() and (out / "map.csv").is_file():
-        return own_results.read(out)
-    with where.arithmetic():
-        found = conclude(study, run, where, tell, label_names)
-    own_results.write(found, out)
+        found = own_results.read(out)
+    else:
+        with where.arithmetic():
+            found = conclude(study, run, where, tell, label_names)
+        own_results.write(found, out)
     summary = json.loads((out / "summary.json").read_text())
-    write_json(out / "summary.json", {**own_results.no_nan(found.summary()), **summary})
+    if "verdict" not in summary:
+        write_json(out / "summary.json", {**own_results.no_nan(found.summary()), **summary})
     return found
 
 
@@ -184,9 +186,11 @@ def _near_share(method: Any, near: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def _beside_chance(name: str, measure: Callable[[np.ndarray], np.ndarray], channels: int) -> dict[str, float]:
-    """A measure, and how often it comes as high with the channels in random order."""
+    """A measure, and how often it comes as high with the channels in random order; nothing where it says nothing."""
     rng = np.random.default_rng(0)
     value = float(measure(np.arange(channels)))
+    if not np.isfinite(value):
+        return {}
     null = np.array([float(measure(rng.permutation(channels))) for _ in range(ORDERS)])
     return {name: value, f"{name}_p": float((1 + (null >= value - 1e-9).sum()) / (1 + ORDERS))}
 

@@ -52,10 +52,16 @@ def choose(errors: Mapping[float, Array], similar: Mapping[float, Array]) -> Cho
             f"one standard error of it ({best['standard_error']:.3f})."
         )
     else:
+        known = np.isfinite(chosen["stability"])
+        said = (
+            f"its maps agree most with each other (r = {chosen['stability']:.2f})"
+            if known
+            else "it is the smallest, since a single fit of each does not tell how far maps agree"
+        )
         why = (
             f"sigma {chosen['sigma']:g} was chosen: of the {len(as_good)} of {len(table)} sigmas whose validation "
             f"error is within one standard error of the lowest ({best['error']:.3f} + {best['standard_error']:.3f}), "
-            f"its maps agree most with each other (r = {chosen['stability']:.2f})."
+            f"{said}."
         )
     return Choice(chosen["sigma"], why, table)
 

@@ -99,7 +99,8 @@ class Found:
             **{name: self.ours.scores[name] for name in SCORES[1:] if name in self.ours.scores},
         }
         rest = {name: dict(method.scores) for name, method in self.others.items()}
-        return {**told, "baselines": rest, "left_out": dict(self.left_out)}
+        whole: dict[str, Any] = _no_nan({**told, "baselines": rest, "left_out": dict(self.left_out)})
+        return whole
 
     def table(self) -> pd.DataFrame:
         """A row for every channel: where it lies, in which module, how surely, and who is next to it."""
@@ -116,6 +117,8 @@ class Found:
         return pd.DataFrame(columns)
 
 
+EXACT = ("confidence", "pairs")
+"""Arrays that words count by a threshold: in float32, what is read back would fall on its other side."""
 PLAIN = ("sigma", "why", "p_value", "heldout_mse", "linear_mse", "mean_mse")
 
 
@@ -130,7 +133,9 @@ def write(found: Found, path: Path) -> None:
         arrays |= {f"{name}/similarity": method.similarity, f"{name}/labels": method.labels}
         arrays |= {f"{name}/map{axes}": places for axes, places in method.maps.items()}
     tensors = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items()}
-    small = {name: each.float() if each.is_floating_point() else each for name, each in tensors.items()}
+    small = {
+        name: each.float() if each.is_floating_point() and name not in EXACT else each for name, each in tensors.items()
+    }
     write_tensors(path / "fit.safetensors", small)
     told = {name: getattr(found, name) for name in PLAIN}
     told |= {"names": found.names, "sigmas": [dict(row) for row in found.sigmas], "left_out": dict(found.left_out)}

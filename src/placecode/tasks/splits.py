@@ -31,8 +31,8 @@ def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0,
     """The samples of each part, in their order: train, validation and test, and the two halves of train.
 
     `groups` (count,) are codes. With FEWEST_GROUPS of them or more, whole groups are held out and make up the halves;
-    with fewer, blocks are, each within one group. `gap` samples at either end of what is held out are left out of it,
-    where samples that are learned from lie beyond; at most a quarter of the block at either end.
+    with fewer, blocks are, each within one group. `gap` samples at either end of a block that is held out are left out
+    of it, at most a quarter of the block at either end.
     """
     rng = np.random.default_rng(seed)
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
@@ -61,7 +61,9 @@ def memory_of(values: npt.ArrayLike) -> int:
     (0, True)
     """
     table = np.asarray(values, dtype=np.float64)[:SEEN]
-    centred = np.nan_to_num(table - np.nanmean(table, axis=0))
+    known = ~np.isnan(table)
+    middle = np.where(known, table, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    centred = np.where(known, table - middle, 0.0)
     power = (centred**2).sum(axis=0)
     centred = centred[:, power > 0]
     if centred.size == 0:

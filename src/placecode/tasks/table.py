@@ -238,13 +238,12 @@ def tables(
     codes = None if groups is None else np.asarray(groups)[usable]
     parts = split_samples(len(usable), codes, memory_of(values[usable[:2_000]]), seed)
     parts = {name: usable[rows] for name, rows in parts.items()}
-    fewest = min(len(parts[name]) for name in ("train", *HELD_OUT))
-    if fewest < LEAST:
-        raise BadInput(
-            f"the table must have enough samples to learn from and to hold out, {LEAST} of each at least; of "
-            f"its {len(values)}, {len(usable)} can be used and {fewest} are left for one of them."
-        )
+    _enough(parts, len(values), len(usable))
     columns = _columns(values, parts["train"], called, categories or {})
+    if len(columns.kept) < values.shape[1]:  # samples that are known in channels alone that say nothing ask nothing
+        usable = _usable(values, columns.kept)
+        parts = {name: np.intersect1d(rows, usable) for name, rows in parts.items()}
+        _enough(parts, len(values), len(usable))
     made = {}
     for name in PARTS:
         rows = {"train": parts["train" if name == "all" else name], **{part: parts[part] for part in HELD_OUT}}
@@ -256,10 +255,20 @@ def tables(
     return made
 
 
-def _usable(values: Values) -> npt.NDArray[np.int64]:
-    """The samples in which two channels at least are known: with fewer there is nothing to ask."""
-    known = np.concatenate([(~np.isnan(part)).sum(axis=1) for part in _chunks(values)])
-    return np.flatnonzero(known >= min(2, values.shape[1]))
+def _enough(parts: Mapping[str, npt.NDArray[np.int64]], samples: int, usable: int) -> None:
+    fewest = min(len(parts[name]) for name in ("train", *HELD_OUT))
+    if fewest < LEAST:
+        raise BadInput(
+            f"the table must have enough samples to learn from and to hold out, {LEAST} of each at least; of "
+            f"its {samples}, {usable} can be used and {fewest} are left for one of them."
+        )
+
+
+def _usable(values: Values, kept: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+    """The samples in which two channels at least are known, of these: with fewer there is nothing to ask."""
+    of = slice(None) if kept is None else kept
+    known = np.concatenate([(~np.isnan(part[:, of])).sum(axis=1) for part in _chunks(values)])
+    return np.flatnonzero(known >= min(2, values.shape[1] if kept is None else len(kept)))
 
 
 def _columns(

@@ -1,0 +1,206 @@
+"""What several fits agree on: orientation, size and order do not matter, and confidence means what it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+
+from placecode.analysis.agreement import (
+    channel_confidence,
+    common_embedding,
+    nearest_channels,
+    pair_confidence,
+    stable_modules,
+)
+from placecode.analysis.modules import similarities
+from placecode.analysis.partitions import ari
+from placecode.errors import BadInput
+
+
+def rotation(rng: np.random.Generator, d: int) -> np.ndarray:
+    return np.asarray(ortho_group.rvs(d, random_state=rng))
+
+
+def planted(rng: np.random.Generator, fits: int = 4, n: int = 20, d: int = 6, noise: float = 0.3) -> np.ndarray:
+    """Fits (m, 1, n, d) of one arrangement, each with its own noise, orientation and size."""
+    true = rng.normal(size=(n, d))
+    return np.stack(
+        [rng.uniform(0.5, 2) * (true + noise * rng.normal(size=(n, d))) @ rotation(rng, d) for _ in range(fits)]
+    )[:, None]
+
+
+def groups_of(n: int, count: int, d: int, rng: np.random.Generator, noise: float, fits: int = 4) -> np.ndarray:
+    """Similarities (m, n, n) of fits in which channels lie about so many centres."""
+    centres = rng.normal(size=(count, d))
+    true = centres[np.arange(n) % count]
+    return similarities((true + noise * rng.normal(size=(fits, n, d)))[:, None])[-1]
+
+
+# Places
+
+
+def test_neither_rotation_nor_size_nor_place_changes_how_sure_a_fit_is() -> None:
+    rng = np.random.default_rng(0)
+    pes = planted(rng)
+    sure = channel_confidence(pes)
+    turned = pes.copy()
+    turned[1] = 3 * pes[1] @ rotation(rng, 6) + rng.normal(size=6)
+    np.testing.assert_allclose(channel_confidence(turned), sure, atol=1e-9)
+    order = rng.permutation(20)
+    np.testing.assert_allclose(channel_confidence(pes[:, :, order]), sure[order], atol=0.02)  # but for the null's draws
+
+
+def test_the_same_fit_twice_is_sure_and_noise_is_not() -> None:
+    rng = np.random.default_rng(1)
+    one = planted(rng, fits=1)
+    same = np.concatenate([one, one @ rotation(rng, 6)])
+    np.testing.assert_allclose(channel_confidence(same), 1, atol=1e-9)
+    assert channel_confidence(rng.normal(size=(5, 1, 40, 6))).mean() < 0.15
+    levels = [channel_confidence(planted(np.random.default_rng(2), noise=noise)).mean() for noise in (0.1, 0.5, 2.0)]
+    assert levels[0] > 0.9 > levels[1] > levels[2]
+
+
+def test_a_single_channel_that_wanders_is_the_one_that_is_unsure() -> None:
+    rng = np.random.default_rng(3)
+    pes = planted(rng, n=30, noise=0.05)
+    pes[:, 0, 7] = rng.normal(size=(4, 6))
+    sure = channel_confidence(pes)
+    assert sure.argmin() == 7 and sure[7] < 0.6 and np.delete(sure, 7).min() > 0.8
+
+
+def test_confidence_is_that_of_the_pairs_that_are_asked_for() -> None:
+    rng = np.random.default_rng(4)
+    pes = np.concatenate([planted(rng, fits=2, noise=0.01), rng.normal(size=(1, 1, 20, 6))])
+    assert channel_confidence(pes, [(0, 1)]).min() > 0.95
+    assert channel_confidence(pes, [(0, 2), (1, 2)]).mean() < 0.3
+
+
+def test_one_fit_says_nothing_of_how_sure_it_is() -> None:
+    one = planted(np.random.default_rng(0), fits=1)
+    assert np.isnan(channel_confidence(one)).all() and channel_confidence(one).shape == (20,)
+    assert np.isnan(pair_confidence(similarities(one)[-1], ([], []))).all()
+    assert np.isnan(stable_modules(similarities(one)[-1]).agreement)
+
+
+def test_a_common_embedding_has_the_distances_of_the_fits_whatever_their_orientation() -> None:
+    rng = np.random.default_rng(5)
+    pes = planted(rng, noise=0.1)
+    found = common_embedding(pes)
+    turned = pes.copy()
+    turned[2] = 5 * pes[2] @ rotation(rng, 6) - 3
+    apart = [np.linalg.norm(each[:, None] - each, axis=-1) for each in (found, common_embedding(turned))]
+    np.testing.assert_allclose(*apart, atol=1e-6)
+    spread = (found**2).sum(axis=0)
+    assert (np.diff(spread) <= 1e-9).all()  # the widest axis comes first
+    exact = planted(np.random.default_rng(5), noise=0.0)
+    centred = exact[0, 0] - exact[0, 0].mean(axis=0)
+    unit = centred / np.sqrt((centred**2).sum() / len(centred))
+    whole = common_embedding(exact)
+    np.testing.assert_allclose(whole @ whole.T, unit @ unit.T, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_channels_are_no_reason_to_fail(n: int) -> None:
+    pes = np.random.default_rng(0).normal(size=(4, 2, n, 3))
+    alike = similarities(pes)[-1]
+    assert common_embedding(pes).shape[0] == n and np.isfinite(common_embedding(pes)).all()
+    assert np.isfinite(channel_confidence(pes)).all()
+    assert nearest_channels(alike[0]).shape == (n, n - 1)
+    assert stable_modules(alike).labels.tolist() == [0] * n
+    if n > 1:
+        found = pair_confidence(alike, ([0, 1], [2, 3]))
+        assert found.shape == (n, n) and np.allclose(found[~np.eye(n, dtype=bool)], 1)  # all are each other's nearest
+
+
+def test_a_fit_that_is_not_finite_is_refused() -> None:
+    pes = planted(np.random.default_rng(0))
+    pes[0, 0, 3, 1] = np.nan
+    for measure in (channel_confidence, common_embedding):
+        with pytest.raises(BadInput, match=r"^pes must be finite fits \(m, blocks, channels, features\); got"):
+            measure(pes)
+
+
+# Neighbours
+
+
+def test_the_nearest_come_first_and_nobody_is_their_own() -> None:
+    line = np.array([0.0, 1.0, 2.5, 4.5, 9.0])
+    similar = -np.abs(line[:, None] - line)
+    assert nearest_channels(similar, 2).tolist() == [[1, 2], [0, 2], [1, 3], [2, 1], [3, 2]]
+    np.fill_diagonal(similar, 99.0)
+    assert (
+        nearest_channels(similar, 9).shape == (5, 4) and (nearest_channels(similar, 9) != np.arange(5)[:, None]).all()
+    )
+
+
+def test_order_and_scale_of_channels_do_not_matter_to_pairs() -> None:
+    rng = np.random.default_rng(7)
+    alike = similarities(planted(rng, fits=6, n=25))[-1]
+    halves = ([0, 1, 2], [3, 4, 5])
+    found = pair_confidence(alike, halves)
+    assert (found == found.T).all() and (np.diag(found) == 0).all() and ((found >= 0) & (found <= 1)).all()
+    order = rng.permutation(25)
+    np.testing.assert_allclose(
+        pair_confidence(alike[:, order][:, :, order], halves), found[order][:, order], atol=1e-12
+    )
+    np.testing.assert_allclose(pair_confidence(0.3 * alike, halves), found, atol=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.5, 1.0])
+def test_pairs_said_to_be_sure_are_true_nine_times_in_ten(noise: float) -> None:
+    """On a ring of channels, seen through noise of its own in either half of the data and in each fit."""
+    true_pairs, said = 0, 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        angle = 2 * np.pi * np.arange(30) / 30 + rng.normal(scale=0.03, size=30)
+        waves = np.stack([f(k * angle) / k for k in (1, 2, 3) for f in (np.sin, np.cos)], axis=1)
+        near = np.zeros((30, 30), dtype=bool)
+        np.put_along_axis(near, nearest_channels(waves @ waves.T), True, axis=1)
+        near |= near.T
+        data = [waves + 0.3 * noise * rng.normal(size=waves.shape) for _ in range(2)]
+        whole = np.mean(data, axis=0)
+        seen = [whole, whole, data[0], data[1]]
+        fits = np.stack([each + 0.2 * noise * rng.normal(size=waves.shape) for each in seen])[:, None]
+        found = pair_confidence(similarities(fits)[-1], ([2], [3]))
+        sure = np.triu(found >= 0.9, k=1)
+        true_pairs, said = true_pairs + int((sure & near).sum()), said + int(sure.sum())
+    assert said >= 30 and 0.8 <= true_pairs / said <= 1.0, (true_pairs, said)
+
+
+def test_in_noise_no_two_channels_are_surely_neighbours() -> None:
+    sure = 0
+    for seed in range(20):
+        alike = similarities(np.random.default_rng(seed).normal(size=(4, 1, 30, 8)))[-1]
+        sure += int((np.triu(pair_confidence(alike, ([2], [3])), k=1) >= 0.9).sum())
+    assert sure <= 2 * 20  # of 435 pairs in each
+
+
+# Modules
+
+
+@pytest.mark.parametrize(("n", "count"), [(12, 3), (20, 4), (30, 10), (60, 5)])
+def test_planted_modules_are_found_and_so_is_their_number(n: int, count: int) -> None:
+    rng = np.random.default_rng(n)
+    found = stable_modules(groups_of(n, count, 12, rng, noise=0.15))
+    assert found.count == count and ari(found.labels, np.arange(n) % count) == 1 and found.agreement > 0.95
+    assert found.labels[0] == 0 and list(dict.fromkeys(found.labels)) == list(range(count))  # by their first channel
+
+
+def test_modules_move_with_the_channels() -> None:
+    rng = np.random.default_rng(0)
+    alike = groups_of(24, 4, 8, rng, noise=0.3)
+    order = rng.permutation(24)
+    one, two = stable_modules(alike), stable_modules(alike[:, order][:, :, order])
+    assert ari(two.labels, one.labels[order]) == 1
+    assert two.stability == pytest.approx(one.stability)
+
+
+def test_fits_do_not_agree_on_modules_of_noise() -> None:
+    found = stable_modules(similarities(np.random.default_rng(0).normal(size=(4, 1, 40, 8)))[-1])
+    assert found.agreement < 0.2 and set(found.stability) == set(range(2, 21))
+
+
+def test_no_more_modules_are_tried_than_asked_for() -> None:
+    alike = groups_of(40, 8, 10, np.random.default_rng(0), noise=0.1)
+    assert set(stable_modules(alike, most=5).stability) == {2, 3, 4, 5}

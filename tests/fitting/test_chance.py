@@ -1,0 +1,114 @@
+"""Is there anything to be found? Shifts keep every channel as it is, and chance is as rare as its p-value says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from placecode.encoder import Stack
+from placecode.fitting import chance
+from placecode.fitting.chance import against_chance, question_errors
+from placecode.members import Member, grid
+from placecode.tasks.table import Table, tables
+from placecode.training import Trainer, evaluate, stack_for
+
+SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 1, "batch": 32, "hidden": 0.3, "learning_rate": 1e-2}
+
+
+def trained(values: np.ndarray, steps: int, seeds: tuple[int, ...] = (0,), **given: Any) -> tuple[Stack, Table]:
+    task = tables(values.astype(np.float32))["all"]
+    stack = stack_for(grid(Member(**{**SMALL, **given}, encoding="learned", sigma=0.1), seed=seeds), task)
+    trainer = Trainer(stack, task, steps)
+    for _ in range(steps):
+        trainer.update()
+    return stack, task
+
+
+def dependent(samples: int = 400, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(samples, 1)) + 0.3 * rng.normal(size=(samples, 6))
+
+
+def test_chance_is_as_rare_as_it_says() -> None:
+    """Independent noise, some of it with a memory, models that have overlearned it: p below 0.1 in a tenth of cases."""
+    below, every = 0, []
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        values = rng.normal(size=(120, 5))
+        if seed % 2:
+            values = np.cumsum(values, axis=0) - 0.7 * np.cumsum(np.roll(values, 1, axis=0), axis=0)
+        stack, task = trained(values, 6, seeds=(seed,))
+        every.append(against_chance(stack, task, 19, seed).p)
+        below += every[-1] <= 0.1
+    assert below <= 17  # 8 are expected, more than 17 once in a thousand times
+    assert 0.35 < np.mean(every) < 0.7 and min(every) >= 0.05
+
+
+def test_a_dependence_that_was_learned_gives_the_least_p() -> None:
+    stack, task = trained(dependent(), 60)
+    found = against_chance(stack, task, 39)
+    assert found.p == 1 / 40 and found.error < found.shifted.min() and len(found.shifted) == 39
+    untrained, _ = trained(dependent(), 0)
+    assert against_chance(untrained, task, 39).p > 1 / 40
+
+
+def test_the_p_value_counts_the_true_samples_in() -> None:
+    stack, task = trained(dependent(), 0)
+    found = against_chance(stack, task, 19, seed=3)
+    assert found.p == (1 + (found.shifted <= found.error).sum()) / 20
+    assert against_chance(stack, task, 19, seed=3).p == found.p
+    assert not np.array_equal(against_chance(stack, task, 19, seed=4).shifted, found.shifted)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_a_shift_keeps_what_each_channel_is_like(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every channel of a shifted table is the true one, round and round; the same channels are hidden."""
+    values = dependent()
+    values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
+    stack, task = trained(values, 0)
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    plain = Table.ask
+
+    def ask(self: Table, raw: torch.Tensor, dice: torch.Tensor, share: torch.Tensor) -> Any:
+        seen.append((raw, plain(self, raw, dice, share)[1][..., -1]))
+        return plain(self, raw, dice, share)
+
+    monkeypatch.setattr(Table, "ask", ask)
+    found = against_chance(stack, task, 7)
+    raw, asked = (torch.cat(each) for each in zip(*seen, strict=True))
+    many = len(task.splits["test"])
+    assert raw.shape == (8, many, 6) and many >= 78 and np.isfinite(found.shifted).all()
+    true = raw[0].numpy()
+    np.testing.assert_array_equal(true, values[task.splits["test"].targets].astype(np.float32))
+    for draw in raw[1:].numpy():
+        by = [
+            next(k for k in range(many) if np.array_equal(np.roll(t, -k), d, equal_nan=True))
+            for t, d in zip(true.T, draw.T, strict=True)
+        ]
+        assert len(set(by)) > 1  # against each other
+    if not missing:
+        assert (asked == asked[0]).all()
+    else:
+        assert not asked[torch.isnan(raw)].any()
+
+
+def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chance, "ASKED", (10, 30, 1_000))
+    stack, task = trained(dependent(1_000), 0)
+    rows = torch.arange(30) * (len(task.splits["test"]) // 30)
+    inputs, targets = task.bind(stack.members).ask(
+        task.raw("test", rows), task.dice("test", rows[None]).view(30, 6), torch.full((30,), 0.3, dtype=torch.float64)
+    )
+    by_hand = task.metrics(stack(inputs[None]), targets[None])["mse"].mean()
+    assert against_chance(stack, task, 3).error == pytest.approx(by_hand.item(), rel=1e-5)
+
+
+def test_errors_of_questions_are_those_of_evaluation() -> None:
+    stack, task = trained(dependent(), 3, seeds=(0, 5))
+    found = question_errors(stack, task, "validation")
+    assert found.shape == (2, task.rows("validation"))
+    told = evaluate(stack, task.bind(stack.members), "validation")["hidden 0.3", "mse"]
+    np.testing.assert_allclose(found.mean(axis=1), told, rtol=1e-6)

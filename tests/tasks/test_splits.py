@@ -1,0 +1,127 @@
+"""Which samples are learned from: no sample twice, whole blocks and groups, and a gap as long as the memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from placecode.tasks.splits import BLOCKS, FEWEST_GROUPS, memory_of, split_samples
+
+HELD = ("validation", "test")
+HALVES = ("first half", "second half")
+
+
+def runs_of(rows: np.ndarray) -> list[np.ndarray]:
+    """Rows in stretches that follow each other without a hole."""
+    return np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+
+
+@pytest.mark.parametrize("count", [5, 6, 10, 19, 20, 21, 99, 1000, 1013])
+@pytest.mark.parametrize("gap", [0, 3])
+def test_no_sample_is_in_two_parts_and_the_halves_make_up_what_is_learned_from(count: int, gap: int) -> None:
+    for seed in range(5):
+        parts = split_samples(count, gap=gap, seed=seed)
+        every = np.concatenate([parts[name] for name in ("train", *HELD)])
+        assert len(np.unique(every)) == len(every) <= count
+        assert len(every) == count or gap  # without a gap nothing is lost
+        assert every.min() >= 0 and every.max() < count
+        np.testing.assert_array_equal(np.sort(np.concatenate([parts[name] for name in HALVES])), parts["train"])
+        assert all(len(parts[name]) for name in (*HELD, *HALVES))
+        assert all((np.diff(rows) > 0).all() for rows in parts.values())
+
+
+def test_shares_are_three_to_one_to_one_and_halves_are_alike() -> None:
+    parts = split_samples(10_000, seed=4)
+    assert {name: len(rows) for name, rows in parts.items()} == {
+        **{"train": 6_000, "validation": 2_000, "test": 2_000},
+        **{"first half": 3_000, "second half": 3_000},
+    }
+
+
+def test_whole_blocks_are_held_out() -> None:
+    size = 1_000 // BLOCKS
+    for seed in range(10):
+        parts = split_samples(1_000, seed=seed)
+        for name in HELD:
+            for run in runs_of(parts[name]):
+                assert run[0] % size == 0 and len(run) % size == 0
+        fifths = np.arange(1_000).reshape(-1, 5 * size)
+        for name, share in (("train", 3), ("validation", 1), ("test", 1)):  # every fifth of the time has all of it
+            assert [np.isin(fifth, parts[name]).sum() for fifth in fifths] == [share * size] * 4
+
+
+@pytest.mark.parametrize("gap", [1, 7, 12])
+def test_what_is_held_out_lies_a_gap_away_from_what_is_learned_from(gap: int) -> None:
+    for seed in range(10):
+        parts = split_samples(1_000, gap=gap, seed=seed)
+        for name in HELD:
+            others = np.concatenate([parts[other] for other in ("train", *HELD) if other != name])
+            assert np.abs(parts[name][:, None] - others).min() > gap
+        assert len(parts["train"]) == 600  # nothing is taken from it
+
+
+def test_a_gap_takes_a_quarter_of_a_block_at_either_end_at_most() -> None:
+    parts = split_samples(400, gap=10_000)
+    assert [len(parts[name]) for name in HELD] == [40, 40]  # half of 4 blocks of 20
+
+
+@pytest.mark.parametrize("kinds", [FEWEST_GROUPS, 7, 23])
+def test_no_group_is_both_learned_from_and_held_out(kinds: int) -> None:
+    rng = np.random.default_rng(kinds)
+    groups = rng.integers(kinds, size=600)  # in no order at all
+    for seed in range(5):
+        parts = split_samples(600, groups, gap=50, seed=seed)
+        met = {name: set(groups[rows]) for name, rows in parts.items()}
+        for one, two in (("train", "validation"), ("train", "test"), HELD, HALVES):
+            assert not met[one] & met[two]
+        assert met["train"] | met["validation"] | met["test"] == set(range(kinds))
+        assert sum(len(parts[name]) for name in ("train", *HELD)) == 600  # other groups need no gap
+        assert len(met["validation"]) == len(met["test"]) == kinds // 5
+
+
+def test_with_few_groups_every_one_is_in_every_part_and_blocks_stay_within_one() -> None:
+    groups = np.repeat([3, 8], [400, 600])
+    parts = split_samples(1_000, groups, gap=2, seed=1)
+    for rows in parts.values():
+        assert set(groups[rows]) == {3, 8}
+    for name in HELD:  # blocks are cut anew for each group, so that none reaches over the border
+        assert all(len(set(groups[run])) == 1 for run in runs_of(parts[name]))
+
+
+def test_a_seed_decides_the_split() -> None:
+    one, again, other = (split_samples(1_000, seed=seed) for seed in (3, 3, 4))
+    assert all(np.array_equal(one[name], again[name]) for name in one)
+    assert not np.array_equal(one["test"], other["test"])
+
+
+@pytest.mark.parametrize(("count", "train"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 3)])
+def test_tiny_counts_give_what_there_is(count: int, train: int) -> None:
+    parts = split_samples(count)
+    assert [len(parts[name]) for name in ("train", *HELD)] == [train, min(max(count - 1, 0), 1), min(count, 1)]
+
+
+# Memory
+
+
+def test_the_memory_of_a_decay_is_known() -> None:
+    """An autoregressive process forgets as r^lag: below 0.1 from ln 0.1 / ln r on."""
+    rng = np.random.default_rng(0)
+    for share, expected in ((0.5, 4), (0.8, 11), (0.9, 22)):
+        values = np.zeros((2_000, 40))
+        for step in range(1, 2_000):
+            values[step] = share * values[step - 1] + rng.normal(size=40)
+        assert memory_of(values) == pytest.approx(expected, abs=0.25 * expected + 1)
+
+
+def test_noise_constants_and_missing_values_remember_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    noise = np.random.default_rng(0).normal(size=(500, 4))
+    assert memory_of(noise) == 0
+    noise[::3, 0], noise[:, 1], noise[:, 2] = np.nan, np.nan, 5.0
+    assert memory_of(noise) == 0
+    assert memory_of(np.full((50, 2), np.nan)) == memory_of(np.ones((50, 2))) == 0
+    assert not recwarn.list  # not even of a column in which all is missing
+
+
+def test_the_scale_of_a_channel_does_not_matter() -> None:
+    walk = np.cumsum(np.random.default_rng(0).normal(size=(500, 3)), axis=0)
+    assert memory_of(walk) == memory_of(walk * [1e-3, 1.0, 1e4] + [1e5, 0, -7]) > 10

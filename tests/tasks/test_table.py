@@ -1,0 +1,340 @@
+"""A user's own table as a task: what is missing is neither shown nor asked; errors are those of a hand computation."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from placecode.errors import BadInput
+from placecode.members import Member, grid
+from placecode.tasks import table as room
+from placecode.tasks.table import PARTS, Table, tables
+from placecode.training import Trainer, evaluate, stack_for
+
+SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "batch": 16, "encoding": "learned"}
+
+
+def numbers(samples: int = 400, channels: int = 6, missing: float = 0.0, seed: int = 0) -> np.ndarray:
+    """Channels of other means and scales, some of which share a source; some values missing."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(samples, channels)) + rng.normal(size=(samples, 1))
+    values = values * 10.0 ** rng.integers(-2, 3, size=channels) + rng.normal(size=channels)
+    values[rng.random(values.shape) < missing] = np.nan
+    return values.astype(np.float32)
+
+
+def mixed(samples: int = 600, seed: int = 0) -> tuple[np.ndarray, dict[int, tuple[str, ...]]]:
+    """Three numbers, a category of four values and one of two."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(samples, 5)).astype(np.float32)
+    values[:, 1] = rng.choice(4, p=[0.5, 0.3, 0.15, 0.05], size=samples)
+    values[:, 3] = values[:, 0] > 0.3
+    return values, {1: ("a", "b", "c", "d"), 3: ("no", "yes")}
+
+
+def questions(task: Table, split: str = "test", hidden: float = 0.3) -> tuple[torch.Tensor, torch.Tensor]:
+    """All that is asked at evaluation, (b, n, w + 1) twice."""
+    bound = task.bind([Member(hidden=hidden)])
+    inputs, targets = bound.batch(split, torch.arange(task.rows(split))[None])
+    return inputs[0], targets[0]
+
+
+# Missing values
+
+
+def test_what_is_missing_is_neither_shown_nor_asked() -> None:
+    values = numbers(missing=0.3)
+    for task in tables(values).values():
+        for split in ("train", "validation", "test"):
+            inputs, targets = questions(task, split)
+            rows = task.splits[split].targets[:: max(1, len(task.splits[split]) // task.examples(split))]
+            absent = torch.from_numpy(np.isnan(values))[rows[: task.examples(split)]]
+            assert not inputs.isnan().any() and not targets.isnan().any()
+            assert (inputs[..., -1][absent] == 1).all() and (inputs[..., 0][absent] == 0).all()
+            assert (targets[..., -1][absent] == 0).all()
+            assert ((targets[..., -1] == 1) == ((inputs[..., -1] == 1) & ~absent)).all()
+
+
+@pytest.mark.parametrize("step", [None, 3])
+def test_inputs_do_not_hang_on_what_is_hidden(step: int | None) -> None:
+    values = numbers(missing=0.1)
+    task = tables(values)["all"].bind([Member(hidden=0.5)])
+    rows = torch.arange(40)[None]
+    inputs, targets = task.batch("train", rows, step)
+    changed = values.copy()
+    shown = np.isin(np.arange(len(values)), task.splits["train"].targets)
+    places = task.splits["train"].targets[
+        rows[0] if step is not None else rows[0] * (len(task.splits["train"]) // task.examples("train"))
+    ]
+    hidden = np.zeros(values.shape, dtype=bool)
+    hidden[places] = targets[0, ..., -1].numpy() > 0
+    assert hidden.sum() > 50 and shown[places].all()
+    changed[hidden] = 1e4
+    other = Table(changed, task.columns, {name: split.targets.numpy() for name, split in task.splits.items()})
+    seen, _ = other.bind([Member(hidden=0.5)]).batch("train", rows, step)
+    assert torch.equal(seen, inputs)
+    changed[~np.isnan(values) & ~hidden] += 1  # and they do on what is shown
+    assert not torch.equal(other.bind([Member(hidden=0.5)]).batch("train", rows, step)[0], inputs)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.99])
+def test_the_share_is_of_what_is_known(share: float) -> None:
+    values = numbers(missing=0.3)
+    task = tables(values, ratios=(share,))["all"]
+    inputs, targets = questions(task, "test", share)
+    asked = targets[..., -1].sum(1)
+    known = asked + (inputs[..., -1] == 0).sum(1)
+    expected = torch.minimum((share * known.double()).round().clamp(min=1), known - 1)
+    assert (asked == expected).all() and (asked >= 1).all() and (asked < known).all()
+    assert len(known.unique()) > 2  # samples with more and with less
+
+
+def test_samples_in_which_less_than_two_channels_are_known_are_not_asked() -> None:
+    values = numbers(300)
+    values[::3, 1:], values[1::3] = np.nan, np.nan
+    task = tables(values)["all"]
+    for split in task.splits.values():
+        assert (split.targets % 3 == 2).all()
+
+
+def test_samples_known_in_constant_channels_alone_are_not_asked() -> None:
+    """Two channels are known in them, but both are left out: every question must ask something."""
+    values = numbers(400)
+    values[:, 4:] = 7.0
+    values[::2, :3] = np.nan
+    with pytest.warns(UserWarning, match="left out"):
+        task = tables(values)["all"]
+    for split in task.splits:
+        assert (questions(task, split)[1][..., -1].sum(1) >= 1).all()
+        assert (task.splits[split].targets % 2 == 1).all()
+
+
+# Standardization
+
+
+def test_numbers_have_mean_zero_and_variance_one_over_the_training_samples() -> None:
+    values = numbers(missing=0.2)
+    task = tables(values)["all"]
+    rows = torch.arange(len(task.splits["train"]))
+    found, known = task.standard(task.raw("train", rows))
+    own = values[task.splits["train"].targets].astype(np.float64)
+    np.testing.assert_allclose(task.columns.shift[:, 0], np.nanmean(own, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(task.columns.scale[:, 0], np.nanstd(own, axis=0), rtol=1e-5)
+    expected = (own - np.nanmean(own, axis=0)) / np.nanstd(own, axis=0)
+    np.testing.assert_allclose(found[..., 0], np.nan_to_num(expected), atol=1e-4)
+    assert (known.numpy() == ~np.isnan(own)).all()
+
+
+def test_a_large_offset_does_not_swallow_what_varies() -> None:
+    values = 1e6 + 4 * np.random.default_rng(0).normal(size=(500, 6))
+    task = tables(values.astype(np.float32))["all"]
+    found, _ = task.standard(task.raw("train", torch.arange(len(task.splits["train"]))))
+    assert task.tokens == 6
+    np.testing.assert_allclose(found.double().std(0, correction=0), 1, rtol=1e-3)
+    np.testing.assert_allclose(found.double().mean(0), 0, atol=0.01)
+
+
+def test_statistics_are_the_same_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, categories = mixed()
+    whole = tables(values, categories=categories)["all"].columns
+    monkeypatch.setattr(room, "CHUNK", 35)
+    pieces = tables(values, categories=categories)["all"].columns
+    np.testing.assert_allclose(whole.shift, pieces.shift, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(whole.scale, pieces.scale, rtol=1e-6)
+
+
+# Categories
+
+
+def test_guessing_how_often_each_value_occurs_has_an_error_of_one() -> None:
+    values, categories = mixed()
+    task = tables(values, categories=categories)["all"]
+    assert (task.features, task.outputs) == (5, 4)
+    rows = torch.arange(len(task.splits["train"]))
+    true, _ = task.standard(task.raw("train", rows))
+    targets = torch.cat([true, torch.ones_like(true[..., :1])], -1)[None]  # all is asked, zero is the guess
+    for channel in range(5):
+        only = targets.clone()
+        only[..., -1] = 0
+        only[..., channel, -1] = 1
+        assert task.metrics(torch.zeros_like(true)[None], only)["mse"].mean().item() == pytest.approx(1, abs=1e-4)
+
+
+def test_a_category_is_told_by_its_values_not_by_the_order_of_their_codes() -> None:
+    values, categories = mixed()
+    task = tables(values, categories=categories)["all"]
+    turned = values.copy()
+    turned[:, 1] = 3 - values[:, 1]
+    other = tables(turned, categories={1: ("d", "c", "b", "a"), 3: ("no", "yes")})["all"]
+    one, two = questions(task)[0], questions(other)[0]
+    assert torch.allclose(one[:, 1, :4], two[:, 1, :4].flip(-1), atol=1e-6)
+    assert torch.equal(one[:, [0, 2, 3, 4]], two[:, [0, 2, 3, 4]])
+
+
+def test_loss_and_metrics_are_those_of_a_hand_computation() -> None:
+    values, categories = mixed()
+    values[::7, 2] = np.nan
+    task = tables(values, categories=categories)["all"]
+    _, targets = questions(task)
+    guess = torch.randn(2, *targets[..., :-1].shape, generator=torch.Generator().manual_seed(0))
+    both = targets.expand(2, *targets.shape)
+    levels, totals, each = [1, 4, 1, 2, 1], np.zeros((2, 2)), np.zeros((2, len(targets)))
+    for member in range(2):
+        for row in range(len(targets)):
+            wrong, asked = 0.0, 0
+            for channel in range(5):
+                if targets[row, channel, -1]:
+                    kept = slice(0, levels[channel])
+                    gap = guess[member, row, channel, kept] - targets[row, channel, kept]
+                    wrong, asked = wrong + float((gap**2).sum()), asked + 1
+            each[member, row] = wrong / asked
+            totals[member] += wrong, asked
+    np.testing.assert_allclose(task.metrics(guess, both)["mse"], each, rtol=1e-4)
+    np.testing.assert_allclose(task.loss(guess, both), totals[:, 0] / totals[:, 1], rtol=1e-4)
+
+
+# What is left out
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ([2], "a channel is left out, since it never varies: 'c'"),
+        ([0, 2], "channels are left out, since they never vary: 'a', 'c'"),
+    ],
+)
+def test_channels_that_never_vary_are_left_out_with_a_sentence(columns: list[int], sentence: str) -> None:
+    for constant in (3.0, np.nan):
+        values = numbers()
+        values[:, columns] = constant
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            made = tables(values, names=list("abcdef"), labels=np.arange(6), positions=np.arange(12).reshape(6, 2))
+        assert [str(each.message) for each in said] == [sentence]
+        kept = [i for i in range(6) if i not in columns]
+        for task in made.values():
+            assert task.token_names == tuple("abcdef"[i] for i in kept)
+            assert task.tokens == len(kept) and task.describe()["left out"] == columns
+            assert task.labels is not None and task.positions is not None
+            assert task.labels.tolist() == kept and (task.positions[:, 0] / 2).tolist() == kept
+
+
+def test_no_more_than_five_of_them_are_named() -> None:
+    values = numbers(channels=9)
+    values[:, :7] = 1.0
+    with pytest.warns(UserWarning, match=r"'channel 5' and 2 more$"):
+        tables(values)
+
+
+def test_a_category_of_one_value_is_left_out() -> None:
+    values, categories = mixed()
+    values[:, 3] = 1
+    with pytest.warns(UserWarning, match="'channel 4'"):
+        assert tables(values, categories=categories)["all"].columns.kept.tolist() == [0, 1, 2, 4]
+
+
+def test_a_table_in_which_nothing_varies_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^at least one channel must vary; all of them are constant or missing in the"):
+        tables(np.ones((100, 5), dtype=np.float32))
+
+
+@pytest.mark.parametrize("samples", [1, 4, 7])
+def test_too_few_samples_are_refused(samples: int) -> None:
+    with pytest.raises(BadInput, match=f"^the table must have enough samples .* of its {samples}, "):
+        tables(numbers(samples))
+
+
+# Parts
+
+
+def test_the_halves_share_what_is_held_out_and_how_values_are_standardized() -> None:
+    made = tables(numbers(), groups=np.arange(400) // 40, seed=5)
+    assert tuple(made) == PARTS
+    whole, one, two = (made[name] for name in PARTS)
+    assert whole.columns is one.columns is two.columns
+    for split in ("validation", "test"):
+        assert torch.equal(questions(whole, split)[0], questions(one, split)[0])
+        assert torch.equal(questions(whole, split)[1], questions(two, split)[1])
+    both = torch.cat([one.splits["train"].targets, two.splits["train"].targets]).sort().values
+    assert torch.equal(both, whole.splits["train"].targets)
+    assert len({task.digest for task in made.values()}) == 3
+
+
+def test_questions_are_spread_over_the_whole_part_and_not_more_than_allowed() -> None:
+    task = tables(numbers(20_000))["all"]
+    assert [task.examples(split) for split in ("train", "validation", "test")] == [200, 1000, 1000]
+    bound = task.bind([Member(hidden=0.3)])
+    _, targets = bound.batch("test", torch.arange(1000)[None])
+    rows = task.splits["test"].targets[torch.arange(1000) * (len(task.splits["test"]) // 1000)]
+    expected, _ = task.standard(task.splits["test"].inputs[0][rows])
+    assert torch.equal(targets[0, ..., :-1], expected) and rows.max() > 18_000
+
+
+def test_the_hash_tells_tables_and_splits_apart() -> None:
+    values = numbers()
+    other = values.copy()
+    other[-1, -1] += 1
+    digests = {tables(each, seed=seed)["all"].digest for each, seed in ((values, 0), (values, 1), (other, 0))}
+    assert len(digests) == 3 and tables(values.copy())["all"].digest in digests
+
+
+# Training
+
+
+def test_a_mapped_table_gives_the_same_batches_as_one_in_memory(tmp_path: Path) -> None:
+    values = numbers(missing=0.1)
+    np.save(tmp_path / "t.npy", values)
+    mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
+    one, two = (tables(each)["all"].bind([Member(hidden=0.3, seed=2)]) for each in (values, mapped))
+    assert one.digest == two.digest
+    for split, step in (("train", 5), ("test", None)):
+        for a, b in zip(*(task.batch(split, torch.arange(60)[None], step) for task in (one, two)), strict=True):
+            assert torch.equal(a, b)
+
+
+def losses(task: Table, members: list[Member], steps: int = 12, **how: Any) -> torch.Tensor:
+    trainer = Trainer(stack_for(members, task, **how), task, steps)
+    return torch.stack([trainer.update().double() for _ in range(steps)])
+
+
+@pytest.mark.parametrize("kind", ["numbers", "mixed"])
+def test_the_step_by_hand_trains_as_the_plain_way_does(kind: str, exact_products: None) -> None:
+    values, categories = mixed() if kind == "mixed" else (numbers(missing=0.2), {})
+    task = tables(values, categories=categories)["all"]
+    members = grid(Member(**SMALL, hidden=0.4), sigma=(0.05, 0.5), seed=(0, 1))
+    by_hand, plain = losses(task, members), losses(task, members, fast=False)
+    exact = losses(task, members, dtype=torch.float64, fast=False)
+    assert Trainer(stack_for(members, task), task, 1)._by_hand is not None
+    np.testing.assert_allclose(by_hand, exact, rtol=2e-4)
+    np.testing.assert_allclose(plain, exact, rtol=2e-4)
+    idle = losses(task, [replace(member, learning_rate=1e-9, pe_learning_rate=None) for member in members])
+    assert (abs(idle / exact - 1).amax(0) > 2e-3).all()  # steps that had done nothing would show
+
+
+def test_members_do_not_hang_on_their_neighbours() -> None:
+    task = tables(numbers(missing=0.2))["all"]
+    members = [Member(**SMALL, seed=0, hidden=0.3), Member(**SMALL, seed=7, hidden=0.6), Member(**SMALL, seed=3)]
+    together = losses(task, members)
+    for place, member in enumerate(members):
+        np.testing.assert_allclose(losses(task, [member])[:, 0], together[:, place], rtol=1e-4)
+    one, two = (task.bind([member]).batch("train", torch.arange(9)[None], 1)[0] for member in members[:2])
+    assert not torch.equal(one, two)  # other seeds hide other channels
+    asked = [task.bind([member]).batch("test", torch.arange(9)[None])[0] for member in members[:2]]
+    assert torch.equal(*asked)  # but are asked the same
+
+
+def test_evaluation_reports_the_share_at_which_was_asked() -> None:
+    task = tables(numbers(missing=0.2), ratios=(0.3,))["all"]
+    member = Member(**SMALL, hidden=0.3)
+    stack = stack_for([member], task)
+    found = evaluate(stack, task.bind([member]), "test")
+    inputs, targets = questions(task)
+    by_hand = task.metrics(stack(inputs[None]), targets[None])["mse"].mean()
+    assert list(found) == [("hidden 0.3", "mse")]
+    assert found["hidden 0.3", "mse"] == [pytest.approx(by_hand.item(), rel=1e-5)]
