@@ -46,16 +46,19 @@ def channel_map(
     that are neighbours surely."""
     figure, (axes,) = base.panels(1, 1, (7.2, 6.2))
     _frame(axes)
+    if not np.isfinite(places).all():
+        base.nothing(axes)
+        places, names, labels, confidence, edges = places[:0], (), labels[:0], confidence[:0], ()
     if edges:
         lines = [places[[one, two]] for one, two, _ in edges]
         axes.add_collection(LineCollection(lines, colors=MUTED, linewidths=0.7, alpha=0.5, zorder=1))
     shade = np.where(np.isfinite(confidence), 0.25 + 0.75 * np.clip(confidence, 0, 1), 1.0)
     _modules(axes, places, labels, shade, 36 if len(places) <= 200 else 14)
-    if len(names) <= MOST_NAMES:
+    if 0 < len(names) <= MOST_NAMES:
         for (x, y), text in _named_places(places, names):
             at: base.Style = {"xytext": (5, 0), "textcoords": "offset points", "fontsize": SMALL - 1, "color": INK}
             axes.annotate(text, (x, y), parse_math=False, va="center", **at)
-    count = int(labels.max()) + 1
+    count = int(labels.max(initial=0)) + 1
     if 1 < count <= MOST_MODULES:
         _key(figure, count)
     joined = " · lines: neighbours with a confidence of 90% or more" if edges else ""
@@ -76,7 +79,7 @@ def maps_by_method(
     """The map of each method (n, 2), coloured by its `labels`, such as the modules that it found; where the true places
     are known, they come first, and each map is turned onto them and coloured by the true place instead."""
     panels = {**({} if positions is None else {"known positions": positions}), **maps}
-    figure, drawn = base.grid_of(len(panels), 3, (2.6, 2.7))
+    figure, drawn = base.grid_of(len(panels), 3, (2.6, 2.7), sharey=False)
     target = next(iter(panels.values()))
     for axes, (name, places) in zip(drawn, panels.items(), strict=False):
         _frame(axes)
@@ -141,7 +144,8 @@ def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float
 
 
 def _frame(axes: Axes) -> None:
-    axes.set(xticks=[], yticks=[], aspect="equal")
+    axes.set(xticks=[], yticks=[])
+    axes.set_aspect("equal", adjustable="datalim")  # a box of its own shape would push its title out of the figure
     axes.spines[:].set_visible(False)
     axes.margins(0.08)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from placecode.errors import BadInput
 from placecode.files import write_json, write_tensors, write_text
@@ -154,7 +154,7 @@ def read(path: Path) -> Found:
         told = json.loads((path / "fit.json").read_text())
         with safe_open(path / "fit.safetensors", framework="numpy") as file:
             arrays = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise BadInput(f"{path} must hold a finished fit, with fit.json and fit.safetensors; it does not.") from error
     wide: dict[str, Any] = {
         name: each.astype(np.float64) if each.dtype.kind == "f" else each for name, each in arrays.items()

@@ -84,8 +84,8 @@ def _certainty(found: Found) -> list[str]:
     sure = int((np.triu(found.pairs, k=1) >= SURE).sum())
     lines = [
         f"Fits from other seeds and other halves of the samples put the channels in the same places with a mean "
-        f"confidence of {mean:.2f} (0 = random, 1 = the same); {sure} pairs of channels are neighbours with a "
-        f"confidence of {_percent(SURE)} or more."
+        f"confidence of {mean:.2f} (0 = random, 1 = the same); {sure} {'pair' if sure == 1 else 'pairs'} of channels "
+        f"are neighbours with a confidence of {_percent(SURE)} or more."
     ]
     if found.p_value <= LEVEL and mean < UNSURE:
         lines.append("That is little: the models use what channels have in common, but do not agree on a map of them.")
@@ -144,8 +144,11 @@ def _care(found: Found) -> list[str]:
 
 def _data(found: Found) -> str:
     facts = found.facts
-    out = f"; {facts['left out']} channels that never vary were left out" if facts["left out"] else ""
-    lost = f"; {facts['diverged']} models diverged and were left out" if facts["diverged"] else ""
+    constant, diverged = facts["left out"], facts["diverged"]
+    out = "; 1 channel that never varies was left out" if constant == 1 else ""
+    out = f"; {constant} channels that never vary were left out" if constant > 1 else out
+    lost = "; 1 model diverged and was left out" if diverged == 1 else ""
+    lost = f"; {diverged} models diverged and were left out" if diverged > 1 else lost
     return (
         f"{facts['samples']:,} samples of {facts['channels']} channels: {facts['train']:,} to learn from, "
         f"{facts['test']:,} for the numbers above, the rest to choose sigma and gaps between blocks{out}{lost}."

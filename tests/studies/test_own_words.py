@@ -1,0 +1,132 @@
+"""What is said of a fit is what was found, whatever that is: by fits that are made up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from studies.made_up_own import made_up, scored
+
+from placecode.studies.own_words import headline, in_short, sentences, verdict
+
+CHANCE = {"ari": 0.02, "ari_p": 0.4}
+
+
+def test_structure_that_was_found() -> None:
+    found = made_up()
+    assert headline(found) == (
+        "Structure found: the other channels tell 75% of what is hidden (p = 0.005; held-out error 0.250, where "
+        "guessing the mean has 1.000 and the best linear predictor 0.375)."
+    )
+    assert sentences(found)[0] == headline(found)
+    assert (verdict(found).kind, verdict(found).sentence) == ("found", headline(found))
+
+
+def test_structure_that_was_not_found() -> None:
+    found = made_up(p_value=0.31, heldout_mse=1.02, linear_mse=1.01)
+    assert headline(found) == (
+        "No structure found: the models predict hidden channels no better than they do after the channels are shifted "
+        "against each other (p = 0.31; held-out error 1.020, where guessing the mean has 1.000 and the best linear "
+        "predictor 1.010); the map below is not to be read."
+    )
+    assert verdict(found).kind == "not found"
+    assert not any("Look at the map" in line for line in sentences(found))
+
+
+def test_a_map_that_fits_do_not_agree_on() -> None:
+    found = made_up(confidence=np.full(8, 0.1), stability={2: 0.2})
+    assert verdict(found).kind == "unsure"
+    said = " ".join(sentences(found))
+    assert "That is little: the models use what channels have in common, but do not agree on a map of them." in said
+    assert (
+        "The 8 channels fall into 2 modules, the number on which the fits agree best (adjusted Rand index 0.20; "
+        in said
+    )
+    assert "that is little, so do not rely on them)." in said
+    assert "least sure of their place: c1, c2, c3, c4, c5." in said
+    sure = " ".join(sentences(made_up()))
+    assert "That is little" not in sure and "do not rely" not in sure and "least sure" not in sure
+    assert "mean confidence of 0.77 (0 = random, 1 = the same); 1 pair of channels" in sure
+
+
+def test_groups_that_no_pairwise_method_sees() -> None:
+    found = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE)
+    assert headline(found).startswith(
+        "Structure found that no pairwise method sees: its modules agree with the known groups with an ARI of 0.96, "
+        "where correlation + MDS, PCA and UMAP are at chance (ARI 0.02 to 0.02, all p > 0.05); the other channels tell "
+        "75% of what is hidden (p = 0.005; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "others"),
+    [
+        ({"ari": 0.96, "ari_p": 0.005}, {"ari": 0.02, "ari_p": 0.04}),  # one of them sees something
+        ({"ari": 0.96, "ari_p": 0.005}, {"ari": 0.3, "ari_p": 0.1}),
+        ({"ari": 0.4, "ari_p": 0.005}, CHANCE),  # ours does not see much
+        ({"ari": 0.96, "ari_p": 0.2}, CHANCE),  # or by chance
+        ({}, {}),
+    ],
+)
+def test_nothing_is_said_to_be_seen_by_nobody_else_without_cause(
+    ours: dict[str, float], others: dict[str, float]
+) -> None:
+    found = scored(made_up(linear_mse=0.95), ours, others)
+    assert "no pairwise method" not in headline(found)
+    assert headline(found).startswith("Structure found that no linear method sees: the other channels tell 75% of what")
+    assert headline(found).endswith(", so it is in more than pairs of channels.")
+    linear = scored(made_up(), ours, others)
+    assert headline(linear).startswith("Structure found: the other channels tell 75%")
+
+
+def test_no_method_is_called_blind_where_none_was_asked() -> None:
+    found = scored(made_up(), {"ari": 0.96, "ari_p": 0.005}, CHANCE)
+    alone = made_up(ours=found.ours, others={})
+    assert "no pairwise method" not in headline(alone)
+
+
+def test_a_baseline_that_wins_is_named_first() -> None:
+    found = scored(
+        made_up(heldout_mse=0.4),
+        {"heldout_mse": 0.4, "procrustes_r2": 0.5, "neighbor_agreement": 0.8, "ari": 0.3, "ari_p": 0.2},
+        {"procrustes_r2": 0.75, "neighbor_agreement": 0.5, "ari": 0.3, "ari_p": 0.2},
+    )
+    said = sentences(found)
+    assert "Lowest error on held-out samples: correlation + MDS, 0.375; placecode 0.400, PCA 0.500." in said
+    assert (
+        "Map nearest to the known positions (Procrustes R2): correlation + MDS, PCA and UMAP, 0.75; placecode 0.50."
+        in said
+    )
+    assert (
+        "Nearest channel is a true neighbour most often: placecode, 0.80; correlation + MDS 0.50, PCA 0.50, UMAP 0.50."
+        in said
+    )
+    assert "Modules nearest to the known groups (ARI): placecode, correlation + MDS, PCA and UMAP, 0.30." in said
+    assert "graphical lasso was left out: it did not converge." in said
+    assert in_short(found)[2:4] == said[3:5]
+
+
+def test_ours_is_named_first_where_it_wins() -> None:
+    assert "Lowest error on held-out samples: placecode, 0.250; correlation + MDS 0.375, PCA 0.500." in sentences(
+        made_up()
+    )
+
+
+def test_what_was_lost_is_said() -> None:
+    facts = {"samples": 12_000, "channels": 8, "left out": 3, "train": 7_200, "test": 2_400, "diverged": 1}
+    last = sentences(made_up(facts=facts))[-1]
+    assert last == (
+        "12,000 samples of 8 channels: 7,200 to learn from, 2,400 for the numbers above, the rest to choose sigma and "
+        "gaps between blocks; 3 channels that never vary were left out; 1 model diverged and was left out."
+    )
+    assert sentences(made_up())[-1].endswith("gaps between blocks.")
+
+
+def test_every_sentence_ends_with_a_full_stop_and_none_has_a_nan() -> None:
+    for found in (
+        made_up(),
+        made_up(p_value=0.5),
+        made_up(confidence=np.full(8, np.nan), pairs=np.full((8, 8), np.nan), stability={}),
+        scored(made_up(), {"procrustes_r2": float("nan"), "ari": 1.0, "ari_p": 0.01}, CHANCE),
+    ):
+        for line in [*sentences(found), *in_short(found), verdict(found).sentence]:
+            assert line.endswith(".") and "nan" not in line.lower() and "None" not in line
