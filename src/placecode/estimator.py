@@ -1,8 +1,8 @@
 """LearnedPositions: a map of the channels of a table, as a scikit-learn estimator.
 
 >>> from placecode import LearnedPositions
->>> fitted = LearnedPositions().fit(X)  # X (samples, channels): an array, a frame, a mapped file, or the path of a
-table >>> fitted.verdict_, fitted.p_value_
+>>> fitted = LearnedPositions().fit(X)  # X (samples, channels): an array, a frame, a mapped file, the path of a table
+>>> fitted.verdict_, fitted.p_value_
 >>> fitted.map_, fitted.modules_, fitted.neighbors_, fitted.confidence_["channels"]
 """
 
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,10 +34,16 @@ from placecode.fitting import fit
 from placecode.studies.own import OwnData
 from placecode.tasks.table import PARTS, Table, tables
 from placecode.tasks.table_files import Sheet, read_sheet, sheet_of
+from placecode.tasks.table_sources import meaning
 from placecode.training import portions, stack_for
 
 EFFORTS = ("auto", "quick", "thorough")
 LEAST_CHANNELS = 2
+LEAST = {
+    **{"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1},
+    **{"neighbors": 1, "n_draws": 19},
+}
+"""Of parameters that are whole numbers."""
 
 
 class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -123,11 +131,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Learn the map. X (samples, channels) may have missing values (NaN) and, as a frame, columns of categories; a
         path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a column, says
         which samples belong together (a person, a day): whole groups are held out. y is not used."""
+        self._check()
         with self._room() as (out, spool):
             sheet = self._sheet(X, groups, spool)
             where = Where(self.device).resolved()
-            if self.effort not in EFFORTS:
-                raise one_of("effort", EFFORTS, self.effort)
             effort = ("thorough" if where.device == "cuda" else "quick") if self.effort == "auto" else self.effort
             seed = self._seed()
             made = tables(
@@ -165,8 +172,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _sheet(self, X: Any, groups: Any, spool: Path) -> Sheet:  # noqa: N803
         """The table behind X, checked as scikit-learn does where it is an array of numbers."""
+        self._words: Mapping[int, tuple[str, ...]] = {}
         if isinstance(X, (str, Path)):
             sheet = read_sheet(X, groups=groups, spool=spool)
+            self._words = dict(sheet.categories)
             self.n_features_in_ = sheet.values.shape[1]
             self.feature_names_in_ = np.array(sheet.names, dtype=object)
             return sheet
@@ -176,6 +185,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if inside:
             groups, X = X[groups].to_numpy(), X.drop(columns=groups)  # noqa: N806
         names = [str(name) for name in X.columns] if isinstance(X, pd.DataFrame) else None
+        if names is not None and (twice := [name for name, count in Counter(names).items() if count > 1]):
+            raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(twice)}.")
         values = validate_data(self, X, dtype=np.float32, **self._demands())
         return sheet_of(values, names=names, groups=groups)
 
@@ -189,6 +200,33 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _demands(self) -> dict[str, Any]:
         return {"ensure_all_finite": "allow-nan", "ensure_min_features": LEAST_CHANNELS, "ensure_min_samples": 10}
 
+    def _check(self) -> None:
+        """Refuse what cannot be used before anything is read."""
+        if self.effort not in EFFORTS:
+            raise one_of("effort", EFFORTS, self.effort)
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            optional = name not in ("neighbors", "n_draws")
+            if not (value is None and optional) and not (isinstance(value, Integral) and int(value) >= least):
+                raise must_be(name, f"a whole number of at least {least}", value)
+        if not isinstance(self.hidden, Real) or not 0 < float(self.hidden) < 1:
+            raise must_be("hidden", "a number above 0 and below 1", self.hidden)
+        if isinstance(self.random_state, Integral) and int(self.random_state) < 0:
+            raise must_be("random_state", "a whole number of at least 0, a RandomState or None", self.random_state)
+
+    def _sigmas(self) -> tuple[float, ...] | None:
+        """The sigmas that were given, None for those that suit the effort."""
+        if isinstance(self.sigma, str) and self.sigma == "auto":
+            return None
+        try:
+            given = () if self.sigma is None or isinstance(self.sigma, str) else np.atleast_1d(self.sigma).tolist()
+            found = tuple(float(sigma) for sigma in given)
+        except (TypeError, ValueError):
+            found = ()
+        if not found:
+            raise must_be("sigma", "'auto', a number or a list of numbers", self.sigma)
+        return found
+
     def _seed(self) -> int:
         if isinstance(self.random_state, (int, np.integer)):
             return int(self.random_state)
@@ -196,17 +234,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _given(self, seed: int, effort: str, channels: int) -> dict[str, Any]:
         """The settings of the study: those that were given, and for the rest what suits."""
-        sigmas: Any = None
-        if not isinstance(self.sigma, str):
-            sigmas = tuple(float(s) for s in (self.sigma if isinstance(self.sigma, Sequence) else (self.sigma,)))
-        elif self.sigma != "auto":
-            raise must_be("sigma", "'auto', a number or a list of numbers", self.sigma)
         usual = OwnData.sized(effort, channels)
         count = len(usual.get("seeds", (0, 1))) if self.n_seeds is None else self.n_seeds
-        if count < 1:
-            raise must_be("n_seeds", "a whole number of at least 1", self.n_seeds)
         wanted = {
-            "sigmas": sigmas,
+            "sigmas": self._sigmas(),
             "halves": self.n_halves,
             "steps": self.steps,
             "batch": self.batch,
@@ -217,10 +248,14 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "hidden": self.hidden,
             "neighbors": self.neighbors,
             "draws": self.n_draws,
-            "seeds": tuple(range(seed, seed + count)),
+            "seeds": tuple(range(seed, seed + int(count))),
             "data_seed": seed,
         }
-        return {**usual, **{name: value for name, value in wanted.items() if value is not None}}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        return {
+            **usual,
+            **{name: each.item() if isinstance(each, np.generic) else each for name, each in given.items()},
+        }
 
     def _keep(self, study: OwnData, task: Table, out: Path) -> None:
         """What prediction needs: the members of the chosen sigma, their weights, and how values are standardized."""
@@ -282,13 +317,23 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _values(self, X: Any) -> torch.Tensor:  # noqa: N803
         """Samples as they are, the channels that were learned, (samples, n)."""
-        if hasattr(self, "_words"):
-            X = X.copy()  # noqa: N806
-            for column, words in self._words.items():
-                codes = {word: float(code) for code, word in enumerate(words)}
-                X.isetitem(column, X.iloc[:, column].astype(str).map(codes).astype(np.float32))
+        if isinstance(X, pd.DataFrame):
+            X = self._coded(X)  # noqa: N806
         values = validate_data(self, X, dtype=np.float32, reset=False, ensure_all_finite="allow-nan")
         return torch.from_numpy(np.array(values[:, self.channels_], dtype=np.float32))
+
+    def _coded(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A frame with codes in place of words, as in fitting; a word that no training sample had is missing."""
+        found = frame.copy(deep=False)
+        for column, kind in enumerate(frame.dtypes):
+            words = self._words.get(column, ())
+            if not words and pd.api.types.is_numeric_dtype(kind):
+                continue
+            codes = {word: float(code) for code, word in enumerate(words)}
+            cells = [meaning(cell) for cell in frame.iloc[:, column].astype(object)]
+            numbers = [_number(cell, codes, str(frame.columns[column])) for cell in cells]
+            found.isetitem(column, np.array(numbers, dtype=np.float32))
+        return found
 
     def _model(self) -> tuple[Table, Stack]:
         """The chosen members, and a task that knows how values are standardized."""
@@ -310,3 +355,14 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         tags.non_deterministic = False
         return tags
+
+
+def _number(cell: float | str, codes: Mapping[str, float], column: str) -> float:
+    """What stands for a cell: its code where the channel is a category, else 1 for true and 0 for false."""
+    if codes:
+        return codes.get(cell, np.nan) if isinstance(cell, str) else np.nan
+    if isinstance(cell, str):
+        if cell.casefold() not in ("true", "false"):
+            raise must_be(f"column {column!r}", "numbers, as in fitting", cell)
+        return float(cell.casefold() == "true")
+    return cell

@@ -336,17 +336,17 @@ def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -
     numbers, words = np.full(len(cells), np.nan), np.full(len(cells), None, dtype=object)
     for i, cell in enumerate(cells):
         try:
-            meaning = _meaning(cell)
+            found = meaning(cell)
         except TypeError:
             raise _odd(source, column, repr(cell)[:40], source.row(first + i)) from None
-        if isinstance(meaning, str):
-            words[i] = meaning
+        if isinstance(found, str):
+            words[i] = found
         else:
-            numbers[i] = meaning
+            numbers[i] = found
     return numbers, words if any(word is not None for word in words) else None
 
 
-def _meaning(cell: Any) -> float | str:
+def meaning(cell: Any) -> float | str:
     """A number, NaN where it is missing, or a word; true and false, dates and times are words, as in a text file."""
     import pandas as pd
 

@@ -1,0 +1,331 @@
+"""LearnedPositions: an estimator among others, whatever holds the table; what it says is what was learned."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from placecode import LearnedPositions, cli
+from placecode.errors import BadInput
+from placecode.fitting import others
+from placecode.runs import Run
+from placecode.studies import own_results
+
+TINY: dict[str, Any] = {
+    **{"sigma": 0.05, "steps": 1, "width": 8, "layers": 1, "n_seeds": 1, "n_halves": 1, "n_draws": 19},
+    "device": "cpu",
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_in_the_folder_for_what_passes(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """And UMAP stays away: importing it takes longer than all of this."""
+    monkeypatch.setattr(others, "find_spec", lambda name: None)
+    folder = tmp_path_factory.mktemp("passing")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert not [path for path in folder.iterdir() if path.name.startswith("placecode-")]
+
+
+def tiny(**given: Any) -> LearnedPositions:
+    return LearnedPositions(**{**TINY, **given})
+
+
+def table(samples: int = 150, channels: int = 6, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(samples, channels))
+
+
+def frame(samples: int = 150) -> pd.DataFrame:
+    """Numbers, a category, truth values and people."""
+    rng = np.random.default_rng(0)
+    found = pd.DataFrame(table(samples, 5), columns=list("abcde"))
+    found.insert(2, "wind", rng.choice(np.array(["west", "east", " north ", None], dtype=object), samples))
+    found["dry"] = pd.Series(rng.random(samples) < 0.5).map({True: "True", False: "False"})
+    found["who"] = [f"p{i * 6 // samples}" for i in range(samples)]
+    return found
+
+
+@parametrize_with_checks([tiny()])
+def test_it_keeps_the_promises_of_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
+    """All but the check of the array API, which skips unless that is switched on."""
+    check(estimator)
+
+
+# A fit that learned something
+
+
+@pytest.fixture(scope="module")
+def pairs() -> np.ndarray:
+    """Eight channels: 0 and 1 in meters and millimeters, 2 and 3 likewise, ..."""
+    rng = np.random.default_rng(0)
+    source = rng.normal(size=(400, 4)).repeat(2, axis=1) + 0.1 * rng.normal(size=(400, 8))
+    return np.asarray(source * np.tile([1.0, 1000.0], 4) + np.tile([5.0, -300.0], 4))
+
+
+@pytest.fixture(scope="module")
+def learned(pairs: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> LearnedPositions:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(others, "find_spec", lambda name: None)
+        return tiny(
+            sigma=[0.05, 0.2],
+            steps=400,
+            width=16,
+            batch=32,
+            n_seeds=2,
+            n_draws=39,
+            learning_rate=5e-3,
+            folder=tmp_path_factory.mktemp("fits") / "run",
+        ).fit(pairs)
+
+
+def test_structure_is_found_and_its_map_is_true(learned: LearnedPositions) -> None:
+    assert learned.verdict_ == "structure found" and learned.p_value_ == 1 / 40
+    assert learned.neighbors_.shape == (8, 4)
+    assert (learned.neighbors_[:, 0] == np.arange(8) + np.tile([1, -1], 4)).all()  # each has found its copy
+    assert learned.sigma_ in (0.05, 0.2) and [row["sigma"] for row in learned.sigmas_] == [0.05, 0.2]
+    assert learned.scores_["heldout_mse"] < 0.8 * learned.scores_["mean_mse"]
+    assert learned.scores_["linear_mse"] < 0.5 and set(learned.baselines_) == {"correlation", "pca", "graphical lasso"}
+    assert learned.summary_[0].startswith("Structure found")
+
+
+def test_its_arrays_are_those_of_all_channels(learned: LearnedPositions) -> None:
+    assert learned.embedding_.shape[0] == 8 and learned.similarity_.shape == (8, 8)
+    assert (learned.map_.shape, learned.map_3d_.shape, learned.modules_.shape) == ((8, 2), (8, 3), (8,))
+    assert learned.confidence_["channels"].shape == (8,) and learned.confidence_["pairs"].shape == (8, 8)
+    np.testing.assert_allclose(learned.similarity_, learned.similarity_.T, atol=1e-6)
+    assert np.isfinite(learned.embedding_).all() and set(learned.module_stability_) == {2, 3, 4}
+
+
+def test_a_copy_is_predicted_in_its_own_unit(learned: LearnedPositions) -> None:
+    rng = np.random.default_rng(9)
+    new = rng.normal(size=(100, 4)).repeat(2, axis=1) * np.tile([1.0, 1000.0], 4) + np.tile([5.0, -300.0], 4)
+    guess = learned.transform(new)
+    assert guess.shape == (100, 8)
+    for channel in range(8):
+        assert np.corrcoef(guess[:, channel], new[:, channel])[0, 1] > 0.8
+    assert guess[:, 1].std() > 200 and guess[:, 0].std() < 2
+    np.testing.assert_allclose(guess[:, 1].mean(), new[:, 1].mean(), atol=100)
+
+
+def test_a_guess_does_not_look_at_what_it_guesses(learned: LearnedPositions, pairs: np.ndarray) -> None:
+    changed = pairs[:20].copy()
+    changed[:, 3] = 1e6
+    np.testing.assert_allclose(learned.transform(changed)[:, 3], learned.transform(pairs[:20])[:, 3], rtol=1e-5)
+    assert not np.allclose(learned.transform(changed)[:, 2], learned.transform(pairs[:20])[:, 2])
+
+
+def test_the_score_is_high_where_channels_tell_of_each_other(learned: LearnedPositions, pairs: np.ndarray) -> None:
+    assert learned.score(pairs) > 0.5
+    shuffled = np.stack([np.random.default_rng(i).permutation(pairs[:, i]) for i in range(8)], axis=1)
+    assert learned.score(shuffled) < 0.1
+    assert abs(tiny(steps=200, learning_rate=5e-3).fit(table(400)).score(table(400, seed=1))) < 0.1
+
+
+def test_missing_values_are_told_from_the_rest(learned: LearnedPositions, pairs: np.ndarray) -> None:
+    holes = pairs[:50].copy()
+    holes[::2, 1], holes[::3, 4] = np.nan, np.nan
+    guess = learned.transform(holes)
+    assert np.isfinite(guess).all() and np.isfinite(learned.score(holes))
+    alone = np.arange(50)[(np.arange(50) % 2 == 0) & (np.arange(50) % 3 > 0)]
+    whole = learned.transform(pairs[:50])  # a value that is guessed is not looked at, so that it may as well be missing
+    np.testing.assert_allclose(guess[alone, 1], whole[alone, 1], rtol=1e-5)
+
+
+def test_the_run_is_kept_where_it_is_asked_for(learned: LearnedPositions, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(learned.folder)
+    assert Run(folder).finished and own_results.read(folder).verdict == learned.verdict_
+    assert cli.main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out == f"Report: {folder / 'report.html'}\n"
+    page = (folder / "report.html").read_text()
+    assert learned.summary_[0].split(":")[0] in page
+
+
+# What holds the table
+
+
+def same(one: LearnedPositions, two: LearnedPositions) -> None:
+    np.testing.assert_array_equal(one.embedding_, two.embedding_)
+    np.testing.assert_array_equal(one.map_, two.map_)
+    assert one.p_value_ == two.p_value_ and one.scores_ == two.scores_
+
+
+def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None:
+    values = table().astype(np.float32)
+    named = pd.DataFrame(values, columns=list("abcdef"))
+    named.to_csv(tmp_path / "t.csv", index=False)
+    named.to_parquet(tmp_path / "t.parquet")
+    np.save(tmp_path / "t.npy", values)
+    first = tiny(steps=3).fit(values)
+    assert not hasattr(first, "feature_names_in_") and first.n_features_in_ == 6
+    for given in (named, tmp_path / "t.csv", str(tmp_path / "t.parquet"), np.load(tmp_path / "t.npy", mmap_mode="r")):
+        again = tiny(steps=3).fit(given)
+        same(again, first)
+        assert again.n_features_in_ == 6
+        if not isinstance(given, np.ndarray):
+            assert list(again.feature_names_in_) == list(again.get_feature_names_out()) == list("abcdef")
+            assert again.transform(named).shape == (150, 6)
+    again = tiny().fit(named)
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.transform(named[list("bacdef")])
+
+
+def test_words_are_categories_and_come_back_as_codes() -> None:
+    data = frame().drop(columns="who")
+    fitted = tiny().fit(data)
+    assert list(fitted.feature_names_in_) == ["a", "b", "wind", "c", "d", "e", "dry"]
+    told = fitted.transform(data)
+    assert set(told[:, 2]) <= {0.0, 1.0, 2.0}  # east, north, west
+    unknown = data.assign(wind="south")
+    missing = data.assign(wind=None)
+    np.testing.assert_array_equal(fitted.transform(unknown), fitted.transform(missing))
+    assert np.isfinite(fitted.score(data))
+    few = data[data["wind"] == "west"].head(1)  # codes are those of fitting, whichever words there are
+    place = data.index.get_loc(few.index[0])
+    np.testing.assert_allclose(fitted.transform(few), told[place : place + 1], rtol=1e-5)
+    with pytest.raises(BadInput, match=r"^column 'a' must be numbers, as in fitting; got 'low'\.$"):
+        fitted.transform(data.assign(a="low"))
+
+
+def test_categories_of_a_file_are_known_to_a_frame(tmp_path: Path) -> None:
+    data = frame().drop(columns="who")
+    data.to_csv(tmp_path / "t.csv", index=False)
+    one, two = tiny().fit(tmp_path / "t.csv"), tiny().fit(data)
+    np.testing.assert_allclose(one.transform(data), two.transform(data), rtol=1e-4)
+
+
+def test_a_second_fit_forgets_the_first() -> None:
+    fitted = tiny().fit(frame().drop(columns="who"))
+    values = table()
+    same(fitted.fit(values), tiny().fit(values))
+    assert fitted.transform(values).shape == (150, 6) and not hasattr(fitted, "feature_names_in_")
+
+
+def test_groups_may_be_a_column_or_beside_the_table() -> None:
+    data = frame()
+    plain, codes = data[list("abcde")], data["who"].to_numpy()
+    beside = tiny().fit(plain, groups=codes)
+    same(tiny().fit(plain.assign(who=codes), groups="who"), beside)
+    same(tiny().fit(plain.assign(who=pd.factorize(codes)[0]), groups="who"), beside)
+    assert list(beside.feature_names_in_) == list("abcde")
+    mixed = tiny().fit(data, groups="who")
+    assert "who" not in mixed.feature_names_in_ and mixed.transform(data.drop(columns="who")).shape == (150, 7)
+    assert not np.array_equal(tiny().fit(plain).embedding_, beside.embedding_)  # other samples are held out
+
+
+def test_channels_that_never_vary_are_left_out_with_a_warning() -> None:
+    values = table()
+    values[:, 1], values[:, 4] = 3.0, np.nan
+    with pytest.warns(UserWarning, match=r"^channels are left out, since they never vary: 'channel 2', 'channel 5'$"):
+        fitted = tiny().fit(values)
+    assert fitted.channels_.tolist() == [0, 2, 3, 5] and fitted.map_.shape == (4, 2)
+    assert fitted.transform(values).shape == (150, 4)
+    assert list(fitted.get_feature_names_out()) == ["channel 1", "channel 3", "channel 4", "channel 6"]
+
+
+@pytest.mark.parametrize("channels", [2, 3])
+def test_two_channels_are_enough(channels: int) -> None:
+    fitted = tiny().fit(table(channels=channels))
+    assert fitted.map_.shape == (channels, 2) and (fitted.map_3d_ is None) == (channels == 2)
+    assert fitted.modules_.tolist() == [0] * channels
+
+
+def test_a_single_model_says_nothing_of_how_sure_it_is() -> None:
+    fitted = tiny(n_halves=0).fit(table())
+    assert np.isnan(fitted.confidence_["channels"]).all() and np.isnan(fitted.confidence_["pairs"]).all()
+    assert "A single model was trained, so that nothing can be said of how sure its map is." in fitted.summary_
+
+
+# Among others
+
+
+def test_it_is_cloned_and_stands_in_a_pipeline() -> None:
+    first = tiny(hidden=0.4, random_state=3)
+    copy = clone(first)
+    assert copy.get_params() == first.get_params() and copy is not first
+    values = table() * [1, 10, 100, 1, 1, 1]
+    line = make_pipeline(StandardScaler(), clone(first)).fit(values)
+    assert line.transform(values).shape == (150, 6) and np.isfinite(line.score(values))
+    np.testing.assert_allclose(line[-1].embedding_, first.fit(values).embedding_, atol=1e-3)  # it standardizes anyway
+    line.set_params(learnedpositions__steps=2)
+    assert line.get_params()["learnedpositions__steps"] == 2
+
+
+def test_a_random_state_decides_all_that_is_drawn() -> None:
+    values = table()
+    one, again, other = (tiny(random_state=state).fit(values) for state in (3, 3, 4))
+    same(one, again)
+    assert not np.array_equal(one.embedding_, other.embedding_)
+    drawn = [tiny(random_state=np.random.RandomState(5)).fit(values) for _ in range(2)]
+    same(*drawn)
+    assert tiny(random_state=None).fit(values).map_.shape == (6, 2)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    given = {"steps": np.int64(1), "neighbors": np.int32(2), "hidden": np.float32(0.3), "sigma": np.array([0.05, 0.1])}
+    fitted = tiny(**given, learning_rate=np.float64(1e-3)).fit(table())
+    assert fitted.neighbors_.shape == (6, 2) and fitted.sigma_ in (0.05, 0.1)
+
+
+WHOLE = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1, "neighbors": 1, "n_draws": 19}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        *(
+            ({name: wrong}, f"{name} must be a whole number of at least {least}; got {wrong!r}.")
+            for name, least in WHOLE.items()
+            for wrong in (least - 1, 20.5, "3")
+        ),
+        ({"sigma": "small"}, "sigma must be 'auto', a number or a list of numbers; got 'small'."),
+        ({"sigma": None}, "sigma must be 'auto', a number or a list of numbers; got None."),
+        ({"sigma": []}, "sigma must be 'auto', a number or a list of numbers; got []."),
+        ({"sigma": -1}, "sigma must be a number of at least 0; got -1.0."),
+        ({"sigma": [0.1, 0.1]}, "sigmas must be all different; got [0.1, 0.1]."),
+        ({"hidden": 1}, "hidden must be a number above 0 and below 1; got 1."),
+        ({"hidden": "some"}, "hidden must be a number above 0 and below 1; got 'some'."),
+        ({"learning_rate": -1}, "learning_rate must be a number of at least 0; got -1."),
+        ({"effort": "huge"}, "effort must be one of auto, quick, thorough; got 'huge'."),
+        ({"device": "tpu"}, "device must be one of auto, cpu, cuda; got 'tpu'."),
+        ({"random_state": -1}, "random_state must be a whole number of at least 0, a RandomState or None; got -1."),
+    ],
+)
+def test_wrong_parameters_are_refused_in_a_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        tiny(**given).fit(table())
+    assert str(error.value) == sentence
+
+
+def test_wrong_tables_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    values = table()
+    twice = pd.DataFrame(values, columns=list("aabcdb"))
+    for act, sentence in (
+        (lambda: tiny().fit(values, groups=np.arange(9)), "groups must have a group for each of the 150 rows; got 9."),
+        (lambda: tiny().fit(values, groups="who"), "groups must be the name of a column of data; got 'who'."),
+        (lambda: tiny().fit(twice), "The names of the columns of X must all be different; given twice: a, b."),
+        (
+            lambda: tiny().fit(np.ones((99, 5))),
+            "at least one channel must vary; all of them are constant or missing in the training samples.",
+        ),
+        (lambda: tiny().fit(tmp_path / "no.csv"), f"{tmp_path / 'no.csv'} cannot be read: No such file or directory."),
+    ):
+        with pytest.raises(BadInput) as error:
+            act()
+        assert str(error.value) == sentence
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine")
+    with pytest.raises(BadInput, match="must be new, empty or a run folder; it holds other files"):
+        tiny(folder=tmp_path / "other").fit(values)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["mine.txt"]
