@@ -22,7 +22,8 @@ from placecode.engines.local import Event, Where
 from placecode.engines.memory import amount, peak_text
 from placecode.errors import BadInput
 from placecode.runs import Run, numbers_in
-from placecode.studies import Study
+from placecode.studies import OwnData, Study
+from placecode.tasks.table import PARTS
 
 SPLITS = ("train", "test", "validation")
 SECONDS_BETWEEN_LINES = 10.0
@@ -183,6 +184,8 @@ def _outcome(run: Run) -> tuple[str, str]:
     wanted = (("validation", "accuracy"), ("test", "mse"))
     rows = [row for row in run.summary if (row["split"], row["metric"]) in wanted and row["mean"] is not None]
     rows = [row for row in rows if not row["encoding"].startswith("baseline")]
+    if run.study == OwnData.name:  # those that learn from either half of the samples are there for the confidence
+        rows = [row for row in rows if row.get("data", PARTS[0]) == PARTS[0]]
     shares = list(run.members["hidden"].unique()) if "hidden" in run.members else []
     trained = f"hidden {shares[0]:g}" if len(shares) == 1 else ""
     rows = [row for row in rows if row["condition"] in ("all", trained)]

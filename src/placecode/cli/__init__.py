@@ -363,6 +363,9 @@ def _claims(given: argparse.Namespace, console: Console) -> None:
         console.out(json.dumps(records, indent=2, allow_nan=False), highlight=False)
         return
     for run, findings in found:
+        if not findings:
+            console.print(f"{run.path}: no claim of the paper is about {run.study}.", markup=False, soft_wrap=True)
+            continue
         console.print(f"{run.path}: {run.study}, {run.config['scale']} scale", markup=False, soft_wrap=True)
         console.print(display.claims_table(findings))
         if run.config["scale"] != "paper":

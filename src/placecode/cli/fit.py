@@ -115,6 +115,8 @@ def _study(given: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData
     positions = None if given.positions is None else read_positions(given.positions, sheet.names)
     own = flags.settings(given, OwnData, OWN)
     seed, hidden = own.get("data_seed", 0), own.get("hidden", OwnData.hidden)
+    if seed < 0:
+        raise must_be("data_seed", "a whole number of at least 0", seed)
     made = tables(
         sheet.values,
         names=sheet.names,
