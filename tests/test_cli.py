@@ -75,7 +75,8 @@ def test_run_prints_the_table_the_findings_and_the_path_of_the_report(ran: tuple
 
 
 def test_run_leaves_the_summary_the_report_and_the_figures(ran: tuple[Path, str]) -> None:
-    assert {path.name for path in ran[0].iterdir()} == {*runs.FILES, "figures"} - {"baselines.parquet"}
+    of_others = {"baselines.parquet", "fit.json", "fit.safetensors", "map.csv"}
+    assert {path.name for path in ran[0].iterdir()} == {*runs.FILES, "figures"} - of_others
     assert json.loads((ran[0] / "summary.json").read_text())["study"] == "lst-sigma"
     assert {path.stem for path in (ran[0] / "figures").iterdir()} == {
         *("accuracy", "curves", "similarity", "token-maps", "geometry", "attention", "noise", "classes", "errors")

@@ -466,3 +466,11 @@ def test_values_read_well(value: object, text: str) -> None:
 def test_numbers_have_a_true_minus_and_no_negative_zero() -> None:
     assert tables.number(-0.5) == "\N{MINUS SIGN}0.500"
     assert tables.number(-0.0001) == "0.000"
+
+
+def test_a_table_of_a_study_is_shown_rounded_and_sorted_in_full() -> None:
+    table = tables.listed("About <it>.", ["name", "value"], [["<b>", 0.123456], ["b", -2.5], ["c", None], ["d", 3]])
+    assert (table.caption, list(table.columns)) == ("About <it>.", ["name", "value"])
+    texts = [[cell.text for cell in row] for row in table.rows]
+    assert [row[1] for row in texts] == ["0.1235", "\N{MINUS SIGN}2.5", MISSING, "3"]
+    assert table.rows[0][1].order == 0.123456 and table.rows[1][1].order == -2.5
