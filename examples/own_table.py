@@ -1,7 +1,7 @@
 """A table of your own: which of its columns belong together, and how sure is that?
 
-Twelve weather stations at the shores of three lakes: each lake has a wind of its own, each station a bit of it, and what the
-stations measure is turned and scaled in ways that nobody wrote down. The table says nothing of lakes.
+Twelve weather stations at the shores of three lakes: each lake has a wind of its own, each station a bit of it, and
+what the stations measure is turned and scaled in ways that nobody wrote down. The table says nothing of lakes.
 
     python examples/own_table.py                   # makes stations.csv and fits it: about a minute on two cores
     python examples/own_table.py --file mine.csv   # any table, samples x channels

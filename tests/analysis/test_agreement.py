@@ -9,6 +9,7 @@ from scipy.stats import ortho_group
 from placecode.analysis.agreement import (
     channel_confidence,
     common_embedding,
+    mutual_neighbors,
     nearest_channels,
     pair_confidence,
     stable_modules,
@@ -147,7 +148,7 @@ def test_order_and_scale_of_channels_do_not_matter_to_pairs() -> None:
     np.testing.assert_allclose(pair_confidence(0.3 * alike, halves), found, atol=1e-6)
 
 
-@pytest.mark.parametrize("noise", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("noise", [0.2, 0.4, 0.6])
 def test_pairs_said_to_be_sure_are_true_nine_times_in_ten(noise: float) -> None:
     """On a ring of channels, seen through noise of its own in either half of the data and in each fit."""
     true_pairs, said = 0, 0
@@ -155,9 +156,7 @@ def test_pairs_said_to_be_sure_are_true_nine_times_in_ten(noise: float) -> None:
         rng = np.random.default_rng(seed)
         angle = 2 * np.pi * np.arange(30) / 30 + rng.normal(scale=0.03, size=30)
         waves = np.stack([f(k * angle) / k for k in (1, 2, 3) for f in (np.sin, np.cos)], axis=1)
-        near = np.zeros((30, 30), dtype=bool)
-        np.put_along_axis(near, nearest_channels(waves @ waves.T), True, axis=1)
-        near |= near.T
+        near = mutual_neighbors(waves @ waves.T)
         data = [waves + 0.3 * noise * rng.normal(size=waves.shape) for _ in range(2)]
         whole = np.mean(data, axis=0)
         seen = [whole, whole, data[0], data[1]]

@@ -201,5 +201,11 @@ def test_what_was_measured_of_a_pe_is_what_its_array_says(tiny: Run) -> None:
 def test_bad_settings_are_those_of_the_task() -> None:
     with pytest.raises(BadInput, match=r"^source must be one of photos, digits; got 'faces'\.$"):
         PixelsSigma.at("quick", source="faces").task()
-    with pytest.raises(BadInput, match=r"^train and test must be at most 1797 together"):
-        PixelsSigma.at("quick", source="digits").task()
+
+
+def test_of_the_digits_there_are_as_many_as_there_are() -> None:
+    for scale, tested in (("quick", 449), ("paper", 449)):
+        splits = PixelsSigma.at(scale, source="digits", seeds=(0,)).task().splits
+        assert {name: len(split) for name, split in splits.items()} == {"train": 1797 - tested, "test": tested}
+    few = PixelsSigma.at("quick", source="digits", train=100, test=50, seeds=(0,)).task().splits
+    assert {name: len(split) for name, split in few.items()} == {"train": 100, "test": 50}

@@ -73,7 +73,7 @@ def fit(
         own_results.write(found, out)
     summary = json.loads((out / "summary.json").read_text())
     if "verdict" not in summary:
-        write_json(out / "summary.json", {**own_results.no_nan(found.summary()), **summary})
+        write_json(out / "summary.json", {**found.summary(), **summary})
     return found
 
 

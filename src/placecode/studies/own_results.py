@@ -142,7 +142,7 @@ def write(found: Found, path: Path) -> None:
     told |= {"stability": {str(k): v for k, v in found.stability.items()}, "facts": dict(found.facts)}
     told |= {"label_names": found.label_names}
     told["scores"] = {name: dict(method.scores) for name, method in {"ours": found.ours, **found.others}.items()}
-    write_json(path / "fit.json", no_nan(told))
+    write_json(path / "fit.json", _no_nan(told))
     text = io.StringIO()
     found.table().to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
     write_text(path / "map.csv", text.getvalue())
@@ -187,10 +187,10 @@ def read(path: Path) -> Found:
     )
 
 
-def no_nan(value: Any) -> Any:
+def _no_nan(value: Any) -> Any:
     """JSON knows no NaN: what could not be told is null."""
     if isinstance(value, Mapping):
-        return {name: no_nan(inner) for name, inner in value.items()}
+        return {name: _no_nan(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [no_nan(inner) for inner in value]
+        return [_no_nan(inner) for inner in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value

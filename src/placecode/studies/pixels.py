@@ -74,6 +74,10 @@ PIXELS: tuple[Claim, ...] = (
 )
 
 
+DIGITS = 1797
+"""How many of them scikit-learn brings along."""
+
+
 @dataclass(frozen=True)
 class PixelsStudy(MaskedStudy):
     """What studies on shuffled pixels share: where the pixels are from."""
@@ -81,8 +85,10 @@ class PixelsStudy(MaskedStudy):
     source: str = setting("photos", "photos or digits")
     size: int = setting(10, "rows and columns of a patch of photographs")
     stride: int = setting(4, "a patch takes every so manieth pixel of a photograph")
-    train: int = setting(20_000, "patches to learn from; of the 1797 digits, train and test together take at most all")
-    test: int = setting(2_000, "held-out patches, from other parts of the photographs; or held-out digits")
+    train: int = setting(20_000, f"patches to learn from; of the {DIGITS} digits, those that are not held out")
+    test: int = setting(
+        2_000, "held-out patches, from other parts of the photographs; of the digits, a quarter at most"
+    )
     shuffled: bool = setting(True, "pixels in random order; else row by row, which a fixed encoding could use")
 
     measures: ClassVar[Sequence[tuple[str, str]]] = (
@@ -91,8 +97,13 @@ class PixelsStudy(MaskedStudy):
     )
 
     def task(self) -> Task:
-        names = ("source", "size", "stride", "train", "test", "shuffled", "ratios", "worlds")
-        return Pixels(**{name: getattr(self, name) for name in names}, seed=self.data_seed)
+        names = ("source", "size", "stride", "shuffled", "ratios", "worlds")
+        train, test = self.train, self.test
+        if self.source == "digits":
+            test = min(test, DIGITS // 4)
+            train = min(train, DIGITS - test)
+        shared = {name: getattr(self, name) for name in names}
+        return Pixels(**shared, train=train, test=test, seed=self.data_seed)
 
 
 @dataclass(frozen=True)
