@@ -108,9 +108,14 @@ def test_the_summary_holds_what_was_promised(fitted: tuple[Path, str]) -> None:
     assert told["linear_mse"] == told["baselines"]["correlation"]["heldout_mse"]
 
 
+def findings(printed: str) -> list[str]:
+    """What a command says once it is done."""
+    return [line for line in printed.splitlines() if not line.startswith("stack ") and not line.endswith(" ...")]
+
+
 def test_the_first_sentence_is_the_verdict_here_and_in_the_report(fitted: tuple[Path, str]) -> None:
     told = json.loads((fitted[0] / "summary.json").read_text())
-    said = [line for line in fitted[1].splitlines() if not line.startswith("stack ")]
+    said = findings(fitted[1])
     assert said[0].startswith("Structure found") and f"p = {told['p_value']:.3g}" in said[0]
     assert f"held-out error {told['heldout_mse']:.3f}" in said[0]
     assert said[-2:] == ["Map: first/map.csv", "Report: first/report.html"]
@@ -249,7 +254,7 @@ def test_a_finished_fit_is_shown_again_and_not_overwritten(
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.rglob("*") if path.is_file()}
     assert cli.main([*words, "--resume"]) == 0
     printed = capsys.readouterr().out
-    assert printed == "".join(line + "\n" for line in fitted[1].splitlines() if not line.startswith("stack "))
+    assert printed.splitlines() == findings(fitted[1])
     assert cli.main(words) == 2
     assert capsys.readouterr().err == (
         "placecode: the output folder first must be new; it holds a finished run of fit (--force overwrites it).\n"

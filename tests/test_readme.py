@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from scripts import load
 
 from placecode.cli import main
 
@@ -33,11 +34,14 @@ def test_commands_and_python_run(
     for words in commands():
         if words[0] == "run" and "--out" not in words:  # minutes, which are spent on tests of their own
             words = [*words, *(["--dry-run"] if "--dry-run" not in words else [])]
+        if words[0] == "fit":
+            load(ROOT / "examples/shuffled_photo.py").main(["--samples", "300", "--size", "5"])
+            words = [*words, "--steps", "3", "--sigma", "0.05", "--seeds", "1", "--draws", "19", "--device", "cpu"]
         if "brain-sigma" in words and importlib.util.find_spec("neurolib") is None:
             assert main(words) == 2 and "pip install 'placecode[brain]'" in capsys.readouterr().err
             continue
         assert main(words) == 0, (words, capsys.readouterr().err)
-    assert (tmp_path / "runs/first/report.html").is_file()
+    assert (tmp_path / "runs/first/report.html").is_file() and (tmp_path / "runs/fit-shuffled/map.csv").is_file()
     (code,) = [text for language, text in BLOCKS if language == "python"]
     space: dict[str, object] = {"x": torch.zeros(3, 16, 160)}
     exec(code, space)

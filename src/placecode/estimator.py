@@ -149,7 +149,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 raise BadInput("at least two channels must vary; the others are constant or missing.")
             given = self._given(seed, effort, made[PARTS[0]].tokens)
             study = OwnData(tables=made, file=sheet.source, **given)
-            found = fit(study, out, effort=effort, where=where, force=True)
+            found = fit(study, out, effort=effort, where=where, force=(out / "fit.json").exists())
             self._keep(study, made[PARTS[0]], out)
         self.embedding_, self.similarity_ = found.embedding, found.ours.similarity
         self.map_, self.map_3d_ = found.ours.maps[2], found.ours.maps.get(3)

@@ -48,7 +48,15 @@ def made_up(n: int = 8, groups: int = 2, **given: Any) -> Found:
             "umap": method(n, 2, 3),
         },
         "left_out": {"graphical lasso": "left out: it did not converge"},
-        "facts": {"samples": 12_000, "channels": n, "left out": 0, "train": 7_200, "test": 2_400, "diverged": 0},
+        "facts": {
+            "samples": 12_000,
+            "channels": n,
+            "left out": 0,
+            "train": 7_200,
+            "test": 2_400,
+            "diverged": 0,
+            "memory": 0,
+        },
     }
     return Found(**{**usual, **given})
 

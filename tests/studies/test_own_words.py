@@ -112,7 +112,7 @@ def test_ours_is_named_first_where_it_wins() -> None:
 
 
 def test_what_was_lost_is_said() -> None:
-    facts = {"samples": 12_000, "channels": 8, "left out": 3, "train": 7_200, "test": 2_400, "diverged": 1}
+    facts = {"samples": 12_000, "channels": 8, "left out": 3, "train": 7_200, "test": 2_400, "diverged": 1, "memory": 0}
     last = sentences(made_up(facts=facts))[-1]
     assert last == (
         "12,000 samples of 8 channels: 7,200 to learn from, 2,400 for the numbers above, the rest to choose sigma and "
@@ -130,3 +130,10 @@ def test_every_sentence_ends_with_a_full_stop_and_none_has_a_nan() -> None:
     ):
         for line in [*sentences(found), *in_short(found), verdict(found).sentence]:
             assert line.endswith(".") and "nan" not in line.lower() and "None" not in line
+
+
+def test_channels_that_drift_are_warned_of() -> None:
+    facts = {"samples": 2_000, "channels": 8, "left out": 0, "train": 1_200, "test": 400, "diverged": 0, "memory": 26}
+    (line,) = [line for line in sentences(made_up(facts=facts)) if "drift" in line]
+    assert line.startswith("The channels remember their past for 26 samples or more, which is long for blocks of 100:")
+    assert not any("drift" in line for line in sentences(made_up(facts={**facts, "memory": 25})))

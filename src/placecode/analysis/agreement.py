@@ -27,7 +27,7 @@ from scipy.linalg import orthogonal_procrustes
 
 from placecode.analysis.alignment import side_by_side
 from placecode.analysis.modules import Labels, symmetric
-from placecode.analysis.partitions import ari, numbered
+from placecode.analysis.partitions import ari, best_partition, numbered
 from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
@@ -180,13 +180,15 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
 
     Each fit is cut by itself (Ward's method on vectors with these similarities) into 2, 3, ... groups, at most half as
     many as there are channels. Of the numbers that are stable alike the largest is taken, and the groups are those of
-    the mean similarity.
+    the mean similarity. A single fit has the groups of the highest modularity, of which nothing is known.
     """
     weights, _ = symmetric(similar)
     fits, n = len(weights), weights.shape[-1]
     top = min(most, n // 2)
     if top < 2:
         return Modules(np.zeros(n, dtype=np.int64), {})
+    if fits < 2:  # nobody to agree with: the groups of the highest modularity
+        return Modules(np.maximum(best_partition(weights[0]), 0), {})
     cuts = np.stack([_cut(each, top) for each in weights])  # (m, n, top - 1)
     pairs = list(combinations(range(fits), 2))
     stability = {}

@@ -146,6 +146,8 @@ def _study(given: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData
 
 def command_of(run: Run, study: OwnData) -> list[str]:
     """The words that make a fit again: what differs from what would be taken anyway."""
+    if not Path(study.file).suffix:  # an array, which LearnedPositions was given
+        return ["placecode", "report", str(run.path)]
     words = ["placecode", "fit", study.file]
     channels = int(run.config["shape"]["tokens"])
     usual = OwnData(**OwnData.sized(run.config["scale"], channels)).fields()

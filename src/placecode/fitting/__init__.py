@@ -119,7 +119,10 @@ def conclude(
             {},
         )
         near = nearest_channels(consensus, study.neighbors)
-        confidence, pairs = channel_confidence(fits), pair_confidence(alike, (halves[0], halves[1]), study.neighbors)
+        few = max(
+            1, min(study.neighbors, (task.tokens - 1) // 4)
+        )  # or nearly all of a few channels would be neighbours
+        confidence, pairs = channel_confidence(fits), pair_confidence(alike, (halves[0], halves[1]), few)
         embedding = common_embedding(fits[seeds])
     compared, left_out = {}, {}
     tell("asking others")
@@ -208,5 +211,6 @@ def _facts(task: Table, run: Run) -> dict[str, Any]:
         "left out": int(everything[2]) - task.tokens,
         "train": len(task.splits["train"]),
         "test": len(task.splits["test"]),
+        "memory": task.memory,
         "diverged": int((run.members["state"] == "diverged").sum()),
     }

@@ -6,6 +6,7 @@ import numpy as np
 
 from placecode.studies.own_results import LEVEL, Found, Method
 from placecode.studies.panels import Verdict
+from placecode.tasks.splits import BLOCKS
 
 SURE, UNSURE = 0.9, 0.3
 """Confidence from which on two channels are said to be neighbours; mean confidence below which a map is not to be
@@ -138,8 +139,16 @@ def _care(found: Found) -> list[str]:
         return []
     order = np.argsort(found.confidence, kind="stable")
     weak = [found.names[i] for i in order[:5] if found.confidence[i] < STABLE]
+    facts = found.facts
+    slow = facts["memory"] > facts["samples"] / (4 * BLOCKS)
+    drift = (
+        f"The channels remember their past for {facts['memory']} samples or more, which is long for blocks of "
+        f"{facts['samples'] // BLOCKS}: slow drifts that channels share by chance may pass for structure, so take the "
+        "p-value with caution; a longer recording, or the differences between samples, would tell."
+    )
     line = "Look at the map first, then search a channel to see its neighbours and how sure they are"
-    return [f"{line}; least sure of their place: {', '.join(weak)}." if weak else f"{line}."]
+    look = f"{line}; least sure of their place: {', '.join(weak)}." if weak else f"{line}."
+    return [*([drift] if slow else []), look]
 
 
 def _data(found: Found) -> str:

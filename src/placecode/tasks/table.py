@@ -46,7 +46,7 @@ OF_TRAINING = 200
 """Examples of the training part that are evaluated."""
 LEAST = 2
 """Samples of each part."""
-SAME = 1e-6
+SAME = 1e-7
 """A channel whose standard deviation is a smaller share of its size is constant, but for rounding."""
 
 
@@ -80,6 +80,8 @@ class Table(Masked):
     """
 
     name = "table"
+    memory: int = 0
+    """For how many samples channels remember their past."""
 
     def __init__(
         self,
@@ -236,7 +238,8 @@ def tables(
     called = tuple(names) if names is not None else tuple(f"channel {i + 1}" for i in range(values.shape[1]))
     usable = _usable(values)
     codes = None if groups is None else np.asarray(groups)[usable]
-    parts = split_samples(len(usable), codes, memory_of(values[usable[:2_000]]), seed)
+    memory = memory_of(values[usable[:2_000]])
+    parts = split_samples(len(usable), codes, memory, seed)
     parts = {name: usable[rows] for name, rows in parts.items()}
     _enough(parts, len(values), len(usable))
     columns = _columns(values, parts["train"], called, categories or {})
@@ -249,6 +252,7 @@ def tables(
         rows = {"train": parts["train" if name == "all" else name], **{part: parts[part] for part in HELD_OUT}}
         task = Table(values, columns, rows, ratios, seed)
         task.token_names = tuple(called[i] for i in columns.kept)
+        task.memory = memory
         task.labels = None if labels is None else np.asarray(labels)[columns.kept]
         task.positions = None if positions is None else np.asarray(positions, dtype=np.float64)[columns.kept]
         made[name] = task
