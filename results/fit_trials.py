@@ -3,8 +3,8 @@
     python results/fit_trials.py noise --trials 100 --processes 2
     python results/fit_trials.py calibration --trials 6
 
-Each writes a table into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is a table drawn anew
-from its number as the seed; none is left out.
+Each writes a table into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is a table drawn
+anew from its number as the seed; none is left out.
 """
 
 from __future__ import annotations

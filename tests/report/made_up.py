@@ -32,7 +32,7 @@ def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention:
         }
         stops.append(Stop(f"{sigma:g}", sigma, values, similar, rng.normal(size=(count, 2)), looks))
     said = {"mse, test": "error (mse)", "same group": "share of channels"}
-    return Dial(names(count), codes, [f"group {i + 1}" for i in range(groups)], stops, said, "Made up.")
+    return Dial(names(count), codes, [f"group {i + 1}" for i in range(groups)], stops, said, note="Made up.")
 
 
 def channels(count: int, modules: int = 4, space: bool = True) -> Channels:

@@ -252,7 +252,7 @@ def test_a_study_adds_sections(tmp_path: Path) -> None:
     page = Page(page_of(run, sections=[Section("Claims", ["Some words."], [figure], [table])]))
     assert page.table("Claims") == [["claim", "effect"], ["small wins", "0.6"]]
     assert "Some words." in page.text
-    assert "Figure 3. A third" in page.text
+    assert "Figure 1. A third" in page.text
 
 
 def test_claims_that_the_run_says_nothing_of_are_counted(tmp_path: Path) -> None:

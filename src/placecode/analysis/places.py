@@ -69,12 +69,13 @@ def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
 
     Far tokens are about equally dissimilar, so that only near ones tell how far it is: distances are added up along the
     shortest way over the `near` nearest ones of each (angles between vectors; a spanning tree joins what would fall
-    apart), and the map has distances like those (classical scaling: Isomap, Tenenbaum et al., 2000). On each axis the
-    token farthest out lies on the positive side.
+    apart), and the map has distances like those (classical scaling: Isomap, Tenenbaum et al., 2000). What is far for
+    one token is near for another, at the edge: so an angle counts against those to the last of the near ones, as in
+    local scaling (Zelnik-Manor and Perona, 2004). On each axis the token farthest out lies on the positive side.
 
     >>> line = np.array([[0.0], [1.0], [2.0], [3.0]])
     >>> arrange(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()
-    [1.8, 0.6, -0.6, -1.8]
+    [1.5, 0.5, -0.5, -1.5]
     """
     weights, _ = symmetric(similar)
     n = weights.shape[-1]
@@ -85,9 +86,11 @@ def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     if n < 3:
         return np.stack([np.linspace(0.5, -0.5, n), *np.zeros((axes - 1, n))], axis=1)
     angle = np.arccos(np.clip(weights, -1.0, 1.0)) + 1e-6  # a distance of 0 would be no edge
+    others = np.argsort(angle + 9.0 * np.eye(n), axis=1, kind="stable")[:, : min(near, n - 1)]
+    reach = angle[np.arange(n), others[:, -1]]
+    angle = angle / np.sqrt(reach[:, None] * reach)
     np.fill_diagonal(angle, 0.0)
     edges = np.zeros((n, n))
-    others = np.argsort(angle + 9.0 * np.eye(n), axis=1, kind="stable")[:, : min(near, n - 1)]
     np.put_along_axis(edges, others, np.take_along_axis(angle, others, axis=1), axis=1)
     edges = np.maximum(edges, minimum_spanning_tree(angle).toarray())
     ways = shortest_path(np.maximum(edges, edges.T), directed=False)

@@ -284,6 +284,7 @@ def publish(run: Run) -> Path:
         verdicts=study.verdicts(run),
         dial=study.dial(run),
         channels=study.channels(run),
+        map_first=study.map_first,
     )
 
 

@@ -65,15 +65,16 @@ def fit(
     """
     where = (where or local.Where()).resolved()
     run = local.execute(study, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop)
+    summary = json.loads((out / "summary.json").read_text())
     if (out / "fit.json").is_file() and (out / "map.csv").is_file():
         found = own_results.read(out)
+        if "verdict" in summary:
+            return found
     else:
         with where.arithmetic():
             found = conclude(study, run, where, tell, label_names)
         own_results.write(found, out)
-    summary = json.loads((out / "summary.json").read_text())
-    if "verdict" not in summary:
-        write_json(out / "summary.json", {**found.summary(), **summary})
+    write_json(out / "summary.json", {**summary, **found.summary()})
     return found
 
 

@@ -66,20 +66,22 @@ def render(
     verdicts: Sequence[Judgement] = (),
     dial: Turning | None = None,
     channels: Atlas | None = None,
+    map_first: bool = False,
 ) -> str:
     """The page as text: findings, what moves, tables, claims, figures, and all that it takes to run it again.
 
     `lead` are the plain-language sentences on top, `words` all of them, folded below where they say more; `command` is
     the exact line that made the run, and `metric` the one that the tables are about. `measures` are the (analysis,
     target) to show in the table of analyses, all unless given; `claims` are records of what the run says about each of
-    them. Parts of the run that are not there (claims, conditions, analyses, a dial, channels) are left out.
+    them. `map_first` puts the map of channels before the dial. Parts of the run that are not there (claims, conditions,
+    analyses, a dial, channels) are left out.
     """
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),
+        *sections,
         Section("Figures", figures=figures),
         Section(f"{tables.called(metric)} by condition", tables=tables.conditions(run.summary, metric)),
         Section("The encodings and the true arrangement", tables=tables.analyses(run, measures)),
-        *sections,
     ]
     record = [
         Section("What was run", tables=[tables.facts(run.config), tables.fields(run.config)]),
@@ -99,6 +101,7 @@ def render(
         badges=badges(claims),
         dial=dial,
         channels=channels,
+        map_first=map_first,
         channel_table=None if channels is None else tables.channels(channels),
         claims=evidence.of_claims(claims),
         claims_table=tables.claims(claims, run.config["scale"]),

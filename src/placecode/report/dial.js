@@ -7,7 +7,7 @@ class DialView {
     this.holder = holder;
     this.content = content;
     this.stops = content.stops;
-    this.at = 0;
+    this.at = content.first;
     this.read = new Map(); // what was unpacked before
     this.codes = content.groups ?? content.names.map(() => null);
     this.slider = holder.querySelector("input[type=range]");

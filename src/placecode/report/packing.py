@@ -44,6 +44,7 @@ def dial(content: Turning) -> dict[str, Any]:
         "group_names": list(content.group_names),
         "order": order.tolist(),
         "each": each,
+        "first": content.first,
         "measures": dict(content.measure_names),
         "scales": {"similarity": similar_scale, "attention": looks_scale, "places": places_scale},
         "stops": [

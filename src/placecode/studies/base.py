@@ -148,6 +148,9 @@ class Study:
         """Findings that deserve a badge on top of the report, besides the verdicts on claims, which it counts."""
         return []
 
+    map_first: ClassVar[bool] = False
+    """Whether the map of channels, rather than the dial, is what a report is opened for."""
+
     def listings(self, run: Run) -> list[Listing]:
         """Tables of the study's own."""
         return []

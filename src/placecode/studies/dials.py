@@ -51,7 +51,12 @@ def dial_of(run: Run, metric: str) -> Dial | None:
     if groups is None and means[sigmas[0]] is not None:
         groups, group_names = _found_groups(means[sigmas[0]])
     return Dial(
-        names, groups, group_names, stops, {name: axis for name, (axis, _) in measured.items()}, _note(run, members)
+        names,
+        groups,
+        group_names,
+        stops,
+        {name: axis for name, (axis, _) in measured.items()},
+        note=_note(run, members),
     )
 
 

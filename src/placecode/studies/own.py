@@ -40,6 +40,7 @@ class OwnData(ModelStudy):
     name = "fit"
     about = "a map of the channels of a table"
     metric = "mse"
+    map_first = True
     measures = (("moved_relative", "start"), ("stability", "other seeds"), ("stability", "other data"))
 
     file: str = setting("", "the table")
@@ -144,8 +145,11 @@ class OwnData(ModelStudy):
 
     def dial(self, run: Run) -> Dial | None:
         found, dial = own_results.read(run.path), super().dial(run)
+        if dial is None:
+            return None
         names = [f"module {i + 1}" for i in range(int(found.ours.labels.max()) + 1)]
-        return dial and replace(dial, groups=found.ours.labels, group_names=names, note=own_figures.DIAL)
+        first = next((i for i, stop in enumerate(dial.stops) if stop.sigma == found.sigma), 0)
+        return replace(dial, groups=found.ours.labels, group_names=names, first=first, note=own_figures.DIAL)
 
     def channels(self, run: Run) -> Channels | None:
         return own_figures.channels(own_results.read(run.path))

@@ -44,6 +44,8 @@ class Dial:
     stops: Sequence[Stop]
     measure_names: Mapping[str, str]
     """Every measure of the stops, in the order in which to show them, with the axis that it is drawn on."""
+    first: int = 0
+    """The stop to begin with."""
     note: str = ""
 
 
