@@ -1,8 +1,9 @@
 """A photograph whose pixels were shuffled, as a table of your own would look: which column lies next to which?
 
 Writes two files. shuffled.csv has a column for each pixel of small patches of two photographs, in random order, and a
-row for each patch; the last fifth of the rows is from parts of the photographs that no other row touches. positions.csv
-has the true place of each pixel: nobody needs it to learn a map, only to judge one. Then it says how to go on.
+row for each patch; its last column says from which strip of the photographs the patch is, so that whole strips can be
+held out. positions.csv has the true place of each pixel: nobody needs it to learn a map, only to judge one. Then it
+says how to go on.
 
     python examples/shuffled_photo.py
     python examples/shuffled_photo.py --out somewhere --samples 2000 --size 8
@@ -21,10 +22,10 @@ from placecode.tasks import pixels
 
 def write(out: Path, samples: int = 5_000, size: int = 10, stride: int = 4, seed: int = 0) -> tuple[Path, Path]:
     """The shuffled pixels and their true places as two files in a folder."""
-    values, names, positions = pixels.table(size=size, stride=stride, samples=samples, seed=seed)
+    values, names, positions, strips = pixels.table(size=size, stride=stride, samples=samples, seed=seed)
     out.mkdir(parents=True, exist_ok=True)
     tables = {
-        "shuffled.csv": pd.DataFrame(values.round(4), columns=list(names)),
+        "shuffled.csv": pd.DataFrame(values.round(4), columns=list(names)).assign(strip=strips),
         "positions.csv": pd.DataFrame({"name": names, "x": positions[:, 1], "y": -positions[:, 0]}),
     }
     for name, table in tables.items():
@@ -42,7 +43,7 @@ def main(words: list[str] | None = None) -> None:
     given = parser.parse_args(words)
     shuffled, positions = write(given.out, given.samples, given.size, given.stride, given.seed)
     print(f"{given.samples} patches of {given.size} x {given.size} pixels in random order: {shuffled}, {positions}")
-    print(f"placecode fit {shuffled} --positions {positions}")
+    print(f"placecode fit {shuffled} --groups strip --positions {positions}")
 
 
 if __name__ == "__main__":

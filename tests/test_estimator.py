@@ -227,7 +227,10 @@ def test_groups_may_be_a_column_or_beside_the_table() -> None:
 def test_channels_that_never_vary_are_left_out_with_a_warning() -> None:
     values = table()
     values[:, 1], values[:, 4] = 3.0, np.nan
-    with pytest.warns(UserWarning, match=r"^channels are left out, since they never vary: 'channel 2', 'channel 5'$"):
+    with pytest.warns(
+        UserWarning,
+        match=r"^channels are left out, since they do not vary in the training samples: 'channel 2', 'channel 5'$",
+    ):
         fitted = tiny().fit(values)
     assert fitted.channels_.tolist() == [0, 2, 3, 5] and fitted.map_.shape == (4, 2)
     assert fitted.transform(values).shape == (150, 4)

@@ -26,14 +26,16 @@ def test_a_shuffled_photo_is_two_tables_and_the_command_for_them(
     load(EXAMPLES / "shuffled_photo.py").main(words)
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["positions.csv", "shuffled.csv"]
     shuffled, positions = (pd.read_csv(tmp_path / "new" / f"{name}.csv") for name in ("shuffled", "positions"))
-    values, names, places = pixels.table(size=5, samples=400, seed=3)
+    values, names, places, strips = pixels.table(size=5, samples=400, seed=3)
+    assert list(shuffled.pop("strip")) == list(strips)
     assert list(shuffled.columns) == list(names) and list(positions["name"]) == list(names)
     np.testing.assert_allclose(shuffled, values, atol=6e-5)
     np.testing.assert_array_equal(positions[["x", "y"]], np.stack([places[:, 1], -places[:, 0]], axis=1))
     near = neighbors_in_space(positions[["x", "y"]])
     assert place_agreement(np.corrcoef(shuffled.T), near) > 0.9  # so that there is something to find
     assert capsys.readouterr().out.splitlines()[-1] == (
-        f"placecode fit {tmp_path / 'new' / 'shuffled.csv'} --positions {tmp_path / 'new' / 'positions.csv'}"
+        f"placecode fit {tmp_path / 'new' / 'shuffled.csv'} --groups strip --positions "
+        f"{tmp_path / 'new' / 'positions.csv'}"
     )
 
 

@@ -221,8 +221,8 @@ def test_constant_channels_are_left_out_with_a_sentence(
     frame().assign(still=3.0).to_csv("t.csv", index=False)
     assert cli.main(["fit", "t.csv", *TINY, "--out", "a"]) == 0
     out, err = capsys.readouterr()
-    assert err == "placecode: a channel is left out, since it never varies: 'still'\n"
-    assert "; 1 channel that never varies was left out." in out
+    assert err == "placecode: a channel is left out, since it does not vary in the training samples: 'still'\n"
+    assert "; 1 channel that does not vary was left out." in out
 
 
 # Stopped, resumed, forced
@@ -427,7 +427,7 @@ def test_too_few_channels_that_vary_are_refused(tmp_path: Path, capsys: pytest.C
     frame().set_axis(list("abcdef"), axis=1).assign(a=1.0, b=2.0).to_csv("x.csv", index=False)
     assert cli.main(["fit", "x.csv", *TINY]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "placecode: channels are left out, since they never vary: 'a', 'b'",
+        "placecode: channels are left out, since they do not vary in the training samples: 'a', 'b'",
         "placecode: x.csv must be a table in which at least 5 channels vary; got 4.",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]

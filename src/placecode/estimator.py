@@ -31,6 +31,8 @@ from placecode.encoder import Stack
 from placecode.engines.where import Where
 from placecode.errors import BadInput, must_be, one_of
 from placecode.fitting import fit
+from placecode.runs import Run
+from placecode.studies import own_results
 from placecode.studies.own import OwnData
 from placecode.tasks.table import PARTS, Table, tables
 from placecode.tasks.table_files import Sheet, read_sheet, sheet_of
@@ -67,7 +69,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     n_draws : shifts of the channels against each other by which chance is told.
     device : "auto", "cpu" or "cuda".
     random_state : decides the split of the samples and all draws of the models.
-    folder : where to keep the run; None: nowhere.
+    folder : where to keep the run, in place of an earlier fit; None: nowhere.
 
     Attributes
     ----------
@@ -148,8 +150,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if made[PARTS[0]].tokens < LEAST_CHANNELS:
                 raise BadInput("at least two channels must vary; the others are constant or missing.")
             given = self._given(seed, effort, made[PARTS[0]].tokens)
-            study = OwnData(tables=made, file=sheet.source, **given)
-            found = fit(study, out, effort=effort, where=where, force=(out / "fit.json").exists())
+            study = OwnData(tables=made, file=str(X) if isinstance(X, (str, Path)) else sheet.source, **given)
+            found = fit(study, out, effort=effort, where=where, force=_is_fit(out))
             self._keep(study, made[PARTS[0]], out)
         self.embedding_, self.similarity_ = found.embedding, found.ours.similarity
         self.map_, self.map_3d_ = found.ours.maps[2], found.ours.maps.get(3)
@@ -172,6 +174,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _sheet(self, X: Any, groups: Any, spool: Path) -> Sheet:  # noqa: N803
         """The table behind X, checked as scikit-learn does where it is an array of numbers."""
+        self._dropped: set[str] = set()
         self._words: Mapping[int, tuple[str, ...]] = {}
         if isinstance(X, (str, Path)):
             sheet = read_sheet(X, groups=groups, spool=spool)
@@ -183,6 +186,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return self._mixed(X, groups)
         inside = isinstance(groups, str) and isinstance(X, pd.DataFrame) and groups in X
         if inside:
+            self._dropped = {groups}
             groups, X = X[groups].to_numpy(), X.drop(columns=groups)  # noqa: N806
         names = [str(name) for name in X.columns] if isinstance(X, pd.DataFrame) else None
         if names is not None and (twice := [name for name, count in Counter(names).items() if count > 1]):
@@ -192,6 +196,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _mixed(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803
         sheet = sheet_of(X, groups=groups)
+        self._dropped = {str(name) for name in X.columns} - set(sheet.names)
         validate_data(self, X=sheet.values, dtype=np.float32, **self._demands())
         self.feature_names_in_ = np.array(sheet.names, dtype=object)
         self._words = dict(sheet.categories)
@@ -259,9 +264,6 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _keep(self, study: OwnData, task: Table, out: Path) -> None:
         """What prediction needs: the members of the chosen sigma, their weights, and how values are standardized."""
-        from placecode.runs import Run
-        from placecode.studies import own_results
-
         sigma = own_results.read(out).sigma
         run, every = Run(out), study.members()
         rows = run.members[(run.members["state"] == "done") & (run.members["data"] == PARTS[0])]
@@ -318,7 +320,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _values(self, X: Any) -> torch.Tensor:  # noqa: N803
         """Samples as they are, the channels that were learned, (samples, n)."""
         if isinstance(X, pd.DataFrame):
-            X = self._coded(X)  # noqa: N806
+            left = [name for name in X.columns if str(name) in self._dropped]
+            X = self._coded(X.drop(columns=left))  # noqa: N806
         values = validate_data(self, X, dtype=np.float32, reset=False, ensure_all_finite="allow-nan")
         return torch.from_numpy(np.array(values[:, self.channels_], dtype=np.float32))
 
@@ -366,3 +369,8 @@ def _number(cell: float | str, codes: Mapping[str, float], column: str) -> float
             raise must_be(f"column {column!r}", "numbers, as in fitting", cell)
         return float(cell.casefold() == "true")
     return cell
+
+
+def _is_fit(folder: Path) -> bool:
+    """Whether a folder holds an earlier fit, finished or not."""
+    return (folder / "config.json").is_file() and Run(folder).study == OwnData.name

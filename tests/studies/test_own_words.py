@@ -116,7 +116,7 @@ def test_what_was_lost_is_said() -> None:
     last = sentences(made_up(facts=facts))[-1]
     assert last == (
         "12,000 samples of 8 channels: 7,200 to learn from, 2,400 for the numbers above, the rest to choose sigma and "
-        "gaps between blocks; 3 channels that never vary were left out; 1 model diverged and was left out."
+        "gaps between blocks; 3 channels that do not vary were left out; 1 model diverged and was left out."
     )
     assert sentences(made_up())[-1].endswith("gaps between blocks.")
 

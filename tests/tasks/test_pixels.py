@@ -159,15 +159,28 @@ def test_describe_goes_into_a_record() -> None:
 # As a table
 
 
-def test_the_table_is_what_the_task_is_made_of() -> None:
-    values, names, positions = table(samples=500)
+def test_patches_of_other_strips_share_no_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On pictures whose every column has its own grey, a patch tells where it is from."""
+    ramps = [np.tile(np.arange(640) / 640 + shift, (427, 1)) for shift in (0.0, 1.0)]
+    drawn = pixels.Photos(ramps, 10, 4)
+    values, strips = drawn.by_strip(np.random.default_rng(0), 2_000)
+    assert values.shape == (2_000, 100) and len(np.unique(strips)) == 16
+    columns = (values * 640).round().astype(int)
+    for strip in range(16):
+        own = columns[strips == strip]
+        assert own.min() >= 80 * strip and own.max() < 80 * (strip + 1)
+
+
+def test_the_table_has_the_pixels_of_the_task() -> None:
+    values, names, positions, strips = table(samples=500)
     task = Pixels(train=400, test=100)
-    assert values.shape == (500, 100) and 0 <= values.min() < values.max() <= 1
+    assert values.shape == (500, 100) and 0 <= values.min() < values.max() <= 1 and strips.shape == (500,)
     assert names == task.token_names
     np.testing.assert_array_equal(positions, where(task))
-    standard = (values - values[:400].mean(axis=0)) / values[:400].std(axis=0)
-    np.testing.assert_allclose(standard[:400], data(task)[0], atol=2e-4)
-    np.testing.assert_allclose(standard[400:], data(task, "test")[0], atol=2e-4)
+    again = table(samples=500)
+    assert (again[0] == values).all() and (again[3] == strips).all() and (table(samples=500, seed=1)[0] != values).any()
+    digits, _, _, parts = table(source="digits", samples=500)
+    assert digits.shape[0] == 500 and len(np.unique(parts)) == 8
 
 
 def test_the_picture_covers_the_grid() -> None:

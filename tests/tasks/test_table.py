@@ -205,8 +205,8 @@ def test_loss_and_metrics_are_those_of_a_hand_computation() -> None:
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ([2], "a channel is left out, since it never varies: 'c'"),
-        ([0, 2], "channels are left out, since they never vary: 'a', 'c'"),
+        ([2], "a channel is left out, since it does not vary in the training samples: 'c'"),
+        ([0, 2], "channels are left out, since they do not vary in the training samples: 'a', 'c'"),
     ],
 )
 def test_channels_that_never_vary_are_left_out_with_a_sentence(columns: list[int], sentence: str) -> None:

@@ -19,10 +19,9 @@ from placecode.fitting import fit
 from placecode.runs import Run
 from placecode.studies.own import OwnData
 from placecode.tasks.table import PARTS, tables
-from placecode.tasks.table_files import read_labels, read_positions, read_sheet
+from placecode.tasks.table_files import CHANNELS, read_labels, read_positions, read_sheet
 
 EFFORTS = ("auto", "quick", "thorough")
-LEAST_CHANNELS = 5
 FILES = ("groups", "labels", "positions", "names", "key")
 """Settings of the study that say where something is to be read."""
 OWN = ("file", *FILES, "sigmas", "seeds")
@@ -48,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sigma", nargs="+", default=["auto"], metavar="SIGMA", help="initial scales to choose from, or auto"
     )
-    parser.add_argument("--seeds", metavar="N", help="models for each sigma that learn from all training samples")
+    parser.add_argument(
+        "--seeds", metavar="N", help="seeds that learn from all training samples: a number of them, or a list a,b,c"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--precision", default="high", help="of products on a GPU: high, tf32, highest; bf16 anywhere")
     parser.add_argument("--stack", metavar="N", help="most models to train together")
@@ -80,6 +81,8 @@ def run(
     beside = out.parent
     while not beside.exists():
         beside = beside.parent
+    if not beside.is_dir():
+        raise BadInput(f"the output {out} must be a folder; {beside} is a file.")
     with tempfile.TemporaryDirectory(prefix=".placecode-", dir=beside) as spool:
         study, label_names = _study(given, effort, Path(spool))
         if given.dry_run:
@@ -128,18 +131,18 @@ def _study(given: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData
         seed=seed,
     )
     channels = made[PARTS[0]].tokens
-    if channels < LEAST_CHANNELS:
-        raise must_be(str(given.file), f"a table in which at least {LEAST_CHANNELS} channels vary", channels)
+    if channels < CHANNELS:
+        raise must_be(str(given.file), f"a table in which at least {CHANNELS} channels vary", channels)
     own |= {name: str(getattr(given, name)) for name in FILES if getattr(given, name) is not None}
     if given.sigma != ["auto"]:
         own["sigmas"] = tuple(
             value_of("sigma", part, float) for word in given.sigma for part in word.split(",") if part
         )
     if given.seeds is not None:
-        count = value_of("seeds", given.seeds, int)
-        if count < 1:
-            raise must_be("seeds", "a whole number of at least 1", count)
-        own["seeds"] = tuple(range(count))
+        listed = [value_of("seeds", part, int) for part in given.seeds.split(",") if part]
+        if not listed or min(listed) < ("," not in given.seeds):
+            raise must_be("seeds", "a number of seeds of at least 1, or a list a,b,c", given.seeds)
+        own["seeds"] = tuple(listed) if "," in given.seeds else tuple(range(listed[0]))
     study = OwnData(tables=made, file=str(given.file), **OwnData.sized(effort, channels, **own))
     return study, label_names
 
@@ -157,7 +160,8 @@ def command_of(run: Run, study: OwnData) -> list[str]:
         if name == "sigmas":
             words += ["--sigma", *map(str, _plain(value))]
         elif name == "seeds":
-            words += ["--seeds", str(len(_plain(value)))]
+            counted = list(value) == list(range(len(value)))
+            words += ["--seeds", str(len(value)) if counted else ",".join(map(str, value))]
         else:
             words += flags.words_of(name, value)
     return [

@@ -159,6 +159,8 @@ def _modules(axes: Axes, places: Array, labels: Array, shade: Array, size: float
 
 
 def _look(module: int) -> tuple[str, str]:
+    if module < 0:
+        return MUTED, "."
     return COLORS[module % len(COLORS)], MARKERS[(module + module // len(COLORS)) % len(MARKERS)]
 
 

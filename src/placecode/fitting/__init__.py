@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 
 from placecode.analysis import connectivity, modules, partitions, places
 from placecode.analysis.agreement import (
+    Modules,
     channel_confidence,
     common_embedding,
     nearest_channels,
@@ -34,7 +36,7 @@ from placecode.fitting.choice import choose
 from placecode.runs import Run
 from placecode.studies import own_results
 from placecode.studies.own import OwnData
-from placecode.studies.own_results import Found, Method
+from placecode.studies.own_results import LEVEL, Found, Method
 from placecode.tasks.table import PARTS, Table
 from placecode.training import stack_for
 
@@ -64,6 +66,11 @@ def fit(
     A finished run is not trained again when it is resumed; what is missing is told anew.
     """
     where = (where or local.Where()).resolved()
+    if (out / "summary.json").is_file() and not (out / "fit.json").is_file() and not (resume or force):
+        raise BadInput(
+            f"the output folder {out} must be new; it holds a fit that was stopped before its conclusion (--resume "
+            "goes on with it, --force starts anew)."
+        )
     run = local.execute(study, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop)
     summary = json.loads((out / "summary.json").read_text())
     if (out / "fit.json").is_file() and (out / "map.csv").is_file():
@@ -72,10 +79,17 @@ def fit(
             return found
     else:
         with where.arithmetic():
-            found = conclude(study, run, where, tell, label_names)
+            found = conclude(study, run, where, partial(_told, tell, stop), label_names)
         own_results.write(found, out)
     write_json(out / "summary.json", {**summary, **found.summary()})
     return found
+
+
+def _told(tell: Tell, stop: Stop, what: str) -> None:
+    """Before each part of the conclusion: stop if that is asked for, else say what comes."""
+    if stop():
+        raise local.Interrupted
+    tell(what)
 
 
 def conclude(
@@ -101,6 +115,7 @@ def conclude(
     tell("asking what chance would do")
     chance = against_chance(stacks[choice.sigma], task, study.draws)
     tested = question_errors(stacks[choice.sigma], task, "test")
+    mean = others.Asked(task, "test", study.hidden).of_means()
 
     tell("drawing the map")
     own = every[choice.sigma]
@@ -112,18 +127,20 @@ def conclude(
         halves = [seeds[::2], seeds[1::2]]
     with connectivity.one_thread():
         consensus = alike.mean(axis=0)
-        groups = stable_modules(alike)
-        ours = Method(
-            consensus,
-            {axes: places.arrange(consensus, axes) for axes in (2, 3) if axes <= task.tokens},
-            groups.labels,
-            {},
-        )
+        told = chance.channels <= LEVEL  # what nobody tells has nowhere to be, however much fits agree on it
+        if not (chance.p <= LEVEL and tested.mean() < mean) or told.sum() < 2:
+            told[:] = False
+        groups = stable_modules(alike[:, told][:, :, told]) if told.any() else Modules(np.zeros(0, np.int64), {})
+        labels = np.full(task.tokens, -1, dtype=np.int64)
+        labels[told] = groups.labels
+        drawn = {axes: places.arrange(consensus, axes) for axes in (2, 3) if axes <= task.tokens}
+        ours = Method(consensus, drawn, labels, {})
         near = nearest_channels(consensus, study.neighbors)
         few = max(
             1, min(study.neighbors, (task.tokens - 1) // 4)
         )  # or nearly all of a few channels would be neighbours
-        confidence, pairs = channel_confidence(fits), pair_confidence(alike, (halves[0], halves[1]), few)
+        confidence = np.where(told, channel_confidence(fits), 0.0)
+        pairs = np.where(told[:, None] & told, pair_confidence(alike, (halves[0], halves[1]), few), 0.0)
         embedding = common_embedding(fits[seeds])
     compared, left_out = {}, {}
     tell("asking others")
@@ -140,7 +157,7 @@ def conclude(
         p_value=chance.p,
         heldout_mse=float(tested.mean()),
         linear_mse=float(compared["correlation"].scores["heldout_mse"]),
-        mean_mse=others.Asked(task, "test", study.hidden).of_means(),
+        mean_mse=mean,
         ours=Method(ours.similarity, ours.maps, ours.labels, _scores(ours, task, float(tested.mean()))),
         embedding=embedding,
         neighbors=near,
@@ -180,13 +197,19 @@ def _scores(method: Any, task: Table, error: float | None) -> dict[str, float]:
         found |= _beside_chance("neighbor_agreement", lambda order: _near_share(method, near, order), task.tokens)
     if task.labels is not None:
         true = task.labels
-        found |= _beside_chance("ari", lambda order: partitions.ari(method.labels, true[order]), task.tokens)
+        found |= _beside_chance("ari", lambda order: partitions.ari(_whole(method.labels), true[order]), task.tokens)
     return found
+
+
+def _whole(labels: np.ndarray) -> np.ndarray:
+    """Groups of all channels: those without one are a group of their own."""
+    return np.where(labels < 0, labels.max(initial=-1) + 1, labels)
 
 
 def _near_share(method: Any, near: np.ndarray, order: np.ndarray) -> np.ndarray:
     dealt = near[order[..., :, None], order[..., None, :]]
-    return places.place_agreement(method.similarity, dealt)
+    partnered = near.any(axis=1).mean()  # who has nobody near cannot be right
+    return places.place_agreement(method.similarity, dealt) / max(float(partnered), 1e-12)
 
 
 def _beside_chance(name: str, measure: Callable[[np.ndarray], np.ndarray], channels: int) -> dict[str, float]:

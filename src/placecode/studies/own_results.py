@@ -75,8 +75,18 @@ class Found:
     label_names: tuple[str, ...] = ()
 
     @property
+    def found(self) -> bool:
+        """Whether true channels are predicted better than shifted ones, and better than by their means."""
+        return self.p_value <= LEVEL and self.heldout_mse < self.mean_mse
+
+    @property
     def verdict(self) -> str:
-        return FOUND if self.p_value <= LEVEL else NOT_FOUND
+        return FOUND if self.found else NOT_FOUND
+
+    @property
+    def placed(self) -> npt.NDArray[np.bool_]:
+        """The channels that others tell anything of, (n,): the rest have no place on the map."""
+        return np.asarray(self.ours.labels >= 0)
 
     @property
     def explained(self) -> float:
@@ -107,7 +117,9 @@ class Found:
         columns: dict[str, Any] = {"name": self.names}
         for axes, places in sorted(self.ours.maps.items()):
             columns |= {f"{axis}{'' if axes == 2 else '_3d'}": places[:, i] for i, axis in enumerate("xyz"[:axes])}
-        columns |= {"module": self.ours.labels + 1, "confidence": self.confidence}
+        module = pd.array(self.ours.labels + 1, dtype="Int64")
+        module[self.ours.labels < 0] = pd.NA
+        columns |= {"module": module, "confidence": self.confidence}
         for place in range(self.neighbors.shape[1]):
             own = self.neighbors[:, place]
             columns[f"neighbor_{place + 1}"] = [self.names[i] for i in own]

@@ -20,19 +20,27 @@ SAID = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "gr
 
 def sentences(found: Found) -> list[str]:
     """All of it: the verdict first, then how sure it is, who did best, and what to look at."""
-    return [headline(found), *_certainty(found), *_best(found), _sigma(found), *_care(found), _data(found)]
+    return [
+        headline(found),
+        *_certainty(found),
+        *_unplaced(found),
+        *_best(found),
+        _sigma(found),
+        *_care(found),
+        _data(found),
+    ]
 
 
 def in_short(found: Found) -> list[str]:
     """What a report begins with, below the verdict."""
-    return [*_certainty(found), *_best(found)[:2], *_care(found)]
+    return [*_certainty(found), *_unplaced(found), *_best(found)[:2], *_care(found)]
 
 
 def verdict(found: Found) -> Verdict:
     """The first sentence under a badge."""
-    if found.p_value > LEVEL:
+    if not found.found:
         return Verdict("not found", headline(found))
-    unsure = np.isfinite(found.confidence).any() and float(np.nanmean(found.confidence)) < UNSURE
+    unsure = np.isfinite(found.confidence).any() and _mean(found) < UNSURE
     return Verdict("unsure" if unsure else "found", headline(found))
 
 
@@ -42,7 +50,12 @@ def headline(found: Found) -> str:
         f"held-out error {found.heldout_mse:.3f}, where guessing the mean has {found.mean_mse:.3f} and the best linear "
         f"predictor {found.linear_mse:.3f}"
     )
-    if found.p_value > LEVEL:
+    if found.p_value <= LEVEL and not found.found:
+        return (
+            f"No structure found: hidden channels are predicted worse than by guessing their means ({told}; p = "
+            f"{found.p_value:.3g} against shifted channels); the map below is not to be read."
+        )
+    if not found.found:
         return (
             f"No structure found: the models predict hidden channels no better than they do after the channels are "
             f"shifted against each other (p = {found.p_value:.3g}; {told}); the map below is not to be read."
@@ -63,7 +76,7 @@ def _blind_groups(found: Found) -> str:
     if "ari" not in own or not found.others or own["ari_p"] > LEVEL or own["ari"] < STABLE:
         return ""
     rest = {SAID[name]: method.scores for name, method in found.others.items()}
-    if any(scores["ari_p"] <= LEVEL or scores["ari"] > STABLE / 2 for scores in rest.values()):
+    if any(scores["ari_p"] <= LEVEL or scores["ari"] > STABLE / 2 for scores in rest.values()) or not _only_ours(found):
         return ""
     low, high = (extreme(scores["ari"] for scores in rest.values()) for extreme in (min, max))
     return (
@@ -73,22 +86,23 @@ def _blind_groups(found: Found) -> str:
 
 
 def _only_ours(found: Found) -> bool:
-    linear = 1 - found.linear_mse / found.mean_mse
-    return found.explained > 0.1 and linear < (1 - BLIND) * found.explained
+    errors = [method.scores["heldout_mse"] for method in found.others.values() if _has(method, "heldout_mse")]
+    others = 1 - min([found.linear_mse, *errors]) / found.mean_mse
+    return found.explained > 0.1 and others < (1 - BLIND) * found.explained
 
 
 def _certainty(found: Found) -> list[str]:
     """How far fits from other seeds and other halves of the data agree."""
     if not np.isfinite(found.confidence).any():
         return ["A single model was trained, so that nothing can be said of how sure its map is."]
-    mean, count = float(np.nanmean(found.confidence)), len(found.names)
+    mean, count = _mean(found), int(found.placed.sum())
     sure = int((np.triu(found.pairs, k=1) >= SURE).sum())
     lines = [
         f"Fits from other seeds and other halves of the samples put the channels in the same places with a mean "
         f"confidence of {mean:.2f} (0 = random, 1 = the same); {sure} {'pair' if sure == 1 else 'pairs'} of channels "
         f"are neighbours with a confidence of {_percent(SURE)} or more."
     ]
-    if found.p_value <= LEVEL and mean < UNSURE:
+    if found.found and mean < UNSURE:
         lines.append("That is little: the models use what channels have in common, but do not agree on a map of them.")
     groups = int(found.ours.labels.max()) + 1
     agreement = found.stability.get(groups, float("nan"))
@@ -99,6 +113,26 @@ def _certainty(found: Found) -> list[str]:
             f"index {agreement:.2f}{doubt})."
         )
     return lines
+
+
+def _mean(found: Found) -> float:
+    """The mean confidence of the channels that have a place."""
+    known = found.confidence[found.placed]
+    return float(np.nanmean(known)) if np.isfinite(known).any() else 0.0
+
+
+def _unplaced(found: Found) -> list[str]:
+    """The channels of which the others tell nothing."""
+    rest = [name for name, placed in zip(found.names, found.placed, strict=True) if not placed]
+    if not rest or not found.found:
+        return []
+    more = f" and {len(rest) - 8} more" if len(rest) > 8 else ""
+    which = "channel is" if len(rest) == 1 else "channels are"
+    have = "has" if len(rest) == 1 else "have"
+    return [
+        f"{len(rest)} {which} predicted no better than by chance, and {have} no module and no place that can be "
+        f"trusted (grey on the map): {', '.join(rest[:8])}{more}."
+    ]
 
 
 def _best(found: Found) -> list[str]:
@@ -135,10 +169,10 @@ def _sigma(found: Found) -> str:
 
 def _care(found: Found) -> list[str]:
     """What to look at, and where to be careful."""
-    if found.p_value > LEVEL or not np.isfinite(found.confidence).any():
+    if not found.found:
         return []
     order = np.argsort(found.confidence, kind="stable")
-    weak = [found.names[i] for i in order[:5] if found.confidence[i] < STABLE]
+    weak = [found.names[i] for i in order if found.placed[i] and found.confidence[i] < STABLE][:5]
     facts = found.facts
     slow = facts["memory"] > facts["samples"] / (4 * BLOCKS)
     drift = (
@@ -154,8 +188,8 @@ def _care(found: Found) -> list[str]:
 def _data(found: Found) -> str:
     facts = found.facts
     constant, diverged = facts["left out"], facts["diverged"]
-    out = "; 1 channel that never varies was left out" if constant == 1 else ""
-    out = f"; {constant} channels that never vary were left out" if constant > 1 else out
+    out = "; 1 channel that does not vary was left out" if constant == 1 else ""
+    out = f"; {constant} channels that do not vary were left out" if constant > 1 else out
     lost = "; 1 model diverged and was left out" if diverged == 1 else ""
     lost = f"; {diverged} models diverged and were left out" if diverged > 1 else lost
     return (

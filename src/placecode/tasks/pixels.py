@@ -106,12 +106,12 @@ def table(
     samples: int = 5_000,
     shuffled: bool = True,
     seed: int = 0,
-) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
+) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
     """The same pixels as a table to be written to a file: values (T, n) as they are in the pictures, the names of the
-    columns, and the true positions (n, 2), row and column.
+    columns, the true positions (n, 2), row and column, and for each row the number of its strip (T,).
 
-    The last fifth of the rows is what `Pixels` would hold out: parts of the photographs that no earlier row touches, or
-    other digits.
+    Each patch lies within one of eight strips of a photograph, so that rows of other strips share no pixel with it:
+    whoever holds something out should hold out whole strips. Digits have none in common, and come in eight parts.
     """
     _check(source, size, stride, shuffled)
     whole("samples", samples, 2 * LEAST_TRAIN)
@@ -120,10 +120,9 @@ def table(
     cells, drawn = _source(source, size, stride)
     if shuffled:
         cells = np.random.default_rng(order).permutation(cells)
-    last = samples // 5
-    values = np.concatenate(drawn.split(np.random.default_rng(data.spawn(1)[0]), samples - last, last))[:, cells]
+    values, strips = drawn.by_strip(np.random.default_rng(data.spawn(1)[0]), samples)
     positions = _grid(cells, drawn.columns)
-    return values, _names(positions), positions
+    return values[:, cells], _names(positions), positions, strips
 
 
 class Photos:
@@ -142,6 +141,18 @@ class Photos:
         """Patches (T, size * size), row by row of each, from strips to learn from and from those held out."""
         held = [held_out(rng, picture.shape[1]) for picture in self.pictures]
         return self.draw(rng, [~each for each in held], train), self.draw(rng, held, test)
+
+    def by_strip(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Patches (T, size * size), each within a strip, and the number of the strip of each, (T,)."""
+        widths = [picture.shape[1] for picture in self.pictures]
+        strips = [np.arange(width) * STRIPS // width == strip for width in widths for strip in range(STRIPS)]
+        share = np.bincount(rng.integers(len(strips), size=count), minlength=len(strips))
+        values, numbers = [], np.repeat(np.arange(len(strips)), share)
+        for number, columns in enumerate(strips):
+            only = Photos([self.pictures[number // STRIPS]], self.columns, int(self.offsets[1] - self.offsets[0]))
+            values.append(only.draw(rng, [columns], int(share[number])))
+        order = rng.permutation(count)
+        return np.concatenate(values)[order], numbers[order]
 
     def draw(self, rng: np.random.Generator, allowed: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Patches at random places of a random picture, all of whose columns are allowed."""
@@ -170,6 +181,9 @@ class Digits:
             raise must_be("train and test", f"at most {most} together, as many as there are digits", (train, test))
         own = self.values[rng.permutation(most)[: train + test]]
         return own[:train], own[train:]
+
+    def by_strip(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.split(rng, count, 0)[0], rng.integers(STRIPS, size=count)
 
 
 def held_out(rng: np.random.Generator, width: int) -> np.ndarray:

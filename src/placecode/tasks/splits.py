@@ -35,13 +35,9 @@ def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0,
     of it, at most a quarter of the block at either end.
     """
     rng = np.random.default_rng(seed)
-    codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
-    names = np.unique(codes)
-    if len(names) >= FEWEST_GROUPS:
-        pieces, gap = [np.flatnonzero(codes == name) for name in names], 0
-    else:
-        pieces = [block for name in names for block in _blocks(np.flatnonzero(codes == name), count)]
-    kinds = _dealt(len(pieces), rng)
+    pieces = cut(count, groups)
+    gap = 0 if whole_groups(groups) else gap
+    kinds = _dealt_by_size(pieces, rng) if whole_groups(groups) else _dealt(len(pieces), rng)
     parts: dict[str, list[Rows]] = {name: [] for name in ("train", "validation", "test", "first half", "second half")}
     for piece, kind in zip(pieces, kinds, strict=True):
         trim = min(gap, len(piece) // 4)
@@ -50,6 +46,18 @@ def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0,
             half = "first half" if sum(map(len, parts["first half"])) <= sum(map(len, parts["second half"])) else ""
             parts[half or "second half"].append(piece)
     return {name: np.sort(np.concatenate(each)) if each else np.zeros(0, np.int64) for name, each in parts.items()}
+
+
+def whole_groups(groups: npt.ArrayLike | None) -> bool:
+    """Whether there are enough groups for whole ones to be held out."""
+    return groups is not None and len(np.unique(np.asarray(groups))) >= FEWEST_GROUPS
+
+
+def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
+    """The samples in pieces that stay together: the groups, if there are enough of them, else blocks within each."""
+    codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
+    own = [np.flatnonzero(codes == name) for name in np.unique(codes)]
+    return own if whole_groups(groups) else [block for rows in own for block in _blocks(rows, count)]
 
 
 def memory_of(values: npt.ArrayLike) -> int:
@@ -91,3 +99,17 @@ def _dealt(pieces: int, rng: np.random.Generator) -> list[str]:
     while len(kinds) + 5 <= pieces:
         kinds += [five[place] for place in rng.permutation(5)]
     return kinds + ["train"] * (pieces - len(kinds)) if kinds else five[5 - pieces :]
+
+
+def _dealt_by_size(pieces: list[Rows], rng: np.random.Generator) -> list[str]:
+    """What each of the groups is for, the largest first: for the part that lacks most of its share of the samples."""
+    total = sum(map(len, pieces))
+    lacking = {"train": 0.6 * total, "validation": 0.2 * total, "test": 0.2 * total}
+    wanted = dict(lacking)
+    order = rng.permutation(len(pieces))
+    kinds = [""] * len(pieces)
+    for place in sorted(order, key=lambda i: -len(pieces[i])):
+        kind = max(lacking, key=lambda name: lacking[name] / wanted[name])
+        kinds[place] = kind
+        lacking[kind] -= len(pieces[place])
+    return kinds

@@ -32,7 +32,7 @@ from placecode import draws
 from placecode.errors import BadInput
 from placecode.tasks.base import Pupil
 from placecode.tasks.masked import Masked, Recordings
-from placecode.tasks.splits import memory_of, split_samples
+from placecode.tasks.splits import SEEN, cut, memory_of, split_samples
 
 Values = npt.NDArray[np.float32]
 
@@ -82,6 +82,8 @@ class Table(Masked):
     name = "table"
     memory: int = 0
     """For how many samples channels remember their past."""
+    pieces: npt.NDArray[np.int64] | None = None
+    """Of every sample of the table, the number of the group or block that it was dealt with; -1 for none."""
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class Table(Masked):
         if step is None:
             questions, asked = rows, self.examples(split)
             share = torch.tensor(self.ratios, device=rows.device, dtype=torch.float64)[rows // asked]  # (e, b)
-            rows = rows % asked * (len(self.splits[split]) // asked)  # spread over all of them
+            rows = rows % asked * len(self.splits[split]) // asked  # spread over all of them
         else:
             share = self._share[:, None].expand(rows.shape)
         dice = (
@@ -178,14 +180,14 @@ class Table(Masked):
         return value * (self.used & known[..., None]).to(raw.dtype), known
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        errors, asked = self._wrong(outputs, targets)
+        errors, asked = self.wrong(outputs, targets)
         return errors.sum((1, 2)) / asked.sum((1, 2)).clamp(min=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        errors, asked = self._wrong(outputs, targets)
+        errors, asked = self.wrong(outputs, targets)
         return {"mse": errors.sum(2) / asked.sum(2).clamp(min=1)}
 
-    def _wrong(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def wrong(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Squared errors of what was hidden, a value for each channel, and which were, both (e, b, n)."""
         asked = targets[..., -1]
         return ((outputs - targets[..., :-1]).square() * self.used).sum(-1) * asked, asked
@@ -238,9 +240,13 @@ def tables(
     called = tuple(names) if names is not None else tuple(f"channel {i + 1}" for i in range(values.shape[1]))
     usable = _usable(values)
     codes = None if groups is None else np.asarray(groups)[usable]
-    memory = memory_of(values[usable[:2_000]])
+    few = usable[:: max(1, len(usable) // SEEN)] if codes is not None else usable
+    memory = max(memory_of(values[usable[:SEEN]]), memory_of(values[few[:SEEN]]))
     parts = split_samples(len(usable), codes, memory, seed)
     parts = {name: usable[rows] for name, rows in parts.items()}
+    pieces = np.full(len(values), -1, dtype=np.int64)
+    for number, piece in enumerate(cut(len(usable), codes)):
+        pieces[usable[piece]] = number
     _enough(parts, len(values), len(usable))
     columns = _columns(values, parts["train"], called, categories or {})
     if len(columns.kept) < values.shape[1]:  # samples that are known in channels alone that say nothing ask nothing
@@ -252,7 +258,7 @@ def tables(
         rows = {"train": parts["train" if name == "all" else name], **{part: parts[part] for part in HELD_OUT}}
         task = Table(values, columns, rows, ratios, seed)
         task.token_names = tuple(called[i] for i in columns.kept)
-        task.memory = memory
+        task.memory, task.pieces = memory, pieces
         task.labels = None if labels is None else np.asarray(labels)[columns.kept]
         task.positions = None if positions is None else np.asarray(positions, dtype=np.float64)[columns.kept]
         made[name] = task
@@ -286,7 +292,7 @@ def _columns(
     for part in _chunks(values, train):
         known = ~np.isnan(part)
         if not seen.any():  # so that squares of large numbers do not swallow what varies
-            middle = np.nanmean(np.where(known.any(axis=0), part, 0.0), axis=0).astype(np.float64)
+            middle = np.nanmean(np.where(known.any(axis=0), part, 0.0).astype(np.float64), axis=0)
         apart = np.where(known, part - middle, 0.0)
         seen += known.sum(axis=0)
         total += apart.sum(axis=0)
@@ -323,7 +329,7 @@ def _warn_of(columns: npt.NDArray[np.int64], names: Sequence[str]) -> None:
     one = len(columns) == 1
     warnings.warn(
         f"{'a channel is' if one else 'channels are'} left out, since "
-        f"{'it never varies' if one else 'they never vary'}: {told}",
+        f"{'it does' if one else 'they do'} not vary in the training samples: {told}",
         stacklevel=4,
     )
 

@@ -1,0 +1,41 @@
+"""Draws docs/images/fit-photo.png: python results/fit_photo.py
+
+The run results/fits/photo is `python examples/shuffled_photo.py`, then `placecode fit shuffled.csv --groups strip
+--positions positions.csv`: pixels of two photographs in random order, put together again. Every pixel is drawn where a
+method has put it, with the piece of a picture that belongs to its true place.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from placecode import figures
+from placecode.analysis import places
+from placecode.studies import own_results
+from placecode.studies.own_words import SAID
+from placecode.tasks.pixels import picture
+
+ROOT = Path(__file__).parents[1]
+FIT = ROOT / "results" / "fits" / "photo"
+
+
+def drawn() -> Figure:
+    """The map of the PEs beside those of two other methods, and the true grid."""
+    found = own_results.read(FIT)
+    assert found.positions is not None
+    grid = np.stack([-found.positions[:, 1], found.positions[:, 0]], axis=1)  # row and column
+    methods = {f"placecode, {figures.SIGMA} = {found.sigma:g}": found.ours}
+    methods |= {SAID[name]: found.others[name] for name in ("correlation", "pca")}
+    panels = []
+    for title, method in methods.items():
+        right, fits = (method.scores[name] for name in ("neighbor_agreement", "procrustes_r2"))
+        panels.append((title, f"nearest is next to it for {100 * right:.0f}% · R² {fits:.2f}", method.maps[2]))
+    near = places.neighbors_in_space(grid)
+    return figures.maps_as_pictures(panels, grid, near, picture("photos"), "fits/photo")
+
+
+if __name__ == "__main__":
+    figures.save(drawn(), ROOT / "docs" / "images" / "fit-photo.png")
