@@ -110,7 +110,8 @@ def conclude(
     errors = {sigma: question_errors(stack, task, "validation") for sigma, stack in stacks.items()}
     every = {sigma: [int(i) for i in table.loc[table["sigma"] == sigma, "member"]] for sigma in members}
     with connectivity.one_thread():
-        choice = choose(errors, {sigma: np.stack([similar[i] for i in own]) for sigma, own in every.items()})
+        asked = {sigma: np.stack([similar[i] for i in own]) for sigma, own in every.items()}
+        choice = choose(errors, asked, _pieces(task, "validation"))
 
     tell("asking what chance would do")
     chance = against_chance(stacks[choice.sigma], task, study.draws)
@@ -171,6 +172,15 @@ def conclude(
         labels=task.labels,
         label_names=label_names or _numbers(task),
     )
+
+
+def _pieces(task: Table, split: str) -> np.ndarray | None:
+    """The group or block that each evaluated example of a part is from, (N,)."""
+    if task.pieces is None:
+        return None
+    count = task.examples(split)
+    rows = np.arange(count) * len(task.splits[split]) // count
+    return np.asarray(task.pieces[task.splits[split].targets.numpy()[rows]])
 
 
 def _loaded(study: OwnData, run: Run, numbers: list[int], task: Table, where: local.Where) -> Stack:

@@ -30,13 +30,20 @@ class Choice(NamedTuple):
     table: list[dict[str, float]]
 
 
-def choose(errors: Mapping[float, Array], similar: Mapping[float, Array]) -> Choice:
+def choose(
+    errors: Mapping[float, Array], similar: Mapping[float, Array], pieces: npt.NDArray[np.int64] | None = None
+) -> Choice:
     """One of the sigmas, from the errors of its members in every validation question (m, N) and the similarities of all
-    its PEs (m, n, n)."""
+    its PEs (m, n, n).
+
+    `pieces` (N,) are the groups or blocks that the questions are from: questions of one are no independent witnesses,
+    so that the standard error is one over pieces. Without, over BLOCKS of them that follow each other.
+    """
     table = []
     for sigma in sorted(errors):
-        each = np.array_split(errors[sigma].mean(axis=0), min(BLOCKS, errors[sigma].shape[1]))
-        means = np.array([block.mean() for block in each])
+        each = errors[sigma].mean(axis=0)
+        blocks = np.arange(len(each)) * min(BLOCKS, len(each)) // len(each) if pieces is None else pieces
+        means = np.array([each[blocks == block].mean() for block in np.unique(blocks)])
         spread = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else 0.0
         row = {"sigma": sigma, "error": float(errors[sigma].mean()), "standard_error": spread}
         table.append({**row, "stability": stability(similar[sigma])})

@@ -87,7 +87,7 @@ class OwnData(ModelStudy):
         """Settings that suit so many channels, where none are given: fewer examples and steps where there are more."""
         usual = dict(cls.scales[effort])
         if effort == "quick":
-            usual |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 1500}
+            usual |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 2000}
         else:
             usual |= {"batch": min(max(16_000 // channels, 32), 512)}
         return {**usual, **given}

@@ -109,7 +109,8 @@ def _certainty(found: Found) -> list[str]:
     if groups > 1 and np.isfinite(agreement):
         doubt = "" if agreement >= STABLE else "; that is little, so do not rely on them"
         lines.append(
-            f"The {count} channels fall into {groups} modules, the number on which the fits agree best (adjusted Rand "
+            f"The {count} channels{' that have a place' if count < len(found.names) else ''} fall into {groups} "
+            "modules, the number on which the fits agree best (adjusted Rand "
             f"index {agreement:.2f}{doubt})."
         )
     return lines
