@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placecode.tasks.splits import BLOCKS, FEWEST_GROUPS, memory_of, split_samples
+from placecode.tasks.splits import BLOCKS, FEWEST_GROUPS, cut, memory_of, split_samples, whole_groups
 
 HELD = ("validation", "test")
 HALVES = ("first half", "second half")
@@ -76,7 +76,38 @@ def test_no_group_is_both_learned_from_and_held_out(kinds: int) -> None:
             assert not met[one] & met[two]
         assert met["train"] | met["validation"] | met["test"] == set(range(kinds))
         assert sum(len(parts[name]) for name in ("train", *HELD)) == 600  # other groups need no gap
-        assert len(met["validation"]) == len(met["test"]) == kinds // 5
+        assert all(abs(len(parts[name]) - 120) <= np.bincount(groups).max() for name in HELD)  # a group more or less
+
+
+def test_groups_of_very_unequal_size_leave_the_most_to_learn_from() -> None:
+    sizes = np.array([20, 500, 30, 90, 25, 200, 35, 100])
+    groups = np.repeat(np.arange(8), sizes)
+    for seed in range(10):
+        parts = split_samples(1_000, groups, seed=seed)
+        train, validation, test = (len(parts[name]) for name in ("train", *HELD))
+        assert 500 <= train <= 700 and min(validation, test) >= 150 and train + validation + test == 1_000
+        assert 1 in groups[parts["train"]]  # the largest
+
+
+@pytest.mark.parametrize("small", [20, 2])
+def test_a_group_that_is_nearly_all_there_is_is_cut_into_the_halves(small: int) -> None:
+    groups = np.repeat(np.arange(5), [1_000, *[small] * 4])
+    parts = split_samples(len(groups), groups)
+    assert set(groups[parts["train"]]) == {0} and [len(parts[name]) for name in HELD] == [2 * small, 2 * small]
+    assert [len(parts[half]) for half in HALVES] == [500, 500]
+    np.testing.assert_array_equal(np.concatenate([parts[half] for half in HALVES]), parts["train"])
+
+
+def test_pieces_are_whole_groups_or_blocks_within_one() -> None:
+    groups = np.random.default_rng(0).integers(FEWEST_GROUPS, size=300)
+    assert whole_groups(groups) and not whole_groups(groups % 4) and not whole_groups(None)
+    pieces = cut(300, groups)
+    assert [set(groups[piece]) for piece in pieces] == [{name} for name in range(FEWEST_GROUPS)]
+    for few in (groups % 4, None):
+        blocks = cut(300, few)
+        assert len(blocks) >= BLOCKS and max(map(len, blocks)) <= 300 // BLOCKS + 1
+        assert sorted(np.concatenate(blocks)) == list(range(300))
+        assert few is None or all(len(set(few[block])) == 1 for block in blocks)
 
 
 def test_with_few_groups_every_one_is_in_every_part_and_blocks_stay_within_one() -> None:

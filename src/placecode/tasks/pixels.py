@@ -9,9 +9,9 @@ to each other are alike, so the grid is in the data, and every reader can see wh
 >>> task = Pixels(train=500, test=100, worlds=2)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}, task.positions.shape
 ({'train': (2, 500, 100), 'test': (2, 100, 100)}, (100, 2))
->>> values, names, positions = table(samples=50)
->>> values.shape, len(names), positions.shape
-((50, 100), 100, (100, 2))
+>>> values, names, positions, strips = table(samples=50)
+>>> values.shape, len(names), positions.shape, strips.shape
+((50, 100), 100, (100, 2), (50,))
 """
 
 from __future__ import annotations

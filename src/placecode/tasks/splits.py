@@ -25,27 +25,38 @@ FORGOTTEN = 0.1
 """The correlation of a channel with its own past below which a sample counts as a new one."""
 SEEN = 2_000
 """Samples by which that is told."""
+HALVES = ("first half", "second half")
+LEAST_HALF = 0.05
+"""The share of all samples below which a half that is made up of whole groups is too small to learn from."""
 
 
 def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0, seed: int = 0) -> dict[str, Rows]:
     """The samples of each part, in their order: train, validation and test, and the two halves of train.
 
-    `groups` (count,) are codes. With FEWEST_GROUPS of them or more, whole groups are held out and make up the halves;
-    with fewer, blocks are, each within one group. `gap` samples at either end of a block that is held out are left out
-    of it, at most a quarter of the block at either end.
+    `groups` (count,) are codes. With FEWEST_GROUPS of them or more, whole groups are held out and make up the halves
+    (unless one of them is nearly all of train, which is then cut in two); with fewer, blocks are, each within one
+    group. `gap` samples at either end of a block that is held out are left out of it, at most a quarter of the block at
+    either end.
     """
     rng = np.random.default_rng(seed)
     pieces = cut(count, groups)
     gap = 0 if whole_groups(groups) else gap
     kinds = _dealt_by_size(pieces, rng) if whole_groups(groups) else _dealt(len(pieces), rng)
-    parts: dict[str, list[Rows]] = {name: [] for name in ("train", "validation", "test", "first half", "second half")}
+    parts: dict[str, list[Rows]] = {name: [] for name in ("train", "validation", "test", *HALVES)}
     for piece, kind in zip(pieces, kinds, strict=True):
         trim = min(gap, len(piece) // 4)
         parts[kind].append(piece if kind == "train" else piece[trim : len(piece) - trim])
         if kind == "train":
             half = "first half" if sum(map(len, parts["first half"])) <= sum(map(len, parts["second half"])) else ""
             parts[half or "second half"].append(piece)
-    return {name: np.sort(np.concatenate(each)) if each else np.zeros(0, np.int64) for name, each in parts.items()}
+    if whole_groups(groups) and min(len(_joined(parts[half])) for half in HALVES) < LEAST_HALF * count:
+        halves = np.array_split(_joined(parts["train"]), 2)  # one group is nearly all there is to learn from
+        parts |= {name: [half] for name, half in zip(HALVES, halves, strict=True)}
+    return {name: _joined(each) for name, each in parts.items()}
+
+
+def _joined(rows: list[Rows]) -> Rows:
+    return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
 
 
 def whole_groups(groups: npt.ArrayLike | None) -> bool:
