@@ -369,7 +369,7 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
         (["--precision", "fp8"], "precision must be one of high, tf32, highest, bf16; got 'fp8'."),
         (["--steps", "0"], "steps must be a whole number of at least 1; got 0."),
         (["--steps", "1e3"], "steps must be a whole number; got '1e3'."),
-        (["--seeds", "0"], "seeds must be a whole number of at least 1; got 0."),
+        (["--seeds", "0"], "seeds must be a number of seeds of at least 1, or a list a,b,c; got '0'."),
         (["--seeds", "two"], "seeds must be a whole number; got 'two'."),
         (["--stack", "0"], "stack must be a whole number of at least 1; got 0."),
         (["--draws", "3"], "draws must be a whole number of at least 19; got 3."),

@@ -66,7 +66,7 @@ def test_the_p_value_counts_the_true_samples_in() -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_a_shift_keeps_what_each_channel_is_like(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every channel of a shifted table is the true one, round and round; the same channels are hidden."""
+    """Every channel of a shifted table is the true one, round and round in each block; the same ones are hidden."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 0)
@@ -83,13 +83,17 @@ def test_a_shift_keeps_what_each_channel_is_like(missing: float, monkeypatch: py
     many = len(task.splits["test"])
     assert raw.shape == (8, many, 6) and many >= 78 and np.isfinite(found.shifted).all()
     true = raw[0].numpy()
+    assert task.pieces is not None
+    own = task.pieces[task.splits["test"].targets]
+    assert len(np.unique(own)) == 4
     np.testing.assert_array_equal(true, values[task.splits["test"].targets].astype(np.float32))
     for draw in raw[1:].numpy():
-        by = [
-            next(k for k in range(many) if np.array_equal(np.roll(t, -k), d, equal_nan=True))
-            for t, d in zip(true.T, draw.T, strict=True)
-        ]
-        assert len(set(by)) > 1  # against each other
+        for piece in np.unique(own):
+            by = [
+                next(k for k in range(many) if np.array_equal(np.roll(t, -k), d, equal_nan=True))
+                for t, d in zip(true[own == piece].T, draw[own == piece].T, strict=True)
+            ]
+            assert len(set(by)) > 1  # against each other
     if not missing:
         assert (asked == asked[0]).all()
     else:
@@ -99,7 +103,7 @@ def test_a_shift_keeps_what_each_channel_is_like(missing: float, monkeypatch: py
 def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chance, "ASKED", (10, 30, 1_000))
     stack, task = trained(dependent(1_000), 0)
-    rows = torch.arange(30) * (len(task.splits["test"]) // 30)
+    rows = torch.arange(30) * len(task.splits["test"]) // 30
     inputs, targets = task.bind(stack.members).ask(
         task.raw("test", rows), task.dice("test", rows[None]).view(30, 6), torch.full((30,), 0.3, dtype=torch.float64)
     )

@@ -56,10 +56,25 @@ def test_the_linear_error_is_that_of_the_linear_predictor(made: dict[str, Table]
     scale = train_of(made).std(axis=0)
     guess = predictor.predict(values, hidden)
     by_hand = (((guess - values) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)
-    assert found["correlation"].error == pytest.approx(by_hand.mean(), rel=1e-3)
+    plain = Asked(made["all"], "test", 0.3).error(covariance_of(made["all"]))
+    assert plain == pytest.approx(by_hand.mean(), rel=1e-3)
+    assert found["correlation"].error == pytest.approx(plain, rel=0.02)  # shrunk, of which this much data needs little
     mean = (((values - train_of(made).mean(axis=0)) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)
     assert Asked(made["all"], "test", 0.3).of_means() == pytest.approx(mean.mean(), rel=1e-4)
     assert by_hand.mean() < 0.6 * mean.mean()
+
+
+def test_a_covariance_of_few_samples_is_shrunk_as_far_as_validation_prefers() -> None:
+    for samples, least in ((40, 0.1), (4_000, 0.0)):
+        task = tables(values_of(samples))["all"]
+        covariance, validation = covariance_of(task), Asked(task, "validation", 0.3)
+        shrunk = others._shrunk(covariance, validation)
+        np.testing.assert_allclose(np.diag(shrunk), np.diag(covariance))
+        off = ~np.eye(N, dtype=bool)
+        share = 1 - shrunk[off] / covariance[off]
+        assert np.ptp(share) < 1e-6 and min(abs(share.mean() - tried) for tried in others.SHRINKAGE) < 1e-6
+        assert share.mean() >= least - 1e-6 and (least or share.mean() < 0.05)
+        assert validation.error(shrunk) <= validation.error(covariance)
 
 
 def test_all_components_are_the_linear_predictor(made: dict[str, Table]) -> None:

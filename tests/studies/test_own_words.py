@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from studies.made_up_own import made_up, scored
 
+from placecode.studies.own_results import Found
 from placecode.studies.own_words import headline, in_short, sentences, verdict
 
 CHANCE = {"ari": 0.02, "ari_p": 0.4}
+BLIND = {"heldout_mse": 0.97}
 
 
 def test_structure_that_was_found() -> None:
@@ -32,6 +37,47 @@ def test_structure_that_was_not_found() -> None:
     assert not any("Look at the map" in line for line in sentences(found))
 
 
+def test_channels_predicted_worse_than_by_their_means_are_no_structure_however_small_p_is() -> None:
+    found = made_up(p_value=0.005, heldout_mse=1.02, linear_mse=1.01)
+    assert (found.found, found.verdict, verdict(found).kind) == (False, "no structure found", "not found")
+    assert headline(found) == (
+        "No structure found: hidden channels are predicted worse than by guessing their means (held-out error 1.020, "
+        "where guessing the mean has 1.000 and the best linear predictor 1.010; p = 0.005 against shifted channels); "
+        "the map below is not to be read."
+    )
+    assert not any("Look at the map" in line for line in sentences(found))
+    assert made_up(p_value=0.05, heldout_mse=0.99).found and not made_up(p_value=0.051, heldout_mse=0.99).found
+
+
+def test_channels_without_a_place_are_named() -> None:
+    own = made_up()
+
+    def without(count: int, **given: Any) -> Found:
+        lost = np.arange(8) < count
+        told = replace(own.ours, labels=np.where(lost, -1, own.ours.labels))
+        return made_up(ours=told, confidence=np.where(lost, 0, own.confidence), **given)
+
+    two = sentences(without(2))
+    assert (
+        "2 channels are predicted no better than by chance, and have no module and no place that can be trusted (grey "
+        "on the map): c1, c2."
+    ) in two
+    assert any(line.startswith("The 6 channels fall into 2 modules") for line in two)
+    assert any(f"mean confidence of {own.confidence[2:].mean():.2f} " in line for line in two)  # of those that have one
+    assert not any("least sure" in line for line in two)
+    assert any(
+        line.startswith("1 channel is predicted no better than by chance, and has") for line in in_short(without(1))
+    )
+    for found in (own, without(8, p_value=0.3)):  # all have a place; nothing was found, which is said already
+        assert not any("no better than by chance" in line for line in sentences(found))
+
+
+def test_of_many_channels_without_a_place_the_first_are_named() -> None:
+    lost = made_up(12)
+    lost = replace(lost, ours=replace(lost.ours, labels=np.where(np.arange(12) < 10, -1, 0)))
+    assert any(line.endswith(": c1, c2, c3, c4, c5, c6, c7, c8 and 2 more.") for line in sentences(lost))
+
+
 def test_a_map_that_fits_do_not_agree_on() -> None:
     found = made_up(confidence=np.full(8, 0.1), stability={2: 0.2})
     assert verdict(found).kind == "unsure"
@@ -49,12 +95,14 @@ def test_a_map_that_fits_do_not_agree_on() -> None:
 
 
 def test_groups_that_no_pairwise_method_sees() -> None:
-    found = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE)
+    found = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE | BLIND)
     assert headline(found).startswith(
         "Structure found that no pairwise method sees: its modules agree with the known groups with an ARI of 0.96, "
         "where correlation + MDS, PCA and UMAP are at chance (ARI 0.02 to 0.02, all p > 0.05); the other channels tell "
         "75% of what is hidden (p = 0.005; "
     )
+    seen = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE)  # PCA predicts half of it
+    assert headline(seen).startswith("Structure found: ")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +118,7 @@ def test_groups_that_no_pairwise_method_sees() -> None:
 def test_nothing_is_said_to_be_seen_by_nobody_else_without_cause(
     ours: dict[str, float], others: dict[str, float]
 ) -> None:
-    found = scored(made_up(linear_mse=0.95), ours, others)
+    found = scored(made_up(linear_mse=0.95), ours, others | BLIND)
     assert "no pairwise method" not in headline(found)
     assert headline(found).startswith("Structure found that no linear method sees: the other channels tell 75% of what")
     assert headline(found).endswith(", so it is in more than pairs of channels.")
@@ -136,4 +184,6 @@ def test_channels_that_drift_are_warned_of() -> None:
     facts = {"samples": 2_000, "channels": 8, "left out": 0, "train": 1_200, "test": 400, "diverged": 0, "memory": 26}
     (line,) = [line for line in sentences(made_up(facts=facts)) if "drift" in line]
     assert line.startswith("The channels remember their past for 26 samples or more, which is long for blocks of 100:")
+    single = made_up(facts=facts, confidence=np.full(8, np.nan))
+    assert line in sentences(single)
     assert not any("drift" in line for line in sentences(made_up(facts={**facts, "memory": 25})))
