@@ -224,6 +224,18 @@ def test_groups_may_be_a_column_or_beside_the_table() -> None:
     assert not np.array_equal(tiny().fit(plain).embedding_, beside.embedding_)  # other samples are held out
 
 
+def test_the_frame_that_was_fitted_is_transformed_with_its_groups_and_its_index() -> None:
+    data = frame()
+    for given in (data, data[[*"abcde", "who"]], data.rename_axis("day").reset_index().set_index("day")):
+        fitted = tiny().fit(given, groups="who")
+        np.testing.assert_array_equal(fitted.transform(given), fitted.transform(given.drop(columns="who")))
+        assert fitted.predict(given).shape == fitted.transform(given).shape == (150, given.shape[1] - 1)
+    counted = data[list("abcde")].reset_index(names="Unnamed: 0").assign(wind=data["wind"])
+    fitted = tiny().fit(counted)
+    assert fitted.transform(counted).shape == (150, 6)
+    np.testing.assert_array_equal(fitted.transform(counted), fitted.transform(counted.drop(columns="Unnamed: 0")))
+
+
 def test_channels_that_never_vary_are_left_out_with_a_warning() -> None:
     values = table()
     values[:, 1], values[:, 4] = 3.0, np.nan
@@ -241,7 +253,7 @@ def test_channels_that_never_vary_are_left_out_with_a_warning() -> None:
 def test_two_channels_are_enough(channels: int) -> None:
     fitted = tiny().fit(table(channels=channels))
     assert fitted.map_.shape == (channels, 2) and (fitted.map_3d_ is None) == (channels == 2)
-    assert fitted.modules_.tolist() == [0] * channels
+    assert fitted.modules_.tolist() == [-1] * channels  # nothing is learned in a step
 
 
 def test_a_single_model_says_nothing_of_how_sure_it_is() -> None:

@@ -18,8 +18,10 @@ from placecode.training import Trainer, evaluate, stack_for
 SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 1, "batch": 32, "hidden": 0.3, "learning_rate": 1e-2}
 
 
-def trained(values: np.ndarray, steps: int, seeds: tuple[int, ...] = (0,), **given: Any) -> tuple[Stack, Table]:
-    task = tables(values.astype(np.float32))["all"]
+def trained(
+    values: np.ndarray, steps: int, seeds: tuple[int, ...] = (0,), groups: np.ndarray | None = None, **given: Any
+) -> tuple[Stack, Table]:
+    task = tables(values.astype(np.float32), groups=groups)["all"]
     stack = stack_for(grid(Member(**{**SMALL, **given}, encoding="learned", sigma=0.1), seed=seeds), task)
     trainer = Trainer(stack, task, steps)
     for _ in range(steps):
@@ -46,6 +48,54 @@ def test_chance_is_as_rare_as_it_says() -> None:
         below += every[-1] <= 0.1
     assert below <= 17  # 8 are expected, more than 17 once in a thousand times
     assert 0.35 < np.mean(every) < 0.7 and min(every) >= 0.05
+
+
+def test_levels_that_groups_have_are_no_dependence() -> None:
+    """Each group has a level, the same in all channels, and nothing else in common; shifts across groups would take
+    that for structure."""
+    who = np.repeat(np.arange(10), 20)
+    within, across, channels = [], [], []
+    for seed in range(24):
+        rng = np.random.default_rng(seed)
+        values = rng.normal(size=(200, 5)) + 2 * rng.normal(size=(10, 1))[who]
+        stack, task = trained(values, 40, seeds=(seed,), groups=who)
+        found = against_chance(stack, task, 19, seed)
+        within.append(found.p)
+        channels.append(found.channels)
+        task.pieces = None
+        across.append(against_chance(stack, task, 19, seed).p)
+    assert sum(p <= 0.1 for p in within) <= 8  # 2.4 are expected, more than 8 once in a thousand times
+    assert 0.35 < np.mean(within) < 0.75 and np.mean(across) < np.mean(within) - 0.1
+    assert np.mean(np.array(channels) <= 0.1) < 0.25 and 0.4 < np.mean(channels) < 0.65
+
+
+@pytest.mark.parametrize(("shortest", "stays"), [(5, True), (1_000, False)])
+def test_shifts_stay_within_groups_unless_these_are_short(
+    shortest: int, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values whose whole part is the number of the group, in no order: each stays where its group is."""
+    monkeypatch.setattr(chance, "SHORTEST", shortest)
+    rng = np.random.default_rng(0)
+    who = rng.integers(12, size=300)
+    stack, task = trained(who[:, None] + 0.4 * rng.random((300, 6)), 0, groups=who)
+    plain, seen = Table.ask, list[torch.Tensor]()
+
+    def ask(self: Table, raw: torch.Tensor, dice: torch.Tensor, share: torch.Tensor) -> Any:
+        seen.append(raw)
+        return plain(self, raw, dice, share)
+
+    monkeypatch.setattr(Table, "ask", ask)
+    against_chance(stack, task, 7)
+    raw = torch.cat(seen)
+    assert (raw[1:] != raw[0]).float().mean() > 0.5  # something was shifted
+    assert torch.equal(raw[1:].floor(), raw[:1].floor().expand_as(raw[1:])) == stays
+
+
+def test_a_channel_of_its_own_is_told_from_those_that_depend() -> None:
+    values = np.concatenate([dependent(), np.random.default_rng(5).normal(size=(400, 1))], axis=1)
+    stack, task = trained(values, 100)
+    found = against_chance(stack, task, 39)
+    assert (found.channels[:6] == 1 / 40).all() and found.channels[6] > 0.05
 
 
 def test_a_dependence_that_was_learned_gives_the_least_p() -> None:

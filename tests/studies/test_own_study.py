@@ -19,12 +19,13 @@ from placecode.tasks.table import tables
 
 TINY: dict[str, Any] = {"steps": 6, "width": 8, "layers": 1, "batch": 16, "draws": 19, "evaluations": 2}
 LEARNED = {**TINY, "steps": 200, "learning_rate": 1e-2}
-"""Enough for the one source of all channels to be found."""
+"""Enough for the two sources of the channels to be found."""
 
 
 def values(samples: int = 200, channels: int = 6) -> np.ndarray:
     rng = np.random.default_rng(0)
-    return (rng.normal(size=(samples, 1)) + rng.normal(size=(samples, channels))).astype(np.float32)
+    source = rng.normal(size=(samples, 2))[:, np.arange(channels) % 2]
+    return (source + 0.3 * rng.normal(size=(samples, channels))).astype(np.float32)
 
 
 @pytest.fixture(scope="module")

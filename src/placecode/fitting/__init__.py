@@ -140,8 +140,8 @@ def conclude(
         few = max(
             1, min(study.neighbors, (task.tokens - 1) // 4)
         )  # or nearly all of a few channels would be neighbours
-        confidence = np.where(told, channel_confidence(fits), 0.0)
-        pairs = np.where(told[:, None] & told, pair_confidence(alike, (halves[0], halves[1]), few), 0.0)
+        confidence = _only(told, channel_confidence(fits))
+        pairs = _only(told[:, None] & told, pair_confidence(alike, (halves[0], halves[1]), few))
         embedding = common_embedding(fits[seeds])
     compared, left_out = {}, {}
     tell("asking others")
@@ -181,6 +181,11 @@ def _pieces(task: Table, split: str) -> np.ndarray | None:
     count = task.examples(split)
     rows = np.arange(count) * len(task.splits[split]) // count
     return np.asarray(task.pieces[task.splits[split].targets.numpy()[rows]])
+
+
+def _only(told: np.ndarray, sure: np.ndarray) -> np.ndarray:
+    """How sure these are; 0 for the others, unless nothing can be said, as of a single model."""
+    return np.where(told | np.isnan(sure), sure, 0.0)
 
 
 def _loaded(study: OwnData, run: Run, numbers: list[int], task: Table, where: local.Where) -> Stack:
