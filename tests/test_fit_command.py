@@ -370,6 +370,8 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
         (["--steps", "0"], "steps must be a whole number of at least 1; got 0."),
         (["--steps", "1e3"], "steps must be a whole number; got '1e3'."),
         (["--seeds", "0"], "seeds must be a number of seeds of at least 1, or a list a,b,c; got '0'."),
+        (["--seeds", ","], "seeds must be a number of seeds of at least 1, or a list a,b,c; got ','."),
+        (["--seeds", "4,4"], "seeds must be all different; got [4, 4]."),
         (["--seeds", "two"], "seeds must be a whole number; got 'two'."),
         (["--stack", "0"], "stack must be a whole number of at least 1; got 0."),
         (["--draws", "3"], "draws must be a whole number of at least 19; got 3."),
