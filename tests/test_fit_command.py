@@ -207,6 +207,14 @@ def test_a_single_model_is_told_from_what_is_sure(tmp_path: Path, capsys: pytest
     assert np.isnan(pd.read_csv("a/map.csv")["confidence"]).all()
 
 
+def test_seeds_are_a_number_or_a_list(tmp_path: Path, no_report: None) -> None:
+    files(tmp_path)
+    for given, seeds in (("2", [0, 1]), ("7,3", [7, 3])):
+        words = ["fit", "t.csv", *TINY, "--sigma", "0.1", "--steps", "2", "--halves", "0"]
+        assert cli.main([*words, "--seeds", given, "--out", given]) == 0
+        assert Run(Path(given)).members["seed"].tolist() == seeds
+
+
 def test_labels_that_are_all_empty_score_nothing(tmp_path: Path, no_report: None) -> None:
     files(tmp_path)
     pd.DataFrame({"name": NAMES, "label": [""] * 6}).to_csv("labels.csv", index=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,13 @@ def test_a_fit_stopped_before_its_conclusion_is_gone_on_with_only_if_asked(tmp_p
     assert (folder / "weights.safetensors").stat().st_mtime_ns == trained
     straight = fit(study, tmp_path / "straight")
     assert (found.p_value, found.heldout_mse) == (straight.p_value, straight.heldout_mse)
+
+
+def test_a_run_of_another_study_is_not_taken_for_a_stopped_fit(tmp_path: Path) -> None:
+    study, folder = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run"
+    fit(study, folder)
+    (folder / "fit.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "study": "latin-squares"}))
+    with pytest.raises(BadInput, match=r"must hold no other study; it holds latin-squares, and this is fit\.$"):
+        fit(study, folder)

@@ -66,7 +66,7 @@ def fit(
     A finished run is not trained again when it is resumed; what is missing is told anew.
     """
     where = (where or local.Where()).resolved()
-    if (out / "summary.json").is_file() and not (out / "fit.json").is_file() and not (resume or force):
+    if not (resume or force) and _unconcluded(out):
         raise BadInput(
             f"the output folder {out} must be new; it holds a fit that was stopped before its conclusion (--resume "
             "goes on with it, --force starts anew)."
@@ -83,6 +83,12 @@ def fit(
         own_results.write(found, out)
     write_json(out / "summary.json", {**summary, **found.summary()})
     return found
+
+
+def _unconcluded(out: Path) -> bool:
+    """Whether a folder holds a fit that was trained, and no conclusion; runs of other studies have none."""
+    trained = (out / "summary.json").is_file() and (out / "config.json").is_file()
+    return trained and Run(out).study == OwnData.name and not (out / "fit.json").is_file()
 
 
 def _told(tell: Tell, stop: Stop, what: str) -> None:
