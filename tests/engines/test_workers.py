@@ -48,7 +48,7 @@ ALONE, TWO = Where("cpu", stack=2), Where("cpu", stack=2, workers=2)
 
 def study() -> Study:
     given = cli._parser(RUN).parse_args(RUN)
-    return LstSigma.at("quick", **cli._settings(given, LstSigma))
+    return LstSigma.at("quick", **cli.flags.settings(given, LstSigma))
 
 
 @pytest.fixture(scope="module")

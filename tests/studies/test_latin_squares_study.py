@@ -203,7 +203,7 @@ def test_paper_scale_of_the_sweep_ends_with_its_references() -> None:
 
 def test_nothing_given_on_the_command_line_means_no_references() -> None:
     words = ["run", "lst-sigma", "--scale", "paper", "--references", ""]
-    given = cli._settings(cli._parser(words).parse_args(words), LstSigma)
+    given = cli.flags.settings(cli._parser(words).parse_args(words), LstSigma)
     assert given == {"references": ()}
     assert len(LstSigma.at("paper", **given).members()) == 300
 

@@ -56,7 +56,7 @@ def test_no_seed_is_met_twice_at_one_sigma() -> None:
 @pytest.mark.parametrize(
     ("effort", "channels", "batch", "steps"),
     [
-        *(("quick", 5, 64, 3000), ("quick", 60, 53, 3000), ("quick", 61, 52, 1500), ("quick", 1000, 8, 1500)),
+        *(("quick", 5, 64, 3000), ("quick", 60, 53, 3000), ("quick", 61, 52, 2000), ("quick", 1000, 8, 2000)),
         *(("thorough", 20, 512, 8000), ("thorough", 1000, 32, 8000)),
     ],
 )

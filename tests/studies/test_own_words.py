@@ -62,7 +62,7 @@ def test_channels_without_a_place_are_named() -> None:
         "2 channels are predicted no better than by chance, and have no module and no place that can be trusted (grey "
         "on the map): c1, c2."
     ) in two
-    assert any(line.startswith("The 6 channels fall into 2 modules") for line in two)
+    assert any(line.startswith("The 6 channels that have a place fall into 2 modules") for line in two)
     assert any(f"mean confidence of {own.confidence[2:].mean():.2f} " in line for line in two)  # of those that have one
     assert not any("least sure" in line for line in two)
     assert any(
