@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from placecode.analysis.agreement import channel_confidence
 from placecode.fitting.choice import choose, stability
 
 RNG = np.random.default_rng(0)
@@ -18,9 +19,8 @@ def errors(mean: float, spread: float = 0.1, members: int = 2, questions: int = 
 
 
 def alike(noise: float, fits: int = 3, seed: int = 0) -> np.ndarray:
-    """Similarities (m, n, n) that agree the more the less noise there is."""
-    pes = TRUE + noise * np.random.default_rng(seed).normal(size=(fits, 12, 4))
-    return np.asarray(pes @ np.swapaxes(pes, 1, 2))
+    """PEs (m, l, n, d) that agree the more the less noise there is."""
+    return np.asarray(TRUE + noise * np.random.default_rng(seed).normal(size=(fits, 1, 12, 4)))
 
 
 def test_the_most_stable_of_those_within_one_standard_error_is_taken() -> None:
@@ -34,7 +34,7 @@ def test_the_most_stable_of_those_within_one_standard_error_is_taken() -> None:
     assert [row["stability"] for row in found.table] == [stability(similar[sigma]) for sigma in (0.01, 0.05, 0.2)]
     assert found.why == (
         "sigma 0.05 was chosen: of the 2 of 3 sigmas whose validation error is within one standard error of the lowest "
-        f"(1.000 + 0.033), its maps agree most with each other (r = {stability(similar[0.05]):.2f})."
+        f"(1.000 + 0.033), its maps agree most with each other (agreement {stability(similar[0.05]):.2f})."
     )
 
 
@@ -79,10 +79,11 @@ def test_one_question_has_no_standard_error() -> None:
     assert found.sigma == 0.1 and found.table[0]["standard_error"] == 0
 
 
-def test_stability_is_the_mean_correlation_of_every_two() -> None:
-    similar = alike(0.5, fits=3)
-    upper = np.triu_indices(12, k=1)
-    by_hand = [np.corrcoef(similar[i][upper], similar[j][upper])[0, 1] for i, j in ((0, 1), (0, 2), (1, 2))]
-    assert stability(similar) == pytest.approx(np.mean(by_hand))
-    assert stability(alike(0.0)) == pytest.approx(1) and abs(stability(alike(1e6))) < 0.4
-    assert np.isnan(stability(similar[:1]))
+def test_stability_is_the_mean_confidence_of_the_channels() -> None:
+    pes = alike(0.3, fits=4)
+    assert stability(pes) == pytest.approx(channel_confidence(pes).mean())
+    turned = pes.copy()
+    turned[1] = turned[1] @ np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))[0]
+    assert stability(turned) == pytest.approx(stability(pes), abs=0.02)
+    assert stability(alike(0.0)) == pytest.approx(1) and stability(alike(1e6)) < 0.4
+    assert np.isnan(stability(pes[:1]))

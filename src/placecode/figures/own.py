@@ -103,7 +103,7 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
     figure, (errors, alike) = base.panels(1, 2, (7.2, 3.1), sharey=False)
     for axes, name, words in (
         (errors, "error", "validation error"),
-        (alike, "stability", "agreement between fits (r)"),
+        (alike, "stability", "agreement between fits"),
     ):
         values = np.array([np.nan if row[name] is None else row[name] for row in table], dtype=float)
         spread = np.array([row["standard_error"] for row in table]) if name == "error" else None

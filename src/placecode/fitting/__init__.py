@@ -116,8 +116,8 @@ def conclude(
     errors = {sigma: question_errors(stack, task, "validation") for sigma, stack in stacks.items()}
     every = {sigma: [int(i) for i in table.loc[table["sigma"] == sigma, "member"]] for sigma in members}
     with connectivity.one_thread():
-        asked = {sigma: np.stack([similar[i] for i in own]) for sigma, own in every.items()}
-        choice = choose(errors, asked, _pieces(task, "validation"))
+        learned = {sigma: np.stack([pes[i] for i in own]).astype(np.float64) for sigma, own in every.items()}
+        choice = choose(errors, learned, _pieces(task, "validation"))
 
     tell("asking what chance would do")
     chance = against_chance(stacks[choice.sigma], task, study.draws)

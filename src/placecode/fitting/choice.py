@@ -8,13 +8,12 @@ and between halves of the data.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from placecode.analysis import modules
+from placecode.analysis.agreement import channel_confidence
 
 Array = npt.NDArray[np.float64]
 
@@ -31,10 +30,10 @@ class Choice(NamedTuple):
 
 
 def choose(
-    errors: Mapping[float, Array], similar: Mapping[float, Array], pieces: npt.NDArray[np.int64] | None = None
+    errors: Mapping[float, Array], pes: Mapping[float, Array], pieces: npt.NDArray[np.int64] | None = None
 ) -> Choice:
-    """One of the sigmas, from the errors of its members in every validation question (m, N) and the similarities of all
-    its PEs (m, n, n).
+    """One of the sigmas, from the errors of its members in every validation question (m, N) and all its PEs
+    (m, l, n, d).
 
     `pieces` (N,) are the groups or blocks that the questions are from: questions of one are no independent witnesses,
     so that the standard error is one over pieces. Without, over BLOCKS of them that follow each other.
@@ -46,7 +45,7 @@ def choose(
         means = np.array([each[blocks == block].mean() for block in np.unique(blocks)])
         spread = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else 0.0
         row = {"sigma": sigma, "error": float(errors[sigma].mean()), "standard_error": spread}
-        table.append({**row, "stability": stability(similar[sigma])})
+        table.append({**row, "stability": stability(pes[sigma])})
     best = min(table, key=lambda row: row["error"])
     bar = best["error"] + best["standard_error"]
     as_good = [row for row in table if row["error"] <= bar]
@@ -61,7 +60,7 @@ def choose(
     else:
         known = np.isfinite(chosen["stability"])
         said = (
-            f"its maps agree most with each other (r = {chosen['stability']:.2f})"
+            f"its maps agree most with each other (agreement {chosen['stability']:.2f})"
             if known
             else "it is the smallest, since a single fit of each does not tell how far maps agree"
         )
@@ -73,7 +72,7 @@ def choose(
     return Choice(chosen["sigma"], why, table)
 
 
-def stability(similar: Array) -> float:
-    """The mean correlation of every two of these similarity matrices, (m, n, n); NaN where there is one."""
-    found = [float(modules.matrix_correlation(one, two)) for one, two in combinations(similar, 2)]
-    return float(np.mean(found)) if found else float("nan")
+def stability(pes: Array) -> float:
+    """How far these PEs agree (m, l, n, d): the mean confidence of the channels, 1 = all in the same places after one
+    PE is turned onto the other, 0 = as channels in random order; NaN where there is a single one."""
+    return float(np.mean(channel_confidence(pes)))

@@ -56,9 +56,9 @@ class OwnData(ModelStudy):
     width: int = setting(32, "features per token")
     layers: int = setting(2, "transformer blocks")
     expansion: int = setting(2, "hidden units of the MLP, as a multiple of the width")
-    learning_rate: float = setting(1e-3, "step size")
-    pe_learning_rate: float | None = setting(3e-3, "step size of the PE")
-    cooldown: float = setting(0.25, "share of the steps, at the end, over which the step size falls to zero")
+    learning_rate: float = setting(2e-3, "step size")
+    pe_learning_rate: float | None = setting(6e-3, "step size of the PE")
+    cooldown: float = setting(0.4, "share of the steps, at the end, over which the step size falls to zero")
     batch: int = setting(32, "examples per step")
     neighbors: int = setting(4, "how many nearest channels count as neighbours")
     draws: int = setting(199, "shifts of the channels against each other by which chance is told")
@@ -70,7 +70,7 @@ class OwnData(ModelStudy):
         "quick": {},
         "thorough": {
             **{"sigmas": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5), "seeds": (0, 1, 2, 3), "halves": 2, "steps": 8000},
-            **{"width": 64, "layers": 3, "cooldown": 0.5},
+            **{"width": 64, "layers": 3, "cooldown": 0.5, "learning_rate": 1e-3, "pe_learning_rate": 3e-3},
         },
     }
 
