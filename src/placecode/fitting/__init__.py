@@ -109,14 +109,13 @@ def conclude(
         raise BadInput("the learning rate must be lower, or the values less extreme: every model diverged.")
     tell("choosing sigma")
     pes = run.arrays("pe_end")
-    similar = {int(i): modules.similarities(pes[i].astype(np.float64))[-1] for i in table["member"]}
     sigmas = sorted({float(sigma) for sigma in whole["sigma"]})
     members = {s: [int(i) for i in whole.loc[whole["sigma"] == s, "member"]] for s in sigmas}
     stacks = {sigma: _loaded(study, run, own, task, where) for sigma, own in members.items()}
     errors = {sigma: question_errors(stack, task, "validation") for sigma, stack in stacks.items()}
     every = {sigma: [int(i) for i in table.loc[table["sigma"] == sigma, "member"]] for sigma in members}
+    learned = {sigma: np.stack([pes[i] for i in own]).astype(np.float64) for sigma, own in every.items()}
     with connectivity.one_thread():
-        learned = {sigma: np.stack([pes[i] for i in own]).astype(np.float64) for sigma, own in every.items()}
         choice = choose(errors, learned, _pieces(task, "validation"))
 
     tell("asking what chance would do")
@@ -126,7 +125,8 @@ def conclude(
 
     tell("drawing the map")
     own = every[choice.sigma]
-    fits, alike = np.stack([pes[i] for i in own]).astype(np.float64), np.stack([similar[i] for i in own])
+    fits = learned[choice.sigma]
+    alike = modules.similarities(fits)[-1]
     here = table[table["sigma"] == choice.sigma]
     halves = [[own.index(int(i)) for i in here.loc[here["data"] == half, "member"]] for half in PARTS[1:]]
     seeds = [own.index(i) for i in members[choice.sigma]]
@@ -143,9 +143,8 @@ def conclude(
         drawn = {axes: places.arrange(consensus, axes) for axes in (2, 3) if axes <= task.tokens}
         ours = Method(consensus, drawn, labels, {})
         near = nearest_channels(consensus, study.neighbors)
-        few = max(
-            1, min(study.neighbors, (task.tokens - 1) // 4)
-        )  # or nearly all of a few channels would be neighbours
+        # of a few channels nearly all would be neighbours
+        few = max(1, min(study.neighbors, (task.tokens - 1) // 4))
         confidence = _only(told, channel_confidence(fits))
         pairs = _only(told[:, None] & told, pair_confidence(alike, (halves[0], halves[1]), few))
         embedding = common_embedding(fits[seeds])

@@ -23,8 +23,6 @@ Array = npt.NDArray[np.float64]
 
 ASKED = (60, 400, 30_000)
 """Test samples that are shifted: at least, at most, and in between so many values of channels."""
-
-
 SHORTEST = 5
 """Samples of a group or block, on average, from which on it is shifted within itself."""
 
