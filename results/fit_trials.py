@@ -2,9 +2,11 @@
 
     python results/fit_trials.py noise --trials 100 --processes 2
     python results/fit_trials.py calibration --trials 6
+    python results/fit_trials.py tables --out somewhere
 
-Each writes a table into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is a table drawn
-anew from its number as the seed; none is left out.
+The first two write a table each into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is a
+table drawn anew from its number as the seed; none is left out. The third writes the tables of results/fits/network,
+synergy and synergy-30, with the labels of their channels.
 """
 
 from __future__ import annotations
@@ -63,6 +65,21 @@ def synergy(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """15 channels in groups of three, each the product of the two others; neighbours are channels of a group."""
     task = Synergy(groups=5, train=20_000, test=500, shuffled=True, seed=seed)
     return _all(task), _together(task.labels)
+
+
+def write_tables(out: Path) -> None:
+    """A network of 100 nodes, and synergy of 15 and of 30 channels, channels in random order."""
+    worlds: dict[str, Network | Synergy] = {
+        "network": Network(train=10_000, test=1_000, shuffled=True),
+        "synergy": Synergy(groups=5, train=20_000, test=500, shuffled=True),
+        "synergy-30": Synergy(groups=10, train=50_000, test=500, shuffled=True),
+    }
+    for name, task in worlds.items():
+        assert task.labels is not None
+        labels = pd.DataFrame({"name": task.token_names, "label": task.labels})
+        write_bytes(out / f"{name}-labels.csv", labels.to_csv(index=False).encode())
+        table = pd.DataFrame(_all(task), columns=list(task.token_names))
+        write_bytes(out / f"{name}.parquet", table.to_parquet(index=False))
 
 
 def _all(task: Network | Synergy) -> np.ndarray:
@@ -131,14 +148,16 @@ def run(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["noise", "calibration"])
+    parser.add_argument("what", choices=["noise", "calibration", "tables"])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
+    given.out.mkdir(exist_ok=True)
+    if given.what == "tables":
+        return write_tables(given.out)
     kinds = ("white", "slow") if given.what == "noise" else tuple(WORLDS)
     job = of_noise if given.what == "noise" else of_pairs
-    given.out.mkdir(exist_ok=True)
     rows: list[dict[str, Any]] = []
     for found in run(job, kinds, given.trials, given.processes):
         rows += found

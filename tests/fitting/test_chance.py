@@ -10,7 +10,7 @@ import torch
 
 from placecode.encoder import Stack
 from placecode.fitting import chance
-from placecode.fitting.chance import against_chance, question_errors
+from placecode.fitting.chance import against_chance, channels_against_chance, question_errors
 from placecode.members import Member, grid
 from placecode.tasks.table import Table, tables
 from placecode.training import Trainer, evaluate, stack_for
@@ -61,7 +61,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
         stack, task = trained(values, 40, seeds=(seed,), groups=who)
         found = against_chance(stack, task, 19, seed)
         within.append(found.p)
-        channels.append(found.channels)
+        channels.append(channels_against_chance(stack, task, 19, seed))
         task.pieces = None
         across.append(against_chance(stack, task, 19, seed).p)
     assert sum(p <= 0.1 for p in within) <= 8  # 2.4 are expected, more than 8 once in a thousand times
@@ -92,10 +92,61 @@ def test_shifts_stay_within_groups_unless_these_are_short(
 
 
 def test_a_channel_of_its_own_is_told_from_those_that_depend() -> None:
-    values = np.concatenate([dependent(), np.random.default_rng(5).normal(size=(400, 1))], axis=1)
-    stack, task = trained(values, 100)
-    found = against_chance(stack, task, 39)
-    assert (found.channels[:6] == 1 / 40).all() and found.channels[6] > 0.05
+    """Six channels that depend on each other, and one that does not: it is taken for one of them as rarely as is
+    said."""
+    others, every = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(1_000 + seed)
+        values = np.concatenate([dependent(300, seed), rng.normal(size=(300, 1))], axis=1)
+        if seed % 2:
+            for step in range(1, len(values)):
+                values[step] += 0.8 * values[step - 1]
+        stack, task = trained(values, 60, seeds=(seed,))
+        *seen, alone = channels_against_chance(stack, task, 19, seed)
+        others += seen
+        every.append(alone)
+    assert np.mean(others) < 0.07
+    assert np.sum(np.array(every) <= 0.1) <= 14  # 6 are expected, more than 14 once in a thousand times
+    assert 0.35 < np.mean(every) < 0.7
+
+
+def test_a_weak_dependence_is_seen_where_there_are_many_samples() -> None:
+    """A twentieth of each channel is told by the others: too little for a few hundred samples, not for thousands."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(8_000, 1)) + 2 * rng.normal(size=(8_000, 8))
+    stack, task = trained(values, 300)
+    assert (channels_against_chance(stack, task, 39) == 1 / 40).all()
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: the same predictions, held against the channel turned round in each block."""
+    values = dependent()
+    values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
+    stack, task = trained(values, 5, seeds=(0, 1))
+    monkeypatch.setattr(chance, "HIDINGS", 1)
+    rows = torch.arange(len(task.splits["test"]))
+    local = task.bind(stack.members)
+    raw = task.raw("test", rows)
+    dice = task.dice("test", rows[None]).view(len(rows), 6)
+    inputs, targets = local.ask(raw, dice, torch.full((len(rows),), 0.3, dtype=torch.float64))
+    told = stack(inputs.expand(2, *inputs.shape)).mean(0)[..., 0].detach().numpy()
+    assert task.pieces is not None
+    own = task.pieces[task.splits["test"].targets]
+    turns = np.random.default_rng(3).random((20, len(np.unique(own)), 6))
+    true, _ = task.standard(raw)
+    errors = np.zeros((20, 6))
+    for draw in range(20):
+        for channel in range(6):
+            shown, there = true[:, channel, 0].numpy().copy(), ~raw[:, channel].isnan().numpy()
+            for place, piece in enumerate(np.unique(own)):
+                here = own == piece
+                by = int(turns[draw, place, channel] * here.sum()) if draw else 0
+                shown[here], there[here] = np.roll(shown[here], -by), np.roll(there[here], -by)
+            asked = targets[:, channel, -1].bool().numpy() & there
+            errors[draw, channel] = ((told[:, channel] - shown)[asked] ** 2).mean()
+    expected = (1 + (errors[1:] <= errors[0]).sum(axis=0)) / 20
+    np.testing.assert_allclose(channels_against_chance(stack, task, 19, seed=3), expected)
 
 
 def test_a_dependence_that_was_learned_gives_the_least_p() -> None:

@@ -31,7 +31,7 @@ from placecode.engines.events import Notify, Stop
 from placecode.errors import BadInput
 from placecode.files import write_json
 from placecode.fitting import others
-from placecode.fitting.chance import against_chance, question_errors
+from placecode.fitting.chance import against_chance, channels_against_chance, question_errors
 from placecode.fitting.choice import choose
 from placecode.runs import Run
 from placecode.studies import own_results
@@ -120,6 +120,7 @@ def conclude(
 
     tell("asking what chance would do")
     chance = against_chance(stacks[choice.sigma], task, study.draws)
+    alone = channels_against_chance(stacks[choice.sigma], task, study.draws)
     tested = question_errors(stacks[choice.sigma], task, "test")
     mean = others.Asked(task, "test", study.hidden).of_means()
 
@@ -134,7 +135,7 @@ def conclude(
         halves = [seeds[::2], seeds[1::2]]
     with connectivity.one_thread():
         consensus = alike.mean(axis=0)
-        told = chance.channels <= LEVEL  # what nobody tells has nowhere to be, however much fits agree on it
+        told = alone <= LEVEL  # what nobody tells has nowhere to be, however much fits agree on it
         if not (chance.p <= LEVEL and tested.mean() < mean) or told.sum() < 2:
             told[:] = False
         groups = stable_modules(alike[:, told][:, :, told]) if told.any() else Modules(np.zeros(0, np.int64), {})
