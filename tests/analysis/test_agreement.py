@@ -70,11 +70,12 @@ def test_a_single_channel_that_wanders_is_the_one_that_is_unsure() -> None:
     assert sure.argmin() == 7 and sure[7] < 0.6 and np.delete(sure, 7).min() > 0.8
 
 
-def test_confidence_is_that_of_the_pairs_that_are_asked_for() -> None:
+def test_a_fit_that_differs_from_all_others_makes_every_channel_less_sure() -> None:
     rng = np.random.default_rng(4)
-    pes = np.concatenate([planted(rng, fits=2, noise=0.01), rng.normal(size=(1, 1, 20, 6))])
-    assert channel_confidence(pes, [(0, 1)]).min() > 0.95
-    assert channel_confidence(pes, [(0, 2), (1, 2)]).mean() < 0.3
+    alike = planted(rng, fits=2, noise=0.01)
+    assert channel_confidence(alike).min() > 0.95
+    # of three pairs of fits one agrees
+    assert channel_confidence(np.concatenate([alike, rng.normal(size=(1, 1, 20, 6))])).mean() < 0.55
 
 
 def test_one_fit_says_nothing_of_how_sure_it_is() -> None:
@@ -111,7 +112,7 @@ def test_few_channels_are_no_reason_to_fail(n: int) -> None:
     assert stable_modules(alike).labels.tolist() == [0] * n
     if n > 1:
         found = pair_confidence(alike, ([0, 1], [2, 3]))
-        assert found.shape == (n, n) and np.allclose(found[~np.eye(n, dtype=bool)], 1)  # all are each other's nearest
+        assert found.shape == (n, n) and (found[~np.eye(n, dtype=bool)] >= 0.8).all()  # all are nearest
 
 
 def test_a_fit_that_is_not_finite_is_refused() -> None:
@@ -171,8 +172,20 @@ def test_in_noise_no_two_channels_are_surely_neighbours() -> None:
     sure = 0
     for seed in range(20):
         alike = similarities(np.random.default_rng(seed).normal(size=(4, 1, 30, 8)))[-1]
-        sure += int((np.triu(pair_confidence(alike, ([2], [3])), k=1) >= 0.9).sum())
-    assert sure <= 2 * 20  # of 435 pairs in each
+        sure += int((np.triu(pair_confidence(alike, ([2], [3])), k=1) >= 0.8).sum())
+    assert sure == 0  # of 435 pairs in each
+
+
+@pytest.mark.parametrize("pairs", [1, 3, 10])
+def test_a_few_pairs_do_not_make_others_certain(pairs: int) -> None:
+    """So many pairs of channels stay together in all fits, the rest is noise; the pairs are right in either half."""
+    rng = np.random.default_rng(0)
+    pes = 0.3 * rng.normal(size=(4, 1, 30, 40))
+    for pair in range(pairs):
+        pes[:, 0, 2 * pair : 2 * pair + 2, pair] += 3
+    found = pair_confidence(similarities(pes)[-1], ([2], [3]), 1)
+    expected = 2 * pairs / (2 * pairs + 1)  # both halves have them, and one pair more has not
+    np.testing.assert_allclose(found[2 * np.arange(pairs), 2 * np.arange(pairs) + 1], expected, atol=1e-6)
 
 
 # Modules

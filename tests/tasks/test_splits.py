@@ -101,9 +101,10 @@ def test_a_group_that_is_nearly_all_there_is_is_cut_into_the_halves(small: int) 
 def test_pieces_are_whole_groups_or_blocks_within_one() -> None:
     groups = np.random.default_rng(0).integers(FEWEST_GROUPS, size=300)
     assert whole_groups(groups) and not whole_groups(groups % 4) and not whole_groups(None)
+    in_turn = np.sort(groups % 4)
     pieces = cut(300, groups)
     assert [set(groups[piece]) for piece in pieces] == [{name} for name in range(FEWEST_GROUPS)]
-    for few in (groups % 4, None):
+    for few in (in_turn, None):
         blocks = cut(300, few)
         assert len(blocks) >= BLOCKS and max(map(len, blocks)) <= 300 // BLOCKS + 1
         assert sorted(np.concatenate(blocks)) == list(range(300))
@@ -117,6 +118,14 @@ def test_with_few_groups_every_one_is_in_every_part_and_blocks_stay_within_one()
         assert set(groups[rows]) == {3, 8}
     for name in HELD:  # blocks are cut anew for each group, so that none reaches over the border
         assert all(len(set(groups[run])) == 1 for run in runs_of(parts[name]))
+
+
+def test_where_few_groups_alternate_what_is_next_in_time_stays_together() -> None:
+    groups = np.arange(1_000) % 3
+    parts = split_samples(1_000, groups, gap=4, seed=1)
+    for name in HELD:
+        assert min(np.abs(parts["train"][:, None] - parts[name]).min(axis=0)) > 4
+        assert set(groups[parts[name]]) == {0, 1, 2}
 
 
 def test_a_seed_decides_the_split() -> None:

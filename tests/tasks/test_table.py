@@ -232,6 +232,40 @@ def test_no_more_than_five_of_them_are_named() -> None:
         tables(values)
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_samples_to_learn_from_that_are_held_out_too_are_told_of(missing: float) -> None:
+    once = numbers(300, missing=missing)
+    twice = np.concatenate([once, once[::-1]])
+    with pytest.warns(UserWarning, match=r"of 2\d\d held-out samples occur among those to learn from as well") as said:
+        parts = tables(twice)["all"].splits
+    known = {row.tobytes() for row in twice[parts["train"].targets.numpy()]}
+    again = sum(row.tobytes() in known for part in room.HELD_OUT for row in twice[parts[part].targets.numpy()])
+    assert str(said[0].message).startswith(f"{again} of ") and again > 50
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tables(once)
+        tables(twice, groups=np.concatenate([np.arange(300), np.arange(300)[::-1]]))  # each with its copy
+
+
+def test_values_that_repeat_by_themselves_are_no_copies() -> None:
+    counts = np.random.default_rng(0).integers(3, size=(600, 4)).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tables(counts)
+        values, categories = mixed()
+        tables(values[:, [1, 3]], categories={0: categories[1], 1: categories[3]})
+
+
+def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:
+    groups = np.arange(400) % 3
+    task = tables(numbers(), groups=groups)["all"]
+    assert task.pieces is not None
+    for piece in np.unique(task.pieces):
+        own = np.flatnonzero(task.pieces == piece)
+        assert len(set(groups[own])) == 1 and len(own) == own.max() // 3 - own.min() // 3 + 1
+    assert len(np.unique(task.pieces)) == 60
+
+
 def test_a_category_of_one_value_is_left_out() -> None:
     values, categories = mixed()
     values[:, 3] = 1

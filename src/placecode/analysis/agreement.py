@@ -58,20 +58,19 @@ def common_embedding(pes: npt.ArrayLike) -> Array:
     return np.asarray(middle @ axes.T)
 
 
-def channel_confidence(pes: npt.ArrayLike, pairs: Sequence[tuple[int, int]] | None = None, seed: int = 0) -> Array:
+def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
     """How surely each channel lies where it does, (m, l, n, d) -> (n,): 1 = in the same place in every fit, 0 = as far
     apart as any two channels.
 
-    Over `pairs` of fits, all unless given: one is turned onto the other, and the squared distance between a channel's
+    Over all pairs of fits: one is turned onto the other, and the squared distance between a channel's
     two places is held against what it is with the channels in random order. Below 0 is 0.
     """
     fits = _unit_fits(pes)
     rng = np.random.default_rng(seed)
     apart, chance = np.zeros(fits.shape[1]), 0.0
-    chosen = list(combinations(range(len(fits)), 2)) if pairs is None else list(pairs)
-    if not chosen:
+    if len(fits) < 2:
         return np.full(fits.shape[1], np.nan)
-    for one, two in chosen:
+    for one, two in combinations(range(len(fits)), 2):
         apart += _residual(fits[one], fits[two])
         orders = (rng.permutation(fits.shape[1]) for _ in range(ORDERS))
         chance += float(np.mean([_residual(fits[one], fits[two][order]).mean() for order in orders]))
@@ -121,6 +120,7 @@ def pair_confidence(
     far for its last ones, which have nearer ones themselves. `halves` are the fits of either half, by number: how
     similar a pair is in the mean of one side's fits (against all others of either channel) is held against whether each
     fit of the other side has it as neighbours, both ways, and a rising curve drawn through it (isotonic regression).
+    One pair more, as similar as the most similar one and no neighbours, keeps a few pairs from making others certain.
     All fits together are surer than those of one half, so that this says rather too little.
     """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
@@ -138,7 +138,8 @@ def pair_confidence(
             scores.append(score)
             outcomes.append(near[fit][upper])
     curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-    curve.fit(np.concatenate(scores), np.concatenate(outcomes).astype(np.float64))
+    top = max(float(score.max()) for score in scores)
+    curve.fit(np.append(np.concatenate(scores), top), np.append(np.concatenate(outcomes).astype(np.float64), 0.0))
     found = np.zeros((n, n))
     found[upper] = curve.predict(_standing(weights.mean(axis=0))[upper])
     return np.asarray(found + found.T)

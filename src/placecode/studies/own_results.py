@@ -89,6 +89,12 @@ class Found:
         return np.asarray(self.ours.labels >= 0)
 
     @property
+    def mean_confidence(self) -> float:
+        """How surely the channels that have a place lie there, in the mean; 0 where none has."""
+        known = self.confidence[self.placed]
+        return float(np.nanmean(known)) if np.isfinite(known).any() else 0.0
+
+    @property
     def explained(self) -> float:
         """The share of what is hidden that the others tell: 1 less the error against that of guessing the mean."""
         return 1 - self.heldout_mse / self.mean_mse
@@ -105,7 +111,7 @@ class Found:
             "mean_mse": self.mean_mse,
             "modules": int(self.ours.labels.max()) + 1,
             "modules_agreement": self.stability.get(int(self.ours.labels.max()) + 1),
-            "confidence": float(np.nanmean(self.confidence)) if np.isfinite(self.confidence).any() else None,
+            "confidence": self.mean_confidence if np.isfinite(self.confidence).any() else None,
             **{name: self.ours.scores[name] for name in SCORES[1:] if name in self.ours.scores},
         }
         rest = {name: dict(method.scores) for name, method in self.others.items()}

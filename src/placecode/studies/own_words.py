@@ -40,7 +40,7 @@ def verdict(found: Found) -> Verdict:
     """The first sentence under a badge."""
     if not found.found:
         return Verdict("not found", headline(found))
-    unsure = np.isfinite(found.confidence).any() and _mean(found) < UNSURE
+    unsure = np.isfinite(found.confidence).any() and found.mean_confidence < UNSURE
     return Verdict("unsure" if unsure else "found", headline(found))
 
 
@@ -95,7 +95,7 @@ def _certainty(found: Found) -> list[str]:
     """How far fits from other seeds and other halves of the data agree."""
     if not np.isfinite(found.confidence).any():
         return ["A single model was trained, so that nothing can be said of how sure its map is."]
-    mean, count = _mean(found), int(found.placed.sum())
+    mean, count = found.mean_confidence, int(found.placed.sum())
     sure = int((np.triu(found.pairs, k=1) >= SURE).sum())
     lines = [
         f"Fits from other seeds and other halves of the samples put the channels in the same places with a mean "
@@ -114,12 +114,6 @@ def _certainty(found: Found) -> list[str]:
             f"index {agreement:.2f}{doubt})."
         )
     return lines
-
-
-def _mean(found: Found) -> float:
-    """The mean confidence of the channels that have a place."""
-    known = found.confidence[found.placed]
-    return float(np.nanmean(known)) if np.isfinite(known).any() else 0.0
 
 
 def _unplaced(found: Found) -> list[str]:

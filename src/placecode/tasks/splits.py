@@ -35,8 +35,8 @@ def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0,
 
     `groups` (count,) are codes. With FEWEST_GROUPS of them or more, whole groups are held out and make up the halves
     (unless one of them is nearly all of train, which is then cut in two); with fewer, blocks are, each within one
-    group. `gap` samples at either end of a block that is held out are left out of it, at most a quarter of the block at
-    either end.
+    group unless samples of several groups alternate. `gap` samples at either end of a block that is held out are left
+    out of it, at most a quarter of the block at either end.
     """
     rng = np.random.default_rng(seed)
     pieces = cut(count, groups)
@@ -65,8 +65,14 @@ def whole_groups(groups: npt.ArrayLike | None) -> bool:
 
 
 def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
-    """The samples in pieces that stay together: the groups, if there are enough of them, else blocks within each."""
+    """The samples in pieces that stay together: the groups, if there are enough of them, else blocks within each.
+
+    Where samples of a few groups alternate, blocks are cut across them: what is next to each other in time stays
+    together, whosever it is.
+    """
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
+    if not whole_groups(groups) and np.count_nonzero(np.diff(codes)) >= len(np.unique(codes)):
+        codes = np.zeros(count, dtype=np.int64)
     own = [np.flatnonzero(codes == name) for name in np.unique(codes)]
     return own if whole_groups(groups) else [block for rows in own for block in _blocks(rows, count)]
 

@@ -83,7 +83,7 @@ class Table(Masked):
     memory: int = 0
     """For how many samples channels remember their past."""
     pieces: npt.NDArray[np.int64] | None = None
-    """Of every sample of the table, the number of the group or block that it was dealt with; -1 for none."""
+    """Of every sample of the table, the number of its group or block, or of its group within a block; -1 for none."""
 
     def __init__(
         self,
@@ -247,8 +247,12 @@ def tables(
     pieces = np.full(len(values), -1, dtype=np.int64)
     for number, piece in enumerate(cut(len(usable), codes)):
         pieces[usable[piece]] = number
+    if codes is not None:
+        _, own = np.unique(codes, return_inverse=True)
+        pieces[usable] = pieces[usable] * (own.max() + 1) + own
     _enough(parts, len(values), len(usable))
     columns = _columns(values, parts["train"], called, categories or {})
+    _warn_of_copies(values, parts, columns)
     if len(columns.kept) < values.shape[1]:  # samples that are known in channels alone that say nothing ask nothing
         usable = _usable(values, columns.kept)
         parts = {name: np.intersect1d(rows, usable) for name, rows in parts.items()}
@@ -332,6 +336,36 @@ def _warn_of(columns: npt.NDArray[np.int64], names: Sequence[str]) -> None:
         f"{'it does' if one else 'they do'} not vary in the training samples: {told}",
         stacklevel=4,
     )
+
+
+def _warn_of_copies(values: Values, parts: Mapping[str, npt.NDArray[np.int64]], columns: Columns) -> None:
+    """Samples that are held out and occur among those to learn from as well, each value the same to the last bit.
+
+    Categories and counts repeat by themselves; that is no copy.
+    """
+    train = _marks(values, parts["train"], columns.kept)
+    few = values[parts["train"][:SEEN]][:, columns.kept[columns.levels == 0]]
+    if not any(len(np.unique(column)) > len(column) / 2 for column in few.T):
+        return
+    held_out = np.concatenate([parts[name] for name in HELD_OUT])
+    again = int(np.isin(_marks(values, held_out, columns.kept), train).sum())
+    if again:
+        warnings.warn(
+            f"{again:,} of {len(held_out):,} held-out samples occur among those to learn from as well: what was "
+            "learned by heart looks like structure; leave copies out, or give each with its copies a group of its own",
+            stacklevel=4,
+        )
+
+
+def _marks(values: Values, rows: npt.NDArray[np.int64], kept: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """A number for each of these samples, the same for the same values and hardly ever for others, (r,)."""
+    odd = np.random.default_rng(0).integers(1 << 63, size=len(kept), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    found = []
+    for part in _chunks(values, rows):
+        bits = np.ascontiguousarray(part[:, kept], dtype=np.float32).view(np.uint32).astype(np.uint64)
+        bits ^= bits >> np.uint64(15)
+        found.append((bits * odd).sum(axis=1, dtype=np.uint64))
+    return np.concatenate(found)
 
 
 def _chunks(values: Values, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Values]:
