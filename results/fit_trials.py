@@ -1,17 +1,20 @@
-"""What fits promise, tried on simulated tables: is nothing found where nothing is, are neighbours as sure as is said?
+"""What fits promise, tried on simulated tables: is nothing found where nothing is, are neighbours as sure as is said,
+are groups found?
 
     python results/fit_trials.py noise --trials 100 --processes 2
     python results/fit_trials.py calibration --trials 6
+    python results/fit_trials.py groups --trials 10
     python results/fit_trials.py tables --out somewhere
 
-The first two write a table each into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is a
-table drawn anew from its number as the seed; none is left out. The third writes the tables of results/fits/network,
-synergy and synergy-30, with the labels of their channels.
+The first three write a table each into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is
+a table drawn anew from its number as the seed; none is left out. The last one writes the tables of
+results/fits/network, synergy and synergy-30, with the labels of their channels.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -23,9 +26,13 @@ import numpy as np
 import pandas as pd
 
 from placecode.analysis.places import neighbors_in_space
+from placecode.engines.local import Where
 from placecode.files import write_bytes
+from placecode.fitting import fit
+from placecode.studies.own import OwnData
 from placecode.tasks.network import Network
 from placecode.tasks.synergy import Synergy
+from placecode.tasks.table import tables
 
 OUT = Path(__file__).parent / "fits"
 SMALL: dict[str, Any] = {"steps": 200, "device": "cpu", "effort": "quick"}
@@ -33,6 +40,9 @@ SMALL: dict[str, Any] = {"steps": 200, "device": "cpu", "effort": "quick"}
 
 
 # ----------------------------------------------------------------------------------------------------- the tables
+
+World = tuple[np.ndarray, np.ndarray | None, np.ndarray]
+"""Values (T, n), the groups of the channels (n,) where there are any, and which are neighbours (n, n)."""
 
 
 def noise(seed: int, kind: str) -> np.ndarray:
@@ -44,7 +54,7 @@ def noise(seed: int, kind: str) -> np.ndarray:
     return values
 
 
-def field(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def field(seed: int) -> World:
     """A smooth random field on a grid of 8 x 8, 2,000 samples, with noise; neighbours are adjacent cells."""
     rng = np.random.default_rng(seed)
     grid = np.stack(np.divmod(np.arange(64), 8), axis=1)
@@ -52,19 +62,19 @@ def field(seed: int) -> tuple[np.ndarray, np.ndarray]:
     root = np.linalg.cholesky(np.exp(-((apart / 1.5) ** 2) / 2) + 1e-6 * np.eye(64))
     values = rng.normal(size=(2_000, 64)) @ root.T + 0.3 * rng.normal(size=(2_000, 64))
     order = rng.permutation(64)
-    return values[:, order], neighbors_in_space(grid[order])
+    return values[:, order], None, neighbors_in_space(grid[order])
 
 
-def network(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def network(seed: int) -> World:
     """A nonlinear network of 50 nodes in 5 clusters; neighbours are nodes of a cluster."""
     task = Network(nodes=50, train=5_000, test=500, shuffled=True, seed=seed)
-    return _all(task), _together(task.labels)
+    return _all(task), task.labels, _together(task.labels)
 
 
-def synergy(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def synergy(seed: int) -> World:
     """15 channels in groups of three, each the product of the two others; neighbours are channels of a group."""
     task = Synergy(groups=5, train=20_000, test=500, shuffled=True, seed=seed)
-    return _all(task), _together(task.labels)
+    return _all(task), task.labels, _together(task.labels)
 
 
 def write_tables(out: Path) -> None:
@@ -90,7 +100,7 @@ def _together(labels: Any) -> np.ndarray:
     return np.asarray((labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool))
 
 
-WORLDS: dict[str, Callable[[int], tuple[np.ndarray, np.ndarray]]] = {
+WORLDS: dict[str, Callable[[int], World]] = {
     "field": field,
     "network": network,
     "synergy": synergy,
@@ -109,7 +119,7 @@ def of_noise(trial: int, kind: str) -> list[dict[str, Any]]:
 
 def of_pairs(trial: int, kind: str) -> list[dict[str, Any]]:
     """Every two channels of a table: how surely they are said to be neighbours, and whether they are."""
-    values, near = WORLDS[kind](trial)
+    values, _, near = WORLDS[kind](trial)
     fitted = _fitted(values, random_state=trial, device="cpu", effort="quick", steps=STEPS[kind])
     pairs = np.triu_indices(len(near), k=1)
     told = pd.DataFrame({"confidence": fitted.confidence_["pairs"][pairs], "neighbors": near[pairs]})
@@ -123,6 +133,22 @@ def of_pairs(trial: int, kind: str) -> list[dict[str, Any]]:
         }
         for part, row in counts.iterrows()
     ]
+
+
+def of_groups(trial: int, kind: str) -> list[dict[str, Any]]:
+    """How near the modules of every method come to the known groups, and the first sentence on it."""
+    import torch
+
+    torch.set_num_threads(1)
+    values, labels, _ = WORLDS[kind](trial)
+    made = tables(values.astype(np.float32), labels=labels, seed=trial)
+    study = OwnData(tables=made, file="array", data_seed=trial, **OwnData.sized("quick", values.shape[1]))
+    with tempfile.TemporaryDirectory() as room:
+        found = fit(study, Path(room) / "run", where=Where("cpu"))
+    row: dict[str, Any] = {"kind": kind, "trial": trial, "p_value": found.p_value, "sigma": found.sigma}
+    for name, method in {"placecode": found.ours, **found.others}.items():
+        row |= {f"{name} {score}": method.scores.get(score) for score in ("ari", "ari_p", "neighbor_agreement")}
+    return [{**row, "first sentence": study.sentences(found)[0]}]
 
 
 def _fitted(values: np.ndarray, **settings: Any) -> Any:
@@ -146,9 +172,16 @@ def run(
             yield done.result()
 
 
+JOBS: dict[str, tuple[Callable[[int, str], list[dict[str, Any]]], tuple[str, ...]]] = {
+    "noise": (of_noise, ("white", "slow")),
+    "calibration": (of_pairs, tuple(WORLDS)),
+    "groups": (of_groups, ("synergy", "network")),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["noise", "calibration", "tables"])
+    parser.add_argument("what", choices=[*JOBS, "tables"])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=OUT)
@@ -156,8 +189,7 @@ def main() -> None:
     given.out.mkdir(exist_ok=True)
     if given.what == "tables":
         return write_tables(given.out)
-    kinds = ("white", "slow") if given.what == "noise" else tuple(WORLDS)
-    job = of_noise if given.what == "noise" else of_pairs
+    job, kinds = JOBS[given.what]
     rows: list[dict[str, Any]] = []
     for found in run(job, kinds, given.trials, given.processes):
         rows += found

@@ -11,23 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from scipy.spatial import procrustes
-from scipy.stats import kstest
 from sklearn.metrics import adjusted_rand_score
 
 from placecode.studies import own_results
-from placecode.studies.own_words import sentences
+from placecode.studies.own_words import SAID, sentences
 
 ROOT = Path(__file__).parents[1]
 FITS = ROOT / "results" / "fits"
-PAGE = (ROOT / "docs/how-to/own-data.md").read_text()
-
-
-def needed(name: str) -> Path:
-    """A file or folder of results/fits; where it was not made yet, the test is skipped and says so."""
-    if not (FITS / name).exists():
-        pytest.skip(f"results/fits/{name} is not made yet (results/fit_trials.py, or placecode fit)")
-    return FITS / name
+PAGE = (ROOT / "docs/how-to/own-data.md").read_text().replace("\n", " ")
 
 
 def summary(name: str) -> dict[str, Any]:
@@ -36,18 +29,18 @@ def summary(name: str) -> dict[str, Any]:
 
 def test_nothing_is_found_where_nothing_is() -> None:
     """Of 100 tables of noise at least 90 have p > 0.05; p is even, as that of an exact test is."""
-    table = pd.read_csv(needed("noise.csv"))
+    table = pd.read_csv(FITS / "noise.csv")
+    assert set(table["kind"]) == {"white", "slow"}
     for kind, own in table.groupby("kind"):
         assert sorted(own["trial"]) == list(range(100)), kind
-        assert (own["p_value"] > 0.05).sum() >= 90
-        assert ((own["p_value"] > 0.05) == (own["verdict"] == "no structure found")).all()
-        assert kstest(own["p_value"], "uniform").pvalue > 0.001
-        told = f"{(own['p_value'] > 0.05).sum()} of 100"
-        assert re.search(rf"{told}[^.]*{kind}|{kind}[^.]*{told}", PAGE.replace("\n", " ")), told
+        above, nothing = own["p_value"] > 0.05, own["verdict"] == "no structure found"
+        assert above.sum() >= 90 and nothing[above].all()
+        assert stats.kstest(own["p_value"], "uniform").pvalue > 0.001
+        assert f'| {kind} noise | p > 0.05 in {above.sum()} of 100, "no structure found" in {nothing.sum()} |' in PAGE
 
 
 def test_shuffled_pixels_are_put_together_again() -> None:
-    found, told = own_results.read(needed("photo")), summary("photo")
+    found, told = own_results.read(FITS / "photo"), summary("photo")
     assert found.positions is not None and told["verdict"] == "structure found"
     adjacent = np.abs(found.positions[:, None] - found.positions).sum(-1) == 1
     similar = found.ours.similarity - 9 * np.eye(100)
@@ -55,27 +48,67 @@ def test_shuffled_pixels_are_put_together_again() -> None:
     assert right == pytest.approx(told["neighbor_agreement"], abs=0.011) and right >= 0.85
     fits = 1 - procrustes(found.positions, found.ours.maps[2])[2]
     assert fits == pytest.approx(told["procrustes_r2"], abs=1e-4) and fits >= 0.9
+    assert f"| shuffled pixels | neighbours {told['neighbor_agreement']:.2f}, R2 {fits:.2f} |" in PAGE
 
 
-def test_groups_that_no_pairwise_method_sees_are_found_and_said_first() -> None:
-    found, told = own_results.read(needed("synergy")), summary("synergy")
+def test_clusters_of_a_network_are_found_and_told_beside_those_of_others() -> None:
+    found, told = own_results.read(FITS / "network"), summary("network")
+    assert found.labels is not None and told["neighbor_agreement"] >= 0.9
+    same = found.labels[(found.ours.similarity - 9 * np.eye(100)).argmax(1)] == found.labels
+    assert same.mean() == pytest.approx(told["neighbor_agreement"], abs=0.011)
+    near = told["neighbor_agreement"]
+    said = [f"| network of 100 nodes | neighbours {near:.2f}, ARI of the modules {told['ari']:.2f}"]
+    for name, method in {"placecode": found.ours, **found.others}.items():
+        groups = np.where(method.labels < 0, method.labels.max() + 1, method.labels)
+        score = told["ari"] if name == "placecode" else told["baselines"][name]["ari"]
+        assert adjusted_rand_score(found.labels, groups) == pytest.approx(score)
+        if name != "placecode":
+            said.append(f"{SAID[name]} {score:.2f}")
+    assert set(found.others) == {"correlation", "pca", "graphical lasso", "umap"}
+    assert f"{said[0]} ({', '.join(said[1:])}) |" in PAGE
+
+
+@pytest.mark.parametrize("name", ["synergy", "synergy-30"])
+def test_groups_that_no_pairwise_method_sees_are_found_and_said_first(name: str) -> None:
+    found, told = own_results.read(FITS / name), summary(name)
+    assert len(found.names) == {"synergy": 15, "synergy-30": 30}[name]
+    assert f"| synergy, {len(found.names)} channels | ARI {told['ari']:.2f}" in PAGE
     assert found.labels is not None and told["ari"] >= 0.9
     assert adjusted_rand_score(found.labels, found.ours.labels) == pytest.approx(told["ari"])
-    for name, method in found.others.items():
-        assert method.scores["ari_p"] > 0.05, name
-        assert adjusted_rand_score(found.labels, method.labels) == pytest.approx(told["baselines"][name]["ari"])
+    for other, method in found.others.items():
+        assert method.scores["ari_p"] > 0.05, other
+        assert adjusted_rand_score(found.labels, method.labels) == pytest.approx(told["baselines"][other]["ari"])
     first = sentences(found)[0]
     assert first.startswith("Structure found that no pairwise method sees: its modules agree with the known groups")
 
 
 def test_pairs_are_as_sure_as_is_said() -> None:
-    """Pairs said to be neighbours with about 90% are so in 80 to 100% of cases, on every kind of data that has any."""
-    table = pd.read_csv(needed("calibration.csv"))
-    sure = table[table["from"] >= 0.85].groupby("kind")[["pairs", "neighbors"]].sum()
-    sure = sure[sure["pairs"] > 0]
-    assert set(sure.index) >= {"network", "synergy"}
-    shares = sure["neighbors"] / sure["pairs"]
-    assert ((shares >= 0.8) & (shares <= 1)).all(), shares
-    for kind, own in table.groupby("kind"):  # and those said to be none are none
-        none = own[own["to"] <= 0.1]
-        assert none["neighbors"].sum() <= 0.1 * none["pairs"].sum(), kind
+    """Pairs said to be neighbours with about 90% are so in 80 to 100% of cases, on every kind of data."""
+    table = pd.read_csv(FITS / "calibration.csv")
+    assert set(table["kind"]) == {"field", "network", "synergy"}
+    for kind, own in table.groupby("kind"):
+        assert set(own["trial"]) == set(range(6))
+        sure, none = own[own["from"] >= 0.85], own[own["to"] <= 0.1]
+        right, said = sure["neighbors"].sum(), sure["pairs"].sum()
+        assert said >= 90 and 0.8 <= right / said <= 1, kind
+        assert none["neighbors"].sum() <= 0.1 * none["pairs"].sum(), kind  # and those said to be none are none
+        assert f"{kind} {right} of {said}" in PAGE
+
+
+@pytest.mark.parametrize(("run", "column"), [("pixels-sigma", 1), ("pixels-sigma-digits", 2)])
+def test_the_page_on_pixels_says_what_the_runs_do(run: str, column: int) -> None:
+    page = (ROOT / "docs/how-to/pixels.md").read_text()
+    rows = {cells[0]: cells for line in page.splitlines() if len(cells := re.split(r" *\| *", line.strip("| "))) == 3}
+    folder = ROOT / "results" / run
+    table = pd.read_parquet(folder / "analysis.parquet").merge(pd.read_parquet(folder / "members.parquet"), on="member")
+    table = table[(table["analysis"] == "neighbor_agreement") & (table["step"] > 0) & (table["block"] == -1)]
+    for sigma in ("0.01", "0.05", "0.2", "2"):
+        values = table.loc[table["sigma"] == float(sigma), "value"]
+        half = stats.t.ppf(0.975, 4) * values.sem()
+        told = [float(number) for number in re.findall(r"\d\.\d+", rows[sigma][column])]
+        assert len(values) == 5 and told == pytest.approx(
+            [values.mean(), values.mean() - half, min(values.mean() + half, 1)], abs=0.0051
+        )
+    plain = pd.read_parquet(folder / "baselines.parquet")
+    known = plain[(plain["baseline"] == "fc") & (plain["metric"] == "neighbor_agreement")]["value"]
+    assert float(rows["plain correlation"][column]) == pytest.approx(known.mean(), abs=0.0051)

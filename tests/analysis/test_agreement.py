@@ -199,6 +199,18 @@ def test_planted_modules_are_found_and_so_is_their_number(n: int, count: int) ->
     assert found.labels[0] == 0 and list(dict.fromkeys(found.labels)) == list(range(count))  # by their first channel
 
 
+def test_groups_within_groups_are_told_apart_by_how_many_all_fits_find() -> None:
+    """Two halves that are far apart, of three groups each, which fits blur a little: six groups are found, though on
+    two all fits agree without exception."""
+    rng = np.random.default_rng(0)
+    half, group = np.eye(2)[np.arange(48) // 24], np.eye(6)[np.arange(48) // 8]
+    true = np.concatenate([2 * half, group], axis=1)
+    blurred = np.concatenate([true, np.zeros((48, 12))], axis=1) + 0.25 * rng.normal(size=(4, 1, 48, 20))
+    found = stable_modules(similarities(blurred)[-1])
+    assert found.stability[2] == 1 and found.stability[6] < 1
+    assert found.count == 6 and ari(found.labels, np.arange(48) // 8) > 0.9
+
+
 def test_modules_move_with_the_channels() -> None:
     rng = np.random.default_rng(0)
     alike = groups_of(24, 4, 8, rng, noise=0.3)
@@ -209,8 +221,12 @@ def test_modules_move_with_the_channels() -> None:
 
 
 def test_fits_do_not_agree_on_modules_of_noise() -> None:
-    found = stable_modules(similarities(np.random.default_rng(0).normal(size=(4, 1, 40, 8)))[-1])
-    assert found.agreement < 0.2 and set(found.stability) == set(range(2, 21))
+    counts = []
+    for seed in range(20):
+        found = stable_modules(similarities(np.random.default_rng(seed).normal(size=(4, 1, 40, 8)))[-1])
+        assert max(found.stability.values()) < 0.3 and set(found.stability) == set(range(2, 21))
+        counts.append(found.count)
+    assert counts.count(1) >= 16  # a fortieth has more than one by chance
 
 
 def test_no_more_modules_are_tried_than_asked_for() -> None:

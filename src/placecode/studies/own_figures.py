@@ -123,7 +123,8 @@ def listings(found: Found) -> list[Listing]:
         tables.append(
             Listing(
                 "How many modules",
-                "How well the fits agree (adjusted Rand index) when each is cut into so many groups.",
+                "How well the fits agree (adjusted Rand index) when each is cut into so many groups. As many are taken "
+                "as fits share: groups are split further as long as fits split them alike.",
                 ["modules", "agreement"],
                 agreed,
             )

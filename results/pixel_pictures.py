@@ -1,8 +1,9 @@
-"""Draws docs/images/fit-photo.png: python results/fit_photo.py
+"""Draws docs/images/fit-photo.png and pixels-sigma.png: python results/pixel_pictures.py
 
-The run results/fits/photo is `python examples/shuffled_photo.py`, then `placecode fit shuffled.csv --groups strip
---positions positions.csv`: pixels of two photographs in random order, put together again. Every pixel is drawn where a
-method has put it, with the piece of a picture that belongs to its true place.
+The first is of results/fits/photo, which is `python examples/shuffled_photo.py`, then `placecode fit shuffled.csv
+--groups strip --positions positions.csv`: pixels of two photographs in random order, put together again. The second is
+the figure "picture" of results/pixels-sigma. Every pixel is drawn where a method has put it, with the piece of a
+picture that belongs to its true place.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from matplotlib.figure import Figure
 
 from placecode import figures
 from placecode.analysis import places
+from placecode.runs import Run
 from placecode.studies import own_results
 from placecode.studies.own_words import SAID
+from placecode.studies.pixels import as_pictures
 from placecode.tasks.pixels import picture
 
 ROOT = Path(__file__).parents[1]
 FIT = ROOT / "results" / "fits" / "photo"
+SWEEP = ROOT / "results" / "pixels-sigma"
 
 
 def drawn() -> Figure:
@@ -38,4 +42,7 @@ def drawn() -> Figure:
 
 
 if __name__ == "__main__":
-    figures.save(drawn(), ROOT / "docs" / "images" / "fit-photo.png")
+    images = ROOT / "docs" / "images"
+    figures.save(drawn(), images / "fit-photo.png")
+    (sweep,) = as_pictures(Run(SWEEP))
+    figures.save(sweep.figure, images / "pixels-sigma.png")
