@@ -111,9 +111,9 @@ def test_a_channel_of_its_own_is_told_from_those_that_depend() -> None:
 
 
 def test_a_weak_dependence_is_seen_where_there_are_many_samples() -> None:
-    """A twentieth of each channel is told by the others: too little for a few hundred samples, not for thousands."""
+    """Less than a tenth of each channel can be told from the others."""
     rng = np.random.default_rng(0)
-    values = rng.normal(size=(8_000, 1)) + 2 * rng.normal(size=(8_000, 8))
+    values = rng.normal(size=(8_000, 1)) + 3 * rng.normal(size=(8_000, 8))
     stack, task = trained(values, 300)
     assert (channels_against_chance(stack, task, 39) == 1 / 40).all()
 
@@ -135,24 +135,24 @@ def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.M
     own = task.pieces[task.splits["test"].targets]
     turns = np.random.default_rng(3).random((20, len(np.unique(own)), 6))
     true, _ = task.standard(raw)
-    errors = np.zeros((20, 6))
+    gains = np.zeros((20, 6))
     for draw in range(20):
         for channel in range(6):
-            shown, there = true[:, channel, 0].numpy().copy(), ~raw[:, channel].isnan().numpy()
+            shown, known = true[:, channel, 0].numpy().copy(), ~raw[:, channel].isnan().numpy()
             for place, piece in enumerate(np.unique(own)):
-                here = own == piece
-                by = int(turns[draw, place, channel] * here.sum()) if draw else 0
-                shown[here], there[here] = np.roll(shown[here], -by), np.roll(there[here], -by)
-            asked = targets[:, channel, -1].bool().numpy() & there
-            errors[draw, channel] = ((told[:, channel] - shown)[asked] ** 2).mean()
-    expected = (1 + (errors[1:] <= errors[0]).sum(axis=0)) / 20
+                here = (own == piece) & known
+                shown[here] = np.roll(shown[here], -int(turns[draw, place, channel] * here.sum()) if draw else 0)
+            asked = targets[:, channel, -1].bool().numpy()
+            assert known[asked].all()
+            gains[draw, channel] = (shown[asked] ** 2 - (told[:, channel] - shown)[asked] ** 2).sum()
+    expected = (1 + (gains[1:] >= gains[0]).sum(axis=0)) / 20
     np.testing.assert_allclose(channels_against_chance(stack, task, 19, seed=3), expected)
 
 
 def test_a_dependence_that_was_learned_gives_the_least_p() -> None:
     stack, task = trained(dependent(), 60)
     found = against_chance(stack, task, 39)
-    assert found.p == 1 / 40 and found.error < found.shifted.min() and len(found.shifted) == 39
+    assert found.p == 1 / 40 and found.gain > found.shifted.max() and len(found.shifted) == 39
     untrained, _ = trained(dependent(), 0)
     assert against_chance(untrained, task, 39).p > 1 / 40
 
@@ -160,14 +160,15 @@ def test_a_dependence_that_was_learned_gives_the_least_p() -> None:
 def test_the_p_value_counts_the_true_samples_in() -> None:
     stack, task = trained(dependent(), 0)
     found = against_chance(stack, task, 19, seed=3)
-    assert found.p == (1 + (found.shifted <= found.error).sum()) / 20
+    assert found.p == (1 + (found.shifted >= found.gain).sum()) / 20
     assert against_chance(stack, task, 19, seed=3).p == found.p
     assert not np.array_equal(against_chance(stack, task, 19, seed=4).shifted, found.shifted)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_a_shift_keeps_what_each_channel_is_like(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every channel of a shifted table is the true one, round and round in each block; the same ones are hidden."""
+    """Every channel of a shifted table is the true one, round and round in each block; what is missing stays where it
+    is, and the same ones are hidden."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 0)
@@ -190,15 +191,14 @@ def test_a_shift_keeps_what_each_channel_is_like(missing: float, monkeypatch: py
     np.testing.assert_array_equal(true, values[task.splits["test"].targets].astype(np.float32))
     for draw in raw[1:].numpy():
         for piece in np.unique(own):
+            known = ~np.isnan(true)
+            assert np.array_equal(known, ~np.isnan(draw))
             by = [
-                next(k for k in range(many) if np.array_equal(np.roll(t, -k), d, equal_nan=True))
-                for t, d in zip(true[own == piece].T, draw[own == piece].T, strict=True)
+                next(k for k in range(many) if np.array_equal(np.roll(t[here], -k), d[here]))
+                for t, d, here in zip(true.T, draw.T, (known & (own == piece)[:, None]).T, strict=True)
             ]
             assert len(set(by)) > 1  # against each other
-    if not missing:
-        assert (asked == asked[0]).all()
-    else:
-        assert not asked[torch.isnan(raw)].any()
+    assert (asked == asked[0]).all() and not asked[torch.isnan(raw)].any()
 
 
 def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,8 +208,50 @@ def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> N
     inputs, targets = task.bind(stack.members).ask(
         task.raw("test", rows), task.dice("test", rows[None]).view(30, 6), torch.full((30,), 0.3, dtype=torch.float64)
     )
-    by_hand = task.metrics(stack(inputs[None]), targets[None])["mse"].mean()
-    assert against_chance(stack, task, 3).error == pytest.approx(by_hand.item(), rel=1e-5)
+    outputs = stack(inputs[None])
+    error, guessed = (task.metrics(each, targets[None])["mse"].mean() for each in (outputs, torch.zeros_like(outputs)))
+    assert against_chance(stack, task, 3).gain == pytest.approx((guessed - error).item(), rel=1e-4)
+
+
+def test_of_many_groups_whole_ones_are_asked() -> None:
+    """1,000 groups of 20 samples: more than can be asked, but each is long enough to shift within."""
+    values = np.random.default_rng(0).normal(size=(20_000, 5))
+    task = tables(values.astype(np.float32), groups=np.repeat(np.arange(1_000), 20))["all"]
+    rows, pieces = chance._asked(task, (60, 400, 30_000))
+    assert len(rows) == 400 and len(np.unique(rows)) == 400
+    names, sizes = np.unique(pieces, return_counts=True)
+    assert len(names) == 20 and (sizes == 20).all() and (np.diff(pieces) >= 0).all()
+    assert task.pieces is not None
+    np.testing.assert_array_equal(task.pieces[task.splits["test"].targets[rows]], pieces)
+    pairs = tables(values.astype(np.float32), groups=np.repeat(np.arange(10_000), 2))["all"]
+    rows, pieces = chance._asked(pairs, (60, 400, 30_000))  # two samples leave nothing to shift
+    assert len(rows) == 400 and not pieces.any()
+
+
+def test_levels_of_many_groups_are_no_dependence_either() -> None:
+    who = np.repeat(np.arange(300), 20)
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        values = rng.normal(size=(6_000, 5)) + 2 * rng.normal(size=(300, 1))[who]
+        stack, task = trained(values, 40, seeds=(seed,), groups=who)
+        found.append(against_chance(stack, task, 19, seed).p)
+    assert np.mean(found) > 0.3 and sum(p <= 0.05 for p in found) <= 3
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+def test_missing_values_neither_hide_a_dependence_nor_make_one(missing: float) -> None:
+    own, others = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(100 + seed)
+        values = np.concatenate([dependent(300, seed), rng.normal(size=(300, 3))], axis=1)
+        values[rng.random(values.shape) < missing] = np.nan
+        stack, task = trained(values, 80, seeds=(seed,))
+        found = channels_against_chance(stack, task, 19, seed)
+        others += list(found[:6])
+        own += list(found[6:])
+    assert np.mean(np.array(others) <= 0.05) > 0.8
+    assert 0.35 < np.mean(own) < 0.65 and np.mean(np.array(own) <= 0.1) < 0.25
 
 
 def test_errors_of_questions_are_those_of_evaluation() -> None:

@@ -50,6 +50,15 @@ def test_the_standard_error_is_that_of_the_best() -> None:
     assert swapped.sigma == 0.2
 
 
+@pytest.mark.parametrize(("groups", "over"), [(1, 10), (3, 10), (5, 5)])
+def test_the_standard_error_is_over_groups_if_there_are_enough(groups: int, over: int) -> None:
+    rng = np.random.default_rng(0)
+    given = {0.1: rng.normal(size=(2, 100)) ** 2}
+    found = choose(given, {0.1: alike(0.2)}, np.arange(100) * groups // 100)
+    means = given[0.1].mean(axis=0).reshape(over, -1).mean(axis=1)
+    assert found.table[0]["standard_error"] == pytest.approx(means.std(ddof=1) / np.sqrt(over))
+
+
 def test_of_equals_the_smallest_is_taken_whatever_the_order() -> None:
     for order in ((0.5, 0.1, 0.2), (0.1, 0.2, 0.5)):
         found = choose({sigma: errors(1.0) for sigma in order}, {sigma: alike(0.2) for sigma in order})

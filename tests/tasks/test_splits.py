@@ -162,6 +162,12 @@ def test_noise_constants_and_missing_values_remember_nothing(recwarn: pytest.War
     assert not recwarn.list  # not even of a column in which all is missing
 
 
+@pytest.mark.parametrize("samples", [50, 100, 150])
+def test_few_samples_that_have_nothing_to_do_with_each_other_remember_nothing(samples: int) -> None:
+    told = [memory_of(np.random.default_rng(seed).normal(size=(samples, 6))) for seed in range(50)]
+    assert sum(map(bool, told)) <= 2
+
+
 def test_the_scale_of_a_channel_does_not_matter() -> None:
     walk = np.cumsum(np.random.default_rng(0).normal(size=(500, 3)), axis=0)
     assert memory_of(walk) == memory_of(walk * [1e-3, 1.0, 1e4] + [1e5, 0, -7]) > 10

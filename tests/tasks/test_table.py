@@ -232,9 +232,11 @@ def test_no_more_than_five_of_them_are_named() -> None:
         tables(values)
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_samples_to_learn_from_that_are_held_out_too_are_told_of(missing: float) -> None:
-    once = numbers(300, missing=missing)
+@pytest.mark.parametrize("kind", ["numbers", "missing", "bytes"])
+def test_samples_to_learn_from_that_are_held_out_too_are_told_of(kind: str) -> None:
+    once = numbers(300, missing=0.2 if kind == "missing" else 0.0)
+    if kind == "bytes":
+        once = np.random.default_rng(0).integers(256, size=(300, 8)).astype(np.float32)
     twice = np.concatenate([once, once[::-1]])
     with pytest.warns(UserWarning, match=r"of 2\d\d held-out samples occur among those to learn from as well") as said:
         parts = tables(twice)["all"].splits
@@ -254,6 +256,16 @@ def test_values_that_repeat_by_themselves_are_no_copies() -> None:
         tables(counts)
         values, categories = mixed()
         tables(values[:, [1, 3]], categories={0: categories[1], 1: categories[3]})
+
+
+def test_samples_of_alternating_groups_remember_for_longer() -> None:
+    rng = np.random.default_rng(0)
+    slow = rng.normal(size=(3_000, 4))
+    for step in range(3, 3_000):
+        slow[step] += 0.9 * slow[step - 3]  # each of three groups remembers its own past
+    own = tables(slow[::3].astype(np.float32))["all"].memory
+    together = tables(slow.astype(np.float32), groups=np.arange(3_000) % 3)["all"].memory
+    assert own > 10 and 2 * own < together < 8 * own
 
 
 def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:

@@ -248,6 +248,13 @@ def _numbers(task: Table) -> tuple[str, ...]:
     return () if task.labels is None else tuple(str(i) for i in range(int(task.labels.max()) + 1))
 
 
+def _usual_length(task: Table) -> int:
+    """Samples of a group or block, on average."""
+    if task.pieces is None:
+        return len(task.splits["train"].inputs[0])
+    return int(np.mean(np.unique(task.pieces[task.pieces >= 0], return_counts=True)[1]))
+
+
 def _facts(task: Table, run: Run) -> dict[str, Any]:
     everything = task.splits["train"].inputs.shape
     return {
@@ -257,5 +264,6 @@ def _facts(task: Table, run: Run) -> dict[str, Any]:
         "train": len(task.splits["train"]),
         "test": len(task.splits["test"]),
         "memory": task.memory,
+        "piece": _usual_length(task),
         "diverged": int((run.members["state"] == "diverged").sum()),
     }

@@ -1,10 +1,10 @@
 """Is there anything to be found at all? What trained models make of channels that have nothing to do with each other.
 
 Every channel of the test samples is shifted by itself, round and round within each group or block, by a random number
-of samples: what it is like over time and in each group stays, what it has to do with the others is gone. The models,
-trained once and for all, are asked again. If they predict the true samples no better than shifted ones, they have
-learned nothing about how channels belong together. Nothing was chosen on these samples, so that chance comes below 0.05
-once in twenty times.
+of samples: what it is like over time and in each group stays, what it has to do with the others is gone, and missing
+values stay where they are. The models, trained once and for all, are asked again: how much better are they than
+guessing the means? If they are no better on the true samples than on shifted ones, they have learned nothing about how
+channels belong together. Nothing was chosen on these samples, so that chance comes below 0.05 once in twenty times.
 
 Of a single channel it is asked whether it has anything to do with the others, as they are: then it alone is shifted,
 and since a hidden channel is not seen by its own prediction, that takes no further look of the models.
@@ -31,15 +31,16 @@ OF_EACH = (200, 20_000, 400_000)
 """The same, where one channel is shifted at a time."""
 HIDINGS = 4
 """How often a sample is asked about at most, with others of its channels hidden, where there are few samples."""
-SHORTEST = 5
-"""Samples of a group or block, on average, from which on it is shifted within itself."""
+SHORTEST, LONG = 5, 20
+"""Samples of a group or block, on average, from which on it is shifted within itself; and how many are asked of each
+where only some groups are."""
 
 
 class Chance(NamedTuple):
-    """The error on the true samples, those on shifted ones, and how often these are as low, the true ones counted
-    in."""
+    """How much lower the error is than that of guessing the means, on the true samples and on shifted ones; and how
+    often these have as much, the true ones counted in."""
 
-    error: float
+    gain: float
     shifted: Array
     p: float
 
@@ -70,17 +71,18 @@ def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chan
     ordered = local.raw("test", rows)  # (r, n)
     dice = local.dice("test", rows[None]).view(asked, task.tokens)
     share = torch.full((asked,), float(stack.members[0].hidden), dtype=torch.float64, device=rows.device)
-    shifts = Shifts(pieces, task.tokens, draws, seed, rows.device)
+    shifts = Shifts(ordered, pieces, draws, seed)
     together = max(1, len(portions(stack, task, asked * (draws + 1))[0]) // asked)
-    errors = []
+    gains = []
     for begin in range(0, draws + 1, together):
-        shifted = shifts.of(ordered, slice(begin, begin + together))  # (draws, r, n)
+        shifted = shifts.of(slice(begin, begin + together))  # (draws, r, n)
         inputs, targets = (each.flatten(0, 1) for each in local.ask(shifted, dice, share))  # (draws * r, n, ...)
         outputs = stack(inputs.expand(count, *inputs.shape))
-        error = local.metrics(outputs, targets.expand(count, *targets.shape))["mse"]  # (e, draws * r)
-        errors.append(error.double().view(count, -1, asked).mean((0, 2)).cpu())
-    found = torch.cat(errors).numpy()
-    return Chance(float(found[0]), found[1:], float((1 + (found[1:] <= found[0]).sum()) / (1 + draws)))
+        targets = targets.expand(count, *targets.shape)
+        error, guessed = (local.metrics(each, targets)["mse"] for each in (outputs, torch.zeros_like(outputs)))
+        gains.append((guessed - error).double().view(count, -1, asked).mean((0, 2)).cpu())
+    found = torch.cat(gains).numpy()
+    return Chance(float(found[0]), found[1:], float((1 + (found[1:] >= found[0]).sum()) / (1 + draws)))
 
 
 @torch.no_grad()
@@ -92,7 +94,6 @@ def channels_against_chance(stack: Stack, task: Table, draws: int, seed: int = 0
     rows = rows.to(stack.flat.device)
     times = min(HIDINGS, max(1, OF_EACH[2] // (len(rows) * task.tokens)))
     ordered = local.raw("test", rows)
-    values, known = local.standard(ordered)  # (r, n, w), (r, n)
     predicted, hidden = [], []
     for time in range(times):
         questions = rows + time * len(task.splits["test"])
@@ -103,52 +104,67 @@ def channels_against_chance(stack: Stack, task: Table, draws: int, seed: int = 0
             inputs, targets = local.ask(ordered[at], dice[at], share)
             predicted.append(stack(inputs.expand(len(stack.members), *inputs.shape)).mean(0))
             hidden.append(targets[..., -1])
-    told = torch.cat(predicted).view(times, *values.shape)
-    asked = torch.cat(hidden).view(times, *known.shape)
-    shifts = Shifts(pieces, task.tokens, draws, seed, rows.device)
-    errors = []
+    told = torch.cat(predicted).view(times, len(rows), task.tokens, -1) * local.used
+    asked = torch.cat(hidden).view(times, len(rows), task.tokens)
+    # (told - true)^2 less true^2, summed over what was asked: told^2 is the same for all shifts
+    weight = (asked[..., None] * told).sum(0)  # (r, n, w)
+    fixed = (asked[..., None] * told.square()).sum((0, 1, 3)).double()  # (n,)
+    shifts = Shifts(ordered, pieces, draws, seed)
+    gains = []
     for draw in range(draws + 1):
-        true, there = local.standard(shifts.of(ordered, slice(draw, draw + 1))[0]) if draw else (values, known)
-        counted = asked * there
-        wrong = ((told - true).square() * local.used).sum(-1) * counted
-        errors.append((wrong.double().sum((0, 1)) / counted.double().sum((0, 1)).clamp(min=1)).cpu())
-    found = torch.stack(errors).numpy()  # (draws + 1, n)
-    never = (asked.sum((0, 1)) == 0).cpu().numpy()  # of these nothing is known
-    return np.asarray(np.where(never, 1.0, (1 + (found[1:] <= found[0]).sum(axis=0)) / (1 + draws)))
+        true, _ = local.standard(shifts.of(slice(draw, draw + 1))[0])
+        gains.append((2 * (weight * true).double().sum((0, 2)) - fixed).cpu())
+    found = torch.stack(gains).numpy()  # (draws + 1, n)
+    return np.asarray((1 + (found[1:] >= found[0]).sum(axis=0)) / (1 + draws))
 
 
 class Shifts:
-    """Random shifts of every channel, round and round within its pieces; the first is none."""
+    """Random shifts of every channel of samples (r, n), round and round within its pieces, which lie side by side; the
+    first is none. What is missing stays where it is, and the values that are known go round among their places."""
 
-    def __init__(
-        self, pieces: npt.NDArray[np.int64], channels: int, draws: int, seed: int, device: torch.device
-    ) -> None:
-        rng = np.random.default_rng(seed)
-        _, first, self._of, counts = np.unique(pieces, return_index=True, return_inverse=True, return_counts=True)
-        self._turns = rng.random((draws + 1, len(first), channels))
+    def __init__(self, ordered: Tensor, pieces: npt.NDArray[np.int64], draws: int, seed: int) -> None:
+        self._ordered = ordered
+        device, channels = ordered.device, ordered.shape[1]
+        known = ~ordered.isnan()
+        _, self._of, counts = np.unique(pieces, return_inverse=True, return_counts=True)
+        ends = torch.from_numpy(np.cumsum(counts)).to(device) - 1
+        upto = known.cumsum(0)  # (r, n): how many are known up to each, itself counted in
+        before = torch.cat([torch.zeros_like(upto[:1]), upto[ends[:-1]]])  # (pieces, n): before each piece begins
+        of = torch.from_numpy(self._of).to(device)
+        self._first, self._length = before[of], (upto[ends] - before)[of].clamp(min=1)
+        self._place = (upto - 1 - self._first).clamp(min=0)
+        self._rows = torch.arange(len(pieces), device=device)[:, None].expand(-1, channels)
+        self._where = known
+        self._order = torch.sort((~known).to(torch.uint8), dim=0, stable=True).indices  # those that are known, in order
+        self._turns = np.random.default_rng(seed).random((draws + 1, len(counts), channels))
         self._turns[0] = 0
-        self._start, self._length = (
-            torch.from_numpy(each[self._of]).to(device)[:, None] for each in (first, counts)
-        )  # (r, 1)
-        self._place = torch.arange(len(pieces), device=device)[:, None] - self._start
 
-    def of(self, ordered: Tensor, draws: slice) -> Tensor:
-        """Samples (r, n), those of a piece side by side, as these draws have them, (draws, r, n)."""
-        turns = torch.from_numpy(self._turns[draws][:, self._of]).to(ordered.device)
-        places = self._start + (self._place + (turns * self._length).long()) % self._length
-        return ordered.expand(len(turns), -1, -1).gather(1, places)
+    def of(self, draws: slice) -> Tensor:
+        """The samples as these draws have them, (draws, r, n)."""
+        turns = torch.from_numpy(self._turns[draws][:, self._of]).to(self._ordered.device)
+        places = self._first + (self._place + (turns * self._length).long()) % self._length
+        rows = self._order.expand(len(turns), -1, -1).gather(1, places.clamp(max=len(self._order) - 1))
+        return self._ordered.expand(len(turns), -1, -1).gather(1, torch.where(self._where, rows, self._rows))
 
 
 def _asked(task: Table, bounds: tuple[int, int, int]) -> tuple[Tensor, npt.NDArray[np.int64]]:
     """Test samples that are asked about, spread over all of them, and the piece that each is from, (r,) both; those of
-    a piece side by side."""
+    a piece side by side.
+
+    Where groups are so many that too few samples of each could be asked, only some are, LONG ones. Groups that are very
+    short leave nothing to shift within: then they are one piece.
+    """
     least, most, values = bounds
-    total = len(task.splits["test"])
-    asked = min(total, most, max(least, values // task.tokens))
-    rows = torch.arange(asked) * total // asked
-    if task.pieces is not None:
-        own = task.pieces[task.splits["test"].targets.cpu()[rows].numpy()]
-        if len(np.unique(own)) * SHORTEST <= asked:  # shorter ones leave nothing to shift
-            order = np.argsort(own, kind="stable")
-            return rows[torch.from_numpy(order)], own[order]
-    return rows, np.zeros(asked, dtype=np.int64)
+    count = min(most, max(least, values // task.tokens))
+    rows = np.arange(len(task.splits["test"]))
+    own = np.zeros_like(rows) if task.pieces is None else task.pieces[task.splits["test"].targets.cpu().numpy()]
+    order = np.argsort(own, kind="stable")
+    names, sizes = np.unique(own, return_counts=True)
+    if sizes.mean() < SHORTEST:
+        own = np.zeros_like(rows)
+    elif len(names) * SHORTEST > count:
+        some = max(1, count // int(min(sizes.mean(), LONG)))
+        order = order[np.isin(own[order], names[np.arange(some) * len(names) // some])]
+    asked = min(len(order), count)
+    order = order[np.arange(asked) * len(order) // asked]
+    return torch.from_numpy(rows[order]), own[order]

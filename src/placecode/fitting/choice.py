@@ -19,6 +19,8 @@ Array = npt.NDArray[np.float64]
 
 BLOCKS = 10
 """Blocks of questions over which the standard error is taken: neighbours in time are alike."""
+FEWEST = 4
+"""Groups from which on it is taken over them."""
 
 
 class Choice(NamedTuple):
@@ -36,9 +38,12 @@ def choose(
     (m, l, n, d).
 
     `pieces` (N,) are the groups or blocks that the questions are from: questions of one are no independent witnesses,
-    so that the standard error is one over pieces. Without, over BLOCKS of them that follow each other.
+    so that the standard error is one over pieces. Without, or with fewer than FEWEST, over BLOCKS of questions that
+    follow each other.
     """
     table = []
+    if pieces is not None and len(np.unique(pieces)) < FEWEST:
+        pieces = None
     for sigma in sorted(errors):
         each = errors[sigma].mean(axis=0)
         blocks = np.arange(len(each)) * min(BLOCKS, len(each)) // len(each) if pieces is None else pieces

@@ -64,9 +64,9 @@ def headline(found: Found) -> str:
         f"the other channels tell {_percent(found.explained)} of what is hidden (p = {found.p_value:.3g}; {told})"
     )
     if blind := _blind_groups(found):
-        return f"Structure found that no pairwise method sees: {blind}; {strength}."
+        return f"Structure found that no pairwise method tried sees: {blind}; {strength}."
     if _only_ours(found):
-        return f"Structure found that no linear method sees: {strength}, so it is in more than pairs of channels."
+        return f"Structure found that no linear method sees: {strength}."
     return f"Structure found: {strength}."
 
 
@@ -106,6 +106,8 @@ def _certainty(found: Found) -> list[str]:
     """How far fits from other seeds and other halves of the data agree."""
     if not np.isfinite(found.confidence).any():
         return ["A single model was trained, so that nothing can be said of how sure its map is."]
+    if found.found and not found.placed.any():
+        return ["No single channel is surely told by the others: there is something, but no map that can be trusted."]
     mean, count = found.mean_confidence, int(found.placed.sum())
     sure = int((np.triu(found.pairs, k=1) >= SURE).sum())
     lines = [
@@ -132,11 +134,10 @@ def _unplaced(found: Found) -> list[str]:
     if not rest or not found.found:
         return []
     more = f" and {len(rest) - 8} more" if len(rest) > 8 else ""
-    which = "channel is" if len(rest) == 1 else "channels are"
-    have = "has" if len(rest) == 1 else "have"
+    which, have = ("1 channel", "it has") if len(rest) == 1 else (f"{len(rest)} channels", "they have")
     return [
-        f"{len(rest)} {which} predicted no better than by chance, and {have} no module and no place that can be "
-        f"trusted (grey on the map): {', '.join(rest[:8])}{more}."
+        f"Of {which} the others tell no more than chance may, in these {found.facts['test']:,} test samples; {have} no "
+        f"module and no place that can be trusted (grey on the map): {', '.join(rest[:8])}{more}."
     ]
 
 
@@ -179,10 +180,11 @@ def _care(found: Found) -> list[str]:
     order = np.argsort(found.confidence, kind="stable")
     weak = [found.names[i] for i in order if found.placed[i] and found.confidence[i] < STABLE][:5]
     facts = found.facts
-    slow = facts["memory"] > facts["samples"] / (4 * BLOCKS)
+    long = facts.get("piece", facts["samples"] // BLOCKS)
+    slow = facts["memory"] > long / 4
     drift = (
-        f"The channels remember their past for {facts['memory']} samples or more, which is long for blocks of "
-        f"{facts['samples'] // BLOCKS}: slow drifts that channels share by chance may pass for structure, so take the "
+        f"The channels remember their past for {facts['memory']} samples or more, which is long for blocks or "
+        f"groups of {long}: slow drifts that channels share by chance may pass for structure, so take the "
         "p-value with caution; a longer recording, or the differences between samples, would tell."
     )
     line = "Look at the map first, then search a channel to see its neighbours and how sure they are"

@@ -79,7 +79,8 @@ def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
 
 def memory_of(values: npt.ArrayLike) -> int:
     """For how many samples the channels of a table (T, n) remember their past: the least lag at which their mean
-    absolute correlation with it falls below FORGOTTEN. 0 for samples that have nothing to do with each other.
+    absolute correlation with it falls below FORGOTTEN, or below what so few samples have by chance. 0 for samples that
+    have nothing to do with each other.
 
     >>> noise = np.random.default_rng(0).normal(size=(2000, 5))
     >>> memory_of(noise), memory_of(np.cumsum(noise, axis=0)) > 100
@@ -97,7 +98,7 @@ def memory_of(values: npt.ArrayLike) -> int:
     spectrum = np.fft.rfft(centred, n=size, axis=0)
     past = np.fft.irfft(np.abs(spectrum) ** 2, n=size, axis=0)[: len(centred) // 2]
     strength = np.abs(past / past[0]).mean(axis=1)
-    below = np.flatnonzero(strength < FORGOTTEN)
+    below = np.flatnonzero(strength < max(FORGOTTEN, 2 / np.sqrt(len(centred))))
     lag = int(below[0]) if len(below) else len(strength)
     return lag if lag > 1 else 0
 

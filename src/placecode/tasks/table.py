@@ -32,7 +32,7 @@ from placecode import draws
 from placecode.errors import BadInput
 from placecode.tasks.base import Pupil
 from placecode.tasks.masked import Masked, Recordings
-from placecode.tasks.splits import SEEN, cut, memory_of, split_samples
+from placecode.tasks.splits import SEEN, cut, memory_of, split_samples, whole_groups
 
 Values = npt.NDArray[np.float32]
 
@@ -44,6 +44,8 @@ ASKED = (200, 1_000, 100_000)
 """Examples of a held-out part that are evaluated: at least, at most, and in between so many values of channels."""
 OF_TRAINING = 200
 """Examples of the training part that are evaluated."""
+UNLIKELY = 20
+"""Bits that a sample must have beyond those by which two of all samples are the same by themselves."""
 LEAST = 2
 """Samples of each part."""
 SAME = 1e-7
@@ -242,6 +244,11 @@ def tables(
     codes = None if groups is None else np.asarray(groups)[usable]
     few = usable[:: max(1, len(usable) // SEEN)] if codes is not None else usable
     memory = max(memory_of(values[usable[:SEEN]]), memory_of(values[few[:SEEN]]))
+    if codes is not None and not whole_groups(codes):  # samples of one group may be some way apart
+        for code in np.unique(codes):
+            own = np.flatnonzero(codes == code)[:SEEN]
+            apart = (own[-1] - own[0]) / max(len(own) - 1, 1)
+            memory = max(memory, round(apart * memory_of(values[usable[own]])))
     parts = split_samples(len(usable), codes, memory, seed)
     parts = {name: usable[rows] for name, rows in parts.items()}
     pieces = np.full(len(values), -1, dtype=np.int64)
@@ -341,12 +348,14 @@ def _warn_of(columns: npt.NDArray[np.int64], names: Sequence[str]) -> None:
 def _warn_of_copies(values: Values, parts: Mapping[str, npt.NDArray[np.int64]], columns: Columns) -> None:
     """Samples that are held out and occur among those to learn from as well, each value the same to the last bit.
 
-    Categories and counts repeat by themselves; that is no copy.
+    Where channels take few values, samples repeat by themselves; that is no copy.
     """
-    train = _marks(values, parts["train"], columns.kept)
-    few = values[parts["train"][:SEEN]][:, columns.kept[columns.levels == 0]]
-    if not any(len(np.unique(column)) > len(column) / 2 for column in few.T):
+    few = values[parts["train"][:SEEN]][:, columns.kept]
+    shares = [np.unique(column, return_counts=True)[1] / len(column) for column in few.T]
+    bits = -sum(float((share * np.log2(share)).sum()) for share in shares)
+    if bits < 2 * np.log2(len(values)) + UNLIKELY:
         return
+    train = _marks(values, parts["train"], columns.kept)
     held_out = np.concatenate([parts[name] for name in HELD_OUT])
     again = int(np.isin(_marks(values, held_out, columns.kept), train).sum())
     if again:
