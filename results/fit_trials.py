@@ -2,11 +2,10 @@
 are groups found?
 
     python results/fit_trials.py noise --trials 100 --processes 2
-    python results/fit_trials.py calibration --trials 6
-    python results/fit_trials.py groups --trials 10
+    python results/fit_trials.py known --trials 6
     python results/fit_trials.py tables --out somewhere
 
-The first three write a table each into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is
+The first two write tables into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is
 a table drawn anew from its number as the seed; none is left out. The last one writes the tables of
 results/fits/network, synergy and synergy-30, with the labels of their channels.
 """
@@ -111,44 +110,44 @@ STEPS = {"field": 1500, "network": 1500, "synergy": 3000}
 # ----------------------------------------------------------------------------------------------------- the trials
 
 
-def of_noise(trial: int, kind: str) -> list[dict[str, Any]]:
+Tables = dict[str, list[dict[str, Any]]]
+"""Rows for each of the tables that a trial adds to."""
+
+
+def of_noise(trial: int, kind: str) -> Tables:
     fitted = _fitted(noise(trial, kind), random_state=trial, **SMALL)
     row = {"kind": kind, "trial": trial, "p_value": fitted.p_value_, "verdict": fitted.verdict_, "sigma": fitted.sigma_}
-    return [{**row, **fitted.scores_}]
+    return {"noise": [{**row, **fitted.scores_}]}
 
 
-def of_pairs(trial: int, kind: str) -> list[dict[str, Any]]:
-    """Every two channels of a table: how surely they are said to be neighbours, and whether they are."""
-    values, _, near = WORLDS[kind](trial)
-    fitted = _fitted(values, random_state=trial, device="cpu", effort="quick", steps=STEPS[kind])
-    pairs = np.triu_indices(len(near), k=1)
-    told = pd.DataFrame({"confidence": fitted.confidence_["pairs"][pairs], "neighbors": near[pairs]})
-    bins = pd.cut(told["confidence"], [-0.001, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0])
-    counts = told.groupby(bins, observed=False)["neighbors"].agg(["size", "sum"])
-    return [
-        {
-            **{"kind": kind, "trial": trial, "from": max(float(part.left), 0.0), "to": float(part.right)},
-            **{"pairs": int(row["size"]), "neighbors": int(row["sum"]), "p_value": fitted.p_value_},
-            **{"sigma": fitted.sigma_, "channel_confidence": float(np.mean(fitted.confidence_["channels"]))},
-        }
-        for part, row in counts.iterrows()
-    ]
-
-
-def of_groups(trial: int, kind: str) -> list[dict[str, Any]]:
-    """How near the modules of every method come to the known groups, and the first sentence on it."""
+def of_known(trial: int, kind: str) -> Tables:
+    """Every two channels of a table: how surely they are said to be neighbours, and whether they are. And how near the
+    modules of every method come to known groups, with the first sentence on it."""
     import torch
 
     torch.set_num_threads(1)
-    values, labels, _ = WORLDS[kind](trial)
+    values, labels, near = WORLDS[kind](trial)
     made = tables(values.astype(np.float32), labels=labels, seed=trial)
-    study = OwnData(tables=made, file="array", data_seed=trial, **OwnData.sized("quick", values.shape[1]))
+    settings = OwnData.sized("quick", values.shape[1], steps=STEPS[kind])
+    study = OwnData(tables=made, file="array", data_seed=trial, **settings)
     with tempfile.TemporaryDirectory() as room:
         found = fit(study, Path(room) / "run", where=Where("cpu"))
-    row: dict[str, Any] = {"kind": kind, "trial": trial, "p_value": found.p_value, "sigma": found.sigma}
+    own = {"kind": kind, "trial": trial, "p_value": found.p_value, "sigma": found.sigma}
+    pairs = np.triu_indices(len(near), k=1)
+    told = pd.DataFrame({"confidence": found.pairs[pairs], "neighbors": near[pairs]})
+    bins = pd.cut(told["confidence"], [-0.001, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0])
+    counts = told.groupby(bins, observed=False)["neighbors"].agg(["size", "sum"])
+    calibration = [
+        {
+            **{"kind": kind, "trial": trial, "from": max(float(part.left), 0.0), "to": float(part.right)},
+            **{"pairs": int(row["size"]), "neighbors": int(row["sum"])},
+        }
+        for part, row in counts.iterrows()
+    ]
     for name, method in {"placecode": found.ours, **found.others}.items():
-        row |= {f"{name} {score}": method.scores.get(score) for score in ("ari", "ari_p", "neighbor_agreement")}
-    return [{**row, "first sentence": study.sentences(found)[0]}]
+        own |= {f"{name} {score}": method.scores.get(score) for score in ("ari", "ari_p", "neighbor_agreement")}
+    groups = [] if labels is None else [{**own, "first sentence": study.sentences(found)[0]}]
+    return {"calibration": calibration, "groups": groups}
 
 
 def _fitted(values: np.ndarray, **settings: Any) -> Any:
@@ -162,9 +161,10 @@ def _fitted(values: np.ndarray, **settings: Any) -> Any:
         return LearnedPositions(**settings).fit(values.astype(np.float32))
 
 
-def run(
-    job: Callable[[int, str], list[dict[str, Any]]], kinds: Sequence[str], trials: int, processes: int
-) -> Iterator[list[dict[str, Any]]]:
+Job = Callable[[int, str], Tables]
+
+
+def run(job: Job, kinds: Sequence[str], trials: int, processes: int) -> Iterator[Tables]:
     """All trials of every kind, in processes of their own, as they are done."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         jobs = [pool.submit(job, trial, kind) for trial in range(trials) for kind in kinds]
@@ -172,10 +172,9 @@ def run(
             yield done.result()
 
 
-JOBS: dict[str, tuple[Callable[[int, str], list[dict[str, Any]]], tuple[str, ...]]] = {
+JOBS: dict[str, tuple[Job, tuple[str, ...]]] = {
     "noise": (of_noise, ("white", "slow")),
-    "calibration": (of_pairs, tuple(WORLDS)),
-    "groups": (of_groups, ("synergy", "network")),
+    "known": (of_known, tuple(WORLDS)),
 }
 
 
@@ -190,11 +189,13 @@ def main() -> None:
     if given.what == "tables":
         return write_tables(given.out)
     job, kinds = JOBS[given.what]
-    rows: list[dict[str, Any]] = []
+    rows: Tables = {}
     for found in run(job, kinds, given.trials, given.processes):
-        rows += found
-        table = pd.DataFrame(rows).sort_values(["kind", "trial"], kind="stable")
-        write_bytes(given.out / f"{given.what}.csv", table.to_csv(index=False).encode())
+        for name, own in found.items():
+            rows.setdefault(name, []).extend(own)
+            if own:
+                table = pd.DataFrame(rows[name]).sort_values(["kind", "trial"], kind="stable")
+                write_bytes(given.out / f"{name}.csv", table.to_csv(index=False).encode())
 
 
 if __name__ == "__main__":

@@ -197,7 +197,9 @@ def test_every_sentence_ends_with_a_full_stop_and_none_has_a_nan() -> None:
 def test_channels_that_drift_are_warned_of() -> None:
     facts = {"samples": 2_000, "channels": 8, "left out": 0, "train": 1_200, "test": 400, "diverged": 0, "memory": 26}
     (line,) = [line for line in sentences(made_up(facts=facts)) if "drift" in line]
-    assert line.startswith("The channels remember their past for 26 samples or more, which is long for blocks or groups")
+    assert line.startswith(
+        "The channels remember their past for 26 samples or more, which is long for blocks or groups"
+    )
     assert " of 100: " in line
     assert not any("drift" in line for line in sentences(made_up(facts={**facts, "piece": 200})))
     single = made_up(facts=facts, confidence=np.full(8, np.nan))
