@@ -76,7 +76,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     embedding_ : (n, d) the channels' PEs, the mean over seeds after alignment, widest axis first
     similarity_ : (n, n) cosine similarity of the channels' PEs, the mean over all fits
     map_, map_3d_ : (n, 2), (n, 3) places of the channels
-    modules_ : (n,) group of each channel, as many groups as the fits share; `module_stability_`: how well they agree
+    modules_ : (n,) group of each channel, as many groups as are found again by every fit; `module_stability_`: how
+        surely, by their number
     neighbors_ : (n, neighbors) the nearest channels of each, the nearest first
     confidence_ : "channels" (n,), how surely each lies where it does; "pairs" (n, n), how surely two are neighbours
     p_value_ : how often channels that are shifted against each other are predicted as well as the true ones

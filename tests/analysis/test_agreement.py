@@ -205,9 +205,9 @@ def test_groups_within_groups_are_told_apart_by_how_many_all_fits_find() -> None
     rng = np.random.default_rng(0)
     half, group = np.eye(2)[np.arange(48) // 24], np.eye(6)[np.arange(48) // 8]
     true = np.concatenate([2 * half, group], axis=1)
-    blurred = np.concatenate([true, np.zeros((48, 12))], axis=1) + 0.25 * rng.normal(size=(4, 1, 48, 20))
+    blurred = np.concatenate([true, np.zeros((48, 12))], axis=1) + 0.2 * rng.normal(size=(4, 1, 48, 20))
     found = stable_modules(similarities(blurred)[-1])
-    assert found.stability[2] == 1 and found.stability[6] < 1
+    assert found.stability[2] == 1 and max(found.stability[k] for k in (3, 4, 5, 7, 8)) < 0.8
     assert found.count == 6 and ari(found.labels, np.arange(48) // 8) > 0.9
 
 
@@ -224,9 +224,18 @@ def test_fits_do_not_agree_on_modules_of_noise() -> None:
     counts = []
     for seed in range(20):
         found = stable_modules(similarities(np.random.default_rng(seed).normal(size=(4, 1, 40, 8)))[-1])
-        assert max(found.stability.values()) < 0.3 and set(found.stability) == set(range(2, 21))
+        assert max(found.stability.values()) < 0.7 and set(found.stability) == set(range(2, 21))
         counts.append(found.count)
-    assert counts.count(1) >= 16  # a fortieth has more than one by chance
+    assert set(counts) == {1}
+
+
+def test_stability_is_how_surely_two_of_the_weakest_group_are_together_again() -> None:
+    """By hand: two fits of six channels; of the first three one has left the group in the second fit."""
+    one = np.repeat(np.eye(2), 3, axis=0)
+    two = one[[0, 1, 3, 2, 4, 5]].copy()
+    two[3] = one[3]
+    found = stable_modules(np.stack([one @ one.T, two @ two.T]), most=2)
+    assert found.stability == {2: pytest.approx((1 / 3 + 1 / 2) / 2)} and found.count == 1
 
 
 def test_no_more_modules_are_tried_than_asked_for() -> None:

@@ -84,10 +84,7 @@ def test_a_map_that_fits_do_not_agree_on() -> None:
     assert verdict(found).kind == "unsure"
     said = " ".join(sentences(found))
     assert "That is little: the models use what channels have in common, but do not agree on a map of them." in said
-    assert (
-        "The 8 channels fall into 2 modules, as many as the fits share (agreement 0.20, adjusted Rand index; " in said
-    )
-    assert "that is little, so do not rely on them)." in said
+    assert "The 8 channels fall into 2 modules: of two channels in one, another fit has 20% together, in the" in said
     assert "least sure of their place: c1, c2, c3, c4, c5." in said
     sure = " ".join(sentences(made_up()))
     assert "That is little" not in sure and "do not rely" not in sure and "least sure" not in sure
@@ -103,21 +100,6 @@ def test_groups_that_no_pairwise_method_sees() -> None:
     )
     seen = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE)  # PCA predicts half of it
     assert headline(seen).startswith("Structure found: ")
-
-
-def test_one_method_above_chance_by_accident_is_named() -> None:
-    found = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE | BLIND)
-    pca = replace(found.others["pca"], scores={**found.others["pca"].scores, "ari": 0.51, "ari_p": 0.005})
-    assert headline(replace(found, others={**found.others, "pca": pca})).startswith(
-        "Structure found that no pairwise method tried sees: its modules agree with the known groups with an ARI of "
-        "0.96, where correlation + MDS and UMAP are at chance (ARI 0.02 to 0.02, all p > 0.05), and PCA comes to 0.51 "
-        "(p = 0.005), though next to nothing of what was held out is predicted pairwise; the other channels tell 75%"
-    )
-    better = replace(pca, scores={**pca.scores, "ari": 0.8})  # nearly as good as ours
-    umap = replace(found.others["umap"], scores={"ari": 0.3, "ari_p": 0.01})  # no accident any more
-    for others in ({"pca": better}, {"pca": pca, "umap": umap}):
-        told = headline(replace(found, others={**found.others, **others}))
-        assert told.startswith("Structure found that no linear method sees: the other channels tell 75%")
 
 
 @pytest.mark.parametrize(

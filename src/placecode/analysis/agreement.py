@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from scipy.linalg import orthogonal_procrustes
 
 from placecode.analysis.alignment import side_by_side
 from placecode.analysis.modules import Labels, symmetric
-from placecode.analysis.partitions import ari, best_partition, numbered
+from placecode.analysis.partitions import best_partition, numbered
 from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
@@ -37,10 +37,8 @@ NEIGHBORS = 4
 ORDERS = 5
 """Random orders of the channels that tell what a rotation alone achieves."""
 MOST_MODULES = 50
-SHARED = 0.8
-"""How much of a further split of modules fits must share for it to be made, as a part of what they share so far."""
-SHUFFLES = 39
-"""Random splits by which those that fits share are told from those that each makes elsewhere."""
+SURE_MODULES = 0.8
+"""How surely two channels of a module must be together in another fit, in the weakest module."""
 
 
 # ----------------------------------------------------------------------------------------------------------- places
@@ -162,8 +160,8 @@ def _standing(similar: Array) -> Array:
 
 @dataclass(frozen=True)
 class Modules:
-    """Groups of channels: `labels` (n,), numbered by their first channel; `stability` says for every number of groups
-    that was tried how well the fits agree on them (mean adjusted Rand index, 0 = chance, 1 = the same groups)."""
+    """Groups of channels: `labels` (n,), numbered by their first channel. `stability` says for every number of groups
+    that was tried how surely two channels of a group are together in another fit, in the weakest group: 1 = always."""
 
     labels: Labels
     stability: Mapping[int, float]
@@ -178,12 +176,14 @@ class Modules:
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 
-def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES, seed: int = 0) -> Modules:
+def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
     """The groups that several fits share, (m, n, n): as many as every other fit finds again.
 
     Each fit is cut by itself (Ward's method on vectors with these similarities) into 2, 3, ... groups, at most half as
-    many as there are channels; `_shared_count` says into how many. The groups are those of the mean similarity. A
-    single fit has the groups of the highest modularity, of which nothing is known.
+    many as there are channels. Taken is the largest number whose weakest group is found again by other fits: two of its
+    channels are together there too, in SURE_MODULES of cases. That is the prediction strength of Tibshirani and Walther
+    (2005), between fits. The groups are those of the mean similarity; there is one if no number is stable. A single fit
+    has the groups of the highest modularity, of which nothing is known.
     """
     weights, _ = symmetric(similar)
     fits, n = len(weights), weights.shape[-1]
@@ -193,65 +193,22 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES, seed: int =
     if fits < 2:  # nobody to agree with: the groups of the highest modularity
         return Modules(np.maximum(best_partition(weights[0]), 0), {})
     cuts = np.stack([_cut(each, top) for each in weights])  # (m, n, top)
-    pairs = list(combinations(range(fits), 2))
-    stability = {
-        count: float(np.mean([ari(cuts[one, :, count - 1], cuts[two, :, count - 1]) for one, two in pairs]))
-        for count in range(2, top + 1)
-    }
-    count = _shared_count(cuts, np.random.default_rng(seed))
+    stability = {count: _strength(cuts[:, :, count - 1]) for count in range(2, top + 1)}
+    count = max((k for k, value in stability.items() if value >= SURE_MODULES), default=1)
     return Modules(numbered(_cut(weights.mean(axis=0), top)[:, count - 1]), stability)
 
 
-def _shared_count(cuts: Labels, rng: np.random.Generator) -> int:
-    """Into how many groups all fits cut the channels alike, (m, n, top) -> 1 to top.
-
-    By agreement alone two coarse halves would win over five groups that differ in a single channel. So it begins with
-    one group and goes on to the number at which one fit tells most of another's groups, beyond what it would if all
-    split the groups so far at random; as long as that is more than random splits may give, and fits share the new
-    splits nearly as well as the groups so far.
-    """
-    count, bar = 1, 0.0
-    told, most = _told(cuts), _told(cuts, themselves=True)
-    while count < cuts.shape[-1]:
-        random = np.stack([_told(_split_at_random(cuts, count, rng)) for _ in range(SHUFFLES)])  # (draws, top)
-        chance = random.mean(axis=0)
-        gain = told - chance
-        share = gain / np.maximum(most - chance, 1e-9)  # of what they would have in common if all split alike
-        enough = (gain > (random - chance)[:, count:].max() + 1e-9) & (share >= bar)
-        enough[:count] = False
-        if not enough.any():
-            break
-        best = int(np.where(enough, gain, -np.inf).argmax())
-        count, bar = best + 1, SHARED * float(share[best])
-    return count
-
-
-def _told(cuts: Labels, themselves: bool = False) -> Array:
-    """What a fit tells of another's groups, or of its own, for each number of them: mutual information in bits, the
-    mean over pairs of fits, (m, n, top) -> (top,)."""
-    one, two = (np.array(each) for each in zip(*combinations(range(len(cuts)), 2), strict=True))
-    if themselves:
-        one = two = np.arange(len(cuts))
+def _strength(labels: Labels) -> float:
+    """How surely two channels of a group are together in another fit, in the weakest group, (m, n) -> the mean over
+    pairs of fits. A single channel is no group."""
+    size = int(labels.max()) + 1
     found = []
-    for place in range(cuts.shape[-1]):
-        size = place + 1
-        pair = np.arange(len(one))[:, None] * size**2 + cuts[one, :, place] * size + cuts[two, :, place]
-        counts = np.bincount(pair.ravel(), minlength=len(one) * size**2).reshape(-1, size, size)
-        share = counts / cuts.shape[1]
-        alone = share.sum(axis=1, keepdims=True) * share.sum(axis=2, keepdims=True)
-        ratio = np.where(share > 0, share, 1.0) / np.where(share > 0, alone, 1.0)
-        found.append((share * np.log2(ratio)).sum() / len(one))
-    return np.array(found)
-
-
-def _split_at_random(cuts: Labels, count: int, rng: np.random.Generator) -> Labels:
-    """The same groups down to `count` of them, split further at random: in each fit, channels change places within
-    them."""
-    found = np.empty_like(cuts)
-    for own, fit in zip(found, cuts, strict=True):
-        group = fit[:, count - 1]
-        own[np.argsort(group, kind="stable")] = fit[np.lexsort((rng.random(len(group)), group))]
-    return found
+    for one, two in permutations(labels, 2):
+        shared = np.bincount(one * size + two, minlength=size**2).reshape(size, size).astype(np.float64)
+        members = shared.sum(axis=1)
+        together = (shared * (shared - 1)).sum(axis=1) / np.maximum(members * (members - 1), 1)
+        found.append(float(together.min()))
+    return float(np.mean(found))
 
 
 def _cut(similar: Array, top: int) -> Labels:

@@ -123,9 +123,9 @@ def listings(found: Found) -> list[Listing]:
         tables.append(
             Listing(
                 "How many modules",
-                "How well the fits agree (adjusted Rand index) when each is cut into so many groups. As many are taken "
-                "as fits share: groups are split further as long as fits split them alike.",
-                ["modules", "agreement"],
+                "When each fit is cut into so many groups: how often two channels of one are together in another fit, "
+                "in the weakest group. The largest number with 0.8 or more is taken; one module if there is none.",
+                ["modules", "found again"],
                 agreed,
             )
         )

@@ -71,28 +71,17 @@ def headline(found: Found) -> str:
 
 
 def _blind_groups(found: Found) -> str:
-    """That our modules agree with the known groups, where the others are at chance; else nothing.
-
-    In a single table one of several methods may be above it by accident; that is said, and it is no sight where
-    pairwise methods predict nothing that was held out.
-    """
+    """That our modules agree with the known groups, where every other method is at chance; else nothing."""
     own = found.ours.scores
-    if "ari" not in own or not found.others or own["ari_p"] > LEVEL or own["ari"] < STABLE or not _only_ours(found):
+    if "ari" not in own or not found.others or own["ari_p"] > LEVEL or own["ari"] < STABLE:
         return ""
-    every = {SAID[name]: method.scores for name, method in found.others.items()}
-    above = {name: told for name, told in every.items() if told["ari_p"] <= LEVEL or told["ari"] > STABLE / 2}
-    rest = {name: told for name, told in every.items() if name not in above}
-    if len(above) > 1 or not rest or any(told["ari"] > own["ari"] - STABLE / 2 for told in above.values()):
+    rest = {SAID[name]: method.scores for name, method in found.others.items()}
+    if any(scores["ari_p"] <= LEVEL or scores["ari"] > STABLE / 2 for scores in rest.values()) or not _only_ours(found):
         return ""
-    low, high = (extreme(told["ari"] for told in rest.values()) for extreme in (min, max))
-    but = "".join(
-        f", and {name} comes to {told['ari']:.2f} (p = {told['ari_p']:.3g}), though next to nothing of what was held "
-        "out is predicted pairwise"
-        for name, told in above.items()
-    )
+    low, high = (extreme(scores["ari"] for scores in rest.values()) for extreme in (min, max))
     return (
         f"its modules agree with the known groups with an ARI of {own['ari']:.2f}, where {_listed(list(rest))} are at "
-        f"chance (ARI {low:.2f} to {high:.2f}, all p > {LEVEL:g}){but}"
+        f"chance (ARI {low:.2f} to {high:.2f}, all p > {LEVEL:g})"
     )
 
 
@@ -118,13 +107,14 @@ def _certainty(found: Found) -> list[str]:
     if found.found and mean < UNSURE:
         lines.append("That is little: the models use what channels have in common, but do not agree on a map of them.")
     groups = int(found.ours.labels.max()) + 1
-    agreement = found.stability.get(groups, float("nan"))
-    if groups > 1 and np.isfinite(agreement):
-        doubt = "" if agreement >= STABLE else "; that is little, so do not rely on them"
+    stability = found.stability.get(groups, float("nan"))
+    if groups > 1 and np.isfinite(stability):
         lines.append(
             f"The {count} channels{' that have a place' if count < len(found.names) else ''} fall into {groups} "
-            f"modules, as many as the fits share (agreement {agreement:.2f}, adjusted Rand index{doubt})."
+            f"modules: of two channels in one, another fit has {_percent(stability)} together, in the weakest module."
         )
+    elif found.found and found.stability:
+        lines.append("The fits agree on no division into modules.")
     return lines
 
 
