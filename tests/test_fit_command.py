@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -497,6 +499,32 @@ def test_a_folder_of_something_else_is_refused(refuse: Refuse, tmp_path: Path, f
         assert refuse("t.csv", *TINY, "--out", "other", *words) == (
             "the output folder other must hold no other study; it holds lst-sigma, and this is fit."
         )
+
+
+def test_a_folder_that_cannot_be_written_is_refused(
+    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files(tmp_path)
+
+    def made(reason: int) -> Callable[..., str]:
+        def make(*_: object) -> str:
+            raise OSError(reason, os.strerror(reason), "a/.placecode-1")
+
+        return make
+
+    for reason, why in ((errno.EACCES, "Permission denied"), (errno.ENOENT, "No such file or directory")):
+        monkeypatch.setattr(tempfile, "mkdtemp", made(reason))
+        assert refuse("t.csv", *TINY, "--out", "a/b") == f"the output folder a/b must be writable; it is not ({why})."
+    monkeypatch.setattr(tempfile, "mkdtemp", made(errno.ENOSPC))  # no fault of the folder
+    assert refuse("t.csv", *TINY, "--out", "a/b").startswith("the disk must have room for the results; it is full")
+
+
+def test_what_is_known_is_not_added_to_a_finished_fit(refuse: Refuse, copied: tuple[Path, list[str]]) -> None:
+    shutil.copy("labels.csv", "others.csv")
+    assert refuse(*copied[1][1:], "--labels", "others.csv", "--resume") == (
+        f"--resume must use the settings of the run; changed: labels was {copied[1][5]!r}, now 'others.csv' (--force "
+        "starts anew)."
+    )
 
 
 def test_another_table_is_not_resumed(refuse: Refuse, copied: tuple[Path, list[str]]) -> None:
