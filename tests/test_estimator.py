@@ -20,6 +20,7 @@ from placecode.errors import BadInput
 from placecode.fitting import others
 from placecode.runs import Run
 from placecode.studies import own_results
+from placecode.studies.own import EFFORTS, OwnData
 
 TINY: dict[str, Any] = {
     **{"sigma": 0.05, "steps": 1, "width": 8, "layers": 1, "n_seeds": 1, "n_halves": 1, "n_draws": 19},
@@ -291,6 +292,11 @@ def test_numbers_of_numpy_are_numbers() -> None:
     given = {"steps": np.int64(1), "neighbors": np.int32(2), "hidden": np.float32(0.3), "sigma": np.array([0.05, 0.1])}
     fitted = tiny(**given, learning_rate=np.float64(1e-3)).fit(table())
     assert fitted.neighbors_.shape == (6, 2) and fitted.sigma_ in (0.05, 0.1)
+
+
+def test_the_effort_is_by_the_device_unless_it_is_given() -> None:
+    for device, usual in (("cpu", "quick"), ("cuda", "thorough")):
+        assert [OwnData.effort_on(device, given) for given in EFFORTS] == [usual, "quick", "thorough"]
 
 
 WHOLE = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1, "neighbors": 1, "n_draws": 19}

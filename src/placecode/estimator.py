@@ -29,7 +29,7 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped, unused-ig
 
 from placecode.encoder import Stack
 from placecode.engines.where import Where
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.fitting import fit
 from placecode.runs import Run
 from placecode.studies import own_results
@@ -39,7 +39,6 @@ from placecode.tasks.table_files import Sheet, read_sheet, sheet_of
 from placecode.tasks.table_sources import meaning
 from placecode.training import portions, stack_for
 
-EFFORTS = ("auto", "quick", "thorough")
 LEAST_CHANNELS = 2
 LEAST = {
     **{"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1},
@@ -134,10 +133,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a column, says
         which samples belong together (a person, a day): whole groups are held out. y is not used."""
         self._check()
+        where = Where(self.device).resolved()
+        effort = OwnData.effort_on(where.device, self.effort)
         with self._room() as (out, spool):
             sheet = self._sheet(X, groups, spool)
-            where = Where(self.device).resolved()
-            effort = ("thorough" if where.device == "cuda" else "quick") if self.effort == "auto" else self.effort
             seed = self._seed()
             made = tables(
                 sheet.values,
@@ -207,8 +206,6 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check(self) -> None:
         """Refuse what cannot be used before anything is read."""
-        if self.effort not in EFFORTS:
-            raise one_of("effort", EFFORTS, self.effort)
         for name, least in LEAST.items():
             value = getattr(self, name)
             optional = name not in ("neighbors", "n_draws")

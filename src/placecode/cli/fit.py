@@ -15,7 +15,7 @@ from placecode import display
 from placecode.cli import flags
 from placecode.engines import local
 from placecode.engines.estimate import estimate
-from placecode.errors import BadInput, must_be, one_of, value_of
+from placecode.errors import BadInput, must_be, value_of
 from placecode.files import is_full_disk
 from placecode.fitting import fit
 from placecode.runs import Run
@@ -23,7 +23,6 @@ from placecode.studies.own import OwnData
 from placecode.tasks.table import PARTS, tables
 from placecode.tasks.table_files import CHANNELS, read_labels, read_positions, read_sheet
 
-EFFORTS = ("auto", "quick", "thorough")
 FILES = ("groups", "labels", "positions", "names", "key")
 """Settings of the study that say where something is to be read."""
 OWN = ("file", *FILES, "sigmas", "seeds")
@@ -73,12 +72,10 @@ def run(
         raise BadInput(
             "--resume and --force must not be given together: one keeps the earlier fit, the other drops it."
         )
-    if given.effort not in EFFORTS:
-        raise one_of("effort", EFFORTS, given.effort)
     stack = None if given.stack is None else value_of("stack", given.stack, int)
     share = value_of("memory", given.memory, float)
     where = local.Where(given.device, given.precision, stack, share).resolved()
-    effort = ("thorough" if where.device == "cuda" else "quick") if given.effort == "auto" else given.effort
+    effort = OwnData.effort_on(where.device, given.effort)
     out = given.out or Path("runs") / f"fit-{given.file.stem}"
     with _room(out) as spool:
         study, label_names = _study(given, effort, spool)
