@@ -151,6 +151,8 @@ def test_the_run_is_kept_where_it_is_asked_for(learned: LearnedPositions, capsys
     assert capsys.readouterr().out == f"Report: {folder / 'report.html'}\n"
     page = (folder / "report.html").read_text()
     assert learned.summary_[0].split(":")[0] in page
+    fields = Run(folder).config["fields"]
+    assert (fields["learning_rate"], fields["pe_learning_rate"]) == (5e-3, 15e-3)  # as by `placecode fit`
 
 
 # What holds the table

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ import pytest
 from table_data import write
 
 from placecode import cli, runs
+from placecode.cli import fit
 from placecode.engines import local
 from placecode.fitting import others
 from placecode.runs import Run
 from placecode.studies import study_of
+from placecode.studies.own import OwnData
 from placecode.tasks import table_files
 
 TINY = ["--steps", "20", "--width", "8", "--layers", "1", "--draws", "19", "--device", "cpu", "--sigma", "0.05,0.2"]
@@ -156,6 +159,20 @@ def test_the_command_in_the_report_makes_the_same_fit_again(
     assert Run(tmp_path / "again").config == first.config
     for name in (*PRODUCTS, "summary.json", "weights.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (fitted[0] / name).read_bytes(), name
+
+
+def test_the_pe_learns_three_times_as_fast_unless_it_is_told(fitted: tuple[Path, str]) -> None:
+    run = Run(fitted[0])
+    fields = run.config["fields"]
+    assert (fields["learning_rate"], fields["pe_learning_rate"]) == (0.005, 0.015)
+    study = study_of(run)
+    assert isinstance(study, OwnData)
+    words = fit.command_of(run, study)
+    assert "--learning-rate" in words and "--pe-learning-rate" not in words
+    words = fit.command_of(run, replace(study, pe_learning_rate=0.006))
+    assert words[words.index("--pe-learning-rate") + 1] == "0.006"
+    given = {"learning_rate": 1e-4, "pe_learning_rate": 0.5}
+    assert OwnData.sized("quick", 6, **given)["pe_learning_rate"] == 0.5
 
 
 @pytest.mark.parametrize(

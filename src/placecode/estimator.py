@@ -236,8 +236,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _given(self, seed: int, effort: str, channels: int) -> dict[str, Any]:
         """The settings of the study: those that were given, and for the rest what suits."""
-        usual = OwnData.sized(effort, channels)
-        count = len(usual.get("seeds", (0, 1))) if self.n_seeds is None else self.n_seeds
+        count = len(OwnData.scales[effort].get("seeds", OwnData.seeds)) if self.n_seeds is None else self.n_seeds
         wanted = {
             "sigmas": self._sigmas(),
             "halves": self.n_halves,
@@ -246,7 +245,6 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "width": self.width,
             "layers": self.layers,
             "learning_rate": self.learning_rate,
-            "pe_learning_rate": None if self.learning_rate is None else 3 * self.learning_rate,
             "hidden": self.hidden,
             "neighbors": self.neighbors,
             "draws": self.n_draws,
@@ -254,10 +252,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "data_seed": seed,
         }
         given = {name: value for name, value in wanted.items() if value is not None}
-        return {
-            **usual,
-            **{name: each.item() if isinstance(each, np.generic) else each for name, each in given.items()},
-        }
+        plain = {name: each.item() if isinstance(each, np.generic) else each for name, each in given.items()}
+        return OwnData.sized(effort, channels, **plain)
 
     def _keep(self, study: OwnData, task: Table, out: Path) -> None:
         """What prediction needs: the members of the chosen sigma, their weights, and how values are standardized."""

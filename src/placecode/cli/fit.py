@@ -166,6 +166,8 @@ def command_of(run: Run, study: OwnData) -> list[str]:
     words = ["placecode", "fit", study.file]
     channels = int(run.config["shape"]["tokens"])
     usual = OwnData(**OwnData.sized(run.config["scale"], channels)).fields()
+    with_rate = OwnData.sized(run.config["scale"], channels, learning_rate=study.learning_rate)
+    usual["pe_learning_rate"] = with_rate["pe_learning_rate"]
     for name, value in study.fields().items():
         if name == "file" or value == usual[name]:
             continue

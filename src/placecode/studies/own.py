@@ -93,12 +93,15 @@ class OwnData(ModelStudy):
 
     @classmethod
     def sized(cls, effort: str, channels: int, **given: Any) -> dict[str, Any]:
-        """Settings that suit so many channels, where none are given: fewer examples and steps where there are more."""
+        """Settings that suit so many channels, where none are given: fewer examples and steps where there are more; and
+        a PE that learns three times as fast as the rest."""
         usual = dict(cls.scales[effort])
         if effort == "quick":
             usual |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 2000}
         else:
             usual |= {"batch": min(max(16_000 // channels, 32), 512)}
+        if "learning_rate" in given:
+            usual["pe_learning_rate"] = 3 * given["learning_rate"]
         return {**usual, **given}
 
     def task(self) -> Task:
