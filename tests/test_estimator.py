@@ -15,12 +15,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from placecode import LearnedPositions, cli
+from placecode import LearnedPositions, cli, estimator
 from placecode.errors import BadInput
 from placecode.fitting import others
 from placecode.runs import Run
 from placecode.studies import own_results
 from placecode.studies.own import EFFORTS, OwnData
+from placecode.tasks.table import tables
 
 TINY: dict[str, Any] = {
     **{"sigma": 0.05, "steps": 1, "width": 8, "layers": 1, "n_seeds": 1, "n_halves": 1, "n_draws": 19},
@@ -182,6 +183,31 @@ def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None
     again = tiny().fit(named)
     with pytest.raises(ValueError, match="feature names should match"):
         again.transform(named[list("bacdef")])
+
+
+def test_a_mapped_array_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another type it is, since models need float32."""
+    shared = []
+
+    def made(values: np.ndarray, **given: Any) -> Any:
+        shared.append(np.shares_memory(values, mapped))
+        return tables(values, **given)
+
+    monkeypatch.setattr(estimator, "tables", made)
+    for kind in (np.float32, np.float64):
+        np.save(tmp_path / "t.npy", table().astype(np.float32).astype(kind))
+        mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
+        fitted = tiny().fit(mapped)
+        assert fitted.n_features_in_ == 6 and fitted.transform(mapped).shape == (150, 6)
+    assert shared == [True, False]
+    wild = table()
+    wild[7, 2] = np.inf
+    np.save(tmp_path / "wild.npy", wild)
+    with pytest.raises(BadInput, match=r"^row 8: column 'channel 3' must hold finite numbers"):
+        tiny().fit(np.load(tmp_path / "wild.npy", mmap_mode="r"))
+    np.save(tmp_path / "flat.npy", wild[:, 0])
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        tiny().fit(np.load(tmp_path / "flat.npy", mmap_mode="r"))
 
 
 def test_words_are_categories_and_come_back_as_codes() -> None:

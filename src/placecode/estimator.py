@@ -190,6 +190,9 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         names = [str(name) for name in X.columns] if isinstance(X, pd.DataFrame) else None
         if names is not None and (twice := [name for name, count in Counter(names).items() if count > 1]):
             raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(twice)}.")
+        if isinstance(X, np.memmap):  # only its sides are looked at here: the map itself is read piece by piece
+            validate_data(self, X, dtype=None, **{**self._demands(), "ensure_all_finite": False})
+            return sheet_of(X, groups=groups)
         values = validate_data(self, X, dtype=np.float32, **self._demands())
         return sheet_of(values, names=names, groups=groups)
 
