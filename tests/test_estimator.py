@@ -360,9 +360,17 @@ def test_wrong_parameters_are_refused_in_a_sentence(given: dict[str, Any], sente
 def test_wrong_tables_are_refused_in_a_sentence(tmp_path: Path) -> None:
     values = table()
     twice = pd.DataFrame(values, columns=list("aabcdb"))
+    beside = "the group of each row, since the columns of an array have no names"
+    within = "the name of a column or a file with a group a row, since X is a file"
     for act, sentence in (
         (lambda: tiny().fit(values, groups=np.arange(9)), "groups must have a group for each of the 150 rows; got 9."),
-        (lambda: tiny().fit(values, groups="who"), "groups must be the name of a column of data; got 'who'."),
+        (lambda: tiny().fit(values, groups="channel 2"), f"groups must be {beside}; got 'channel 2'."),
+        (lambda: tiny().fit(values.tolist(), groups="who"), f"groups must be {beside}; got 'who'."),
+        (
+            lambda: tiny().fit(pd.DataFrame(values, columns=list("abcdef")), groups="who"),
+            "groups must be the name of a column of data; got 'who'.",
+        ),
+        (lambda: tiny().fit(tmp_path / "no.csv", groups=np.arange(150)), f"groups must be {within}; got ndarray."),
         (lambda: tiny().fit(twice), "The names of the columns of X must all be different; given twice: a, b."),
         (
             lambda: tiny().fit(np.ones((99, 5))),

@@ -173,6 +173,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _sheet(self, X: Any, groups: Any, spool: Path) -> Sheet:  # noqa: N803
         """The table behind X, checked as scikit-learn does where it is an array of numbers."""
+        self._check_groups(X, groups)
         self._dropped: set[str] = set()
         self._words: Mapping[int, tuple[str, ...]] = {}
         if isinstance(X, (str, Path)):
@@ -218,6 +219,15 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise must_be("hidden", "a number above 0 and below 1", self.hidden)
         if isinstance(self.random_state, Integral) and int(self.random_state) < 0:
             raise must_be("random_state", "a whole number of at least 0, a RandomState or None", self.random_state)
+
+    def _check_groups(self, X: Any, groups: Any) -> None:  # noqa: N803
+        """A name is for columns that have names, and a file has its groups in a column or in another file."""
+        named = isinstance(groups, (str, Path))
+        if named and not isinstance(X, (str, Path, pd.DataFrame)):
+            raise must_be("groups", "the group of each row, since the columns of an array have no names", groups)
+        if isinstance(X, (str, Path)) and not named and groups is not None:
+            allowed = "the name of a column or a file with a group a row, since X is a file"
+            raise BadInput(f"groups must be {allowed}; got {type(groups).__name__}.")
 
     def _sigmas(self) -> tuple[float, ...] | None:
         """The sigmas that were given, None for those that suit the effort."""
