@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from placecode import LearnedPositions, cli, estimator
 from placecode.errors import BadInput
 from placecode.fitting import others
 from placecode.runs import Run
-from placecode.studies import own_results
+from placecode.studies import own_results, study_of
 from placecode.studies.own import EFFORTS, OwnData
 from placecode.tasks.table import tables
 
@@ -251,6 +252,21 @@ def test_groups_may_be_a_column_or_beside_the_table() -> None:
     mixed = tiny().fit(data, groups="who")
     assert "who" not in mixed.feature_names_in_ and mixed.transform(data.drop(columns="who")).shape == (150, 7)
     assert not np.array_equal(tiny().fit(plain).embedding_, beside.embedding_)  # other samples are held out
+
+
+def test_the_command_in_the_report_of_a_file_makes_the_same_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups and all."""
+    monkeypatch.setattr(cli, "publish", lambda run: run.path / "report.html")
+    frame().to_csv(tmp_path / "t.csv", index=False)
+    tiny(learning_rate=1e-3, folder=tmp_path / "one").fit(tmp_path / "t.csv", groups="who")
+    run = Run(tmp_path / "one")
+    words = shlex.split(cli.command_of(run, study_of(run)))
+    assert words[words.index("--groups") + 1] == "who"
+    assert cli.main([*words[1:], "--out", str(tmp_path / "two")]) == 0
+    assert (tmp_path / "one" / "map.csv").read_bytes() == (tmp_path / "two" / "map.csv").read_bytes()
+    assert Run(tmp_path / "two").config["fields"] == run.config["fields"]
 
 
 def test_the_frame_that_was_fitted_is_transformed_with_its_groups_and_its_index() -> None:

@@ -149,7 +149,9 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if made[PARTS[0]].tokens < LEAST_CHANNELS:
                 raise BadInput("at least two channels must vary; the others are constant or missing.")
             given = self._given(seed, effort, made[PARTS[0]].tokens)
-            study = OwnData(tables=made, file=str(X) if isinstance(X, (str, Path)) else sheet.source, **given)
+            file = str(X) if isinstance(X, (str, Path)) else sheet.source
+            named = str(groups) if isinstance(groups, (str, Path)) else ""
+            study = OwnData(tables=made, file=file, groups=named, **given)
             found = fit(study, out, effort=effort, where=where, force=_is_fit(out))
             self._keep(study, made[PARTS[0]], out)
         self.embedding_, self.similarity_ = found.embedding, found.ours.similarity
