@@ -235,6 +235,73 @@ def test_categories_of_a_file_are_known_to_a_frame(tmp_path: Path) -> None:
     np.testing.assert_allclose(one.transform(data), two.transform(data), rtol=1e-4)
 
 
+def test_a_file_is_asked_about_as_its_frame_is(tmp_path: Path) -> None:
+    """With its groups and its count of rows, or without; a few rows are enough, with words that are new or lacking."""
+    data = frame().rename_axis("time").reset_index()
+    for name, write in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
+        path = tmp_path / name
+        write(path, index=False)
+        fitted = tiny().fit(str(path), groups="who")
+        assert list(fitted.feature_names_in_) == ["a", "b", "wind", "c", "d", "e", "dry"]
+        told, share = fitted.transform(path), fitted.score(str(path))
+        for given in (pd.read_csv(path) if name == "t.csv" else data, data.drop(columns=["time", "who"])):
+            np.testing.assert_allclose(fitted.transform(given), told, rtol=1e-4)
+            assert fitted.score(given) == pytest.approx(share)
+        np.testing.assert_allclose(tiny().fit(data, groups="who").transform(path), told, rtol=1e-4)
+        for wind in ("south", None):
+            few = data.tail(3).assign(wind=wind, dry="True")
+            few.drop(columns="who").to_csv(tmp_path / "few.csv", index=False)
+            np.testing.assert_allclose(fitted.transform(tmp_path / "few.csv"), fitted.transform(few), rtol=1e-4)
+    data.assign(a="low").to_csv(tmp_path / "low.csv", index=False)
+    with pytest.raises(BadInput, match=r"^column 'a' must be numbers, as in fitting; got 'low'\.$"):
+        fitted.transform(tmp_path / "low.csv")
+    with pytest.raises(BadInput, match=r"no\.csv cannot be read: No such file or directory\.$"):
+        fitted.score(tmp_path / "no.csv")
+    data.drop(columns="b").to_csv(tmp_path / "less.csv", index=False)
+    with pytest.raises(ValueError, match="Feature names seen at fit time, yet now missing:\n- b"):
+        fitted.transform(tmp_path / "less.csv")
+
+
+@pytest.mark.filterwarnings("error")
+def test_columns_without_names_are_told_apart_by_their_place(tmp_path: Path) -> None:
+    values = np.column_stack([table(channels=6), np.repeat(np.arange(6), 25)])[:, [0, 6, 1, 2, 3, 4, 5]]
+    np.save(tmp_path / "t.npy", values)
+    bare = pd.DataFrame(values)
+    for given in (tmp_path / "t.npy", bare):
+        fitted = tiny().fit(given, groups="channel 2")
+        assert not hasattr(fitted, "feature_names_in_") and fitted.n_features_in_ == 6
+        told = fitted.transform(given)
+        rest = np.delete(values, 1, axis=1)
+        for other in (tmp_path / "t.npy", bare, rest, pd.DataFrame(rest)):
+            np.testing.assert_array_equal(fitted.transform(other), told)
+
+
+@pytest.mark.parametrize("header", ["time", "Unnamed: 0", "id"])
+def test_a_count_of_the_rows_is_no_channel_whatever_holds_it(header: str, tmp_path: Path) -> None:
+    """Nor is it one in a frame of numbers; a column that does not count them is."""
+    plain = pd.DataFrame(table().astype(np.float32), columns=list("abcdef"))
+    data = plain.rename_axis(header).reset_index()
+    data.to_csv(tmp_path / "t.csv", index=False)
+    one, two = tiny().fit(data), tiny().fit(tmp_path / "t.csv")
+    for fitted in (one, two):
+        same(fitted, tiny().fit(plain))
+        assert list(fitted.feature_names_in_) == list("abcdef")
+        later = data.tail(40)
+        np.testing.assert_array_equal(fitted.transform(later), fitted.transform(plain.tail(40)))
+    other = data.assign(**{header: data["a"] ** 2})
+    assert list(tiny().fit(other).feature_names_in_) == [header, *"abcdef"]
+
+
+def test_the_index_that_pandas_writes_is_no_channel(tmp_path: Path) -> None:
+    data = frame().drop(columns=["who", "wind"])
+    data.to_csv(tmp_path / "t.csv")
+    fitted = tiny().fit(tmp_path / "t.csv")
+    assert list(fitted.feature_names_in_) == [*"abcde", "dry"]
+    told = fitted.transform(tmp_path / "t.csv")
+    for given in (data, pd.read_csv(tmp_path / "t.csv")):
+        np.testing.assert_allclose(fitted.transform(given), told, rtol=1e-4)
+
+
 def test_a_second_fit_forgets_the_first() -> None:
     fitted = tiny().fit(frame().drop(columns="who"))
     values = table()

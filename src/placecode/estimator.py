@@ -35,7 +35,7 @@ from placecode.runs import Run
 from placecode.studies import own_results
 from placecode.studies.own import OwnData
 from placecode.tasks.table import PARTS, Table, tables
-from placecode.tasks.table_files import Sheet, read_sheet, sheet_of
+from placecode.tasks.table_files import Sheet, read_cells, read_sheet, sheet_of
 from placecode.tasks.table_sources import meaning
 from placecode.training import portions, stack_for
 
@@ -82,7 +82,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     verdict_ : "structure found" or "no structure found"; `summary_`: all findings in sentences
     scores_ : held-out errors: "heldout_mse", "linear_mse", "mean_mse"; `baselines_`: the same of other methods
     sigma_, sigma_reason_, sigmas_ : the chosen sigma, why, and by which numbers
-    channels_ : (n,) the columns of X behind all of this: those that vary
+    channels_ : (n,) which of `feature_names_in_` are behind all of this: those that vary
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(400, 6)) + np.repeat([[0], [2]], 200, axis=0)
@@ -131,7 +131,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: N803
         """Learn the map. X (samples, channels) may have missing values (NaN) and, as a frame, columns of categories; a
         path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a column, says
-        which samples belong together (a person, a day): whole groups are held out. y is not used."""
+        which samples belong together (a person, a day): whole groups are held out. A first column that counts the rows
+        ("time", "id", what pandas writes as the index) is no channel, in a frame as in a file. y is not used."""
         self._check()
         where = Where(self.device).resolved()
         effort = OwnData.effort_on(where.device, self.effort)
@@ -176,36 +177,34 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _sheet(self, X: Any, groups: Any, spool: Path) -> Sheet:  # noqa: N803
         """The table behind X, checked as scikit-learn does where it is an array of numbers."""
         self._check_groups(X, groups)
-        self._dropped: set[str] = set()
+        self._dropped: set[Any] = set()
         self._words: Mapping[int, tuple[str, ...]] = {}
         if isinstance(X, (str, Path)):
             sheet = read_sheet(X, groups=groups, spool=spool)
-            self._words = dict(sheet.categories)
-            self.n_features_in_ = sheet.values.shape[1]
-            self.feature_names_in_ = np.array(sheet.names, dtype=object)
+            self._remember(pd.DataFrame(columns=list(sheet.columns)), sheet)
             return sheet
-        if isinstance(X, pd.DataFrame) and not all(map(pd.api.types.is_numeric_dtype, X.dtypes)):
-            return self._mixed(X, groups)
-        inside = isinstance(groups, str) and isinstance(X, pd.DataFrame) and groups in X
-        if inside:
-            self._dropped = {groups}
-            groups, X = X[groups].to_numpy(), X.drop(columns=groups)  # noqa: N806
-        names = [str(name) for name in X.columns] if isinstance(X, pd.DataFrame) else None
-        if names is not None and (twice := [name for name, count in Counter(names).items() if count > 1]):
-            raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(twice)}.")
+        if isinstance(X, pd.DataFrame):
+            return self._framed(X, groups)
         if isinstance(X, np.memmap):  # only its sides are looked at here: the map itself is read piece by piece
             validate_data(self, X, dtype=None, **{**self._demands(), "ensure_all_finite": False})
             return sheet_of(X, groups=groups)
-        values = validate_data(self, X, dtype=np.float32, **self._demands())
-        return sheet_of(values, names=names, groups=groups)
+        return sheet_of(validate_data(self, X, dtype=np.float32, **self._demands()), groups=groups)
 
-    def _mixed(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803
+    def _framed(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803
+        """The table of a frame, by the rules that files are read by."""
+        if twice := [str(name) for name, count in Counter(X.columns).items() if count > 1]:
+            raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(twice)}.")
         sheet = sheet_of(X, groups=groups)
-        self._dropped = {str(name) for name in X.columns} - set(sheet.names)
-        validate_data(self, X=sheet.values, dtype=np.float32, **self._demands())
-        self.feature_names_in_ = np.array(sheet.names, dtype=object)
-        self._words = dict(sheet.categories)
+        validate_data(self, sheet.values, dtype=np.float32, **self._demands())
+        self._remember(X, sheet)
         return sheet
+
+    def _remember(self, frame: pd.DataFrame, sheet: Sheet) -> None:
+        """Which columns of a table are channels, and what stands for the words in them."""
+        kept = frame.iloc[:0, list(sheet.channels)]
+        validate_data(self, kept, skip_check_array=True)
+        self._dropped = set(frame.columns) - set(kept.columns)
+        self._words = dict(sheet.categories)
 
     def _demands(self) -> dict[str, Any]:
         return {"ensure_all_finite": "allow-nan", "ensure_min_features": LEAST_CHANNELS, "ensure_min_samples": 10}
@@ -285,7 +284,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: N803
         """What every channel should be, given the others, (samples, n): each is hidden in turn, a share of them at a
-        time, and predicted by the models of the chosen sigma, in its own unit; of a category, its likeliest value."""
+        time, and predicted by the models of the chosen sigma, in its own unit; of a category, its likeliest value. X is
+        whatever `fit` takes, and may be without the column of the groups."""
         check_is_fitted(self)
         raw, (task, stack) = self._values(X), self._model()
         n, guess = task.tokens, np.zeros((len(raw), task.tokens))
@@ -327,9 +327,14 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _values(self, X: Any) -> torch.Tensor:  # noqa: N803
         """Samples as they are, the channels that were learned, (samples, n)."""
+        if isinstance(X, (str, Path)):
+            X = read_cells(X)  # noqa: N806
         if isinstance(X, pd.DataFrame):
-            left = [name for name in X.columns if str(name) in self._dropped]
-            X = self._coded(X.drop(columns=left))  # noqa: N806
+            wider = X.shape[1] > self.n_features_in_  # else columns without names would be taken for one another
+            left = [name for name in X.columns if wider and name in self._dropped]
+            X = X.drop(columns=left)  # noqa: N806
+            validate_data(self, X, reset=False, skip_check_array=True)  # names come first, since words go by place
+            X = self._coded(X)  # noqa: N806
         values = validate_data(self, X, dtype=np.float32, reset=False, ensure_all_finite="allow-nan")
         return torch.from_numpy(np.array(values[:, self.channels_], dtype=np.float32))
 
