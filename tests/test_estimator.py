@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +16,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from placecode import LearnedPositions, cli
+from placecode import LearnedPositions, cli, estimator
 from placecode.errors import BadInput
 from placecode.fitting import others
 from placecode.runs import Run
-from placecode.studies import own_results
+from placecode.studies import own_results, study_of
+from placecode.studies.own import EFFORTS, OwnData
+from placecode.tasks.table import tables
 
 TINY: dict[str, Any] = {
     **{"sigma": 0.05, "steps": 1, "width": 8, "layers": 1, "n_seeds": 1, "n_halves": 1, "n_draws": 19},
@@ -150,6 +153,8 @@ def test_the_run_is_kept_where_it_is_asked_for(learned: LearnedPositions, capsys
     assert capsys.readouterr().out == f"Report: {folder / 'report.html'}\n"
     page = (folder / "report.html").read_text()
     assert learned.summary_[0].split(":")[0] in page
+    fields = Run(folder).config["fields"]
+    assert (fields["learning_rate"], fields["pe_learning_rate"]) == (5e-3, 15e-3)  # as by `placecode fit`
 
 
 # What holds the table
@@ -181,6 +186,31 @@ def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None
         again.transform(named[list("bacdef")])
 
 
+def test_a_mapped_array_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another type it is, since models need float32."""
+    shared = []
+
+    def made(values: np.ndarray, **given: Any) -> Any:
+        shared.append(np.shares_memory(values, mapped))
+        return tables(values, **given)
+
+    monkeypatch.setattr(estimator, "tables", made)
+    for kind in (np.float32, np.float64):
+        np.save(tmp_path / "t.npy", table().astype(np.float32).astype(kind))
+        mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
+        fitted = tiny().fit(mapped)
+        assert fitted.n_features_in_ == 6 and fitted.transform(mapped).shape == (150, 6)
+    assert shared == [True, False]
+    wild = table()
+    wild[7, 2] = np.inf
+    np.save(tmp_path / "wild.npy", wild)
+    with pytest.raises(BadInput, match=r"^row 8: column 'channel 3' must hold finite numbers"):
+        tiny().fit(np.load(tmp_path / "wild.npy", mmap_mode="r"))
+    np.save(tmp_path / "flat.npy", wild[:, 0])
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        tiny().fit(np.load(tmp_path / "flat.npy", mmap_mode="r"))
+
+
 def test_words_are_categories_and_come_back_as_codes() -> None:
     data = frame().drop(columns="who")
     fitted = tiny().fit(data)
@@ -205,6 +235,73 @@ def test_categories_of_a_file_are_known_to_a_frame(tmp_path: Path) -> None:
     np.testing.assert_allclose(one.transform(data), two.transform(data), rtol=1e-4)
 
 
+def test_a_file_is_asked_about_as_its_frame_is(tmp_path: Path) -> None:
+    """With its groups and its count of rows, or without; a few rows are enough, with words that are new or lacking."""
+    data = frame().rename_axis("time").reset_index()
+    for name, write in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
+        path = tmp_path / name
+        write(path, index=False)
+        fitted = tiny().fit(str(path), groups="who")
+        assert list(fitted.feature_names_in_) == ["a", "b", "wind", "c", "d", "e", "dry"]
+        told, share = fitted.transform(path), fitted.score(str(path))
+        for given in (pd.read_csv(path) if name == "t.csv" else data, data.drop(columns=["time", "who"])):
+            np.testing.assert_allclose(fitted.transform(given), told, rtol=1e-4)
+            assert fitted.score(given) == pytest.approx(share)
+        np.testing.assert_allclose(tiny().fit(data, groups="who").transform(path), told, rtol=1e-4)
+        for wind in ("south", None):
+            few = data.tail(3).assign(wind=wind, dry="True")
+            few.drop(columns="who").to_csv(tmp_path / "few.csv", index=False)
+            np.testing.assert_allclose(fitted.transform(tmp_path / "few.csv"), fitted.transform(few), rtol=1e-4)
+    data.assign(a="low").to_csv(tmp_path / "low.csv", index=False)
+    with pytest.raises(BadInput, match=r"^column 'a' must be numbers, as in fitting; got 'low'\.$"):
+        fitted.transform(tmp_path / "low.csv")
+    with pytest.raises(BadInput, match=r"no\.csv cannot be read: No such file or directory\.$"):
+        fitted.score(tmp_path / "no.csv")
+    data.drop(columns="b").to_csv(tmp_path / "less.csv", index=False)
+    with pytest.raises(ValueError, match="Feature names seen at fit time, yet now missing:\n- b"):
+        fitted.transform(tmp_path / "less.csv")
+
+
+@pytest.mark.filterwarnings("error")
+def test_columns_without_names_are_told_apart_by_their_place(tmp_path: Path) -> None:
+    values = np.column_stack([table(channels=6), np.repeat(np.arange(6), 25)])[:, [0, 6, 1, 2, 3, 4, 5]]
+    np.save(tmp_path / "t.npy", values)
+    bare = pd.DataFrame(values)
+    for given in (tmp_path / "t.npy", bare):
+        fitted = tiny().fit(given, groups="channel 2")
+        assert not hasattr(fitted, "feature_names_in_") and fitted.n_features_in_ == 6
+        told = fitted.transform(given)
+        rest = np.delete(values, 1, axis=1)
+        for other in (tmp_path / "t.npy", bare, rest, pd.DataFrame(rest)):
+            np.testing.assert_array_equal(fitted.transform(other), told)
+
+
+@pytest.mark.parametrize("header", ["time", "Unnamed: 0", "id"])
+def test_a_count_of_the_rows_is_no_channel_whatever_holds_it(header: str, tmp_path: Path) -> None:
+    """Nor is it one in a frame of numbers; a column that does not count them is."""
+    plain = pd.DataFrame(table().astype(np.float32), columns=list("abcdef"))
+    data = plain.rename_axis(header).reset_index()
+    data.to_csv(tmp_path / "t.csv", index=False)
+    one, two = tiny().fit(data), tiny().fit(tmp_path / "t.csv")
+    for fitted in (one, two):
+        same(fitted, tiny().fit(plain))
+        assert list(fitted.feature_names_in_) == list("abcdef")
+        later = data.tail(40)
+        np.testing.assert_array_equal(fitted.transform(later), fitted.transform(plain.tail(40)))
+    other = data.assign(**{header: data["a"] ** 2})
+    assert list(tiny().fit(other).feature_names_in_) == [header, *"abcdef"]
+
+
+def test_the_index_that_pandas_writes_is_no_channel(tmp_path: Path) -> None:
+    data = frame().drop(columns=["who", "wind"])
+    data.to_csv(tmp_path / "t.csv")
+    fitted = tiny().fit(tmp_path / "t.csv")
+    assert list(fitted.feature_names_in_) == [*"abcde", "dry"]
+    told = fitted.transform(tmp_path / "t.csv")
+    for given in (data, pd.read_csv(tmp_path / "t.csv")):
+        np.testing.assert_allclose(fitted.transform(given), told, rtol=1e-4)
+
+
 def test_a_second_fit_forgets_the_first() -> None:
     fitted = tiny().fit(frame().drop(columns="who"))
     values = table()
@@ -222,6 +319,21 @@ def test_groups_may_be_a_column_or_beside_the_table() -> None:
     mixed = tiny().fit(data, groups="who")
     assert "who" not in mixed.feature_names_in_ and mixed.transform(data.drop(columns="who")).shape == (150, 7)
     assert not np.array_equal(tiny().fit(plain).embedding_, beside.embedding_)  # other samples are held out
+
+
+def test_the_command_in_the_report_of_a_file_makes_the_same_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups and all."""
+    monkeypatch.setattr(cli, "publish", lambda run: run.path / "report.html")
+    frame().to_csv(tmp_path / "t.csv", index=False)
+    tiny(learning_rate=1e-3, folder=tmp_path / "one").fit(tmp_path / "t.csv", groups="who")
+    run = Run(tmp_path / "one")
+    words = shlex.split(cli.command_of(run, study_of(run)))
+    assert words[words.index("--groups") + 1] == "who"
+    assert cli.main([*words[1:], "--out", str(tmp_path / "two")]) == 0
+    assert (tmp_path / "one" / "map.csv").read_bytes() == (tmp_path / "two" / "map.csv").read_bytes()
+    assert Run(tmp_path / "two").config["fields"] == run.config["fields"]
 
 
 def test_the_frame_that_was_fitted_is_transformed_with_its_groups_and_its_index() -> None:
@@ -293,6 +405,11 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert fitted.neighbors_.shape == (6, 2) and fitted.sigma_ in (0.05, 0.1)
 
 
+def test_the_effort_is_by_the_device_unless_it_is_given() -> None:
+    for device, usual in (("cpu", "quick"), ("cuda", "thorough")):
+        assert [OwnData.effort_on(device, given) for given in EFFORTS] == [usual, "quick", "thorough"]
+
+
 WHOLE = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1, "neighbors": 1, "n_draws": 19}
 
 
@@ -326,9 +443,17 @@ def test_wrong_parameters_are_refused_in_a_sentence(given: dict[str, Any], sente
 def test_wrong_tables_are_refused_in_a_sentence(tmp_path: Path) -> None:
     values = table()
     twice = pd.DataFrame(values, columns=list("aabcdb"))
+    beside = "the group of each row, since the columns of an array have no names"
+    within = "the name of a column or a file with a group a row, since X is a file"
     for act, sentence in (
         (lambda: tiny().fit(values, groups=np.arange(9)), "groups must have a group for each of the 150 rows; got 9."),
-        (lambda: tiny().fit(values, groups="who"), "groups must be the name of a column of data; got 'who'."),
+        (lambda: tiny().fit(values, groups="channel 2"), f"groups must be {beside}; got 'channel 2'."),
+        (lambda: tiny().fit(values.tolist(), groups="who"), f"groups must be {beside}; got 'who'."),
+        (
+            lambda: tiny().fit(pd.DataFrame(values, columns=list("abcdef")), groups="who"),
+            "groups must be the name of a column of data; got 'who'.",
+        ),
+        (lambda: tiny().fit(tmp_path / "no.csv", groups=np.arange(150)), f"groups must be {within}; got ndarray."),
         (lambda: tiny().fit(twice), "The names of the columns of X must all be different; given twice: a, b."),
         (
             lambda: tiny().fit(np.ones((99, 5))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -10,9 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +25,12 @@ import pytest
 from table_data import write
 
 from placecode import cli, runs
+from placecode.cli import fit
 from placecode.engines import local
 from placecode.fitting import others
 from placecode.runs import Run
 from placecode.studies import study_of
+from placecode.studies.own import OwnData
 from placecode.tasks import table_files
 
 TINY = ["--steps", "20", "--width", "8", "--layers", "1", "--draws", "19", "--device", "cpu", "--sigma", "0.05,0.2"]
@@ -154,6 +159,20 @@ def test_the_command_in_the_report_makes_the_same_fit_again(
     assert Run(tmp_path / "again").config == first.config
     for name in (*PRODUCTS, "summary.json", "weights.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (fitted[0] / name).read_bytes(), name
+
+
+def test_the_pe_learns_three_times_as_fast_unless_it_is_told(fitted: tuple[Path, str]) -> None:
+    run = Run(fitted[0])
+    fields = run.config["fields"]
+    assert (fields["learning_rate"], fields["pe_learning_rate"]) == (0.005, 0.015)
+    study = study_of(run)
+    assert isinstance(study, OwnData)
+    words = fit.command_of(run, study)
+    assert "--learning-rate" in words and "--pe-learning-rate" not in words
+    words = fit.command_of(run, replace(study, pe_learning_rate=0.006))
+    assert words[words.index("--pe-learning-rate") + 1] == "0.006"
+    given = {"learning_rate": 1e-4, "pe_learning_rate": 0.5}
+    assert OwnData.sized("quick", 6, **given)["pe_learning_rate"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -497,6 +516,32 @@ def test_a_folder_of_something_else_is_refused(refuse: Refuse, tmp_path: Path, f
         assert refuse("t.csv", *TINY, "--out", "other", *words) == (
             "the output folder other must hold no other study; it holds lst-sigma, and this is fit."
         )
+
+
+def test_a_folder_that_cannot_be_written_is_refused(
+    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files(tmp_path)
+
+    def made(reason: int) -> Callable[..., str]:
+        def make(*_: object) -> str:
+            raise OSError(reason, os.strerror(reason), "a/.placecode-1")
+
+        return make
+
+    for reason, why in ((errno.EACCES, "Permission denied"), (errno.ENOENT, "No such file or directory")):
+        monkeypatch.setattr(tempfile, "mkdtemp", made(reason))
+        assert refuse("t.csv", *TINY, "--out", "a/b") == f"the output folder a/b must be writable; it is not ({why})."
+    monkeypatch.setattr(tempfile, "mkdtemp", made(errno.ENOSPC))  # no fault of the folder
+    assert refuse("t.csv", *TINY, "--out", "a/b").startswith("the disk must have room for the results; it is full")
+
+
+def test_what_is_known_is_not_added_to_a_finished_fit(refuse: Refuse, copied: tuple[Path, list[str]]) -> None:
+    shutil.copy("labels.csv", "others.csv")
+    assert refuse(*copied[1][1:], "--labels", "others.csv", "--resume") == (
+        f"--resume must use the settings of the run; changed: labels was {copied[1][5]!r}, now 'others.csv' (--force "
+        "starts anew)."
+    )
 
 
 def test_another_table_is_not_resumed(refuse: Refuse, copied: tuple[Path, list[str]]) -> None:

@@ -29,17 +29,16 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped, unused-ig
 
 from placecode.encoder import Stack
 from placecode.engines.where import Where
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.fitting import fit
 from placecode.runs import Run
 from placecode.studies import own_results
 from placecode.studies.own import OwnData
 from placecode.tasks.table import PARTS, Table, tables
-from placecode.tasks.table_files import Sheet, read_sheet, sheet_of
+from placecode.tasks.table_files import Sheet, read_cells, read_sheet, sheet_of
 from placecode.tasks.table_sources import meaning
 from placecode.training import portions, stack_for
 
-EFFORTS = ("auto", "quick", "thorough")
 LEAST_CHANNELS = 2
 LEAST = {
     **{"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1},
@@ -84,7 +83,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     verdict_ : "structure found" or "no structure found"; `summary_`: all findings in sentences
     scores_ : held-out errors: "heldout_mse", "linear_mse", "mean_mse"; `baselines_`: the same of other methods
     sigma_, sigma_reason_, sigmas_ : the chosen sigma, why, and by which numbers
-    channels_ : (n,) the columns of X behind all of this: those that vary
+    channels_ : (n,) which of `feature_names_in_` are behind all of this: those that vary
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(400, 6)) + np.repeat([[0], [2]], 200, axis=0)
@@ -133,12 +132,13 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: N803
         """Learn the map. X (samples, channels) may have missing values (NaN) and, as a frame, columns of categories; a
         path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a column, says
-        which samples belong together (a person, a day): whole groups are held out. y is not used."""
+        which samples belong together (a person, a day): whole groups are held out. A first column that counts the rows
+        ("time", "id", what pandas writes as the index) is no channel, in a frame as in a file. y is not used."""
         self._check()
+        where = Where(self.device).resolved()
+        effort = OwnData.effort_on(where.device, self.effort)
         with self._room() as (out, spool):
             sheet = self._sheet(X, groups, spool)
-            where = Where(self.device).resolved()
-            effort = ("thorough" if where.device == "cuda" else "quick") if self.effort == "auto" else self.effort
             seed = self._seed()
             made = tables(
                 sheet.values,
@@ -151,7 +151,9 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if made[PARTS[0]].tokens < LEAST_CHANNELS:
                 raise BadInput("at least two channels must vary; the others are constant or missing.")
             given = self._given(seed, effort, made[PARTS[0]].tokens)
-            study = OwnData(tables=made, file=str(X) if isinstance(X, (str, Path)) else sheet.source, **given)
+            file = str(X) if isinstance(X, (str, Path)) else sheet.source
+            named = str(groups) if isinstance(groups, (str, Path)) else ""
+            study = OwnData(tables=made, file=file, groups=named, **given)
             found = fit(study, out, effort=effort, where=where, force=_is_fit(out))
             self._keep(study, made[PARTS[0]], out)
         self.embedding_, self.similarity_ = found.embedding, found.ours.similarity
@@ -175,41 +177,41 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _sheet(self, X: Any, groups: Any, spool: Path) -> Sheet:  # noqa: N803
         """The table behind X, checked as scikit-learn does where it is an array of numbers."""
-        self._dropped: set[str] = set()
+        self._check_groups(X, groups)
+        self._dropped: set[Any] = set()
         self._words: Mapping[int, tuple[str, ...]] = {}
         if isinstance(X, (str, Path)):
             sheet = read_sheet(X, groups=groups, spool=spool)
-            self._words = dict(sheet.categories)
-            self.n_features_in_ = sheet.values.shape[1]
-            self.feature_names_in_ = np.array(sheet.names, dtype=object)
+            self._remember(pd.DataFrame(columns=list(sheet.columns)), sheet)
             return sheet
-        if isinstance(X, pd.DataFrame) and not all(map(pd.api.types.is_numeric_dtype, X.dtypes)):
-            return self._mixed(X, groups)
-        inside = isinstance(groups, str) and isinstance(X, pd.DataFrame) and groups in X
-        if inside:
-            self._dropped = {groups}
-            groups, X = X[groups].to_numpy(), X.drop(columns=groups)  # noqa: N806
-        names = [str(name) for name in X.columns] if isinstance(X, pd.DataFrame) else None
-        if names is not None and (twice := [name for name, count in Counter(names).items() if count > 1]):
-            raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(twice)}.")
-        values = validate_data(self, X, dtype=np.float32, **self._demands())
-        return sheet_of(values, names=names, groups=groups)
+        if isinstance(X, pd.DataFrame):
+            return self._framed(X, groups)
+        if isinstance(X, np.memmap):  # only its sides are looked at here: the map itself is read piece by piece
+            validate_data(self, X, dtype=None, **{**self._demands(), "ensure_all_finite": False})
+            return sheet_of(X, groups=groups)
+        return sheet_of(validate_data(self, X, dtype=np.float32, **self._demands()), groups=groups)
 
-    def _mixed(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803
+    def _framed(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803
+        """The table of a frame, by the rules that files are read by."""
+        if twice := [str(name) for name, count in Counter(X.columns).items() if count > 1]:
+            raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(twice)}.")
         sheet = sheet_of(X, groups=groups)
-        self._dropped = {str(name) for name in X.columns} - set(sheet.names)
-        validate_data(self, X=sheet.values, dtype=np.float32, **self._demands())
-        self.feature_names_in_ = np.array(sheet.names, dtype=object)
-        self._words = dict(sheet.categories)
+        validate_data(self, sheet.values, dtype=np.float32, **self._demands())
+        self._remember(X, sheet)
         return sheet
+
+    def _remember(self, frame: pd.DataFrame, sheet: Sheet) -> None:
+        """Which columns of a table are channels, and what stands for the words in them."""
+        kept = frame.iloc[:0, list(sheet.channels)]
+        validate_data(self, kept, skip_check_array=True)
+        self._dropped = set(frame.columns) - set(kept.columns)
+        self._words = dict(sheet.categories)
 
     def _demands(self) -> dict[str, Any]:
         return {"ensure_all_finite": "allow-nan", "ensure_min_features": LEAST_CHANNELS, "ensure_min_samples": 10}
 
     def _check(self) -> None:
         """Refuse what cannot be used before anything is read."""
-        if self.effort not in EFFORTS:
-            raise one_of("effort", EFFORTS, self.effort)
         for name, least in LEAST.items():
             value = getattr(self, name)
             optional = name not in ("neighbors", "n_draws")
@@ -219,6 +221,15 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise must_be("hidden", "a number above 0 and below 1", self.hidden)
         if isinstance(self.random_state, Integral) and int(self.random_state) < 0:
             raise must_be("random_state", "a whole number of at least 0, a RandomState or None", self.random_state)
+
+    def _check_groups(self, X: Any, groups: Any) -> None:  # noqa: N803
+        """A name is for columns that have names, and a file has its groups in a column or in another file."""
+        named = isinstance(groups, (str, Path))
+        if named and not isinstance(X, (str, Path, pd.DataFrame)):
+            raise must_be("groups", "the group of each row, since the columns of an array have no names", groups)
+        if isinstance(X, (str, Path)) and not named and groups is not None:
+            allowed = "the name of a column or a file with a group a row, since X is a file"
+            raise BadInput(f"groups must be {allowed}; got {type(groups).__name__}.")
 
     def _sigmas(self) -> tuple[float, ...] | None:
         """The sigmas that were given, None for those that suit the effort."""
@@ -240,8 +251,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _given(self, seed: int, effort: str, channels: int) -> dict[str, Any]:
         """The settings of the study: those that were given, and for the rest what suits."""
-        usual = OwnData.sized(effort, channels)
-        count = len(usual.get("seeds", (0, 1))) if self.n_seeds is None else self.n_seeds
+        count = len(OwnData.scales[effort].get("seeds", OwnData.seeds)) if self.n_seeds is None else self.n_seeds
         wanted = {
             "sigmas": self._sigmas(),
             "halves": self.n_halves,
@@ -250,7 +260,6 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "width": self.width,
             "layers": self.layers,
             "learning_rate": self.learning_rate,
-            "pe_learning_rate": None if self.learning_rate is None else 3 * self.learning_rate,
             "hidden": self.hidden,
             "neighbors": self.neighbors,
             "draws": self.n_draws,
@@ -258,10 +267,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "data_seed": seed,
         }
         given = {name: value for name, value in wanted.items() if value is not None}
-        return {
-            **usual,
-            **{name: each.item() if isinstance(each, np.generic) else each for name, each in given.items()},
-        }
+        plain = {name: each.item() if isinstance(each, np.generic) else each for name, each in given.items()}
+        return OwnData.sized(effort, channels, **plain)
 
     def _keep(self, study: OwnData, task: Table, out: Path) -> None:
         """What prediction needs: the members of the chosen sigma, their weights, and how values are standardized."""
@@ -278,7 +285,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: N803
         """What every channel should be, given the others, (samples, n): each is hidden in turn, a share of them at a
-        time, and predicted by the models of the chosen sigma, in its own unit; of a category, its likeliest value."""
+        time, and predicted by the models of the chosen sigma, in its own unit; of a category, its likeliest value. X is
+        whatever `fit` takes, and may be without the column of the groups."""
         check_is_fitted(self)
         raw, (task, stack) = self._values(X), self._model()
         n, guess = task.tokens, np.zeros((len(raw), task.tokens))
@@ -320,9 +328,14 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _values(self, X: Any) -> torch.Tensor:  # noqa: N803
         """Samples as they are, the channels that were learned, (samples, n)."""
+        if isinstance(X, (str, Path)):
+            X = read_cells(X)  # noqa: N806
         if isinstance(X, pd.DataFrame):
-            left = [name for name in X.columns if str(name) in self._dropped]
-            X = self._coded(X.drop(columns=left))  # noqa: N806
+            wider = X.shape[1] > self.n_features_in_  # else columns without names would be taken for one another
+            left = [name for name in X.columns if wider and name in self._dropped]
+            X = X.drop(columns=left)  # noqa: N806
+            validate_data(self, X, reset=False, skip_check_array=True)  # names come first, since words go by place
+            X = self._coded(X)  # noqa: N806
         values = validate_data(self, X, dtype=np.float32, reset=False, ensure_all_finite="allow-nan")
         return torch.from_numpy(np.array(values[:, self.channels_], dtype=np.float32))
 

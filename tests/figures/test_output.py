@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -116,6 +117,19 @@ def test_png_is_whole_and_at_150_dpi(tmp_path: Path) -> None:
     height, width = image.imread(tmp_path / "figure.png").shape[:2]
     assert (width, height) == tuple((figure.get_size_inches() * 150).astype(int))
     assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
+    """And other warnings are still told."""
+    name = "温度 \U0001f9e0"
+    figure = figures.accuracy_by_sigma(*tables(), name)
+    figures.save(figure, tmp_path / "figure.png")
+    assert name in figures.svg_text(figure)
+    figure.draw = lambda renderer: warnings.warn("something else", stacklevel=1)  # type: ignore[method-assign]
+    for write in (figures.svg_text, lambda figure: figures.save(figure, tmp_path / "figure.png")):
+        with pytest.raises(UserWarning, match="something else"):
+            write(figure)
 
 
 class Ids(HTMLParser):

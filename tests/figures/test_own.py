@@ -34,6 +34,10 @@ def words(figure: Figure) -> list[str]:
     return found + [line for legend in figure.legends for line in [t.get_text() for t in legend.get_texts()]]
 
 
+def small_print(figure: Figure) -> str:
+    return figure.get_supxlabel().replace("\n", " ")
+
+
 def dots(figure: Figure, panel: int = 0) -> np.ndarray:
     """Where all channels lie in a panel, (n, 2)."""
     scatters = [each for each in figure.axes[panel].collections if isinstance(each, PathCollection)]
@@ -75,8 +79,13 @@ def test_lines_join_pairs_that_are_surely_neighbours() -> None:
     figure = channel_map(**given, edges=[(0, 3, 0.95), (1, 2, 0.9)])
     (lines,) = (each for each in figure.axes[0].collections if isinstance(each, LineCollection))
     np.testing.assert_allclose(lines.get_segments(), [given["places"][[0, 3]], given["places"][[1, 2]]])
+    assert "lines: neighbours with a confidence of 90% or more" in small_print(figure)
+    plt.close(figure)
+    figure = channel_map(**given, edges=[(0, 3, 0.95), (1, 2, 0.759)])  # whatever the caller takes for sure
+    assert "lines: neighbours with a confidence of 75% or more" in small_print(figure)
     plt.close(figure)
     figure = channel_map(**given)
+    assert "lines" not in small_print(figure)
     assert not [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
     plt.close(figure)
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_data import FLAT, KINDS, frame, numbers, same, write
 
+from placecode.errors import BadInput
 from placecode.tasks import cells, channel_files, table_arrays, table_files, table_sources
 from placecode.tasks.table_files import Sheet, read_sheet, sheet_of
 
@@ -261,3 +262,21 @@ def test_groups_of_rows_given_beside_them() -> None:
 def test_one_sample_of_one_channel_is_a_table() -> None:
     sheet = sheet_of([[3]])
     assert isinstance(sheet, Sheet) and sheet.values.tolist() == [[3.0]] and sheet.names == ("channel 1",)
+
+
+def test_cells_of_a_file_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over pieces of which some have words; few rows and columns will do."""
+    monkeypatch.setattr(table_sources, "PIECE", 64)
+    wind = pd.Series([None] * 40 + ["west", "east"], dtype=object)
+    data = pd.DataFrame({"": range(42), "a": np.arange(42) / 2, "wind": wind, "day": ["2024-05-01"] * 42})
+    for name, save in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
+        save(tmp_path / name, index=False)
+        found = table_files.read_cells(tmp_path / name)
+        assert list(found.columns) == ["Unnamed: 0", "a", "wind", "day"]
+        assert found["a"].tolist() == data["a"].tolist() and set(found["day"]) == {"2024-05-01"}
+        assert found["wind"].isna().sum() == 40 and found["wind"].tolist()[40:] == ["west", "east"]
+    np.save(tmp_path / "t.npy", np.empty((0, 3)))
+    assert table_files.read_cells(tmp_path / "t.npy").shape == (0, 3)
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(BadInput, match=r"must be a whole \.parquet file of plain numbers; it cannot be read as one\.$"):
+        table_files.read_cells(tmp_path / "t.parquet")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from placecode import display
 from placecode.cli import flags
 from placecode.engines import local
 from placecode.engines.estimate import estimate
-from placecode.errors import BadInput, must_be, one_of, value_of
+from placecode.errors import BadInput, must_be, value_of
+from placecode.files import is_full_disk
 from placecode.fitting import fit
 from placecode.runs import Run
 from placecode.studies.own import OwnData
 from placecode.tasks.table import PARTS, tables
 from placecode.tasks.table_files import CHANNELS, read_labels, read_positions, read_sheet
 
-EFFORTS = ("auto", "quick", "thorough")
 FILES = ("groups", "labels", "positions", "names", "key")
 """Settings of the study that say where something is to be read."""
 OWN = ("file", *FILES, "sigmas", "seeds")
@@ -71,20 +72,13 @@ def run(
         raise BadInput(
             "--resume and --force must not be given together: one keeps the earlier fit, the other drops it."
         )
-    if given.effort not in EFFORTS:
-        raise one_of("effort", EFFORTS, given.effort)
     stack = None if given.stack is None else value_of("stack", given.stack, int)
     share = value_of("memory", given.memory, float)
     where = local.Where(given.device, given.precision, stack, share).resolved()
-    effort = ("thorough" if where.device == "cuda" else "quick") if given.effort == "auto" else given.effort
+    effort = OwnData.effort_on(where.device, given.effort)
     out = given.out or Path("runs") / f"fit-{given.file.stem}"
-    beside = out.parent
-    while not beside.exists():
-        beside = beside.parent
-    if not beside.is_dir():
-        raise BadInput(f"the output {out} must be a folder; {beside} is a file.")
-    with tempfile.TemporaryDirectory(prefix=".placecode-", dir=beside) as spool:
-        study, label_names = _study(given, effort, Path(spool))
+    with _room(out) as spool:
+        study, label_names = _study(given, effort, spool)
         if given.dry_run:
             console.print(
                 display.estimate_text(study, estimate(study, where, ":"), where), markup=False, soft_wrap=True
@@ -109,6 +103,24 @@ def run(
     console.print(f"Map: {out / 'map.csv'}", markup=False, soft_wrap=True)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
     return 0
+
+
+@contextlib.contextmanager
+def _room(out: Path) -> Iterator[Path]:
+    """A folder beside the output, for what is too large for memory; `BadInput` where nothing can be written."""
+    beside = out.parent
+    while not beside.exists():
+        beside = beside.parent
+    if not beside.is_dir():
+        raise BadInput(f"the output {out} must be a folder; {beside} is a file.")
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=".placecode-", dir=beside)
+    except OSError as error:
+        if is_full_disk(error):
+            raise
+        raise BadInput(f"the output folder {out} must be writable; it is not ({error.strerror}).") from error
+    with folder as spool:
+        yield Path(spool)
 
 
 def _study(given: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData, tuple[str, ...]]:
@@ -154,6 +166,8 @@ def command_of(run: Run, study: OwnData) -> list[str]:
     words = ["placecode", "fit", study.file]
     channels = int(run.config["shape"]["tokens"])
     usual = OwnData(**OwnData.sized(run.config["scale"], channels)).fields()
+    with_rate = OwnData.sized(run.config["scale"], channels, learning_rate=study.learning_rate)
+    usual["pe_learning_rate"] = with_rate["pe_learning_rate"]
     for name, value in study.fields().items():
         if name == "file" or value == usual[name]:
             continue

@@ -7,10 +7,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import io
 import re
 import threading
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +31,23 @@ _SVG_COLORS = {
     VERMILLION.lower(): f"var(--figure-vermillion, {VERMILLION})",
     PAPER: f"var(--paper, {PAPER})",
 }
-_SVG_LOCK = threading.Lock()  # matplotlib reads these settings from a global; two threads must not restore it crosswise
+_LOCK = threading.Lock()  # settings and filters of warnings are global; two threads must not restore them crosswise
+
+
+@contextlib.contextmanager
+def _rendering(settings: Any) -> Iterator[None]:
+    """With these settings, and without a warning for every letter that the font lacks: a box stands for it in a PNG,
+    and a page has other fonts."""
+    with _LOCK, matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from", category=UserWarning)
+        yield
 
 
 def save(figure: Figure, path: Path) -> None:
     """Write the figure as PNG, 150 dots per inch on white: the whole file or nothing."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+    with _rendering({}):
+        figure.savefig(stream, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     write_bytes(Path(path), stream.getvalue())
 
 
@@ -47,7 +60,7 @@ def svg_text(figure: Figure, prefix: str = "figure", label: str = "") -> str:
     a screen reader says.
     """
     stream = io.StringIO()
-    with _SVG_LOCK, matplotlib.rc_context(_SVG_SETTINGS):
+    with _rendering(_SVG_SETTINGS):
         metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
         figure.savefig(stream, format="svg", transparent=True, metadata=metadata)
     text = stream.getvalue()

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,7 @@ def channel_map(
     edges: Sequence[tuple[int, int, float]] = (),
 ) -> Figure:
     """Channels at their places (n, 2), coloured by module; those whose place is unsure are pale, and lines join pairs
-    that are neighbours surely."""
+    that are neighbours surely: two channels, and how surely."""
     figure, (axes,) = base.panels(1, 1, (7.2, 6.2))
     _frame(axes)
     if not np.isfinite(places).all():
@@ -61,7 +62,8 @@ def channel_map(
     count = int(labels.max(initial=0)) + 1
     if 1 < count <= MOST_MODULES:
         _key(figure, count)
-    joined = " · lines: neighbours with a confidence of 90% or more" if edges else ""
+    least = min((math.floor(100 * sure + 1e-9) for *_, sure in edges), default=0)
+    joined = f" · lines: neighbours with a confidence of {least}% or more" if edges else ""
     base.small_print(
         figure, run_name, f"units are arbitrary, and so is the orientation · pale: unsure of its place{joined}"
     )

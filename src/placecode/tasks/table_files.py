@@ -28,15 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from placecode.errors import BadInput, must_be, one_of
-from placecode.tasks.cells import TIMES, as_float32, beginning, counted, listed, no_key, unreadable
+from placecode.errors import BadInput, must_be
+from placecode.tasks.cells import TIMES, as_float32, counted, listed
 from placecode.tasks.channel_files import read_groups, read_labels, read_names, read_positions
-from placecode.tasks.table_arrays import array_source, array_source_of, available, mapped, megabytes
-from placecode.tasks.table_sources import FrameSource, ParquetSource, Piece, Source, TextSource, frame_of, group_text
+from placecode.tasks.table_arrays import array_source_of, available, mapped, megabytes
+from placecode.tasks.table_formats import FORMATS, called, read_cells, reading, source_of
+from placecode.tasks.table_sources import FrameSource, Piece, Source, frame_of, group_text
 
-__all__ = ["FORMATS", "Sheet", "read_labels", "read_positions", "read_sheet", "sheet_of"]
+__all__ = ["FORMATS", "Sheet", "read_cells", "read_labels", "read_positions", "read_sheet", "sheet_of"]
 
-FORMATS = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".mat", ".h5", ".hdf5")
 CHANNELS, SAMPLES = 5, 50
 """The least that a file must have."""
 CATEGORIES = 20
@@ -59,7 +59,8 @@ class Sheet:
 
     `values` (T, n) float32, NaN where missing, codes 0..K-1 in columns that are categories; it may be a memory map that
     cannot be written. `categories` has their words in sorted order by column, `groups` (T,) int64 the group of each
-    sample, in order of first appearance. `source` is the name of the file, or "array".
+    sample, in order of first appearance. `source` is the name of the file, or "array"; `columns` has what pandas calls
+    all of its columns, and `channels` (n,) says which of them are channels: not the groups, nor a count of the rows.
     """
 
     values: np.ndarray
@@ -68,6 +69,8 @@ class Sheet:
     groups: np.ndarray | None
     group_names: tuple[str, ...]
     source: str
+    columns: tuple[str | int, ...]
+    channels: tuple[int, ...]
 
 
 def read_sheet(
@@ -87,25 +90,12 @@ def read_sheet(
     to a file in the folder `spool`, and a float32 .npy is mapped where it is.
     """
     path = Path(path)
-    head, ending = beginning(path), path.suffix.lower()
-    if ending not in FORMATS:
-        raise one_of(f"The format of {path}", FORMATS, path.suffix)
-    no_key(path, ending, key)
     memory = available() // 4 if memory is None else memory
-    try:
-        if ending in (".csv", ".tsv"):
-            source: Source = TextSource(path)
-        elif ending == ".parquet":
-            source = ParquetSource(path, None if groups is None else str(groups))
-        else:
-            source = array_source(path, ending, head, key, memory)
+    with reading(path):
+        source = source_of(path, key, None if groups is None else str(groups), memory)
         column = _group_column(source, groups)
         _wide_enough(path, source.width - (column is not None))  # before a wrong sign between values looks like words
         survey = _survey(source, column)
-    except (BadInput, MemoryError):
-        raise
-    except Exception as error:  # every library has its own for a file that is cut short or something else
-        raise unreadable(path, ending) from error
     layout = _layout(source, survey, column, None if names is None else read_names(names))
     _wide_enough(path, len(layout.channels))
     if survey.rows < SAMPLES:
@@ -116,14 +106,14 @@ def read_sheet(
     size = 4 * survey.rows * len(layout.channels)
     if size <= memory:
         values = _in_memory(source, survey, layout)
-    elif ending == ".npy" and column is None and (there := mapped(path)) is not None:
+    elif path.suffix.lower() == ".npy" and column is None and (there := mapped(path)) is not None:
         values = there
     elif spool is None:
         given = f"since {path} takes {megabytes(size)} of {megabytes(memory)} of memory"
         raise must_be("spool", f"a folder for the values, {given}", spool)
     else:
         values = _spooled(source, survey, layout, Path(spool) / f"{path.name}.float32.npy")
-    return _sheet(values, survey, layout, path.name)
+    return _sheet(values, survey, layout, source, path.name)
 
 
 def sheet_of(data: Any, *, names: Sequence[str] | None = None, groups: str | Sequence[Any] | None = None) -> Sheet:
@@ -159,7 +149,7 @@ def sheet_of(data: Any, *, names: Sequence[str] | None = None, groups: str | Seq
     values = data.view() if kept else _in_memory(source, survey, layout)
     if kept:
         values.flags.writeable = False
-    return _sheet(values, survey, layout, "array")
+    return _sheet(values, survey, layout, source, "array")
 
 
 def _wide_enough(path: Path, channels: int) -> None:
@@ -167,11 +157,12 @@ def _wide_enough(path: Path, channels: int) -> None:
         raise BadInput(f"{path} must have at least {CHANNELS} channels, one in each column; it has {channels}.")
 
 
-def _sheet(values: np.ndarray, survey: Survey, layout: Layout, source: str) -> Sheet:
+def _sheet(values: np.ndarray, survey: Survey, layout: Layout, source: Source, name: str) -> Sheet:
     groups = np.concatenate(survey.groups) if survey.groups else None
     place = {column: i for i, column in enumerate(layout.channels)}
     categories = {place[column]: words for column, words in sorted(layout.categories.items())}
-    return Sheet(values, layout.names, categories, groups, tuple(survey.group_codes), source)
+    found = tuple(survey.group_codes)
+    return Sheet(values, layout.names, categories, groups, found, name, called(source), tuple(layout.channels))
 
 
 # A first pass: what is in the columns?
