@@ -18,7 +18,8 @@ from placecode import studies
 
 ROOT = Path(__file__).parents[1] / "results"
 CONFIGS = {path.parent.name: json.loads(path.read_text()) for path in sorted(ROOT.glob("*/config.json"))}
-MASKED = [name for name, config in CONFIGS.items() if "against" in config["fields"]]
+PIXELS = [name for name, config in CONFIGS.items() if config["study"].startswith("pixels")]
+MASKED = [name for name, config in CONFIGS.items() if "against" in config["fields"] and name not in PIXELS]
 JUDGED = [name for name in MASKED if studies.lookup(CONFIGS[name]["study"]).claims]
 PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]
 SWEEPS = {

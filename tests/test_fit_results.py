@@ -4,7 +4,6 @@ them."""
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -93,22 +92,3 @@ def test_pairs_are_as_sure_as_is_said() -> None:
         assert said >= 90 and 0.8 <= right / said <= 1, kind
         assert none["neighbors"].sum() <= 0.1 * none["pairs"].sum(), kind  # and those said to be none are none
         assert f"{kind} {right} of {said}" in PAGE
-
-
-@pytest.mark.parametrize(("run", "column"), [("pixels-sigma", 1), ("pixels-sigma-digits", 2)])
-def test_the_page_on_pixels_says_what_the_runs_do(run: str, column: int) -> None:
-    page = (ROOT / "docs/how-to/pixels.md").read_text()
-    rows = {cells[0]: cells for line in page.splitlines() if len(cells := re.split(r" *\| *", line.strip("| "))) == 3}
-    folder = ROOT / "results" / run
-    table = pd.read_parquet(folder / "analysis.parquet").merge(pd.read_parquet(folder / "members.parquet"), on="member")
-    table = table[(table["analysis"] == "neighbor_agreement") & (table["step"] > 0) & (table["block"] == -1)]
-    for sigma in ("0.01", "0.05", "0.2", "2"):
-        values = table.loc[table["sigma"] == float(sigma), "value"]
-        half = stats.t.ppf(0.975, 4) * values.sem()
-        told = [float(number) for number in re.findall(r"\d\.\d+", rows[sigma][column])]
-        assert len(values) == 5 and told == pytest.approx(
-            [values.mean(), values.mean() - half, min(values.mean() + half, 1)], abs=0.0051
-        )
-    plain = pd.read_parquet(folder / "baselines.parquet")
-    known = plain[(plain["baseline"] == "fc") & (plain["metric"] == "neighbor_agreement")]["value"]
-    assert float(rows["plain correlation"][column]) == pytest.approx(known.mean(), abs=0.0051)
