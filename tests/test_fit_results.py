@@ -78,7 +78,7 @@ def test_groups_that_no_pairwise_method_sees_are_found_and_said_first(name: str)
         assert method.scores["ari_p"] > 0.05, other
         assert adjusted_rand_score(found.labels, method.labels) == pytest.approx(told["baselines"][other]["ari"])
     first = sentences(found)[0]
-    assert first.startswith("Structure found that no pairwise method tried sees: its modules agree with the known")
+    assert first.startswith("Structure found that no pairwise method beside it sees: its modules agree with the known")
 
 
 def test_pairs_are_as_sure_as_is_said() -> None:

@@ -94,8 +94,8 @@ def test_a_map_that_fits_do_not_agree_on() -> None:
 def test_groups_that_no_pairwise_method_sees() -> None:
     found = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE | BLIND)
     assert headline(found).startswith(
-        "Structure found that no pairwise method tried sees: its modules agree with the known groups with an ARI of "
-        "0.96, where correlation + MDS, PCA and UMAP are at chance (ARI 0.02 to 0.02, all p > 0.05); the other "
+        "Structure found that no pairwise method beside it sees: its modules agree with the known groups with an ARI "
+        "of 0.96, where correlation + MDS, PCA and UMAP are at chance (ARI 0.02 to 0.02, all p > 0.05); the other "
         "channels tell 75% of what is hidden (p = 0.005; "
     )
     seen = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE)  # PCA predicts half of it

@@ -64,7 +64,7 @@ def headline(found: Found) -> str:
         f"the other channels tell {_percent(found.explained)} of what is hidden (p = {found.p_value:.3g}; {told})"
     )
     if blind := _blind_groups(found):
-        return f"Structure found that no pairwise method tried sees: {blind}; {strength}."
+        return f"Structure found that no pairwise method beside it sees: {blind}; {strength}."
     if _only_ours(found):
         return f"Structure found that no linear method sees: {strength}."
     return f"Structure found: {strength}."
