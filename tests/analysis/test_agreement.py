@@ -184,7 +184,7 @@ def test_a_few_pairs_do_not_make_others_certain(pairs: int) -> None:
     for pair in range(pairs):
         pes[:, 0, 2 * pair : 2 * pair + 2, pair] += 3
     found = pair_confidence(similarities(pes)[-1], ([2], [3]), 1)
-    expected = pairs / (pairs + 1)
+    expected = 2 * pairs / (2 * pairs + 1)
     np.testing.assert_allclose(found[2 * np.arange(pairs), 2 * np.arange(pairs) + 1], expected, atol=1e-6)
 
 
@@ -207,7 +207,7 @@ def test_groups_within_groups_are_told_apart_by_how_many_all_fits_find() -> None
     true = np.concatenate([2 * half, group], axis=1)
     blurred = np.concatenate([true, np.zeros((48, 12))], axis=1) + 0.2 * rng.normal(size=(4, 1, 48, 20))
     found = stable_modules(similarities(blurred)[-1])
-    assert found.stability[2] == 1 and max(found.stability[k] for k in (3, 4, 5, 7, 8)) < 0.8
+    assert found.stability[2] == 1 and max(found.stability[k] for k in range(7, 25)) < 0.6
     assert found.count == 6 and ari(found.labels, np.arange(48) // 8) > 0.9
 
 
@@ -224,7 +224,7 @@ def test_fits_do_not_agree_on_modules_of_noise() -> None:
     counts = []
     for seed in range(20):
         found = stable_modules(similarities(np.random.default_rng(seed).normal(size=(4, 1, 40, 8)))[-1])
-        assert max(found.stability.values()) < 0.7 and set(found.stability) == set(range(2, 21))
+        assert max(found.stability.values()) < 0.6 and set(found.stability) == set(range(2, 21))
         counts.append(found.count)
     assert set(counts) == {1}
 

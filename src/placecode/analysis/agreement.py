@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,9 @@ NEIGHBORS = 4
 ORDERS = 5
 """Random orders of the channels that tell what a rotation alone achieves."""
 MOST_MODULES = 50
-SURE_MODULES = 0.8
-"""How surely two channels of a module must be together in another fit, in the weakest module."""
+SURE_MODULES = 0.6
+"""How surely two channels of a module must be together in a fit that had no part in it, in the weakest module: two
+halves made at random have 0.5."""
 
 
 # ----------------------------------------------------------------------------------------------------------- places
@@ -120,7 +121,8 @@ def pair_confidence(
     far for its last ones, which have nearer ones themselves. `halves` are the fits of either half, by number: how
     similar a pair is in the mean of one side's fits (against all others of either channel) is held against whether each
     fit of the other side has it as neighbours, both ways, and a rising curve drawn through it (isotonic regression).
-    One pair more, as similar as the most similar one and no neighbours, keeps a few pairs from making others certain.
+    Half a pair more, as similar as the most similar one and no neighbours, keeps a few pairs from making others
+    certain.
     All fits together are surer than those of one half, so that this says rather too little.
     """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
@@ -138,8 +140,9 @@ def pair_confidence(
             scores.append(score)
             outcomes.append(near[fit][upper])
     curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-    top = [max(float(score.max()) for score in scores)] * len(scores)
-    curve.fit(np.concatenate([*scores, top]), np.concatenate([*outcomes, [False] * len(scores)]).astype(np.float64))
+    one_way = len(scores) // 2  # of the outcomes that a pair has, half
+    top = [max(float(score.max()) for score in scores)] * one_way
+    curve.fit(np.concatenate([*scores, top]), np.concatenate([*outcomes, [False] * one_way]).astype(np.float64))
     found = np.zeros((n, n))
     found[upper] = curve.predict(_standing(weights.mean(axis=0))[upper])
     return np.asarray(found + found.T)
@@ -161,7 +164,8 @@ def _standing(similar: Array) -> Array:
 @dataclass(frozen=True)
 class Modules:
     """Groups of channels: `labels` (n,), numbered by their first channel. `stability` says for every number of groups
-    that was tried how surely two channels of a group are together in another fit, in the weakest group: 1 = always."""
+    that was tried how surely two channels of a group are together in a fit that had no part in it, in the weakest
+    group: 1 = always."""
 
     labels: Labels
     stability: Mapping[int, float]
@@ -180,10 +184,10 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
     """The groups that several fits share, (m, n, n): as many as every other fit finds again.
 
     Each fit is cut by itself (Ward's method on vectors with these similarities) into 2, 3, ... groups, at most half as
-    many as there are channels. Taken is the largest number whose weakest group is found again by other fits: two of its
-    channels are together there too, in SURE_MODULES of cases. That is the prediction strength of Tibshirani and Walther
-    (2005), between fits. The groups are those of the mean similarity; there is one if no number is stable. A single fit
-    has the groups of the highest modularity, of which nothing is known.
+    many as there are channels, and so is the mean of all others. Taken is the largest number at which two channels of
+    one of these groups are together in the fit that had no part in it in SURE_MODULES of cases, in the weakest group:
+    the prediction strength of Tibshirani and Walther (2005). The groups are those of the mean over all fits; there is
+    one if no number is stable. A single fit has the groups of the highest modularity, of which nothing is known.
     """
     weights, _ = symmetric(similar)
     fits, n = len(weights), weights.shape[-1]
@@ -193,22 +197,25 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
     if fits < 2:  # nobody to agree with: the groups of the highest modularity
         return Modules(np.maximum(best_partition(weights[0]), 0), {})
     cuts = np.stack([_cut(each, top) for each in weights])  # (m, n, top)
-    stability = {count: _strength(cuts[:, :, count - 1]) for count in range(2, top + 1)}
+    rests = np.stack([_cut(np.delete(weights, i, axis=0).mean(axis=0), top) for i in range(fits)])
+    stability = {
+        count: float(
+            np.mean([_strength(rest[:, count - 1], own[:, count - 1]) for rest, own in zip(rests, cuts, strict=True)])
+        )
+        for count in range(2, top + 1)
+    }
     count = max((k for k, value in stability.items() if value >= SURE_MODULES), default=1)
     return Modules(numbered(_cut(weights.mean(axis=0), top)[:, count - 1]), stability)
 
 
-def _strength(labels: Labels) -> float:
-    """How surely two channels of a group are together in another fit, in the weakest group, (m, n) -> the mean over
-    pairs of fits. A single channel is no group."""
-    size = int(labels.max()) + 1
-    found = []
-    for one, two in permutations(labels, 2):
-        shared = np.bincount(one * size + two, minlength=size**2).reshape(size, size).astype(np.float64)
-        members = shared.sum(axis=1)
-        together = (shared * (shared - 1)).sum(axis=1) / np.maximum(members * (members - 1), 1)
-        found.append(float(together.min()))
-    return float(np.mean(found))
+def _strength(groups: Labels, found: Labels) -> float:
+    """How often two channels of a group (n,) are together in groups that were found by somebody else (n,), in the
+    weakest group. A single channel is no group."""
+    size = int(max(groups.max(), found.max())) + 1
+    shared = np.bincount(groups * size + found, minlength=size**2).reshape(size, size).astype(np.float64)
+    members = shared.sum(axis=1)
+    together = (shared * (shared - 1)).sum(axis=1) / np.maximum(members * (members - 1), 1)
+    return float(together[members > 0].min())
 
 
 def _cut(similar: Array, top: int) -> Labels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placecode import figures
+from placecode.analysis.agreement import SURE_MODULES
 from placecode.studies.base import Channels, Listing, Shown
 from placecode.studies.own_results import Found, Method
 from placecode.studies.own_words import SAID, SURE
@@ -123,8 +124,8 @@ def listings(found: Found) -> list[Listing]:
         tables.append(
             Listing(
                 "How many modules",
-                "When each fit is cut into so many groups: how often two channels of one are together in another fit, "
-                "in the weakest group. The largest number with 0.8 or more is taken; one module if there is none.",
+                "With so many groups: how often two channels of one are together in a fit that had no part in it, in "
+                f"the weakest group. The largest number with {SURE_MODULES:g} or more is taken; one if there is none.",
                 ["modules", "found again"],
                 agreed,
             )

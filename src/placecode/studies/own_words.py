@@ -111,7 +111,8 @@ def _certainty(found: Found) -> list[str]:
     if groups > 1 and np.isfinite(stability):
         lines.append(
             f"The {count} channels{' that have a place' if count < len(found.names) else ''} fall into {groups} "
-            f"modules: of two channels in one, another fit has {_percent(stability)} together, in the weakest module."
+            f"modules: of two channels in one, a fit that had no part in it has {_percent(stability)} together, in the "
+            "weakest module."
         )
     elif found.found and found.stability:
         lines.append("The fits agree on no division into modules.")
