@@ -10,7 +10,7 @@ import torch
 
 from placecode.encoder import Stack
 from placecode.fitting import chance
-from placecode.fitting.chance import against_chance, channels_against_chance, question_errors
+from placecode.fitting.chance import against_chance, channels_against_chance, question_errors, tells_of_others
 from placecode.members import Member, grid
 from placecode.tasks.table import Table, tables
 from placecode.training import Trainer, evaluate, stack_for
@@ -116,6 +116,27 @@ def test_a_weak_dependence_is_seen_where_there_are_many_samples() -> None:
     values = rng.normal(size=(8_000, 1)) + 3 * rng.normal(size=(8_000, 8))
     stack, task = trained(values, 300)
     assert (channels_against_chance(stack, task, 39) == 1 / 40).all()
+
+
+def test_a_channel_that_tells_but_is_not_told_is_found_by_what_it_tells() -> None:
+    """Four numbers and their sizes without a sign: these are told by the numbers, the numbers by nobody."""
+    values = np.random.default_rng(0).normal(size=(4_000, 4))
+    both = np.concatenate([values, np.abs(values)], axis=1)
+    stack, task = trained(both, 1_500, width=16, layers=2, batch=64, learning_rate=3e-3)
+    told = channels_against_chance(stack, task, 39)
+    assert (told[4:] == 1 / 40).all() and (told[:4] > 0.05).sum() >= 3
+    assert tells_of_others(stack, task, range(4), most=1_000) == [0, 1, 2, 3]
+    assert tells_of_others(stack, task, range(4), most=50) == [0, 1]  # 39 shifts each
+
+
+def test_a_channel_of_its_own_seldom_seems_to_tell_of_others() -> None:
+    found = 0
+    for seed in range(40):
+        rng = np.random.default_rng(1_000 + seed)
+        values = np.concatenate([dependent(200, seed), rng.normal(size=(200, 1))], axis=1)
+        stack, task = trained(values, 40, seeds=(seed,))
+        found += len(tells_of_others(stack, task, [6], 1_000, seed))
+    assert found <= 5  # one is expected, more than five once in a thousand times
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])

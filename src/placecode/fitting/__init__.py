@@ -31,7 +31,7 @@ from placecode.engines.events import Notify, Stop
 from placecode.errors import BadInput
 from placecode.files import write_json
 from placecode.fitting import others
-from placecode.fitting.chance import against_chance, channels_against_chance, question_errors
+from placecode.fitting.chance import against_chance, channels_against_chance, question_errors, tells_of_others
 from placecode.fitting.choice import choose
 from placecode.runs import Run
 from placecode.studies import own_results
@@ -120,7 +120,7 @@ def conclude(
 
     tell("asking what chance would do")
     chance = against_chance(stacks[choice.sigma], task, study.draws)
-    alone = channels_against_chance(stacks[choice.sigma], task, study.draws)
+    placed = _placed(stacks[choice.sigma], task, study.draws)
     tested = question_errors(stacks[choice.sigma], task, "test")
     mean = others.Asked(task, "test", study.hidden).of_means()
 
@@ -135,9 +135,7 @@ def conclude(
         halves = [seeds[::2], seeds[1::2]]
     with connectivity.one_thread():
         consensus = alike.mean(axis=0)
-        told = alone <= LEVEL  # what nobody tells has nowhere to be, however much fits agree on it
-        if not (chance.p <= LEVEL and tested.mean() < mean) or told.sum() < 2:
-            told[:] = False
+        told = placed if chance.p <= LEVEL and tested.mean() < mean and placed.sum() > 1 else np.zeros_like(placed)
         groups = stable_modules(alike[:, told][:, :, told]) if told.any() else Modules(np.zeros(0, np.int64), {})
         labels = np.full(task.tokens, -1, dtype=np.int64)
         labels[told] = groups.labels
@@ -178,6 +176,15 @@ def conclude(
         labels=task.labels,
         label_names=label_names or _numbers(task),
     )
+
+
+def _placed(stack: Stack, task: Table, draws: int) -> np.ndarray:
+    """The channels of which the others tell, or that tell of others, (n,). Who has nothing to do with anybody has
+    nowhere to be, however much fits agree on it."""
+    found = channels_against_chance(stack, task, draws) <= LEVEL
+    if found.any():
+        found[tells_of_others(stack, task, np.flatnonzero(~found).tolist(), most=2 * draws)] = True
+    return np.asarray(found)
 
 
 def _pieces(task: Table, split: str) -> np.ndarray | None:

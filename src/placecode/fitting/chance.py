@@ -6,12 +6,14 @@ values stay where they are. The models, trained once and for all, are asked agai
 guessing the means? If they are no better on the true samples than on shifted ones, they have learned nothing about how
 channels belong together. Nothing was chosen on these samples, so that chance comes below 0.05 once in twenty times.
 
-Of a single channel it is asked whether it has anything to do with the others, as they are: then it alone is shifted,
-and since a hidden channel is not seen by its own prediction, that takes no further look of the models.
+Of a single channel it is asked whether it has anything to do with the others, as they are: then it alone is shifted.
+Do the others tell of it? Since a hidden channel is not seen by its own prediction, that takes no further look of the
+models. Or does it tell of others? A square tells nothing of its root, but is told by it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +33,8 @@ OF_EACH = (200, 20_000, 400_000)
 """The same, where one channel is shifted at a time."""
 HIDINGS = 4
 """How often a sample is asked about at most, with others of its channels hidden, where there are few samples."""
+TURNS = 39
+"""Shifts of a channel by which it is told whether it tells of others."""
 SHORTEST, LONG = 5, 20
 """Samples of a group or block, on average, from which on it is shifted within itself; and how many are asked of each
 where only some groups are."""
@@ -116,6 +120,52 @@ def channels_against_chance(stack: Stack, task: Table, draws: int, seed: int = 0
         gains.append((2 * (weight * true).double().sum((0, 2)) - fixed).cpu())
     found = torch.stack(gains).numpy()  # (draws + 1, n)
     return np.asarray((1 + (found[1:] >= found[0]).sum(axis=0)) / (1 + draws))
+
+
+@torch.no_grad()
+def tells_of_others(stack: Stack, task: Table, channels: Sequence[int], most: int, seed: int = 0) -> list[int]:
+    """Those of some channels without which the others are predicted worse: of TURNS shifts of this channel alone, none
+    leaves as much gain over guessing the others' means, which by chance happens once in TURNS + 1 times.
+
+    A channel is given up at the first shift that does as well, so that few shifts are tried of those that tell nothing;
+    after `most` shifts of all channels together no further channel is asked.
+    """
+    local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
+    rows, pieces = _asked(task, ASKED)
+    rows = rows.to(stack.flat.device)
+    ordered = local.raw("test", rows)
+    dice = local.dice("test", rows[None]).view(len(rows), task.tokens)
+    share = torch.full((len(rows),), float(stack.members[0].hidden), dtype=torch.float64, device=rows.device)
+    shifts = Shifts(ordered, pieces, TURNS, seed)
+
+    def gain(samples: Tensor, but: int) -> float:
+        """Of the other channels, where this one is shown."""
+        found = 0.0
+        for part in portions(stack, task, len(rows)):
+            at = slice(part.start, part.stop)
+            inputs, targets = local.ask(samples[at], dice[at], share[at])
+            outputs = stack(inputs.expand(len(stack.members), *inputs.shape))
+            targets = targets.expand(len(stack.members), *targets.shape)
+            (wrong, _), (guessed, _) = (local.wrong(each, targets) for each in (outputs, torch.zeros_like(outputs)))
+            shown = (inputs[:, but, -1] == 0).to(wrong.dtype)[:, None]
+            others = torch.arange(task.tokens, device=rows.device) != but
+            found += float(((guessed - wrong) * shown * others).double().sum())
+        return found
+
+    found, tried = [], 0
+    for channel in channels:
+        if tried >= most:
+            break
+        true = gain(ordered, channel)
+        for turn in range(1, TURNS + 1):
+            moved = ordered.clone()
+            moved[:, channel] = shifts.of(slice(turn, turn + 1))[0][:, channel]
+            tried += 1
+            if gain(moved, channel) >= true:
+                break
+        else:
+            found.append(channel)
+    return found
 
 
 class Shifts:

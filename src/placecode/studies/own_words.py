@@ -96,7 +96,7 @@ def _certainty(found: Found) -> list[str]:
     if not np.isfinite(found.confidence).any():
         return ["A single model was trained, so that nothing can be said of how sure its map is."]
     if found.found and not found.placed.any():
-        return ["No single channel is surely told by the others: there is something, but no map that can be trusted."]
+        return ["No single channel surely has to do with the others: there is something, but no map to be trusted."]
     mean, count = found.mean_confidence, int(found.placed.sum())
     sure = int((np.triu(found.pairs, k=1) >= SURE).sum())
     lines = [
@@ -125,10 +125,10 @@ def _unplaced(found: Found) -> list[str]:
     if not rest or not found.found:
         return []
     more = f" and {len(rest) - 8} more" if len(rest) > 8 else ""
-    which, have = ("1 channel", "it has") if len(rest) == 1 else (f"{len(rest)} channels", "they have")
+    which, have = ("1 channel", "has") if len(rest) == 1 else (f"{len(rest)} channels", "have")
     return [
-        f"Of {which} the others tell no more than chance may, in these {found.facts['test']:,} test samples; {have} no "
-        f"module and no place that can be trusted (grey on the map): {', '.join(rest[:8])}{more}."
+        f"{which} {have} no more to do with the others than chance may bring, in these {found.facts['test']:,} test "
+        f"samples, and so no module and no place that can be trusted (grey on the map): {', '.join(rest[:8])}{more}."
     ]
 
 
