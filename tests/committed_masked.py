@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from studies.made_up import student
 
@@ -125,3 +126,16 @@ def labelled(run: str) -> bool:
 def less_linear(folder: Path, condition: str, sigma: float) -> Effect:
     own = error(folder, condition).loc[sigma]
     return over_worlds(folder, own - of_baseline(folder, "linear", "mse", condition, own.index))
+
+
+def cosines(pe: np.ndarray) -> np.ndarray:
+    """Of every two tokens, blocks side by side and centred over tokens; (l, n, d) -> (n, n)."""
+    tokens = np.hstack(list(pe.astype(np.float64)))  # (n, l * d)
+    tokens -= tokens.mean(axis=0)
+    tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
+    return np.asarray(tokens @ tokens.T)
+
+
+def nearest(similar: np.ndarray) -> np.ndarray:
+    """The most similar other token of each, (n, n) -> (n,)."""
+    return np.asarray((similar - 9 * np.eye(len(similar))).argmax(axis=1))

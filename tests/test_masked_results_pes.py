@@ -14,8 +14,10 @@ from committed_masked import (
     PICTURED,
     ROOT,
     SWEEPS,
+    cosines,
     finished,
     measure,
+    nearest,
     of_members,
     parts_of,
     table,
@@ -86,18 +88,6 @@ def test_chance_of_silhouettes_is_as_drawn_by_hand(run: str) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- arrays
-
-
-def cosines(pe: np.ndarray) -> np.ndarray:
-    """Of every two tokens, blocks side by side and centred over tokens; (l, n, d) -> (n, n)."""
-    tokens = np.hstack(list(pe.astype(np.float64)))  # (n, l * d)
-    tokens -= tokens.mean(axis=0)
-    tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
-    return tokens @ tokens.T
-
-
-def nearest(similar: np.ndarray) -> np.ndarray:
-    return (similar - 9 * np.eye(len(similar))).argmax(axis=1)
 
 
 def correlation_of_pairs(a: np.ndarray, b: np.ndarray) -> float:

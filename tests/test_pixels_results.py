@@ -12,10 +12,12 @@ from committed_masked import (
     CONFIGS,
     PIXELS,
     ROOT,
+    cosines,
     error,
     finished,
     less_linear,
     measure,
+    nearest,
     of_baseline,
     of_members,
     over_worlds,
@@ -31,18 +33,10 @@ NEXT_TO = ("neighbor_agreement", "positions")
 PAGE = (ROOT.parent / "docs/how-to/pixels.md").read_text()
 
 
-def cosines(pe: np.ndarray) -> np.ndarray:
-    """Of every two pixels, blocks side by side and centred; (l, n, d) -> (n, n)."""
-    tokens = np.hstack(list(pe.astype(np.float64)))
-    tokens -= tokens.mean(axis=0)
-    tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
-    return np.asarray(tokens @ tokens.T)
-
-
 def right(similar: np.ndarray, positions: np.ndarray) -> float:
     """For how many pixels the most similar one is next to it on the grid."""
     apart = np.abs(positions[:, None] - positions).sum(axis=-1)
-    return float((apart[np.arange(len(apart)), (similar - 9 * np.eye(len(apart))).argmax(axis=1)] == 1).mean())
+    return float((apart[np.arange(len(apart)), nearest(similar)] == 1).mean())
 
 
 @pytest.mark.parametrize("run", ["pixels-sigma", "pixels-sigma-digits"])
