@@ -263,6 +263,37 @@ def test_capture_is_the_plain_path_of_the_forward(name: str, norm: str, readout:
         assert seen[f"block.{i}"].shape == (2, 5, 6, 8)
 
 
+@pytest.mark.parametrize("name", encodings.names())
+@pytest.mark.parametrize("heads", [1, 2])
+def test_long_sequences_are_evaluated_by_fused_attention_with_the_same_outputs(name: str, heads: int) -> None:
+    """Where the encoding does nothing to the scores. The reference is the plain way, which never takes it."""
+    tokens, fused = 70, 0
+
+    def counted(*given: Tensor) -> Tensor:
+        nonlocal fused
+        fused += 1
+        return functional(*given)
+
+    members = [small(encoding=name, heads=heads, seed=seed) for seed in (0, 1)]
+    shape = {"tokens": tokens, "features": 3, "outputs": 4, "readout": "token", "dtype": torch.float64}
+    places = np.stack(np.divmod(np.arange(tokens), 7), axis=1).astype(float)
+    stack, plain = (shaken(Stack(members, **shape, positions=places, fast=fast)) for fast in (None, False))
+    x = torch.randn(2, 3, tokens, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    functional = torch.nn.functional.scaled_dot_product_attention
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr("torch.nn.functional.scaled_dot_product_attention", counted)
+        found = stack(x)
+        times = fused
+        expected, captured = plain(x), stack.capture(x, "output")["output"]
+        alone = stack.member(1)(x[1])
+    acts_inside = name in ("causal-none", "relative", "alibi")
+    assert times == (0 if acts_inside else 2)
+    assert fused == 2 * times  # the plain way and what is captured are as they were; a member alone is not
+    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+    assert torch.equal(expected, captured)
+    assert torch.allclose(alone, found[1], rtol=0, atol=1e-13)
+
+
 def test_gradients_of_the_pruned_path_equal_those_of_the_full_one() -> None:
     stack = shaken(stack_of([small()]))
     fast, full = torch.empty_like(stack.flat), torch.empty_like(stack.flat)

@@ -30,6 +30,8 @@ from placecode.members import Member
 
 ALIGNMENT = 64
 """Parameters start at multiples of so many numbers in `flat`: GPUs multiply aligned matrices faster."""
+LONG = 64
+"""Tokens from which on torch's fused attention is the faster one on a CPU."""
 READOUTS = ("last", "mean", "token")
 MOST_SHRINKING = 12
 """By how many powers of two gradients at the inputs may be smaller than at the outputs, to be held as float16."""
@@ -84,11 +86,15 @@ class Linear(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention; the queries, keys and values come from one projection, as in torch's MultiheadAttention."""
+    """Self-attention; the queries, keys and values come from one projection, as in torch's MultiheadAttention.
+
+    Where `fused` says that it may, torch's fused attention evaluates long sequences on a CPU: it stores no scores.
+    """
 
     def __init__(self, members: int, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.fused = False
         self.projection = Linear(members, width, 3 * width)
         self.out = Linear(members, width, width)
 
@@ -123,15 +129,26 @@ class Attention(nn.Module):
         query, key, value = bias.chunk(3, -1)
         return torch.cat([query, torch.zeros_like(key), value], -1)
 
-    @staticmethod
     def attend(
-        q: Tensor, k: Tensor, v: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        encoding: encodings.Encoding,
+        block: int,
+        at: slice,
+        capture: Capture | None,
     ) -> Tensor:
         """The values (e, b, h, n, c) weighted by attention, (e, b, h, m, c)."""
+        extra, seen = encoding.bias(q, block, at), encoding.mask(k.shape[-2], at)
+        shown = capture is not None or torch.is_grad_enabled()
+        if self.fused and not shown and extra is None and seen is None and k.shape[-2] >= LONG:
+            mixed = F.scaled_dot_product_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
+            return mixed.view(q.shape)
         scores = (q * q.shape[-1] ** -0.5) @ k.mT  # (e, b, h, m, n)
-        if (extra := encoding.bias(q, block, at)) is not None:
+        if extra is not None:
             scores = scores + extra
-        if (seen := encoding.mask(k.shape[-2], at)) is not None:
+        if seen is not None:
             scores = scores.masked_fill(~seen, -torch.inf)
         weights = scores.softmax(-1)
         if capture is not None:
@@ -272,6 +289,9 @@ class Stack(nn.Module):
         """How to compute, here and now."""
         self.fast = self._can_be_fast() and (self.flat.is_cuda if self._wanted is None else self._wanted)
         self.halves = self.fast and self._shrink() <= MOST_SHRINKING
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.fused = not self.plain and self.flat.device.type == "cpu"
 
     def _shrink(self) -> float:
         """By about how many powers of two gradients are smaller at the inputs than at the outputs: a norm divides by

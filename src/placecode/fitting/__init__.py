@@ -222,10 +222,10 @@ def _scores(method: Any, task: Table, error: float | None) -> dict[str, float]:
     elif task.labels is not None:
         near = (task.labels[:, None] == task.labels) & (task.labels >= 0)[:, None] & ~np.eye(task.tokens, dtype=bool)
     if near is not None:
-        found |= _beside_chance("neighbor_agreement", lambda order: _near_share(method, near, order), task.tokens)
+        found |= _beside_chance("neighbor_agreement", _near_share(method.similarity, near), task.tokens)
     if task.labels is not None:
-        true = task.labels
-        found |= _beside_chance("ari", lambda order: partitions.ari(_whole(method.labels), true[order]), task.tokens)
+        true, whole = task.labels, _whole(method.labels)
+        found |= _beside_chance("ari", lambda order: float(partitions.ari(whole, true[order])), task.tokens)
     return found
 
 
@@ -234,19 +234,22 @@ def _whole(labels: np.ndarray) -> np.ndarray:
     return np.where(labels < 0, labels.max(initial=-1) + 1, labels)
 
 
-def _near_share(method: Any, near: np.ndarray, order: np.ndarray) -> np.ndarray:
-    dealt = near[order[..., :, None], order[..., None, :]]
-    partnered = near.any(axis=1).mean()  # who has nobody near cannot be right
-    return places.place_agreement(method.similarity, dealt) / max(float(partnered), 1e-12)
+def _near_share(similar: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray], float]:
+    """Of an order of the channels: the share of those with anybody near whose most similar one is near."""
+    weights, told = modules.symmetric(similar)
+    share = modules.nearest(weights)
+    one, other = np.nonzero(share)
+    weight = share[one, other] / max(int(near.any(axis=1).sum()), 1)
+    return lambda order: float((weight * near[order[one], order[other]]).sum()) if told else float("nan")
 
 
-def _beside_chance(name: str, measure: Callable[[np.ndarray], np.ndarray], channels: int) -> dict[str, float]:
+def _beside_chance(name: str, measure: Callable[[np.ndarray], float], channels: int) -> dict[str, float]:
     """A measure, and how often it comes as high with the channels in random order; nothing where it says nothing."""
     rng = np.random.default_rng(0)
-    value = float(measure(np.arange(channels)))
+    value = measure(np.arange(channels))
     if not np.isfinite(value):
         return {}
-    null = np.array([float(measure(rng.permutation(channels))) for _ in range(ORDERS)])
+    null = np.array([measure(rng.permutation(channels)) for _ in range(ORDERS)])
     return {name: value, f"{name}_p": float((1 + (null >= value - 1e-9).sum()) / (1 + ORDERS))}
 
 

@@ -33,8 +33,9 @@ OF_EACH = (200, 20_000, 400_000)
 """The same, where one channel is shifted at a time."""
 HIDINGS = 4
 """How often a sample is asked about at most, with others of its channels hidden, where there are few samples."""
-TURNS = 39
-"""Shifts of a channel by which it is told whether it tells of others."""
+TURNS, TOGETHER = 39, 16
+"""Shifts of a channel by which it is told whether it tells of others; and channels that are shifted at once to begin
+with."""
 SHORTEST, LONG = 5, 20
 """Samples of a group or block, on average, from which on it is shifted within itself; and how many are asked of each
 where only some groups are."""
@@ -127,8 +128,9 @@ def tells_of_others(stack: Stack, task: Table, channels: Sequence[int], most: in
     """Those of some channels without which the others are predicted worse: of TURNS shifts of this channel alone, none
     leaves as much gain over guessing the others' means, which by chance happens once in TURNS + 1 times.
 
-    A channel is given up at the first shift that does as well, so that few shifts are tried of those that tell nothing;
-    after `most` shifts of all channels together no further channel is asked.
+    Channels are first shifted TOGETHER, and asked one by one only where that is noticed; a group or channel is given up
+    at the first shift that does as well. So few shifts are tried of those that tell nothing. After `most` shifts no
+    further one is asked: the order is random, so that none is favoured for its column.
     """
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     rows, pieces = _asked(task, ASKED)
@@ -137,9 +139,12 @@ def tells_of_others(stack: Stack, task: Table, channels: Sequence[int], most: in
     dice = local.dice("test", rows[None]).view(len(rows), task.tokens)
     share = torch.full((len(rows),), float(stack.members[0].hidden), dtype=torch.float64, device=rows.device)
     shifts = Shifts(ordered, pieces, TURNS, seed)
+    tried = 0
 
-    def gain(samples: Tensor, but: int) -> float:
-        """Of the other channels, where this one is shown."""
+    def gain(samples: Tensor, of: list[int]) -> float:
+        """Of the other channels, where one of these is shown."""
+        others = torch.ones(task.tokens, dtype=torch.bool, device=rows.device)
+        others[of] = False
         found = 0.0
         for part in portions(stack, task, len(rows)):
             at = slice(part.start, part.stop)
@@ -147,25 +152,31 @@ def tells_of_others(stack: Stack, task: Table, channels: Sequence[int], most: in
             outputs = stack(inputs.expand(len(stack.members), *inputs.shape))
             targets = targets.expand(len(stack.members), *targets.shape)
             (wrong, _), (guessed, _) = (local.wrong(each, targets) for each in (outputs, torch.zeros_like(outputs)))
-            shown = (inputs[:, but, -1] == 0).to(wrong.dtype)[:, None]
-            others = torch.arange(task.tokens, device=rows.device) != but
+            shown = (inputs[:, of, -1] == 0).any(1).to(wrong.dtype)[:, None]
             found += float(((guessed - wrong) * shown * others).double().sum())
         return found
 
-    found, tried = [], 0
-    for channel in channels:
+    def noticed(of: list[int]) -> bool:
+        """Whether every shift of these channels leaves less gain."""
+        nonlocal tried
         if tried >= most:
-            break
-        true = gain(ordered, channel)
+            return False
+        true = gain(ordered, of)
         for turn in range(1, TURNS + 1):
             moved = ordered.clone()
-            moved[:, channel] = shifts.of(slice(turn, turn + 1))[0][:, channel]
+            moved[:, of] = shifts.of(slice(turn, turn + 1))[0][:, of]
             tried += 1
-            if gain(moved, channel) >= true:
-                break
-        else:
-            found.append(channel)
-    return found
+            if gain(moved, of) >= true:
+                return False
+        return True
+
+    found: list[int] = []
+    order = [channels[i] for i in np.random.default_rng(seed).permutation(len(channels))]
+    for begin in range(0, len(order), TOGETHER):
+        group = order[begin : begin + TOGETHER]
+        if len(group) == 1 or noticed(group):
+            found += [channel for channel in group if noticed([channel])]
+    return sorted(found)
 
 
 class Shifts:
