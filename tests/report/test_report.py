@@ -194,6 +194,10 @@ def test_analyses_stand_beside_their_value_before_training(tmp_path: Path) -> No
         for cell, (name, step) in zip(row[2:], columns, strict=True):
             mine = whole[(whole["analysis"] == name) & (whole["step"] == step) & whole["member"].isin(numbers)]
             assert cell == plus_minus(mine["value"].to_numpy(), 1 if name == "procrustes_raw" else 3)
+    caption = tables.analyses(run)[0].caption
+    assert "procrustes_raw: the paper's distance" in caption and "stability" not in caption
+    only_rsa = tables.analyses(run, [("rsa", "2d-fixed")])[0].caption
+    assert "rsa: the rank correlation" in only_rsa and "procrustes" not in only_rsa
 
 
 def test_encodings_without_sigma_are_found_again(tmp_path: Path) -> None:

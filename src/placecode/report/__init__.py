@@ -81,7 +81,7 @@ def render(
         *sections,
         Section("Figures", figures=figures),
         Section(f"{tables.called(metric)} by condition", tables=tables.conditions(run.summary, metric)),
-        Section("The encodings and the true arrangement", tables=tables.analyses(run, measures)),
+        Section("The encodings before and after training", tables=tables.analyses(run, measures)),
     ]
     record = [
         Section("What was run", tables=[tables.facts(run.config), tables.fields(run.config)]),

@@ -19,11 +19,22 @@ if TYPE_CHECKING:
 SPLITS = ("train", "test", "validation")
 MISSING = "\N{EN DASH}"
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
-_ANALYSES = (
-    f"Before and after training, mean over seeds {PLUS_MINUS} half of the 95% interval. procrustes is a distance of "
-    "shapes: 0 is the same arrangement, whatever its size. procrustes_raw is the paper's distance, which also grows "
-    "with the size of the encoding. rsa is the rank correlation of similarities: 1 is the same arrangement."
-)
+_ANALYSES = f"Before and after training, mean over seeds {PLUS_MINUS} half of the 95% interval."
+_EXPLAINED = {
+    "procrustes": "a distance of shapes: 0 is the same arrangement, whatever its size",
+    "procrustes_raw": "the paper's distance, which also grows with the size of the encoding",
+    "procrustes_r2": "the share of the true places that the map explains",
+    "rsa": "the rank correlation of similarities: 1 is the same arrangement",
+    "moved_relative": "how far training moved the encoding, in units of its size at the start",
+    "stability": "how far its similarities correlate with those of the others named: 1 is the same arrangement",
+    "neighbor_agreement": "how often the most similar token is one that it should be near",
+    "mirror_agreement": "how often the most similar region is the one of the other side",
+    "coordinate_agreement": "how often the most similar region is one that is next to it in the brain",
+    "fc_correlation": "how far similarities correlate with functional connectivity",
+    "modularity": "how much more similar tokens of a group are than chance would have it",
+    "ari": "the agreement of groups that were found with the true ones: 0 is chance, 1 the same",
+}
+"""What a measure is, in the caption of a table that has it."""
 NO_TEST = (
     "This run is a demonstration with settings that were searched for; what the paper says is tested at its scale."
 )
@@ -152,7 +163,7 @@ def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) ->
         body.append(cells)
     return [
         Table(
-            _ANALYSES,
+            " ".join([_ANALYSES, *(f"{name}: {_EXPLAINED[name]}." for name in _EXPLAINED if name in dict(measures))]),
             [*map(name_of, keys), *("before", "after") * len(measures)],
             body,
             [
