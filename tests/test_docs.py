@@ -127,7 +127,7 @@ def planned(study: Study, where: local.Where, chosen: str = ":") -> Estimate:
     members = study.members()
     if not isinstance(study, LatinStudy):
         local.check(study, study.task(), members)
-    return Estimate(len(members), 1, len(members), 1, 1, 1.0, 1, None)
+    return Estimate(len(members), 1, len(members), 1, 1, 1.0, 0.001, 1, None)
 
 
 @pytest.mark.usefixtures("recordings")

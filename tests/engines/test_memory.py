@@ -381,8 +381,12 @@ def test_workers_share_the_time_of_a_dry_run(monkeypatch: pytest.MonkeyPatch) ->
     assert "8 steps each, on cpu, 3 worker processes, precision high." in text
     ticks = iter(range(100))
     monkeypatch.setattr("placecode.engines.estimate.time.perf_counter", lambda: next(ticks))  # 3 steps in a second
-    times = [estimate(tiny(), Where("cpu", stack=2, workers=workers)).seconds for workers in (1, 3)]
-    assert times == pytest.approx([8 * 6 / 3 / 2, 8 * 6 / 3 / 2 / 3])
+    one, three = (estimate(tiny(), Where("cpu", stack=2, workers=workers)) for workers in (1, 3))
+    task = tiny().task()
+    asked = sum(task.rows(name) for name in task.splits) * (len(tiny().evaluate_at(task)) + 2)
+    assert one.answer == 1 / (2 * task.rows("train"))  # a second for all examples and both members
+    assert one.seconds == pytest.approx(8 * 6 / 3 / 2 + 6 * asked * one.answer)  # steps, and answers at evaluation
+    assert three.seconds == pytest.approx(one.seconds / 3)
 
 
 # A real one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
-from studies.made_up_own import made_up, scored
+from studies.made_up_own import made_up, method, scored
 
 from placecode.figures import own
 from placecode.figures.own import channel_map, maps_by_method, sigma_choice
@@ -181,13 +182,42 @@ def test_a_fit_has_its_figures_its_search_and_its_tables(known: bool, tmp_path: 
     assert methods.columns == [
         "method",
         "held-out error",
-        *(["ARI of modules", "p of that"] if known else []),
+        *(["ARI of modules", "p of the ARI"] if known else []),
         "modules",
     ]
     assert [row[0] for row in methods.rows] == ["placecode", "correlation + MDS", "PCA", "UMAP", "guessing the mean"]
     assert [row[1] for row in methods.rows] == [0.25, 0.375, 0.5, None, 1.0]
     assert methods.caption.endswith("graphical lasso was left out: it did not converge.")
     assert [row[0] for row in sigmas.rows] == [0.05, 0.2] and [row[0] for row in modules.rows] == [2, 3, 4]
+
+
+def test_the_first_fifty_six_modules_all_look_different() -> None:
+    looks = [own._look(module) for module in range(56)]
+    assert len(set(looks)) == 56 and own._look(-1) not in looks
+
+
+def test_where_fits_agree_on_no_modules_none_is_named_and_neighbours_are_alike() -> None:
+    line = np.random.default_rng(0).permutation(8).astype(float)
+    along = method(8, 1)
+    found = made_up(ours=replace(along, similarity=np.exp(-np.abs(line[:, None] - line)), labels=np.zeros(8, np.int64)))
+    channels, sorting = own_figures.channels(found), own_figures.sorting(found)
+    assert channels.modules is None and sorting["groups"] is None and sorting["group_names"] == []
+    assert np.abs(np.diff(line[sorting["order"]])).tolist() == [1.0] * 7
+    two = own_figures.sorting(made_up())
+    assert two["group_names"] == ["module 1", "module 2"] and "order" not in two
+
+
+def test_a_channel_without_a_place_has_no_confidence() -> None:
+    own = made_up()
+    lost = np.arange(8) == 4
+    told = replace(own.ours, labels=np.where(lost, -1, own.ours.labels))
+    channels = own_figures.channels(made_up(ours=told, confidence=np.where(lost, 0, own.confidence)))
+    assert channels.modules is not None and channels.modules[4] == -1
+    assert np.isnan(channels.columns["confidence"]).tolist() == lost.tolist()
+    assert np.isnan(channels.neighbors[3][0][1]) and np.isnan(channels.neighbors[4][0][1])  # 4 is the first of 3
+    assert channels.neighbors[0][0][1] == 0.9
+    assert "lines join" in channels.note
+    assert "lines join" not in own_figures.channels(made_up(pairs=np.zeros((8, 8)))).note
 
 
 def test_no_more_lines_are_drawn_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from placecode.analysis import places
 from placecode.analysis.partitions import ari
 from placecode.engines import local
 from placecode.errors import BadInput
-from placecode.fitting import Found, fit, others
+from placecode.fitting import Found, _near_share, fit, others
 from placecode.studies import own_results
 from placecode.studies.own import OwnData
 from placecode.tasks.table import tables
@@ -80,6 +81,31 @@ def test_neighbours_are_counted_over_channels_that_have_one(tmp_path: Path) -> N
         by_hand = same[np.arange(10), nearest][labels >= 0].mean()
         assert method.scores["neighbor_agreement"] == pytest.approx(by_hand)
     assert found.ours.scores["ari"] == 0  # all are one group: those without a module
+
+
+@pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
+def test_labels_that_tell_nothing_score_nothing(labels: Any, tmp_path: Path) -> None:
+    """None at all, one for all, or each its own: only the last ones tell channels apart and put any two together."""
+    found = fit(OwnData(tables=tables(noise(6), labels=np.asarray(labels)), **TINY), tmp_path / "run")
+    told = list(labels) == [0, 0, 0, 1, 1, 1]
+    for method in (found.ours, *found.others.values()):
+        assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (told, told)
+
+
+def test_positions_in_one_point_score_nothing(tmp_path: Path) -> None:
+    found = fit(OwnData(tables=tables(noise(6), positions=np.ones((6, 2))), **TINY), tmp_path / "run")
+    assert set(found.ours.scores) == {"heldout_mse"}
+
+
+def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
+    rng = np.random.default_rng(0)
+    similar, positions = rng.normal(size=(30, 30)), rng.normal(size=(30, 2))
+    similar, near = similar + similar.T, places.neighbors_in_space(positions)
+    measure = _near_share(similar, near)
+    for order in (np.arange(30), rng.permutation(30)):
+        dealt = near[order][:, order]
+        assert measure(order) == pytest.approx(float(places.place_agreement(similar, dealt)))
+    assert np.isnan(_near_share(np.zeros((30, 30)), near)(np.arange(30)))
 
 
 def test_a_fit_stopped_before_its_conclusion_is_gone_on_with_only_if_asked(tmp_path: Path) -> None:

@@ -92,6 +92,25 @@ def test_channels_of_a_network() -> None:
     assert dial.stops[0].attention is None
 
 
+def test_shuffled_pixels_turn_with_the_share_that_finds_its_neighbour() -> None:
+    run = Run(RESULTS / "pixels-sigma")
+    dial = dial_of(run)
+    name = "nearest channel in the PE is next to it in space"
+    assert dial.measure_names[name] == "share of channels"
+    at = run.analysis["step"] == run.analysis["step"].max()
+    rows = run.analysis[at & (run.analysis["block"] == -1) & (run.analysis["analysis"] == "neighbor_agreement")]
+    smallest = run.members[run.members["sigma"] == run.members["sigma"].min()]["member"]
+    expected = rows[rows["member"].isin(smallest)]["value"].mean()
+    assert dial.stops[0].measures[name][0] == pytest.approx(expected) and expected > 0.9
+    assert "Attention maps were not kept." in dial.note
+
+
+def test_cells_of_a_square_are_told_what_chance_gives(demo: Run) -> None:
+    """Of 15 other cells, three share the row and three the column."""
+    names = dial_of(demo).measure_names
+    assert names["nearest cell in the PE shares a row or column, by chance 0.40"] == "share of cells"
+
+
 @pytest.mark.parametrize(("name", "stops"), [("synergy-size", 0), ("brain-transfer", 4), ("lst-encodings", 2)])
 def test_other_studies(name: str, stops: int) -> None:
     """One sigma is no dial; of several settings the first is shown, and the note says so; PEs may not be there."""

@@ -115,6 +115,15 @@ def test_the_map_is_a_table_for_people(tmp_path: Path) -> None:
     )
 
 
+def test_a_channel_without_a_place_has_empty_cells() -> None:
+    own = made_up()
+    lost = np.arange(8) == 4
+    told = replace(own.ours, labels=np.where(lost, -1, own.ours.labels))
+    table = made_up(ours=told, confidence=np.where(lost, 0.0, own.confidence)).table()
+    assert table["module"].isna().tolist() == table["confidence"].isna().tolist() == lost.tolist()
+    assert table["neighbor_1_confidence"].isna().tolist() == [i in (3, 4) for i in range(8)]
+
+
 def test_names_with_commas_quotes_and_lines_survive_the_table(tmp_path: Path) -> None:
     names = ("a,b", 'say "x"', "two\nlines", "<b>&amp;</b>", "$x_1$", "é", "", " ")
     own_results.write(made_up(names=names), tmp_path)

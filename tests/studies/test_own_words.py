@@ -20,29 +20,49 @@ def test_structure_that_was_found() -> None:
     found = made_up()
     assert headline(found) == (
         "Structure found: the other channels tell 75% of what is hidden (p = 0.005; held-out error 0.250, where "
-        "guessing the mean has 1.000 and the best linear predictor 0.375)."
+        "guessing the mean has 1.000 and a linear predictor 0.375)."
     )
     assert sentences(found)[0] == headline(found)
     assert (verdict(found).kind, verdict(found).sentence) == ("found", headline(found))
 
 
+NOBODY = {"heldout_mse": 1.01}
+
+
 def test_structure_that_was_not_found() -> None:
-    found = made_up(p_value=0.31, heldout_mse=1.02, linear_mse=1.01)
+    found = scored(made_up(p_value=0.31, heldout_mse=1.02, linear_mse=1.01), {}, NOBODY)
     assert headline(found) == (
         "No structure found: the models predict hidden channels no better than they do after the channels are shifted "
-        "against each other (p = 0.31; held-out error 1.020, where guessing the mean has 1.000 and the best linear "
+        "against each other (p = 0.31; held-out error 1.020, where guessing the mean has 1.000 and a linear "
         "predictor 1.010); the map below is not to be read."
     )
     assert verdict(found).kind == "not found"
-    assert not any("Look at the map" in line for line in sentences(found))
+    assert not any("Look at the map" in line or "confidence" in line for line in sentences(found))
+
+
+def test_structure_that_only_others_find_is_said_to_be_there() -> None:
+    found = made_up(p_value=0.31, heldout_mse=1.02)
+    said = (
+        "while correlation + MDS tells 62% of what is hidden: train longer (more steps), or read that method's map, "
+        "not the one below."
+    )
+    assert found.verdict == "no structure found"
+    assert headline(found).startswith("No structure found by these models, though there is some: the models predict")
+    assert headline(found).endswith(said)
+    little = made_up(heldout_mse=0.99)  # they have learned next to nothing
+    assert (
+        "These models have not learned all there is: correlation + MDS tells 62% of what is hidden: train longer (more "
+        "steps), or read that method's map."
+    ) in sentences(little)
+    assert not any("have not learned all" in line for line in sentences(made_up(heldout_mse=0.47)))
 
 
 def test_channels_predicted_worse_than_by_their_means_are_no_structure_however_small_p_is() -> None:
-    found = made_up(p_value=0.005, heldout_mse=1.02, linear_mse=1.01)
+    found = scored(made_up(p_value=0.005, heldout_mse=1.02, linear_mse=1.01), {}, NOBODY)
     assert (found.found, found.verdict, verdict(found).kind) == (False, "no structure found", "not found")
     assert headline(found) == (
         "No structure found: hidden channels are predicted worse than by guessing their means (held-out error 1.020, "
-        "where guessing the mean has 1.000 and the best linear predictor 1.010; p = 0.005 against shifted channels); "
+        "where guessing the mean has 1.000 and a linear predictor 1.010; p = 0.005 against shifted channels); "
         "the map below is not to be read."
     )
     assert not any("Look at the map" in line for line in sentences(found))
@@ -85,9 +105,9 @@ def test_a_map_that_fits_do_not_agree_on() -> None:
     said = " ".join(sentences(found))
     assert "That is little: the models use what channels have in common, but do not agree on a map of them." in said
     assert (
-        "The 8 channels fall into 2 modules: of two channels in one, a fit that had no part in it has 20% together"
-        in said
-    )
+        "The 8 channels fall into 2 modules, with which those of a fit that had no part in them agree with an ARI of "
+        "0.20 (0 = chance, 1 = the same)."
+    ) in said
     assert "least sure of their place: c1, c2, c3, c4, c5." in said
     sure = " ".join(sentences(made_up()))
     assert "That is little" not in sure and "do not rely" not in sure and "least sure" not in sure
@@ -98,8 +118,8 @@ def test_groups_that_no_pairwise_method_sees() -> None:
     found = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE | BLIND)
     assert headline(found).startswith(
         "Structure found that no pairwise method beside it sees: its modules agree with the known groups with an ARI "
-        "of 0.96, where correlation + MDS, PCA and UMAP are at chance (ARI 0.02 to 0.02, all p > 0.05); the other "
-        "channels tell 75% of what is hidden (p = 0.005; "
+        "of 0.96, where those of correlation + MDS, PCA and UMAP are at chance (ARI 0.02 to 0.02, all p > 0.05); the "
+        "other channels tell 75% of what is hidden (p = 0.005; "
     )
     seen = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE)  # PCA predicts half of it
     assert headline(seen).startswith("Structure found: ")
@@ -110,6 +130,7 @@ def test_groups_that_no_pairwise_method_sees() -> None:
     [
         ({"ari": 0.96, "ari_p": 0.005}, {"ari": 0.02, "ari_p": 0.04}),  # the others see something
         ({"ari": 0.96, "ari_p": 0.005}, {"ari": 0.3, "ari_p": 0.1}),
+        ({"ari": 0.96, "ari_p": 0.005}, CHANCE | {"neighbor_agreement_p": 0.01}),  # in who is nearest to whom
         ({"ari": 0.4, "ari_p": 0.005}, CHANCE),  # ours does not see much
         ({"ari": 0.96, "ari_p": 0.2}, CHANCE),  # or by chance
         ({}, {}),

@@ -22,12 +22,13 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.cluster.hierarchy import cut_tree, leaves_list, linkage
 from scipy.linalg import orthogonal_procrustes
+from scipy.signal import find_peaks
 
 from placecode.analysis.alignment import side_by_side
 from placecode.analysis.modules import Labels, symmetric
-from placecode.analysis.partitions import best_partition, numbered
+from placecode.analysis.partitions import ari, best_partition, numbered
 from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
@@ -37,9 +38,10 @@ NEIGHBORS = 4
 ORDERS = 5
 """Random orders of the channels that tell what a rotation alone achieves."""
 MOST_MODULES = 50
-SURE_MODULES = 0.6
-"""How surely two channels of a module must be together in a fit that had no part in it, in the weakest module: two
-halves made at random have 0.5."""
+SURE_MODULES, NEARLY, RIPPLE = 0.6, 0.15, 0.1
+"""How far modules must agree with those of a fit that had no part in them (adjusted Rand index: 0 is chance, 1 the
+same): on a map without modules, such as that of pixels, fits came to 0.5. How much less than the best will do; and how
+deep the valley before a peak must be."""
 
 
 # ----------------------------------------------------------------------------------------------------------- places
@@ -164,8 +166,7 @@ def _standing(similar: Array) -> Array:
 @dataclass(frozen=True)
 class Modules:
     """Groups of channels: `labels` (n,), numbered by their first channel. `stability` says for every number of groups
-    that was tried how surely two channels of a group are together in a fit that had no part in it, in the weakest
-    group: 1 = always."""
+    that was tried how far they agree with those of a fit that had no part in them: 0 = chance, 1 = the same."""
 
     labels: Labels
     stability: Mapping[int, float]
@@ -184,10 +185,11 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
     """The groups that several fits share, (m, n, n): as many as every other fit finds again.
 
     Each fit is cut by itself (Ward's method on vectors with these similarities) into 2, 3, ... groups, at most half as
-    many as there are channels, and so is the mean of all others. Taken is the largest number at which two channels of
-    one of these groups are together in the fit that had no part in it in SURE_MODULES of cases, in the weakest group:
-    the prediction strength of Tibshirani and Walther (2005). The groups are those of the mean over all fits; there is
-    one if no number is stable. A single fit has the groups of the highest modularity, of which nothing is known.
+    many as there are channels, and so is the mean of all others. How far the two agree (mean adjusted Rand index over
+    fits) has a peak where fits share groups. Taken is the largest number at a peak that is NEARLY as high as the
+    highest one, and no RIPPLE beside a higher one: of groups within groups, the finer ones. The groups are those of the
+    mean over all fits; there is one if no peak comes to SURE_MODULES. A single fit has the groups of the highest
+    modularity, of which nothing is known.
     """
     weights, _ = symmetric(similar)
     fits, n = len(weights), weights.shape[-1]
@@ -198,29 +200,42 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
         return Modules(np.maximum(best_partition(weights[0]), 0), {})
     cuts = np.stack([_cut(each, top) for each in weights])  # (m, n, top)
     rests = np.stack([_cut(np.delete(weights, i, axis=0).mean(axis=0), top) for i in range(fits)])
-    stability = {
-        count: float(
-            np.mean([_strength(rest[:, count - 1], own[:, count - 1]) for rest, own in zip(rests, cuts, strict=True)])
-        )
-        for count in range(2, top + 1)
-    }
-    count = max((k for k, value in stability.items() if value >= SURE_MODULES), default=1)
-    return Modules(numbered(_cut(weights.mean(axis=0), top)[:, count - 1]), stability)
+    stability = {count: float(ari(rests[..., count - 1], cuts[..., count - 1]).mean()) for count in range(2, top + 1)}
+    return Modules(numbered(_cut(weights.mean(axis=0), top)[:, _most_stable(stability) - 1]), stability)
 
 
-def _strength(groups: Labels, found: Labels) -> float:
-    """How often two channels of a group (n,) are together in groups that were found by somebody else (n,), in the
-    weakest group. A single channel is no group."""
-    size = int(max(groups.max(), found.max())) + 1
-    shared = np.bincount(groups * size + found, minlength=size**2).reshape(size, size).astype(np.float64)
-    members = shared.sum(axis=1)
-    together = (shared * (shared - 1)).sum(axis=1) / np.maximum(members * (members - 1), 1)
-    return float(together[members > 0].min())
+def _most_stable(stability: Mapping[int, float]) -> int:
+    """The largest number of groups at a peak that is high enough; 1 if there is none.
+
+    >>> _most_stable({2: 1.0, 3: 0.7, 4: 0.5, 5: 0.9, 6: 0.8, 7: 0.83})  # of peaks at 2, 5 and 7, the last is a ripple
+    5
+    """
+    values = np.array(list(stability.values())).round(9)  # what is the same but for rounding
+    bar = max(SURE_MODULES, values.max() - NEARLY)
+    peaks = find_peaks([-1.0, *values, -1.0], height=bar, prominence=RIPPLE, plateau_size=1)[1]["right_edges"]
+    return int(max(peaks) + min(stability) - 1) if len(peaks) else 1
+
+
+def in_line(similar: npt.ArrayLike) -> Labels:
+    """The channels in an order in which neighbours are alike, (n, n) -> (n,): the leaves of the tree of groups, each
+    branch turned such that what is next to each other is most similar.
+
+    >>> line = np.array([0.0, 3.0, 1.0, 2.0])
+    >>> in_line(np.exp(-np.abs(line[:, None] - line))).tolist() in ([0, 2, 3, 1], [1, 3, 2, 0])
+    True
+    """
+    weights, _ = symmetric(similar)
+    if len(weights) < 3:
+        return np.arange(len(weights))
+    return np.asarray(leaves_list(linkage(_vectors(weights), "ward", optimal_ordering=True)), dtype=np.int64)
 
 
 def _cut(similar: Array, top: int) -> Labels:
     """Groups of each number from 1 to `top`, (n, n) -> (n, top)."""
-    whole = similar + np.eye(len(similar))
-    size, axes = np.linalg.eigh(whole)
-    vectors = axes * np.sqrt(np.maximum(size, 0.0))
-    return np.asarray(cut_tree(linkage(vectors, "ward"), n_clusters=range(1, top + 1)), dtype=np.int64)
+    return np.asarray(cut_tree(linkage(_vectors(similar), "ward"), n_clusters=range(1, top + 1)), dtype=np.int64)
+
+
+def _vectors(similar: Array) -> Array:
+    """Vectors with these similarities, as far as there are any."""
+    size, axes = np.linalg.eigh(similar + np.eye(len(similar)))
+    return np.asarray(axes * np.sqrt(np.maximum(size, 0.0)))

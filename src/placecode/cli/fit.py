@@ -17,7 +17,7 @@ from placecode.engines import local
 from placecode.engines.estimate import estimate
 from placecode.errors import BadInput, must_be, value_of
 from placecode.files import is_full_disk
-from placecode.fitting import fit
+from placecode.fitting import answers, fit
 from placecode.runs import Run
 from placecode.studies.own import OwnData
 from placecode.tasks.table import PARTS, tables
@@ -80,9 +80,10 @@ def run(
     with _room(out) as spool:
         study, label_names = _study(given, effort, spool)
         if given.dry_run:
-            console.print(
-                display.estimate_text(study, estimate(study, where, ":"), where), markup=False, soft_wrap=True
-            )
+            expected = estimate(study, where, ":")
+            console.print(display.estimate_text(study, expected, where), markup=False, soft_wrap=True)
+            then = display.duration(expected.answer * answers(study))
+            console.print(f"Then about {then} to hold it against chance, and what the other methods take.")
             return 0
         with stopping() as stopped, display.progress(console) as progress:
             found = fit(

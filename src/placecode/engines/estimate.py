@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import torch
 
+from placecode.encoder import Stack
 from placecode.engines import memory, origins
 from placecode.engines.local import check
 from placecode.engines.memory import UPDATES
 from placecode.engines.where import Where, values_of
 from placecode.runs import numbers_in
 from placecode.studies.base import Study
-from placecode.training import Trainer, stack_for
+from placecode.tasks.base import Task
+from placecode.training import Trainer, portions, stack_for
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,9 @@ class Estimate:
     steps: int
     processes: int
     seconds: float
+    """Of training, with all evaluations on the way."""
+    answer: float
+    """Seconds that an answer of one member to one example takes at evaluation."""
     bytes: int
     """Of a GPU, for the stack that takes most; on a CPU, of all that trains at once."""
     bytes_per_member: int | None
@@ -60,6 +65,7 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
             for _ in range(repeats):
                 trainer.update()
             each = (_clock(where) - start) / repeats / len(largest)
+            answer = _answer(stack, task, where)
         finally:
             torch.set_num_threads(before)
     if split.costs is not None:
@@ -67,8 +73,24 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
         taken, per_member = max((cost.of(len(part)), round(cost.each)) for part, cost in pairs)
     else:  # each process has its own libraries; each stack that trains at once has its own arrays
         taken, per_member = crew.processes * base + crew.together * (_resident() - base), None
-    seconds = each * steps * len(numbers) / crew.together
-    return Estimate(len(numbers), len(split.parts), len(largest), steps, crew.processes, seconds, taken, per_member)
+    asked = sum(task.rows(name) for name in task.splits) * (len(study.evaluate_at(task)) + 2)  # at start and end too
+    seconds = (each * steps + answer * asked) * len(numbers) / crew.together
+    return Estimate(
+        *(len(numbers), len(split.parts), len(largest), steps, crew.processes, seconds, answer),
+        *(taken, per_member),
+    )
+
+
+@torch.no_grad()
+def _answer(stack: Stack, task: Task, where: Where) -> float:
+    """What an answer at evaluation takes, from one portion of the training examples."""
+    local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
+    rows = torch.arange(len(portions(stack, task, task.rows("train"))[0]), device=stack.flat.device)
+    inputs, _ = local.batch("train", rows.expand(len(stack.members), -1))
+    stack(inputs)
+    start = _clock(where)
+    stack(inputs)
+    return (_clock(where) - start) / (len(rows) * len(stack.members))
 
 
 def _clock(where: Where) -> float:

@@ -26,7 +26,8 @@ Array = npt.NDArray[Any]
 
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, "#56B4E9", "#F0E442")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
-"""Modules differ in colour and in marker, so that more of them can be told apart, in grey too."""
+"""Modules differ in colour and in marker, seven and eight of them, so that the first 56 can be told apart, and
+neighbours in grey too."""
 MOST_NAMES = 60
 """Channels up to which all of them are named on the map."""
 CLOSE, MOST_TOGETHER = 0.03, 6
@@ -163,7 +164,7 @@ def _modules(axes: Axes, places: Array, labels: Array, shade: Array, size: float
 def _look(module: int) -> tuple[str, str]:
     if module < 0:
         return MUTED, "."
-    return COLORS[module % len(COLORS)], MARKERS[(module + module // len(COLORS)) % len(MARKERS)]
+    return COLORS[module % len(COLORS)], MARKERS[module % len(MARKERS)]
 
 
 def _key(figure: Figure, count: int) -> None:

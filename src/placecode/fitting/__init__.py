@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from placecode.engines import local
 from placecode.engines.events import Notify, Stop
 from placecode.errors import BadInput
 from placecode.files import write_json
-from placecode.fitting import others
+from placecode.fitting import chance, others
 from placecode.fitting.chance import against_chance, channels_against_chance, question_errors, tells_of_others
 from placecode.fitting.choice import choose
 from placecode.runs import Run
@@ -40,7 +40,7 @@ from placecode.studies.own_results import LEVEL, Found, Method
 from placecode.tasks.table import PARTS, Table
 from placecode.training import stack_for
 
-__all__ = ["Found", "conclude", "fit"]
+__all__ = ["Found", "answers", "conclude", "fit"]
 
 Tell = Callable[[str], object]
 
@@ -85,6 +85,13 @@ def fit(
     return found
 
 
+def answers(study: OwnData) -> int:
+    """How many answers of a model the conclusion takes, about, to choose sigma and to hold it against chance."""
+    task = study.tables[PARTS[0]]
+    asked = len(study.sigmas) * task.rows("validation") + task.rows("test") + chance.answers(task, study.draws)
+    return len(study.seeds) * asked
+
+
 def _unconcluded(out: Path) -> bool:
     """Whether a folder holds a fit that was trained, and no conclusion; runs of other studies have none."""
     trained = (out / "summary.json").is_file() and (out / "config.json").is_file()
@@ -119,7 +126,7 @@ def conclude(
         choice = choose(errors, learned, _pieces(task, "validation"))
 
     tell("asking what chance would do")
-    chance = against_chance(stacks[choice.sigma], task, study.draws)
+    shifted = against_chance(stacks[choice.sigma], task, study.draws)
     placed = _placed(stacks[choice.sigma], task, study.draws)
     tested = question_errors(stacks[choice.sigma], task, "test")
     mean = others.Asked(task, "test", study.hidden).of_means()
@@ -135,7 +142,7 @@ def conclude(
         halves = [seeds[::2], seeds[1::2]]
     with connectivity.one_thread():
         consensus = alike.mean(axis=0)
-        told = placed if chance.p <= LEVEL and tested.mean() < mean and placed.sum() > 1 else np.zeros_like(placed)
+        told = placed if shifted.p <= LEVEL and tested.mean() < mean and placed.sum() > 1 else np.zeros_like(placed)
         groups = stable_modules(alike[:, told][:, :, told]) if told.any() else Modules(np.zeros(0, np.int64), {})
         labels = np.full(task.tokens, -1, dtype=np.int64)
         labels[told] = groups.labels
@@ -159,7 +166,7 @@ def conclude(
         sigma=choice.sigma,
         why=choice.why,
         sigmas=choice.table,
-        p_value=chance.p,
+        p_value=shifted.p,
         heldout_mse=float(tested.mean()),
         linear_mse=float(compared["correlation"].scores["heldout_mse"]),
         mean_mse=mean,
@@ -213,20 +220,26 @@ def _loaded(study: OwnData, run: Run, numbers: list[int], task: Table, where: lo
 def _scores(method: Any, task: Table, error: float | None) -> dict[str, float]:
     """How well a method does on what was held out, and against places and groups that are known."""
     found = {} if error is None else {"heldout_mse": error}
-    near = None
-    if task.positions is not None:
+    near, labels = None, _telling(task.labels)
+    if task.positions is not None and np.ptp(task.positions, axis=0).any():
         near = places.neighbors_in_space(task.positions)
         axes = task.positions.shape[1]
         if axes in method.maps:
             found["procrustes_r2"] = places.procrustes_r2(method.maps[axes], task.positions)
-    elif task.labels is not None:
-        near = (task.labels[:, None] == task.labels) & (task.labels >= 0)[:, None] & ~np.eye(task.tokens, dtype=bool)
+    elif labels is not None:
+        near = (labels[:, None] == labels) & (labels >= 0)[:, None] & ~np.eye(task.tokens, dtype=bool)
     if near is not None:
         found |= _beside_chance("neighbor_agreement", _near_share(method.similarity, near), task.tokens)
-    if task.labels is not None:
-        true, whole = task.labels, _whole(method.labels)
-        found |= _beside_chance("ari", lambda order: float(partitions.ari(whole, true[order])), task.tokens)
+    if labels is not None:
+        whole = _whole(method.labels)
+        found |= _beside_chance("ari", lambda order: float(partitions.ari(whole, labels[order])), task.tokens)
     return found
+
+
+def _telling(labels: np.ndarray | None) -> np.ndarray | None:
+    """Labels that tell channels apart and put any two together; None: nothing can be held against others."""
+    sizes: Sequence[int] | np.ndarray = [] if labels is None else np.unique(labels[labels >= 0], return_counts=True)[1]
+    return labels if len(sizes) > 1 and max(sizes) > 1 else None
 
 
 def _whole(labels: np.ndarray) -> np.ndarray:

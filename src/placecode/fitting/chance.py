@@ -179,6 +179,12 @@ def tells_of_others(stack: Stack, task: Table, channels: Sequence[int], most: in
     return sorted(found)
 
 
+def answers(task: Table, draws: int) -> int:
+    """How many answers of a model it takes, about: those to shifted samples, and those by which channels are told."""
+    times = task.tokens if task.tokens < TOGETHER else 2 * task.tokens // TOGETHER
+    return (draws + 1 + times) * len(_asked(task, ASKED)[0]) + len(_asked(task, OF_EACH)[0])
+
+
 class Shifts:
     """Random shifts of every channel of samples (r, n), round and round within its pieces, which lie side by side; the
     first is none. What is missing stays where it is, and the values that are known go round among their places."""

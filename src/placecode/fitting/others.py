@@ -2,7 +2,7 @@
 
 | name | similarity and map | modules | prediction |
 |---|---|---|---|
-| correlation | correlation, and its MDS | those that either half of the data agree on | the best linear one |
+| correlation | correlation, and its MDS | those that either half of the data agree on | a linear one |
 | pca | loadings on as many components as predict best | likewise | through these components |
 | graphical lasso | partial correlation, and its MDS | communities by modularity | by the sparse inverse covariance |
 | umap | its map (needs umap-learn) | those of its map | none |
@@ -36,7 +36,8 @@ SAMPLES_FOR_UMAP = 2_000
 FEWEST, WORK = 20, 2e10
 """Validation questions by which the number of components is chosen, at least, and what they may cost: each takes a
 factorization."""
-SHRINKAGE = (0.0, 0.01, 0.03, 0.1, 0.3, 0.6)
+SHRINKAGE = (0.0, 0.01, 0.03, 0.1, 0.3, 0.6, 0.9, 1.0)
+"""Of what is off the diagonal, the share that may be taken away: all of it is guessing the means."""
 AT_ONCE = 1 << 21
 """Values that are summed up at once."""
 

@@ -31,7 +31,7 @@ def as_script(content: object) -> str:
 
 def dial(content: Turning) -> dict[str, Any]:
     """A dial as plain values. Channels of matrices are in the order `order`, averaged in blocks `each` long."""
-    order = in_groups(content.groups, len(content.names))
+    order = in_groups(content.groups, len(content.names)) if content.order is None else content.order
     each = max(1, math.ceil(len(order) / MOST))
     similar = [None if stop.similarity is None else blocks(stop.similarity, order, each) for stop in content.stops]
     looks = [None if stop.attention is None else blocks(stop.attention, order, each) for stop in content.stops]

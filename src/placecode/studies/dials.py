@@ -20,13 +20,14 @@ from placecode.studies.panels import Array, Channels, Dial, Interval, Stop
 from placecode.studies.reading import in_sweep
 from placecode.studies.specs import data_in_words
 
+CHANNELS, REGIONS, CELLS = "share of channels", "share of regions", "share of cells"
 MEASURED = {
-    ("neighbor_agreement", "labels"): "nearest channel in the PE is of the same group",
-    ("mirror_agreement", "partner"): "nearest region in the PE is the mirror region",
-    ("neighbor_agreement", "relation"): "nearest cell in the PE shares a row or column",
+    ("neighbor_agreement", "labels"): ("nearest channel in the PE is of the same group", CHANNELS),
+    ("neighbor_agreement", "positions"): ("nearest channel in the PE is next to it in space", CHANNELS),
+    ("mirror_agreement", "partner"): ("nearest region in the PE is the mirror region", REGIONS),
+    ("neighbor_agreement", "relation"): ("nearest cell in the PE shares a row or column", CELLS),
 }
-"""Analyses that a dial shows beside the metric, in words; all are shares of channels."""
-SHARE = "share of channels"
+"""Analyses that a dial shows beside the metric, in words, and of what they are shares."""
 NEIGHBORS = 5
 
 
@@ -179,17 +180,25 @@ def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[s
         name = f"{metric}, {split}" + ("" if pooled else f", {condition}")
         found[name] = (axis, own.set_index("member")["value"])
     last = run.analysis[(run.analysis["step"] == run.analysis["step"].max()) & (run.analysis["block"] == -1)]
-    for (analysis, target), words in MEASURED.items():
+    for (analysis, target), (words, axis) in MEASURED.items():
         own = last[(last["analysis"] == analysis) & (last["target"] == target)]
         own = own[own["member"].isin(members["member"])]
         if own["value"].notna().any():
-            found[words] = (SHARE, own.set_index("member")["value"])
+            chance = f", by chance {_by_chance(run):.2f}" if axis == CELLS else ""
+            found[f"{words}{chance}"] = (axis, own.set_index("member")["value"])
     return found
+
+
+def _by_chance(run: Run) -> float:
+    """How often another cell shares a row or column, on the grid of a Latin square."""
+    places = np.asarray(run.config["shape"]["positions"])
+    shares = (places[:, None] == places).any(-1).sum(-1) - 1
+    return float(shares.mean() / (len(places) - 1))
 
 
 def _bounded(found: Interval, axis: str) -> Interval:
     """A share has no interval beyond 0 and 1."""
-    if axis not in (SHARE, "accuracy"):
+    if axis not in (CHANNELS, REGIONS, CELLS, "accuracy"):
         return found
     mean, low, high = found
     return mean, max(low, 0.0) if low == low else low, min(high, 1.0) if high == high else high
@@ -209,6 +218,8 @@ def _note(run: Run, members: pd.DataFrame) -> str:
     if len(kept):
         drawn = f"the mean over {kept.max()} seeds" if kept.max() > 1 else "of one seed, whose PEs were kept"
         words += f" Matrices and map are {drawn}."
+        if not any(run.has_array(f"attention_end/{number}") for number in members["member"]):
+            words += " Attention maps were not kept."
     if len(members) < int((run.members["state"] == "done").sum()):
         data = members["data"].iloc[0] if "data" in members else ""
         which = f"; here, {data_in_words(data)}." if data else "."

@@ -157,9 +157,8 @@ class OwnData(ModelStudy):
         found, dial = own_results.read(run.path), super().dial(run)
         if dial is None:
             return None
-        names = [f"module {i + 1}" for i in range(int(found.ours.labels.max()) + 1)]
         first = next((i for i, stop in enumerate(dial.stops) if stop.sigma == found.sigma), 0)
-        return replace(dial, groups=found.ours.labels, group_names=names, first=first, note=own_figures.DIAL)
+        return replace(dial, **own_figures.sorting(found), first=first)
 
     def channels(self, run: Run) -> Channels | None:
         return own_figures.channels(own_results.read(run.path))

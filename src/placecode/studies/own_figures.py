@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from placecode import figures
-from placecode.analysis.agreement import SURE_MODULES
+from placecode.analysis.agreement import NEARLY, SURE_MODULES, in_line
 from placecode.studies.base import Channels, Listing, Shown
 from placecode.studies.own_results import Found, Method
 from placecode.studies.own_words import SAID, SURE
@@ -13,9 +15,12 @@ from placecode.studies.own_words import SAID, SURE
 MOST_EDGES = 2_000
 """Lines on a map: the surest pairs."""
 DIAL = (
-    "Numbers are means over seeds that learn from all training samples, with their 95% intervals; matrices and map are "
-    "means over them, sorted by the modules that were found."
+    "Numbers are means over the seeds that learn from all training samples, with their 95% intervals; matrices and map "
+    "are means over them. Validation and test samples are others, and may be easier or harder: compare a sigma with "
+    "another, not a curve with the other. Channels are sorted "
 )
+ROWS = 5
+"""Numbers of modules that are listed beyond the chosen one."""
 
 
 def of_fit(found: Found, run_name: str) -> list[Shown]:
@@ -36,7 +41,12 @@ def of_fit(found: Found, run_name: str) -> list[Shown]:
         Shown(
             "methods",
             "The same channels by other methods",
-            "Does a simpler method show the same? Where positions are known, neighbours should have like colours.",
+            "Does a simpler method show the same? "
+            + (
+                "Neighbours should have like colours."
+                if flat
+                else "What is alike in colour and marker belongs together."
+            ),
             figures.maps_by_method(
                 {name: method.maps[2] for name, method in methods.items()},
                 {name: method.labels if found.labels is None else found.labels for name, method in methods.items()},
@@ -59,26 +69,38 @@ def of_fit(found: Found, run_name: str) -> list[Shown]:
     return shown
 
 
+def sorting(found: Found) -> dict[str, Any]:
+    """How a dial is to sort the channels: by modules, or such that neighbours are alike where fits agree on none."""
+    if found.count < 2:
+        order = in_line(found.ours.similarity)
+        return {"groups": None, "group_names": [], "order": order, "note": f"{DIAL}such that neighbours are alike."}
+    names = [f"module {i + 1}" for i in range(found.count)]
+    return {"groups": found.ours.labels, "group_names": names, "note": f"{DIAL}by the modules that were found."}
+
+
 def channels(found: Found) -> Channels:
     """The map that can be searched: every channel with its module, how sure its place is, and its neighbours."""
-    columns: dict[str, list[object]] = {"confidence": [float(each) for each in found.confidence]}
+    sure, pairs = found.surely()
+    columns: dict[str, list[object]] = {"confidence": [float(each) for each in sure]}
     if found.labels is not None:
         columns["known group"] = ["" if i < 0 else found.label_names[i] for i in found.labels]
     if found.positions is not None:
         columns |= {f"known {axis}": list(map(float, own)) for axis, own in zip("xyz", found.positions.T, strict=False)}
-    near = [[(int(j), float(found.pairs[i, j])) for j in row] for i, row in enumerate(found.neighbors)]
+    near = [[(int(j), float(pairs[i, j])) for j in row] for i, row in enumerate(found.neighbors)]
+    joined = edges(found)
+    lines = f"; lines join those with {100 * SURE:.0f}% or more" if joined else ""
     return Channels(
         found.names,
         found.ours.maps[2],
         found.ours.maps.get(3),
-        found.ours.labels,
+        found.ours.labels if found.count > 1 or not found.placed.all() else None,
         columns=columns,
         neighbors=near,
-        edges=edges(found),
+        edges=joined,
         note=(
             "Places by the PEs of the chosen sigma. Confidence of a channel: 1 = other seeds and the other half of the "
             "samples put it in the same place, 0 = anywhere. Bars: how surely two channels are neighbours, each among "
-            f"the nearest of the other; lines join those with {100 * SURE:.0f}% or more."
+            f"the few nearest of the other, which asks for more than that they belong together{lines}."
         ),
     )
 
@@ -89,9 +111,9 @@ def listings(found: Found) -> list[Listing]:
         "heldout_mse": "held-out error",
         "procrustes_r2": "Procrustes R2",
         "neighbor_agreement": "nearest is a true neighbour",
-        "neighbor_agreement_p": "p of that",
+        "neighbor_agreement_p": "p of the neighbours",
         "ari": "ARI of modules",
-        "ari_p": "p of that ",
+        "ari_p": "p of the ARI",
     }
     methods = {"placecode": found.ours, **{SAID[name]: method for name, method in found.others.items()}}
     shown = [name for name in words if any(name in method.scores for method in methods.values())]
@@ -109,7 +131,7 @@ def listings(found: Found) -> list[Listing]:
             "Beside other methods",
             "Errors on samples that nobody learned from; a method that predicts nothing has none. p: how often "
             f"channels in random order do as well.{left}",
-            ["method", *(words[name].strip() for name in shown), "modules"],
+            ["method", *(words[name] for name in shown), "modules"],
             rows,
         ),
         Listing(
@@ -119,14 +141,15 @@ def listings(found: Found) -> list[Listing]:
             [[row[name] for name in ("sigma", "error", "standard_error", "stability")] for row in found.sigmas],
         ),
     ]
-    agreed = [[count, value] for count, value in sorted(found.stability.items())]
+    agreed = [[count, value] for count, value in sorted(found.stability.items()) if count <= found.count + ROWS]
     if agreed:
         tables.append(
             Listing(
                 "How many modules",
-                "With so many groups: how often two channels of one are together in a fit that had no part in it, in "
-                f"the weakest group. The largest number with {SURE_MODULES:g} or more is taken; one if there is none.",
-                ["modules", "found again"],
+                "With so many groups: how far they agree with those of a fit that had no part in them (adjusted Rand "
+                f"index: 0 = chance, 1 = the same). Taken is the largest number at a peak within {NEARLY:g} of the "
+                f"highest; one if none comes to {SURE_MODULES:g}.",
+                ["modules", "agreement"],
                 agreed,
             )
         )
@@ -145,4 +168,5 @@ def _scored(method: Method) -> str:
     """The scores of a method in a few words."""
     words = {"heldout_mse": "error", "procrustes_r2": "R2", "neighbor_agreement": "neighbours", "ari": "ARI"}
     known = {name: method.scores.get(name) for name in words}
-    return ", ".join(f"{words[name]} {value:.2f}" for name, value in known.items() if value is not None)
+    digits = {name: 3 if name == "heldout_mse" else 2 for name in words}
+    return ", ".join(f"{words[name]} {value:.{digits[name]}f}" for name, value in known.items() if value is not None)

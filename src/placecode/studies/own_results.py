@@ -89,6 +89,11 @@ class Found:
         return np.asarray(self.ours.labels >= 0)
 
     @property
+    def count(self) -> int:
+        """How many modules there are; 1 where the fits agree on no division, 0 where no channel has a place."""
+        return int(self.ours.labels.max()) + 1
+
+    @property
     def mean_confidence(self) -> float:
         """How surely the channels that have a place lie there, in the mean; 0 where none has."""
         known = self.confidence[self.placed]
@@ -109,14 +114,19 @@ class Found:
             "heldout_mse": self.heldout_mse,
             "linear_mse": self.linear_mse,
             "mean_mse": self.mean_mse,
-            "modules": int(self.ours.labels.max()) + 1,
-            "modules_agreement": self.stability.get(int(self.ours.labels.max()) + 1),
+            "modules": self.count,
+            "modules_agreement": self.stability.get(self.count),
             "confidence": self.mean_confidence if np.isfinite(self.confidence).any() else None,
             **{name: self.ours.scores[name] for name in SCORES[1:] if name in self.ours.scores},
         }
         rest = {name: dict(method.scores) for name, method in self.others.items()}
         whole: dict[str, Any] = _no_nan({**told, "baselines": rest, "left_out": dict(self.left_out)})
         return whole
+
+    def surely(self) -> tuple[Array, Array]:
+        """The confidence of channels and of pairs, NaN for channels that have no place."""
+        both = self.placed[:, None] & self.placed
+        return np.where(self.placed, self.confidence, np.nan), np.where(both, self.pairs, np.nan)
 
     def table(self) -> pd.DataFrame:
         """A row for every channel: where it lies, in which module, how surely, and who is next to it."""
@@ -125,11 +135,12 @@ class Found:
             columns |= {f"{axis}{'' if axes == 2 else '_3d'}": places[:, i] for i, axis in enumerate("xyz"[:axes])}
         module = pd.array(self.ours.labels + 1, dtype="Int64")
         module[self.ours.labels < 0] = pd.NA
-        columns |= {"module": module, "confidence": self.confidence}
+        sure, pairs = self.surely()
+        columns |= {"module": module, "confidence": sure}
         for place in range(self.neighbors.shape[1]):
             own = self.neighbors[:, place]
             columns[f"neighbor_{place + 1}"] = [self.names[i] for i in own]
-            columns[f"neighbor_{place + 1}_confidence"] = self.pairs[np.arange(len(own)), own]
+            columns[f"neighbor_{place + 1}_confidence"] = pairs[np.arange(len(own)), own]
         if self.labels is not None:
             columns["label"] = ["" if i < 0 else self.label_names[i] for i in self.labels]
         return pd.DataFrame(columns)

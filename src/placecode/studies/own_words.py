@@ -15,6 +15,8 @@ STABLE = 0.5
 """Agreement of modules between fits below which they are not to be relied on."""
 BLIND = 0.9
 """A linear predictor that tells less than this share less than ours is said to see hardly anything of it."""
+MISSED = 0.1
+"""How much more of what is hidden others must tell than our models, for it to be said."""
 SAID = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "graphical lasso", "umap": "UMAP"}
 
 
@@ -47,19 +49,22 @@ def verdict(found: Found) -> Verdict:
 def headline(found: Found) -> str:
     """Whether there is structure, how strong, how sure; and whether any simpler method sees it."""
     told = (
-        f"held-out error {found.heldout_mse:.3f}, where guessing the mean has {found.mean_mse:.3f} and the best linear "
+        f"held-out error {found.heldout_mse:.3f}, where guessing the mean has {found.mean_mse:.3f} and a linear "
         f"predictor {found.linear_mse:.3f}"
     )
-    if found.p_value <= LEVEL and not found.found:
-        return (
-            f"No structure found: hidden channels are predicted worse than by guessing their means ({told}; p = "
-            f"{found.p_value:.3g} against shifted channels); the map below is not to be read."
-        )
     if not found.found:
-        return (
-            f"No structure found: the models predict hidden channels no better than they do after the channels are "
-            f"shifted against each other (p = {found.p_value:.3g}; {told}); the map below is not to be read."
+        how = (
+            f"hidden channels are predicted worse than by guessing their means ({told}; p = {found.p_value:.3g} "
+            "against shifted channels)"
+            if found.p_value <= LEVEL
+            else "the models predict hidden channels no better than they do after the channels are shifted against "
+            f"each other (p = {found.p_value:.3g}; {told})"
         )
+        if missed := _missed(found):
+            return (
+                f"No structure found by these models, though there is some: {how}, while {missed}, not the one below."
+            )
+        return f"No structure found: {how}; the map below is not to be read."
     strength = (
         f"the other channels tell {_percent(found.explained)} of what is hidden (p = {found.p_value:.3g}; {told})"
     )
@@ -78,24 +83,44 @@ def _blind_groups(found: Found) -> str:
     rest = {SAID[name]: method.scores for name, method in found.others.items()}
     if any(scores["ari_p"] <= LEVEL or scores["ari"] > STABLE / 2 for scores in rest.values()) or not _only_ours(found):
         return ""
+    if any(scores.get("neighbor_agreement_p", 1.0) <= LEVEL / len(rest) for scores in rest.values()):
+        return ""
     low, high = (extreme(scores["ari"] for scores in rest.values()) for extreme in (min, max))
     return (
-        f"its modules agree with the known groups with an ARI of {own['ari']:.2f}, where {_listed(list(rest))} are at "
-        f"chance (ARI {low:.2f} to {high:.2f}, all p > {LEVEL:g})"
+        f"its modules agree with the known groups with an ARI of {own['ari']:.2f}, where those of "
+        f"{_listed(list(rest))} are at chance (ARI {low:.2f} to {high:.2f}, all p > {LEVEL:g})"
     )
 
 
+def _missed(found: Found) -> str:
+    """Who tells what our models do not, and what to do then; nothing where nobody does."""
+    errors = _errors(found)
+    best = min(errors, key=lambda name: errors[name], default="")
+    share = 1 - errors[best] / found.mean_mse if errors else 0.0
+    if share < max(found.explained, 0.0) + MISSED:
+        return ""
+    return f"{best} tells {_percent(share)} of what is hidden: train longer (more steps), or read that method's map"
+
+
 def _only_ours(found: Found) -> bool:
-    errors = [method.scores["heldout_mse"] for method in found.others.values() if _has(method, "heldout_mse")]
-    others = 1 - min([found.linear_mse, *errors]) / found.mean_mse
+    others = 1 - min([found.linear_mse, *_errors(found).values()]) / found.mean_mse
     return found.explained > 0.1 and others < (1 - BLIND) * found.explained
 
 
+def _errors(found: Found) -> dict[str, float]:
+    """The held-out error of every other method that has one."""
+    return {
+        SAID[name]: method.scores["heldout_mse"] for name, method in found.others.items() if _has(method, "heldout_mse")
+    }
+
+
 def _certainty(found: Found) -> list[str]:
-    """How far fits from other seeds and other halves of the data agree."""
+    """How far fits from other seeds and other halves of the data agree; nothing where there is nothing to agree on."""
     if not np.isfinite(found.confidence).any():
         return ["A single model was trained, so that nothing can be said of how sure its map is."]
-    if found.found and not found.placed.any():
+    if not found.found:
+        return []
+    if not found.placed.any():
         return ["No single channel surely has to do with the others: there is something, but no map to be trusted."]
     mean, count = found.mean_confidence, int(found.placed.sum())
     sure = int((np.triu(found.pairs, k=1) >= SURE).sum())
@@ -104,17 +129,17 @@ def _certainty(found: Found) -> list[str]:
         f"confidence of {mean:.2f} (0 = random, 1 = the same); {sure} {'pair' if sure == 1 else 'pairs'} of channels "
         f"are neighbours with a confidence of {_percent(SURE)} or more."
     ]
-    if found.found and mean < UNSURE:
+    if mean < UNSURE:
         lines.append("That is little: the models use what channels have in common, but do not agree on a map of them.")
-    groups = int(found.ours.labels.max()) + 1
+    groups = found.count
     stability = found.stability.get(groups, float("nan"))
     if groups > 1 and np.isfinite(stability):
         lines.append(
             f"The {count} channels{' that have a place' if count < len(found.names) else ''} fall into {groups} "
-            f"modules: of two channels in one, a fit that had no part in it has {_percent(stability)} together, in the "
-            "weakest module."
+            f"modules, with which those of a fit that had no part in them agree with an ARI of {stability:.2f} (0 = "
+            "chance, 1 = the same)."
         )
-    elif found.found and found.stability:
+    elif found.stability:
         lines.append("The fits agree on no division into modules.")
     return lines
 
@@ -178,9 +203,11 @@ def _care(found: Found) -> list[str]:
         f"groups of {long}: slow drifts that channels share by chance may pass for structure, so take the "
         "p-value with caution; a longer recording, or the differences between samples, would tell."
     )
+    missed = _missed(found)
+    short = f"These models have not learned all there is: {missed}."
     line = "Look at the map first, then search a channel to see its neighbours and how sure they are"
     look = f"{line}; least sure of their place: {', '.join(weak)}." if weak else f"{line}."
-    return [*([drift] if slow else []), look]
+    return [*([drift] if slow else []), *([short] if missed else []), look]
 
 
 def _data(found: Found) -> str:

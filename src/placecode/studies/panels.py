@@ -47,6 +47,8 @@ class Dial:
     first: int = 0
     """The stop to begin with."""
     note: str = ""
+    order: npt.NDArray[np.int64] | None = None
+    """In which order the channels of matrices stand, (n,); None: group by group."""
 
 
 @dataclass(frozen=True)
