@@ -385,7 +385,7 @@ def masked_prediction() -> Figure:
     base.legend(figure, ["shown"])
     base.key(figure, shades, "value", ax=recording, location="bottom", shrink=0.6, aspect=30, pad=0.02)
     figure.supxlabel(  # no small print: there is no run behind it
-        "simulated for this picture · dashed: borders of clusters, which nobody tells the model",
+        "simulated for this picture · dotted: borders of clusters, which nobody tells the model",
         **{"fontsize": 7, "color": MUTED, "x": 0.01, "ha": "left"},
     )
     return figure
