@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]
         "demo": report.render(run, **shared, claims=claims, dial=study.dial(run)),
         "fit": report.render(run, **shared, dial=made_up.dial(60, 4), channels=made_up.channels(60)),
         "many": report.render(run, **shared, dial=made_up.dial(1000, 5), channels=made_up.channels(1000)),
+        "crowded": report.render(run, **shared, **dict(zip(("dial", "channels"), made_up.crowded(), strict=True))),
         "both": together.render([compared(run), compared(Run(RESULTS / "demo-fresh"))]),
     }
     for name, text in texts.items():
@@ -213,7 +215,7 @@ def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable
         assert np.abs(z - stop.similarity)[off].max() < np.abs(others).max() / 127
         looks = np.array(opened.drawn("attention", "plot.data[0].z"))
         assert np.abs(looks - stop.attention).max() < 1 / 127
-        points = opened.drawn("places", "plot.data.flatMap((t) => t.customdata.map((i, j) => [i, t.x[j], t.y[j]]))")
+        points = opened.drawn("places", "plot.data.flatMap((t) => t.customdata?.map((i, j) => [i, t.x[j], t.y[j]]) ?? [])")
         for i, x, y in points:
             assert [x, y] == pytest.approx(stop.places[int(i)], abs=1e-3)
 
@@ -295,10 +297,10 @@ def test_a_click_on_the_map_chooses_the_channel(at: Callable[[str], Opened]) -> 
     opened.drawn("atlas", "plot.emit('plotly_click', { points: [{ customdata: 7 }] })")
     assert opened.page.locator(".found h3").inner_text() == "channel 7"
     opened.page.locator("#in-space").check()
-    before = opened.drawn("atlas", "plot.data[1].x")
+    before = opened.drawn("atlas", "plot.data[2].x")
     opened.page.locator("#turn").focus()
     opened.page.keyboard.press("End")
-    assert before != opened.drawn("atlas", "plot.data[1].x")
+    assert before != opened.drawn("atlas", "plot.data[2].x")
     opened.page.locator("#in-space").uncheck()
     truth = made_up.channels(60)
     at = opened.drawn("atlas", "plot.data.flatMap((t) => (t.customdata ?? []).map((i, j) => [i, t.x[j]]))")
@@ -320,6 +322,41 @@ def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
     assert page.locator("img").count() == 0 and page.locator("svg image[*|href=x]").count() == 0
     labels = page.locator("[data-panel=atlas] text", has_text="onerror").all_text_contents()
     assert labels == [made_up.EVIL]
+
+
+def boxes_of_names(page: Any, panel: str) -> dict[str, Any]:
+    """What is written on a map, and where."""
+    texts = page.locator(f"[data-panel={panel}] .textpoint text").all()
+    return {text.text_content(): text.bounding_box() for text in texts if text.text_content()}
+
+
+def hides(one: dict[str, float], two: dict[str, float]) -> bool:
+    across = one["x"] < two["x"] + two["width"] and two["x"] < one["x"] + one["width"]
+    return across and one["y"] < two["y"] + two["height"] and two["y"] < one["y"] + one["height"]
+
+
+@pytest.mark.parametrize("panel", ["atlas", "places"])
+def test_no_name_on_a_map_hides_another(at: Callable[[str], Opened], panel: str) -> None:
+    opened = at("crowded")
+    for size in (PHONE, WIDE):
+        opened.page.set_viewport_size({"width": size[0], "height": size[1]})
+        opened.page.wait_for_timeout(400)
+        found = boxes_of_names(opened.page, panel)
+        assert 3 <= len(found) < 30  # there is room for some at every heap, not for all
+        assert not [(a, b) for a, b in itertools.combinations(found, 2) if hides(found[a], found[b])]
+        assert max(map(len, found)) <= 22
+        outline = opened.page.locator(f"[data-panel={panel}]").bounding_box()
+        assert all(outline["x"] - 1 <= box["x"] <= outline["x"] + outline["width"] for box in found.values())
+
+
+def test_the_chosen_name_is_always_there_in_short_and_in_full(at: Callable[[str], Opened]) -> None:
+    page = at("crowded").page
+    for typed, whole in (("ninety", made_up.LONG), ("$x", made_up.FORMULA), ("channel 29", "Channel 29")):
+        page.fill("#find-channel", typed)
+        page.keyboard.press("Enter")
+        assert page.locator(".found h3").inner_text() == whole
+        texts = boxes_of_names(page, "atlas")
+        assert any(text == whole or (text[:9] == whole[:9] and len(text) <= 34) for text in texts)
 
 
 def test_the_theme_and_the_paper_are_followed(at: Callable[[str], Opened]) -> None:

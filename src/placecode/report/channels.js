@@ -158,13 +158,12 @@ class AtlasView {
     const opacity = this.chosen !== null && names.length > 60 ? 0.4 : 1; // many step back behind the chosen one
     return {
       ...this.those(at, own),
-      mode: names.length <= 40 ? "markers+text" : "markers",
-      name: plain(this.moduleOf(code)),
-      text: own.map((i) => plain(names[i])),
-      textposition: "top center",
-      textfont: { size: 10, color: colors.soft },
+      mode: "markers",
+      meta: names.length <= NAMED ? 10 : null,
+      name: plain(shorter(this.moduleOf(code), LETTERS_OF_CHOSEN)),
+      hovertext: own.map((i) => inLines(names[i])),
       marker: { ...markOf(code, colors), opacity, size: own.map((i) => size * (0.7 + 0.6 * at[i][2])) },
-      hovertemplate: "%{text}<extra></extra>",
+      hovertemplate: "%{hovertext}<extra></extra>",
       cliponaxis: false,
     };
   }
@@ -176,17 +175,14 @@ class AtlasView {
 
   // Rings about the chosen channel and its nearest ones.
   rings(at, channels, colors) {
-    const names = channels.map((i) => plain(this.content.names[i]));
-    const size = names.map((_, i) => (i ? 13 : 18));
+    const [size, letters] = [[18, 13], [14, 10]].map(([own, near]) => channels.map((_, i) => (i ? near : own)));
     return {
       ...this.those(at, channels),
-      mode: "markers+text",
-      text: names.map((name, i) => (i ? "" : `<b>${name}</b>`)),
-      hovertext: names,
+      mode: "markers",
+      meta: letters,
+      hovertext: channels.map((i) => inLines(this.content.names[i])),
       cliponaxis: false,
       hovertemplate: "%{hovertext}<extra></extra>",
-      textposition: "bottom center",
-      textfont: { size: 14, color: colors.ink },
       marker: { size, color: colors.ink, symbol: "circle-open", line: { width: 2 } },
       showlegend: false,
     };
@@ -197,7 +193,8 @@ class AtlasView {
     const { edges, neighbors, modules } = this.content;
     const at = this.seen();
     const codes = [...new Set(this.codes)].sort((a, b) => a - b);
-    const traces = edges ? [this.lines(at, edges, { width: 0.7, color: withAlpha(colors.soft, 0.35) })] : [];
+    const traces = [namesTrace()];
+    if (edges) traces.push(this.lines(at, edges, { width: 0.7, color: withAlpha(colors.soft, 0.35) }));
     traces.push(...codes.map((code) => this.points(at, code, colors)));
     if (this.chosen !== null) {
       const near = (neighbors[this.chosen] ?? []).map(([other]) => other);
@@ -217,10 +214,17 @@ class AtlasView {
       showlegend: modules !== null && codes.length <= 16,
       legend: { orientation: "h", x: 0, y: 0, yanchor: "top", font: { size: 11 } },
     };
-    Plotly.react(this.plot, traces, layoutOf(colors, layout), settings);
+    Plotly.react(this.plot, traces, layoutOf(colors, layout), settings).then(() => this.name());
+  }
+
+  // Those with room, the chosen channel and its nearest ones before the others.
+  name() {
+    const near = (this.content.neighbors[this.chosen] ?? []).map(([other]) => other);
+    writeNames(this.plot, this.content.names, this.chosen === null ? [] : [this.chosen, ...near]);
   }
 
   listen() {
+    this.plot.on("plotly_relayout", () => this.name()); // nearer by, or on a wider screen, more names have room
     this.plot.on("plotly_click", ({ points: [point] }) => {
       if (point.customdata !== undefined) this.choose(point.customdata);
     });

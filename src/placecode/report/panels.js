@@ -76,7 +76,7 @@ const groupEdges = (dial) => {
     starts,
     size: codes.length,
     middles: edges.slice(0, -1).map((start, i) => (start + edges[i + 1] - 1) / 2),
-    texts: edges.slice(0, -1).map((start) => (codes[start] >= 0 ? plain(names[codes[start]] ?? "") : "none")),
+    texts: edges.slice(0, -1).map((start) => (codes[start] >= 0 ? plain(shorter(names[codes[start]] ?? "", LETTERS)) : "none")),
   };
 };
 
@@ -84,7 +84,7 @@ const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
   const { names, order, each, scales, groups } = dial.content;
   const { starts, size, middles, texts } = groupEdges(dial);
   const labels = rowsOf(order, each).map((own) => {
-    const [first, last] = [own[0], own[own.length - 1]].map((i) => plain(names[i]));
+    const [first, last] = [own[0], own[own.length - 1]].map((i) => inLines(names[i]));
     return own.length > 1 ? `${first} to ${last}` : first;
   });
   const cut = { type: "line", layer: "above", line: { color: colors.ink, width: 0.7 } };
@@ -129,17 +129,16 @@ const placesPanel = (dial, colors) => {
   const { names, group_names: groups, scales } = dial.content;
   const traces = [...new Set(dial.codes)].sort((a, b) => a - b).map((code) => {
     const own = names.map((_, i) => i).filter((i) => dial.codes[i] === code);
-    const said = code === null || code < 0 ? "" : `<br>${plain(groups[code] ?? "")}`;
+    const said = code === null || code < 0 ? "" : `<br>${inLines(groups[code] ?? "")}`;
     return {
       type: "scatter",
-      mode: names.length <= 20 ? "markers+text" : "markers",
+      mode: "markers",
+      meta: names.length <= NAMED ? 10 : null,
       customdata: own,
       ...dial.at2(own),
-      text: own.map((i) => plain(names[i])),
-      textposition: "top center",
-      textfont: { size: 10, color: colors.soft },
+      hovertext: own.map((i) => inLines(names[i])),
       marker: { ...markOf(code, colors), size: names.length > 300 ? 5 : 8 },
-      hovertemplate: `%{text}${said}<extra></extra>`,
+      hovertemplate: `%{hovertext}${said}<extra></extra>`,
       cliponaxis: false,
     };
   });
@@ -149,7 +148,7 @@ const placesPanel = (dial, colors) => {
     yaxis: { ...bareAxis, range },
     margin: { l: 8, r: 8, t: 8, b: 8 },
   };
-  return [traces, layout];
+  return [[namesTrace(), ...traces], layout];
 };
 
 const PANELS = {

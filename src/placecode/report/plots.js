@@ -73,10 +73,12 @@ const axisOf = (colors, more) => ({
   ...more,
 });
 const bareAxis = { visible: false, fixedrange: true };
-const settings = { displayModeBar: false, responsive: true };
+const settings = { displayModeBar: false, responsive: true, typesetMath: false }; // a name with $ signs is no formula
 
 // plotly reads a few tags in texts; a name that looks like one must stay a name.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+// A long name in lines, for the box under the pointer.
+const inLines = (text) => (String(text).match(/.{1,40}/gsu) ?? [""]).map(plain).join("<br>");
 
 const redrawAll = () => redraws.forEach((redraw) => redraw());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
