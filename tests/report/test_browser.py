@@ -17,6 +17,7 @@ from report import made_up
 
 from placecode import report
 from placecode.cli import command_of, compared
+from placecode.figures import base, own
 from placecode.report import together
 from placecode.report.tables import number
 from placecode.runs import Run
@@ -322,6 +323,40 @@ def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
     assert page.locator("img").count() == 0 and page.locator("svg image[*|href=x]").count() == 0
     labels = page.locator("[data-panel=atlas] text", has_text="onerror").all_text_contents()
     assert labels == [made_up.EVIL]
+
+
+def curves(opened: Opened) -> dict[str, tuple[str, str]]:
+    """The lines of the first panel by their name in the legend: colour and dash."""
+    lines = opened.drawn("measure", "plot.data.filter((t) => t.name).map((t) => [t.name, t.line.color, t.line.dash])")
+    return {name: (color, dash) for name, color, dash in lines}
+
+
+def test_splits_have_the_colours_of_the_figures(at: Callable[[str], Opened]) -> None:
+    opened = at("demo")
+    for scheme, (ink, blue, vermillion) in (
+        ("dark", ("#e4e7eb", "#56b4e9", "#f07f2e")),
+        ("light", (base.INK, base.BLUE.lower(), base.VERMILLION.lower())),
+    ):
+        opened.page.emulate_media(color_scheme=scheme)
+        opened.page.wait_for_timeout(300)
+        assert curves(opened) == {"train": (ink, "dot"), "test": (blue, "dash"), "validation": (vermillion, "solid")}
+
+
+def test_modules_have_the_colours_of_the_figures(at: Callable[[str], Opened]) -> None:
+    opened = at("many")
+    opened.page.emulate_media(color_scheme="light")
+    found = dict(opened.drawn("atlas", "plot.data.filter((t) => t.name).map((t) => [t.name, t.marker.color])"))
+    assert found.pop("none") not in map(str.lower, own.COLORS)
+    assert found == {f"module {i + 1}": own.COLORS[i].lower() for i in range(4)}
+
+
+def test_the_axis_of_sigma_is_that_of_the_figures(at: Callable[[str], Opened], run: Run) -> None:
+    """A logarithm where sigmas are spread unevenly, though they span less than thirty-fold."""
+    sigmas = np.array([stop.sigma for stop in study_of(run).dial(run).stops])  # type: ignore[union-attr]
+    assert base.uneven(sigmas)
+    axis = at("demo").drawn("measure", "plot.layout.xaxis")
+    assert axis["type"] == "log" and axis["tickvals"] == list(sigmas)
+    assert at("crowded").drawn("measure", "plot.layout.xaxis.type") == "linear"
 
 
 def boxes_of_names(page: Any, panel: str) -> dict[str, Any]:
