@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from report import made_up
+from report.test_report import Shown
 
 from placecode import report
 from placecode.cli import command_of, compared
@@ -59,11 +60,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]
         "fit": report.render(run, **shared, dial=made_up.dial(60, 4), channels=made_up.channels(60)),
         "many": report.render(run, **shared, dial=made_up.dial(1000, 5), channels=made_up.channels(1000)),
         "crowded": report.render(run, **shared, **dict(zip(("dial", "channels"), made_up.crowded(), strict=True))),
+        "figures": report.render(run, **{**shared, "figures": [drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]}),
         "both": together.render([compared(run), compared(Run(RESULTS / "demo-fresh"))]),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text)
     return {name: folder / f"{name}.html" for name in texts}
+
+
+def drawn(name: str, wide: float, high: float) -> Shown:
+    figure, (axes,) = base.panels(1, 1, (wide, high))
+    axes.plot([0, 1])
+    return Shown(name, name, "Look.", figure)
 
 
 class Opened:
@@ -165,6 +173,23 @@ def test_a_phone_that_opens_it_needs_not_to_scroll_sideways(browser: Any, pages:
         assert opened.page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
         for box in (plot.bounding_box() for plot in opened.page.locator(".js-plotly-plot").all()):
             assert box["width"] <= PHONE[0] and box["height"] > 150
+
+
+def test_a_phone_shows_a_square_figure_whole_and_a_broad_one_can_be_moved(at: Callable[[str], Opened]) -> None:
+    page = at("figures").page
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    square, broad = page.locator("figure .wide").all()
+    room = "(box) => box.scrollWidth - box.clientWidth"
+    assert square.evaluate(room) == 0 < broad.evaluate(room)
+    assert square.get_attribute("tabindex") is None
+    assert [broad.get_attribute(name) for name in ("tabindex", "role", "aria-label")] == ["0", "region", "Figure 2. broad"]
+    broad.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.activeElement.scrollLeft > 0")
+    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    for figure, inches in ((square, 7.2), (broad, 9)):
+        assert figure.evaluate(room) == 0
+        assert figure.locator("svg").bounding_box()["width"] >= 96 * inches  # never smaller than it was drawn
 
 
 def test_something_wrong_would_be_seen(browser: Any, tmp_path: Path) -> None:

@@ -26,6 +26,10 @@ __all__ = ["Illustration", "RunFolder", "Section", "Table", "badges", "render", 
 
 MOST_SENTENCES = 5
 """On top of the page; what else there is to say is folded."""
+SQUARISH = 1.4
+"""Width to height of a figure up to which it shrinks onto a phone; one that is broader is moved sideways there."""
+DOTS = 96
+"""Of a screen, to an inch of a figure."""
 
 
 @dataclass(frozen=True)
@@ -125,5 +129,8 @@ def _drawn(section: Section, numbers: Iterator[int]) -> dict[str, Any]:
     for shown in section.figures:
         number = next(numbers)
         drawing = svg_text(shown.figure, prefix=f"figure-{number}", label=f"{shown.title}. {shown.caption}")
-        figures.append({"number": number, "title": shown.title, "caption": shown.caption, "drawing": drawing})
+        wide, high = shown.figure.get_size_inches()
+        shape = {"natural": round(DOTS * wide), "across": bool(wide > SQUARISH * high)}
+        told = {"number": number, "title": shown.title, "caption": shown.caption}
+        figures.append({**told, **shape, "drawing": drawing})
     return {"title": section.title, "text": section.text, "figures": figures, "tables": section.tables}
