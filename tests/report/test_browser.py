@@ -273,6 +273,7 @@ def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], r
     assert texts == ["0.1", "0.2", "0.5", "1", "2", "\N{EN DASH}"]  # as numbers, and what is missing last
     with opened.page.expect_download() as download:
         opened.page.locator(".table", has=table).locator("button.download").click()
+    assert download.value.suggested_filename == "results.csv"
     rows_of = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
     kept = {row["\N{GREEK SMALL LETTER SIGMA}"]: row for row in rows_of}
     one = next(r for r in run.summary if r["sigma"] == 0.5 and r["split"] == "test" and r["condition"] == "all")
@@ -285,6 +286,11 @@ def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], r
     whole = json.loads(Path(download.value.path()).read_text())
     assert len(whole["tables"]) == opened.page.locator("table").count() > 4
     assert [stop["sigma"] for stop in whole["dials"][0]] == [0.1, 0.2, 0.5, 1, 2]
+    asked = [found for found in (claim.check(run).record() for claim in study_of(run).claims) if found["effect"]]
+    (told,) = [table for table in whole["tables"] if table["title"] == "Claims"]
+    at_low, at_high = (told["columns"].index(f"95% interval, {end}") for end in ("low", "high"))
+    kept_ends = {(row[at_low], row[at_high]) for row in told["rows"]}
+    assert kept_ends >= {(found["low"], found["high"]) for found in asked}  # with all digits
     assert whole["commands"] == [command_of(run, study_of(run))]
 
 
@@ -313,9 +319,33 @@ def test_a_channel_is_found_by_name(at: Callable[[str], Opened], pages: dict[str
         assert ringed == [channel, *(i for i, _ in truth.neighbors[channel])]
         rows[0].locator("button").click()  # and on to the nearest one
     page.fill("#find-channel", "channel 1")
-    assert page.locator("#matches button").first.inner_text() == "channel 10"  # the second channel has another name
+    assert page.locator("#matches [role=option]").first.inner_text() == "channel 10"  # the second channel has another name
     page.fill("#find-channel", "nobody")
-    assert page.locator("#matches").inner_text() == "no channel has that name"
+    assert page.locator(".more").inner_text() == "no channel has that name"
+    assert found.get_attribute("data-channel") is None and found.inner_text() == ""  # nor is another still told of
+    assert opened.drawn("atlas", "plot.data.every((t) => t.marker?.symbol !== 'circle-open' || t.name)")
+
+
+def test_channels_are_found_by_keys_alone(at: Callable[[str], Opened]) -> None:
+    page = at("fit").page
+    box = page.locator("#find-channel")
+    assert box.get_attribute("role") == "combobox" and page.locator("#matches").get_attribute("role") == "listbox"
+    box.fill("channel 2")
+    assert box.get_attribute("aria-expanded") == "true"
+    options = page.locator("#matches [role=option]").all_inner_texts()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert box.get_attribute("aria-activedescendant") == "match-1"
+    assert page.locator("#matches [aria-selected=true]").all_inner_texts() == [options[1]]
+    page.keyboard.press("Enter")
+    assert page.locator(".found h3").inner_text() == options[1]
+    assert box.get_attribute("aria-expanded") == "false" and page.locator("#matches li").count() == 0
+
+
+def test_every_picture_that_moves_has_a_name(at: Callable[[str], Opened]) -> None:
+    for plot in at("fit").page.locator(".plot").all():
+        assert plot.get_attribute("role") == "img" and plot.get_attribute("aria-label")
 
 
 def test_a_click_on_the_map_chooses_the_channel(at: Callable[[str], Opened]) -> None:
@@ -338,7 +368,7 @@ def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
     opened = at("fit")
     page = opened.page
     page.fill("#find-channel", "onerror")
-    assert page.locator("#matches button").inner_text() == made_up.EVIL
+    assert page.locator("#matches [role=option]").inner_text() == made_up.EVIL
     page.keyboard.press("Enter")
     assert page.locator(".found h3").inner_text() == made_up.EVIL
     page.locator("details.all summary").click()
@@ -417,6 +447,19 @@ def test_the_chosen_name_is_always_there_in_short_and_in_full(at: Callable[[str]
         assert page.locator(".found h3").inner_text() == whole
         texts = boxes_of_names(page, "atlas")
         assert any(text == whole or (text[:9] == whole[:9] and len(text) <= 34) for text in texts)
+
+
+def test_a_filter_hides_rows_and_a_file_has_all(at: Callable[[str], Opened]) -> None:
+    page = at("fit").page
+    page.evaluate("document.querySelector('details.all').open = true")
+    page.locator("details.all input[type=search]").fill("channel 59")
+    button = page.locator("details.all button.download")
+    assert button.inner_text() == "download CSV (all rows)"
+    with page.expect_download() as download:
+        button.click()
+    assert download.value.suggested_filename == "channels.csv"
+    assert len(Path(download.value.path()).read_text().splitlines()) == 61
+    page.locator("details.all input[type=search]").fill("")
 
 
 def test_the_theme_and_the_paper_are_followed(at: Callable[[str], Opened]) -> None:

@@ -12,11 +12,10 @@ class AtlasView {
     this.plot = holder.querySelector("[data-panel=atlas]");
     this.input = holder.querySelector("#find-channel");
     this.list = holder.querySelector("#matches");
+    this.more = holder.querySelector(".more");
+    this.active = -1; // which of the suggestions the arrow keys are at
     this.input.addEventListener("input", () => this.suggest());
-    this.input.addEventListener("keydown", (event) => {
-      const [first] = this.matching();
-      if (event.key === "Enter" && first !== undefined) this.choose(first);
-    });
+    this.input.addEventListener("keydown", (event) => this.press(event));
     if (this.deep) this.makeTurns();
     if (canDraw) {
       this.draw();
@@ -58,11 +57,41 @@ class AtlasView {
 
   suggest() {
     const found = this.matching();
-    this.list.replaceChildren(...found.slice(0, MATCHES).map((i) => element("li", {}, this.button(i))));
+    this.list.replaceChildren(...found.slice(0, MATCHES).map((i, at) => this.option(i, at)));
+    this.input.setAttribute("aria-expanded", String(found.length > 0));
+    this.point(-1);
     const left = found.length - MATCHES;
     const nobody = !found.length && this.input.value.trim();
+    if (nobody) this.forget();
     const hint = nobody ? "no channel has that name" : `and ${left} more`;
-    if (nobody || left > 0) this.list.append(element("li", { className: "hint" }, hint));
+    this.more.textContent = nobody || left > 0 ? hint : "";
+  }
+
+  option(channel, at) {
+    const made = element("li", { className: "go", id: `match-${at}` }, this.content.names[channel]);
+    made.setAttribute("role", "option");
+    made.addEventListener("click", () => this.choose(channel));
+    return made;
+  }
+
+  // To one of the suggestions, or to none; the focus stays with what is typed.
+  point(at) {
+    this.active = at;
+    [...this.list.children].forEach((each, i) => each.setAttribute("aria-selected", String(i === at)));
+    if (at < 0) this.input.removeAttribute("aria-activedescendant");
+    else this.input.setAttribute("aria-activedescendant", `match-${at}`);
+  }
+
+  press(event) {
+    const count = this.list.children.length;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step && count) {
+      event.preventDefault();
+      const from = this.active < 0 && step < 0 ? 0 : this.active; // up from none is the last
+      this.point((from + step + count) % count);
+    }
+    const found = this.matching()[Math.max(this.active, 0)];
+    if (event.key === "Enter" && found !== undefined) this.choose(found);
   }
 
   button(channel) {
@@ -76,7 +105,20 @@ class AtlasView {
     this.chosen = channel;
     this.input.value = this.content.names[channel];
     this.list.replaceChildren();
+    this.more.textContent = "";
+    this.input.setAttribute("aria-expanded", "false");
+    this.point(-1);
     this.tell();
+    if (canDraw) this.draw();
+  }
+
+  // What was told of the channel before would be read as an answer.
+  forget() {
+    if (this.chosen === null) return;
+    this.chosen = null;
+    const found = this.holder.querySelector(".found");
+    delete found.dataset.channel;
+    found.replaceChildren();
     if (canDraw) this.draw();
   }
 
@@ -103,6 +145,8 @@ class AtlasView {
         const bar = element("span", { className: "sure" });
         bar.style.setProperty("--share", `${Math.round(100 * sure)}%`);
         row.append(bar, element("span", { className: "percent" }, `${Math.round(100 * sure)}%`));
+      } else {
+        row.append(element("span"), element("span", { className: "percent" }, "\u2013"));
       }
       near.append(row);
     }
