@@ -182,7 +182,11 @@ def test_a_phone_shows_a_square_figure_whole_and_a_broad_one_can_be_moved(at: Ca
     room = "(box) => box.scrollWidth - box.clientWidth"
     assert square.evaluate(room) == 0 < broad.evaluate(room)
     assert square.get_attribute("tabindex") is None
-    assert [broad.get_attribute(name) for name in ("tabindex", "role", "aria-label")] == ["0", "region", "Figure 2. broad"]
+    assert [broad.get_attribute(name) for name in ("tabindex", "role", "aria-label")] == [
+        "0",
+        "region",
+        "Figure 2. broad",
+    ]
     broad.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => document.activeElement.scrollLeft > 0")
@@ -241,7 +245,9 @@ def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable
         assert np.abs(z - stop.similarity)[off].max() < np.abs(others).max() / 127
         looks = np.array(opened.drawn("attention", "plot.data[0].z"))
         assert np.abs(looks - stop.attention).max() < 1 / 127
-        points = opened.drawn("places", "plot.data.flatMap((t) => t.customdata?.map((i, j) => [i, t.x[j], t.y[j]]) ?? [])")
+        points = opened.drawn(
+            "places", "plot.data.flatMap((t) => t.customdata?.map((i, j) => [i, t.x[j], t.y[j]]) ?? [])"
+        )
         for i, x, y in points:
             assert [x, y] == pytest.approx(stop.places[int(i)], abs=1e-3)
 
@@ -319,7 +325,9 @@ def test_a_channel_is_found_by_name(at: Callable[[str], Opened], pages: dict[str
         assert ringed == [channel, *(i for i, _ in truth.neighbors[channel])]
         rows[0].locator("button").click()  # and on to the nearest one
     page.fill("#find-channel", "channel 1")
-    assert page.locator("#matches [role=option]").first.inner_text() == "channel 10"  # the second channel has another name
+    assert (
+        page.locator("#matches [role=option]").first.inner_text() == "channel 10"
+    )  # the second channel has another name
     page.fill("#find-channel", "nobody")
     assert page.locator(".more").inner_text() == "no channel has that name"
     assert found.get_attribute("data-channel") is None and found.inner_text() == ""  # nor is another still told of

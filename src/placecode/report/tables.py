@@ -27,8 +27,8 @@ _EXPLAINED = {
     "procrustes_r2": "the share of the true places that the map explains",
     "rsa": "the rank correlation of similarities: 1 is the same arrangement",
     "moved_relative": "how far training moved the encoding, in units of its size at the start",
-    "stability": "how far its similarities correlate with those of the others named: 1 is the same arrangement; pairs of "
-    "seeds share members, so its mean stands without an interval",
+    "stability": "how far its similarities correlate with those of the others named: 1 is the same arrangement; "
+    "pairs of seeds share members, so its mean stands without an interval",
     "neighbor_agreement": "how often the most similar token is one that it should be near",
     "mirror_agreement": "how often the most similar region is the one of the other side",
     "coordinate_agreement": "how often the most similar region is one that is next to it in the brain",
@@ -354,14 +354,14 @@ def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tupl
 
 
 def _pairs(caption: str, content: Row) -> Table:
-    return Table(caption, ["name", "value"], [[Cell(name), value(inner)] for name, inner in _flat(content)])
+    return Table(caption, ["name", "value"], [[Cell(name), value(inner)] for name, inner in flat(content)])
 
 
-def _flat(content: Row, above: str = "") -> Iterator[tuple[str, Any]]:
+def flat(content: Row, above: str = "") -> Iterator[tuple[str, Any]]:
     """Nested mappings as one list of names and values, "versions / torch"."""
     for name, inner in content.items():
         if isinstance(inner, Mapping) and inner:
-            yield from _flat(inner, f"{above}{name} / ")
+            yield from flat(inner, f"{above}{name} / ")
         else:
             yield f"{above}{name}", inner if not isinstance(inner, Mapping) else None
 
