@@ -415,7 +415,9 @@ def test_modules_have_the_colours_of_the_figures(at: Callable[[str], Opened]) ->
 
 def test_the_axis_of_sigma_is_that_of_the_figures(at: Callable[[str], Opened], run: Run) -> None:
     """A logarithm where sigmas are spread unevenly, though they span less than thirty-fold."""
-    sigmas = np.array([stop.sigma for stop in study_of(run).dial(run).stops])  # type: ignore[union-attr]
+    dial = study_of(run).dial(run)
+    assert dial is not None
+    sigmas = np.array([stop.sigma for stop in dial.stops])
     assert base.uneven(sigmas)
     axis = at("demo").drawn("measure", "plot.layout.xaxis")
     assert axis["type"] == "log" and axis["tickvals"] == list(sigmas)

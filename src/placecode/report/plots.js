@@ -34,9 +34,7 @@ const markOf = (code, colors) => {
   const line = { width: 0.5, color: colors.soft }; // yellow on white needs an edge
   if (code === null) return { color: colors.blue, symbol: "circle", line }; // no groups are known
   if (code < 0) return { color: colors.soft, symbol: "circle-open", line }; // it belongs to none
-  const count = colors.groups.length;
-  const shape = (code + Math.floor(code / count)) % SYMBOLS.length; // the second time round, a colour has another shape
-  return { color: colors.groups[code % count], symbol: SYMBOLS[shape], line };
+  return { color: colors.groups[code % colors.groups.length], symbol: SYMBOLS[code % SYMBOLS.length], line };
 };
 
 const digits = (value) => {

@@ -201,7 +201,7 @@ def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
     about = (
         "A claim is reproduced if the whole 95% interval over seeds lies beyond its margin, which is declared in the "
         "code; not reproduced if the whole interval falls short of it; else undecided."
-        + "".join(f" {count} of them: {note}." for note, count in common.items())
+        + "".join(f" {count} of those below: {note}." for note, count in common.items())
         + ("" if scale == "paper" else f" {NO_TEST}")
         + (f" {silent} more cannot be asked of this run; the command placecode claims says why." if silent else "")
     )
