@@ -75,6 +75,7 @@ def test_what_is_said_of_shared_sigmas(pair: list[Any]) -> None:
     for dials, words in (
         ((first, same), "They share 3 sigmas"),
         ((first, other), "They share no sigma"),
+        ((first, made_up.dial(9, 3, sigmas=(1.0, 8.0))), "They share one sigma, and"),
         ((first, None), "Only one of the runs"),
     ):
         assert words in together.render([part(run, dial=dial) for run, dial in zip(pair, dials, strict=True)])
