@@ -16,6 +16,20 @@ def names(count: int) -> list[str]:
     return [f"channel {i}" if i != 1 else EVIL for i in range(count)]
 
 
+LONG = "a name of ninety letters " + "x" * 65
+FORMULA = "$x^2$ and more"
+
+
+def crowded() -> tuple[Dial, Channels]:
+    """Channels in three heaps, whose names would hide each other; one name is long, and one looks like a formula."""
+    said = [LONG, FORMULA, *(f"Channel {i}" for i in range(2, 30))]
+    heaps = np.array([[0.0, 0.0], [4.0, 0.0], [2.0, 3.0]])[np.arange(30) % 3]
+    places = heaps + np.random.default_rng(2).normal(size=(30, 2)) * 0.02
+    stops = [Stop(f"{s:g}", s, {"mse, test": (s, np.nan, np.nan)}, np.eye(30), places * s) for s in (0.5, 1.0)]
+    turning = Dial(said, None, [], stops, {"mse, test": "error (mse)"})
+    return turning, Channels(said, places, modules=np.arange(30) % 3, columns={"confidence": [np.nan] * 30})
+
+
 def dial(count: int, groups: int, sigmas: tuple[float, ...] = SIGMAS, attention: bool = False) -> Dial:
     """Blocks that fade as sigma grows; the error grows by what is easy to read."""
     rng = np.random.default_rng(0)

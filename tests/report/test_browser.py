@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from report import made_up
+from report.test_report import Shown
 
 from placecode import report
 from placecode.cli import command_of, compared
+from placecode.figures import base, own
 from placecode.report import together
 from placecode.report.tables import number
 from placecode.runs import Run
@@ -56,11 +59,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]
         "demo": report.render(run, **shared, claims=claims, dial=study.dial(run)),
         "fit": report.render(run, **shared, dial=made_up.dial(60, 4), channels=made_up.channels(60)),
         "many": report.render(run, **shared, dial=made_up.dial(1000, 5), channels=made_up.channels(1000)),
+        "crowded": report.render(run, **shared, **dict(zip(("dial", "channels"), made_up.crowded(), strict=True))),
+        "figures": report.render(run, **{**shared, "figures": [drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]}),
         "both": together.render([compared(run), compared(Run(RESULTS / "demo-fresh"))]),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text)
     return {name: folder / f"{name}.html" for name in texts}
+
+
+def drawn(name: str, wide: float, high: float) -> Shown:
+    figure, (axes,) = base.panels(1, 1, (wide, high))
+    axes.plot([0, 1])
+    return Shown(name, name, "Look.", figure)
 
 
 class Opened:
@@ -164,6 +175,27 @@ def test_a_phone_that_opens_it_needs_not_to_scroll_sideways(browser: Any, pages:
             assert box["width"] <= PHONE[0] and box["height"] > 150
 
 
+def test_a_phone_shows_a_square_figure_whole_and_a_broad_one_can_be_moved(at: Callable[[str], Opened]) -> None:
+    page = at("figures").page
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    square, broad = page.locator("figure .wide").all()
+    room = "(box) => box.scrollWidth - box.clientWidth"
+    assert square.evaluate(room) == 0 < broad.evaluate(room)
+    assert square.get_attribute("tabindex") is None
+    assert [broad.get_attribute(name) for name in ("tabindex", "role", "aria-label")] == [
+        "0",
+        "region",
+        "Figure 2. broad",
+    ]
+    broad.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.activeElement.scrollLeft > 0")
+    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    for figure, inches in ((square, 7.2), (broad, 9)):
+        assert figure.evaluate(room) == 0
+        assert figure.locator("svg").bounding_box()["width"] >= 96 * inches  # never smaller than it was drawn
+
+
 def test_something_wrong_would_be_seen(browser: Any, tmp_path: Path) -> None:
     """The negative twin: a page that asks for a file elsewhere, and one that complains."""
     (tmp_path / "asks.html").write_text("<img src='http://127.0.0.1:9/x.png'>")
@@ -213,7 +245,9 @@ def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable
         assert np.abs(z - stop.similarity)[off].max() < np.abs(others).max() / 127
         looks = np.array(opened.drawn("attention", "plot.data[0].z"))
         assert np.abs(looks - stop.attention).max() < 1 / 127
-        points = opened.drawn("places", "plot.data.flatMap((t) => t.customdata.map((i, j) => [i, t.x[j], t.y[j]]))")
+        points = opened.drawn(
+            "places", "plot.data.flatMap((t) => t.customdata?.map((i, j) => [i, t.x[j], t.y[j]]) ?? [])"
+        )
         for i, x, y in points:
             assert [x, y] == pytest.approx(stop.places[int(i)], abs=1e-3)
 
@@ -245,6 +279,7 @@ def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], r
     assert texts == ["0.1", "0.2", "0.5", "1", "2", "\N{EN DASH}"]  # as numbers, and what is missing last
     with opened.page.expect_download() as download:
         opened.page.locator(".table", has=table).locator("button.download").click()
+    assert download.value.suggested_filename == "results.csv"
     rows_of = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
     kept = {row["\N{GREEK SMALL LETTER SIGMA}"]: row for row in rows_of}
     one = next(r for r in run.summary if r["sigma"] == 0.5 and r["split"] == "test" and r["condition"] == "all")
@@ -257,6 +292,11 @@ def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], r
     whole = json.loads(Path(download.value.path()).read_text())
     assert len(whole["tables"]) == opened.page.locator("table").count() > 4
     assert [stop["sigma"] for stop in whole["dials"][0]] == [0.1, 0.2, 0.5, 1, 2]
+    asked = [found for found in (claim.check(run).record() for claim in study_of(run).claims) if found["effect"]]
+    (told,) = [table for table in whole["tables"] if table["title"] == "Claims"]
+    at_low, at_high = (told["columns"].index(f"95% interval, {end}") for end in ("low", "high"))
+    kept_ends = {(row[at_low], row[at_high]) for row in told["rows"]}
+    assert kept_ends >= {(found["low"], found["high"]) for found in asked}  # with all digits
     assert whole["commands"] == [command_of(run, study_of(run))]
 
 
@@ -285,9 +325,35 @@ def test_a_channel_is_found_by_name(at: Callable[[str], Opened], pages: dict[str
         assert ringed == [channel, *(i for i, _ in truth.neighbors[channel])]
         rows[0].locator("button").click()  # and on to the nearest one
     page.fill("#find-channel", "channel 1")
-    assert page.locator("#matches button").first.inner_text() == "channel 10"  # the second channel has another name
+    assert (
+        page.locator("#matches [role=option]").first.inner_text() == "channel 10"
+    )  # the second channel has another name
     page.fill("#find-channel", "nobody")
-    assert page.locator("#matches").inner_text() == "no channel has that name"
+    assert page.locator(".more").inner_text() == "no channel has that name"
+    assert found.get_attribute("data-channel") is None and found.inner_text() == ""  # nor is another still told of
+    assert opened.drawn("atlas", "plot.data.every((t) => t.marker?.symbol !== 'circle-open' || t.name)")
+
+
+def test_channels_are_found_by_keys_alone(at: Callable[[str], Opened]) -> None:
+    page = at("fit").page
+    box = page.locator("#find-channel")
+    assert box.get_attribute("role") == "combobox" and page.locator("#matches").get_attribute("role") == "listbox"
+    box.fill("channel 2")
+    assert box.get_attribute("aria-expanded") == "true"
+    options = page.locator("#matches [role=option]").all_inner_texts()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert box.get_attribute("aria-activedescendant") == "match-1"
+    assert page.locator("#matches [aria-selected=true]").all_inner_texts() == [options[1]]
+    page.keyboard.press("Enter")
+    assert page.locator(".found h3").inner_text() == options[1]
+    assert box.get_attribute("aria-expanded") == "false" and page.locator("#matches li").count() == 0
+
+
+def test_every_picture_that_moves_has_a_name(at: Callable[[str], Opened]) -> None:
+    for plot in at("fit").page.locator(".plot").all():
+        assert plot.get_attribute("role") == "img" and plot.get_attribute("aria-label")
 
 
 def test_a_click_on_the_map_chooses_the_channel(at: Callable[[str], Opened]) -> None:
@@ -295,10 +361,10 @@ def test_a_click_on_the_map_chooses_the_channel(at: Callable[[str], Opened]) -> 
     opened.drawn("atlas", "plot.emit('plotly_click', { points: [{ customdata: 7 }] })")
     assert opened.page.locator(".found h3").inner_text() == "channel 7"
     opened.page.locator("#in-space").check()
-    before = opened.drawn("atlas", "plot.data[1].x")
+    before = opened.drawn("atlas", "plot.data[2].x")
     opened.page.locator("#turn").focus()
     opened.page.keyboard.press("End")
-    assert before != opened.drawn("atlas", "plot.data[1].x")
+    assert before != opened.drawn("atlas", "plot.data[2].x")
     opened.page.locator("#in-space").uncheck()
     truth = made_up.channels(60)
     at = opened.drawn("atlas", "plot.data.flatMap((t) => (t.customdata ?? []).map((i, j) => [i, t.x[j]]))")
@@ -310,7 +376,7 @@ def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
     opened = at("fit")
     page = opened.page
     page.fill("#find-channel", "onerror")
-    assert page.locator("#matches button").inner_text() == made_up.EVIL
+    assert page.locator("#matches [role=option]").inner_text() == made_up.EVIL
     page.keyboard.press("Enter")
     assert page.locator(".found h3").inner_text() == made_up.EVIL
     page.locator("details.all summary").click()
@@ -320,6 +386,90 @@ def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
     assert page.locator("img").count() == 0 and page.locator("svg image[*|href=x]").count() == 0
     labels = page.locator("[data-panel=atlas] text", has_text="onerror").all_text_contents()
     assert labels == [made_up.EVIL]
+
+
+def curves(opened: Opened) -> dict[str, tuple[str, str]]:
+    """The lines of the first panel by their name in the legend: colour and dash."""
+    lines = opened.drawn("measure", "plot.data.filter((t) => t.name).map((t) => [t.name, t.line.color, t.line.dash])")
+    return {name: (color, dash) for name, color, dash in lines}
+
+
+def test_splits_have_the_colours_of_the_figures(at: Callable[[str], Opened]) -> None:
+    opened = at("demo")
+    for scheme, (ink, blue, vermillion) in (
+        ("dark", ("#e4e7eb", "#56b4e9", "#f07f2e")),
+        ("light", (base.INK, base.BLUE.lower(), base.VERMILLION.lower())),
+    ):
+        opened.page.emulate_media(color_scheme=scheme)
+        opened.page.wait_for_timeout(300)
+        assert curves(opened) == {"train": (ink, "dot"), "test": (blue, "dash"), "validation": (vermillion, "solid")}
+
+
+def test_modules_have_the_colours_of_the_figures(at: Callable[[str], Opened]) -> None:
+    opened = at("many")
+    opened.page.emulate_media(color_scheme="light")
+    found = dict(opened.drawn("atlas", "plot.data.filter((t) => t.name).map((t) => [t.name, t.marker.color])"))
+    assert found.pop("none") not in map(str.lower, own.COLORS)
+    assert found == {f"module {i + 1}": own.COLORS[i].lower() for i in range(4)}
+
+
+def test_the_axis_of_sigma_is_that_of_the_figures(at: Callable[[str], Opened], run: Run) -> None:
+    """A logarithm where sigmas are spread unevenly, though they span less than thirty-fold."""
+    dial = study_of(run).dial(run)
+    assert dial is not None
+    sigmas = np.array([stop.sigma for stop in dial.stops])
+    assert base.uneven(sigmas)
+    axis = at("demo").drawn("measure", "plot.layout.xaxis")
+    assert axis["type"] == "log" and axis["tickvals"] == list(sigmas)
+    assert at("crowded").drawn("measure", "plot.layout.xaxis.type") == "linear"
+
+
+def boxes_of_names(page: Any, panel: str) -> dict[str, Any]:
+    """What is written on a map, and where."""
+    texts = page.locator(f"[data-panel={panel}] .textpoint text").all()
+    return {text.text_content(): text.bounding_box() for text in texts if text.text_content()}
+
+
+def hides(one: dict[str, float], two: dict[str, float]) -> bool:
+    across = one["x"] < two["x"] + two["width"] and two["x"] < one["x"] + one["width"]
+    return across and one["y"] < two["y"] + two["height"] and two["y"] < one["y"] + one["height"]
+
+
+@pytest.mark.parametrize("panel", ["atlas", "places"])
+def test_no_name_on_a_map_hides_another(at: Callable[[str], Opened], panel: str) -> None:
+    opened = at("crowded")
+    for size in (PHONE, WIDE):
+        opened.page.set_viewport_size({"width": size[0], "height": size[1]})
+        opened.page.wait_for_timeout(400)
+        found = boxes_of_names(opened.page, panel)
+        assert 3 <= len(found) < 30  # there is room for some at every heap, not for all
+        assert not [(a, b) for a, b in itertools.combinations(found, 2) if hides(found[a], found[b])]
+        assert max(map(len, found)) <= 22
+        outline = opened.page.locator(f"[data-panel={panel}]").bounding_box()
+        assert all(outline["x"] - 1 <= box["x"] <= outline["x"] + outline["width"] for box in found.values())
+
+
+def test_the_chosen_name_is_always_there_in_short_and_in_full(at: Callable[[str], Opened]) -> None:
+    page = at("crowded").page
+    for typed, whole in (("ninety", made_up.LONG), ("$x", made_up.FORMULA), ("channel 29", "Channel 29")):
+        page.fill("#find-channel", typed)
+        page.keyboard.press("Enter")
+        assert page.locator(".found h3").inner_text() == whole
+        texts = boxes_of_names(page, "atlas")
+        assert any(text == whole or (text[:9] == whole[:9] and len(text) <= 34) for text in texts)
+
+
+def test_a_filter_hides_rows_and_a_file_has_all(at: Callable[[str], Opened]) -> None:
+    page = at("fit").page
+    page.evaluate("document.querySelector('details.all').open = true")
+    page.locator("details.all input[type=search]").fill("channel 59")
+    button = page.locator("details.all button.download")
+    assert button.inner_text() == "download CSV (all rows)"
+    with page.expect_download() as download:
+        button.click()
+    assert download.value.suggested_filename == "channels.csv"
+    assert len(Path(download.value.path()).read_text().splitlines()) == 61
+    page.locator("details.all input[type=search]").fill("")
 
 
 def test_the_theme_and_the_paper_are_followed(at: Callable[[str], Opened]) -> None:

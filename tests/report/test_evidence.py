@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from placecode.report import evidence
+from placecode.report import badges, evidence, tables
 
 FOUND = {"statement": "It is so.", "source": "a paper", "verdict": "reproduced", "note": "", "effect": 0.6}
 FOUND |= {"low": 0.5, "high": 0.7, "margin": 0.3, "way": "above"}
@@ -54,6 +54,29 @@ def test_small_effects_keep_the_digits_that_tell_their_ends_apart() -> None:
     assert "\N{MINUS SIGN}0.00238 to \N{MINUS SIGN}0.00204" in told
     assert "0.500 to 0.700" in evidence.in_numbers(FOUND)
     assert "0.600" in evidence.in_numbers({**FOUND, "low": 0.6, "high": 0.6})
+
+
+def test_a_zero_is_told_and_drawn_as_one() -> None:
+    rounding = {**FOUND, "effect": -5.7e-32, "low": None, "high": None, "margin": 0.0}
+    assert evidence.in_numbers(rounding).startswith("effect 0, no interval")
+    (dot,), (line,) = (parts(**rounding)[name] for name in ("effect", "margin"))
+    assert dot["cx"] == line["x1"]
+
+
+def test_what_several_claims_lack_is_not_said_of_each() -> None:
+    few = {**FOUND, "note": "few seeds"}
+    shown = evidence.of_claims([few, few, {**FOUND, "note": "another"}])
+    assert [each.statement for each in shown] == ["It is so.", "It is so.", "It is so. (another)"]
+    (table,) = tables.claims([few, few, FOUND])
+    assert table.caption.count("few seeds") == 1 and "2 of those below: few seeds." in table.caption
+    assert [row[4].text for row in table.rows] == ["It is so."] * 3
+
+
+def test_claims_of_the_paper_are_counted_apart() -> None:
+    doubt = {**FOUND, "source": "this project's doubt", "verdict": "undecided"}
+    later = {**doubt, "source": "this project's doubt; margin set after the first run"}
+    found = [{**FOUND, "source": "arXiv 2406.08272"}, doubt, later, {**doubt, "effect": None}]
+    assert badges(found) == [("of the paper", [("reproduced", 1)]), ("this project's own", [("undecided", 2)])]
 
 
 def test_claims_without_an_effect_are_left_out() -> None:

@@ -26,7 +26,7 @@ from placecode import report
 from placecode.figures import accuracy_by_sigma
 from placecode.report import Section, Table, tables
 from placecode.report.tables import MISSING, Cell
-from placecode.studies.panels import Verdict
+from placecode.studies.panels import Channels, Verdict
 
 SPLITS = ("train", "test", "validation")
 CLASSES = ("Binary", "Ternary", "Quaternary")
@@ -175,11 +175,12 @@ def test_condition_table_holds_the_held_out_splits(tmp_path: Path) -> None:
     run = make(tmp_path)
     groups, head, first, _ = Page(page_of(run)).table("Accuracy at the final step, mean")
     assert groups == ["", "test", "validation"]
-    assert sorted(head[2:5]) == sorted(CLASSES)
+    assert head[2] == "seeds" and first[2] == "3"
+    assert sorted(head[3:6]) == sorted(CLASSES)
     last = run.metrics[
         (run.metrics["step"] == 9) & (run.metrics["member"] < 3) & (run.metrics["split"] == "validation")
     ]
-    for name, cell in zip(head[5:], first[5:], strict=True):
+    for name, cell in zip(head[6:], first[6:], strict=True):
         assert cell == plus_minus(last.loc[last["condition"] == name, "value"].to_numpy())
 
 
@@ -187,17 +188,29 @@ def test_analyses_stand_beside_their_value_before_training(tmp_path: Path) -> No
     run = make(tmp_path)
     groups, head, first, second = Page(page_of(run)).table("Before and after training")
     assert groups == ["", "procrustes (2d-fixed)", "procrustes_raw (2d-fixed)", "rsa (2d-fixed)"]
-    assert head[2:] == ["before", "after"] * 3
+    assert head[2:] == ["seeds", *["before", "after"] * 3]
+    assert first[2] == second[2] == "3"
     whole = run.analysis[run.analysis["block"] == -1]
     columns = [(name, step) for name in ("procrustes", "procrustes_raw", "rsa") for step in (0, 9)]
     for row, numbers in ((first, range(3)), (second, range(3, 6))):
-        for cell, (name, step) in zip(row[2:], columns, strict=True):
+        for cell, (name, step) in zip(row[3:], columns, strict=True):
             mine = whole[(whole["analysis"] == name) & (whole["step"] == step) & whole["member"].isin(numbers)]
             assert cell == plus_minus(mine["value"].to_numpy(), 1 if name == "procrustes_raw" else 3)
     caption = tables.analyses(run)[0].caption
     assert "procrustes_raw: the paper's distance" in caption and "stability" not in caption
     only_rsa = tables.analyses(run, [("rsa", "2d-fixed")])[0].caption
     assert "rsa: the rank correlation" in only_rsa and "procrustes" not in only_rsa
+
+
+def test_what_pairs_share_members_has_no_interval(tmp_path: Path) -> None:
+    """Of two seeds both have the same pair: an interval over members would have no width at all."""
+    run = make(tmp_path, seeds=2)
+    run.analysis.loc[run.analysis["analysis"] == "rsa", "analysis"] = "stability"
+    run.analysis.loc[run.analysis["analysis"] == "stability", "value"] = 0.761
+    (table,) = tables.analyses(run)
+    assert [cell.text for cell in table.rows[0][-2:]] == ["0.761", "0.761"]
+    assert "\N{PLUS-MINUS SIGN}" in table.rows[0][3].text and table.rows[0][2].text == "2"
+    assert "without an interval" in table.caption
 
 
 def test_encodings_without_sigma_are_found_again(tmp_path: Path) -> None:
@@ -305,6 +318,18 @@ def test_verdicts_have_badges_with_words(tmp_path: Path) -> None:
     kinds = [attributes["data-kind"] for tag, attributes in page.tags if tag == "span" and "data-kind" in attributes]
     assert kinds == ["found", "unsure"]
     assert "found" in page.text and "A map & more." in page.text
+
+
+def test_columns_of_channels_have_names_of_their_own() -> None:
+    known = Channels(["a", "b"], np.zeros((2, 2)), columns={"confidence": [0.5, math.nan]}, neighbors=[[(1, 0.9)], []])
+    table = tables.channels(known)
+    assert list(table.columns) == ["channel", "confidence", "nearest channel", "confidence of the pair"]
+    assert [[cell.text for cell in row] for row in table.rows] == [["a", "0.500", "b", "90%"], ["b", DASH, DASH, DASH]]
+
+
+def test_every_file_of_a_fit_is_explained() -> None:
+    fit = Path(__file__).parents[2] / "results" / "fits" / "network"
+    assert all(row[2].text for row in tables.files(fit).rows)
 
 
 # ---------------------------------------------------------------------------------------- what it must not contain
@@ -430,7 +455,7 @@ def test_measures_that_are_nan_are_dropped(tmp_path: Path) -> None:
     run = make(tmp_path)
     run.analysis.loc[run.analysis["member"] < 3, "value"] = math.nan
     first, second = Page(page_of(run)).table("Before and after")[2:]
-    assert first[2:] == [DASH] * 6
+    assert first[3:] == [DASH] * 6
     assert DASH not in second
 
 
@@ -446,7 +471,7 @@ def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
 def test_blocks_are_averaged_where_none_were_taken_together(tmp_path: Path) -> None:
     run = make(tmp_path)
     run.analysis = run.analysis[run.analysis["block"] == 0]
-    assert tables.analyses(run)[0].rows[0][2].text == "777.0 ± 0.0"
+    assert tables.analyses(run)[0].rows[0][3].text == "777.0 ± 0.0"
 
 
 @pytest.mark.parametrize(

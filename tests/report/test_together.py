@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from report.test_report import Page, make, plus_minus
 from placecode.cli import main
 from placecode.errors import BadInput
 from placecode.report import together
+from placecode.report.tables import MISSING
 from placecode.report.together import Part
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -73,10 +75,33 @@ def test_what_is_said_of_shared_sigmas(pair: list[Any]) -> None:
     for dials, words in (
         ((first, same), "They share 3 sigmas"),
         ((first, other), "They share no sigma"),
+        ((first, made_up.dial(9, 3, sigmas=(1.0, 8.0))), "They share one sigma, and"),
         ((first, None), "Only one of the runs"),
     ):
         assert words in together.render([part(run, dial=dial) for run, dial in zip(pair, dials, strict=True)])
     assert "sigma dials" not in together.render([part(run) for run in pair])
+
+
+def test_a_dash_is_explained_where_there_is_one(pair: list[Any]) -> None:
+    """The runs of the pair share no sigma but one; the first and its twin share all."""
+    twin = SimpleNamespace(**{**vars(pair[0]), "path": pair[1].path})
+    assert "A dash" in together.render([part(run) for run in pair])
+    assert "A dash" not in together.render([part(pair[0]), part(twin)])
+
+
+def test_where_each_run_was_made_is_told(pair: list[Any]) -> None:
+    pair[1].environment = {**pair[1].environment, "git": "abc", "versions": {"torch": "2.14.0"}, "split": ["0:6"] * 40}
+    rows = {row[0]: row[1:] for row in Page(together.render([part(run) for run in pair])).table("Versions")[1:]}
+    assert rows["versions / torch"] == ["2.13.0", "2.14.0"]
+    assert rows["versions / numpy"] == ["2.4.6", MISSING] and rows["git"] == [MISSING, "abc"]
+    assert rows["device"] == ["cpu", "cpu"] and "split" not in rows
+
+
+def test_the_page_is_called_by_its_runs_and_a_question_has_no_full_stop(pair: list[Any]) -> None:
+    asked = [replace(part(run), title=title) for run, title in zip(pair, ("Does it?", "It does"), strict=True)]
+    text = together.render(asked)
+    assert "<title>a/x and b/x, side by side</title>" in text
+    assert "Does it? 6 members" in text and "It does. 4 members" in text
 
 
 def test_what_cannot_be_compared_is_refused(pair: list[Any], tmp_path: Path) -> None:

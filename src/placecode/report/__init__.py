@@ -26,6 +26,13 @@ __all__ = ["Illustration", "RunFolder", "Section", "Table", "badges", "render", 
 
 MOST_SENTENCES = 5
 """On top of the page; what else there is to say is folded."""
+SQUARISH = 1.4
+"""Width to height of a figure up to which it shrinks onto a phone; one that is broader is moved sideways there."""
+_VERDICTS = ("reproduced", "undecided", "not reproduced")
+_SOURCES = {"arXiv 2406.08272": "of the paper", "this project's doubt": "this project's own"}
+"""Where claims are from, in words for their badges; other sources are called as they call themselves."""
+DOTS = 96
+"""Of a screen, to an inch of a figure."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +120,15 @@ def render(
     )
 
 
-def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    """How many claims have which verdict, of those that a run can be asked about."""
-    counts = Counter(str(found["verdict"]) for found in claims if found["effect"] is not None)
-    return [(verdict, counts[verdict]) for verdict in ("reproduced", "undecided", "not reproduced") if counts[verdict]]
+def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, int]]]]:
+    """How many claims have which verdict, of those that a run can be asked about: the paper's, and those of every other
+    source, by themselves."""
+    counts: dict[str, Counter[str]] = {}
+    for found in claims:
+        if found["effect"] is not None:
+            source = str(found.get("source", "")).partition(";")[0]  # behind it stands when the margin was set
+            counts.setdefault(_SOURCES.get(source, source), Counter())[str(found["verdict"])] += 1
+    return [(source, [(kind, own[kind]) for kind in _VERDICTS if own[kind]]) for source, own in counts.items()]
 
 
 def _drawn(section: Section, numbers: Iterator[int]) -> dict[str, Any]:
@@ -125,5 +137,8 @@ def _drawn(section: Section, numbers: Iterator[int]) -> dict[str, Any]:
     for shown in section.figures:
         number = next(numbers)
         drawing = svg_text(shown.figure, prefix=f"figure-{number}", label=f"{shown.title}. {shown.caption}")
-        figures.append({"number": number, "title": shown.title, "caption": shown.caption, "drawing": drawing})
+        wide, high = shown.figure.get_size_inches()
+        shape = {"natural": round(DOTS * wide), "across": bool(wide > SQUARISH * high)}
+        told = {"number": number, "title": shown.title, "caption": shown.caption}
+        figures.append({**told, **shape, "drawing": drawing})
     return {"title": section.title, "text": section.text, "figures": figures, "tables": section.tables}

@@ -12,11 +12,10 @@ class AtlasView {
     this.plot = holder.querySelector("[data-panel=atlas]");
     this.input = holder.querySelector("#find-channel");
     this.list = holder.querySelector("#matches");
+    this.more = holder.querySelector(".more");
+    this.active = -1; // which of the suggestions the arrow keys are at
     this.input.addEventListener("input", () => this.suggest());
-    this.input.addEventListener("keydown", (event) => {
-      const [first] = this.matching();
-      if (event.key === "Enter" && first !== undefined) this.choose(first);
-    });
+    this.input.addEventListener("keydown", (event) => this.press(event));
     if (this.deep) this.makeTurns();
     if (canDraw) {
       this.draw();
@@ -58,11 +57,41 @@ class AtlasView {
 
   suggest() {
     const found = this.matching();
-    this.list.replaceChildren(...found.slice(0, MATCHES).map((i) => element("li", {}, this.button(i))));
+    this.list.replaceChildren(...found.slice(0, MATCHES).map((i, at) => this.option(i, at)));
+    this.input.setAttribute("aria-expanded", String(found.length > 0));
+    this.point(-1);
     const left = found.length - MATCHES;
     const nobody = !found.length && this.input.value.trim();
+    if (nobody) this.forget();
     const hint = nobody ? "no channel has that name" : `and ${left} more`;
-    if (nobody || left > 0) this.list.append(element("li", { className: "hint" }, hint));
+    this.more.textContent = nobody || left > 0 ? hint : "";
+  }
+
+  option(channel, at) {
+    const made = element("li", { className: "go", id: `match-${at}` }, this.content.names[channel]);
+    made.setAttribute("role", "option");
+    made.addEventListener("click", () => this.choose(channel));
+    return made;
+  }
+
+  // To one of the suggestions, or to none; the focus stays with what is typed.
+  point(at) {
+    this.active = at;
+    [...this.list.children].forEach((each, i) => each.setAttribute("aria-selected", String(i === at)));
+    if (at < 0) this.input.removeAttribute("aria-activedescendant");
+    else this.input.setAttribute("aria-activedescendant", `match-${at}`);
+  }
+
+  press(event) {
+    const count = this.list.children.length;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step && count) {
+      event.preventDefault();
+      const from = this.active < 0 && step < 0 ? 0 : this.active; // up from none is the last
+      this.point((from + step + count) % count);
+    }
+    const found = this.matching()[Math.max(this.active, 0)];
+    if (event.key === "Enter" && found !== undefined) this.choose(found);
   }
 
   button(channel) {
@@ -76,7 +105,20 @@ class AtlasView {
     this.chosen = channel;
     this.input.value = this.content.names[channel];
     this.list.replaceChildren();
+    this.more.textContent = "";
+    this.input.setAttribute("aria-expanded", "false");
+    this.point(-1);
     this.tell();
+    if (canDraw) this.draw();
+  }
+
+  // What was told of the channel before would be read as an answer.
+  forget() {
+    if (this.chosen === null) return;
+    this.chosen = null;
+    const found = this.holder.querySelector(".found");
+    delete found.dataset.channel;
+    found.replaceChildren();
     if (canDraw) this.draw();
   }
 
@@ -103,6 +145,8 @@ class AtlasView {
         const bar = element("span", { className: "sure" });
         bar.style.setProperty("--share", `${Math.round(100 * sure)}%`);
         row.append(bar, element("span", { className: "percent" }, `${Math.round(100 * sure)}%`));
+      } else {
+        row.append(element("span"), element("span", { className: "percent" }, "\u2013"));
       }
       near.append(row);
     }
@@ -158,13 +202,12 @@ class AtlasView {
     const opacity = this.chosen !== null && names.length > 60 ? 0.4 : 1; // many step back behind the chosen one
     return {
       ...this.those(at, own),
-      mode: names.length <= 40 ? "markers+text" : "markers",
-      name: plain(this.moduleOf(code)),
-      text: own.map((i) => plain(names[i])),
-      textposition: "top center",
-      textfont: { size: 10, color: colors.soft },
+      mode: "markers",
+      meta: names.length <= NAMED ? 10 : null,
+      name: plain(shorter(this.moduleOf(code), LETTERS_OF_CHOSEN)),
+      hovertext: own.map((i) => inLines(names[i])),
       marker: { ...markOf(code, colors), opacity, size: own.map((i) => size * (0.7 + 0.6 * at[i][2])) },
-      hovertemplate: "%{text}<extra></extra>",
+      hovertemplate: "%{hovertext}<extra></extra>",
       cliponaxis: false,
     };
   }
@@ -176,17 +219,14 @@ class AtlasView {
 
   // Rings about the chosen channel and its nearest ones.
   rings(at, channels, colors) {
-    const names = channels.map((i) => plain(this.content.names[i]));
-    const size = names.map((_, i) => (i ? 13 : 18));
+    const [size, letters] = [[18, 13], [14, 10]].map(([own, near]) => channels.map((_, i) => (i ? near : own)));
     return {
       ...this.those(at, channels),
-      mode: "markers+text",
-      text: names.map((name, i) => (i ? "" : `<b>${name}</b>`)),
-      hovertext: names,
+      mode: "markers",
+      meta: letters,
+      hovertext: channels.map((i) => inLines(this.content.names[i])),
       cliponaxis: false,
       hovertemplate: "%{hovertext}<extra></extra>",
-      textposition: "bottom center",
-      textfont: { size: 14, color: colors.ink },
       marker: { size, color: colors.ink, symbol: "circle-open", line: { width: 2 } },
       showlegend: false,
     };
@@ -197,7 +237,8 @@ class AtlasView {
     const { edges, neighbors, modules } = this.content;
     const at = this.seen();
     const codes = [...new Set(this.codes)].sort((a, b) => a - b);
-    const traces = edges ? [this.lines(at, edges, { width: 0.7, color: withAlpha(colors.soft, 0.35) })] : [];
+    const traces = [namesTrace()];
+    if (edges) traces.push(this.lines(at, edges, { width: 0.7, color: withAlpha(colors.soft, 0.35) }));
     traces.push(...codes.map((code) => this.points(at, code, colors)));
     if (this.chosen !== null) {
       const near = (neighbors[this.chosen] ?? []).map(([other]) => other);
@@ -217,10 +258,17 @@ class AtlasView {
       showlegend: modules !== null && codes.length <= 16,
       legend: { orientation: "h", x: 0, y: 0, yanchor: "top", font: { size: 11 } },
     };
-    Plotly.react(this.plot, traces, layoutOf(colors, layout), settings);
+    Plotly.react(this.plot, traces, layoutOf(colors, layout), settings).then(() => this.name());
+  }
+
+  // Those with room, the chosen channel and its nearest ones before the others.
+  name() {
+    const near = (this.content.neighbors[this.chosen] ?? []).map(([other]) => other);
+    writeNames(this.plot, this.content.names, this.chosen === null ? [] : [this.chosen, ...near]);
   }
 
   listen() {
+    this.plot.on("plotly_relayout", () => this.name()); // nearer by, or on a wider screen, more names have room
     this.plot.on("plotly_click", ({ points: [point] }) => {
       if (point.customdata !== undefined) this.choose(point.customdata);
     });

@@ -105,7 +105,10 @@ class DialView {
       return { kind, axis, plot };
     });
     this.draw();
-    for (const { kind, plot } of this.panels) if (kind === "measure") this.listen(plot);
+    for (const { kind, plot } of this.panels) {
+      if (kind === "measure") this.listen(plot);
+      if (kind === "places") plot.on("plotly_relayout", () => writeNames(plot, this.content.names));
+    }
   }
 
   // A click on a point of a curve turns the dial there.
@@ -119,7 +122,8 @@ class DialView {
     const colors = theme();
     for (const { kind, axis, plot } of this.panels) {
       const [traces, layout] = PANELS[kind](this, colors, axis);
-      Plotly.react(plot, traces, layoutOf(colors, layout), settings);
+      const drawn = Plotly.react(plot, traces, layoutOf(colors, layout), settings);
+      if (kind === "places") drawn.then(() => writeNames(plot, this.content.names));
     }
   }
 
@@ -132,8 +136,10 @@ class DialView {
         Plotly.restyle(plot, { x: [x], y: [y] }, [plot.data.length - 1]);
         Plotly.relayout(plot, { "shapes[0].x0": sigma, "shapes[0].x1": sigma });
       } else if (kind === "places") {
-        const places = plot.data.map((trace) => this.at2(trace.customdata));
-        Plotly.restyle(plot, { x: places.map(({ x }) => x), y: places.map(({ y }) => y) });
+        const groups = plot.data.map((_, i) => i).slice(1); // behind the names
+        const places = groups.map((i) => this.at2(plot.data[i].customdata));
+        const moved = Plotly.restyle(plot, { x: places.map(({ x }) => x), y: places.map(({ y }) => y) }, groups);
+        moved.then(() => writeNames(plot, this.content.names));
       } else {
         Plotly.restyle(plot, { z: [this.matrix(kind)] });
       }

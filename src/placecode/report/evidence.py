@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placecode.report.tables import number
+from placecode.report.tables import common_notes, number
 
 WIDTH, HEIGHT, EDGE, LINE = 280, 52, 10, 20
 """Of a drawing: its size, the room at its sides, and how far down the interval lies."""
+
+
+NOTHING = 1e-9
+"""What is smaller is the rounding of a zero."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,12 @@ class Evidence:
 
 
 def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[Evidence]:
-    """One for every claim that the run says something of."""
-    shown = []
+    """One for every claim that the run says something of; a note that several have in common stands above all."""
+    shown, common = [], common_notes(findings)
     for found in findings:
         if found["effect"] is None:
             continue
-        statement = found["statement"] + (f" ({found['note']})" if found["note"] else "")
+        statement = found["statement"] + (f" ({found['note']})" if found["note"] not in ("", *common) else "")
         shown.append(Evidence(found["verdict"], statement, drawing(found), in_numbers(found), found["source"]))
     return shown
 
@@ -43,8 +47,8 @@ def in_numbers(found: Mapping[str, Any]) -> str:
     low, high, margin = found["low"], found["high"], found["margin"]
     # as many digits as tell the ends of the interval apart
     apart = abs(found["effect"]) if low is None else high - low
-    digits = min(8, max(3, 1 - math.floor(math.log10(apart)))) if apart > 0 else 3
-    effect, *ends = (number(each, digits) for each in (found["effect"], low, high) if each is not None)
+    digits = min(8, max(3, 1 - math.floor(math.log10(apart)))) if apart > NOTHING else 3
+    effect, *ends = (_told(each, digits) for each in (found["effect"], low, high) if each is not None)
     bounds = f"95% interval {' to '.join(ends)}" if ends else "no interval"
     side = (
         f"within {_brief(-margin)} and {_brief(margin)}"
@@ -54,14 +58,22 @@ def in_numbers(found: Mapping[str, Any]) -> str:
     return f"effect {effect}, {bounds}; reproduced if wholly {side}"
 
 
+def _told(value: float, digits: int) -> str:
+    return "0" if abs(value) < NOTHING else number(value, digits)
+
+
 def _brief(value: float) -> str:
     return f"{value:g}".replace("-", "\N{MINUS SIGN}")
 
 
+def _rounded(value: float) -> float:
+    return 0.0 if abs(value) < NOTHING else float(value)
+
+
 def drawing(found: Mapping[str, Any]) -> str:
     """An axis with the side of the margin that the claim asks for shaded, and the effect with its interval on it."""
-    effect, margin, way = float(found["effect"]), float(found["margin"]), found["way"]
-    bounds = [float(found[name]) for name in ("low", "high") if found[name] is not None]
+    margin, way = float(found["margin"]), found["way"]
+    effect, *bounds = (_rounded(found[name]) for name in ("effect", "low", "high") if found[name] is not None)
     marks = [effect, margin, 0.0, *bounds, *([-margin] if way == "within" else [])]
     reach = (max(marks) - min(marks) or abs(effect) or 1.0) * 0.12
     left, right = min(marks) - reach, max(marks) + reach

@@ -70,7 +70,7 @@ def atlas(content: Atlas) -> dict[str, Any]:
         "module_names": list(content.module_names),
         "grouping": grouping(content),
         "columns": {name: list(values) for name, values in content.columns.items()},
-        "neighbors": [[[int(other), float(sure)] for other, sure in own] for own in content.neighbors],
+        "neighbors": [[[int(other), sure] for other, sure in own] for own in content.neighbors],
         "edges": None if content.edges is None else [[int(i), int(j), float(w)] for i, j, w in content.edges],
         "scales": {"places": flat, "places3": deep},
         "places": packed(content.places, flat, FINE),

@@ -20,7 +20,7 @@ from placecode.report import packing
 from placecode.version import VERSION
 
 STYLES = ("page.css", "tables.css", "interactive.css", "print.css")
-ALWAYS, MOVING = ("tables.js",), ("plots.js", "panels.js", "dial.js", "channels.js")
+ALWAYS, MOVING = ("tables.js",), ("plots.js", "labels.js", "panels.js", "dial.js", "channels.js")
 INSTALL = "pip install plotly"
 """The line that brings back what moves."""
 

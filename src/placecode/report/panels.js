@@ -1,6 +1,18 @@
 // The pictures of a dial at one stop: traces and layout for plotly, from plain values. `dial` is a DialView.
-const SERIES = [2, 3, 4, 6]; // of the colours of groups, those that lines may have after blue and vermillion
-const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "solid"];
+// Lines look as in the figures (figures/base.py): each split in its own way, other kinds in turn.
+const SPLITS = { train: ["ink", "dot"], test: ["blue", "dash"], validation: ["vermillion", "solid"] };
+const KINDS = [
+  ["ink", "solid"], ["blue", "dash"], ["vermillion", "dashdot"],
+  ["green", "dot"], ["purple", "longdashdot"], ["orange", "2px,3px"],
+];
+
+// Colour and dash of every line on an axis: by its split, if no two lines are of the same one.
+const looksOf = (names) => {
+  if (names.length === 1) return [["blue", "solid"]];
+  const splits = names.map((name) => name.split(", ").find((part) => part in SPLITS));
+  const apart = splits.every(Boolean) && new Set(splits).size === names.length;
+  return names.map((_, i) => (apart ? SPLITS[splits[i]] : KINDS[i % KINDS.length]));
+};
 
 // A colour of the page made thin, for the band of an interval.
 const withAlpha = (color, alpha) => {
@@ -8,9 +20,19 @@ const withAlpha = (color, alpha) => {
   return `rgba(${r},${g},${b},${alpha})`;
 };
 
-// Of many sigmas on a logarithmic axis, those that have room for their number.
-const spread = (sigmas) =>
-  sigmas.filter((sigma, i) => sigmas.length < 8 || i % 2 === 0 || i === sigmas.length - 1);
+// A tick at every sigma, or at some of them, counted from the largest; a logarithmic scale where sigmas are spread
+// unevenly: the rule of the figures.
+const TICKS = 8;
+const sigmaAxis = (sigmas) => {
+  const gaps = sigmas.slice(1).map((sigma, i) => sigma - sigmas[i]);
+  const log = gaps.length > 1 && sigmas[0] > 0 && Math.max(...gaps) > 2.5 * Math.min(...gaps);
+  const step = Math.ceil(sigmas.length / TICKS);
+  const shown = sigmas.filter((_, i) => (sigmas.length - 1 - i) % step === 0);
+  const [low, high] = [sigmas[0], sigmas[sigmas.length - 1]];
+  const room = 0.06 * (high - low) || 1;
+  const range = log ? [low / 1.25, high * 1.25].map(Math.log10) : [low - room, high + room];
+  return { type: log ? "log" : "linear", range, tickvals: shown, ticktext: shown.map((sigma) => `${+sigma.toPrecision(6)}`) };
+};
 
 // A measure with its band: its bounds, filled between, and its means.
 const curve = (dial, name, color, dash, told) => {
@@ -37,11 +59,9 @@ const curve = (dial, name, color, dash, told) => {
 
 const measurePanel = (dial, colors, axis) => {
   const names = dial.namesOn(axis);
-  const inks = [colors.blue, colors.vermillion, ...SERIES.map((i) => colors.groups[i])];
   const several = names.length > 1;
-  const traces = names.flatMap((name, i) =>
-    curve(dial, name, inks[i % inks.length], DASHES[i % DASHES.length], several),
-  );
+  const looks = looksOf(names);
+  const traces = names.flatMap((name, i) => curve(dial, name, colors[looks[i][0]], looks[i][1], several));
   traces.push({
     ...dial.marks(axis),
     type: "scatter",
@@ -50,9 +70,7 @@ const measurePanel = (dial, colors, axis) => {
     hoverinfo: "skip",
     showlegend: false,
   });
-  const sigmas = dial.stops.map((stop) => stop.sigma);
-  const wide = sigmas[0] > 0 && sigmas[sigmas.length - 1] / sigmas[0] > 30;
-  const ticks = wide ? { type: "log", tickvals: spread(sigmas), ticktext: spread(sigmas).map(String) } : {};
+  const ticks = sigmaAxis(dial.stops.map((stop) => stop.sigma));
   const { sigma } = dial.stops[dial.at];
   const line = { type: "line", x0: sigma, x1: sigma, yref: "paper", y0: 0, y1: 1, layer: "below" };
   const layout = {
@@ -76,7 +94,7 @@ const groupEdges = (dial) => {
     starts,
     size: codes.length,
     middles: edges.slice(0, -1).map((start, i) => (start + edges[i + 1] - 1) / 2),
-    texts: edges.slice(0, -1).map((start) => (codes[start] >= 0 ? plain(names[codes[start]] ?? "") : "none")),
+    texts: edges.slice(0, -1).map((start) => (codes[start] >= 0 ? plain(shorter(names[codes[start]] ?? "", LETTERS)) : "none")),
   };
 };
 
@@ -84,7 +102,7 @@ const matrixPanel = (dial, colors, kind, colorscale, zmin) => {
   const { names, order, each, scales, groups } = dial.content;
   const { starts, size, middles, texts } = groupEdges(dial);
   const labels = rowsOf(order, each).map((own) => {
-    const [first, last] = [own[0], own[own.length - 1]].map((i) => plain(names[i]));
+    const [first, last] = [own[0], own[own.length - 1]].map((i) => inLines(names[i]));
     return own.length > 1 ? `${first} to ${last}` : first;
   });
   const cut = { type: "line", layer: "above", line: { color: colors.ink, width: 0.7 } };
@@ -129,17 +147,16 @@ const placesPanel = (dial, colors) => {
   const { names, group_names: groups, scales } = dial.content;
   const traces = [...new Set(dial.codes)].sort((a, b) => a - b).map((code) => {
     const own = names.map((_, i) => i).filter((i) => dial.codes[i] === code);
-    const said = code === null || code < 0 ? "" : `<br>${plain(groups[code] ?? "")}`;
+    const said = code === null || code < 0 ? "" : `<br>${inLines(groups[code] ?? "")}`;
     return {
       type: "scatter",
-      mode: names.length <= 20 ? "markers+text" : "markers",
+      mode: "markers",
+      meta: names.length <= NAMED ? 10 : null,
       customdata: own,
       ...dial.at2(own),
-      text: own.map((i) => plain(names[i])),
-      textposition: "top center",
-      textfont: { size: 10, color: colors.soft },
+      hovertext: own.map((i) => inLines(names[i])),
       marker: { ...markOf(code, colors), size: names.length > 300 ? 5 : 8 },
-      hovertemplate: `%{text}${said}<extra></extra>`,
+      hovertemplate: `%{hovertext}${said}<extra></extra>`,
       cliponaxis: false,
     };
   });
@@ -149,7 +166,7 @@ const placesPanel = (dial, colors) => {
     yaxis: { ...bareAxis, range },
     margin: { l: 8, r: 8, t: 8, b: 8 },
   };
-  return [traces, layout];
+  return [[namesTrace(), ...traces], layout];
 };
 
 const PANELS = {

@@ -3,18 +3,22 @@
 const canDraw = typeof Plotly !== "undefined";
 const redraws = [];
 const [STEPS, FINE] = [127, 30000]; // of the numbers of matrices, and of places, as they are packed
+// Colours and shapes of groups, in the order of the figures (figures/own.py). In the dark the figures lighten blue and
+// vermillion; the second blue is lightened here too, to stay apart from the first.
 const GROUPS = {
-  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8b6f47", "#7b6fb0"],
-  dark: ["#56b4e9", "#f07f2e", "#2fc79a", "#e39cc4", "#e6b325", "#9fd3f5", "#c4a77d", "#aaa0e0"],
+  light: ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442"],
+  dark: ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f07f2e", "#b5dcf7", "#f0e442"],
 };
-const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down"];
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "pentagon"];
 
 const theme = () => {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(name).trim();
   const dark = matchMedia("(prefers-color-scheme: dark)").matches && !document.documentElement.matches(".printing");
+  const groups = GROUPS[dark ? "dark" : "light"];
+  const [, orange, green, purple] = groups;
   return {
-    groups: GROUPS[dark ? "dark" : "light"],
+    ...{ groups, orange, green, purple },
     paper: of("--paper"),
     ink: of("--ink"),
     soft: of("--soft"),
@@ -27,7 +31,7 @@ const theme = () => {
 
 // How the points of a group look: by colour and by shape.
 const markOf = (code, colors) => {
-  const line = { width: 0.5, color: colors.paper };
+  const line = { width: 0.5, color: colors.soft }; // yellow on white needs an edge
   if (code === null) return { color: colors.blue, symbol: "circle", line }; // no groups are known
   if (code < 0) return { color: colors.soft, symbol: "circle-open", line }; // it belongs to none
   return { color: colors.groups[code % colors.groups.length], symbol: SYMBOLS[code % SYMBOLS.length], line };
@@ -73,10 +77,12 @@ const axisOf = (colors, more) => ({
   ...more,
 });
 const bareAxis = { visible: false, fixedrange: true };
-const settings = { displayModeBar: false, responsive: true };
+const settings = { displayModeBar: false, responsive: true, typesetMath: false }; // a name with $ signs is no formula
 
 // plotly reads a few tags in texts; a name that looks like one must stay a name.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+// A long name in lines, for the box under the pointer.
+const inLines = (text) => (String(text).match(/.{1,40}/gsu) ?? [""]).map(plain).join("<br>");
 
 const redrawAll = () => redraws.forEach((redraw) => redraw());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);

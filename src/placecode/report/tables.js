@@ -15,7 +15,14 @@ const save = (name, text, kind) => {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 };
 
-const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "table";
+const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 40).replace(/^-|-$/g, "") || "table";
+
+// What a table is called in files: the title of its section, with a number where it is one of several there.
+const titleOf = (table) => {
+  const section = table.closest("section");
+  const [own, all] = [section.querySelector("h2, h3").textContent, [...section.querySelectorAll("table")]];
+  return all.length > 1 ? `${own} ${all.indexOf(table) + 1}` : own;
+};
 
 // A table as names of columns and rows of values: numbers with all digits, and half their interval beside them.
 const contentOf = (table) => {
@@ -27,19 +34,26 @@ const contentOf = (table) => {
   const take = [];
   [...last.cells].forEach((cell, column) => {
     const name = (groups[column] ? `${groups[column]}: ` : "") + cell.textContent;
+    const number = (key) => (row) => (row.cells[column].dataset[key] === undefined ? null : Number(row.cells[column].dataset[key]));
+    const has = (key) => rows.some((row) => row.cells[column].dataset[key] !== undefined);
+    if (has("low")) {
+      columns.push(`${name}, low`, `${name}, high`);
+      take.push(number("low"), number("high"));
+      return;
+    }
     columns.push(name);
     take.push((row) => {
       const own = row.cells[column];
       const text = own.textContent.trim();
       return own.dataset.order !== undefined ? Number(own.dataset.order) : text === "\u2013" ? null : text;
     });
-    if (rows.some((row) => row.cells[column].dataset.half !== undefined)) {
+    if (has("half")) {
       columns.push(`${name}, half of the 95% interval`);
-      const half = (row) => row.cells[column].dataset.half;
-      take.push((row) => (half(row) === undefined ? null : Number(half(row))));
+      take.push(number("half"));
     }
   });
-  return { caption: table.caption.textContent, columns, rows: rows.map((row) => take.map((one) => one(row))) };
+  const values = rows.map((row) => take.map((one) => one(row)));
+  return { title: titleOf(table), caption: table.caption.textContent, columns, rows: values };
 };
 
 const asCsv = ({ columns, rows }) => {
@@ -89,17 +103,19 @@ for (const table of document.querySelectorAll("table.sortable")) makeSortable(ta
 for (const holder of document.querySelectorAll(".table")) {
   const table = holder.querySelector("table");
   const bar = element("div", { className: "bar" });
-  if (table.tBodies[0].rows.length > 15) bar.append(...makeFilter(table));
-  const button = element("button", { type: "button", className: "download" }, "download CSV");
+  const many = table.tBodies[0].rows.length > 15;
+  if (many) bar.append(...makeFilter(table));
+  const said = many ? "download CSV (all rows)" : "download CSV"; // whatever the filter hides
+  const button = element("button", { type: "button", className: "download", title: "with all digits" }, said);
   button.addEventListener("click", () => {
     const content = contentOf(table);
-    save(`${slug(content.caption)}.csv`, asCsv(content), "text/csv");
+    save(`${slug(content.title)}.csv`, asCsv(content), "text/csv");
   });
   bar.append(button);
   holder.append(bar);
 }
 for (const place of document.querySelectorAll(".take")) {
-  const button = element("button", { type: "button", className: "download" }, "download all tables");
+  const button = element("button", { type: "button", className: "download" }, "download all tables (JSON)");
   button.addEventListener("click", () => {
     const tables = [...document.querySelectorAll(".table table")].map(contentOf);
     const told = ({ label, sigma, measures }) => ({ label, sigma, measures });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,8 @@ _EXPLAINED = {
     "procrustes_r2": "the share of the true places that the map explains",
     "rsa": "the rank correlation of similarities: 1 is the same arrangement",
     "moved_relative": "how far training moved the encoding, in units of its size at the start",
-    "stability": "how far its similarities correlate with those of the others named: 1 is the same arrangement",
+    "stability": "how far its similarities correlate with those of the others named: 1 is the same arrangement; "
+    "pairs of seeds share members, so its mean stands without an interval",
     "neighbor_agreement": "how often the most similar token is one that it should be near",
     "mirror_agreement": "how often the most similar region is the one of the other side",
     "coordinate_agreement": "how often the most similar region is one that is next to it in the brain",
@@ -35,6 +37,8 @@ _EXPLAINED = {
     "ari": "the agreement of groups that were found with the true ones: 0 is chance, 1 the same",
 }
 """What a measure is, in the caption of a table that has it."""
+_PAIRWISE = ("stability",)
+"""Measures of pairs of members. A member is in several pairs, so that members are no independent values of them."""
 NO_TEST = (
     "This run is a demonstration with settings that were searched for; what the paper says is tested at its scale."
 )
@@ -55,6 +59,9 @@ _FILES = {
     "figures": "the figures as images",
     "report.html": "this page",
     "log.txt": "what was said while it ran",
+    "fit.json": "what was found of the table, and how it was chosen",
+    "fit.safetensors": "its arrays: similarity, embedding, maps, confidence",
+    "map.csv": "one row per channel: place, module, confidence, nearest channels",
 }
 Row = Mapping[str, Any]
 
@@ -62,12 +69,14 @@ Row = Mapping[str, Any]
 @dataclass(frozen=True)
 class Cell:
     """What a cell says, and the number that it sorts by; text sorts as text. Sentences are `free` to wrap; `half` is
-    half the width of the number's interval, which a download gives a column of its own."""
+    half the width of the number's interval, which a download gives a column of its own; `ends` are those of an interval
+    that is the cell's whole content, of which a download makes two columns."""
 
     text: str
     order: float | None = None
     free: bool = False
     half: float | None = None
+    ends: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -119,12 +128,11 @@ def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
     body = []
     for setting, mine in _by_setting(rows, keys):
         found = {(row["split"], str(row["condition"])): row for row in mine}
-        body.append(
-            [*map(value, setting), *(mean_cell(found.get((split, name))) for split in splits for name in names)]
-        )
+        means = [mean_cell(found.get((split, name))) for split in splits for name in names]
+        body.append([*map(value, setting), value(min(int(row["n"]) for row in mine)), *means])
     caption = f"{called(metric)} at the final step, mean over seeds {PLUS_MINUS} half of the 95% interval."
-    groups = [("", len(keys)), *((split, len(names)) for split in splits)]
-    return [Table(caption, [*map(name_of, keys), *names * len(splits)], body, groups)] if rows else []
+    groups = [("", len(keys) + 1), *((split, len(names)) for split in splits)]
+    return [Table(caption, [*map(name_of, keys), "seeds", *names * len(splits)], body, groups)] if rows else []
 
 
 def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) -> list[Table]:
@@ -156,18 +164,19 @@ def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) ->
     ]
     body = []
     for setting, mine in _by_setting(members, keys):
-        cells = list(map(value, setting))
+        cells = [*map(value, setting), value(len({member["seed"] for member in mine}))]
         for measure in measures:
             for when in (lambda member: 0, last.__getitem__):
-                cells.append(_interval([means.get((m["member"], when(m["member"]), *measure), math.nan) for m in mine]))
+                found = [means.get((m["member"], when(m["member"]), *measure), math.nan) for m in mine]
+                cells.append(_mean(found) if measure[0] in _PAIRWISE else _interval(found))
         body.append(cells)
     return [
         Table(
             " ".join([_ANALYSES, *(f"{name}: {_EXPLAINED[name]}." for name in _EXPLAINED if name in dict(measures))]),
-            [*map(name_of, keys), *("before", "after") * len(measures)],
+            [*map(name_of, keys), "seeds", *("before", "after") * len(measures)],
             body,
             [
-                ("", len(keys)),
+                ("", len(keys) + 1),
                 *((f"{analysis} ({target})" if target else analysis, 2) for analysis, target in measures),
             ],
         )
@@ -181,28 +190,35 @@ def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
     """
     body = []
     asked = [found for found in findings if found["effect"] is not None]
-    silent = len(findings) - len(asked)
+    silent, common = len(findings) - len(asked), common_notes(findings)
     for found in asked:
         effect, low, high = (found[name] for name in ("effect", "low", "high"))
-        bounds = MISSING if low is None else f"{number(low)} to {number(high)}"
-        statement = found["statement"] + (f" ({found['note']})" if found["note"] else "")
+        bounds = Cell(MISSING) if low is None else Cell(f"{number(low)} to {number(high)}", ends=(low, high))
+        statement = found["statement"] + (f" ({found['note']})" if found["note"] not in ("", *common) else "")
         margin = f"{_SIDES[found['way']]} {number(found['margin'])}"
         said = [Cell(statement, free=True), Cell(found["source"], free=True)]
-        body.append([Cell(found["verdict"]), Cell(number(effect), effect), Cell(bounds), Cell(margin), *said])
+        body.append([Cell(found["verdict"]), Cell(number(effect), effect), bounds, Cell(margin), *said])
     about = (
         "A claim is reproduced if the whole 95% interval over seeds lies beyond its margin, which is declared in the "
         "code; not reproduced if the whole interval falls short of it; else undecided."
+        + "".join(f" {count} of those below: {note}." for note, count in common.items())
         + ("" if scale == "paper" else f" {NO_TEST}")
         + (f" {silent} more cannot be asked of this run; the command placecode claims says why." if silent else "")
     )
     return [Table(about, ["verdict", "effect", "95% interval", "margin", "claim", "source"], body)] if body else []
 
 
+def common_notes(findings: Sequence[Row]) -> dict[str, int]:
+    """Notes that several claims have which the run says something of, with how many: to be said once for all."""
+    counts = Counter(str(found["note"]) for found in findings if found["effect"] is not None and found["note"])
+    return {note: count for note, count in counts.items() if count > 1}
+
+
 def channels(atlas: Atlas) -> Table:
     """One row per channel: its name, module, what else is known of it, and its nearest neighbour, so that all of it can
     be searched, sorted and taken away."""
     modules = [] if atlas.modules is None else ["group" if atlas.module_names else "module"]
-    near = ["nearest channel", "confidence"] if any(map(len, atlas.neighbors)) else []
+    near = ["nearest channel", "confidence of the pair"] if any(map(len, atlas.neighbors)) else []
     body = []
     for channel, name in enumerate(atlas.names):
         row = [Cell(name)]
@@ -217,8 +233,7 @@ def channels(atlas: Atlas) -> Table:
             other, sure = next(iter(atlas.neighbors[channel]), (-1, math.nan))
             row += [Cell(atlas.names[other] if other >= 0 else MISSING), _share(sure)]
         body.append(row)
-    caption = "Every channel. The button takes the table away with all its digits."
-    return Table(caption, ["channel", *modules, *atlas.columns, *near], body)
+    return Table("Every channel.", ["channel", *modules, *atlas.columns, *near], body)
 
 
 def facts(config: Row) -> Table:
@@ -294,8 +309,8 @@ def _short(content: object) -> Cell:
     return value(content)
 
 
-def _share(content: float) -> Cell:
-    return Cell(MISSING) if math.isnan(content) else Cell(f"{100 * content:.0f}%", content)
+def _share(content: float | None) -> Cell:
+    return Cell(MISSING) if content is None or math.isnan(content) else Cell(f"{100 * content:.0f}%", content)
 
 
 def mean_cell(row: Row | None) -> Cell:
@@ -309,6 +324,11 @@ def mean_cell(row: Row | None) -> Cell:
 def _interval(values: Sequence[float]) -> Cell:
     mean, low, _ = interval(values)
     return Cell(MISSING) if math.isnan(mean) else _plus_minus(mean, mean - low)
+
+
+def _mean(values: Sequence[float]) -> Cell:
+    mean = interval(values).mean
+    return Cell(MISSING) if math.isnan(mean) else _plus_minus(mean, math.nan)
 
 
 def _plus_minus(mean: float, half: float) -> Cell:
@@ -334,14 +354,14 @@ def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tupl
 
 
 def _pairs(caption: str, content: Row) -> Table:
-    return Table(caption, ["name", "value"], [[Cell(name), value(inner)] for name, inner in _flat(content)])
+    return Table(caption, ["name", "value"], [[Cell(name), value(inner)] for name, inner in flat(content)])
 
 
-def _flat(content: Row, above: str = "") -> Iterator[tuple[str, Any]]:
+def flat(content: Row, above: str = "") -> Iterator[tuple[str, Any]]:
     """Nested mappings as one list of names and values, "versions / torch"."""
     for name, inner in content.items():
         if isinstance(inner, Mapping) and inner:
-            yield from _flat(inner, f"{above}{name} / ")
+            yield from flat(inner, f"{above}{name} / ")
         else:
             yield f"{above}{name}", inner if not isinstance(inner, Mapping) else None
 

@@ -18,6 +18,7 @@ from placecode.report.contracts import Judgement, RunFolder, Turning
 from placecode.report.tables import MISSING, Cell, Table
 
 MOST_SENTENCES = 5
+_LEFT_OUT = ("split", "memory")
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def render(parts: Sequence[Part]) -> str:
     shared = set.intersection(*({stop.sigma for stop in dial.stops} for dial in dials)) if dials else set()
     return page.filled(
         "together.html",
-        "Several runs, side by side",
+        f"{_listed(names)}, side by side",
         dials=[packing.dial(dial) for dial in dials],
         atlas=None,
         names=names,
@@ -70,6 +71,7 @@ def render(parts: Sequence[Part]) -> str:
         dials_shown=[(name, part.dial) for name, part in zip(names, parts, strict=True) if part.dial is not None],
         shared=len(shared) if len(dials) > 1 else 0,
         differences=differences(parts, names),
+        environment=environments(parts, names),
         joined=[*results(parts, names), *verdicts(parts, names)],
     )
 
@@ -101,6 +103,27 @@ def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
     return Table(f"Settings in which the runs differ. {same}", ["setting", *names], rows)
 
 
+def environments(parts: Sequence[Part], names: Sequence[str]) -> Table:
+    """Versions, device and git state of every run, one column each; how members were split into stacks is left to the
+    report of the run."""
+    told = [dict(tables.flat(part.run.environment)) for part in parts]
+    every = [name for name in dict.fromkeys(name for own in told for name in own) if not name.startswith(_LEFT_OUT)]
+    rows = [
+        [Cell(name), *(replace(tables.value(own.get(name)), free=True, order=None) for own in told)]
+        for name in every
+        if any(own.get(name) is not None for own in told)
+    ]
+    return Table("Versions and machine of every run.", ["name", *names], rows)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """
+    >>> _listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def _settings(run: RunFolder) -> dict[str, Any]:
     whole = {name: run.config[name] for name in ("study", "scale", "device", "precision") if name in run.config}
     return {**whole, **run.config.get("fields", {})}
@@ -121,8 +144,9 @@ def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
         ]
         caption = (
             f"{tables.called(metric)} at the final step on examples that were not trained on: mean over seeds "
-            f"{tables.PLUS_MINUS} half the width of its 95% interval. A dash: the run has no such setting."
+            f"{tables.PLUS_MINUS} half the width of its 95% interval."
         )
+        caption += _dash(body, "the run has no such setting")
         if body:
             yield Table(caption, ["setting", tables.name_of("sigma"), "split", "condition", *heads], body)
 
@@ -164,4 +188,10 @@ def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
         [Cell(said, free=True), *(cells.get(name, Cell(MISSING)) for name in names)] for said, cells in rows.items()
     ]
     if body:
-        yield Table("Verdicts on claims, with the effect. A dash: it cannot be asked.", ["claim", *names], body)
+        caption = f"Verdicts on claims, with the effect.{_dash(body, 'it cannot be asked')}"
+        yield Table(caption, ["claim", *names], body)
+
+
+def _dash(body: Sequence[Sequence[Cell]], meaning: str) -> str:
+    """What a dash means, where there is one."""
+    return f" A dash: {meaning}." if any(cell.text == MISSING for row in body for cell in row) else ""
