@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from table_data import FLAT, KINDS, frame, numbers, refusal, same, write
 
-from placecode.tasks import table_arrays, table_sources
+from placecode.tasks import table_arrays, table_sources, table_texts
 from placecode.tasks.table_files import read_sheet, sheet_of
 from placecode.tasks.table_sources import ArraySource, Piece
 
@@ -79,7 +79,7 @@ def test_errors_name_the_same_place_when_streamed(tmp_path: Path) -> None:
 
 def test_the_pieces_are_small(tmp_path: Path, small_pieces: None) -> None:
     """What the tests above rest on."""
-    seen = [len(piece.numbers) for piece in table_sources.TextSource(write(tmp_path / "t.csv", numbers(ROWS))).pieces()]
+    seen = [len(piece.numbers) for piece in table_texts.TextSource(write(tmp_path / "t.csv", numbers(ROWS))).pieces()]
     assert sum(seen) == ROWS and len(seen) > 5
 
 
@@ -163,13 +163,13 @@ def test_a_spool_that_fails_on_the_way_leaves_nothing(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("rows", [ROWS - 20, ROWS + 20])
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     path = write(tmp_path / "t.csv", numbers(ROWS))
-    plain = table_sources.TextSource.pieces
+    plain = table_texts.TextSource.pieces
 
-    def changing(self: table_sources.TextSource, group: int | None = None) -> Iterator[Piece]:
+    def changing(self: table_texts.TextSource, group: int | None = None) -> Iterator[Piece]:
         yield from plain(self, group)
         write(path, numbers(rows))
 
-    monkeypatch.setattr(table_sources.TextSource, "pieces", changing)
+    monkeypatch.setattr(table_texts.TextSource, "pieces", changing)
     for options in ({}, {"memory": 100, "spool": tmp_path / "spool"}):
         write(path, numbers(ROWS))
         assert refusal(lambda: read_sheet(path, **options), tmp_path) == (  # type: ignore[arg-type]  # noqa: B023

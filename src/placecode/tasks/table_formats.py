@@ -15,7 +15,8 @@ import numpy as np
 from placecode.errors import BadInput, one_of
 from placecode.tasks.cells import beginning, no_key, unreadable
 from placecode.tasks.table_arrays import array_source, available
-from placecode.tasks.table_sources import ParquetSource, Source, TextSource
+from placecode.tasks.table_sources import ParquetSource, Source
+from placecode.tasks.table_texts import TextSource
 
 if TYPE_CHECKING:
     import pandas as pd

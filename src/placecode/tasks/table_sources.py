@@ -6,14 +6,13 @@ A source knows its header and hands out `Piece`s, as often as it is asked to. Wh
 | source | of what | a piece is |
 |---|---|---|
 | `ArraySource` | arrays, .npy, .npz, .mat, .h5, .hdf5 | a slice of rows |
-| `TextSource` | .csv, .tsv | a block of text |
+| `TextSource` (in `table_texts`) | .csv, .tsv | a block of text |
 | `ParquetSource` | .parquet | rows of a row group |
 | `FrameSource` | a pandas frame, a list of rows | a slice of rows |
 """
 
 from __future__ import annotations
 
-import csv
 import datetime
 import math
 import re
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placecode.errors import BadInput
-from placecode.tasks.cells import MISSING, TIMES, counted, is_word, number, separator, unreadable
+from placecode.tasks.cells import MISSING, counted, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,95 +88,6 @@ class ArraySource(Source):
             yield Piece(numbers, {}, texts)
 
 
-class TextSource(Source):
-    """A text file: commas, semicolons or tabs between values; with a header or without."""
-
-    def __init__(self, path: Path) -> None:
-        self.label, self.path = str(path), path
-        self._sign = separator(path.suffix.lower(), self._first_line())
-        rows = (row for _, row in self._lines())
-        first, second = next(rows, None), next(rows, None)
-        if first is None:
-            raise BadInput(f"{path} is empty.")
-        self.width = len(first)
-        self.header = tuple(first) if _is_header(first, second) else ()
-        self._block = max(PIECE // 16, 64 * sum(len(cell) + 3 for cell in first))  # no line may be longer
-        if self.header and second is None:
-            raise BadInput(f"{path} must have a row for each sample; it has only a header.")
-
-    def _first_line(self) -> str:
-        with open(self.label, encoding="utf-8-sig", errors="replace") as file:  # spreadsheets write a byte-order mark
-            return next((line for line in file if line.strip()), "")
-
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Every row with the line it is on, slowly: for the first rows, and for what sentences say."""
-        with open(self.label, encoding="utf-8-sig", errors="replace", newline="") as file:
-            reader = csv.reader(file, delimiter=self._sign)
-            for row in reader:
-                if row:
-                    yield reader.line_num, [cell.strip() for cell in row]
-
-    def pieces(self, group: int | None = None) -> Iterator[Piece]:
-        import pyarrow as pa
-        import pyarrow.csv as arrow
-
-        header, plain = bool(self.header), group is None
-        try:
-            reader = arrow.open_csv(
-                self.label,
-                arrow.ReadOptions(use_threads=False, block_size=self._block, autogenerate_column_names=True),
-                arrow.ParseOptions(delimiter=self._sign, newlines_in_values=True),
-                arrow.ConvertOptions(
-                    column_types={f"f{i}": pa.string() for i in range(self.width)},
-                    null_values=[],
-                    strings_can_be_null=False,
-                ),
-            )
-            for batch in reader:
-                columns = [column[1:] for column in batch.columns] if header else batch.columns
-                # thousands of columns one by one are slow, and most tables have numbers alone
-                numbers = _plain_numbers(pa.concat_arrays(columns)) if plain else None
-                header, plain = False, numbers is not None
-                if numbers is None:
-                    yield _of_arrow(self, columns, group)
-                else:
-                    yield Piece(np.array(numbers.reshape(self.width, -1).T, order="C"), {})
-        except pa.ArrowInvalid as error:
-            raise self._fault() from error
-
-    def _fault(self) -> BadInput:
-        """What is wrong with a file that could not be read: the first line that is not text, or has another length."""
-        with open(self.label, "rb") as file:
-            for line, content in enumerate(file, 1):
-                try:
-                    content.decode()
-                except UnicodeDecodeError:
-                    return BadInput(f"{self.label} must be a text file in UTF-8; line {line} is not.")
-        for line, row in self._lines():
-            if len(row) != self.width:
-                return BadInput(f"{self.label}, line {line}: must have {self.width} values; got {len(row)}.")
-        return unreadable(Path(self.label), Path(self.label).suffix)
-
-    def row(self, number: int) -> str:
-        lines = (line for line, _ in self._lines())
-        for _ in range(number + bool(self.header)):
-            next(lines)
-        return f"{self.label}, line {next(lines)}"
-
-
-def _is_header(first: Sequence[str], second: Sequence[str] | None) -> bool:
-    """Whether the first row of a text has names: words over numbers, or words alone, or a count of the columns.
-
-    Words beside numbers, over words, are values of categories.
-    """
-    if counted(first) or (len(first) > 1 and first[0].casefold() in TIMES and counted(first[1:])):
-        return True
-    under = second if second is not None and len(second) == len(first) else [""] * len(first)
-    over_numbers = any(is_word(a) and b and not is_word(b) for a, b in zip(first, under, strict=True))
-    words_alone = all(is_word(cell) or cell.casefold() in MISSING for cell in first) and any(map(is_word, first))
-    return over_numbers or words_alone
-
-
 class ParquetSource(Source):
     """A Parquet file; what pandas had written as the index of the rows is no channel, as in a frame."""
 
@@ -202,7 +112,7 @@ class ParquetSource(Source):
         with self._open() as file:
             for batch in file.iter_batches(batch_size=self._step(), use_threads=False):
                 columns = batch.columns
-                yield _of_arrow(self, [columns[i] for i in self._columns], group)
+                yield of_arrow(self, [columns[i] for i in self._columns], group)
 
 
 class FrameSource(Source):
@@ -266,7 +176,7 @@ def group_text(value: Any) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text).removesuffix(" 00:00:00")
 
 
-def _of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
+def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
     """Columns of pyarrow as a piece."""
     import pyarrow as pa
 
@@ -296,7 +206,7 @@ def _of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piec
     return Piece(numbers, words, texts)
 
 
-def _plain_numbers(cells: Any) -> np.ndarray | None:
+def plain_numbers(cells: Any) -> np.ndarray | None:
     """Texts as numbers, NaN where missing, as they are or else trimmed; None if there are words, or odd numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -317,7 +227,7 @@ def _plain_numbers(cells: Any) -> np.ndarray | None:
 
 def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """A column of texts as numbers and words, quickly, or one by one."""
-    plain = _plain_numbers(cells)
+    plain = plain_numbers(cells)
     if plain is not None:
         return plain, None
     encoded = cells.fill_null("").dictionary_encode()
