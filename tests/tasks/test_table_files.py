@@ -16,14 +16,23 @@ from hypothesis import strategies as st
 from table_data import FLAT, KINDS, frame, numbers, same, write
 
 from placecode.errors import BadInput
-from placecode.tasks import cells, channel_files, table_arrays, table_columns, table_files, table_sources, table_texts
+from placecode.tasks import (
+    cells,
+    channel_files,
+    headers,
+    table_arrays,
+    table_columns,
+    table_files,
+    table_sources,
+    table_texts,
+)
 from placecode.tasks.table_files import Sheet, read_sheet, sheet_of
 
 ROWS = 60
 
 
 def test_the_docstrings_hold() -> None:
-    for module in (cells, channel_files, table_arrays, table_columns, table_files, table_sources, table_texts):
+    for module in (cells, channel_files, headers, table_arrays, table_columns, table_files, table_sources, table_texts):
         assert doctest.testmod(module).failed == 0
 
 

@@ -6,6 +6,7 @@ Used by `recording_files` (brains) and by `table_files` (any table), so that a c
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ KEYED = (".npz", ".mat", ".h5", ".hdf5")
 """Endings of files that hold several tables, each under its key."""
 MISSING = {"", "n/a", "na", "nan", "null", "none"}
 """How a text file writes that a value is missing, in small letters."""
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+"""What a number with a decimal comma looks like."""
 TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}
 """Headers of a first column that numbers the rows, in small letters."""
 

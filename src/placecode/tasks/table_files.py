@@ -30,7 +30,7 @@ from placecode.tasks.cells import as_float32
 from placecode.tasks.channel_files import read_groups, read_labels, read_names, read_positions
 from placecode.tasks.table_arrays import array_source_of, available, mapped, megabytes
 from placecode.tasks.table_columns import Layout, Survey, check, group_column, layout_of, survey_of
-from placecode.tasks.table_formats import FORMATS, called, read_cells, reading, source_of
+from placecode.tasks.table_formats import FORMATS, called, read_cells, reading, source_of, warn_of_no_header
 from placecode.tasks.table_sources import FrameSource, Source, frame_of, group_text
 
 __all__ = ["FORMATS", "Sheet", "read_cells", "read_labels", "read_positions", "read_sheet", "sheet_of"]
@@ -87,6 +87,7 @@ def read_sheet(
     if survey.rows < SAMPLES:
         raise BadInput(f"{path} must have at least {SAMPLES} samples, one in each row; it has {survey.rows}.")
     check(source, survey, layout)
+    warn_of_no_header(source)
     if groups is not None and column is None:
         survey.group_all(read_groups(groups, survey.rows, str(path)))
     size = 4 * survey.rows * len(layout.channels)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from placecode.errors import BadInput
 from placecode.tasks import table_sources
-from placecode.tasks.cells import MISSING, TIMES, counted, is_word, separator, unreadable
+from placecode.tasks.cells import separator, unreadable
+from placecode.tasks.headers import LOOKED_AT, is_header, is_number
 from placecode.tasks.table_sources import Piece, Source, of_arrow, plain_numbers
 
 
@@ -19,20 +21,29 @@ class TextSource(Source):
 
     def __init__(self, path: Path) -> None:
         self.label, self.path = str(path), path
-        self._sign = separator(path.suffix.lower(), self._first_line())
-        rows = (row for _, row in self._lines())
-        first, second = next(rows, None), next(rows, None)
-        if first is None:
+        lines = self._first_lines()
+        self._sign = separator(path.suffix.lower(), lines[0])
+        rows = [row for _, row in islice(self._lines(), LOOKED_AT + 1)]
+        if not rows:
             raise BadInput(f"{path} is empty.")
+        first = rows[0]
         self.width = len(first)
-        self.header = tuple(first) if _is_header(first, second) else ()
+        self.header = tuple(first) if is_header(rows, self._quoted(*lines)) else ()
         self._block = max(table_sources.PIECE // 16, 64 * sum(len(cell) + 3 for cell in first))  # no line may be longer
-        if self.header and second is None:
+        if self.header and len(rows) == 1:
             raise BadInput(f"{path} must have a row for each sample; it has only a header.")
 
-    def _first_line(self) -> str:
+    def _first_lines(self) -> tuple[str, str]:
+        """The first two lines as they are, but for empty ones."""
         with open(self.label, encoding="utf-8-sig", errors="replace") as file:  # spreadsheets write a byte-order mark
-            return next((line for line in file if line.strip()), "")
+            lines = (line for line in file if line.strip())
+            return next(lines, ""), next(lines, "")
+
+    def _quoted(self, first: str, second: str) -> bool:
+        """Whether all cells of the first line are in quotes, and a number of the second is not: R writes headers so."""
+        cells = [[cell.strip() for cell in line.split(self._sign)] for line in (first, second)]
+        plain = any(map(is_number, cells[1]))
+        return plain and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells[0])
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         """Every row with the line it is on, slowly: for the first rows, and for what sentences say."""
@@ -88,16 +99,3 @@ class TextSource(Source):
         for _ in range(number + bool(self.header)):
             next(lines)
         return f"{self.label}, line {next(lines)}"
-
-
-def _is_header(first: Sequence[str], second: Sequence[str] | None) -> bool:
-    """Whether the first row of a text has names: words over numbers, or words alone, or a count of the columns.
-
-    Words beside numbers, over words, are values of categories.
-    """
-    if counted(first) or (len(first) > 1 and first[0].casefold() in TIMES and counted(first[1:])):
-        return True
-    under = second if second is not None and len(second) == len(first) else [""] * len(first)
-    over_numbers = any(is_word(a) and b and not is_word(b) for a, b in zip(first, under, strict=True))
-    words_alone = all(is_word(cell) or cell.casefold() in MISSING for cell in first) and any(map(is_word, first))
-    return over_numbers or words_alone
