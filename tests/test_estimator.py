@@ -146,6 +146,20 @@ def test_missing_values_are_told_from_the_rest(learned: LearnedPositions, pairs:
     np.testing.assert_allclose(guess[alone, 1], whole[alone, 1], rtol=1e-5)
 
 
+def test_masked_values_are_missing_ones(learned: LearnedPositions, pairs: np.ndarray) -> None:
+    masked = np.ma.masked_array(table(), np.random.default_rng(1).random((150, 6)) < 0.1)
+    masked.data[masked.mask] = 1e6
+    one, two = tiny().fit(masked), tiny().fit(np.ma.filled(masked, np.nan))
+    same(one, two)
+    assert not np.array_equal(one.embedding_, tiny().fit(masked.data).embedding_)
+    whole = np.ma.masked_greater((table() * 100).astype(np.int64), 150)  # whole numbers cannot be NaN
+    same(tiny().fit(whole), tiny().fit(whole.astype(float).filled(np.nan)))
+    asked = np.ma.masked_array(pairs[:50], np.tile(np.arange(8) == 3, (50, 1)))
+    holes = asked.filled(np.nan)
+    np.testing.assert_array_equal(learned.transform(asked), learned.transform(holes))
+    assert learned.score(asked) == learned.score(holes) != learned.score(pairs[:50])
+
+
 def test_the_run_is_kept_where_it_is_asked_for(learned: LearnedPositions, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(learned.folder)
     assert Run(folder).finished and own_results.read(folder).verdict == learned.verdict_

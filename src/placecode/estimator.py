@@ -130,7 +130,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # ---------------------------------------------------------------------------------------------------- fitting
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: N803
-        """Learn the map. X (samples, channels) may have missing values (NaN) and, as a frame, columns of categories; a
+        """Learn the map. X (samples, channels) may have missing values (NaN, or masked) and, as a frame, columns of categories; a
         path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a column, says
         which samples belong together (a person, a day): whole groups are held out. A first column that counts the rows
         ("time", "id", what pandas writes as the index) is no channel, in a frame as in a file. y is not used."""
@@ -189,7 +189,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, np.memmap):  # only its sides are looked at here: the map itself is read piece by piece
             validate_data(self, X, dtype=None, **{**self._demands(), "ensure_all_finite": False})
             return sheet_of(X, groups=groups)
-        return sheet_of(validate_data(self, X, dtype=np.float32, **self._demands()), groups=groups)
+        return sheet_of(validate_data(self, _filled(X), dtype=np.float32, **self._demands()), groups=groups)
 
     def _framed(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803
         """The table of a frame, by the rules that files are read by."""
@@ -336,7 +336,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             X = X.drop(columns=left)  # noqa: N806
             validate_data(self, X, reset=False, skip_check_array=True)  # names come first, since words go by place
             X = self._coded(X)  # noqa: N806
-        values = validate_data(self, X, dtype=np.float32, reset=False, ensure_all_finite="allow-nan")
+        values = validate_data(self, _filled(X), dtype=np.float32, reset=False, ensure_all_finite="allow-nan")
         return torch.from_numpy(np.array(values[:, self.channels_], dtype=np.float32))
 
     def _coded(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -383,6 +383,12 @@ def _number(cell: float | str, codes: Mapping[str, float], column: str) -> float
             raise must_be(f"column {column!r}", "numbers, as in fitting", cell)
         return float(cell.casefold() == "true")
     return cell
+
+
+def _filled(X: Any) -> Any:  # noqa: N803
+    """Masked values as missing ones; scikit-learn would take what is behind the mask."""
+    masked = isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf"
+    return np.ma.filled(X.astype(np.float64), np.nan) if masked else X
 
 
 def _is_fit(folder: Path) -> bool:
