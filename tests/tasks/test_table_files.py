@@ -144,8 +144,8 @@ def test_a_header_is_told_from_values(tmp_path: Path) -> None:
         (["a,b,,d,e"], plain, ("a", "b", "channel 3", "d", "e"), ROWS),
         (["2019,2020,total,d,e"], plain, ("2019", "2020", "total", "d", "e"), ROWS),
         ([], plain, none, ROWS),
-        (["0,1,2,3,4"], plain, none, ROWS),  # a header that only counts
-        (["1,2,3,4,5"], plain, none, ROWS),
+        (["0,1,2,3,4"], plain, ("0", "1", "2", "3", "4"), ROWS),  # a header that only counts
+        (["1,2,3,4,5"], plain, ("1", "2", "3", "4", "5"), ROWS),
         (["9,yes,3,4,5"], worded, none, ROWS + 1),  # words over words, beside numbers: a row of values
         (["a,b,c,d,e"], worded, named, ROWS),
         (["", "a,b,c,d,e", ""], plain, named, ROWS),
@@ -163,7 +163,7 @@ def test_a_first_column_that_only_counts_is_no_channel(tmp_path: Path, head: str
     path = tmp_path / "t.csv"
     row = lambda i: f"{i + first},{i},2,3,4,5"  # noqa: E731
     assert read_sheet(text(path, [f"{head},a,b,c,d,e"], row)).names == ("a", "b", "c", "d", "e")
-    assert read_sheet(text(path, [f"{head},0,1,2,3,4"], row)).names[0] == "channel 1"
+    assert read_sheet(text(path, [f"{head},0,1,2,3,4"], row)).names == ("0", "1", "2", "3", "4")
     kept = read_sheet(text(path, [f"{head},a,b,c,d,e"], lambda i: f"{i + first + (i > 50)},{i},2,3,4,5"))
     assert kept.names == (head or "channel 1", "a", "b", "c", "d", "e")
     assert len(read_sheet(text(path, ["speed,a,b,c,d,e"], row)).names) == 6
@@ -225,6 +225,22 @@ def test_quotes_and_line_ends_inside_values(tmp_path: Path) -> None:
     sheet = read_sheet(path)
     assert sheet.names == ("a", "b\n2", "c,c", "d", "e") and sheet.categories == {2: ("x, y",), 3: ('say "so"',)}
     np.testing.assert_array_equal(sheet.values[:, 1], np.arange(ROWS))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_names_that_count_are_names(tmp_path: Path, first: int) -> None:
+    """Files of positions and labels call channels by them; only what pandas has for want of names is none."""
+    names = tuple(str(i + first) for i in range(7))
+    table = numbers(ROWS).set_axis(list(names), axis=1)
+    for kind in ("t.csv", "t.parquet", "index.csv"):
+        sheet = read_sheet(write(tmp_path / kind, table))
+        assert sheet.names == names and sheet.columns[-7:] == names and same(sheet, sheet_of(table))
+    (tmp_path / "p.csv").write_text("name,x,y\n" + "".join(f"{name},{name},0\n" for name in names[::-1]))
+    places = table_files.read_positions(tmp_path / "p.csv", sheet.names)
+    assert places[:, 0].tolist() == [int(name) for name in names]
+    counted = table.set_axis([int(name) for name in names], axis=1)
+    assert sheet_of(counted).names == (names if first else tuple(f"channel {i}" for i in range(1, 8)))
+    assert sheet_of(counted[[3, 1]]).names == ("3", "1")
 
 
 # Arrays and lists

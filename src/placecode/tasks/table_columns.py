@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from placecode.errors import BadInput, must_be
-from placecode.tasks.cells import TIMES, as_float32, counted, listed
+from placecode.tasks.cells import TIMES, as_float32, listed
 from placecode.tasks.table_sources import Piece, Source
 
 CATEGORIES = 20
@@ -138,8 +138,6 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
     counts = source.header and survey.counts_from and header[0].casefold() in INDEX and source.width > 1 and group != 0
     if counts:
         columns = columns[1:]
-    if counted([header[column] for column in columns]):
-        header = [""] * source.width
     numbered = {column: header[column] or f"channel {i + 1}" for i, column in enumerate(columns)}
     channels = [column for column in columns if column != group]
     own = [numbered[column] for column in channels]

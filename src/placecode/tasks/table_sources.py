@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placecode.errors import BadInput
-from placecode.tasks.cells import MISSING, counted, number
+from placecode.tasks.cells import MISSING, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,8 +120,8 @@ class FrameSource(Source):
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.label, self.width, self._frame = "data", frame.shape[1], frame
-        header = tuple(str(name).strip() for name in frame.columns)
-        self.header = () if counted(header) else header  # what pandas writes for want of names
+        unnamed = list(frame.columns) == list(range(self.width))  # what pandas has for want of names
+        self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         import pandas as pd
