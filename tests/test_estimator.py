@@ -22,6 +22,7 @@ from placecode.fitting import others
 from placecode.runs import Run
 from placecode.studies import own_results, study_of
 from placecode.studies.own import EFFORTS, OwnData
+from placecode.tasks import table_files
 from placecode.tasks.table import tables
 
 TINY: dict[str, Any] = {
@@ -201,20 +202,21 @@ def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None
 
 
 def test_a_mapped_array_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another type it is, since models need float32."""
+    """Of another type it is, since models need float32; to a file where it is larger than memory."""
     shared = []
 
     def made(values: np.ndarray, **given: Any) -> Any:
-        shared.append(np.shares_memory(values, mapped))
+        shared.append((np.shares_memory(values, mapped), isinstance(values, np.memmap)))
         return tables(values, **given)
 
     monkeypatch.setattr(estimator, "tables", made)
-    for kind in (np.float32, np.float64):
+    for kind, memory in ((np.float32, 4_000), (np.float64, 10**9), (np.float64, 4_000)):
+        monkeypatch.setattr(table_files, "available", lambda memory=memory: memory)
         np.save(tmp_path / "t.npy", table().astype(np.float32).astype(kind))
         mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
         fitted = tiny().fit(mapped)
         assert fitted.n_features_in_ == 6 and fitted.transform(mapped).shape == (150, 6)
-    assert shared == [True, False]
+    assert shared == [(True, True), (False, False), (False, True)]
     wild = table()
     wild[7, 2] = np.inf
     np.save(tmp_path / "wild.npy", wild)

@@ -130,10 +130,11 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # ---------------------------------------------------------------------------------------------------- fitting
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: N803
-        """Learn the map. X (samples, channels) may have missing values (NaN, or masked) and, as a frame, columns of categories; a
-        path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a column, says
-        which samples belong together (a person, a day): whole groups are held out. A first column that counts the rows
-        ("time", "id", what pandas writes as the index) is no channel, in a frame as in a file. y is not used."""
+        """Learn the map. X (samples, channels) may have missing values (NaN, or masked) and, as a frame, columns of
+        categories; a path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a
+        column, says which samples belong together (a person, a day): whole groups are held out. A first column that
+        counts the rows evenly under a name such as "time" or "id", or what pandas writes as the index, is no channel,
+        in a frame as in a file. y is not used."""
         self._check()
         where = Where(self.device).resolved()
         effort = OwnData.effort_on(where.device, self.effort)
@@ -188,7 +189,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return self._framed(X, groups)
         if isinstance(X, np.memmap):  # only its sides are looked at here: the map itself is read piece by piece
             validate_data(self, X, dtype=None, **{**self._demands(), "ensure_all_finite": False})
-            return sheet_of(X, groups=groups)
+            return sheet_of(X, groups=groups, spool=spool)
         return sheet_of(validate_data(self, _filled(X), dtype=np.float32, **self._demands()), groups=groups)
 
     def _framed(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803

@@ -106,6 +106,22 @@ def test_a_file_of_float32_is_mapped_where_it_is(tmp_path: Path) -> None:
     np.testing.assert_array_equal(without.values, np.delete(values, 1, axis=1))
 
 
+@pytest.mark.usefixtures("small_pieces")
+def test_maps_of_other_kinds_go_to_a_file_too(tmp_path: Path) -> None:
+    values = numbers(ROWS).to_numpy()
+    for other in (values, np.asfortranarray(values, dtype=np.float32), values.astype(">f4")):
+        np.save(tmp_path / "t.npy", other)
+        there = np.load(tmp_path / "t.npy", mmap_mode="r")
+        sheet = sheet_of(there, memory=100, spool=tmp_path / "spool")
+        assert isinstance(sheet.values, np.memmap) and sheet.values.flags.c_contiguous and same(sheet, sheet_of(values))
+        assert not isinstance(sheet_of(there, memory=10**6).values, np.memmap)
+        assert refusal(lambda: sheet_of(there, memory=100)) == (  # noqa: B023
+            "spool must be a folder for the values, since data takes 0.0 MB of 0.0 MB of memory; got None."
+        )
+    assert spooled(tmp_path / "spool") == ["array.float32.npy"]
+    assert not isinstance(sheet_of(values, memory=100).values, np.memmap)  # it is in memory anyway
+
+
 def test_a_table_that_just_fits_stays_in_memory(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", numbers(ROWS))
     size = ROWS * 7 * 4

@@ -90,24 +90,27 @@ def read_sheet(
     warn_of_no_header(source)
     if groups is not None and column is None:
         survey.group_all(read_groups(groups, survey.rows, str(path)))
-    size = 4 * survey.rows * len(layout.channels)
-    if size <= memory:
-        values = _in_memory(source, survey, layout)
-    elif path.suffix.lower() == ".npy" and column is None and (there := mapped(path)) is not None:
+    fits = 4 * survey.rows * len(layout.channels) <= memory
+    if not fits and path.suffix.lower() == ".npy" and column is None and (there := mapped(path)) is not None:
         values = there
-    elif spool is None:
-        given = f"since {path} takes {megabytes(size)} of {megabytes(memory)} of memory"
-        raise must_be("spool", f"a folder for the values, {given}", spool)
     else:
-        values = _spooled(source, survey, layout, Path(spool) / f"{path.name}.float32.npy")
+        values = _placed(source, survey, layout, path.name, spool, memory)
     return _sheet(values, survey, layout, source, path.name)
 
 
-def sheet_of(data: Any, *, names: Sequence[str] | None = None, groups: str | Sequence[Any] | None = None) -> Sheet:
+def sheet_of(
+    data: Any,
+    *,
+    names: Sequence[str] | None = None,
+    groups: str | Sequence[Any] | None = None,
+    spool: str | Path | None = None,
+    memory: int | None = None,
+) -> Sheet:
     """The table of a numpy array, a pandas frame or a list of rows; any number of samples and channels, at least 1.
 
     `groups`: the name of a column, or the group of each row. A map of float32 is kept as it is, unless it has to give
-    up the column of the groups.
+    up the column of the groups; other maps that take more than `memory` go to a file in the folder `spool`, as in
+    `read_sheet`.
     """
     import pandas as pd
 
@@ -133,9 +136,13 @@ def sheet_of(data: Any, *, names: Sequence[str] | None = None, groups: str | Seq
             raise BadInput(f"groups must name a group for each row; that of row {given.index('') + 1} is missing.")
         survey.group_all(given)
     kept = isinstance(data, np.memmap) and data.dtype == np.float32 and data.flags.c_contiguous and column is None
-    values = data.view() if kept else _in_memory(source, survey, layout)
     if kept:
+        values = data.view()
         values.flags.writeable = False
+    elif isinstance(data, np.memmap):
+        values = _placed(source, survey, layout, "array", spool, available() // 4 if memory is None else memory)
+    else:
+        values = _in_memory(source, survey, layout)
     return _sheet(values, survey, layout, source, "array")
 
 
@@ -168,6 +175,19 @@ def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarr
             yield np.ascontiguousarray(as_float32(piece.numbers[:, layout.channels]))
     if rows != survey.rows:
         raise BadInput(f"{source.label} must not change while it is read; it had {survey.rows} rows, then {rows}.")
+
+
+def _placed(
+    source: Source, survey: Survey, layout: Layout, name: str, spool: str | Path | None, memory: int
+) -> np.ndarray:
+    """The values in memory where they fit, else in a file of the folder `spool`."""
+    size = 4 * survey.rows * len(layout.channels)
+    if size <= memory:
+        return _in_memory(source, survey, layout)
+    if spool is None:
+        given = f"since {source.label} takes {megabytes(size)} of {megabytes(memory)} of memory"
+        raise must_be("spool", f"a folder for the values, {given}", spool)
+    return _spooled(source, survey, layout, Path(spool) / f"{name}.float32.npy")
 
 
 def _in_memory(source: Source, survey: Survey, layout: Layout) -> np.ndarray:
