@@ -164,7 +164,8 @@ def test_a_first_column_that_only_counts_is_no_channel(tmp_path: Path, head: str
     row = lambda i: f"{i + first},{i},2,3,4,5"  # noqa: E731
     assert read_sheet(text(path, [f"{head},a,b,c,d,e"], row)).names == ("a", "b", "c", "d", "e")
     assert read_sheet(text(path, [f"{head},0,1,2,3,4"], row)).names == ("0", "1", "2", "3", "4")
-    kept = read_sheet(text(path, [f"{head},a,b,c,d,e"], lambda i: f"{i + first + (i > 50)},{i},2,3,4,5"))
+    with pytest.warns(UserWarning, match="is taken for a channel, since it does not count the rows evenly"):
+        kept = read_sheet(text(path, [f"{head},a,b,c,d,e"], lambda i: f"{i + first + (i > 50)},{i},2,3,4,5"))
     assert kept.names == (head or "channel 1", "a", "b", "c", "d", "e")
     assert len(read_sheet(text(path, ["speed,a,b,c,d,e"], row)).names) == 6
     grouped = read_sheet(text(path, [f"{head},a,b,c,d,e"], row), groups=head or "channel 1")

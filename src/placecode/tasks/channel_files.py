@@ -95,7 +95,8 @@ def _rows(path: Path) -> Rows:
         raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
     ending = path.suffix.lower()
     if ending in (".csv", ".tsv"):
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator(ending, text.partition("\n")[0]))
+        sign = separator(ending, text.partition("\n")[0])
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True)
         rows = [(reader.line_num, [cell.strip() for cell in row] or [""]) for row in reader]
     else:
         rows = [(line, [cell.strip()]) for line, cell in enumerate(text.splitlines(), 1)]

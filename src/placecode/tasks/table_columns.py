@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from placecode.errors import BadInput, must_be
-from placecode.tasks.cells import TIMES, as_float32, listed
+from placecode.tasks.cells import DECIMAL_COMMA, TIMES, as_float32, listed
 from placecode.tasks.table_sources import Piece, Source
 
 CATEGORIES = 20
@@ -21,6 +22,8 @@ COUNTED = 1000
 """How many different words of a column are counted; beyond that it is said that there are more."""
 INDEX = TIMES | {"unnamed: 0", "row", "sample", "id", "#"}
 """Headers under which a first column may count the rows and be no channel, in small letters."""
+ROUNDING = 0.3
+"""How far a value of such a column may lie from its place, in steps: times are often rounded, 0.03, 0.07, 0.1."""
 DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?|\d{4}Q[1-4]"
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]\.?m\.?)?|-?\d+ days?,?( .*)?",
@@ -42,8 +45,10 @@ class Survey:
     numeric: np.ndarray = field(init=False)
     words: dict[int, dict[str, int]] = field(default_factory=dict)
     """By column, its different words with the row where each appears first; no more than `COUNTED` and one."""
-    counts_from: set[int] = field(default_factory=lambda: {0, 1})
-    """Numbers from which the first column may still be said to count the rows."""
+    start: float = np.nan
+    """What the first column begins with."""
+    steps: tuple[float, float] = (0.0, np.inf)
+    """Between which two numbers its step must lie, if it grows evenly; none lies between them if it does not."""
     groups: list[np.ndarray] = field(default_factory=list)
     group_codes: dict[str, int] = field(default_factory=dict)
 
@@ -54,8 +59,7 @@ class Survey:
         given = ~np.isnan(piece.numbers)
         self.numeric |= given.any(axis=0)
         self.missing += (~given).sum(axis=0)
-        rows = np.arange(self.rows, self.rows + len(given))
-        self.counts_from = {first for first in self.counts_from if (piece.numbers[:, 0] == rows + first).all()}
+        self._follow(piece.numbers[:, 0])
         for column, words in piece.words.items():
             known = self.words.setdefault(column, {})
             is_given = words != None  # noqa: E711  (of each element)
@@ -66,6 +70,23 @@ class Survey:
         if piece.group is not None:
             self.group_all(piece.group)
         self.rows += len(given)
+
+    def _follow(self, first: np.ndarray) -> None:
+        """Narrow down the step of the first column: each value lies on an even line, but for rounding."""
+        if self.rows == 0 and len(first):
+            self.start = float(first[0])
+        rows = np.arange(self.rows, self.rows + len(first))
+        gone, rows = (first - self.start)[rows > 0], rows[rows > 0]
+        if len(gone):
+            least, most = (gone / (rows + ROUNDING)).max(), (gone / (rows - ROUNDING)).min()  # NaN if one is missing
+            low, high = self.steps
+            self.steps = (max(low, float(least)), min(high, float(most))) if least <= most else (np.inf, 0.0)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the first column only counts the rows: it grows by the same step, wherever it begins."""
+        low, high = self.steps
+        return self.rows > 1 and 0 < low <= high
 
     def group_all(self, texts: Sequence[str]) -> None:
         codes = [self.group_codes.setdefault(text, len(self.group_codes)) for text in texts]
@@ -89,8 +110,15 @@ def survey_of(source: Source, group: int | None) -> Survey:
         if mixed:
             row, column = min(mixed)
             word = next(word for word, first in survey.words[column].items() if first == row)
-            raise _wrong(source, row, column, "numbers", repr(word[:40]))
+            raise _comma(source, row, column, word) or _wrong(source, row, column, "numbers", repr(word[:40]))
     return survey
+
+
+def _comma(source: Source, row: int, column: int, word: str) -> BadInput | None:
+    """The sentence for a number with a decimal comma, None for another word."""
+    if DECIMAL_COMMA.fullmatch(word):
+        return _wrong(source, row, column, "numbers with a decimal point", f"the decimal comma of {word[:40]!r}")
+    return None
 
 
 def _wrong(source: Source, row: int, column: int, allowed: str, given: str) -> BadInput:
@@ -135,9 +163,11 @@ class Layout:
 def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence[str] | None) -> Layout:
     columns = list(range(source.width))
     header = [*source.header] or [""] * len(columns)
-    counts = source.header and survey.counts_from and header[0].casefold() in INDEX and source.width > 1 and group != 0
-    if counts:
-        columns = columns[1:]
+    if source.header and header[0].casefold() in INDEX and source.width > 1 and group != 0:
+        if survey.counts:
+            columns = columns[1:]
+        else:
+            _warn_of_uneven(source)
     numbered = {column: header[column] or f"channel {i + 1}" for i, column in enumerate(columns)}
     channels = [column for column in columns if column != group]
     own = [numbered[column] for column in channels]
@@ -158,10 +188,21 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
     return Layout(channels, group, chosen, categories, numbers)
 
 
+def _warn_of_uneven(source: Source) -> None:
+    """Say it where a first column is a channel, though its name sounds like a count of the rows."""
+    warnings.warn(
+        f"the first column of {source.label}, {_name(source, 0)!r}, is taken for a channel, since it does not count "
+        "the rows evenly: leave it out if it is none",
+        stacklevel=4,
+    )
+
+
 def _check_words(source: Source, column: int, found: Mapping[str, int]) -> None:
-    """`BadInput` unless the words of a column are few, and no dates or times."""
+    """`BadInput` unless the words of a column are few, and no dates, times or numbers with decimal commas."""
     row = min(found.values())
     first = next(word for word, where in found.items() if where == row)
+    if all(map(DECIMAL_COMMA.fullmatch, found)) and (wrong := _comma(source, row, column, first)):
+        raise wrong
     if all(DATE.fullmatch(word) for word in found):
         flag = "--groups" if source.path else "groups"
         given = f"the date or time {first[:40]!r}: leave the column out, or name it by {flag}"

@@ -120,7 +120,7 @@ class FrameSource(Source):
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.label, self.width, self._frame = "data", frame.shape[1], frame
-        unnamed = list(frame.columns) == list(range(self.width))  # what pandas has for want of names
+        unnamed = frame.columns.tolist() == [*range(self.width)]  # what pandas has for want of names
         self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:

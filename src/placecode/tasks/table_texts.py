@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -45,15 +47,39 @@ class TextSource(Source):
         plain = any(map(is_number, cells[1]))
         return plain and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells[0])
 
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+    def _lines(self, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
         """Every row with the line it is on, slowly: for the first rows, and for what sentences say."""
-        with open(self.label, encoding="utf-8-sig", errors="replace", newline="") as file:
-            reader = csv.reader(file, delimiter=self._sign)
+        with open(self.label, encoding="utf-8-sig", errors=errors, newline="") as file:
+            reader = csv.reader(file, delimiter=self._sign, skipinitialspace=True)
             for row in reader:
                 if row:
                     yield reader.line_num, [cell.strip() for cell in row]
 
+    @cached_property
+    def _spaced(self) -> bool:
+        """Whether there are spaces before a quote somewhere: pyarrow would keep both, and miss what is quoted."""
+        spaced = re.compile(rf'(^|{re.escape(self._sign)}) +"'.encode())
+        with open(self.label, "rb") as file:
+            return any(b' "' in line and spaced.search(line) for line in file)
+
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
+        return self._slowly(group) if self._spaced else self._quickly(group)
+
+    def _slowly(self, group: int | None) -> Iterator[Piece]:
+        """The pieces as Python reads the file."""
+        import pyarrow as pa
+
+        try:
+            rows = (row for _, row in islice(self._lines("strict"), int(bool(self.header)), None))
+            while some := list(islice(rows, self._step())):
+                if any(len(row) != self.width for row in some):
+                    raise self._fault()
+                yield of_arrow(self, [pa.array(cells, pa.string()) for cells in zip(*some, strict=True)], group)
+        except UnicodeDecodeError as error:
+            raise self._fault() from error
+
+    def _quickly(self, group: int | None) -> Iterator[Piece]:
+        """The pieces as pyarrow reads the file."""
         import pyarrow as pa
         import pyarrow.csv as arrow
 
