@@ -123,6 +123,23 @@ def test_a_copy_is_predicted_in_its_own_unit(learned: LearnedPositions) -> None:
     np.testing.assert_allclose(guess[:, 1].mean(), new[:, 1].mean(), atol=100)
 
 
+def test_a_large_offset_changes_nothing_but_the_unit(tmp_path: Path) -> None:
+    """Though float32 cannot hold 100000000.5; predictions come back in the unit that was given."""
+    values = table()
+    away = values + np.array([0, 1e8, 0, -1e9, 0, 0])
+    named = pd.DataFrame(away, columns=list("abcdef"))
+    named.to_csv(tmp_path / "t.csv", index=False)
+    plain = tiny(steps=3).fit(values)
+    for given in (away, named, tmp_path / "t.csv"):
+        fitted = tiny(steps=3).fit(given)
+        np.testing.assert_allclose(fitted.embedding_, plain.embedding_, atol=1e-4)
+        told = fitted.transform(given) - (away - values)[0]
+        np.testing.assert_allclose(told, plain.transform(values), atol=1e-3)
+        assert fitted.score(given) == pytest.approx(plain.score(values), abs=1e-4)
+    with pytest.raises(BadInput, match=r"^X must be finite numbers, none beyond 3.4e\+38; got 1e\+39\.$"):
+        plain.transform(np.where(np.arange(6) == 2, 1e39, values))
+
+
 def test_a_guess_does_not_look_at_what_it_guesses(learned: LearnedPositions, pairs: np.ndarray) -> None:
     changed = pairs[:20].copy()
     changed[:, 3] = 1e6

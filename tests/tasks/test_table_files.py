@@ -106,6 +106,34 @@ def test_whole_numbers_round_alike_in_every_format(tmp_path: Path) -> None:
     assert not np.array_equal(sheets[0].values, values.astype(np.float32))
 
 
+@pytest.mark.parametrize("kind", ["t.csv", "t.parquet", "t.npy", "t.h5"])
+@pytest.mark.parametrize("offset", [1e8, -1e12, 1e5])
+def test_what_varies_beside_a_large_offset_is_kept(tmp_path: Path, kind: str, offset: float) -> None:
+    """Float32 holds 100000000 and 100000008, and nothing between them."""
+    table = numbers(ROWS)
+    plain = np.random.default_rng(0).normal(size=ROWS)
+    table["a"], table["d"] = plain + offset, offset  # one varies, one does not
+    sheet = read_sheet(write(tmp_path / kind, table))
+    assert sheet.offsets.tolist() == [table["a"].min(), *[0.0] * 6]
+    np.testing.assert_allclose(sheet.values[:, 0] + sheet.offsets[0], table["a"], rtol=0, atol=2e-4)
+    np.testing.assert_allclose(sheet.values[:, 0], plain - plain.min(), rtol=0, atol=2e-4)
+    np.testing.assert_array_equal(sheet.values[:, 3], np.float32(offset))
+    again = sheet_of(table)
+    np.testing.assert_array_equal(again.values, sheet.values)
+    np.testing.assert_array_equal(again.offsets, sheet.offsets)
+
+
+def test_rounding_beside_an_offset_is_not_taken_for_what_varies() -> None:
+    values = np.ones((ROWS, 3)) * [0.1, 3e7, 1e4]
+    values[::2, 0] += 1e-17
+    values[::2, 1] += np.spacing(3e7) * 4
+    values[:, 2] += np.arange(ROWS)
+    float32 = values.astype(np.float32)
+    float32[::2, 0] = np.nextafter(float32[::2, 0], 1)  # noise of what has been float32 before
+    for each in (values, float32, float32.astype(np.float64), np.ones((2, 3)) * np.nan_to_num([np.nan])):
+        assert not sheet_of(each).offsets.any()
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.lists(

@@ -22,6 +22,9 @@ COUNTED = 1000
 """How many different words of a column are counted; beyond that it is said that there are more."""
 INDEX = TIMES | {"unnamed: 0", "row", "sample", "id", "#"}
 """Headers under which a first column may count the rows and be no channel, in small letters."""
+LOST, CONSTANT = 1e-3, 1e-12
+"""Numbers that differ by a smaller share of their size are stored without what they share; by a still smaller one, they
+differ by rounding alone."""
 ROUNDING = 0.3
 """How far a value of such a column may lie from its place, in steps: times are often rounded, 0.03, 0.07, 0.1."""
 DATE = re.compile(
@@ -45,6 +48,10 @@ class Survey:
     numeric: np.ndarray = field(init=False)
     words: dict[int, dict[str, int]] = field(default_factory=dict)
     """By column, its different words with the row where each appears first; no more than `COUNTED` and one."""
+    low: np.ndarray = field(init=False)
+    high: np.ndarray = field(init=False)
+    rounded: np.ndarray = field(init=False)
+    """Whether a column has numbers that float32 cannot hold as they are."""
     start: float = np.nan
     """What the first column begins with."""
     steps: tuple[float, float] = (0.0, np.inf)
@@ -54,10 +61,16 @@ class Survey:
 
     def __post_init__(self) -> None:
         self.missing, self.numeric = np.zeros(self.width, dtype=np.int64), np.zeros(self.width, dtype=bool)
+        self.low, self.high = np.full(self.width, np.inf), np.full(self.width, -np.inf)
+        self.rounded = np.zeros(self.width, dtype=bool)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: Piece, stored: np.ndarray) -> None:
+        """Look at some rows, and at their numbers as they will be `stored`."""
         given = ~np.isnan(piece.numbers)
         self.numeric |= given.any(axis=0)
+        self.low = np.fmin(self.low, np.fmin.reduce(piece.numbers, axis=0, initial=np.inf))
+        self.high = np.fmax(self.high, np.fmax.reduce(piece.numbers, axis=0, initial=-np.inf))
+        self.rounded |= ((stored != piece.numbers) & given).any(axis=0)
         self.missing += (~given).sum(axis=0)
         self._follow(piece.numbers[:, 0])
         for column, words in piece.words.items():
@@ -88,6 +101,14 @@ class Survey:
         low, high = self.steps
         return self.rows > 1 and 0 < low <= high
 
+    @property
+    def offsets(self) -> np.ndarray:
+        """What to take off each column before it is stored, (width,): its least number where float32 would lose what
+        varies, as of 100000000.5, else 0. What varies less than rounding may is constant, and left alone."""
+        size, spread = np.maximum(np.abs(self.low), np.abs(self.high)), np.maximum(self.high - self.low, 0.0)
+        lost = self.rounded & (spread < LOST * size) & (spread > CONSTANT * size)
+        return np.where(lost, self.low, 0.0)
+
     def group_all(self, texts: Sequence[str]) -> None:
         codes = [self.group_codes.setdefault(text, len(self.group_codes)) for text in texts]
         self.groups.append(np.array(codes, dtype=np.int64))
@@ -97,7 +118,8 @@ def survey_of(source: Source, group: int | None) -> Survey:
     """What the columns hold; `BadInput` as soon as a piece shows what cannot be."""
     survey = Survey(source.width)
     for piece in source.pieces(group):
-        infinite = np.isinf(as_float32(piece.numbers))
+        stored = as_float32(piece.numbers)
+        infinite = np.isinf(stored)
         if infinite.any():
             row, column = (int(i) for i in np.argwhere(infinite)[0])
             value = float(piece.numbers[row, column])
@@ -105,7 +127,7 @@ def survey_of(source: Source, group: int | None) -> Survey:
         if piece.group is not None and "" in piece.group:
             row = survey.rows + piece.group.index("")
             raise BadInput(f"{source.row(row)}: column {_name(source, group)!r} must name a group; it is empty.")
-        survey.add(piece)
+        survey.add(piece, stored)
         mixed = [(min(words.values()), column) for column, words in survey.words.items() if survey.numeric[column]]
         if mixed:
             row, column = min(mixed)

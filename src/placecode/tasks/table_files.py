@@ -47,6 +47,7 @@ class Sheet:
     cannot be written. `categories` has their words in sorted order by column, `groups` (T,) int64 the group of each
     sample, in order of first appearance. `source` is the name of the file, or "array"; `columns` has what pandas calls
     all of its columns, and `channels` (n,) says which of them are channels: not the groups, nor a count of the rows.
+    `offsets` (n,) float64 were taken off the values: 0 but where float32 could not hold what varies beside them.
     """
 
     values: np.ndarray
@@ -57,6 +58,7 @@ class Sheet:
     source: str
     columns: tuple[str | int, ...]
     channels: tuple[int, ...]
+    offsets: np.ndarray
 
 
 def read_sheet(
@@ -156,7 +158,8 @@ def _sheet(values: np.ndarray, survey: Survey, layout: Layout, source: Source, n
     place = {column: i for i, column in enumerate(layout.channels)}
     categories = {place[column]: words for column, words in sorted(layout.categories.items())}
     found = tuple(survey.group_codes)
-    return Sheet(values, layout.names, categories, groups, found, name, called(source), tuple(layout.channels))
+    columns, offsets = called(source), survey.offsets[layout.channels]
+    return Sheet(values, layout.names, categories, groups, found, name, columns, tuple(layout.channels), offsets)
 
 
 # A second pass: the values
@@ -164,7 +167,7 @@ def _sheet(values: np.ndarray, survey: Survey, layout: Layout, source: Source, n
 
 def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarray]:
     """The channels' values, some rows (r, n) at a time."""
-    rows = 0
+    rows, offsets = 0, survey.offsets
     for piece in source.pieces(layout.group):
         for column, words in piece.words.items():
             if column in layout.numbers:
@@ -172,7 +175,7 @@ def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarr
                 piece.numbers[:, column] = [known.get(word, np.nan) for word in words]
         rows += len(piece.numbers)
         if rows <= survey.rows:
-            yield np.ascontiguousarray(as_float32(piece.numbers[:, layout.channels]))
+            yield np.ascontiguousarray(as_float32((piece.numbers - offsets)[:, layout.channels]))
     if rows != survey.rows:
         raise BadInput(f"{source.label} must not change while it is read; it had {survey.rows} rows, then {rows}.")
 
