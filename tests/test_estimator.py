@@ -261,6 +261,22 @@ def test_words_are_categories_and_come_back_as_codes() -> None:
         fitted.transform(data.assign(a="low"))
 
 
+def test_a_declared_category_of_numbers_is_one_in_transform_too(tmp_path: Path) -> None:
+    data = frame().drop(columns="who")
+    data["code"] = pd.Categorical(np.random.default_rng(2).choice([10, 2, 7], len(data)))
+    data.to_parquet(tmp_path / "t.parquet")
+    fitted = tiny().fit(data)
+    told = fitted.transform(data)
+    assert set(told[:, -1]) <= {0.0, 1.0, 2.0}  # 10, 2, 7: as words
+    same(tiny().fit(tmp_path / "t.parquet"), fitted)
+    numbers = data.assign(code=data["code"].astype(float))
+    for given in (tmp_path / "t.parquet", numbers, data.assign(code=data["code"].astype(str))):
+        np.testing.assert_allclose(fitted.transform(given), told, rtol=1e-5)
+    missing = fitted.transform(data.assign(code=None))
+    np.testing.assert_array_equal(fitted.transform(data.assign(code=99)), missing)
+    assert not np.allclose(missing, told)
+
+
 def test_categories_of_a_file_are_known_to_a_frame(tmp_path: Path) -> None:
     data = frame().drop(columns="who")
     data.to_csv(tmp_path / "t.csv", index=False)
@@ -349,6 +365,10 @@ def test_groups_may_be_a_column_or_beside_the_table() -> None:
     same(tiny().fit(plain.assign(who=codes), groups="who"), beside)
     same(tiny().fit(plain.assign(who=pd.factorize(codes)[0]), groups="who"), beside)
     assert list(beside.feature_names_in_) == list("abcde")
+    bare = plain.assign(who=codes).set_axis(range(6), axis=1)
+    numbered = tiny().fit(bare, groups=5)
+    same(numbered, beside)
+    np.testing.assert_array_equal(numbered.transform(bare), beside.transform(plain))
     mixed = tiny().fit(data, groups="who")
     assert "who" not in mixed.feature_names_in_ and mixed.transform(data.drop(columns="who")).shape == (150, 7)
     assert not np.array_equal(tiny().fit(plain).embedding_, beside.embedding_)  # other samples are held out
@@ -481,6 +501,12 @@ def test_wrong_tables_are_refused_in_a_sentence(tmp_path: Path) -> None:
     for act, sentence in (
         (lambda: tiny().fit(values, groups=np.arange(9)), "groups must have a group for each of the 150 rows; got 9."),
         (lambda: tiny().fit(values, groups="channel 2"), f"groups must be {beside}; got 'channel 2'."),
+        (lambda: tiny().fit(values, groups=2), f"groups must be {beside}; got 2."),
+        (
+            lambda: tiny().fit(pd.DataFrame(values), groups=9),
+            "groups must be the name of a column of data, or the group of each row; got 9.",
+        ),
+        (lambda: tiny().fit(tmp_path / "no.csv", groups=9), f"groups must be {within}; got int."),
         (lambda: tiny().fit(values.tolist(), groups="who"), f"groups must be {beside}; got 'who'."),
         (
             lambda: tiny().fit(pd.DataFrame(values, columns=list("abcdef")), groups="who"),

@@ -36,7 +36,7 @@ from placecode.studies import own_results
 from placecode.studies.own import OwnData
 from placecode.tasks.cells import as_float32
 from placecode.tasks.table import PARTS, Table, tables
-from placecode.tasks.table_files import Sheet, read_cells, read_sheet, sheet_of
+from placecode.tasks.table_files import Sheet, is_single, read_cells, read_sheet, sheet_of
 from placecode.tasks.table_questions import coded, filled
 from placecode.training import portions, stack_for
 
@@ -156,7 +156,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 raise BadInput("at least two channels must vary; the others are constant or missing.")
             given = self._given(seed, effort, made[PARTS[0]].tokens)
             file = str(X) if isinstance(X, (str, Path)) else sheet.source
-            named = str(groups) if isinstance(groups, (str, Path)) else ""
+            named = "" if groups is None or not (isinstance(groups, Path) or is_single(groups)) else str(groups)
             study = OwnData(tables=made, file=file, groups=named, **given)
             found = fit(study, out, effort=effort, where=where, force=_is_fit(out))
             self._keep(study, made[PARTS[0]], out)
@@ -230,7 +230,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _check_groups(self, X: Any, groups: Any) -> None:  # noqa: N803
         """A name is for columns that have names, and a file has its groups in a column or in another file."""
         named = isinstance(groups, (str, Path))
-        if named and not isinstance(X, (str, Path, pd.DataFrame)):
+        single = groups is not None and (named or is_single(groups))
+        if single and not isinstance(X, (str, Path, pd.DataFrame)):
             raise must_be("groups", "the group of each row, since the columns of an array have no names", groups)
         if isinstance(X, (str, Path)) and not named and groups is not None:
             allowed = "the name of a column or a file with a group a row, since X is a file"

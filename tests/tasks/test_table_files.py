@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_data import FLAT, KINDS, frame, numbers, same, write
+from table_data import FLAT, KINDS, frame, numbers, refusal, same, write
 
 from placecode.errors import BadInput
 from placecode.tasks import (
@@ -230,9 +232,51 @@ def test_what_is_missing_in_a_frame() -> None:
     np.testing.assert_array_equal(sheet.values[:, 1], np.float32([1, 0, nan, 1, 1, 1, 1]))
     np.testing.assert_array_equal(sheet.values[:, 2], np.float32([1, nan, 3, 4, 5, 6, 7]))
     np.testing.assert_array_equal(sheet.values[:, 3], np.float32([0, 1, nan, 0, 0, nan, 1]))
-    np.testing.assert_array_equal(sheet.values[:, 4], np.float32([3, 1, 3, 3, 3, 1, 1]))
+    np.testing.assert_array_equal(sheet.values[:, 4], np.float32([1, 0, 1, 1, 1, 0, 0]))
     np.testing.assert_array_equal(sheet.values[:, 5], np.float32([0, nan, 0, 1, 1, 1, 0]))
-    assert sheet.categories == {3: ("x", "y"), 5: ("u", "v")}
+    assert sheet.categories == {3: ("x", "y"), 4: ("1", "3"), 5: ("u", "v")}
+
+
+def test_a_declared_category_is_one_whatever_its_values(tmp_path: Path) -> None:
+    """A frame and a Parquet file can say so; numbers of which nobody says so stay numbers."""
+    table = numbers(ROWS)
+    for name, values in (
+        ("code", [10, 2, 2, 7]),
+        ("digits", ["1", "0", "0", " 1"]),
+        ("size", [0.5, 1.5, 1.5, np.nan]),
+        ("comma", ["0,5", "1,5", "0,5", None]),
+        ("day", ["2024-05-01", "2024-05-02", "n/a", "2024-05-01"]),
+    ):
+        table[name] = pd.Categorical(values * (ROWS // 4))
+    sheet = read_sheet(write(tmp_path / "t.parquet", table))
+    assert same(sheet, sheet_of(table))
+    assert sheet.categories == {
+        **{7: ("10", "2", "7"), 8: ("0", "1"), 9: ("0.5", "1.5"), 10: ("0,5", "1,5")},
+        11: ("2024-05-01", "2024-05-02"),
+    }
+    nan = np.nan
+    np.testing.assert_array_equal(
+        sheet.values[:4, 7:], np.float32([[0, 1, 0, 0, 0], [1, 0, 1, 1, 1], [1, 0, 1, 0, nan], [2, 1, nan, nan, 0]])
+    )
+    grouped = read_sheet(tmp_path / "t.parquet", groups="code")
+    assert grouped.group_names == ("10", "2", "7") and same(grouped, sheet_of(table, groups="code"))
+    plain = table.assign(code=table["code"].astype(int), digits=table["digits"].astype(str))
+    assert set(sheet_of(plain).categories) == {9, 10, 11}
+    table["code"] = pd.Categorical(range(ROWS))
+    assert "must hold numbers, or at most 20 different words; got 60" in refusal(lambda: sheet_of(table))
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view"])
+def test_texts_of_every_kind_are_words(tmp_path: Path, kind: str) -> None:
+    table = pa.table({name: pa.array(np.arange(ROWS) + i) for i, name in enumerate("abcd")})
+    texts = ["west", None, " east", "west"] * (ROWS // 4)
+    table = table.append_column("wind", pa.array(texts, type=getattr(pa, kind)()))
+    table = table.append_column("more", pa.array([str(i / 8) for i in range(ROWS)], type=getattr(pa, kind)()))
+    pq.write_table(table, tmp_path / "t.parquet")
+    sheet = read_sheet(tmp_path / "t.parquet")
+    assert sheet.categories == {4: ("east", "west")}
+    np.testing.assert_array_equal(sheet.values[:4, 4], np.float32([1, np.nan, 0, 1]))
+    np.testing.assert_array_equal(sheet.values[:, 5], np.arange(ROWS) / 8)
 
 
 def test_twenty_words_are_a_category_and_true_and_false_are_numbers(tmp_path: Path) -> None:
@@ -311,6 +355,21 @@ def test_groups_of_rows_given_beside_them() -> None:
     assert sheet.group_names == ("b", "a", "c")
     for those in (np.array([2, 1, 2, 3]), pd.Series([2.0, 1.0, 2.0, 3.0])):
         assert sheet_of(values, groups=those).group_names == ("2", "1", "3")
+
+
+def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
+    table = pd.DataFrame(np.arange(12.0).reshape(3, 4))
+    for name in (2, np.int64(2), 2.0):
+        sheet = sheet_of(table, groups=name)
+        assert sheet.group_names == ("2", "6", "10") and sheet.channels == (0, 1, 3)
+    pairs = table.set_axis(pd.MultiIndex.from_product([["a", "b"], [1, 2]]), axis=1)
+    assert sheet_of(pairs, groups=("b", 1)).group_names == ("2", "6", "10")
+    assert sheet_of(table, groups=("x", "y", "x")).group_names == ("x", "y")  # a group for each row
+    for data in (table, table.to_numpy()):
+        for wrong in (7, 1.5, pd.NA, np.array(3)):
+            assert refusal(lambda: sheet_of(data, groups=wrong)) == (  # noqa: B023
+                f"groups must be the name of a column of data, or the group of each row; got {wrong!r}."
+            )
 
 
 def test_one_sample_of_one_channel_is_a_table() -> None:

@@ -223,9 +223,10 @@ def _check_words(source: Source, column: int, found: Mapping[str, int]) -> None:
     """`BadInput` unless the words of a column are few, and no dates, times or numbers with decimal commas."""
     row = min(found.values())
     first = next(word for word, where in found.items() if where == row)
-    if all(map(DECIMAL_COMMA.fullmatch, found)) and (wrong := _comma(source, row, column, first)):
+    plain = column not in source.declared
+    if plain and all(map(DECIMAL_COMMA.fullmatch, found)) and (wrong := _comma(source, row, column, first)):
         raise wrong
-    if all(DATE.fullmatch(word) for word in found):
+    if plain and all(DATE.fullmatch(word) for word in found):
         flag = "--groups" if source.path else "groups"
         given = f"the date or time {first[:40]!r}: leave the column out, or name it by {flag}"
         raise _wrong(source, row, column, "numbers", given)

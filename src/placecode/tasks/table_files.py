@@ -18,7 +18,7 @@ to a file that is mapped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def sheet_of(
     data: Any,
     *,
     names: Sequence[str] | None = None,
-    groups: str | Sequence[Any] | None = None,
+    groups: Hashable | Sequence[Any] = None,
     spool: str | Path | None = None,
     memory: int | None = None,
 ) -> Sheet:
@@ -124,14 +124,14 @@ def sheet_of(
         source = FrameSource(frame_of(data))
     else:
         raise BadInput(f"data must be a numpy array, a pandas frame or a list of rows; got {type(data).__name__}.")
-    column = group_column(source, groups) if isinstance(groups, str) else None
+    column = _named(data, source, groups)
     survey = survey_of(source, column) if source.width else Survey(0)
     layout = layout_of(source, survey, column, None if names is None else [str(name) for name in names])
     if not layout.channels or not survey.rows:
         raise BadInput(f"data must have at least one row and one channel; got {survey.rows} x {len(layout.channels)}.")
     check(source, survey, layout)
     if groups is not None and column is None:
-        given = [group_text(value) for value in groups]
+        given = [group_text(value) for value in groups]  # type: ignore[attr-defined, union-attr, unused-ignore]
         if len(given) != survey.rows:
             raise BadInput(f"groups must have a group for each of the {survey.rows} rows; got {len(given)}.")
         if "" in given:
@@ -146,6 +146,28 @@ def sheet_of(
     else:
         values = _in_memory(source, survey, layout)
     return _sheet(values, survey, layout, source, "array")
+
+
+def is_single(groups: Any) -> bool:
+    """Whether this can only be the name of a column, and no group for each row."""
+    return isinstance(groups, str) or not hasattr(groups, "__iter__") or getattr(groups, "ndim", 1) == 0
+
+
+def _named(data: Any, source: Source, groups: Any) -> int | None:
+    """The column that is called so, in a frame by anything that can be a name; None if it is a group for each row."""
+    import pandas as pd
+
+    if groups is None:
+        return None
+    if isinstance(data, pd.DataFrame) and isinstance(groups, Hashable):
+        own = [place for place, name in enumerate(data.columns) if name in {groups}]
+        if len(own) == 1:
+            return own[0]
+    if isinstance(groups, str):
+        return group_column(source, groups)
+    if is_single(groups):
+        raise must_be("groups", "the name of a column of data, or the group of each row", groups)
+    return None
 
 
 def _wide_enough(path: Path, channels: int) -> None:

@@ -55,6 +55,8 @@ class Source:
     path: Path | None = None
     header: tuple[str, ...] = ()
     width = 0
+    declared: frozenset[int] = frozenset()
+    """Columns that say themselves that they are categories, whatever their values look like."""
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         """All rows, piece by piece, and the texts of the column `group`."""
@@ -95,11 +97,17 @@ class ParquetSource(Source):
         self.label, self.path = str(path), path
         with self._open() as file:
             schema = file.schema_arrow
-        told = (schema.pandas_metadata or {}).get("index_columns", [])
-        index = {name for name in told if isinstance(name, str)} - {group}
+        told = schema.pandas_metadata or {}
+        index = {name for name in told.get("index_columns", []) if isinstance(name, str)} - {group}
         self._columns = [i for i, name in enumerate(schema.names) if name not in index]
         self.header = tuple(schema.names[i].strip() for i in self._columns)
         self.width = len(self._columns)
+        # of numbers that are categories, a file has nothing but what pandas says of them
+        named = {each.get("field_name") for each in told.get("columns", []) if each.get("pandas_type") == "categorical"}
+        kept = [(schema.names[i], str(schema.types[i])) for i in self._columns]
+        self.declared = frozenset(
+            j for j, (name, kind) in enumerate(kept) if name in named or kind.startswith("dictionary")
+        )
 
     def _open(self) -> Any:
         import pyarrow.parquet as pq
@@ -122,6 +130,7 @@ class FrameSource(Source):
         self.label, self.width, self._frame = "data", frame.shape[1], frame
         unnamed = frame.columns.tolist() == [*range(self.width)]  # what pandas has for want of names
         self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
+        self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if str(kind) == "category")
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         import pandas as pd
@@ -141,6 +150,9 @@ class FrameSource(Source):
                 column = part.iloc[:, j]
                 if j == group:
                     texts = [group_text(None if pd.isna(value) else value) for value in column.tolist()]
+                elif j in self.declared:
+                    found = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
+                    words |= {} if found is None else {j: found}
                 elif pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
                     numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
                 else:
@@ -185,18 +197,18 @@ def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece
     texts = None
     for j, column in enumerate(columns):
         kind = column.type
-        if pa.types.is_dictionary(kind):
-            column = column.dictionary_decode()
-            kind = column.type
         found = None
         if j == group:
             texts = [group_text(value) for value in column.to_pylist()]
+        elif j in source.declared:
+            column = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
+            found = _of_codes(column.indices.cast(pa.int64()).fill_null(-1).to_numpy(), column.dictionary.to_pylist())
         elif pa.types.is_boolean(kind):
             numbers[:, j] = column.cast(pa.int8()).to_numpy(zero_copy_only=False)
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
             numbers[:, j] = column.to_numpy(zero_copy_only=False)
-        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            numbers[:, j], found = _of_texts(column)
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            numbers[:, j], found = _of_texts(column.cast(pa.large_string()))
         elif pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
             numbers[:, j], found = _of_objects(source, j, 0, column.to_pylist())
         else:
@@ -239,6 +251,14 @@ def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
         return numbers, None
     words = [cell.strip() if value is None else None for cell, value in zip(distinct, parsed, strict=True)]
     return numbers, np.array(words, dtype=object)[which]
+
+
+def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
+    """A column that was declared a category as words, each value as it is written; a code of -1 is a missing value."""
+    texts = ["" if value is None else str(value).strip() for value in values]
+    words = np.array([None if text.casefold() in MISSING else text for text in texts] + [None], dtype=object)
+    found = words[codes]
+    return found if (found != None).any() else None  # noqa: E711  (of each element)
 
 
 def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -> tuple[np.ndarray, np.ndarray | None]:
