@@ -22,6 +22,7 @@ from placecode.fitting import others
 from placecode.runs import Run
 from placecode.studies import own_results, study_of
 from placecode.studies.own import EFFORTS, OwnData
+from placecode.tasks import table_files
 from placecode.tasks.table import tables
 
 TINY: dict[str, Any] = {
@@ -122,6 +123,23 @@ def test_a_copy_is_predicted_in_its_own_unit(learned: LearnedPositions) -> None:
     np.testing.assert_allclose(guess[:, 1].mean(), new[:, 1].mean(), atol=100)
 
 
+def test_a_large_offset_changes_nothing_but_the_unit(tmp_path: Path) -> None:
+    """Though float32 cannot hold 100000000.5; predictions come back in the unit that was given."""
+    values = table()
+    away = values + np.array([0, 1e8, 0, -1e9, 0, 0])
+    named = pd.DataFrame(away, columns=list("abcdef"))
+    named.to_csv(tmp_path / "t.csv", index=False)
+    plain = tiny(steps=3).fit(values)
+    for given in (away, named, tmp_path / "t.csv"):
+        fitted = tiny(steps=3).fit(given)
+        np.testing.assert_allclose(fitted.embedding_, plain.embedding_, atol=1e-4)
+        told = fitted.transform(given) - (away - values)[0]
+        np.testing.assert_allclose(told, plain.transform(values), atol=1e-3)
+        assert fitted.score(given) == pytest.approx(plain.score(values), abs=1e-4)
+    with pytest.raises(BadInput, match=r"^X must be finite numbers, none beyond 3.4e\+38; got 1e\+39\.$"):
+        plain.transform(np.where(np.arange(6) == 2, 1e39, values))
+
+
 def test_a_guess_does_not_look_at_what_it_guesses(learned: LearnedPositions, pairs: np.ndarray) -> None:
     changed = pairs[:20].copy()
     changed[:, 3] = 1e6
@@ -144,6 +162,20 @@ def test_missing_values_are_told_from_the_rest(learned: LearnedPositions, pairs:
     alone = np.arange(50)[(np.arange(50) % 2 == 0) & (np.arange(50) % 3 > 0)]
     whole = learned.transform(pairs[:50])  # a value that is guessed is not looked at, so that it may as well be missing
     np.testing.assert_allclose(guess[alone, 1], whole[alone, 1], rtol=1e-5)
+
+
+def test_masked_values_are_missing_ones(learned: LearnedPositions, pairs: np.ndarray) -> None:
+    masked = np.ma.masked_array(table(), np.random.default_rng(1).random((150, 6)) < 0.1)
+    masked.data[masked.mask] = 1e6
+    one, two = tiny().fit(masked), tiny().fit(np.ma.filled(masked, np.nan))
+    same(one, two)
+    assert not np.array_equal(one.embedding_, tiny().fit(masked.data).embedding_)
+    whole = np.ma.masked_greater((table() * 100).astype(np.int64), 150)  # whole numbers cannot be NaN
+    same(tiny().fit(whole), tiny().fit(whole.astype(float).filled(np.nan)))
+    asked = np.ma.masked_array(pairs[:50], np.tile(np.arange(8) == 3, (50, 1)))
+    holes = asked.filled(np.nan)
+    np.testing.assert_array_equal(learned.transform(asked), learned.transform(holes))
+    assert learned.score(asked) == learned.score(holes) != learned.score(pairs[:50])
 
 
 def test_the_run_is_kept_where_it_is_asked_for(learned: LearnedPositions, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,20 +219,21 @@ def test_arrays_frames_files_and_maps_are_the_same_table(tmp_path: Path) -> None
 
 
 def test_a_mapped_array_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another type it is, since models need float32."""
+    """Of another type it is, since models need float32; to a file where it is larger than memory."""
     shared = []
 
     def made(values: np.ndarray, **given: Any) -> Any:
-        shared.append(np.shares_memory(values, mapped))
+        shared.append((np.shares_memory(values, mapped), isinstance(values, np.memmap)))
         return tables(values, **given)
 
     monkeypatch.setattr(estimator, "tables", made)
-    for kind in (np.float32, np.float64):
+    for kind, memory in ((np.float32, 4_000), (np.float64, 10**9), (np.float64, 4_000)):
+        monkeypatch.setattr(table_files, "available", lambda memory=memory: memory)
         np.save(tmp_path / "t.npy", table().astype(np.float32).astype(kind))
         mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
         fitted = tiny().fit(mapped)
         assert fitted.n_features_in_ == 6 and fitted.transform(mapped).shape == (150, 6)
-    assert shared == [True, False]
+    assert shared == [(True, True), (False, False), (False, True)]
     wild = table()
     wild[7, 2] = np.inf
     np.save(tmp_path / "wild.npy", wild)
@@ -226,6 +259,22 @@ def test_words_are_categories_and_come_back_as_codes() -> None:
     np.testing.assert_allclose(fitted.transform(few), told[place : place + 1], rtol=1e-5)
     with pytest.raises(BadInput, match=r"^column 'a' must be numbers, as in fitting; got 'low'\.$"):
         fitted.transform(data.assign(a="low"))
+
+
+def test_a_declared_category_of_numbers_is_one_in_transform_too(tmp_path: Path) -> None:
+    data = frame().drop(columns="who")
+    data["code"] = pd.Categorical(np.random.default_rng(2).choice([10, 2, 7], len(data)))
+    data.to_parquet(tmp_path / "t.parquet")
+    fitted = tiny().fit(data)
+    told = fitted.transform(data)
+    assert set(told[:, -1]) <= {0.0, 1.0, 2.0}  # 10, 2, 7: as words
+    same(tiny().fit(tmp_path / "t.parquet"), fitted)
+    numbers = data.assign(code=data["code"].astype(float))
+    for given in (tmp_path / "t.parquet", numbers, data.assign(code=data["code"].astype(str))):
+        np.testing.assert_allclose(fitted.transform(given), told, rtol=1e-5)
+    missing = fitted.transform(data.assign(code=None))
+    np.testing.assert_array_equal(fitted.transform(data.assign(code=99)), missing)
+    assert not np.allclose(missing, told)
 
 
 def test_categories_of_a_file_are_known_to_a_frame(tmp_path: Path) -> None:
@@ -316,6 +365,10 @@ def test_groups_may_be_a_column_or_beside_the_table() -> None:
     same(tiny().fit(plain.assign(who=codes), groups="who"), beside)
     same(tiny().fit(plain.assign(who=pd.factorize(codes)[0]), groups="who"), beside)
     assert list(beside.feature_names_in_) == list("abcde")
+    bare = plain.assign(who=codes).set_axis(range(6), axis=1)
+    numbered = tiny().fit(bare, groups=5)
+    same(numbered, beside)
+    np.testing.assert_array_equal(numbered.transform(bare), beside.transform(plain))
     mixed = tiny().fit(data, groups="who")
     assert "who" not in mixed.feature_names_in_ and mixed.transform(data.drop(columns="who")).shape == (150, 7)
     assert not np.array_equal(tiny().fit(plain).embedding_, beside.embedding_)  # other samples are held out
@@ -448,6 +501,12 @@ def test_wrong_tables_are_refused_in_a_sentence(tmp_path: Path) -> None:
     for act, sentence in (
         (lambda: tiny().fit(values, groups=np.arange(9)), "groups must have a group for each of the 150 rows; got 9."),
         (lambda: tiny().fit(values, groups="channel 2"), f"groups must be {beside}; got 'channel 2'."),
+        (lambda: tiny().fit(values, groups=2), f"groups must be {beside}; got 2."),
+        (
+            lambda: tiny().fit(pd.DataFrame(values), groups=9),
+            "groups must be the name of a column of data, or the group of each row; got 9.",
+        ),
+        (lambda: tiny().fit(tmp_path / "no.csv", groups=9), f"groups must be {within}; got int."),
         (lambda: tiny().fit(values.tolist(), groups="who"), f"groups must be {beside}; got 'who'."),
         (
             lambda: tiny().fit(pd.DataFrame(values, columns=list("abcdef")), groups="who"),

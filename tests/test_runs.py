@@ -541,6 +541,8 @@ def test_what_is_there_is_kept_or_dropped_only_as_asked(unfinished: Path) -> Non
         ({"fields": {"epochs": 1, "sigmas": [0.1, 0.2]}}, "sigmas was [0.1], now [0.1, 0.2]"),
         ({"fields": {"epochs": 1}}, "sigmas was [0.1], now None"),
         ({"precision": "bf16", "stack": 3}, "precision was 'high', now 'bf16'; stack was 2, now 3"),
+        ({"fields": {"epochs": 1, "sigmas": [0.5] * 1000}}, f"sigmas was [0.1], now [{'0.5, ' * 11}0.5, ..."),
+        ({"task": {"sha256": "b" * 99}}, f"task.sha256 was 'a', now '{'b' * 99}'"),
         ({"task": {"sha256": "b"}}, "task.sha256 was 'a', now 'b'"),
         # what follows from a setting is not told again
         ({"members": "0:2", "total": 2, "task": {"sha256": "b"}}, "members was '0:1', now '0:2'"),

@@ -34,12 +34,15 @@ from placecode.fitting import fit
 from placecode.runs import Run
 from placecode.studies import own_results
 from placecode.studies.own import OwnData
+from placecode.tasks.cells import as_float32
 from placecode.tasks.table import PARTS, Table, tables
-from placecode.tasks.table_files import Sheet, read_cells, read_sheet, sheet_of
-from placecode.tasks.table_sources import meaning
+from placecode.tasks.table_files import Sheet, is_single, read_cells, read_sheet, sheet_of
+from placecode.tasks.table_questions import coded, filled
 from placecode.training import portions, stack_for
 
 LEAST_CHANNELS = 2
+KINDS = [np.float64, np.float32]
+"""Of numbers: float64 is kept until what is the same in all samples is taken off."""
 LEAST = {
     **{"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1},
     **{"neighbors": 1, "n_draws": 19},
@@ -130,10 +133,11 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # ---------------------------------------------------------------------------------------------------- fitting
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: N803
-        """Learn the map. X (samples, channels) may have missing values (NaN) and, as a frame, columns of categories; a
-        path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a column, says
-        which samples belong together (a person, a day): whole groups are held out. A first column that counts the rows
-        ("time", "id", what pandas writes as the index) is no channel, in a frame as in a file. y is not used."""
+        """Learn the map. X (samples, channels) may have missing values (NaN, or masked) and, as a frame, columns of
+        categories; a path is read piece by piece, a mapped array as it is needed. `groups` (samples,), or the name of a
+        column, says which samples belong together (a person, a day): whole groups are held out. A first column that
+        counts the rows evenly under a name such as "time" or "id", or what pandas writes as the index, is no channel,
+        in a frame as in a file. y is not used."""
         self._check()
         where = Where(self.device).resolved()
         effort = OwnData.effort_on(where.device, self.effort)
@@ -152,7 +156,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 raise BadInput("at least two channels must vary; the others are constant or missing.")
             given = self._given(seed, effort, made[PARTS[0]].tokens)
             file = str(X) if isinstance(X, (str, Path)) else sheet.source
-            named = str(groups) if isinstance(groups, (str, Path)) else ""
+            named = "" if groups is None or not (isinstance(groups, Path) or is_single(groups)) else str(groups)
             study = OwnData(tables=made, file=file, groups=named, **given)
             found = fit(study, out, effort=effort, where=where, force=_is_fit(out))
             self._keep(study, made[PARTS[0]], out)
@@ -166,6 +170,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.scores_ = {name: getattr(found, name) for name in ("heldout_mse", "linear_mse", "mean_mse")}
         self.baselines_ = {name: dict(method.scores) for name, method in found.others.items()}
         self.channels_, self.names_ = made[PARTS[0]].columns.kept, found.names
+        self._offsets: npt.NDArray[np.float64] = sheet.offsets[self.channels_]
         return self
 
     @contextlib.contextmanager
@@ -188,8 +193,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return self._framed(X, groups)
         if isinstance(X, np.memmap):  # only its sides are looked at here: the map itself is read piece by piece
             validate_data(self, X, dtype=None, **{**self._demands(), "ensure_all_finite": False})
-            return sheet_of(X, groups=groups)
-        return sheet_of(validate_data(self, X, dtype=np.float32, **self._demands()), groups=groups)
+            return sheet_of(X, groups=groups, spool=spool)
+        return sheet_of(validate_data(self, filled(X), dtype=KINDS, **self._demands()), groups=groups)
 
     def _framed(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803
         """The table of a frame, by the rules that files are read by."""
@@ -225,7 +230,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _check_groups(self, X: Any, groups: Any) -> None:  # noqa: N803
         """A name is for columns that have names, and a file has its groups in a column or in another file."""
         named = isinstance(groups, (str, Path))
-        if named and not isinstance(X, (str, Path, pd.DataFrame)):
+        single = groups is not None and (named or is_single(groups))
+        if single and not isinstance(X, (str, Path, pd.DataFrame)):
             raise must_be("groups", "the group of each row, since the columns of an array have no names", groups)
         if isinstance(X, (str, Path)) and not named and groups is not None:
             allowed = "the name of a column or a file with a group a row, since X is a file"
@@ -335,22 +341,12 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             left = [name for name in X.columns if wider and name in self._dropped]
             X = X.drop(columns=left)  # noqa: N806
             validate_data(self, X, reset=False, skip_check_array=True)  # names come first, since words go by place
-            X = self._coded(X)  # noqa: N806
-        values = validate_data(self, X, dtype=np.float32, reset=False, ensure_all_finite="allow-nan")
-        return torch.from_numpy(np.array(values[:, self.channels_], dtype=np.float32))
-
-    def _coded(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A frame with codes in place of words, as in fitting; a word that no training sample had is missing."""
-        found = frame.copy(deep=False)
-        for column, kind in enumerate(frame.dtypes):
-            words = self._words.get(column, ())
-            if not words and pd.api.types.is_numeric_dtype(kind):
-                continue
-            codes = {word: float(code) for code, word in enumerate(words)}
-            cells = [meaning(cell) for cell in frame.iloc[:, column].astype(object)]
-            numbers = [_number(cell, codes, str(frame.columns[column])) for cell in cells]
-            found.isetitem(column, np.array(numbers, dtype=np.float32))
-        return found
+            X = coded(X, self._words)  # noqa: N806
+        values = validate_data(self, filled(X), dtype=KINDS, reset=False, ensure_all_finite="allow-nan")
+        stored = as_float32(values[:, self.channels_] - self._offsets)
+        if np.isinf(stored).any():
+            raise must_be("X", "finite numbers, none beyond 3.4e+38", float(np.nanmax(np.abs(values))))
+        return torch.from_numpy(stored)
 
     def _model(self) -> tuple[Table, Stack]:
         """The chosen members, and a task that knows how values are standardized."""
@@ -365,24 +361,13 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Predictions (b, n, w) as values in the channels' own units, (b, n)."""
         scaled = told.double().numpy() * self._columns.scale + self._columns.shift
         codes = np.where(self._columns.used, scaled, -np.inf).argmax(axis=-1)
-        return np.where(self._columns.levels > 0, codes, scaled[..., 0])
+        return np.where(self._columns.levels > 0, codes, scaled[..., 0] + self._offsets)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.non_deterministic = False
         return tags
-
-
-def _number(cell: float | str, codes: Mapping[str, float], column: str) -> float:
-    """What stands for a cell: its code where the channel is a category, else 1 for true and 0 for false."""
-    if codes:
-        return codes.get(cell, np.nan) if isinstance(cell, str) else np.nan
-    if isinstance(cell, str):
-        if cell.casefold() not in ("true", "false"):
-            raise must_be(f"column {column!r}", "numbers, as in fitting", cell)
-        return float(cell.casefold() == "true")
-    return cell
 
 
 def _is_fit(folder: Path) -> bool:

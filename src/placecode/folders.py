@@ -22,6 +22,8 @@ from placecode.runs import FILES, FOLDERS, TENSORS, Run, ranges, summarize, unfi
 
 LOCK = "lock"
 """In the folder of the checkpoints, for as long as the run is not finished."""
+LONGEST = 60
+"""Letters of a list in a sentence."""
 
 
 class Folder:
@@ -216,7 +218,14 @@ def _leaves(old: Any, new: Any, name: str = "") -> Iterator[str]:
         for key in dict.fromkeys([*old, *new]):
             yield from _leaves(old.get(key), new.get(key), key if name in ("", "fields") else f"{name}.{key}")
     elif json.dumps(old) != json.dumps(new):
-        yield f"{name} was {old!r}, now {new!r}"
+        yield f"{name} was {_short(old)}, now {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    """A value for a sentence: of a long list, as the positions of all channels, its beginning; a text, as a path, is
+    told whole."""
+    told = repr(value)
+    return told if isinstance(value, str) or len(told) <= LONGEST else f"{told[:LONGEST]} ..."
 
 
 Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Mapping[str, Any], int], Sequence[Mapping[str, Any]]]

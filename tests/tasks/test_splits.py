@@ -111,6 +111,37 @@ def test_pieces_are_whole_groups_or_blocks_within_one() -> None:
         assert few is None or all(len(set(few[block])) == 1 for block in blocks)
 
 
+@pytest.mark.parametrize("kinds", [1, 4, FEWEST_GROUPS, 40, 300])
+def test_pieces_and_halves_are_those_of_a_plain_computation(kinds: int) -> None:
+    rng = np.random.default_rng(kinds)
+    for codes in (rng.integers(kinds, size=300) * 7 - 5, np.sort(rng.integers(kinds, size=300))):
+        pieces = cut(300, codes)
+        if whole_groups(codes):
+            wanted = [np.flatnonzero(codes == name) for name in np.unique(codes)]
+            assert len(pieces) == len(wanted)
+            assert all(np.array_equal(piece, own) for piece, own in zip(pieces, wanted, strict=True))
+        parts = split_samples(300, codes, seed=3)
+        halves: dict[str, list[int]] = {name: [] for name in HALVES}
+        for piece in pieces:
+            if np.isin(piece, parts["train"]).all():
+                first = len(halves["first half"]) <= len(halves["second half"])
+                halves["first half" if first else "second half"] += piece.tolist()
+        for name in HALVES:
+            np.testing.assert_array_equal(parts[name], np.sort(halves[name]))
+
+
+def test_every_sample_may_be_a_group_of_its_own() -> None:
+    """A look at all samples for each group would be 40 billion of them."""
+    codes = np.random.default_rng(0).permutation(200_000)
+    pieces = cut(200_000, codes)
+    assert [int(codes[piece[0]]) for piece in pieces[:3]] == [0, 1, 2] and len(pieces) == 200_000
+    parts = split_samples(200_000, codes)
+    assert {name: len(rows) for name, rows in parts.items()} == {
+        **{"train": 120_000, "validation": 40_000, "test": 40_000},
+        **dict.fromkeys(HALVES, 60_000),
+    }
+
+
 def test_with_few_groups_every_one_is_in_every_part_and_blocks_stay_within_one() -> None:
     groups = np.repeat([3, 8], [400, 600])
     parts = split_samples(1_000, groups, gap=2, seed=1)

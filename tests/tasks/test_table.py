@@ -232,6 +232,22 @@ def test_no_more_than_five_of_them_are_named() -> None:
         tables(values)
 
 
+def test_channels_that_float32_has_nearly_lost_are_left_out_with_another_sentence() -> None:
+    values = numbers().astype(np.float64)
+    values[:, 2] = 1e8 + 8 * (np.arange(len(values)) % 2)  # the step of float32 there
+    values[:, 4] = 5.0
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        task = tables(values.astype(np.float32), names=list("abcdef"))["all"]
+    assert task.token_names == ("a", "b", "d", "f")
+    assert [str(each.message) for each in said] == [
+        "a channel is left out, since it does not vary in the training samples: 'e'",
+        "a channel is left out, since it varies too little for its size, which may be taken off first: 'c'",
+    ]
+    with pytest.raises(BadInput, match="constant or missing, or vary too little for their size, which may be"):
+        tables(np.tile(values[:, [2]], 6).astype(np.float32))
+
+
 @pytest.mark.parametrize("kind", ["numbers", "missing", "bytes"])
 def test_samples_to_learn_from_that_are_held_out_too_are_told_of(kind: str) -> None:
     once = numbers(300, missing=0.2 if kind == "missing" else 0.0)

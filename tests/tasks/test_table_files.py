@@ -10,20 +10,31 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_data import FLAT, KINDS, frame, numbers, same, write
+from table_data import FLAT, KINDS, frame, numbers, refusal, same, write
 
 from placecode.errors import BadInput
-from placecode.tasks import cells, channel_files, table_arrays, table_files, table_sources
+from placecode.tasks import (
+    cells,
+    channel_files,
+    headers,
+    table_arrays,
+    table_columns,
+    table_files,
+    table_sources,
+    table_texts,
+)
 from placecode.tasks.table_files import Sheet, read_sheet, sheet_of
 
 ROWS = 60
 
 
 def test_the_docstrings_hold() -> None:
-    for module in (cells, channel_files, table_arrays, table_files, table_sources):
+    for module in (cells, channel_files, headers, table_arrays, table_columns, table_files, table_sources, table_texts):
         assert doctest.testmod(module).failed == 0
 
 
@@ -97,6 +108,34 @@ def test_whole_numbers_round_alike_in_every_format(tmp_path: Path) -> None:
     assert not np.array_equal(sheets[0].values, values.astype(np.float32))
 
 
+@pytest.mark.parametrize("kind", ["t.csv", "t.parquet", "t.npy", "t.h5"])
+@pytest.mark.parametrize("offset", [1e8, -1e12, 1e5])
+def test_what_varies_beside_a_large_offset_is_kept(tmp_path: Path, kind: str, offset: float) -> None:
+    """Float32 holds 100000000 and 100000008, and nothing between them."""
+    table = numbers(ROWS)
+    plain = np.random.default_rng(0).normal(size=ROWS)
+    table["a"], table["d"] = plain + offset, offset  # one varies, one does not
+    sheet = read_sheet(write(tmp_path / kind, table))
+    assert sheet.offsets.tolist() == [table["a"].min(), *[0.0] * 6]
+    np.testing.assert_allclose(sheet.values[:, 0] + sheet.offsets[0], table["a"], rtol=0, atol=2e-4)
+    np.testing.assert_allclose(sheet.values[:, 0], plain - plain.min(), rtol=0, atol=2e-4)
+    np.testing.assert_array_equal(sheet.values[:, 3], np.float32(offset))
+    again = sheet_of(table)
+    np.testing.assert_array_equal(again.values, sheet.values)
+    np.testing.assert_array_equal(again.offsets, sheet.offsets)
+
+
+def test_rounding_beside_an_offset_is_not_taken_for_what_varies() -> None:
+    values = np.ones((ROWS, 3)) * [0.1, 3e7, 1e4]
+    values[::2, 0] += 1e-17
+    values[::2, 1] += np.spacing(3e7) * 4
+    values[:, 2] += np.arange(ROWS)
+    float32 = values.astype(np.float32)
+    float32[::2, 0] = np.nextafter(float32[::2, 0], 1)  # noise of what has been float32 before
+    for each in (values, float32, float32.astype(np.float64), np.ones((2, 3)) * np.nan_to_num([np.nan])):
+        assert not sheet_of(each).offsets.any()
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.lists(
@@ -135,8 +174,8 @@ def test_a_header_is_told_from_values(tmp_path: Path) -> None:
         (["a,b,,d,e"], plain, ("a", "b", "channel 3", "d", "e"), ROWS),
         (["2019,2020,total,d,e"], plain, ("2019", "2020", "total", "d", "e"), ROWS),
         ([], plain, none, ROWS),
-        (["0,1,2,3,4"], plain, none, ROWS),  # a header that only counts
-        (["1,2,3,4,5"], plain, none, ROWS),
+        (["0,1,2,3,4"], plain, ("0", "1", "2", "3", "4"), ROWS),  # a header that only counts
+        (["1,2,3,4,5"], plain, ("1", "2", "3", "4", "5"), ROWS),
         (["9,yes,3,4,5"], worded, none, ROWS + 1),  # words over words, beside numbers: a row of values
         (["a,b,c,d,e"], worded, named, ROWS),
         (["", "a,b,c,d,e", ""], plain, named, ROWS),
@@ -154,8 +193,9 @@ def test_a_first_column_that_only_counts_is_no_channel(tmp_path: Path, head: str
     path = tmp_path / "t.csv"
     row = lambda i: f"{i + first},{i},2,3,4,5"  # noqa: E731
     assert read_sheet(text(path, [f"{head},a,b,c,d,e"], row)).names == ("a", "b", "c", "d", "e")
-    assert read_sheet(text(path, [f"{head},0,1,2,3,4"], row)).names[0] == "channel 1"
-    kept = read_sheet(text(path, [f"{head},a,b,c,d,e"], lambda i: f"{i + first + (i > 50)},{i},2,3,4,5"))
+    assert read_sheet(text(path, [f"{head},0,1,2,3,4"], row)).names == ("0", "1", "2", "3", "4")
+    with pytest.warns(UserWarning, match="is taken for a channel, since it does not count the rows evenly"):
+        kept = read_sheet(text(path, [f"{head},a,b,c,d,e"], lambda i: f"{i + first + (i > 50)},{i},2,3,4,5"))
     assert kept.names == (head or "channel 1", "a", "b", "c", "d", "e")
     assert len(read_sheet(text(path, ["speed,a,b,c,d,e"], row)).names) == 6
     grouped = read_sheet(text(path, [f"{head},a,b,c,d,e"], row), groups=head or "channel 1")
@@ -192,9 +232,51 @@ def test_what_is_missing_in_a_frame() -> None:
     np.testing.assert_array_equal(sheet.values[:, 1], np.float32([1, 0, nan, 1, 1, 1, 1]))
     np.testing.assert_array_equal(sheet.values[:, 2], np.float32([1, nan, 3, 4, 5, 6, 7]))
     np.testing.assert_array_equal(sheet.values[:, 3], np.float32([0, 1, nan, 0, 0, nan, 1]))
-    np.testing.assert_array_equal(sheet.values[:, 4], np.float32([3, 1, 3, 3, 3, 1, 1]))
+    np.testing.assert_array_equal(sheet.values[:, 4], np.float32([1, 0, 1, 1, 1, 0, 0]))
     np.testing.assert_array_equal(sheet.values[:, 5], np.float32([0, nan, 0, 1, 1, 1, 0]))
-    assert sheet.categories == {3: ("x", "y"), 5: ("u", "v")}
+    assert sheet.categories == {3: ("x", "y"), 4: ("1", "3"), 5: ("u", "v")}
+
+
+def test_a_declared_category_is_one_whatever_its_values(tmp_path: Path) -> None:
+    """A frame and a Parquet file can say so; numbers of which nobody says so stay numbers."""
+    table = numbers(ROWS)
+    for name, values in (
+        ("code", [10, 2, 2, 7]),
+        ("digits", ["1", "0", "0", " 1"]),
+        ("size", [0.5, 1.5, 1.5, np.nan]),
+        ("comma", ["0,5", "1,5", "0,5", None]),
+        ("day", ["2024-05-01", "2024-05-02", "n/a", "2024-05-01"]),
+    ):
+        table[name] = pd.Categorical(values * (ROWS // 4))
+    sheet = read_sheet(write(tmp_path / "t.parquet", table))
+    assert same(sheet, sheet_of(table))
+    assert sheet.categories == {
+        **{7: ("10", "2", "7"), 8: ("0", "1"), 9: ("0.5", "1.5"), 10: ("0,5", "1,5")},
+        11: ("2024-05-01", "2024-05-02"),
+    }
+    nan = np.nan
+    np.testing.assert_array_equal(
+        sheet.values[:4, 7:], np.float32([[0, 1, 0, 0, 0], [1, 0, 1, 1, 1], [1, 0, 1, 0, nan], [2, 1, nan, nan, 0]])
+    )
+    grouped = read_sheet(tmp_path / "t.parquet", groups="code")
+    assert grouped.group_names == ("10", "2", "7") and same(grouped, sheet_of(table, groups="code"))
+    plain = table.assign(code=table["code"].astype(int), digits=table["digits"].astype(str))
+    assert set(sheet_of(plain).categories) == {9, 10, 11}
+    table["code"] = pd.Categorical(range(ROWS))
+    assert "must hold numbers, or at most 20 different words; got 60" in refusal(lambda: sheet_of(table))
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view"])
+def test_texts_of_every_kind_are_words(tmp_path: Path, kind: str) -> None:
+    table = pa.table({name: pa.array(np.arange(ROWS) + i) for i, name in enumerate("abcd")})
+    texts = ["west", None, " east", "west"] * (ROWS // 4)
+    table = table.append_column("wind", pa.array(texts, type=getattr(pa, kind)()))
+    table = table.append_column("more", pa.array([str(i / 8) for i in range(ROWS)], type=getattr(pa, kind)()))
+    pq.write_table(table, tmp_path / "t.parquet")
+    sheet = read_sheet(tmp_path / "t.parquet")
+    assert sheet.categories == {4: ("east", "west")}
+    np.testing.assert_array_equal(sheet.values[:4, 4], np.float32([1, np.nan, 0, 1]))
+    np.testing.assert_array_equal(sheet.values[:, 5], np.arange(ROWS) / 8)
 
 
 def test_twenty_words_are_a_category_and_true_and_false_are_numbers(tmp_path: Path) -> None:
@@ -216,6 +298,22 @@ def test_quotes_and_line_ends_inside_values(tmp_path: Path) -> None:
     sheet = read_sheet(path)
     assert sheet.names == ("a", "b\n2", "c,c", "d", "e") and sheet.categories == {2: ("x, y",), 3: ('say "so"',)}
     np.testing.assert_array_equal(sheet.values[:, 1], np.arange(ROWS))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_names_that_count_are_names(tmp_path: Path, first: int) -> None:
+    """Files of positions and labels call channels by them; only what pandas has for want of names is none."""
+    names = tuple(str(i + first) for i in range(7))
+    table = numbers(ROWS).set_axis(list(names), axis=1)
+    for kind in ("t.csv", "t.parquet", "index.csv"):
+        sheet = read_sheet(write(tmp_path / kind, table))
+        assert sheet.names == names and sheet.columns[-7:] == names and same(sheet, sheet_of(table))
+    (tmp_path / "p.csv").write_text("name,x,y\n" + "".join(f"{name},{name},0\n" for name in names[::-1]))
+    places = table_files.read_positions(tmp_path / "p.csv", sheet.names)
+    assert places[:, 0].tolist() == [int(name) for name in names]
+    counted = table.set_axis([int(name) for name in names], axis=1)
+    assert sheet_of(counted).names == (names if first else tuple(f"channel {i}" for i in range(1, 8)))
+    assert sheet_of(counted[[3, 1]]).names == ("3", "1")
 
 
 # Arrays and lists
@@ -257,6 +355,21 @@ def test_groups_of_rows_given_beside_them() -> None:
     assert sheet.group_names == ("b", "a", "c")
     for those in (np.array([2, 1, 2, 3]), pd.Series([2.0, 1.0, 2.0, 3.0])):
         assert sheet_of(values, groups=those).group_names == ("2", "1", "3")
+
+
+def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
+    table = pd.DataFrame(np.arange(12.0).reshape(3, 4))
+    for name in (2, np.int64(2), 2.0):
+        sheet = sheet_of(table, groups=name)
+        assert sheet.group_names == ("2", "6", "10") and sheet.channels == (0, 1, 3)
+    pairs = table.set_axis(pd.MultiIndex.from_product([["a", "b"], [1, 2]]), axis=1)
+    assert sheet_of(pairs, groups=("b", 1)).group_names == ("2", "6", "10")
+    assert sheet_of(table, groups=("x", "y", "x")).group_names == ("x", "y")  # a group for each row
+    for data in (table, table.to_numpy()):
+        for wrong in (7, 1.5, pd.NA, np.array(3)):
+            assert refusal(lambda: sheet_of(data, groups=wrong)) == (  # noqa: B023
+                f"groups must be the name of a column of data, or the group of each row; got {wrong!r}."
+            )
 
 
 def test_one_sample_of_one_channel_is_a_table() -> None:

@@ -13,7 +13,7 @@ import pytest
 import scipy.io
 from table_data import KINDS, numbers, refusal, write
 
-from placecode.tasks import table_files
+from placecode.tasks import table_columns
 from placecode.tasks.table_files import read_labels, read_positions, read_sheet, sheet_of
 
 ROWS = 60
@@ -110,7 +110,7 @@ def test_too_many_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "got 21 different words, the first of them 'w1'."
     )
     assert read_sheet(text(tmp_path, lines | {3: "1,2,w5,4,5"})).categories[2][0] == "w10"
-    monkeypatch.setattr(table_files, "COUNTED", 20)
+    monkeypatch.setattr(table_columns, "COUNTED", 20)
     assert "got more than 20 different words, the first of them 'w1'." in said(tmp_path, text(tmp_path, lines))
 
 
@@ -356,6 +356,8 @@ def test_positions(tmp_path: Path) -> None:
     found = read_positions(path, ("a", "b"))
     np.testing.assert_array_equal(found, [[6, 5, 4], [3, 2, 1]])
     assert found.dtype == np.float64
+    path.write_text("name,x,y\na,1e100,2\nb,0,-1e100\n")
+    assert np.isfinite(np.square(read_positions(path, ("a", "b"))).sum())
 
 
 @pytest.mark.parametrize(
@@ -364,9 +366,22 @@ def test_positions(tmp_path: Path) -> None:
         ("name,x\na,1\nb,2\n", "p.csv must have the columns name, x, y and, if any, z; got 'name', 'x'."),
         ("a,1,2\nb,2,3\n", "p.csv must have the columns name, x, y and, if any, z; got 'a', '1', '2'."),
         ("name,x,y\na,1,2\nb,2\n", "p.csv, line 3: must have 3 values; got 2."),
-        ("name,x,y\na,1,2\nb,2,nan\n", "p.csv, line 3: positions must be finite numbers; got 'nan'."),
-        ("name,x,y\na,inf,2\nb,2,3\n", "p.csv, line 2: positions must be finite numbers; got 'inf'."),
-        ("name,x,y\na,left,2\nb,2,3\n", "p.csv, line 2: positions must be finite numbers; got 'left'."),
+        (
+            "name,x,y\na,1,2\nb,2,nan\n",
+            "p.csv, line 3: positions must be finite numbers, none beyond 1e+100; got 'nan'.",
+        ),
+        (
+            "name,x,y\na,inf,2\nb,2,3\n",
+            "p.csv, line 2: positions must be finite numbers, none beyond 1e+100; got 'inf'.",
+        ),
+        (
+            "name,x,y\na,1,2\nb,2,-1e300\n",
+            "p.csv, line 3: positions must be finite numbers, none beyond 1e+100; got '-1e300'.",
+        ),
+        (
+            "name,x,y\na,left,2\nb,2,3\n",
+            "p.csv, line 2: positions must be finite numbers, none beyond 1e+100; got 'left'.",
+        ),
         ("name,x,y\na,1,2\n", "p.csv must have a row for each of the 2 channels; missing: 'b'."),
         ("name,x,y\na,1,2\nb,1,1\nc,1,1\n", "p.csv must have a row for each of the 2 channels; unknown: 'c'."),
         ("name,x,y\na,1,2\nb,1,1\na,1,1\n", "p.csv must have a row for each of the 2 channels; given twice: 'a'."),

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from table_data import FLAT, KINDS, frame, numbers, refusal, same, write
 
-from placecode.tasks import table_arrays, table_sources
+from placecode.tasks import table_arrays, table_sources, table_texts
 from placecode.tasks.table_files import read_sheet, sheet_of
 from placecode.tasks.table_sources import ArraySource, Piece
 
@@ -79,7 +79,7 @@ def test_errors_name_the_same_place_when_streamed(tmp_path: Path) -> None:
 
 def test_the_pieces_are_small(tmp_path: Path, small_pieces: None) -> None:
     """What the tests above rest on."""
-    seen = [len(piece.numbers) for piece in table_sources.TextSource(write(tmp_path / "t.csv", numbers(ROWS))).pieces()]
+    seen = [len(piece.numbers) for piece in table_texts.TextSource(write(tmp_path / "t.csv", numbers(ROWS))).pieces()]
     assert sum(seen) == ROWS and len(seen) > 5
 
 
@@ -104,6 +104,22 @@ def test_a_file_of_float32_is_mapped_where_it_is(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", grouped)
     without = read_sheet(tmp_path / "t.npy", groups="channel 2", memory=100, spool=tmp_path / "spool")
     np.testing.assert_array_equal(without.values, np.delete(values, 1, axis=1))
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_maps_of_other_kinds_go_to_a_file_too(tmp_path: Path) -> None:
+    values = numbers(ROWS).to_numpy()
+    for other in (values, np.asfortranarray(values, dtype=np.float32), values.astype(">f4")):
+        np.save(tmp_path / "t.npy", other)
+        there = np.load(tmp_path / "t.npy", mmap_mode="r")
+        sheet = sheet_of(there, memory=100, spool=tmp_path / "spool")
+        assert isinstance(sheet.values, np.memmap) and sheet.values.flags.c_contiguous and same(sheet, sheet_of(values))
+        assert not isinstance(sheet_of(there, memory=10**6).values, np.memmap)
+        assert refusal(lambda: sheet_of(there, memory=100)) == (  # noqa: B023
+            "spool must be a folder for the values, since data takes 0.0 MB of 0.0 MB of memory; got None."
+        )
+    assert spooled(tmp_path / "spool") == ["array.float32.npy"]
+    assert not isinstance(sheet_of(values, memory=100).values, np.memmap)  # it is in memory anyway
 
 
 def test_a_table_that_just_fits_stays_in_memory(tmp_path: Path) -> None:
@@ -163,13 +179,13 @@ def test_a_spool_that_fails_on_the_way_leaves_nothing(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("rows", [ROWS - 20, ROWS + 20])
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     path = write(tmp_path / "t.csv", numbers(ROWS))
-    plain = table_sources.TextSource.pieces
+    plain = table_texts.TextSource.pieces
 
-    def changing(self: table_sources.TextSource, group: int | None = None) -> Iterator[Piece]:
+    def changing(self: table_texts.TextSource, group: int | None = None) -> Iterator[Piece]:
         yield from plain(self, group)
         write(path, numbers(rows))
 
-    monkeypatch.setattr(table_sources.TextSource, "pieces", changing)
+    monkeypatch.setattr(table_texts.TextSource, "pieces", changing)
     for options in ({}, {"memory": 100, "spool": tmp_path / "spool"}):
         write(path, numbers(ROWS))
         assert refusal(lambda: read_sheet(path, **options), tmp_path) == (  # type: ignore[arg-type]  # noqa: B023

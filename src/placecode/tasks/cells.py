@@ -6,6 +6,7 @@ Used by `recording_files` (brains) and by `table_files` (any table), so that a c
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ KEYED = (".npz", ".mat", ".h5", ".hdf5")
 """Endings of files that hold several tables, each under its key."""
 MISSING = {"", "n/a", "na", "nan", "null", "none"}
 """How a text file writes that a value is missing, in small letters."""
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+"""What a number with a decimal comma looks like."""
 TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}
 """Headers of a first column that numbers the rows, in small letters."""
 
@@ -47,8 +50,22 @@ def counted(cells: Sequence[str]) -> bool:
 
 
 def separator(ending: str, line: str) -> str:
-    """What stands between the values of a text file: a tab in .tsv, else the sign that its first line has most of."""
-    return "\t" if ending == ".tsv" else max(",;\t", key=line.count)
+    """What stands between the values of a text file: a tab in .tsv, else the sign that its first line has most of.
+
+    A line of numbers with decimal commas has as many commas as numbers, and means none of them.
+
+    >>> separator(".csv", "a,b;c"), separator(".csv", "a;b;c,d"), separator(".csv", "0,5;-0,3;1,25")
+    (',', ';', ';')
+    """
+    if ending == ".tsv":
+        return "\t"
+    return next((sign for sign in ";\t" if _has_decimal_commas(line, sign)), max(",;\t", key=line.count))
+
+
+def _has_decimal_commas(line: str, sign: str) -> bool:
+    cells = [cell.strip().strip('"') for cell in line.split(sign)]
+    others = [cell for cell in cells if not DECIMAL_COMMA.fullmatch(cell)]
+    return len(others) < len(cells) > 1 and not any(map(is_word, others))
 
 
 def beginning(path: Path) -> bytes:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,8 @@ import numpy as np
 from placecode.errors import BadInput
 from placecode.tasks.cells import beginning, listed, number, separator
 
+FARTHEST = 1e100
+"""Beyond it, squares of distances are more than a float64 can hold."""
 Rows = list[tuple[int, list[str]]]
 """The rows of a text file, each with the line it is on."""
 
@@ -69,8 +70,9 @@ def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
     for line, row in rows:
         for cell in (row[axis] for axis in axes):
             value = number(cell)
-            if value is None or not math.isfinite(value):
-                raise BadInput(f"{path}, line {line}: positions must be finite numbers; got {cell[:40]!r}.")
+            if value is None or not abs(value) <= FARTHEST:  # nor where it is missing
+                allowed = f"finite numbers, none beyond {FARTHEST:g}"
+                raise BadInput(f"{path}, line {line}: positions must be {allowed}; got {cell[:40]!r}.")
     return np.array([[float(row[axis]) for axis in axes] for _, row in rows])
 
 
@@ -93,7 +95,8 @@ def _rows(path: Path) -> Rows:
         raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
     ending = path.suffix.lower()
     if ending in (".csv", ".tsv"):
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator(ending, text.partition("\n")[0]))
+        sign = separator(ending, text.partition("\n")[0])
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True)
         rows = [(reader.line_num, [cell.strip() for cell in row] or [""]) for row in reader]
     else:
         rows = [(line, [cell.strip()]) for line, cell in enumerate(text.splitlines(), 1)]

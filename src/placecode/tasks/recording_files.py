@@ -283,7 +283,7 @@ def _read_text(path: Path) -> Table:
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
     sign = separator(_ending(path), text.lstrip().partition("\n")[0])
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True)
     lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     if len(lines) < 2:
         raise BadInput(f"{path} must have a row for each time point, or for each region; it has {len(lines)}.")

@@ -43,12 +43,14 @@ def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0,
     gap = 0 if whole_groups(groups) else gap
     kinds = _dealt_by_size(pieces, rng) if whole_groups(groups) else _dealt(len(pieces), rng)
     parts: dict[str, list[Rows]] = {name: [] for name in ("train", "validation", "test", *HALVES)}
+    sizes = dict.fromkeys(HALVES, 0)
     for piece, kind in zip(pieces, kinds, strict=True):
         trim = min(gap, len(piece) // 4)
         parts[kind].append(piece if kind == "train" else piece[trim : len(piece) - trim])
         if kind == "train":
-            half = "first half" if sum(map(len, parts["first half"])) <= sum(map(len, parts["second half"])) else ""
-            parts[half or "second half"].append(piece)
+            half = min(HALVES, key=lambda name: sizes[name])
+            parts[half].append(piece)
+            sizes[half] += len(piece)
     if whole_groups(groups) and min(len(_joined(parts[half])) for half in HALVES) < LEAST_HALF * count:
         halves = np.array_split(_joined(parts["train"]), 2)  # one group is nearly all there is to learn from
         parts |= {name: [half] for name, half in zip(HALVES, halves, strict=True)}
@@ -73,7 +75,8 @@ def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
     if not whole_groups(groups) and np.count_nonzero(np.diff(codes)) >= len(np.unique(codes)):
         codes = np.zeros(count, dtype=np.int64)
-    own = [np.flatnonzero(codes == name) for name in np.unique(codes)]
+    order = np.argsort(codes, kind="stable")  # once for all groups, of which there may be as many as samples
+    own = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if count else []
     return own if whole_groups(groups) else [block for rows in own for block in _blocks(rows, count)]
 
 

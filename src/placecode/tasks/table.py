@@ -31,6 +31,7 @@ from torch import Tensor
 from placecode import draws
 from placecode.errors import BadInput
 from placecode.tasks.base import Pupil
+from placecode.tasks.cells import listed
 from placecode.tasks.masked import Masked, Recordings
 from placecode.tasks.splits import SEEN, cut, memory_of, split_samples, whole_groups
 
@@ -48,6 +49,15 @@ UNLIKELY = 20
 """Bits that a sample must have beyond those by which two of all samples are the same by themselves."""
 LEAST = 2
 """Samples of each part."""
+CONSTANT = (
+    "it does not vary in the training samples",
+    "they do not vary in the training samples",
+)
+TINY = (
+    "it varies too little for its size, which may be taken off first",
+    "they vary too little for their size, which may be taken off first",
+)
+"""Why a channel is left out, or several are."""
 SAME = 1e-7
 """A channel whose standard deviation is a smaller share of its size is constant, but for rounding."""
 
@@ -299,6 +309,7 @@ def _columns(
     count = values.shape[1]
     levels = np.array([len(categories.get(i, ())) for i in range(count)], dtype=np.int64)
     seen, total, squares = (np.zeros(count) for _ in range(3))
+    low, high = np.full(count, np.inf), np.full(count, -np.inf)
     middle, times = np.zeros(count), np.zeros((count, int(levels.max(initial=0)) or 1))
     for part in _chunks(values, train):
         known = ~np.isnan(part)
@@ -308,6 +319,7 @@ def _columns(
         seen += known.sum(axis=0)
         total += apart.sum(axis=0)
         squares += (apart**2).sum(axis=0)
+        low, high = np.fmin(low, np.fmin.reduce(part, axis=0)), np.fmax(high, np.fmax.reduce(part, axis=0))
         for column in np.flatnonzero(levels):
             codes = part[known[:, column], column].astype(np.int64)
             times[column] += np.bincount(codes, minlength=times.shape[1])
@@ -317,10 +329,14 @@ def _columns(
     varies = (seen > 1) & (deviation > SAME * np.maximum(np.abs(mean), 1e-30))
     share = times / np.maximum(times.sum(axis=1, keepdims=True), 1)
     varies = np.where(levels > 0, (times > 0).sum(axis=1) > 1, varies)
+    little = ~varies & (levels == 0) & (high > low)
     if not varies.any():
-        raise BadInput("at least one channel must vary; all of them are constant or missing in the training samples.")
-    if not varies.all():
-        _warn_of(np.flatnonzero(~varies), names)
+        small = f", or {TINY[1][5:]}" if little.any() else ""
+        raise BadInput(
+            f"at least one channel must vary; all of them are constant or missing{small} in the training samples."
+        )
+    _warn_of(np.flatnonzero(~varies & ~little), names, CONSTANT)
+    _warn_of(np.flatnonzero(little), names, TINY)
     kept = np.flatnonzero(varies)
     width = max(int(levels[kept].max(initial=0)), 1)
     shift, scale = np.zeros((len(kept), width)), np.ones((len(kept), width))
@@ -333,16 +349,12 @@ def _columns(
     return Columns(kept, levels[kept], shift.astype(np.float32), scale.astype(np.float32))
 
 
-def _warn_of(columns: npt.NDArray[np.int64], names: Sequence[str]) -> None:
-    told = ", ".join(repr(names[i]) for i in columns[:5]) + (
-        f" and {len(columns) - 5} more" if len(columns) > 5 else ""
-    )
-    one = len(columns) == 1
-    warnings.warn(
-        f"{'a channel is' if one else 'channels are'} left out, since "
-        f"{'it does' if one else 'they do'} not vary in the training samples: {told}",
-        stacklevel=4,
-    )
+def _warn_of(columns: npt.NDArray[np.int64], names: Sequence[str], why: tuple[str, str]) -> None:
+    """Say which channels are left out, if any are; `why` has the words for one and for several."""
+    if len(columns):
+        some = "a channel is" if len(columns) == 1 else "channels are"
+        reason = why[min(len(columns), 2) - 1]
+        warnings.warn(f"{some} left out, since {reason}: {listed(names[i] for i in columns)}", stacklevel=4)
 
 
 def _warn_of_copies(values: Values, parts: Mapping[str, npt.NDArray[np.int64]], columns: Columns) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,8 @@ import numpy as np
 from placecode.errors import BadInput, one_of
 from placecode.tasks.cells import beginning, no_key, unreadable
 from placecode.tasks.table_arrays import array_source, available
-from placecode.tasks.table_sources import ParquetSource, Source, TextSource
+from placecode.tasks.table_sources import ParquetSource, Source
+from placecode.tasks.table_texts import TextSource
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +49,12 @@ def source_of(path: Path, key: str | None, groups: str | None, memory: int) -> S
     return array_source(path, ending, head, key, memory)
 
 
+def warn_of_no_header(source: Source) -> None:
+    """Say it where a text has no header: a header of numbers that was taken for a sample would show nowhere else."""
+    if isinstance(source, TextSource) and not source.header:
+        warnings.warn(f"no header was found in {source.label}: its first line is taken for a sample", stacklevel=3)
+
+
 def called(source: Source) -> tuple[str | int, ...]:
     """What pandas would call all columns: numbers where there is no header, "Unnamed: 3" where it says nothing."""
     if not source.header:
@@ -63,6 +71,7 @@ def read_cells(path: str | Path) -> pd.DataFrame:
     with reading(path):
         source = source_of(path, None, None, available() // 4)
         pieces = list(source.pieces())
+    warn_of_no_header(source)
     numbers = np.concatenate([np.empty((0, source.width)), *(piece.numbers for piece in pieces)])
     frame = pd.DataFrame(numbers, columns=list(called(source)))
     for column in sorted({column for piece in pieces for column in piece.words}):

@@ -6,14 +6,13 @@ A source knows its header and hands out `Piece`s, as often as it is asked to. Wh
 | source | of what | a piece is |
 |---|---|---|
 | `ArraySource` | arrays, .npy, .npz, .mat, .h5, .hdf5 | a slice of rows |
-| `TextSource` | .csv, .tsv | a block of text |
+| `TextSource` (in `table_texts`) | .csv, .tsv | a block of text |
 | `ParquetSource` | .parquet | rows of a row group |
 | `FrameSource` | a pandas frame, a list of rows | a slice of rows |
 """
 
 from __future__ import annotations
 
-import csv
 import datetime
 import math
 import re
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placecode.errors import BadInput
-from placecode.tasks.cells import MISSING, TIMES, counted, is_word, number, separator, unreadable
+from placecode.tasks.cells import MISSING, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +55,8 @@ class Source:
     path: Path | None = None
     header: tuple[str, ...] = ()
     width = 0
+    declared: frozenset[int] = frozenset()
+    """Columns that say themselves that they are categories, whatever their values look like."""
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         """All rows, piece by piece, and the texts of the column `group`."""
@@ -89,95 +90,6 @@ class ArraySource(Source):
             yield Piece(numbers, {}, texts)
 
 
-class TextSource(Source):
-    """A text file: commas, semicolons or tabs between values; with a header or without."""
-
-    def __init__(self, path: Path) -> None:
-        self.label, self.path = str(path), path
-        self._sign = separator(path.suffix.lower(), self._first_line())
-        rows = (row for _, row in self._lines())
-        first, second = next(rows, None), next(rows, None)
-        if first is None:
-            raise BadInput(f"{path} is empty.")
-        self.width = len(first)
-        self.header = tuple(first) if _is_header(first, second) else ()
-        self._block = max(PIECE // 16, 64 * sum(len(cell) + 3 for cell in first))  # no line may be longer
-        if self.header and second is None:
-            raise BadInput(f"{path} must have a row for each sample; it has only a header.")
-
-    def _first_line(self) -> str:
-        with open(self.label, encoding="utf-8-sig", errors="replace") as file:  # spreadsheets write a byte-order mark
-            return next((line for line in file if line.strip()), "")
-
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Every row with the line it is on, slowly: for the first rows, and for what sentences say."""
-        with open(self.label, encoding="utf-8-sig", errors="replace", newline="") as file:
-            reader = csv.reader(file, delimiter=self._sign)
-            for row in reader:
-                if row:
-                    yield reader.line_num, [cell.strip() for cell in row]
-
-    def pieces(self, group: int | None = None) -> Iterator[Piece]:
-        import pyarrow as pa
-        import pyarrow.csv as arrow
-
-        header, plain = bool(self.header), group is None
-        try:
-            reader = arrow.open_csv(
-                self.label,
-                arrow.ReadOptions(use_threads=False, block_size=self._block, autogenerate_column_names=True),
-                arrow.ParseOptions(delimiter=self._sign, newlines_in_values=True),
-                arrow.ConvertOptions(
-                    column_types={f"f{i}": pa.string() for i in range(self.width)},
-                    null_values=[],
-                    strings_can_be_null=False,
-                ),
-            )
-            for batch in reader:
-                columns = [column[1:] for column in batch.columns] if header else batch.columns
-                # thousands of columns one by one are slow, and most tables have numbers alone
-                numbers = _plain_numbers(pa.concat_arrays(columns)) if plain else None
-                header, plain = False, numbers is not None
-                if numbers is None:
-                    yield _of_arrow(self, columns, group)
-                else:
-                    yield Piece(np.array(numbers.reshape(self.width, -1).T, order="C"), {})
-        except pa.ArrowInvalid as error:
-            raise self._fault() from error
-
-    def _fault(self) -> BadInput:
-        """What is wrong with a file that could not be read: the first line that is not text, or has another length."""
-        with open(self.label, "rb") as file:
-            for line, content in enumerate(file, 1):
-                try:
-                    content.decode()
-                except UnicodeDecodeError:
-                    return BadInput(f"{self.label} must be a text file in UTF-8; line {line} is not.")
-        for line, row in self._lines():
-            if len(row) != self.width:
-                return BadInput(f"{self.label}, line {line}: must have {self.width} values; got {len(row)}.")
-        return unreadable(Path(self.label), Path(self.label).suffix)
-
-    def row(self, number: int) -> str:
-        lines = (line for line, _ in self._lines())
-        for _ in range(number + bool(self.header)):
-            next(lines)
-        return f"{self.label}, line {next(lines)}"
-
-
-def _is_header(first: Sequence[str], second: Sequence[str] | None) -> bool:
-    """Whether the first row of a text has names: words over numbers, or words alone, or a count of the columns.
-
-    Words beside numbers, over words, are values of categories.
-    """
-    if counted(first) or (len(first) > 1 and first[0].casefold() in TIMES and counted(first[1:])):
-        return True
-    under = second if second is not None and len(second) == len(first) else [""] * len(first)
-    over_numbers = any(is_word(a) and b and not is_word(b) for a, b in zip(first, under, strict=True))
-    words_alone = all(is_word(cell) or cell.casefold() in MISSING for cell in first) and any(map(is_word, first))
-    return over_numbers or words_alone
-
-
 class ParquetSource(Source):
     """A Parquet file; what pandas had written as the index of the rows is no channel, as in a frame."""
 
@@ -185,11 +97,17 @@ class ParquetSource(Source):
         self.label, self.path = str(path), path
         with self._open() as file:
             schema = file.schema_arrow
-        told = (schema.pandas_metadata or {}).get("index_columns", [])
-        index = {name for name in told if isinstance(name, str)} - {group}
+        told = schema.pandas_metadata or {}
+        index = {name for name in told.get("index_columns", []) if isinstance(name, str)} - {group}
         self._columns = [i for i, name in enumerate(schema.names) if name not in index]
         self.header = tuple(schema.names[i].strip() for i in self._columns)
         self.width = len(self._columns)
+        # of numbers that are categories, a file has nothing but what pandas says of them
+        named = {each.get("field_name") for each in told.get("columns", []) if each.get("pandas_type") == "categorical"}
+        kept = [(schema.names[i], str(schema.types[i])) for i in self._columns]
+        self.declared = frozenset(
+            j for j, (name, kind) in enumerate(kept) if name in named or kind.startswith("dictionary")
+        )
 
     def _open(self) -> Any:
         import pyarrow.parquet as pq
@@ -202,7 +120,7 @@ class ParquetSource(Source):
         with self._open() as file:
             for batch in file.iter_batches(batch_size=self._step(), use_threads=False):
                 columns = batch.columns
-                yield _of_arrow(self, [columns[i] for i in self._columns], group)
+                yield of_arrow(self, [columns[i] for i in self._columns], group)
 
 
 class FrameSource(Source):
@@ -210,8 +128,9 @@ class FrameSource(Source):
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.label, self.width, self._frame = "data", frame.shape[1], frame
-        header = tuple(str(name).strip() for name in frame.columns)
-        self.header = () if counted(header) else header  # what pandas writes for want of names
+        unnamed = frame.columns.tolist() == [*range(self.width)]  # what pandas has for want of names
+        self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
+        self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if str(kind) == "category")
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         import pandas as pd
@@ -231,6 +150,9 @@ class FrameSource(Source):
                 column = part.iloc[:, j]
                 if j == group:
                     texts = [group_text(None if pd.isna(value) else value) for value in column.tolist()]
+                elif j in self.declared:
+                    found = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
+                    words |= {} if found is None else {j: found}
                 elif pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
                     numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
                 else:
@@ -266,7 +188,7 @@ def group_text(value: Any) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text).removesuffix(" 00:00:00")
 
 
-def _of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
+def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
     """Columns of pyarrow as a piece."""
     import pyarrow as pa
 
@@ -275,18 +197,18 @@ def _of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piec
     texts = None
     for j, column in enumerate(columns):
         kind = column.type
-        if pa.types.is_dictionary(kind):
-            column = column.dictionary_decode()
-            kind = column.type
         found = None
         if j == group:
             texts = [group_text(value) for value in column.to_pylist()]
+        elif j in source.declared:
+            column = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
+            found = _of_codes(column.indices.cast(pa.int64()).fill_null(-1).to_numpy(), column.dictionary.to_pylist())
         elif pa.types.is_boolean(kind):
             numbers[:, j] = column.cast(pa.int8()).to_numpy(zero_copy_only=False)
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
             numbers[:, j] = column.to_numpy(zero_copy_only=False)
-        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            numbers[:, j], found = _of_texts(column)
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            numbers[:, j], found = _of_texts(column.cast(pa.large_string()))
         elif pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
             numbers[:, j], found = _of_objects(source, j, 0, column.to_pylist())
         else:
@@ -296,7 +218,7 @@ def _of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piec
     return Piece(numbers, words, texts)
 
 
-def _plain_numbers(cells: Any) -> np.ndarray | None:
+def plain_numbers(cells: Any) -> np.ndarray | None:
     """Texts as numbers, NaN where missing, as they are or else trimmed; None if there are words, or odd numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -317,7 +239,7 @@ def _plain_numbers(cells: Any) -> np.ndarray | None:
 
 def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """A column of texts as numbers and words, quickly, or one by one."""
-    plain = _plain_numbers(cells)
+    plain = plain_numbers(cells)
     if plain is not None:
         return plain, None
     encoded = cells.fill_null("").dictionary_encode()
@@ -329,6 +251,14 @@ def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
         return numbers, None
     words = [cell.strip() if value is None else None for cell, value in zip(distinct, parsed, strict=True)]
     return numbers, np.array(words, dtype=object)[which]
+
+
+def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
+    """A column that was declared a category as words, each value as it is written; a code of -1 is a missing value."""
+    texts = ["" if value is None else str(value).strip() for value in values]
+    words = np.array([None if text.casefold() in MISSING else text for text in texts] + [None], dtype=object)
+    found = words[codes]
+    return found if (found != None).any() else None  # noqa: E711  (of each element)
 
 
 def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -> tuple[np.ndarray, np.ndarray | None]:
