@@ -2,7 +2,7 @@
 are groups found?
 
     python results/fit_trials.py noise --trials 100 --processes 2
-    python results/fit_trials.py known --trials 3
+    python results/fit_trials.py known --trials 5
     python results/fit_trials.py tables --out somewhere
 
 The first two write tables into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is
