@@ -94,6 +94,10 @@ def test_pairs_are_as_sure_as_is_said() -> None:
         assert said >= 20 and 0.8 <= right / said <= 1, kind
         assert none["neighbors"].sum() <= 0.1 * none["pairs"].sum(), kind  # and those said to be none are none
         assert f"{kind} {right} of {said}" in PAGE
+    field = table[(table["kind"] == "field") & (table["from"] >= 0.85) & (table["pairs"] > 0)]
+    each = field.groupby("trial")[["neighbors", "pairs"]].sum()
+    worst = each.loc[(each["neighbors"] / each["pairs"]).idxmin()]
+    assert f"in the worst table {worst['neighbors']} of {worst['pairs']}" in PAGE
 
 
 def test_groups_of_further_tables_are_told_as_they_came_out() -> None:
@@ -102,6 +106,7 @@ def test_groups_of_further_tables_are_told_as_they_came_out() -> None:
     assert list(synergy.index) == list(network.index) == list(range(TRIALS))
     assert (synergy["placecode ari"] == 1).all()
     assert synergy["first sentence"].str.startswith("Structure found that no pairwise method beside it sees").all()
+    assert f"(PCA in one of them, {synergy['pca neighbor_agreement'].max():.2f})" in PAGE
     ours, lasso = (
         " and ".join(", ".join(f"{value:.2f}" for value in network[f"{name} ari"]).rsplit(", ", 1))
         for name in ("placecode", "graphical lasso")

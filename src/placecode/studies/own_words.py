@@ -24,6 +24,7 @@ def sentences(found: Found) -> list[str]:
     """All of it: the verdict first, then how sure it is, who did best, and what to look at."""
     return [
         headline(found),
+        *_unlearned(found),
         *_certainty(found),
         *_unplaced(found),
         *_best(found),
@@ -35,7 +36,7 @@ def sentences(found: Found) -> list[str]:
 
 def in_short(found: Found) -> list[str]:
     """What a report begins with, below the verdict."""
-    return [*_certainty(found), *_unplaced(found), *_best(found)[:2], *_care(found)]
+    return [*_unlearned(found), *_certainty(found), *_unplaced(found), *_best(found)[:2], *_care(found)]
 
 
 def verdict(found: Found) -> Verdict:
@@ -83,8 +84,6 @@ def _blind_groups(found: Found) -> str:
     rest = {SAID[name]: method.scores for name, method in found.others.items()}
     if any(scores["ari_p"] <= LEVEL or scores["ari"] > STABLE / 2 for scores in rest.values()) or not _only_ours(found):
         return ""
-    if any(scores.get("neighbor_agreement_p", 1.0) <= LEVEL / len(rest) for scores in rest.values()):
-        return ""
     low, high = (extreme(scores["ari"] for scores in rest.values()) for extreme in (min, max))
     return (
         f"its modules agree with the known groups with an ARI of {own['ari']:.2f}, where those of "
@@ -105,6 +104,12 @@ def _missed(found: Found) -> str:
 def _only_ours(found: Found) -> bool:
     others = 1 - min([found.linear_mse, *_errors(found).values()]) / found.mean_mse
     return found.explained > 0.1 and others < (1 - BLIND) * found.explained
+
+
+def _unlearned(found: Found) -> list[str]:
+    """That there is more than our models have learned, though they have learned something."""
+    missed = _missed(found) if found.found else ""
+    return [f"These models have not learned all there is: {missed}."] if missed else []
 
 
 def _errors(found: Found) -> dict[str, float]:
@@ -203,11 +208,9 @@ def _care(found: Found) -> list[str]:
         f"groups of {long}: slow drifts that channels share by chance may pass for structure, so take the "
         "p-value with caution; a longer recording, or the differences between samples, would tell."
     )
-    missed = _missed(found)
-    short = f"These models have not learned all there is: {missed}."
     line = "Look at the map first, then search a channel to see its neighbours and how sure they are"
     look = f"{line}; least sure of their place: {', '.join(weak)}." if weak else f"{line}."
-    return [*([drift] if slow else []), *([short] if missed else []), look]
+    return [*([drift] if slow else []), look]
 
 
 def _data(found: Found) -> str:
