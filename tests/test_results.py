@@ -312,7 +312,7 @@ def test_the_report_is_drawn_anew_from_the_committed_files(tmp_path: Path, capsy
     page = html.unescape((copy / "report.html").read_text())
     drawn = {path.stem for path in (copy / "figures").glob("*.png")}
     assert drawn >= {"accuracy", "curves", "relations", "fixed-sigma", "similarity", "attention", "noise", "classes"}
-    pictures = re.findall(r'<div class="wide">(<svg.*?</svg>)', page, flags=re.DOTALL)
+    pictures = re.findall(r'<div class="wide[^>]*>(<svg.*?</svg>)', page, flags=re.DOTALL)
     assert len(pictures) == len(drawn)
     for picture in pictures:
         assert "a-copy (lst-sigma, paper scale)" in picture

@@ -256,7 +256,7 @@ def test_baselines_are_in_the_summary(ran: Ran) -> None:
 
 def test_the_report_tells_of_baselines_and_of_every_condition(ran: Ran) -> None:
     page = re.sub(r"<svg.*?</svg>", "", ran.page, flags=re.DOTALL)
-    drawn = re.findall(r'<div class="wide"><svg', ran.page)
+    drawn = re.findall(r'<div class="wide[^>]*><svg', ran.page)
     assert len(drawn) == len(ran.case.figures)
     for name in {"linear", "pca", "ridge", "trees"} & set(ran.case.against.split(",")):
         assert f"baseline:{name}" in page
