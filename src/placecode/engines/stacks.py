@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -228,19 +228,47 @@ def assemble(
         if origin is not None and diverged[origin] >= 0:
             diverged[number] = 0
     table = member_table(numbers, [members[i] for i in numbers], [diverged[i] for i in numbers])
+    if type(study).exchange is not Study.exchange:
+        for own in parts:
+            with memory.told(len(own)):
+                stack, met = _trained(members, own, parts, task, where, folder, weights)
+                rows = study.exchange(stack, met, own, table, arrays)
+                analyses.append(_numbered(rows, study.training_steps(task), own))
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
     compared = study.compare(table, arrays, folder.config["shape"], study.training_steps(task))
     passing = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
     arrays = {name: array for name, array in arrays.items() if not name.startswith(passing)}
-    rows: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
     for data in dict.fromkeys(members[i].data for i in numbers):
         part, theirs = task.part(data), [members[i] for i in numbers if members[i].data == data]
-        rows += [{"data": data, **row} for row in study.baselines(part, theirs)]
+        others += [{"data": data, **row} for row in study.baselines(part, theirs)]
         arrays |= {f"{data}:{name}" if data else name: each for name, each in study.data_arrays(part, theirs).items()}
-    others = pd.DataFrame(rows, columns=list(no_baselines().columns))
-    return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, others)
+    baselines = pd.DataFrame(others, columns=list(no_baselines().columns))
+    return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, baselines)
+
+
+def _trained(
+    members: Sequence[Member],
+    own: Sequence[int],
+    parts: Sequence[Sequence[int]],
+    task: Task,
+    where: Where,
+    folder: Folder,
+    weights: Mapping[str, Tensor],
+) -> tuple[Stack, Task]:
+    """A stack with its trained weights, and the task as it meets it."""
+    mine = origins.ready(members, own, parts, task, partial(weights_of, folder.checkpoints))
+    met = task.part(mine[0].data).bind(mine)
+    stack = stack_for(mine, met, where.device, fast=where.fast)
+    stack.flat.copy_(torch.cat([weights[str(number)] for number in own]))
+    return stack, met
 
 
 def _analysis_rows(study: Study, stack: Stack, task: Task, step: int, own: Sequence[int]) -> pd.DataFrame:
-    rows = [{**row, "member": own[row["member"]], "step": step} for row in study.analyse(stack, task)]
+    return _numbered(study.analyse(stack, task), step, own)
+
+
+def _numbered(found: Sequence[Mapping[str, Any]], step: int, own: Sequence[int]) -> pd.DataFrame:
+    """Rows of a stack under the numbers of its members."""
+    rows = [{**row, "member": own[row["member"]], "step": step} for row in found]
     return pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"])

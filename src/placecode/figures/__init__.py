@@ -11,8 +11,10 @@ from placecode.figures.accuracy import MOST_SIGMAS, accuracy_by_sigma, learning_
 from placecode.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT, VERMILLION, thinned
 from placecode.figures.behaviour import conditions_by_sigma, error_maps, noise_curves
 from placecode.figures.brain import regions_on_brain
+from placecode.figures.causes import causes
 from placecode.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
 from placecode.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
+from placecode.figures.knobs import accuracy_by_setting, curves_by_setting
 from placecode.figures.maps import Maps, attention_maps, similarity_maps, token_maps
 from placecode.figures.output import save, svg_text
 from placecode.figures.own import channel_map, maps_by_method, sigma_choice
@@ -32,12 +34,15 @@ __all__ = [
     "VERMILLION",
     "Maps",
     "accuracy_by_name",
+    "accuracy_by_setting",
     "accuracy_by_sigma",
     "attention_maps",
     "before_and_after",
+    "causes",
     "channel_map",
     "conditions_by_sigma",
     "curves_by_name",
+    "curves_by_setting",
     "error_by_sigma",
     "error_curves",
     "error_maps",

@@ -6,6 +6,17 @@ from placecode.errors import BadInput, one_of
 from placecode.runs import Run
 from placecode.studies.base import SCALES, Shown, Study
 from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma, BrainTransfer
+from placecode.studies.latin_causal import LstCausal
+from placecode.studies.latin_knobs import (
+    LstData,
+    LstDecay,
+    LstDepth,
+    LstGain,
+    LstHeads,
+    LstOptimizer,
+    LstPlacement,
+    LstWidth,
+)
 from placecode.studies.latin_squares import LstEncodings, LstSigma
 from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.studies.own import OwnData
@@ -17,7 +28,8 @@ __all__ = ["SCALES", "STUDIES", "OwnData", "Shown", "Study", "lookup", "study_of
 STUDIES: dict[str, type[Study]] = {
     study.name: study
     for study in (
-        *(LstSigma, LstEncodings),
+        *(LstSigma, LstEncodings, LstCausal, LstOptimizer),
+        *(LstHeads, LstDepth, LstWidth, LstDecay, LstPlacement, LstGain, LstData),
         *(NetworkSigma, NetworkEncodings, NetworkSize, NetworkNoise),
         *(SynergySigma, SynergyEncodings, SynergySize, SynergyOptimizer),
         PixelsSigma,

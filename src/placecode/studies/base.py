@@ -116,6 +116,14 @@ class Study:
         """
         return []
 
+    def exchange(
+        self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
+    ) -> list[dict[str, Any]]:
+        """Rows as of `analyse`, of a trained stack, that take the PEs of other members: `numbers` are its own members,
+        `members` and `arrays` those of the whole run, as for `compare`. Pieces of a study know their own members alone.
+        """
+        return []
+
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         """Rows (world, baseline, split, condition, metric, value): what others make of the data of these members."""
         return []

@@ -35,7 +35,7 @@ def run_name(run: Run) -> str:
 
 
 def of_sigmas(run: Run) -> list[Shown]:
-    name, chance = run_name(run), _chance(run)
+    name, chance = run_name(run), chance_of(run)
     members = _named(run)
     shown = [
         Shown(
@@ -62,7 +62,7 @@ def of_sigmas(run: Run) -> list[Shown]:
     return shown
 
 
-def _chance(run: Run) -> float:
+def chance_of(run: Run) -> float:
     return 1 / float(run.config["shape"]["outputs"])
 
 
@@ -232,7 +232,7 @@ def _behaviour(run: Run) -> list[Shown]:
                 "Accuracy when normal noise is added to the embedding of every cell. On training puzzles all sigmas "
                 "begin near 1, so there the fall can be compared; on held-out ones a model without skill has little "
                 "to lose.",
-                figures.noise_curves(table, run_name(run), _chance(run)),
+                figures.noise_curves(table, run_name(run), chance_of(run)),
             )
         )
     try:
@@ -245,7 +245,7 @@ def _behaviour(run: Run) -> list[Shown]:
             "Classes of puzzles",
             "Accuracy on held-out puzzles by class, and how sure the models are of their answers. Where confidence "
             "stays high while accuracy falls, the models do not know that they are guessing.",
-            figures.conditions_by_sigma(table, run_name(run), _chance(run)),
+            figures.conditions_by_sigma(table, run_name(run), chance_of(run)),
         )
     )
     shown.append(_errors(run))
@@ -288,7 +288,7 @@ def _errors(run: Run) -> Shown:
 
 
 def of_encodings(run: Run) -> list[Shown]:
-    name, chance = run_name(run), _chance(run)
+    name, chance = run_name(run), chance_of(run)
     members = named(done(run))
     final = final_accuracy(run, members)
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]

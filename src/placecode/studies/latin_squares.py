@@ -74,8 +74,12 @@ class LatinStudy(ModelStudy):
             distance=self.distance,
         )
 
+    def per_epoch(self, task: Task) -> int:
+        """Training steps of an epoch."""
+        return steps_per_epoch(len(task.splits["train"]), self.batch)
+
     def training_steps(self, task: Task) -> int:
-        return self.epochs * steps_per_epoch(len(task.splits["train"]), self.batch)
+        return self.epochs * self.per_epoch(task)
 
     def evaluate_at(self, task: Task) -> list[int]:
         """Whole epochs, closer together at the start, where the curves are steep."""
@@ -84,7 +88,7 @@ class LatinStudy(ModelStudy):
             {int(epoch) for epoch in epochs if epoch > 0}
             | ({latin_claims.EARLY} if self.epochs > latin_claims.EARLY else set())
         )
-        return [epoch * steps_per_epoch(len(task.splits["train"]), self.batch) for epoch in kept]
+        return [epoch * self.per_epoch(task) for epoch in kept]
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         asked = task.splits["validation"].inputs[:, :, -1].argmax(1).tolist()  # the target cell has a symbol of its own

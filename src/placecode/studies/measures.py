@@ -59,6 +59,23 @@ def arrangement(stack: Stack, task: Task) -> Rows:
     return found
 
 
+def outline(stack: Stack, task: Task) -> Rows:
+    """The few of `arrangement` that tell most, over all blocks side by side: quick, for studies of many members."""
+    vectors = stack.encoding.vectors()
+    if vectors is None:
+        return []
+    pe = vectors.detach().double().cpu().numpy()  # (e, l, n, d)
+    found = rows("norm", geometry.norm(pe))
+    if task.positions is None:
+        return found
+    aims = targets(task.positions, pe.shape[-1])
+    found += rows("procrustes", alignment.procrustes(alignment.side_by_side(pe), aims["2d-fixed"]), target="2d-fixed")
+    for name in ("2d-fixed", "relation"):
+        found += rows("rsa", alignment.rsa(pe, aims[name]), target=name)
+    found += rows("neighbor_agreement", alignment.neighbor_agreement(pe, related(task.positions)), target="relation")
+    return found
+
+
 def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
     """Every measure of agreement with every target; pe (e, l, n, d), its blocks side by side."""
     found: Rows = []

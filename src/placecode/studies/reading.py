@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,6 +11,10 @@ from placecode.analysis.places import neighbors_in_space
 from placecode.claims import NotInRun
 from placecode.runs import Run
 from placecode.studies.specs import are
+
+LAST_QUARTER = 0.75
+"""Where the last quarter of training begins: a mean that changes by more than STILL in it has not settled."""
+STILL = 0.02
 
 
 def done(run: Run) -> pd.DataFrame:
@@ -72,6 +76,31 @@ def of_encoding(run: Run, text: str, dropout: float, split: str = "validation") 
         raise NotInRun(f"the run has no finished members {text} with dropout {dropout:g}")
     values = accuracy(run, split)
     return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
+
+
+def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
+    """Values by seed of the members of the sweep with these columns, the mean over these sigmas, or over all there are.
+
+    A seed counts only where it finished at every one of them. None as a value stands for "not given".
+    """
+    rows = swept(run)
+    for name, value in columns.items():
+        rows = rows[rows[name].isna() if value is None else rows[name] == value]
+    told = ", ".join(f"{name.replace('_', ' ')} {'not given' if v is None else v}" for name, v in columns.items())
+    wanted = sorted(rows["sigma"].unique()) if sigmas is None else list(sigmas)
+    table = rows.assign(value=rows["member"].map(values)).pivot_table("value", "seed", "sigma")
+    if missing := [sigma for sigma in wanted if sigma not in table.columns]:
+        raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}" + (f" and {told}" if told else ""))
+    if rows.empty:
+        raise NotInRun(f"the run has no finished members with {told}")
+    return pd.Series(table[wanted].dropna().mean(axis="columns"))
+
+
+def late_change(run: Run, split: str = "validation") -> pd.Series:
+    """By how much accuracy has changed over the last quarter of training, by member."""
+    steps = run.metrics["step"].unique()
+    before = steps[steps <= LAST_QUARTER * steps.max()].max()
+    return accuracy(run, split) - accuracy(run, split, int(before))
 
 
 def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,136 @@
+"""Accuracy when something else is turned beside sigma: a line over sigma for each of its values.
+
+>>> figure = accuracy_by_setting(table, "lst-heads", "attention heads")
+>>> figure = curves_by_setting(curves, "lst-heads")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from placecode.figures import base
+from placecode.figures.base import INK, KINDS, MUTED, SIGMA, SMALL
+
+COLORS = "cividis"
+
+
+def accuracy_by_setting(
+    table: pd.DataFrame,
+    run_name: str,
+    knob: str,
+    chance: float = 0.25,
+    worth: pd.DataFrame | None = None,
+    beside: Mapping[str, float] | None = None,
+) -> Figure:
+    """Held-out accuracy against sigma: a panel for each `panel` of the table, a line for each `line` of it.
+
+    `table` has the columns panel, line, sigma, seed and value. `worth` has panel, line, seed and value: what a small
+    sigma is worth, drawn as the last panel, a row for each line. `beside` is the mean accuracy of something that has no
+    sigma, by panel, drawn as a level.
+    """
+    kept, lost = base.finite(table, ["panel", "line", "sigma", "seed", "value"])
+    by = ["panel", "line", "sigma"]
+    means = base.means(kept, by)
+    names = base.in_order(table["panel"])
+    shown = worth is not None and not worth.empty
+    columns = len(names) + shown
+    across = min(columns, 3)
+    figure, panels = base.grid_of(columns, across, (3.3 if columns > 1 else 4.6, 3.0), sharey=False)
+    for axes, name in zip(panels, names, strict=False):
+        here = means[means["panel"] == name]
+        order = base.in_order(table.loc[table["panel"] == name, "line"])
+        sigmas = np.sort(table.loc[table["panel"] == name, "sigma"].unique().astype(float))
+        base.sigma_axis(axes, sigmas)
+        for place, line in enumerate(order):
+            rows = here[here["line"] == line]
+            style = KINDS[place % len(KINDS)]
+            x = rows["sigma"].to_numpy(dtype=float) * _aside(place, len(order), base.uneven(sigmas))
+            reach: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
+            base.errorbars(axes, x, rows["mean"], label=line, **reach, **style)
+        if name in (beside or {}):
+            axes.axhline((beside or {})[name], color=INK, linewidth=0.9, linestyle=(0, (4, 1.5)), label="2d-fixed")
+        if here.empty:
+            base.nothing(axes)
+        base.title(axes, str(name))
+        base.accuracy_axis(axes, chance)
+        base.label(axes, f"initial scale {SIGMA} of the encoding", "held-out accuracy at the end")
+        _own_legend(axes, knob)
+    if shown:
+        assert worth is not None
+        _worth(panels[len(names)], worth, len(names) > 1)
+    base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(kept, by)}", lost)
+    return figure
+
+
+def _aside(place: int, count: int, log: bool) -> float:
+    """Lines stand a little apart, so that their bars do not hide each other."""
+    return float(1.0 + (0.02 if log else 0.0) * (place - (count - 1) / 2))
+
+
+def _own_legend(axes: Axes, title: str) -> None:
+    look: base.Style = {"frameon": False, "fontsize": SMALL, "labelcolor": INK, "title_fontsize": SMALL}
+    shown = axes.legend(title=title, loc="best", handlelength=2.6, **look)
+    shown.get_title().set_color(INK)
+    for text in shown.get_texts():
+        text.set_parse_math(False)
+
+
+def _worth(axes: Axes, worth: pd.DataFrame, panels: bool) -> None:
+    """What a small sigma is worth, a row for each line."""
+    table = worth.assign(name=worth["panel"] + ", " + worth["line"] if panels else worth["line"])
+    names = base.in_order(table["name"])
+    means = base.means(table, ["name"]).set_index("name").reindex(names)
+    axes.axvline(0, color=MUTED, linewidth=0.9)
+    place = np.arange(len(names))
+    look: base.Style = {"color": INK, "marker": "o", "markersize": 5}
+    base.errorbars(axes, means["mean"], place, xerr=base.distances(means), **look)
+    axes.set_yticks(place, [base.wrapped(name, 26) for name in names], parse_math=False)
+    axes.tick_params("y", length=0, labelsize=SMALL)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.spines["left"].set_visible(False)
+    base.quiet_lines(axes, "x")
+    base.title(axes, f"what {SIGMA} 0.2 is worth over {worth['large'].iloc[0]:g}")
+    base.label(axes, "difference of accuracies")
+
+
+def curves_by_setting(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
+    """Held-out accuracy against training step: a panel for each line of the table, a curve for each sigma.
+
+    `table` has the columns panel, line, sigma, step, seed and value. Curves are means over seeds, bands their intervals.
+    """
+    kept, lost = base.finite(table, ["panel", "line", "sigma", "step", "seed", "value"])
+    by = ["panel", "line", "sigma", "step"]
+    means = base.means(kept, by)
+    pairs = list(dict.fromkeys(zip(table["panel"], table["line"], strict=True)))
+    figure, panels = base.grid_of(len(pairs), 4, (2.25, 1.75), extra=(0.9, 0.9))
+    sigmas = np.sort(table["sigma"].unique().astype(float))
+    colors = ScalarMappable(base.sigma_colors(sigmas), COLORS)
+    last = max(float(kept["step"].max()), 1.0) if len(kept) else 1.0
+    for axes, (panel, line) in zip(panels, pairs, strict=False):
+        here = means[(means["panel"] == panel) & (means["line"] == line)]
+        for sigma, rows in here.groupby("sigma"):
+            color = colors.to_rgba(float(sigma))  # type: ignore[arg-type]
+            low, high = (rows[end].to_numpy().clip(0, 1) for end in ("low", "high"))
+            axes.fill_between(rows["step"], low, high, color=color, alpha=0.14, linewidth=0)
+            axes.plot(rows["step"], rows["mean"], color=color, linewidth=1.4)
+        if here.empty:
+            base.nothing(axes)
+        base.title(axes, f"{panel}, {line}" if panel else str(line), width=38)
+        base.accuracy_axis(axes, chance)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_xlim(-0.02 * last, 1.02 * last)
+        first, lowest = base.at_edge(axes)
+        axes.tick_params("x", labelbottom=lowest)
+        base.label(axes, "training step" if lowest else "", "held-out\naccuracy" if first else "")
+    if not kept.empty:
+        place: base.Style = {"ax": panels, "fraction": 0.03, "aspect": 24, "pad": 0.015, "shrink": 0.8}
+        base.key(figure, colors, f"initial scale {SIGMA}", ticks=list(sigmas), format="%g", **place)
+    base.small_print(figure, run_name, f"line and band: {base.over_seeds(kept, by)}", lost)
+    return figure

@@ -1,0 +1,308 @@
+"""Cause or trace? The manipulations of lst-causal by name, and claims about them, each with its control.
+
+Margins were set before the run, by the rules of `knob_claims`: none (zero) for "helps at all", half of the published
+difference for an effect as large as that of sigma, 0.05 for "about equal". Controls that differ in nothing but rounding
+must stay within 0.02, those that are a matter of chance (another random draw) within 0.05. That a PE which is never
+trained does as well was known from results/lst-sigma-frozen. Differences are taken seed by seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from placecode.analysis.stats import Interval
+from placecode.claims import Claim, NotInRun
+from placecode.runs import Run
+from placecode.studies import interventions
+from placecode.studies.knob_claims import ASKED, EQUAL, HALF, LARGE, SMALL
+from placecode.studies.latin_claims import difference
+from placecode.studies.reading import accuracy, measured
+
+DONORS = 1000
+"""What the seed of a donor has more than that of the model it gives its PE to."""
+SMALLS = (0.1, 0.2, 0.5)
+"""The sizes at which models generalize; effects of arrangement are means over these."""
+TRUE_SIZE = 0.5**0.5
+"""The root mean square of sines and cosines: at this size the start "true" is 2d-fixed itself."""
+ROUNDING = 0.02
+CONTROL = "a control: must do nothing"
+
+KINDS: dict[str, dict[str, Any]] = {
+    "learned": {},
+    "random, frozen": {"learn": False},
+    "true, frozen": {"start": "true", "learn": False},
+    "true, learned on": {"start": "true"},
+    "rows and columns, frozen": {"start": "axes", "learn": False},
+    "rows and columns, learned on": {"start": "axes"},
+    "untrained donor's, frozen": {"start": "before", "learn": False, "donor": "own"},
+    "donor's, frozen": {"start": "taken", "learn": False, "donor": "own"},
+    "donor's, learned on": {"start": "taken", "donor": "own"},
+    "donor's shuffled, frozen": {"start": "shuffled", "learn": False, "donor": "own"},
+    "donor's of 0.2 resized, frozen": {"start": "rescaled", "learn": False, "donor": SMALL},
+    "donor's of 2.0 resized, frozen": {"start": "rescaled", "learn": False, "donor": LARGE},
+}
+"""What is done to the PE before training, at every size: the fields of a member; `donor` is the sigma of the donor."""
+BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
+DONOR = "donor"
+
+
+def kind_of(members: pd.DataFrame) -> list[str]:
+    """What was done to the PE of each member."""
+    sigma = dict(zip(members["member"], members["sigma"], strict=True))
+    return [_kind({str(name): value for name, value in row.items()}, sigma) for row in members.to_dict("records")]
+
+
+def _kind(row: Mapping[str, Any], sigma: Mapping[int, float]) -> str:
+    if row["encoding"] != "learned":
+        return FIXED if json.loads(row["options"]).get("axes") == 2 else NONE
+    if row["seed"] >= DONORS:
+        return DONOR
+    if row["pe_learning_rate"] == 0:
+        return BY_RATE
+    if row["start"] == "true" and np.isclose(row["sigma"], TRUE_SIZE) and not row["learn"]:
+        return TRUE_START
+    donor = sigma[row["origin"]] if row["start"] == "rescaled" else None
+    for name, given in KINDS.items():
+        wanted = given["donor"] if given.get("start") == "rescaled" else None
+        if (row["start"], row["learn"], donor) == (given.get("start", "normal"), given.get("learn", True), wanted):
+            return name
+    raise ValueError(f"member {row['member']} is of no kind of lst-causal")
+
+
+def quarter(epochs: int) -> int:
+    """The epoch at which a quarter of the training is done."""
+    return max(1, round(epochs / 4))
+
+
+def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None) -> pd.Series:
+    """Held-out accuracy (or other values) by seed, the mean over sizes; None for kinds that have none of their own."""
+    rows = run.members.assign(kind=kind_of(run.members))
+    rows = rows[(rows["state"] == "done") & (rows["kind"] == kind)]
+    rows = rows.assign(value=rows["member"].map(accuracy(run) if values is None else values))
+    if rows.empty:
+        raise NotInRun(f"the run has no finished members of the kind {kind}")
+    if sigmas is None:
+        return pd.Series(rows.set_index("seed")["value"])
+    table = rows.pivot_table("value", "seed", "sigma")
+    if missing := [sigma for sigma in sigmas if sigma not in table.columns]:
+        raise NotInRun(f"the run has no finished members of the kind {kind} with sigma {missing[0]:g}")
+    return pd.Series(table[list(sigmas)].dropna().mean(axis="columns"))
+
+
+def between(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
+    """Accuracy with one kind of PE less that with another, at the same sizes."""
+    return difference(of(run, one, sigmas), of(run, other, sigmas))
+
+
+def early(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
+    """The same after a quarter of the training."""
+    epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
+    values = accuracy(run, step=last // epochs * quarter(epochs))
+    return difference(of(run, one, sigmas, values), of(run, other, sigmas, values))
+
+
+def sizes(kind: str, run: Run) -> Interval:
+    """What the small size is worth over the large one, the arrangement being the same."""
+    return difference(of(run, kind, [SMALL]), of(run, kind, [LARGE]))
+
+
+def twins(one: str, other: str, one_sigma: float | None, other_sigma: float | None, run: Run) -> Interval:
+    """Two ways of the same: what they differ in is rounding."""
+    at = [None if sigma is None else [sigma] for sigma in (one_sigma, other_sigma)]
+    return difference(of(run, one, at[0]), of(run, other, at[1]))
+
+
+def exchanged(kind: str, sigmas: Sequence[float] | None, name: str, run: Run) -> Interval:
+    """What a trained model loses when its PE is exchanged."""
+    values = measured(run, interventions.ACCURACY_WITH, name)
+    return difference(of(run, kind, sigmas), of(run, kind, sigmas, values))
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "training-the-pe-is-not-needed",
+        "A PE frozen at its random start generalizes about as well as a learned one (within 0.05), mean over sizes 0.1 "
+        "to 0.5.",
+        f"{ASKED}; known from an earlier run",
+        EQUAL,
+        partial(between, "learned", "random, frozen", SMALLS),
+        "within",
+    ),
+    Claim(
+        "transplant-helps",
+        "A fresh model does better with a donor's learned PE than with the donor's untrained one, both frozen.",
+        ASKED,
+        0.0,
+        partial(between, "donor's, frozen", "untrained donor's, frozen", SMALLS),
+    ),
+    Claim(
+        "transplant-speeds-up",
+        "It does so after a quarter of the training.",
+        ASKED,
+        0.0,
+        partial(early, "donor's, frozen", "untrained donor's, frozen", SMALLS),
+    ),
+    Claim(
+        "arrangement-of-the-transplant-helps",
+        "A donor's PE does better than the same with its cells in random order, both frozen.",
+        ASKED,
+        0.0,
+        partial(between, "donor's, frozen", "donor's shuffled, frozen", SMALLS),
+    ),
+    Claim(
+        "rows-and-columns-help",
+        "A PE made of a random vector for each row and each column does better than a random one of the same size, both "
+        "frozen.",
+        ASKED,
+        0.0,
+        partial(between, "rows and columns, frozen", "random, frozen", SMALLS),
+    ),
+    Claim(
+        "rows-and-columns-speed-up",
+        "It does so after a quarter of the training.",
+        ASKED,
+        0.0,
+        partial(early, "rows and columns, frozen", "random, frozen", SMALLS),
+    ),
+    Claim(
+        "2d-fixed-helps",
+        "2d-fixed does better than a random PE of the same size, both frozen.",
+        ASKED,
+        0.0,
+        partial(between, "true, frozen", "random, frozen", SMALLS),
+    ),
+    Claim(
+        "starting-at-the-truth-helps",
+        "A PE that starts at 2d-fixed and is learned on does better than one that starts at random.",
+        ASKED,
+        0.0,
+        partial(between, "true, learned on", "learned", SMALLS),
+    ),
+    Claim(
+        "size-spoils-a-learned-pe",
+        "A donor's PE of sigma 0.2 loses half of the published difference when it is made as large as 2.0.",
+        ASKED,
+        HALF,
+        partial(sizes, "donor's of 0.2 resized, frozen"),
+    ),
+    Claim(
+        "size-mends-a-learned-pe",
+        "A donor's PE of sigma 2.0 gains as much when it is made as small as 0.2.",
+        ASKED,
+        HALF,
+        partial(sizes, "donor's of 2.0 resized, frozen"),
+    ),
+    Claim(
+        "rows-and-columns-rescue-a-large-size",
+        "At size 2.0 a PE of rows and columns does better than a random one by half of the published difference.",
+        ASKED,
+        HALF,
+        partial(between, "rows and columns, frozen", "random, frozen", [LARGE]),
+    ),
+    Claim(
+        "a-trained-model-needs-what-its-pe-learned",
+        "A trained model of sigma 0.1 or 0.2 loses accuracy when its PE is put back to its start.",
+        ASKED,
+        0.0,
+        partial(exchanged, "learned", SMALLS[:2], interventions.START),
+    ),
+    Claim(
+        "a-trained-model-needs-its-own-pe",
+        "A trained model of sigma 0.2 loses half of the published difference when it gets the PE of another seed.",
+        ASKED,
+        HALF,
+        partial(exchanged, "learned", [SMALL], interventions.OTHER_SEED),
+    ),
+    Claim(
+        "swapped-small-for-large",
+        "So it does with the PE of sigma 2.0.",
+        ASKED,
+        HALF,
+        partial(exchanged, "learned", [SMALL], interventions.OTHER_SIGMA),
+    ),
+    Claim(
+        "swapped-large-for-small",
+        "A trained model of sigma 2.0 does no better with the PE of sigma 0.2 (it gains less than 0.05).",
+        ASKED,
+        -EQUAL,
+        partial(exchanged, "learned", [LARGE], interventions.OTHER_SIGMA),
+    ),
+    Claim(
+        "control-freezing",
+        "A PE frozen by a step size of zero is one that is frozen.",
+        CONTROL,
+        ROUNDING,
+        partial(twins, BY_RATE, "random, frozen", None, SMALL),
+        "within",
+    ),
+    Claim(
+        "control-starting-at-the-truth",
+        "A PE frozen at the true start, at its own size, is 2d-fixed.",
+        CONTROL,
+        ROUNDING,
+        partial(twins, TRUE_START, FIXED, None, None),
+        "within",
+    ),
+    Claim(
+        "control-transplant",
+        "A donor's untrained PE does as well as one's own random one.",
+        CONTROL,
+        EQUAL,
+        partial(between, "untrained donor's, frozen", "random, frozen", SMALLS),
+        "within",
+    ),
+    Claim(
+        "control-resizing",
+        "A donor's PE of sigma 0.2, brought to the size 0.2, does as well as it is.",
+        CONTROL,
+        EQUAL,
+        partial(between, "donor's of 0.2 resized, frozen", "donor's, frozen", [SMALL]),
+        "within",
+    ),
+    Claim(
+        "control-shuffling",
+        "A trained model whose PE is shuffled together with the cells loses nothing.",
+        CONTROL,
+        ROUNDING,
+        partial(exchanged, "learned", SMALLS, interventions.WITH_CELLS),
+        "within",
+    ),
+    Claim(
+        "control-swapping",
+        "A trained model whose PE is exchanged for itself loses nothing.",
+        CONTROL,
+        ROUNDING,
+        partial(exchanged, "learned", SMALLS, interventions.ITSELF),
+        "within",
+    ),
+    Claim(
+        "control-rescaling",
+        "A trained model whose PE is multiplied by 1 loses nothing.",
+        CONTROL,
+        ROUNDING,
+        partial(exchanged, "learned", SMALLS, interventions.times(1.0)),
+        "within",
+    ),
+    Claim(
+        "control-putting-back",
+        "A trained model whose PE was frozen loses nothing when it is put back to its start.",
+        CONTROL,
+        ROUNDING,
+        partial(exchanged, "random, frozen", SMALLS, interventions.START),
+        "within",
+    ),
+    Claim(
+        "control-ablating",
+        "A model that was trained without a PE loses nothing when it is taken away.",
+        CONTROL,
+        ROUNDING,
+        partial(exchanged, NONE, None, interventions.NOTHING),
+        "within",
+    ),
+)

@@ -1,0 +1,45 @@
+"""What lst-causal shows, in plain sentences, which are true whatever it shows."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from placecode.claims import UNDECIDED, Finding
+from placecode.runs import Run
+from placecode.studies.causal_claims import CLAIMS, CONTROL
+from placecode.studies.knob_words import in_words, lost, unsettled_words
+
+ARRANGEMENT = (
+    *("transplant-helps", "arrangement-of-the-transplant-helps", "rows-and-columns-help", "2d-fixed-helps"),
+    "starting-at-the-truth-helps",
+)
+SIZE = ("size-spoils-a-learned-pe", "size-mends-a-learned-pe")
+
+
+def of_causes(run: Run, lines: pd.DataFrame) -> list[str]:
+    found = {claim.id: claim.check(run) for claim in CLAIMS}
+    return [
+        *_controls(found),
+        *(_told(found[id], "Size") for id in SIZE),
+        *(_told(found[id], "Arrangement") for id in ARRANGEMENT),
+        *unsettled_words(run, lines),
+        *lost(run),
+    ]
+
+
+def _told(finding: Finding, what: str) -> str:
+    verdict = {"reproduced": "Holds", "not reproduced": "Fails", UNDECIDED: "Undecided"}[finding.verdict]
+    number = f", {in_words(finding.found)}" if finding.found.mean == finding.found.mean else f" ({finding.note})"
+    return f"{what}. {finding.claim.statement} {verdict}{number}."
+
+
+def _controls(found: dict[str, Finding]) -> list[str]:
+    """Whether the controls did nothing: before anything else is believed."""
+    controls = [finding for finding in found.values() if finding.claim.source == CONTROL]
+    failed = [finding.claim.id for finding in controls if finding.verdict == "not reproduced"]
+    open_ = [finding.claim.id for finding in controls if finding.verdict == UNDECIDED]
+    told = f"Of {len(controls)} controls, which must do nothing, {len(controls) - len(failed) - len(open_)} do nothing"
+    parts = [
+        f"{', '.join(names)} {words}" for names, words in ((failed, "did something"), (open_, "are undecided")) if names
+    ]
+    return [f"{told}{'; ' + '; '.join(parts) if parts else ''}."]

@@ -1,0 +1,61 @@
+"""The figures of studies that turn something beside sigma, each with what to look for in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from placecode import figures
+from placecode.runs import Run
+from placecode.studies.base import Shown
+from placecode.studies.latin_claims import LARGE, SMALL
+from placecode.studies.latin_figures import chance_of, run_name
+from placecode.studies.reading import accuracy
+from placecode.studies.specs import are
+
+
+def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Mapping[str, float] | None = None) -> list[Shown]:
+    """`lines` are the members with the panel and the line in which each is drawn."""
+    name, chance = run_name(run), chance_of(run)
+    final = lines.assign(value=lines["member"].map(accuracy(run)))
+    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
+    curves = rows[rows["split"] == "validation"][["member", "step", "value"]].merge(lines, on="member")
+    last = "The last panel: accuracy at sigma 0.2 less that at the largest, seed by seed. " if len(final) else ""
+    return [
+        Shown(
+            "accuracy",
+            f"Accuracy against sigma: {knob}",
+            f"Where the lines lie on each other, {knob} changes nothing in what sigma does. {last}Bars are 95% "
+            "intervals over seeds.",
+            figures.accuracy_by_setting(final, name, knob, chance, worth(final), beside),
+        ),
+        Shown(
+            "curves",
+            "Learning curves on held-out puzzles",
+            "A curve that still rises or falls at the end has not settled, and its setting cannot be ranked yet.",
+            figures.curves_by_setting(curves, name, chance),
+        ),
+    ]
+
+
+def worth(final: pd.DataFrame) -> pd.DataFrame:
+    """What a small sigma is worth over the largest one, by panel, line and seed; empty where there is none."""
+    found = []
+    for (panel, line), rows in final.groupby(["panel", "line"], sort=False):
+        table = rows.pivot_table("value", "seed", "sigma")
+        large = LARGE if LARGE in table.columns else table.columns.max()
+        if SMALL in table.columns and large > SMALL:
+            for seed, value in (table[SMALL] - table[large]).dropna().items():
+                found.append({"panel": panel, "line": line, "seed": seed, "value": value, "large": large})
+    return pd.DataFrame(found, columns=["panel", "line", "seed", "value", "large"])
+
+
+def fixed_beside(run: Run, panels: Callable[[dict[str, Any]], Sequence[str]]) -> dict[str, float]:
+    """Mean accuracy of the 2d-fixed members of each panel."""
+    rows = run.members[are(run.members, "sinusoid:axes=2", 0.0) & (run.members["state"] == "done")]
+    values = rows.assign(value=rows["member"].map(accuracy(run))).to_dict("records")
+    told = [(panel, row["value"]) for row in values for panel in panels({str(k): v for k, v in row.items()})]
+    table = pd.DataFrame(told, columns=["panel", "value"]).groupby("panel")["value"].mean()
+    return {str(panel): float(value) for panel, value in table.items()}

@@ -1,0 +1,74 @@
+"""What studies that turn something beside sigma show, in plain sentences, which are true whatever a run shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from placecode.analysis.stats import Interval, interval
+from placecode.runs import Run
+from placecode.studies.reading import STILL, accuracy, late_change
+
+MOST = 6
+"""Settings that have not settled, of which each is named."""
+
+
+def called(panel: str, line: str) -> str:
+    return f"{panel}, {line}" if panel else line
+
+
+def of_knob(run: Run, lines: pd.DataFrame) -> list[str]:
+    """A sentence for every line: where accuracy is highest, and what it is at both ends of sigma."""
+    told = []
+    table = lines.assign(value=lines["member"].map(accuracy(run)))
+    for (panel, line), rows in table.groupby(["panel", "line"], sort=False):
+        means = rows.groupby("sigma")["value"].mean()
+        few, many = (f"{means[sigma]:.3f} at sigma {sigma:g}" for sigma in (means.index.min(), means.index.max()))
+        best = f"highest at sigma {means.idxmax():g} ({means.max():.3f})"
+        ends = f"{few}, {many}; {best}" if len(means) > 1 else few
+        told.append(f"{_capital(called(str(panel), str(line)))}: held-out accuracy {ends}.")
+    return [*told, *unsettled_words(run, lines), *lost(run)]
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def unsettled(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
+    """Settings (panel, line, sigma) whose mean accuracy has changed by more than STILL over the last quarter of
+    training, with that change."""
+    table = lines.assign(value=lines["member"].map(late_change(run)))
+    means = table.groupby(["panel", "line", "sigma"], sort=False)["value"].mean().reset_index()
+    # the same members may be drawn in several panels
+    kept: pd.DataFrame = means[means["value"].abs() > STILL + 1e-9]
+    return kept.reset_index(drop=True)
+
+
+def unsettled_words(run: Run, lines: pd.DataFrame) -> list[str]:
+    """Whose curves have not settled, in a sentence."""
+    found, total = unsettled(run, lines), len(lines[["panel", "line", "sigma"]].drop_duplicates())
+    rule = f"held-out accuracy changed by more than {STILL:g} over the last quarter of training"
+    if found.empty:
+        return [f"All curves have settled: in none of {total} settings the mean {rule}."]
+    widest = found.reindex(found["value"].abs().sort_values(ascending=False).index)
+    named = "; ".join(
+        f"{called(row.panel, row.line)}, sigma {row.sigma:g} ({row.value:+.2f})"
+        for row in widest.head(MOST).itertuples()
+    )
+    more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
+    return [f"Not settled, {len(found)} of {total} settings, where the mean {rule}: {named}{more}."]
+
+
+def lost(run: Run) -> list[str]:
+    gone = int((run.members["state"] == "diverged").sum())
+    return [f"{gone} of {len(run.members)} members diverged and are left out of the means."] if gone else []
+
+
+def in_words(found: Interval) -> str:
+    """A difference with its interval: "+0.12 (+0.05 to +0.19)"; without one where seeds are too few."""
+    bounds = f" ({found.low:+.2f} to {found.high:+.2f})" if np.isfinite(found.low) else ""
+    return f"{found.mean:+.2f}{bounds}"
+
+
+def mean_of(values: pd.Series) -> Interval:
+    return interval(values.dropna().to_numpy())

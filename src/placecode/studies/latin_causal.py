@@ -1,0 +1,132 @@
+"""lst-causal: is the learned PE the cause of generalization, or its trace?
+
+Every manipulation is made at every size (sigma) of the PE, in models of the same seeds. Before training: the PE starts
+at random, at the true arrangement, or is one that another model has learned (a donor, of other weights, data order and
+draws); it is frozen there, or learned on. So arrangement and size come apart: a learned PE is brought to another size,
+or its cells are put in random order. After training: the PE of a model is taken away, put back to its start, swapped
+with that of another sigma or seed, made larger or smaller, all other weights as they are.
+
+What to look for: if the learned arrangement is a cause, a fresh model must do better with it than with the untrained
+PE of the same donor. If size is one, a learned PE must lose its worth when it is made large. And every manipulation has
+a control that must do nothing: the first place to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from placecode.encoder import Stack
+from placecode.errors import must_be
+from placecode.members import Member, grid
+from placecode.runs import Run
+from placecode.studies import causal_claims, causal_figures, causal_words, interventions
+from placecode.studies.base import Shown, setting
+from placecode.studies.causal_claims import DONORS, KINDS, TRUE_SIZE, kind_of
+from placecode.studies.knob_claims import LARGE, SMALL
+from placecode.studies.latin_knobs import SIGMAS, SMALLER, KnobStudy
+from placecode.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class LstCausal(KnobStudy):
+    """Start at, freeze, transplant, rescale, shuffle, swap and ablate the PE."""
+
+    name = "lst-causal"
+    about = "Latin squares: is the learned PE the cause of generalization, or its trace?"
+    claims = causal_claims.CLAIMS
+    knob = "the PE"
+
+    sigmas: tuple[float, ...] = setting(SIGMAS, "sizes of the PE; 0.2 and 2.0, which are swapped, among them")
+    seeds: tuple[int, ...] = setting(
+        tuple(range(5)), f"seeds of the models, below {DONORS}; the donor of each has {DONORS} more"
+    )
+
+    scales = {"paper": {}, "quick": SMALLER}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if missing := [sigma for sigma in (SMALL, LARGE) if sigma not in self.sigmas]:
+            raise must_be(
+                "sigmas", f"some with {missing[0]:g} among them: PEs are swapped between these", list(self.sigmas)
+            )
+        if max(self.seeds) >= DONORS:
+            raise must_be("seeds", f"below {DONORS}: those above are the donors'", list(self.seeds))
+
+    def members(self) -> list[Member]:
+        """First the donors; then, kind by kind, sigma by sigma, the models of the study's seeds; then the controls."""
+        donors = grid(self.spec(), sigma=self.sigmas, seed=[seed + DONORS for seed in self.seeds])
+        origin = {(member.sigma, member.seed - DONORS): number for number, member in enumerate(donors)}
+
+        def at(sigma: float, seed: int, given: Mapping[str, Any]) -> Member:
+            rest = dict(given)
+            source = rest.pop("donor", None)
+            if source is not None:
+                rest["origin"] = origin[sigma if source == "own" else source, seed]
+            return self.spec(sigma=sigma, seed=seed, **rest)
+
+        found = [
+            *donors,
+            *(at(sigma, seed, given) for given in KINDS.values() for sigma in self.sigmas for seed in self.seeds),
+        ]
+        controls: Sequence[dict[str, Any]] = (
+            {"sigma": SMALL, "pe_learning_rate": 0.0},
+            {"sigma": TRUE_SIZE, "start": "true", "learn": False},
+            {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None},
+            {"encoding": "none", "sigma": None},
+        )
+        return [*found, *(self.spec(seed=seed, **given) for given in controls for seed in self.seeds)]
+
+    def evaluate_at(self, task: Task) -> list[int]:
+        """Also after a quarter of the training: what speeds it up shows there."""
+        return sorted({*super().evaluate_at(task), causal_claims.quarter(self.epochs) * self.per_epoch(task)} - {0})
+
+    def exchange(
+        self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
+    ) -> list[dict[str, Any]]:
+        assert task.positions is not None
+        order = interventions.order_of(task.tokens)
+        kinds = dict(zip(members["member"], kind_of(members), strict=True))
+        table = members.assign(kind=members["member"].map(kinds)).set_index("member")
+        learned = {
+            (row["kind"], row["sigma"], row["seed"]): number
+            for number, row in table[table["state"] == "done"].iterrows()
+        }
+
+        def pe(number: Any, when: str = "end") -> np.ndarray:
+            return np.asarray(arrays[f"pe_{when}/{number}"].double().numpy())
+
+        exchanges = []
+        for number in numbers:
+            own, row = pe(number), table.loc[number]
+            each = interventions.within_member(pe(number, "start"), own, task.positions, order)
+            others = {SMALL: LARGE, LARGE: SMALL}
+            if row["kind"] == "learned":
+                swapped = learned.get(("learned", others.get(row["sigma"]), row["seed"]))
+                if swapped is not None:
+                    each[interventions.OTHER_SIGMA] = pe(swapped)
+                    each[interventions.OTHER_SIGMA_SIZED] = interventions.sized(pe(swapped), own)
+                neighbour = learned.get(("learned", row["sigma"], self._next(row["seed"])))
+                if neighbour is not None and len(self.seeds) > 1:
+                    each[interventions.OTHER_SEED] = pe(neighbour)
+            exchanges.append(each)
+        return interventions.accuracies(stack, task, exchanges, order)
+
+    def _next(self, seed: int) -> int:
+        return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]
+
+    def lines(self, run: Run) -> pd.DataFrame:
+        kinds = run.members.assign(panel="", line=kind_of(run.members))
+        shown: pd.DataFrame = kinds[kinds["line"].isin(KINDS) & (kinds["state"] == "done")]
+        return shown
+
+    def figures(self, run: Run) -> list[Shown]:
+        return causal_figures.of_causes(run, self.lines(run))
+
+    def words(self, run: Run) -> list[str]:
+        return causal_words.of_causes(run, self.lines(run))

@@ -1,0 +1,380 @@
+"""Beyond the paper on Latin squares: something else is turned beside sigma, every value of it at every sigma.
+
+lst-heads, lst-depth, lst-width: does the shape of the model move the sigmas that generalize? lst-placement: does the PE
+have to be added in every block? lst-gain: the outputs multiplied by a number, the other knob of lazy and rich learning.
+lst-decay: weight decay on all weights, on all but the PE, on the PE alone; does it close the gap to 2d-fixed?
+lst-data: fewer training puzzles. lst-optimizer: optimizers and step sizes down to very small sigmas; a step size of the
+PE's own; Adam's epsilon.
+
+What to look for in each: do the curves over sigma lie on each other? Then sigma does its work by itself. Where they
+come apart, the last panel says by how much: accuracy at sigma 0.2 less that at 2.0, for each value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+from torch import Tensor
+
+from placecode.encoder import Stack
+from placecode.errors import must_be
+from placecode.members import Member, grid
+from placecode.runs import Run
+from placecode.studies import knob_claims, knob_figures, knob_words, measures
+from placecode.studies.base import Dial, Shown, setting
+from placecode.studies.latin_squares import QUICK, LatinStudy
+from placecode.studies.reading import LAST_QUARTER, swept
+from placecode.tasks.base import Task
+from placecode.tasks.latin_squares import LatinSquares
+from placecode.tasks.several import Several
+from placecode.training import steps_per_epoch
+
+SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
+SMALLER: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.2, 2.0), "evaluations": 4}
+"""The quick scale of all of these studies: two sigmas, two seeds."""
+
+
+@dataclass(frozen=True)
+class KnobStudy(LatinStudy):
+    """What studies that turn something beside sigma share."""
+
+    seeds: tuple[int, ...] = setting(tuple(range(5)), "seeds of each setting: a number of them, or a list a,b,c")
+    epochs: int = setting(200, "passes over the training puzzles")
+    evaluations: int = setting(20, "how many times all splits are evaluated on the way")
+    noise: tuple[float, ...] = setting(
+        (), "noise on token embeddings under which accuracy is tested; none unless given"
+    )
+    sigmas: tuple[float, ...] = setting(SIGMAS, "initial scales of the PE")
+
+    passing = ()
+    measures = (
+        *(("norm", ""), ("moved_relative", "start"), ("procrustes", "2d-fixed"), ("rsa", "relation")),
+        ("neighbor_agreement", "relation"),
+    )
+    knob: ClassVar[str]
+    """What is turned, in words, as the title of a legend."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._all_different("sigmas")
+
+    def variants(self) -> Sequence[dict[str, Any]]:
+        """The settings that are gone through at every sigma, the usual one among them."""
+        raise NotImplementedError
+
+    def members(self) -> list[Member]:
+        """Setting by setting, sigma by sigma, the seeds of each together."""
+        return [
+            member
+            for given in self.variants()
+            for member in grid(self.spec(**given), sigma=self.sigmas, seed=self.seeds)
+        ]
+
+    def told(self, row: dict[str, Any]) -> Sequence[tuple[str, str]]:
+        """The panels in which a member is drawn, and the line of each that it belongs to."""
+        raise NotImplementedError
+
+    def lines(self, run: Run) -> pd.DataFrame:
+        """The finished members of the sweep with the columns `panel` and `line`, a row for each panel."""
+        rows = swept(run).to_dict("records")
+        drawn = [{**row, "panel": panel, "line": line} for row in rows for panel, line in self.told(_texts(row))]
+        return pd.DataFrame(drawn, columns=[*run.members.columns, "panel", "line"])
+
+    def evaluate_at(self, task: Task) -> list[int]:
+        """As always, and where the last quarter begins: what changes in it has not settled."""
+        return sorted({*super().evaluate_at(task), round(LAST_QUARTER * self.epochs) * self.per_epoch(task)} - {0})
+
+    def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
+        return [*measures.outline(stack, task), *measures.robustness(stack, task, self.noise)]
+
+    def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
+        return {}
+
+    def dial(self, run: Run) -> Dial | None:
+        return None  # it would show one of the settings, and not say which
+
+    def figures(self, run: Run) -> list[Shown]:
+        return knob_figures.of_knob(run, self.lines(run), self.knob)
+
+    def words(self, run: Run) -> list[str]:
+        return knob_words.of_knob(run, self.lines(run))
+
+
+def _texts(row: dict[Any, Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in row.items()}
+
+
+@dataclass(frozen=True)
+class LstHeads(KnobStudy):
+    """Attention heads against sigma."""
+
+    name = "lst-heads"
+    about = "Latin squares: number of attention heads against sigma"
+    claims = knob_claims.HEADS
+    instead = {"heads": "many"}
+    knob = "attention heads"
+
+    many: tuple[int, ...] = setting((1, 2, 4), "attention heads")
+
+    scales = {"paper": {}, "quick": {**SMALLER, "many": (1, 8)}}
+
+    def variants(self) -> list[dict[str, Any]]:
+        return [{"heads": heads} for heads in self.many]
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        return [("", f"{row['heads']} head{'s' if row['heads'] > 1 else ''}")]
+
+
+@dataclass(frozen=True)
+class LstDepth(KnobStudy):
+    """Transformer blocks against sigma."""
+
+    name = "lst-depth"
+    about = "Latin squares: number of transformer blocks against sigma"
+    claims = knob_claims.DEPTH
+    instead = {"layers": "depths"}
+    knob = "transformer blocks"
+
+    depths: tuple[int, ...] = setting((1, 2, 3, 4, 5, 6), "transformer blocks")
+
+    scales = {"paper": {}, "quick": {**SMALLER, "depths": (1, 2, 3)}}
+
+    def variants(self) -> list[dict[str, Any]]:
+        return [{"layers": layers} for layers in self.depths]
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        return [("", f"{row['layers']} block{'s' if row['layers'] > 1 else ''}")]
+
+
+@dataclass(frozen=True)
+class LstWidth(KnobStudy):
+    """Features per token against sigma."""
+
+    name = "lst-width"
+    about = "Latin squares: width of the model against sigma"
+    claims = knob_claims.WIDTH
+    instead = {"width": "widths"}
+    knob = "features per token"
+
+    widths: tuple[int, ...] = setting((32, 64, 160, 320), "features per token")
+
+    scales = {"paper": {}, "quick": {**SMALLER, "widths": (16, 32, 64)}}
+
+    def variants(self) -> list[dict[str, Any]]:
+        return [{"width": width} for width in self.widths]
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        return [("", f"width {row['width']}")]
+
+
+@dataclass(frozen=True)
+class LstPlacement(KnobStudy):
+    """The PE in every block, or at the input alone, against sigma."""
+
+    name = "lst-placement"
+    about = "Latin squares: the PE in every block or at the input alone, against sigma"
+    claims = knob_claims.PLACEMENT
+    instead = {"placement": "placements"}
+    knob = "where the PE is added"
+
+    placements: tuple[str, ...] = setting(("every", "input"), "where the encoding acts: every (block), input")
+
+    scales = {"paper": {}, "quick": SMALLER}
+
+    def variants(self) -> list[dict[str, Any]]:
+        return [{"placement": placement} for placement in self.placements]
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        return [("", "every block" if row["placement"] == "every" else "input alone")]
+
+
+@dataclass(frozen=True)
+class LstGain(KnobStudy):
+    """The gain of the outputs against sigma."""
+
+    name = "lst-gain"
+    about = "Latin squares: gain of the outputs, the other knob of lazy and rich learning, against sigma"
+    claims = knob_claims.GAIN
+    instead = {"gain": "gains"}
+    knob = "gain of the outputs"
+
+    gains: tuple[float, ...] = setting((0.1, 0.3, 1.0, 3.0, 10.0), "what the outputs of the model are multiplied by")
+
+    scales = {"paper": {}, "quick": {**SMALLER, "gains": (0.1, 1.0, 10.0)}}
+
+    def variants(self) -> list[dict[str, Any]]:
+        return [{"gain": gain} for gain in self.gains]
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        return [("", f"gain {row['gain']:g}")]
+
+
+@dataclass(frozen=True)
+class LstDecay(KnobStudy):
+    """Weight decay, and on what, against sigma."""
+
+    name = "lst-decay"
+    about = "Latin squares: weight decay on all weights, on all but the PE, on the PE alone, against sigma"
+    claims = knob_claims.DECAY
+    instead = {"weight_decay": "decays", "pe_weight_decay": "decays and parts"}
+    knob = "what decays"
+
+    optimizer: str = setting("adamw", "adam, adamw or sgd")
+    decays: tuple[float, ...] = setting((0.1, 1.0), "weight decays, besides none")
+    parts: tuple[str, ...] = setting(("all", "rest", "pe"), "what decays: all, rest (all but the PE), pe")
+
+    scales = {"paper": {}, "quick": {**SMALLER, "decays": (1.0,)}}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("decays", "parts"):
+            self._all_different(name)
+        if not min(self.decays) > 0:
+            raise must_be("decays", "numbers above 0; none is always gone through too", list(self.decays))
+        for part in self.parts:
+            if part not in knob_claims.DECAYING:
+                raise must_be("parts", f"of {', '.join(knob_claims.DECAYING)}", part)
+
+    def variants(self) -> list[dict[str, Any]]:
+        return [
+            {"weight_decay": 0.0, "pe_weight_decay": 0.0},
+            *(knob_claims.decaying(part, amount) for amount in self.decays for part in self.parts),
+        ]
+
+    def members(self) -> list[Member]:
+        """Then 2d-fixed models: without decay, and with each on all weights (their PE is fixed)."""
+        fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None}
+        amounts = [{"weight_decay": amount, "pe_weight_decay": amount} for amount in (0.0, *self.decays)]
+        references = [grid(self.spec(**fixed, **amount), seed=self.seeds) for amount in amounts]
+        return [*super().members(), *(member for group in references for member in group)]
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        amount, pe = row["weight_decay"], row["pe_weight_decay"]
+        panels = [f"decay {each:g}" for each in self.decays]
+        if not amount and not pe:
+            return [(panel, "no decay") for panel in panels]
+        part = "all weights" if amount and pe else "all but the PE" if amount else "the PE alone"
+        return [(f"decay {amount or pe:g}", part)]
+
+    def figures(self, run: Run) -> list[Shown]:
+        beside = knob_figures.fixed_beside(run, lambda row: [panel for panel, _ in self.told(row)])
+        return knob_figures.of_knob(run, self.lines(run), self.knob, beside)
+
+
+@dataclass(frozen=True)
+class LstData(KnobStudy):
+    """Fewer training puzzles against sigma; always as many steps."""
+
+    name = "lst-data"
+    about = "Latin squares: number of training puzzles against sigma"
+    claims = knob_claims.DATA
+    knob = "training puzzles"
+
+    samples: tuple[int, ...] = setting((500, 1000, 2000, 4000, 8100), "training puzzles")
+    epochs: int = setting(200, "passes over the largest set of training puzzles; smaller ones are passed more often")
+
+    scales = {"paper": {}, "quick": {**SMALLER, "samples": (500, 1500, 5400)}}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._all_different("samples")
+
+    def task(self) -> Task:
+        return Several({_puzzles(count): self.puzzles_of(count) for count in self.samples})
+
+    def puzzles_of(self, count: int) -> LatinSquares:
+        """The task with so many of its training puzzles."""
+        return LatinSquares(
+            order=self.order,
+            seed=self.data_seed,
+            puzzles=self.puzzles,
+            heldout=self.heldout,
+            per_class=self.per_class,
+            distance=self.distance,
+            train=count,
+        )
+
+    def per_epoch(self, task: Task) -> int:
+        return steps_per_epoch(max(self.samples), self.batch)
+
+    def variants(self) -> list[dict[str, Any]]:
+        return [{"data": _puzzles(count)} for count in self.samples]
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        return [("", f"{int(row['data'].removeprefix('puzzles=')):,} puzzles")]
+
+
+def _puzzles(count: int) -> str:
+    return f"puzzles={count}"
+
+
+@dataclass(frozen=True)
+class LstOptimizer(KnobStudy):
+    """Optimizers, their step sizes, a step size of the PE's own, and Adam's epsilon, down to very small sigmas."""
+
+    name = "lst-optimizer"
+    about = "Latin squares: optimizer and step sizes against sigma, from 0.01 on"
+    claims = knob_claims.OPTIMIZER
+    instead = {
+        **{"optimizer": "optimizers", "learning_rate": "rates and sgd_rates", "pe_learning_rate": "pe_rates"},
+        "epsilon": "epsilons",
+    }
+    knob = "step size"
+
+    sigmas: tuple[float, ...] = setting((0.01, 0.05, 0.1, 0.2, 0.5, 1.0), "initial scales of the PE")
+    optimizers: tuple[str, ...] = setting(
+        ("adam", "adamw", "sgd"), "the optimizers; adamw with a weight decay of 0.01 unless one is given"
+    )
+    rates: tuple[float, ...] = setting((3e-5, 1e-4, 3e-4), "step sizes of adam and adamw; the middle one is the usual")
+    sgd_rates: tuple[float, ...] = setting((0.01, 0.03, 0.1), "step sizes of sgd; the middle one is the usual")
+    pe_rates: tuple[float, ...] = setting(
+        (0.1, 10.0), "step sizes of the PE alone, with adam at its usual one, as multiples of that"
+    )
+    epsilons: tuple[float, ...] = setting((1e-6, 1e-4), "epsilons of adam at its usual step size, besides 1e-8")
+
+    scales = {
+        "paper": {},
+        "quick": {
+            **{**SMALLER, "sigmas": (0.01, 0.2)},
+            **{"optimizers": ("adam", "sgd"), "rates": (2.3e-3,), "sgd_rates": (0.1,), "epsilons": (1e-4,)},
+            "pe_rates": (0.1,),
+        },
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("optimizers", "rates", "sgd_rates"):
+            self._all_different(name)
+        for name in ("pe_rates", "epsilons"):
+            self._all_different(name, least=0)
+
+    def variants(self) -> list[dict[str, Any]]:
+        usual = {"optimizer": "adam", "learning_rate": knob_claims.middle(self.rates)}
+        found = [self._by(kind, rate) for kind in self.optimizers for rate in self._rates(kind)]
+        if "adam" in self.optimizers:
+            found += [{**usual, "pe_learning_rate": factor * usual["learning_rate"]} for factor in self.pe_rates]
+            found += [{**usual, "epsilon": epsilon} for epsilon in self.epsilons]
+        return found
+
+    def _rates(self, optimizer: str) -> tuple[float, ...]:
+        return self.sgd_rates if optimizer == "sgd" else self.rates
+
+    def _by(self, optimizer: str, rate: float) -> dict[str, Any]:
+        decay = self.weight_decay or (0.01 if optimizer == "adamw" else 0.0)  # without, adamw is adam
+        return {"optimizer": optimizer, "learning_rate": rate, "weight_decay": decay}
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        """Adam at its usual step size stands in three panels: what else is turned is turned from there."""
+        rate, own, epsilon = row["learning_rate"], row["pe_learning_rate"], row["epsilon"]
+        pe, eps = "adam, step size of the PE", "adam, epsilon"
+        if own == own and own is not None:  # NaN where it is not given
+            return [(pe, f"{own / rate:g} x")]
+        if row["optimizer"] == "adam" and epsilon != self.epsilon:
+            return [(eps, f"{epsilon:g}")]
+        found = [(row["optimizer"], f"{rate:g}")]
+        if row["optimizer"] == "adam" and rate == knob_claims.middle(self.rates):
+            found += [(pe, "1 x")] * bool(self.pe_rates) + [(eps, f"{epsilon:g}")] * bool(self.epsilons)
+        return found
