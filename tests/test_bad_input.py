@@ -119,7 +119,11 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         ([*RUN, "--workers", "0"], "workers must be a whole number of at least 1; got 0."),
         ([*RUN, "--workers", "two"], "workers must be a whole number; got 'two'."),
         ([*RUN, "--optimizer", "adagrad"], "optimizer must be one of adam, adamw, sgd; got 'adagrad'."),
-        ([*RUN, "--start", "ones"], "start must be one of normal, uniform, zero, taken, shuffled; got 'ones'."),
+        (
+            [*RUN, "--start", "ones"],
+            "start must be one of normal, uniform, zero, true, axes, taken, shuffled, before, rescaled, resized, "
+            "resized-shuffled; got 'ones'.",
+        ),
         ([*RUN, "--norm", "both"], "norm must be one of post, pre; got 'both'."),
         ([*RUN, "--placement", "last"], "placement must be one of every, input; got 'last'."),
         ([*RUN, "--sigmas", "-0.1"], "sigma must be a number of at least 0; got -0.1."),

@@ -30,7 +30,15 @@ REFUSED = {
         {"start": "shuffled", "origin": -1},
         "origin must be the number of a member; got -1.",
     ),
-    "start": ({"start": "ones"}, "start must be one of normal, uniform, zero, taken, shuffled; got 'ones'."),
+    "start": (
+        {"start": "ones"},
+        "start must be one of normal, uniform, zero, true, axes, taken, shuffled, before, rescaled, resized, "
+        "resized-shuffled; got 'ones'.",
+    ),
+    "no sigma to be rescaled to": (
+        {"start": "rescaled", "origin": 0, "sigma": None},
+        "sigma must be a number of at least 0 for the start rescaled; got None.",
+    ),
     "zero batch": ({"batch": 0}, f"batch must be {WHOLE} 1; got 0."),
     "fractional batch": ({"batch": 2.0}, f"batch must be {WHOLE} 1; got 2.0."),
     "zero width": ({"width": 0}, f"width must be {WHOLE} 1; got 0."),
@@ -80,7 +88,9 @@ def test_numpy_numbers_become_pythons_own() -> None:
     ids=["one axis", "four axes", "ragged", "text", "a number", "nothing"],
 )
 def test_what_is_no_array_of_vectors_is_refused_as_a_start(start: object) -> None:
-    with pytest.raises(BadInput, match=r"^start must be normal, uniform, zero, or an array of numbers of shape"):
+    with pytest.raises(
+        BadInput, match=r"^start must be normal, uniform, zero, true, axes, or an array of numbers of shape"
+    ):
         Member(start=start)
 
 
@@ -199,6 +209,8 @@ class TestRecord:
             Member(),
             Member("rotary", None, 7, options={"axes": 2, "fraction": 0.5}, width=64, heads=4, norm="pre", clip=1.0),
             Member(start="uniform", learn=False, placement="input", dropout=0.1, dropout_at_evaluation=True),
+            Member("random", 0.5, start="axes", placement="input"),
+            Member(start="resized-shuffled", origin=3, sigma=0.1, data="large"),
             Member(optimizer="sgd", learning_rate=0.1, pe_learning_rate=0.0, weight_decay=0.01, momentum=0.5),
         ],
         ids=lambda member: member.encoding + "-" + member.optimizer,

@@ -20,9 +20,18 @@ import numpy as np
 from placecode.errors import BadInput, must_be, one_of
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
-STARTS = ("normal", "uniform", "zero")
-TAKEN = ("taken", "shuffled")
-"""Starts from the PE that another member of the study has learned: as it is, or its tokens in random order."""
+STARTS = ("normal", "uniform", "zero", "true", "axes")
+"""How a PE starts by itself. Of true positions: sines and cosines of them (true); or for each axis a random vector for
+each of its coordinates, and their sum over the axes (axes), so that cells of one row share half of their PE."""
+PLACED = ("true", "axes")
+"""Those of them that take the true positions of the tokens, and an encoding that has a vector for each token."""
+TAKEN = ("taken", "shuffled", "before", "rescaled", "resized", "resized-shuffled")
+"""Starts from the PE of another member of the study. As it has learned it: as it is (taken), its tokens in random order
+(shuffled), at another scale (rescaled), or brought onto another grid of tokens, and to another scale (resized), in that
+random order before (resized-shuffled). As it was before training (before)."""
+RESIZED = ("resized", "resized-shuffled")
+RESCALED = ("rescaled", *RESIZED)
+"""Those of them whose root mean square is this member's sigma."""
 AUXILIARY = ("member", "seed", "origin", "state", "diverged_at")
 """Columns of a table of members that do not tell one setting from another."""
 NORMS = ("post", "pre")
@@ -63,9 +72,9 @@ class Table:
         try:
             self.array = np.array(np.asarray(array), dtype=np.float64)
         except (ValueError, TypeError, RuntimeError) as error:  # text, ragged lists; tensors on a GPU or with gradients
-            raise must_be("start", f"normal, uniform, zero, or {allowed}", array) from error
+            raise must_be("start", f"{', '.join(STARTS)}, or {allowed}", array) from error
         if self.array.ndim not in (2, 3):
-            raise must_be("start", f"normal, uniform, zero, or {allowed}", array)
+            raise must_be("start", f"{', '.join(STARTS)}, or {allowed}", array)
         if not np.isfinite(self.array).all():
             raise BadInput("start must be an array of finite numbers; got one with NaN or infinity in it.")
         self.array.setflags(write=False)
@@ -89,16 +98,17 @@ class Member:
     encoding: str = "learned"
     """Name of a registered encoding."""
     sigma: float | None = 0.2
-    """Standard deviation of the PE at the start; ignored by encodings that draw nothing."""
+    """Standard deviation of the PE at the start, or its root mean square where it is not drawn; ignored by encodings
+    that draw nothing, and by PEs that are taken over as they are."""
     seed: int = 0
     """Decides initial weights, PE, data order and dropout."""
     start: str | Table = "normal"
-    """How a learned PE starts: normal, uniform, zero, or an array (numpy arrays are wrapped in a Table); or taken from
-    the member `origin` of the study when that is trained, as it is (taken) or with its tokens in random order
-    (shuffled)."""
+    """How a learned PE starts: normal, uniform, zero, from the true positions (true, axes), or an array (numpy arrays
+    are wrapped in a Table); or from the PE of the member `origin` of the study when that is trained (taken, shuffled,
+    before, rescaled, resized, resized-shuffled). `STARTS` and `TAKEN` say what each of them is."""
     origin: int | None = None
-    """The number, in its study, of the member whose learned PE this one starts from, where start is taken or shuffled.
-    That member must start by itself."""
+    """The number, in its study, of the member whose PE this one starts from, where start is one of `TAKEN`. That member
+    must start by itself."""
     learn: bool = True
     """Whether a learned PE is trained; False freezes it at its start."""
     placement: str = "every"
@@ -166,6 +176,8 @@ class Member:
         if whole != (self.start in TAKEN) or (self.origin is not None and not whole):
             when = "the number of a member" if self.start in TAKEN else f"left out for the start {self.start}"
             raise must_be("origin", when, self.origin)
+        if self.start in RESCALED and self.sigma is None:
+            raise must_be("sigma", f"a number of at least 0 for the start {self.start}", None)
         for name, allowed in (("placement", PLACEMENTS), ("norm", NORMS), ("optimizer", OPTIMIZERS)):
             if getattr(self, name) not in allowed:
                 raise one_of(name, allowed, getattr(self, name))

@@ -150,6 +150,75 @@ class TestDraws:
         assert torch.equal(encodings.make("none", 16, 8)(x), x)
 
 
+class TestPlaced:
+    """Starts that know the true positions."""
+
+    @pytest.mark.parametrize("sigma", [0.1, 2.0])
+    @pytest.mark.parametrize("name", ["random", "learned"])
+    def test_true_is_the_papers_code_at_another_scale(self, name: str, sigma: float) -> None:
+        found = table_of(Member(name, sigma, start="true", width=12, layers=2), 16, GRID)
+        fixed = table_of(Member("sinusoid", width=12, layers=2, options={"axes": 2}), 16, GRID)
+        assert np.sqrt((found**2).mean()) == pytest.approx(sigma, abs=1e-12)
+        np.testing.assert_allclose(found / found[0, 0, 1], fixed / fixed[0, 0, 1], rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(found[0], found[1])
+
+    @pytest.mark.parametrize("axes", [1, 3])
+    def test_true_has_as_many_axes_as_the_positions(self, axes: int) -> None:
+        places = np.random.default_rng(0).normal(size=(5, axes))
+        found, fixed = table_of(Member(sigma=1.0, start="true", width=8), 5, places)[0], sinusoid(places, 8)
+        np.testing.assert_allclose(found * np.sqrt((fixed**2).mean()), fixed, rtol=0, atol=1e-12)
+
+    @pytest.mark.parametrize("axes", [1, 2, 3])
+    def test_axes_adds_up_a_vector_for_each_coordinate(self, axes: int) -> None:
+        """Of variance sigma^2; those of tokens that share some of their coordinates are alike in that share."""
+        places = np.stack(np.meshgrid(*[np.arange(3.0)] * axes, indexing="ij"), axis=-1).reshape(-1, axes)
+        pe = table_of(Member(sigma=0.5, start="axes", width=20_000, layers=1), len(places), places)[0]
+        alike = pe @ pe.T / pe.shape[1] / 0.25
+        shared = (places[:, None] == places).mean(-1)
+        assert abs(alike - shared).max() < 0.06  # 4 standard errors are 0.04 on the diagonal, 0.028 beside it
+
+    def test_axes_have_no_more_than_their_parts(self) -> None:
+        """A row is a row at every column: differences within one are the same in all."""
+        pe = table_of(Member(sigma=1.0, start="axes", width=6, layers=2), 16, GRID).reshape(2, 4, 4, 6)
+        np.testing.assert_allclose(pe[:, 1:] - pe[:, :1], (pe[:, 1:] - pe[:, :1])[:, :, :1].repeat(4, 2), atol=1e-12)
+        assert not np.allclose(pe[0], pe[1])  # every block has its own
+
+    def test_axes_go_by_the_coordinates_and_not_by_the_order_of_tokens(self) -> None:
+        order, member = np.random.default_rng(0).permutation(16), Member(sigma=1.0, start="axes", width=6)
+        np.testing.assert_array_equal(table_of(member, 16, GRID[order] * 2.5 - 1), table_of(member, 16, GRID)[:, order])
+
+    def test_every_sigma_of_a_seed_scales_the_same_draw(self) -> None:
+        small, large = (table_of(Member(sigma=s, start="axes", width=8), 16, GRID) for s in (0.25, 2.0))
+        np.testing.assert_array_equal(small * 8, large)
+        other = table_of(Member(sigma=2.0, seed=1, start="axes", width=8), 16, GRID)
+        assert not (large == other).any()
+
+    def test_the_draw_is_not_that_of_normal(self) -> None:
+        """Or a member with one coordinate on its only axis for each token would start as one of start normal."""
+        line = np.arange(4.0)[:, None]
+        axes, normal = (table_of(Member(sigma=1.0, start=start, width=8), 4, line) for start in ("axes", "normal"))
+        assert axes.shape == normal.shape and not (axes == normal).any()
+
+    @pytest.mark.parametrize("start", ["true", "axes"])
+    def test_the_input_alone_starts_like_the_first_block(self, start: str) -> None:
+        every, alone = (
+            table_of(Member(start=start, width=8, layers=2, placement=place), 16, GRID) for place in ("every", "input")
+        )
+        np.testing.assert_array_equal(alone, every[:1])
+
+    @pytest.mark.parametrize("start", ["true", "axes"])
+    def test_what_they_need(self, start: str) -> None:
+        with pytest.raises(BadInput) as error:
+            table_of(Member(start=start, width=8))
+        text = f"the start {start} must be that of tokens with known positions; these have none."
+        assert str(error.value) == text
+        with pytest.raises(BadInput, match=r"^sigma must be a number of at least 0 for the encoding learned; got None"):
+            table_of(Member(sigma=None, start=start, width=8), 16, GRID)
+        for name in ("relative", "sinusoid", "none", "rotary"):
+            with pytest.raises(BadInput, match=f"^start must be normal, uniform or zero for the encoding {name}; got"):
+                encodings.family(Member(name, start=start))
+
+
 class TestArrays:
     def test_one_array_for_all_blocks_or_one_for_each(self) -> None:
         array = np.random.default_rng(0).normal(size=(2, 3, 8))

@@ -17,6 +17,7 @@ from placecode.members import Member
 from placecode.runs import Run
 from placecode.studies import structure
 from placecode.studies.brain import BrainTransfer
+from placecode.tasks.base import Task
 
 CPU = Where("cpu", stack=4)
 TABLES = ("metrics.parquet", "analysis.parquet", "members.parquet", "summary.json", "arrays.safetensors")
@@ -130,17 +131,17 @@ def test_a_piece_must_hold_those_from_whom_others_start(people: Path, whole: Run
     np.testing.assert_array_equal(pe(part, "start", 5), pe(whole, "start", 5))
 
 
-def test_origins_that_cannot_be() -> None:
+def test_origins_that_cannot_be(tiny_task: Task) -> None:
     first = Member()
     heir = Member(start="taken", origin=0)
-    origins.check([first, heir], [0, 1])
+    origins.check([first, heir], [0, 1], tiny_task)
     for members in ([first, heir, Member(start="taken", origin=1)], [first, heir, Member(start="shuffled", origin=7)]):
         with pytest.raises(BadInput, match=r"member 2 must start from a member that starts by itself; [17] is none"):
-            origins.check(members, [0, 1, 2])
+            origins.check(members, [0, 1, 2], tiny_task)
 
 
-def test_what_has_no_pe_neither_gives_nor_takes_one() -> None:
+def test_what_has_no_pe_neither_gives_nor_takes_one(tiny_task: Task) -> None:
     with pytest.raises(BadInput, match=r"^member 0 must have a learned PE to leave a PE to others; got rotary\.$"):
-        origins.check([Member(encoding="rotary"), Member(start="taken", origin=0)], [0, 1])
+        origins.check([Member(encoding="rotary"), Member(start="taken", origin=0)], [0, 1], tiny_task)
     with pytest.raises(BadInput, match=r"^member 1 must have a learned PE to take over a PE; got none\.$"):
-        origins.check([Member(), Member(encoding="none", start="taken", origin=0)], [0, 1])
+        origins.check([Member(), Member(encoding="none", start="taken", origin=0)], [0, 1], tiny_task)

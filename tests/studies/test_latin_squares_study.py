@@ -164,6 +164,13 @@ def test_settings_without_sense_are_refused(given: dict[str, Any], sentence: str
     assert str(error.value) == sentence
 
 
+@pytest.mark.parametrize("start", ["true", "axes"])
+def test_starts_from_the_true_positions_are_swept_too(start: str) -> None:
+    members = LstSigma.at("quick", start=start, sigmas=(0.1, 0.2), seeds=(0,)).members()
+    told = [("learned", start, 0.1), ("learned", start, 0.2), ("sinusoid", "normal", None)]
+    assert [(member.encoding, member.start, member.sigma) for member in members] == told
+
+
 @pytest.mark.parametrize("epochs", [1, 2, 5, 70, 4000])
 @pytest.mark.parametrize("evaluations", [1, 2, 8, 40, 100])
 def test_evaluations_fall_on_whole_epochs_within_the_run(task: LatinSquares, epochs: int, evaluations: int) -> None:

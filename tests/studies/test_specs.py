@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from placecode.errors import BadInput
-from placecode.members import Member
+from placecode.members import STARTS, TAKEN, Member
 from placecode.runs import member_table
 from placecode.studies import specs
 from placecode.studies.latin_squares import LstEncodings
-from placecode.studies.specs import SIGMA, are, encoding_spec, named, option, shown_as
+from placecode.studies.specs import SIGMA, are, differing, encoding_spec, named, option, shown_as, whose_pe
 
 OPTIONS = "options must be NAME=VALUE, such as axes=2; got "
 
@@ -170,3 +170,14 @@ def test_members_are_found_by_encoding_sigma_options_and_dropout(text: str, drop
     ]
     table = member_table(range(6), members, [-1] * 6)
     assert table.loc[are(table, text, dropout), "member"].tolist() == numbers
+
+
+def test_every_start_of_a_pe_has_a_name_of_its_own() -> None:
+    drawn = {"normal", "uniform", "zero"}
+    for learn, ending in ((True, ", trained on"), (False, ", frozen")):
+        names = {start: whose_pe(start, learn) for start in (*STARTS, *TAKEN)}
+        assert {names.pop(start) for start in drawn} == {"own PE" if learn else "random PE, frozen"}
+        assert len(set(names.values())) == len(names) and all(name.endswith(ending) for name in names.values())
+    members = [Member(start="true", learn=False), Member(), Member(start="resized-shuffled", origin=1)]
+    settings = differing(member_table(range(3), members, [-1] * 3))["setting"].tolist()
+    assert settings == ["true arrangement, frozen", "own PE", "another's PE shuffled and resized, trained on"]

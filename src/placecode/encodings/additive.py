@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from placecode import draws
 from placecode.encodings.base import Encoding, Layout, positive, whole
+from placecode.encodings.tables import scaled
 from placecode.errors import BadInput, must_be
-from placecode.members import Member, Table
+from placecode.members import PLACED, Member, Table
 
 
 def sinusoid(coordinates: np.ndarray, width: int, base: float = 10000.0) -> np.ndarray:
@@ -103,7 +104,7 @@ class Sinusoid(Additive):
 
 
 class Random(Additive):
-    """Fixed random vectors of standard deviation sigma."""
+    """Fixed random vectors of standard deviation sigma, or what else a member's start says."""
 
     uses_sigma = True
     takes_array = True
@@ -116,11 +117,12 @@ class Random(Additive):
             return member.start.array
         if member.origin is not None:
             raise must_be("start", "an array by now, that of the PE of its origin", member.start)
-        return scaled_draw(member, shape)
+        return placed(member, layout, shape) if member.start in PLACED else scaled_draw(member, shape)
 
 
 class Learned(Random):
-    """Learned vectors that start at N(0, sigma^2), uniform with standard deviation sigma, zero, or a given array."""
+    """Learned vectors that start at N(0, sigma^2), uniform with standard deviation sigma, zero, from the true positions
+    of the tokens, or at a given array."""
 
     trains = True
 
@@ -129,11 +131,33 @@ def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
     """The member's random start: sigma times numbers of variance 1, the same for every sigma of a seed."""
     if member.start == "zero":
         return np.zeros(shape)
-    if member.sigma is None:
-        raise must_be("sigma", f"a number of at least 0 for the encoding {member.encoding}", None)
+    sigma = _sigma(member)
     keys, count = draws.keys_for([member.seed], "encoding"), int(np.prod(shape))
     if member.start == "uniform":  # from -sqrt(3) to sqrt(3): variance 1
         unit = (2 * draws.uniform(keys, 0, count) - 1) * 3**0.5
     else:
         unit = draws.normal(keys, 0, count)
-    return member.sigma * unit.numpy().reshape(shape)
+    return sigma * unit.numpy().reshape(shape)
+
+
+def placed(member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
+    """The start of a member that knows the true positions, (n, d) for the same in every block, or (l, n, d).
+
+    "true" are their sines and cosines. "axes" adds up a random vector for each row and one for each column, drawn for
+    every block, and not those of "normal".
+    """
+    sigma, positions = _sigma(member), layout.places(str(member.start))
+    if member.start == "true":
+        return scaled(sinusoid(positions, member.width), sigma)
+    at = [np.unique(axis, return_inverse=True)[1] for axis in positions.T]
+    first = np.cumsum([0, *(axis.max() + 1 for axis in at)])
+    keys, several = draws.keys_for([member.seed], "encoding by axes"), (shape[0], int(first[-1]), shape[2])
+    unit = draws.normal(keys, 0, int(np.prod(several))).numpy().reshape(several)  # (l, coordinates of all axes, d)
+    total = sum(unit[:, begin + axis] for begin, axis in zip(first[:-1], at, strict=True))
+    return sigma * np.asarray(total / len(at) ** 0.5)
+
+
+def _sigma(member: Member) -> float:
+    if member.sigma is None:
+        raise must_be("sigma", f"a number of at least 0 for the encoding {member.encoding}", None)
+    return member.sigma

@@ -44,6 +44,12 @@ class Layout:
         assert self.positions is not None
         return self.positions.astype(np.float64)
 
+    def places(self, start: str) -> np.ndarray:
+        """The true positions (n, k), for a start that is made from them."""
+        if self.positions is None:
+            raise BadInput(f"the start {start} must be that of tokens with known positions; these have none.")
+        return self.positions.astype(np.float64)
+
 
 class Encoding(nn.Module):
     """Base class. A family overrides what it needs of `add`, `rotate`, `bias`, `mask` and `vectors`.

@@ -44,8 +44,8 @@ def estimate(study: Study, where: Where, chosen: str = ":", repeats: int = 3) ->
     where = where.resolved()
     members = study.members()
     numbers = numbers_in(chosen, len(members))
-    origins.check(members, numbers)
     task = study.task()
+    origins.check(members, numbers, task)
     check(study, task, [members[i] for i in numbers])
     with where.arithmetic():
         split = memory.split(study, task, members, numbers, where)

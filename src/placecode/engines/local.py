@@ -80,8 +80,8 @@ def execute(
     where = (where or Where()).resolved()
     members = study.members()
     numbers = numbers_in(chosen, len(members))
-    origins.check(members, numbers)
     task = study.task()
+    origins.check(members, numbers, task)
     config = make_config(study, scale, where, task, members, numbers)
     check(study, task, [members[i] for i in numbers])
     with Folder.open(out, config, resume=resume, force=force) as folder, where.arithmetic():
@@ -143,7 +143,8 @@ def execute(
 def check(study: Study, task: Task, members: Sequence[Member]) -> None:
     """Build and analyse every kind of member once, so that what is wrong with a spec is said before it is trained."""
     few = task.first(2)
-    for member in {(stack_key(member), member.encoding): member for member in members}.values():
+    kinds = {(stack_key(member), member.encoding, member.alone().start): member for member in members}
+    for member in kinds.values():
         met = few.part(member.data).bind([member])
         study.rehearse(stack_for([member.alone()], met), met)
 

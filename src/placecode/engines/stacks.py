@@ -225,7 +225,7 @@ def assemble(
                 diverged[number] = step
     for number in numbers:
         origin = members[number].origin
-        if origin is not None and diverged[origin] >= 0:
+        if origin is not None and diverged[origin] >= 0 and members[number].start != "before":
             diverged[number] = 0
     table = member_table(numbers, [members[i] for i in numbers], [diverged[i] for i in numbers])
     if type(study).exchange is not Study.exchange:

@@ -14,7 +14,7 @@ import pandas as pd
 from placecode.analysis import geometry, modules, partitions
 from placecode.analysis.places import arrange
 from placecode.analysis.stats import interval
-from placecode.members import AUXILIARY
+from placecode.members import AUXILIARY, TAKEN
 from placecode.runs import Run
 from placecode.studies.panels import Array, Channels, Dial, Interval, Stop
 from placecode.studies.reading import in_sweep
@@ -96,7 +96,7 @@ def turned_members(run: Run) -> pd.DataFrame:
     most sigmas. PEs that were given or frozen learn nothing, and are left out where others are there."""
     rows = run.members[in_sweep(run) & (run.members["state"] == "done")]
     if "start" in rows:
-        own = rows[~rows["start"].isin(["taken", "shuffled"])]
+        own = rows[~rows["start"].isin(TAKEN)]
         rows = own[own["learn"]] if own["learn"].any() else own
     kinds = [name for name in rows.columns if name not in (*AUXILIARY, "sigma")]
     groups = [group for _, group in rows.groupby(kinds, dropna=False, sort=False)]

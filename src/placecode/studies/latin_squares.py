@@ -126,7 +126,11 @@ class LstSigma(LatinStudy):
 
     sigmas: tuple[float, ...] = setting(tuple(round(0.1 * i, 1) for i in range(1, 21)), "initial scales of the PE")
     encoding: str = setting("learned", "the encoding whose sigma is turned")
-    start: str = setting("normal", "how the PE starts: normal, uniform or zero")
+    start: str = setting(
+        "normal",
+        "how the PE starts: normal, uniform, zero, true (sines and cosines of the true positions) or axes (a random "
+        "vector for each row and each column, and their sum)",
+    )
     learn: bool = setting(True, "train the PE; --no-learn freezes it at its start")
     options: tuple[str, ...] = setting((), "options of the encoding, NAME=VALUE: axes=2, fraction=0.5, ...")
     dropout: float = setting(0.0, "share of features dropped from the sum of embedding and PE")

@@ -121,13 +121,26 @@ def _started(members: pd.DataFrame) -> Iterator[tuple[str, bool]]:
     yield from zip(members["start"].astype(str), members["learn"].astype(bool), strict=True)
 
 
+WHOSE = {
+    "true": "true arrangement",
+    "axes": "random rows and columns",
+    "taken": "another's PE",
+    "shuffled": "another's PE shuffled",
+    "before": "another's PE before training",
+    "rescaled": "another's PE rescaled",
+    "resized": "another's PE resized",
+    "resized-shuffled": "another's PE shuffled and resized",
+}
+"""PEs that are neither drawn token by token nor zero, by their start."""
+
+
 def whose_pe(start: str, learn: bool) -> str:
     """Where a member's PE came from, and whether it was trained.
 
-    >>> whose_pe("taken", False), whose_pe("normal", True)
-    ("another's PE, frozen", 'own PE')
+    >>> whose_pe("taken", False), whose_pe("true", True), whose_pe("normal", True)
+    ("another's PE, frozen", 'true arrangement, trained on', 'own PE')
     """
-    whose = {"taken": "another's PE", "shuffled": "another's PE shuffled"}.get(start)
+    whose = WHOSE.get(start)
     if whose is None:
         return "own PE" if learn else "random PE, frozen"
     return f"{whose}, {'trained on' if learn else 'frozen'}"
