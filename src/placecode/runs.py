@@ -218,9 +218,13 @@ def summarize(
     """
     specs = [_spec(row) for _, row in members.iterrows()]
     names = ["encoding", "sigma", *(name for name in varied(specs) if name not in ("encoding", "sigma"))]
+    own = dict(zip(members["member"], specs, strict=True))
+    donors = [own[spec.origin].sigma if spec.origin in own else None for spec in specs]
+    if any(spec.origin in own and sigma != spec.sigma for spec, sigma in zip(specs, donors, strict=True)):
+        names.append("origin_sigma")  # else it says nothing more than sigma does
     kinds = []
-    for spec in specs:
-        values = {**spec.record(), **spec.options}
+    for spec, sigma in zip(specs, donors, strict=True):
+        values = {**spec.record(), **spec.options, "origin_sigma": sigma}
         values["sigma"] = spec.sigma if lookup(spec.encoding).uses_sigma else None
         kinds.append({name: values.get(name) for name in names})
     kind_of = {number: json.dumps(kind) for number, kind in zip(members["member"], kinds, strict=True)}

@@ -21,6 +21,7 @@ def causes(
     order: Sequence[str],
     effects: pd.DataFrame,
     losses: pd.DataFrame,
+    controls: Sequence[str],
     run_name: str,
     chance: float = 0.25,
 ) -> Figure:
@@ -28,13 +29,13 @@ def causes(
 
     `table` (line, sigma, seed, value): accuracy by what the PE is, drawn against size in this order. `effects` (group,
     name, mean, low, high, control): a row each, controls hollow. `losses` (sigma, name, seed, value): what models lose
-    by an exchange, a row for each name, a mark for each sigma.
+    by an exchange, a row for each name, a mark for each sigma; those named in `controls` are hollow.
     """
     kept, lost = base.finite(table, ["line", "sigma", "seed", "value"])
     figure, (left, middle, right) = base.panels(1, 3, (13.2, 5.4), sharey=False, width_ratios=[1.15, 1, 0.95])
     _against_size(left, kept, [line for line in order if line in set(table["line"])], chance)
     _effects(middle, effects)
-    _losses(right, losses)
+    _losses(right, losses, controls)
     how = base.over_seeds(kept, ["line", "sigma"])
     base.small_print(figure, run_name, f"marks and bars: {how}; hollow marks: controls, which must do nothing", lost)
     return figure
@@ -95,18 +96,20 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
     base.label(axes, "what it adds to accuracy")
 
 
-def _losses(axes: Axes, losses: pd.DataFrame) -> None:
+def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
     names = base.in_order(losses["name"])
     _rows(axes, names)
     sigmas = sorted(losses["sigma"].unique())
     for place, sigma in enumerate(sigmas):
         means = base.means(losses[losses["sigma"] == sigma], ["name"]).set_index("name")
-        here = [name for name in names if name in means.index]
-        rows = means.loc[here]
-        at = [names.index(name) + 0.16 * (2 * place - len(sigmas) + 1) for name in here]
         style = (KINDS[1], KINDS[2], KINDS[0])[place % 3]
         look: base.Style = {"color": style["color"], "marker": style["marker"], "markersize": 4.4}
-        base.errorbars(axes, rows["mean"], at, xerr=base.distances(rows), label=f"{SIGMA} = {sigma:g}", **look)
+        for hollow in (True, False):
+            here = [name for name in names if name in means.index and (name in controls) == hollow]
+            rows = means.loc[here]
+            at = [names.index(name) + 0.16 * (2 * place - len(sigmas) + 1) for name in here]
+            said = {} if hollow else {"label": f"{SIGMA} = {sigma:g}"}
+            base.errorbars(axes, rows["mean"], at, xerr=base.distances(rows), hollow=hollow, **said, **look)
     axes.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor=INK)
     base.title(axes, "PE exchanged after training")
     base.label(axes, "what the model loses in accuracy")

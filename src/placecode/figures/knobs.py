@@ -103,7 +103,8 @@ def _worth(axes: Axes, worth: pd.DataFrame, panels: bool) -> None:
 def curves_by_setting(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
     """Held-out accuracy against training step: a panel for each line of the table, a curve for each sigma.
 
-    `table` has the columns panel, line, sigma, step, seed and value. Curves are means over seeds, bands their intervals.
+    `table` has the columns panel, line, sigma, step, seed and value. Curves are means over seeds,
+    bands their intervals.
     """
     kept, lost = base.finite(table, ["panel", "line", "sigma", "step", "seed", "value"])
     by = ["panel", "line", "sigma", "step"]

@@ -20,8 +20,8 @@ from placecode.analysis.stats import Interval
 from placecode.claims import Claim, NotInRun
 from placecode.runs import Run
 from placecode.studies import interventions
-from placecode.studies.knob_claims import ASKED, EQUAL, HALF, LARGE, SMALL
-from placecode.studies.latin_claims import difference
+from placecode.studies.knob_claims import ASKED, EQUAL, HALF
+from placecode.studies.latin_claims import LARGE, SMALL, difference
 from placecode.studies.reading import accuracy, measured
 
 DONORS = 1000
@@ -44,8 +44,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "donor's, frozen": {"start": "taken", "learn": False, "donor": "own"},
     "donor's, learned on": {"start": "taken", "donor": "own"},
     "donor's shuffled, frozen": {"start": "shuffled", "learn": False, "donor": "own"},
-    "donor's of 0.2 resized, frozen": {"start": "rescaled", "learn": False, "donor": SMALL},
-    "donor's of 2.0 resized, frozen": {"start": "rescaled", "learn": False, "donor": LARGE},
+    "donor's of 0.2 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": SMALL},
+    "donor's of 2.0 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": LARGE},
 }
 """What is done to the PE before training, at every size: the fields of a member; `donor` is the sigma of the donor."""
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
@@ -81,7 +81,8 @@ def quarter(epochs: int) -> int:
 
 
 def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None) -> pd.Series:
-    """Held-out accuracy (or other values) by seed, the mean over sizes; None for kinds that have none of their own."""
+    """Held-out accuracy (or other values) by seed, the mean over those of these sizes that the run has; None for kinds
+    that have a single size."""
     rows = run.members.assign(kind=kind_of(run.members))
     rows = rows[(rows["state"] == "done") & (rows["kind"] == kind)]
     rows = rows.assign(value=rows["member"].map(accuracy(run) if values is None else values))
@@ -90,9 +91,10 @@ def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Se
     if sigmas is None:
         return pd.Series(rows.set_index("seed")["value"])
     table = rows.pivot_table("value", "seed", "sigma")
-    if missing := [sigma for sigma in sigmas if sigma not in table.columns]:
+    planned = [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]]  # a small run has fewer
+    if missing := [sigma for sigma in planned or sigmas if sigma not in table.columns]:
         raise NotInRun(f"the run has no finished members of the kind {kind} with sigma {missing[0]:g}")
-    return pd.Series(table[list(sigmas)].dropna().mean(axis="columns"))
+    return pd.Series(table[planned].dropna().mean(axis="columns"))
 
 
 def between(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
@@ -157,8 +159,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "rows-and-columns-help",
-        "A PE made of a random vector for each row and each column does better than a random one of the same size, both "
-        "frozen.",
+        "A PE made of a random vector for each row and each column does better than a random one of the same size, "
+        "both frozen.",
         ASKED,
         0.0,
         partial(between, "rows and columns, frozen", "random, frozen", SMALLS),
@@ -189,14 +191,14 @@ CLAIMS: tuple[Claim, ...] = (
         "A donor's PE of sigma 0.2 loses half of the published difference when it is made as large as 2.0.",
         ASKED,
         HALF,
-        partial(sizes, "donor's of 0.2 resized, frozen"),
+        partial(sizes, "donor's of 0.2 rescaled, frozen"),
     ),
     Claim(
         "size-mends-a-learned-pe",
         "A donor's PE of sigma 2.0 gains as much when it is made as small as 0.2.",
         ASKED,
         HALF,
-        partial(sizes, "donor's of 2.0 resized, frozen"),
+        partial(sizes, "donor's of 2.0 rescaled, frozen"),
     ),
     Claim(
         "rows-and-columns-rescue-a-large-size",
@@ -258,11 +260,11 @@ CLAIMS: tuple[Claim, ...] = (
         "within",
     ),
     Claim(
-        "control-resizing",
+        "control-rescaling-a-donor",
         "A donor's PE of sigma 0.2, brought to the size 0.2, does as well as it is.",
         CONTROL,
         EQUAL,
-        partial(between, "donor's of 0.2 resized, frozen", "donor's, frozen", [SMALL]),
+        partial(between, "donor's of 0.2 rescaled, frozen", "donor's, frozen", [SMALL]),
         "within",
     ),
     Claim(

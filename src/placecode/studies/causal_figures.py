@@ -9,13 +9,14 @@ from placecode.claims import Finding
 from placecode.runs import Run
 from placecode.studies import interventions, knob_figures
 from placecode.studies.base import Shown
-from placecode.studies.causal_claims import CLAIMS, CONTROL, LARGE, SMALL, kind_of
+from placecode.studies.causal_claims import CLAIMS, CONTROL, kind_of
+from placecode.studies.latin_claims import LARGE, SMALL
 from placecode.studies.latin_figures import chance_of, run_name
 from placecode.studies.reading import accuracy, measured
 
 LINES = (
     *("random, frozen", "learned", "donor's, frozen", "rows and columns, frozen", "true, frozen"),
-    "donor's of 0.2 resized, frozen",
+    "donor's of 0.2 rescaled, frozen",
 )
 """Kinds that are drawn against size; the others differ from one of them in a single thing, and are in the rows."""
 ROWS = {
@@ -31,14 +32,15 @@ ROWS = {
     "control-freezing": ("must do nothing", "frozen by a step size of zero"),
     "control-starting-at-the-truth": ("must do nothing", "2d-fixed given as a start"),
     "control-transplant": ("must do nothing", "an untrained PE transplanted"),
-    "control-resizing": ("must do nothing", "resized to the size it has"),
+    "control-rescaling-a-donor": ("must do nothing", "rescaled to the size it has"),
 }
 """Effects on models that are trained with a manipulated PE: their group, and their name in the figure."""
+CONTROLS = (interventions.ITSELF, interventions.times(1.0), interventions.WITH_CELLS)
 EXCHANGES = (
     *(interventions.NOTHING, interventions.MEAN, interventions.SHUFFLED, interventions.TRUE, interventions.START),
     *(interventions.OTHER_SEED, interventions.OTHER_SIGMA, interventions.OTHER_SIGMA_SIZED),
     *(interventions.times(factor) for factor in interventions.FACTORS if factor != 1),
-    *(interventions.ITSELF, interventions.times(1.0), interventions.WITH_CELLS),
+    *CONTROLS,
 )
 
 
@@ -53,9 +55,9 @@ def of_causes(run: Run, lines: pd.DataFrame) -> list[Shown]:
             "Cause or trace",
             "Left: held-out accuracy against the size of the PE, by what the PE is. Where lines lie on each other, "
             "size decides, whatever the arrangement. Middle: what each manipulation before training adds to "
-            "accuracy, those of arrangement as means over the sizes 0.1 to 0.5. Right: what trained models of sigma 0.2 "
-            "and 2.0 lose when their PE is exchanged afterwards. Hollow: controls, which must lie on zero.",
-            figures.causes(drawn, LINES, _effects(found), _losses(run), name, chance),
+            "accuracy, those of arrangement as means over the sizes 0.1 to 0.5. Right: what trained models of sigma "
+            "0.2 and 2.0 lose when their PE is exchanged afterwards. Hollow: controls, which must lie on zero.",
+            figures.causes(drawn, LINES, _effects(found), _losses(run), CONTROLS, name, chance),
         ),
         *knob_figures.of_knob(run, _in_panels(lines), "what the PE is"),
     ]
@@ -91,6 +93,6 @@ def _in_panels(lines: pd.DataFrame) -> pd.DataFrame:
         **dict.fromkeys(("learned", "random, frozen"), "own"),
         **dict.fromkeys(("true, frozen", "true, learned on"), "the truth"),
         **{f"rows and columns, {how}": "the truth" for how in ("frozen", "learned on")},
-        **{f"donor's of {sigma} resized, frozen": "a donor's, resized" for sigma in ("0.2", "2.0")},
+        **{f"donor's of {sigma} rescaled, frozen": "a donor's, rescaled" for sigma in ("0.2", "2.0")},
     }
     return lines.assign(panel=[whose.get(line, "a donor's") for line in lines["line"]])

@@ -88,7 +88,7 @@ def _moved(task: Task, order: Sequence[int]) -> Task:
     held_out = task.splits["validation"]
     moved = task.first(1)
     inputs: Tensor = held_out.inputs[:, list(order)]
-    moved.splits = {"validation": replace(held_out, inputs=inputs)}
+    moved.splits = {**moved.splits, "validation": replace(held_out, inputs=inputs)}
     return moved
 
 

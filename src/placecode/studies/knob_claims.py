@@ -1,9 +1,9 @@
 """What the paper says in passing about heads, optimizers and weight decay, and what we ask beyond it, as claims.
 
-Margins were set before the runs, by the rules of `latin_claims`: none (zero) for "better at all", five points of accuracy
-for "about equal", half of the published difference between sigma 0.2 and 2.0 for an effect as large as that of sigma.
-When they were set, only runs at the usual setting were known (results/lst-sigma and its kin). Every interval is over
-seeds, and every difference is taken seed by seed.
+Margins were set before the runs, by the rules of `latin_claims`: none (zero) for "better at all", five points of
+accuracy for "about equal", half of the published difference between sigma 0.2 and 2.0 for an effect as large as that
+of sigma. When they were set, only runs at the usual setting were known (results/lst-sigma and its kin). Every interval
+is over seeds, and every difference is taken seed by seed.
 """
 
 from __future__ import annotations
@@ -170,14 +170,16 @@ GAIN: tuple[Claim, ...] = (
     ),
     Claim(
         "small-gain-rescues-large-sigma",
-        "At sigma 2.0 a gain of 0.1 does what a small sigma does: it lifts accuracy by half of the published difference.",
+        "At sigma 2.0 a gain of 0.1 does what a small sigma does: it lifts accuracy by half of the published "
+        "difference.",
         ASKED,
         HALF,
         partial(between, {"gain": 0.1}, {"gain": 1.0}, [LARGE]),
     ),
     Claim(
         "large-gain-spoils-small-sigma",
-        "At sigma 0.2 a gain of 10 does what a large sigma does: it lowers accuracy by half of the published difference.",
+        "At sigma 0.2 a gain of 10 does what a large sigma does: it lowers accuracy by half of the published "
+        "difference.",
         ASKED,
         HALF,
         partial(between, {"gain": 1.0}, {"gain": 10.0}, [SMALL]),
@@ -214,7 +216,8 @@ def lifted(part: str, sigma: float, run: Run) -> Interval:
 DECAY: tuple[Claim, ...] = (
     Claim(
         "decay-matches-2d-fixed",
-        "With weight decay the learned PE at sigma 0.2 is about as good as 2d-fixed (within 0.05; published: both 0.99).",
+        "With weight decay the learned PE at sigma 0.2 is about as good as 2d-fixed (within 0.05; published: "
+        "both 0.99).",
         PAPER,
         EQUAL,
         lambda run: stats.interval(gap_to_truth(run, STRONG).dropna().to_numpy()),

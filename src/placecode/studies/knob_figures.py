@@ -45,7 +45,7 @@ def worth(final: pd.DataFrame) -> pd.DataFrame:
     found = []
     for (panel, line), rows in final.groupby(["panel", "line"], sort=False):
         table = rows.pivot_table("value", "seed", "sigma")
-        large = LARGE if LARGE in table.columns else table.columns.max()
+        large = LARGE if LARGE in table.columns else float(rows["sigma"].max())
         if SMALL in table.columns and large > SMALL:
             for seed, value in (table[SMALL] - table[large]).dropna().items():
                 found.append({"panel": panel, "line": line, "seed": seed, "value": value, "large": large})

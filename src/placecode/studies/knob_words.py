@@ -52,8 +52,8 @@ def unsettled_words(run: Run, lines: pd.DataFrame) -> list[str]:
         return [f"All curves have settled: in none of {total} settings the mean {rule}."]
     widest = found.reindex(found["value"].abs().sort_values(ascending=False).index)
     named = "; ".join(
-        f"{called(row.panel, row.line)}, sigma {row.sigma:g} ({row.value:+.2f})"
-        for row in widest.head(MOST).itertuples()
+        f"{called(row['panel'], row['line'])}, sigma {row['sigma']:g} ({row['value']:+.2f})"
+        for row in widest.head(MOST).to_dict("records")
     )
     more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
     return [f"Not settled, {len(found)} of {total} settings, where the mean {rule}: {named}{more}."]

@@ -28,7 +28,7 @@ from placecode.runs import Run
 from placecode.studies import causal_claims, causal_figures, causal_words, interventions
 from placecode.studies.base import Shown, setting
 from placecode.studies.causal_claims import DONORS, KINDS, TRUE_SIZE, kind_of
-from placecode.studies.knob_claims import LARGE, SMALL
+from placecode.studies.latin_claims import LARGE, SMALL
 from placecode.studies.latin_knobs import SIGMAS, SMALLER, KnobStudy
 from placecode.tasks.base import Task
 
@@ -91,11 +91,14 @@ class LstCausal(KnobStudy):
     ) -> list[dict[str, Any]]:
         assert task.positions is not None
         order = interventions.order_of(task.tokens)
-        kinds = dict(zip(members["member"], kind_of(members), strict=True))
-        table = members.assign(kind=members["member"].map(kinds)).set_index("member")
+        kinds = kind_of(members)
+        known: dict[Any, dict[Any, Any]] = {
+            row["member"]: {**row, "kind": kind} for row, kind in zip(members.to_dict("records"), kinds, strict=True)
+        }
         learned = {
-            (row["kind"], row["sigma"], row["seed"]): number
-            for number, row in table[table["state"] == "done"].iterrows()
+            (row["sigma"], row["seed"]): number
+            for number, row in known.items()
+            if row["kind"] == "learned" and row["state"] == "done"
         }
 
         def pe(number: Any, when: str = "end") -> np.ndarray:
@@ -103,15 +106,15 @@ class LstCausal(KnobStudy):
 
         exchanges = []
         for number in numbers:
-            own, row = pe(number), table.loc[number]
+            own, row = pe(number), known[number]
             each = interventions.within_member(pe(number, "start"), own, task.positions, order)
             others = {SMALL: LARGE, LARGE: SMALL}
             if row["kind"] == "learned":
-                swapped = learned.get(("learned", others.get(row["sigma"]), row["seed"]))
+                swapped = learned.get((others.get(row["sigma"]), row["seed"]))
                 if swapped is not None:
                     each[interventions.OTHER_SIGMA] = pe(swapped)
                     each[interventions.OTHER_SIGMA_SIZED] = interventions.sized(pe(swapped), own)
-                neighbour = learned.get(("learned", row["sigma"], self._next(row["seed"])))
+                neighbour = learned.get((row["sigma"], self._next(row["seed"])))
                 if neighbour is not None and len(self.seeds) > 1:
                     each[interventions.OTHER_SEED] = pe(neighbour)
             exchanges.append(each)

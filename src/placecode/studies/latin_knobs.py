@@ -28,7 +28,6 @@ from placecode.studies.base import Dial, Shown, setting
 from placecode.studies.latin_squares import QUICK, LatinStudy
 from placecode.studies.reading import LAST_QUARTER, swept
 from placecode.tasks.base import Task
-from placecode.tasks.latin_squares import LatinSquares
 from placecode.tasks.several import Several
 from placecode.training import steps_per_epoch
 
@@ -283,19 +282,7 @@ class LstData(KnobStudy):
         self._all_different("samples")
 
     def task(self) -> Task:
-        return Several({_puzzles(count): self.puzzles_of(count) for count in self.samples})
-
-    def puzzles_of(self, count: int) -> LatinSquares:
-        """The task with so many of its training puzzles."""
-        return LatinSquares(
-            order=self.order,
-            seed=self.data_seed,
-            puzzles=self.puzzles,
-            heldout=self.heldout,
-            per_class=self.per_class,
-            distance=self.distance,
-            train=count,
-        )
+        return Several({_puzzles(count): self.latin_squares(train=count) for count in self.samples})
 
     def per_epoch(self, task: Task) -> int:
         return steps_per_epoch(max(self.samples), self.batch)
@@ -352,10 +339,11 @@ class LstOptimizer(KnobStudy):
             self._all_different(name, least=0)
 
     def variants(self) -> list[dict[str, Any]]:
-        usual = {"optimizer": "adam", "learning_rate": knob_claims.middle(self.rates)}
+        rate = knob_claims.middle(self.rates)
+        usual = {"optimizer": "adam", "learning_rate": rate}
         found = [self._by(kind, rate) for kind in self.optimizers for rate in self._rates(kind)]
         if "adam" in self.optimizers:
-            found += [{**usual, "pe_learning_rate": factor * usual["learning_rate"]} for factor in self.pe_rates]
+            found += [{**usual, "pe_learning_rate": factor * rate} for factor in self.pe_rates]
             found += [{**usual, "epsilon": epsilon} for epsilon in self.epsilons]
         return found
 

@@ -13,9 +13,9 @@ and how much of each encoding's accuracy is the dropout's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -51,8 +51,8 @@ class LatinStudy(ModelStudy):
         (0.1, 0.2, 0.5, 1.0, 2.0), "standard deviations of the noise on token embeddings under which accuracy is tested"
     )
 
-    passing = ("attention_each",)
-    measures = (
+    passing: ClassVar[tuple[str, ...]] = ("attention_each",)
+    measures: ClassVar[Sequence[tuple[str, str]]] = (
         *(("norm", ""), ("moved_relative", "start"), ("procrustes_raw", "2d-fixed"), ("procrustes", "2d-fixed")),
         *(("rsa", "2d-fixed"), ("neighbor_agreement", "relation"), ("attention_cosine", "2d-fixed")),
     )
@@ -64,15 +64,13 @@ class LatinStudy(ModelStudy):
             if not 0 < level < np.inf:
                 raise must_be("noise", "numbers above 0", list(self.noise))
 
-    def task(self) -> LatinSquares:
-        return LatinSquares(
-            order=self.order,
-            seed=self.data_seed,
-            puzzles=self.puzzles,
-            heldout=self.heldout,
-            per_class=self.per_class,
-            distance=self.distance,
-        )
+    def task(self) -> Task:
+        return self.latin_squares()
+
+    def latin_squares(self, **given: Any) -> LatinSquares:
+        """The task with the settings of the study, and these on top."""
+        shared = {name: getattr(self, name) for name in ("order", "puzzles", "heldout", "per_class", "distance")}
+        return LatinSquares(**{**shared, "seed": self.data_seed, **given})
 
     def per_epoch(self, task: Task) -> int:
         """Training steps of an epoch."""
