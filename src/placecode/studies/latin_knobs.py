@@ -316,7 +316,7 @@ class LstOptimizer(KnobStudy):
         ("adam", "adamw", "sgd"), "the optimizers; adamw with a weight decay of 0.01 unless one is given"
     )
     rates: tuple[float, ...] = setting((3e-5, 1e-4, 3e-4), "step sizes of adam and adamw; the middle one is the usual")
-    sgd_rates: tuple[float, ...] = setting((0.01, 0.03, 0.1), "step sizes of sgd; the middle one is the usual")
+    sgd_rates: tuple[float, ...] = setting((0.003, 0.01, 0.03), "step sizes of sgd; the middle one is the usual")
     pe_rates: tuple[float, ...] = setting(
         (0.1, 10.0), "step sizes of the PE alone, with adam at its usual one, as multiples of that"
     )
