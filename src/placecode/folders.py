@@ -18,7 +18,7 @@ from torch import Tensor
 
 from placecode.errors import BadInput
 from placecode.files import is_full_disk, is_temporary, sweep, write_json, write_table, write_tensors
-from placecode.runs import FILES, FOLDERS, TENSORS, Run, ranges, summarize, unfinished
+from placecode.runs import FILES, FOLDERS, TENSORS, Run, ranges, shapes_of, summarize, unfinished
 
 LOCK = "lock"
 """In the folder of the checkpoints, for as long as the run is not finished."""
@@ -228,7 +228,8 @@ def _short(value: Any) -> str:
     return told if isinstance(value, str) or len(told) <= LONGEST else f"{told[:LONGEST]} ..."
 
 
-Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Mapping[str, Any], int], Sequence[Mapping[str, Any]]]
+Shapes = Mapping[str, Mapping[str, Any]]
+Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Shapes, int], Sequence[Mapping[str, Any]]]
 
 
 def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compare | None = None) -> Run:
@@ -260,7 +261,7 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
     baselines = baselines.drop_duplicates([name for name in baselines.columns if name != "value"], ignore_index=True)
     arrays, weights = ({k: v for piece in pieces for k, v in piece.tensors(name).items()} for name in TENSORS)
     if compare is not None:
-        rows = compare(members, arrays, first.config["shape"], int(metrics["step"].max()))
+        rows = compare(members, arrays, shapes_of(first.config, members), int(metrics["step"].max()))
         analysis = with_rows(analysis, rows)
     environment = {
         "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ class Run:
     def load(self, number: int, device: torch.device | str = "cpu") -> Stack:
         """A trained member as a model of its own: `model(x)` with x (b, n, f)."""
         member = self.member(number)
-        shape = dict(self.config.get("shapes", {}).get(member.data, self.config["shape"]))
+        shape = shape_of(self.config, member.data)
         shape.pop("worlds", None)  # older runs have none
         positions = shape.pop("positions")
         stack = Stack(
@@ -175,6 +175,17 @@ class Run:
             raise BadInput(unfinished(self.path, name)) from error
         except (SafetensorError, OSError) as error:
             raise BadInput(f"{self.path / name} cannot be read: {str(error).rstrip('.')}.") from error
+
+
+def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:
+    """What a model on this data set must fit: tokens, features, outputs, readout; its worlds and positions."""
+    return dict(config.get("shapes", {}).get(data, config["shape"]))
+
+
+def shapes_of(config: Mapping[str, Any], members: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """The shapes of all data sets of a run, by name; the members of a run with a single one share its name."""
+    single = members["data"].unique() if "data" in members else [""]  # older runs have none
+    return {data: shape_of(config, data) for data in config.get("shapes", single)}
 
 
 def unfinished(path: Path, name: str) -> str:

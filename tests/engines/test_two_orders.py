@@ -6,15 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from engines.two_orders import FIVE, FOUR, HEIRS, TwoOrders
 
+from placecode.analysis import attention
 from placecode.encodings.tables import resized
 from placecode.engines import local, origins
 from placecode.engines.local import Event, Interrupted, Where
 from placecode.errors import BadInput
+from placecode.folders import merge
 from placecode.members import TAKEN, Member
 from placecode.runs import TENSORS, Run
+from placecode.studies import dials
 from placecode.tasks.base import Task
 
 CPU = Where("cpu", stack=4)
@@ -70,19 +74,68 @@ def test_every_start_is_what_it_says(whole: Run) -> None:
 
 
 def test_a_loaded_member_is_of_its_own_shape(whole: Run, task: Task) -> None:
-    for number, data in ((0, FOUR), (3, FIVE), (len(whole.members) - 1, FIVE)):
+    for number, data in ((0, FOUR), (3, FIVE), (17, FIVE)):
         assert whole.member(number).data == data
         inputs = task.part(data).splits["validation"].inputs
         found = whole.load(number)(inputs).softmax(-1).detach().numpy()
         np.testing.assert_allclose(found, whole.array(f"probabilities_end/{number}"), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("event", [2, 16])
-def test_stopped_and_resumed_it_is_as_if_never_stopped(whole: Run, tmp_path: Path, event: int) -> None:
+def test_members_are_compared_with_those_on_their_own_data(whole: Run) -> None:
+    members, rows = whole.members, whole.analysis.set_index(["analysis", "target", "step", "block", "member"])["value"]
+    assert not rows.index.duplicated().any()
+    end = int(whole.analysis["step"].max())
+    maps = {n: each.astype(float).mean(1) for n, each in whole.arrays("attention_end").items()}  # (l, n, n)
+    answers = {n: each.argmax(-1) for n, each in whole.arrays("probabilities_end").items()}
+    for order, data in ((4, FOUR), (5, FIVE)):
+        own = members[members["data"] == data]
+        fixed = own.loc[own["encoding"] == "sinusoid", "member"].tolist()
+        assert len(fixed) == SEEDS
+        for number in own["member"]:
+            wanted = {
+                "ideal": np.broadcast_to(attention.ideal_map(places(order)), maps[number].shape),
+                "2d-fixed": np.mean([maps[each] for each in fixed if each != number], axis=0),
+            }
+            for target, each in wanted.items():
+                found = [rows["attention_cosine", target, end, block, number] for block in (0, 1)]
+                np.testing.assert_allclose(found, attention.cosine(maps[number], each), rtol=1e-6)
+        for _, group in own.groupby(["encoding", "start", "sigma"], dropna=False):
+            numbers = group["member"].tolist()
+            found = [rows["agreement", "other seeds", end, -1, number] for number in numbers]
+            alike = np.nan if len(numbers) == 1 else (answers[numbers[0]] == answers[numbers[1]]).mean()
+            np.testing.assert_allclose(found, alike)
+
+
+def test_merged_pieces_are_compared_as_the_whole_run_is(whole: Run, tmp_path: Path) -> None:
+    """Those who start from others in one piece; who starts by itself on order 5, and what is 2d-fixed, in the other."""
+    study = TwoOrders.at("quick")
+    for name, cut in (("a", "0:2,4:18"), ("b", "2:4,18:22")):
+        local.execute(study, tmp_path / name, where=CPU, chosen=cut)
+    merged = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged", compare=study.compare)
+    keys = ["member", "step", "block", "analysis", "target"]
+    wanted, found = (run.analysis.set_index(keys)["value"].sort_index() for run in (whole, merged))
+    lost = wanted.index.difference(found.index)  # maps of single puzzles are not kept
+    assert {(key[3], key[4]) for key in lost} == {("attention_cosine_each", "2d-fixed")}
+    pd.testing.assert_series_equal(found, wanted.drop(lost), rtol=0, atol=1e-5)  # other stacks
+
+
+def test_tokens_have_the_names_of_their_own_order(whole: Run) -> None:
+    members = whole.members
+    for data, order in ((FOUR, 4), (FIVE, 5)):
+        names, rows, row_names = dials.named_channels(whole, members[members["data"] == data])
+        assert len(names) == order**2 and rows is not None and len(row_names) == order
+
+
+def resizing(events: list[Event]) -> bool:
+    return any(event.stack >= 4 and event.progress.step for event in events)
+
+
+def test_stopped_and_resumed_it_is_as_if_never_stopped(whole: Run, tmp_path: Path) -> None:
+    """Stopped while those train whose PEs were resized: with the last two of six stacks."""
     seen: list[Event] = []
     study = TwoOrders.at("quick")
     with pytest.raises(Interrupted):
-        local.execute(study, tmp_path / "run", where=CPU, notify=seen.append, stop=lambda: len(seen) >= event)
+        local.execute(study, tmp_path / "run", where=CPU, notify=seen.append, stop=lambda: resizing(seen))
     assert_same(local.execute(study, tmp_path / "run", where=CPU, resume=True), whole)
 
 

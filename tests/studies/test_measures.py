@@ -355,7 +355,7 @@ def with_arrays(
 
 def across(table: pd.DataFrame, arrays: dict[str, Tensor]) -> pd.DataFrame:
     """The rows by member, step, block, analysis and target."""
-    rows = pd.DataFrame(measures.across(table, arrays, PLACES, 9))
+    rows = pd.DataFrame(measures.across(table, arrays, {"": PLACES}, 9))
     assert not rows.duplicated(["step", *KEYS]).any()
     return rows
 
@@ -435,6 +435,26 @@ def test_kinds_of_references_are_kept_apart() -> None:
     assert found == pytest.approx(float(attention.cosine(own[0], wanted[0])))
 
 
+def test_members_on_other_data_are_neither_references_nor_other_seeds() -> None:
+    """Even where the data are of one shape; and one data set among others is as one alone."""
+    specs = [
+        dataclasses.replace(member, seed=seed, data=data)
+        for member in (Member(), FIXED)
+        for data in ("a", "b")
+        for seed in (0, 1)
+    ]
+    table, arrays = with_arrays(specs)
+    rows = pd.DataFrame(measures.across(table, arrays, {"a": PLACES, "b": PLACES[::-1]}, 9))
+    told = set(rows.loc[rows["target"] == "2d-fixed", "member"])
+    assert told == set(range(8))
+    for data, places in (("a", PLACES), ("b", PLACES[::-1])):
+        own = table[table["data"] == data]
+        alone = pd.DataFrame(measures.across(own, arrays, {data: places}, 9)).set_index(["step", *KEYS])["value"]
+        among = rows[rows["member"].isin(own["member"])].set_index(["step", *KEYS])["value"]
+        pd.testing.assert_series_equal(among[alone.index], alone, check_exact=True)
+        assert len(among) == len(alone)
+
+
 def test_members_that_diverged_are_no_references() -> None:
     specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(3))]
     table, arrays = with_arrays(specs, diverged=(2,))
@@ -485,7 +505,7 @@ def test_agreement_is_with_the_other_seeds_of_a_setting() -> None:
 
 def test_a_run_that_was_kept_without_its_arrays_is_left_as_it_is() -> None:
     table, _ = with_arrays([Member(), FIXED])
-    assert measures.across(table, {}, PLACES, 9) == []
+    assert measures.across(table, {}, {"": PLACES}, 9) == []
 
 
 def test_without_the_maps_of_single_examples_all_else_is_told() -> None:

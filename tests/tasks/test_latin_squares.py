@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from placecode.errors import BadInput
 from placecode.tasks import latin_squares
 from placecode.tasks.base import Split
-from placecode.tasks.latin_squares import LatinSquares, gather, make_puzzles, scale_givens, stratify
+from placecode.tasks.latin_squares import LatinSquares, first_puzzles, gather, make_puzzles, scale_givens, stratify
 from placecode.tasks.puzzle_files import FILES, HELDOUT_FILE, read_puzzles
 from placecode.tasks.puzzles import CLASSES, Cells, Puzzles, classify, draw
 
@@ -271,6 +271,46 @@ def test_describe_goes_into_a_record(task: LatinSquares) -> None:
     assert (record["source"], record["seed"], record["order"], record["distance"]) == ("drawn", 0, 4, 0.8)
     assert len(record["sha256"]) == 64
     assert task.to("cpu", torch.float64).describe() == task.describe()
+
+
+def test_fewer_training_puzzles_are_part_of_more() -> None:
+    """The first ones of each class in the order of the split; all else stays, and so do old records."""
+    whole = LatinSquares(seed=0, **SMALL)
+    cells, kinds = cells_of(whole.splits["train"]), np.array(whole.splits["train"].conditions)
+    assert "train" not in whole.describe()
+    before: set[bytes] = set()
+    for count, shares in ((3, (1, 1, 1)), (10, (4, 3, 3)), (np.int64(11), (4, 4, 3)), (81, (27, 27, 27))):
+        task = LatinSquares(seed=0, train=count, **SMALL)
+        wanted = np.zeros(len(cells), dtype=bool)
+        for kind, share in zip(CLASSES, shares, strict=True):
+            wanted[np.flatnonzero(kinds == kind)[:share]] = True
+        assert torch.equal(task.splits["train"].inputs, whole.splits["train"].inputs[torch.from_numpy(wanted)])
+        assert torch.equal(task.splits["train"].targets, whole.splits["train"].targets[torch.from_numpy(wanted)])
+        assert task.splits["train"].conditions == tuple(kinds[wanted])
+        for name in ("test", "validation"):
+            assert torch.equal(task.splits[name].inputs, whole.splits[name].inputs)
+        record = json.loads(json.dumps(task.describe()))
+        assert record["train"] == count and list(record["counts"]["train"].values()) == list(shares)
+        kept = {row.tobytes() for row in cells_of(task.splits["train"])}
+        assert before < kept and len(kept) == count
+        before = kept
+    assert same_data(task, whole)
+
+
+def test_a_class_with_too_few_puzzles_leaves_its_share_to_the_others() -> None:
+    classes = np.array([2, 0, 0, 1, 0, 2, 0, 2])
+    assert [first_puzzles(classes, count).tolist() for count in (3, 6, 8)] == [
+        [0, 1, 3],
+        [0, 1, 2, 3, 4, 5],
+        list(range(8)),
+    ]
+
+
+@pytest.mark.parametrize("train", [2, 82, 3.0, True, "9"])
+def test_how_many_training_puzzles_there_can_be(train: object) -> None:
+    with pytest.raises(BadInput) as error:
+        LatinSquares(train=train, **SMALL)
+    assert str(error.value) == f"train must be a whole number from 3 to 81; got {train!r}."
 
 
 @pytest.mark.parametrize(

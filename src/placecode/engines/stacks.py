@@ -21,7 +21,7 @@ from placecode.engines.events import Interrupted, Stop
 from placecode.engines.where import Where
 from placecode.folders import Folder, with_rows
 from placecode.members import Member
-from placecode.runs import Run, member_table, no_baselines
+from placecode.runs import Run, member_table, no_baselines, shapes_of
 from placecode.studies.base import Study
 from placecode.tasks.base import Task
 from placecode.training import Progress, Trainer, stack_for
@@ -235,7 +235,7 @@ def assemble(
                 rows = study.exchange(stack, met, own, table, arrays)
                 analyses.append(_numbered(rows, study.training_steps(task), own))
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
-    compared = study.compare(table, arrays, folder.config["shape"], study.training_steps(task))
+    compared = study.compare(table, arrays, shapes_of(folder.config, table), study.training_steps(task))
     passing = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
     arrays = {name: array for name, array in arrays.items() if not name.startswith(passing)}
     others: list[dict[str, Any]] = []

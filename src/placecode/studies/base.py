@@ -107,12 +107,13 @@ class Study:
     """Names of arrays that are too large to keep: `compare` sees them, the run folder does not."""
 
     def compare(
-        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
+        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
     ) -> list[dict[str, Any]]:
         """Rows of the analysis table that take several members, or the start and the end, to tell.
 
-        `members` is the table of all members of the run, `arrays` hold NAME_start/i and NAME_end/i of member i, `shape`
-        is that of the task, `step` the last one. Pieces of a study are compared again when they are merged.
+        `members` is the table of all members of the run, `arrays` hold NAME_start/i and NAME_end/i of member i,
+        `shapes` has that of each data set, by the name that is a member's `data`, and `step` is the last one. Pieces of
+        a study are compared again when they are merged.
         """
         return []
 

@@ -5,7 +5,7 @@ Both are read from a finished run: measures of all members, matrices and maps of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from placecode.analysis import geometry, modules, partitions
 from placecode.analysis.places import arrange
 from placecode.analysis.stats import interval
 from placecode.members import AUXILIARY, TAKEN
-from placecode.runs import Run
+from placecode.runs import Run, shape_of
 from placecode.studies.panels import Array, Channels, Dial, Interval, Stop
 from placecode.studies.reading import in_sweep
 from placecode.studies.specs import data_in_words
@@ -124,9 +124,10 @@ def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarr
         given = [str(name) for name in task.get("networks") or []]
         count = int(labels.max(initial=-1)) + 1
         return names, labels, given if len(given) >= count else [f"group {code + 1}" for code in range(count)]
-    places = run.config["shape"]["positions"]
+    shape = _shape(run, members)
+    places = shape["positions"]
     if places is None:
-        return [f"token {token + 1}" for token in range(run.config["shape"]["tokens"])], None, []
+        return [f"token {token + 1}" for token in range(shape["tokens"])], None, []
     rows = np.asarray(places, dtype=np.int64)[:, 0]
     names = [", ".join(f"{int(at) + 1}" for at in place) for place in places]
     return names, rows, [f"row {row + 1}" for row in range(int(rows.max()) + 1)]
@@ -136,6 +137,11 @@ def _describe(run: Run, members: pd.DataFrame) -> dict[str, Any]:
     task = dict(run.config["task"])
     parts = task.get("parts", {})
     return dict(parts[members["data"].iloc[0]]) if parts and len(members) else task
+
+
+def _shape(run: Run, members: pd.DataFrame) -> dict[str, Any]:
+    """That of the data set on which these members are."""
+    return shape_of(run.config, members["data"].iloc[0] if "data" in members and len(members) else "")
 
 
 def _known(run: Run, members: pd.DataFrame) -> pd.DataFrame:
@@ -184,14 +190,14 @@ def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[s
         own = last[(last["analysis"] == analysis) & (last["target"] == target)]
         own = own[own["member"].isin(members["member"])]
         if own["value"].notna().any():
-            chance = f", by chance {_by_chance(run):.2f}" if axis == CELLS else ""
+            chance = f", by chance {_by_chance(_shape(run, members)):.2f}" if axis == CELLS else ""
             found[f"{words}{chance}"] = (axis, own.set_index("member")["value"])
     return found
 
 
-def _by_chance(run: Run) -> float:
+def _by_chance(shape: Mapping[str, Any]) -> float:
     """How often another cell shares a row or column, on the grid of a Latin square."""
-    places = np.asarray(run.config["shape"]["positions"])
+    places = np.asarray(shape["positions"])
     shares = (places[:, None] == places).any(-1).sum(-1) - 1
     return float(shares.mean() / (len(places) - 1))
 

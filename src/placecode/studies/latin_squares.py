@@ -102,9 +102,10 @@ class LatinStudy(ModelStudy):
         return {"attention": mean, "attention_each": each, "probabilities": measures.probabilities(stack, task)}
 
     def compare(
-        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
+        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
     ) -> list[dict[str, Any]]:
-        return measures.across(members, arrays, np.array(shape["positions"]), step)
+        positions = {data: np.array(shape["positions"]) for data, shape in shapes.items()}
+        return measures.across(members, arrays, positions, step)
 
 
 # The quick setting was searched for, so that two cores show the effect in minutes: docs/latin-squares.md says how.

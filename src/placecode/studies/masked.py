@@ -100,9 +100,10 @@ class MaskedStudy(ModelStudy):
         structure.of_attention(stack, task, null=False)
 
     def compare(
-        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
+        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
     ) -> list[dict[str, Any]]:
-        return list(structure.across(members, arrays, int(shape["worlds"]), step))
+        worlds = next(iter(shapes.values()))["worlds"]  # all data sets of a study have as many
+        return list(structure.across(members, arrays, int(worlds), step))
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)

@@ -195,11 +195,17 @@ def _index(part: range, stack: Stack) -> Tensor:
 # ----------------------------------------------------------------------------------------------- across all members
 
 
-def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: np.ndarray, step: int) -> Rows:
-    """What shows only beside other members, or beside the start: rows with their step, members by their number."""
-    found = [*_moved(members, arrays, step), *_agreement(members, arrays, step)]
-    for moment, at in (("start", 0), ("end", step)):
-        found += [{**row, "step": at} for row in _attention(members, arrays, positions, moment)]
+def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mapping[str, np.ndarray], step: int) -> Rows:
+    """What shows only beside other members, or beside the start: rows with their step, members by their number.
+
+    `positions` (n, k) are those of the tokens of each data set; only members on the same data are held together.
+    """
+    found = list(_moved(members, arrays, step))
+    for data, places in positions.items():
+        own = members if len(positions) == 1 else members[members["data"] == data]
+        found += _agreement(own, arrays, step)
+        for moment, at in (("start", 0), ("end", step)):
+            found += [{**row, "step": at} for row in _attention(own, arrays, places, moment)]
     return found
 
 
@@ -234,7 +240,7 @@ def _settings(members: pd.DataFrame) -> list[str]:
 def _attention(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: np.ndarray, moment: str
 ) -> Iterator[dict[str, Any]]:
-    """Agreement of attention with the ideal map, and with the maps of the trained 2d-fixed members of the same run."""
+    """Agreement of attention with the ideal map, and with the maps of the trained 2d-fixed ones among these members."""
     ideal, even = attention.ideal_map(positions), np.full(2 * (len(positions),), 1 / len(positions))
     teachers = {name: _Reference(numbers, arrays) for name, numbers in reference_members(members).items()}
     for number in members["member"]:

@@ -137,7 +137,7 @@ class OwnData(ModelStudy):
         return {"attention": structure.attention_maps(stack, task).mean((1, 2), keepdim=True)}
 
     def compare(
-        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shape: Mapping[str, Any], step: int
+        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
     ) -> list[dict[str, Any]]:
         return list(structure.across(members, arrays, 1, step))
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -44,7 +45,9 @@ class LatinSquares(Task):
     By default the puzzles are drawn from `seed`: `heldout` of them, a third of each class, are the split "validation";
     `per_class` of each class, all further than `distance` (Jaccard) from every held-out one, are split 90/10 by class
     into "train" and "test". With `puzzles`, a folder in the published layout, they are read instead; then `heldout`
-    and `per_class` are what the files hold, and `seed` decides only the 90/10 split.
+    and `per_class` are what the files hold, and `seed` decides only the 90/10 split. `train` is how many training
+    puzzles are used, all unless given: as equally many of each class as possible, fewer of them a part of more; the
+    other splits stay.
     """
 
     name = "latin-squares"
@@ -59,6 +62,7 @@ class LatinSquares(Task):
         heldout: int = 108,
         per_class: int = 3000,
         distance: float = 0.8,
+        train: int | None = None,
     ) -> None:
         _check(order, seed, heldout, per_class, distance)
         drawing, splitting = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
@@ -74,10 +78,13 @@ class LatinSquares(Task):
                     raise BadInput(
                         f"{puzzles} must have at least 2 {condition} puzzles to split into train and test; got {count}."
                     )
-        train, test = stratify(splitting, training)
+        learned, test = stratify(splitting, training)
+        if train is not None:
+            learned = learned[first_puzzles(learned.classes, train)]
 
         self.outputs = int(order)
-        self.splits = {"train": _split(train), "test": _split(test), "validation": _split(validation)}
+        self.splits = {"train": _split(learned), "test": _split(test), "validation": _split(validation)}
+        self.train = None if train is None else int(train)
         self.source = "drawn" if puzzles is None else str(puzzles)
         self.seed = int(seed)
         self.distance = float(distance)
@@ -108,6 +115,7 @@ class LatinSquares(Task):
             "source": self.source,
             "seed": self.seed,
             "distance": self.distance,
+            **({} if self.train is None else {"train": self.train}),
             "counts": counts,
             "sha256": digest.hexdigest(),
         }
@@ -125,17 +133,32 @@ def _split(puzzles: Puzzles) -> Split:
     )
 
 
-def _check(order: int, seed: int, heldout: int, per_class: int, distance: float) -> None:
-    def whole(value: object) -> bool:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool)
+def first_puzzles(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """Which `count` puzzles to keep, in their order: the first of every class, then the second, and so on.
 
-    if not whole(order) or order not in ORDERS:
+    >>> first_puzzles(np.array([0, 0, 0, 1, 2, 1]), 4)
+    array([0, 1, 3, 4])
+    """
+    if not _whole(count) or not len(CLASSES) <= count <= len(classes):
+        raise must_be("train", f"a whole number from {len(CLASSES)} to {len(classes)}", count)
+    ranks = np.empty(len(classes), dtype=np.int64)  # how many of its class come before each
+    for each in range(len(CLASSES)):
+        ranks[classes == each] = np.arange(np.count_nonzero(classes == each))
+    return np.sort(np.lexsort((classes, ranks))[:count])
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _check(order: int, seed: int, heldout: int, per_class: int, distance: float) -> None:
+    if not _whole(order) or order not in ORDERS:
         raise must_be("order", "4, 5 or 6", order)
-    if not whole(seed) or seed < 0:
+    if not _whole(seed) or seed < 0:
         raise must_be("seed", "a whole number of at least 0", seed)
-    if not whole(heldout) or heldout < 3 or heldout % 3:
+    if not _whole(heldout) or heldout < 3 or heldout % 3:
         raise must_be("heldout", "a positive multiple of 3, for as many puzzles of each class", heldout)
-    if not whole(per_class) or per_class < 2:
+    if not _whole(per_class) or per_class < 2:
         raise must_be("per_class", "a whole number of at least 2", per_class)
     if isinstance(distance, bool) or not isinstance(distance, int | float) or not 0 <= distance < 1:
         raise must_be("distance", "a number of at least 0 and below 1", distance)
