@@ -369,7 +369,8 @@ def test_an_encoding_that_changes_the_input_in_its_own_way_is_left_alone(
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_training_goes_the_same_way(optimizer: str, tiny_task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty steps by hand, the smaller batch of an epoch among them, and twenty by automatic differentiation."""
-    members = [small(optimizer=optimizer, seed=seed, learning_rate=0.01) for seed in range(3)]
+    given = {"optimizer": optimizer, "learning_rate": 0.01, "weight_decay": 0.01, "pe_weight_decay": 0.1}
+    members = [small(seed=seed, **given) for seed in range(3)]
     ours = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
     plain = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
     assert ours._by_hand is not None

@@ -484,6 +484,7 @@ def test_members_that_differ_otherwise_stack() -> None:
             learning_rate=1.0,
             pe_learning_rate=0.5,
             weight_decay=0.1,
+            pe_weight_decay=0.2,
             clip=1.0,
             momentum=0.0,
             beta1=0.5,

@@ -129,6 +129,8 @@ class Member:
     """Step size of the encoding's own parameters; the same as the rest when not given."""
     weight_decay: float = 0.0
     """Added to the gradient (adam, sgd) or taken off the weights (adamw), as in torch."""
+    pe_weight_decay: float | None = None
+    """Weight decay of the encoding's own parameters; the same as the rest when not given."""
     clip: float | None = None
     """Largest norm of the member's whole gradient; larger ones are scaled down."""
     momentum: float = 0.9
@@ -184,7 +186,7 @@ class Member:
             raise must_be("heads", f"a divisor of the width {self.width}", self.heads)
         for name in ("learning_rate", "weight_decay", "epsilon"):
             _number(name, getattr(self, name), low=0)
-        for name in ("pe_learning_rate", "clip"):
+        for name in ("pe_learning_rate", "pe_weight_decay", "clip"):
             if getattr(self, name) is not None:
                 _number(name, getattr(self, name), low=0)
         for name in ("dropout", "momentum", "beta1", "beta2", "cooldown", "hidden"):

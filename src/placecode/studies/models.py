@@ -27,6 +27,7 @@ class ModelStudy(Study):
     learning_rate: float = setting(1e-4, "step size")
     pe_learning_rate: float | None = setting(None, "step size of the PE, where it is to differ")
     weight_decay: float = setting(0.0, "weight decay")
+    pe_weight_decay: float | None = setting(None, "weight decay of the PE, where it is to differ")
     clip: float | None = setting(None, "largest norm of a member's gradient")
     cooldown: float = setting(0.0, "share of the steps, at the end, over which the step size falls to zero")
     momentum: float = setting(0.9, "momentum of sgd")
