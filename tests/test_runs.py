@@ -89,7 +89,7 @@ def test_config_holds_every_field_and_what_loading_a_member_needs(run: Run, stud
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
     fields = {name: list(v) if isinstance(v := getattr(study, name), tuple) else v for name in study.fields()}
     assert config["fields"] == fields
-    assert len(fields) == 36
+    assert len(fields) == 37
     assert config["shape"]["positions"] == task.positions.tolist()
     assert config["task"]["sha256"] == task.describe()["sha256"]
     assert type(study)(**{k: tuple(v) if isinstance(v, list) else v for k, v in config["fields"].items()}) == study
@@ -292,7 +292,7 @@ def test_options_of_encodings_tell_kinds_apart_too() -> None:
 
 def test_members_come_back_from_their_table(tmp_path: Path) -> None:
     members = [
-        Member("learned", sigma=0.1, clip=1.0, pe_learning_rate=None, start="uniform", learn=False),
+        Member("learned", sigma=0.1, clip=1.0, pe_learning_rate=None, start="uniform", learn=False, gain=0.5),
         Member("learned", sigma=0.1, weight_decay=0.1, pe_weight_decay=0.0),
         Member("sinusoid", sigma=None, options={"axes": 2, "base": 100.0}, dropout=0.1, dropout_at_evaluation=True),
     ]
@@ -305,9 +305,9 @@ def test_a_run_of_before_there_were_some_settings_is_read_with_their_defaults(
     copy: Path, run: Run, study: Study
 ) -> None:
     config = json.loads((copy / "config.json").read_text())
-    del config["fields"]["pe_weight_decay"]
+    del config["fields"]["output_gain"], config["fields"]["pe_weight_decay"]
     (copy / "config.json").write_text(json.dumps(config))
-    run.members.drop(columns=["pe_weight_decay"]).to_parquet(copy / "members.parquet")
+    run.members.drop(columns=["gain", "pe_weight_decay"]).to_parquet(copy / "members.parquet")
     older = Run(copy)
     assert studies.study_of(older) == study and older.member(3) == run.member(3)
     assert torch.equal(older.load(3).flat, run.load(3).flat)

@@ -147,6 +147,8 @@ def test_every_field_of_a_member_that_the_study_has_reaches_its_members() -> Non
             {"start": "zero", "sigmas": (0.1, 0.2)},
             "sigmas must be a single one for the start zero, which draws nothing; got [0.1, 0.2].",
         ),
+        ({"output_gain": 0.0}, "output_gain must be a number above 0; got 0.0."),
+        ({"output_gain": float("inf")}, "output_gain must be a number above 0; got inf."),
         ({"seeds": ()}, "seeds must be at least one; got []."),
         ({"seeds": (1, 1)}, "seeds must be all different; got [1, 1]."),
         ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0."),
