@@ -636,8 +636,8 @@ def test_a_report_of_what_is_not_finished_or_not_known(refuse: Refuse, finished:
     fields = {**config["fields"], "temperature": 1.0}
     (finished / "config.json").write_text(json.dumps({**config, "fields": fields}))
     assert refuse("report", str(finished)) == (
-        f"{finished / 'config.json'} must have the settings of lst-sigma, as this version knows them; "
-        "it differs in temperature."
+        f"{finished / 'config.json'} must have no settings but those of lst-sigma that this version knows; "
+        "it also has temperature."
     )
 
 

@@ -147,6 +147,38 @@ def test_parity_would_notice_a_wrong_model() -> None:
     assert (model(x[0]) - right).abs().max() > 1e-3
 
 
+GAINS = (1.0, 0.01, 30.0)
+
+
+@pytest.mark.parametrize("readout", ["last", "mean", "token"])
+def test_a_gain_multiplies_outputs_and_gradients(readout: str) -> None:
+    """Against the same members without: of a loss that is linear in the outputs, every gradient is so many times as
+    large. Also as captured, with noise, alone and in a copy of another precision."""
+    plain = shaken(stack_of([small(seed=seed) for seed in range(3)], readout))
+    ours = stack_of([small(seed=seed, gain=gain) for seed, gain in enumerate(GAINS)], readout)
+    ours.flat.copy_(plain.flat)
+    gains, x = torch.tensor(GAINS, dtype=torch.float64), inputs(3)
+    outputs, expected = ours(x), plain(x)
+    column = gains.view(-1, *[1] * (expected.dim() - 1))
+    torch.testing.assert_close(outputs, column * expected, rtol=1e-12, atol=0)
+    assert torch.equal(outputs[0], expected[0])
+    found, reference = torch.empty_like(ours.flat), torch.empty_like(ours.flat)
+    ours.gradients(outputs.sum(), out=found)
+    plain.gradients(expected.sum(), out=reference)
+    torch.testing.assert_close(found, gains[:, None] * reference, rtol=1e-9, atol=1e-14)
+    noise = torch.ones(3, 5, 6, 8, dtype=torch.float64)
+    torch.testing.assert_close(ours.with_noise(x, noise), column * plain.with_noise(x, noise), rtol=1e-12, atol=0)
+    torch.testing.assert_close(ours.capture(x, "output")["output"], outputs.detach(), rtol=1e-9, atol=1e-14)
+    torch.testing.assert_close(ours.member(2)(x[2]), outputs[2], rtol=1e-9, atol=0)
+    torch.testing.assert_close(copy.deepcopy(ours).float()(x.float()).double(), outputs, rtol=1e-4, atol=1e-5)
+
+
+def test_where_all_gains_are_1_nothing_is_multiplied() -> None:
+    outputs = torch.zeros(2, 5, 4)
+    assert stack_of([small(), small(seed=1, gain=1)]).amplified(outputs) is outputs
+    assert stack_of([small(), small(gain=2.0)]).amplified(outputs) is not outputs
+
+
 def test_gradients_are_laid_out_as_flat() -> None:
     stack = shaken(stack_of([small(seed=seed) for seed in range(2)]))
     x, out = inputs(2), torch.full_like(stack.flat, torch.nan)
@@ -484,6 +516,8 @@ def test_members_that_differ_otherwise_stack() -> None:
             learning_rate=1.0,
             pe_learning_rate=0.5,
             weight_decay=0.1,
+            pe_weight_decay=0.2,
+            gain=3.0,
             clip=1.0,
             momentum=0.0,
             beta1=0.5,

@@ -58,6 +58,12 @@ REFUSED = {
     "no learning rate": ({"learning_rate": None}, "learning_rate must be a number of at least 0; got None."),
     "PE's learning rate": ({"pe_learning_rate": "a"}, "pe_learning_rate must be a number of at least 0; got 'a'."),
     "clip": ({"clip": -1}, "clip must be a number of at least 0; got -1."),
+    "no gain": ({"gain": 0}, "gain must be a number above 0; got 0."),
+    "negative gain": ({"gain": -1.0}, "gain must be a number above 0; got -1.0."),
+    "infinite gain": ({"gain": float("inf")}, "gain must be a number above 0; got inf."),
+    "NaN gain": ({"gain": float("nan")}, "gain must be a number above 0; got nan."),
+    "nothing for a gain": ({"gain": None}, "gain must be a number above 0; got None."),
+    "PE's weight decay": ({"pe_weight_decay": -0.1}, "pe_weight_decay must be a number of at least 0; got -0.1."),
     "weight decay": ({"weight_decay": float("nan")}, "weight_decay must be a number of at least 0; got nan."),
 }
 
@@ -72,7 +78,7 @@ def test_wrong_values_are_refused_with_a_sentence(fields: dict[str, object], sen
 def test_the_edges_of_what_is_allowed() -> None:
     Member(sigma=0, dropout=0, weight_decay=0, learning_rate=0, pe_learning_rate=0, clip=0, momentum=0, beta1=0)
     Member(sigma=None, seed=0, batch=1, width=1, layers=1, heads=1, expansion=1)
-    Member(width=12, heads=12, dropout=0.999)
+    Member(width=12, heads=12, dropout=0.999, gain=1e-30, pe_weight_decay=0)
 
 
 def test_numpy_numbers_become_pythons_own() -> None:
@@ -212,6 +218,7 @@ class TestRecord:
             Member("random", 0.5, start="axes", placement="input"),
             Member(start="resized-shuffled", origin=3, sigma=0.1, data="large"),
             Member(optimizer="sgd", learning_rate=0.1, pe_learning_rate=0.0, weight_decay=0.01, momentum=0.5),
+            Member(optimizer="adamw", gain=0.1, weight_decay=0.01, pe_weight_decay=0.0),
         ],
         ids=lambda member: member.encoding + "-" + member.optimizer,
     )
@@ -223,6 +230,11 @@ class TestRecord:
 
     def test_further_columns_do_not_disturb(self) -> None:
         assert Member.from_record({"member": 3, **Member(seed=2).record(), "state": "done"}) == Member(seed=2)
+
+    def test_settings_that_came_later_are_as_they_were_before(self) -> None:
+        record = Member(seed=2, weight_decay=0.1).record()
+        del record["gain"], record["pe_weight_decay"]
+        assert Member.from_record(record) == Member(seed=2, weight_decay=0.1, gain=1.0, pe_weight_decay=None)
 
     def test_a_start_array_is_named_by_its_content_and_comes_back_as_zero(self) -> None:
         member = Member(start=np.ones((2, 3)))

@@ -16,13 +16,14 @@ from placecode.members import Member
 STEPS = 25
 SETTINGS: list[dict[str, object]] = [
     {"learning_rate": 1e-3},
-    {"learning_rate": 1e-2, "pe_learning_rate": 0.1, "weight_decay": 0.1, "beta1": 0.8, "momentum": 0.0},
+    {"learning_rate": 1e-2, "pe_learning_rate": 0.1, "weight_decay": 0.1, "pe_weight_decay": 0.3, "momentum": 0.0},
     {"learning_rate": 0.05, "pe_learning_rate": 0.0, "clip": 0.5, "beta2": 0.9, "epsilon": 1e-3, "momentum": 0.5},
     {"learning_rate": 1e-3, "clip": 1.0, "weight_decay": 0.5, "beta1": 0.0, "beta2": 0.5, "momentum": 0.99},
-    {"learning_rate": 0.0, "pe_learning_rate": 1e-2, "weight_decay": 0.1},
-    {"learning_rate": 1e-2, "learn": False, "clip": 0.7, "weight_decay": 0.2},
+    {"learning_rate": 0.0, "pe_learning_rate": 1e-2, "weight_decay": 0.1, "pe_weight_decay": 0.0, "beta1": 0.8},
+    {"learning_rate": 1e-2, "learn": False, "clip": 0.7, "weight_decay": 0.2, "pe_weight_decay": 0.5},
     {"learning_rate": 1e-2, "encoding": "sinusoid", "weight_decay": 0.2},
     {"learning_rate": 1e-2, "clip": 0.0},
+    {"learning_rate": 1e-2, "pe_weight_decay": 0.3},
 ]
 
 
@@ -49,15 +50,16 @@ def gradients_of(stack: Stack, step: int) -> Tensor:
 
 
 def torchs_own(member: Member, rest: Tensor, pe: Tensor) -> torch.optim.Optimizer:
-    groups = [{"params": [rest], "lr": member.learning_rate}]
+    groups = [{"params": [rest], "lr": member.learning_rate, "weight_decay": member.weight_decay}]
     if pe.requires_grad:
         rate = member.learning_rate if member.pe_learning_rate is None else member.pe_learning_rate
-        groups.append({"params": [pe], "lr": rate})
+        decay = member.weight_decay if member.pe_weight_decay is None else member.pe_weight_decay
+        groups.append({"params": [pe], "lr": rate, "weight_decay": decay})
     adam = {"betas": (member.beta1, member.beta2), "eps": member.epsilon}
     build: dict[str, Callable[[], torch.optim.Optimizer]] = {
-        "adam": lambda: torch.optim.Adam(groups, weight_decay=member.weight_decay, **adam),
-        "adamw": lambda: torch.optim.AdamW(groups, weight_decay=member.weight_decay, **adam),
-        "sgd": lambda: torch.optim.SGD(groups, momentum=member.momentum, weight_decay=member.weight_decay),
+        "adam": lambda: torch.optim.Adam(groups, **adam),
+        "adamw": lambda: torch.optim.AdamW(groups, **adam),
+        "sgd": lambda: torch.optim.SGD(groups, momentum=member.momentum),
     }
     return build[member.optimizer]()
 
@@ -126,14 +128,29 @@ def test_a_frozen_pe_never_moves(optimizer: str) -> None:
         ours.step(gradients_of(stack, step), count=step, alive=everyone(stack))
     moved = (stack.flat != start)[:, columns:].any(1).tolist()
     # no rate for the PE; frozen; fixed; clipped to nothing
-    assert moved == [True, True, False, True, True, False, False, False]
+    assert moved == [True, True, False, True, True, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("fields", "decays"),
+    [
+        ({}, (False, False)),
+        ({"weight_decay": 0.1}, (True, True)),
+        ({"weight_decay": 0.1, "pe_weight_decay": 0.0}, (True, False)),
+        ({"pe_weight_decay": 0.1}, (False, True)),
+    ],
+    ids=str,
+)
+def test_what_does_not_decay_costs_nothing(fields: dict[str, object], decays: tuple[bool, bool]) -> None:
+    ours = optim.build(stack_of("adam", [fields]))
+    assert (ours.decay is not None, ours.pe_decay is not None) == decays
 
 
 @each_optimizer
 def test_a_unit_is_undone(optimizer: str, device: str) -> None:
     """Gradients in units that are powers of two, clipped or not, step as they would without."""
     plain, ours = stack_of(optimizer, device=device), stack_of(optimizer, device=device)
-    units = 2.0 ** torch.arange(-40, 40, 10, device=device)[: len(SETTINGS)].to(plain.flat)
+    units = 2.0 ** torch.arange(-40, 50, 10, device=device)[: len(SETTINGS)].to(plain.flat)
     first, second = optim.build(plain), optim.build(ours)
     for step in range(1, 4):
         gradient = gradients_of(plain, step)

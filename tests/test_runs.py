@@ -89,7 +89,7 @@ def test_config_holds_every_field_and_what_loading_a_member_needs(run: Run, stud
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
     fields = {name: list(v) if isinstance(v := getattr(study, name), tuple) else v for name in study.fields()}
     assert config["fields"] == fields
-    assert len(fields) == 35
+    assert len(fields) == 37
     assert config["shape"]["positions"] == task.positions.tolist()
     assert config["task"]["sha256"] == task.describe()["sha256"]
     assert type(study)(**{k: tuple(v) if isinstance(v, list) else v for k, v in config["fields"].items()}) == study
@@ -110,6 +110,7 @@ def test_members_table_has_a_row_for_each_spec_and_its_state(run: Run, study: St
     assert run.members["state"].tolist() == ["done"] * 4
     assert run.members["diverged_at"].tolist() == [-1] * 4
     assert [run.member(i) for i in range(4)] == study.members()
+    assert run.members["pe_weight_decay"].dtype == np.float64  # pieces of a study have the same columns
 
 
 def test_metrics_table_has_every_split_condition_and_evaluation(run: Run, study: Study, task: Task) -> None:
@@ -291,12 +292,25 @@ def test_options_of_encodings_tell_kinds_apart_too() -> None:
 
 def test_members_come_back_from_their_table(tmp_path: Path) -> None:
     members = [
-        Member("learned", sigma=0.1, clip=1.0, pe_learning_rate=None, start="uniform", learn=False),
+        Member("learned", sigma=0.1, clip=1.0, pe_learning_rate=None, start="uniform", learn=False, gain=0.5),
+        Member("learned", sigma=0.1, weight_decay=0.1, pe_weight_decay=0.0),
         Member("sinusoid", sigma=None, options={"axes": 2, "base": 100.0}, dropout=0.1, dropout_at_evaluation=True),
     ]
-    member_table([3, 8], members, [-1, -1]).to_parquet(tmp_path / "members.parquet")
+    member_table([3, 8, 9], members, [-1] * 3).to_parquet(tmp_path / "members.parquet")
     table = pd.read_parquet(tmp_path / "members.parquet")
     assert [runs._spec(row) for _, row in table.iterrows()] == members
+
+
+def test_a_run_of_before_there_were_some_settings_is_read_with_their_defaults(
+    copy: Path, run: Run, study: Study
+) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    del config["fields"]["output_gain"], config["fields"]["pe_weight_decay"]
+    (copy / "config.json").write_text(json.dumps(config))
+    run.members.drop(columns=["gain", "pe_weight_decay"]).to_parquet(copy / "members.parquet")
+    older = Run(copy)
+    assert studies.study_of(older) == study and older.member(3) == run.member(3)
+    assert torch.equal(older.load(3).flat, run.load(3).flat)
 
 
 # Merging

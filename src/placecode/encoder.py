@@ -204,6 +204,8 @@ class Stack(nn.Module):
     """Whether products on the fast path may take float16 numbers: not where gradients would become too small for it."""
     keep: Tensor
     dropout_keys: Tensor
+    gain: Tensor | None
+    """What the outputs of each member are multiplied by, with as many axes as they; None where it is 1 for all."""
 
     def __init__(
         self,
@@ -246,6 +248,9 @@ class Stack(nn.Module):
         rates = torch.tensor([member.dropout for member in members], dtype=torch.float64)
         self.register_buffer("keep", 1 - rates[:, None, None, None], persistent=False)
         self.register_buffer("dropout_keys", draws.keys_for([m.seed for m in members], "dropout"), persistent=False)
+        gains = torch.tensor([member.gain for member in members], dtype=torch.float64)
+        gains = gains.view(-1, *[1] * (3 if readout == "token" else 2))
+        self.register_buffer("gain", None if (gains == 1).all() else gains, persistent=False)
         self.to(dtype).to(device)
         self._flatten()
         if fast and not self._can_be_fast():
@@ -421,8 +426,11 @@ class Stack(nn.Module):
             x = x[:, :, -1]
         elif self.readout == "mean":
             x = x.mean(2)
-        outputs: Tensor = self.answer(x)
-        return outputs
+        return self.amplified(self.answer(x))
+
+    def amplified(self, outputs: Tensor, members: slice = ALL) -> Tensor:
+        """What these members answer: the outputs of their last layer, (e, b, o) or (e, b, n, o), times their gain."""
+        return outputs if self.gain is None else outputs * self.gain[members]
 
     def _drop(self, x: Tensor, block: int, step: int | Tensor | None, first_row: int) -> Tensor:
         example = self.members[0]

@@ -130,6 +130,8 @@ class Member:
     """Share of features dropped from the sum of embedding and PE, at every block. The authors' fixed encodings: 0.1."""
     dropout_at_evaluation: bool = False
     """Drop at evaluation too, as the authors' code did; the mask is then fixed by the seed."""
+    gain: float = 1.0
+    """What the outputs of the model are multiplied by: a large gain makes learning lazy, a small one rich."""
 
     optimizer: str = "adam"
     """adam, adamw or sgd."""
@@ -139,6 +141,8 @@ class Member:
     """Step size of the encoding's own parameters; the same as the rest when not given."""
     weight_decay: float = 0.0
     """Added to the gradient (adam, sgd) or taken off the weights (adamw), as in torch."""
+    pe_weight_decay: float | None = None
+    """Weight decay of the encoding's own parameters; the same as the rest when not given."""
     clip: float | None = None
     """Largest norm of the member's whole gradient; larger ones are scaled down."""
     momentum: float = 0.9
@@ -194,9 +198,10 @@ class Member:
                 raise must_be(name, "a whole number of at least 1", value)
         if self.width % self.heads:
             raise must_be("heads", f"a divisor of the width {self.width}", self.heads)
+        _number("gain", self.gain, above=0)
         for name in ("learning_rate", "weight_decay", "epsilon"):
             _number(name, getattr(self, name), low=0)
-        for name in ("pe_learning_rate", "clip"):
+        for name in ("pe_learning_rate", "pe_weight_decay", "clip"):
             if getattr(self, name) is not None:
                 _number(name, getattr(self, name), low=0)
         for name in ("dropout", "momentum", "beta1", "beta2", "cooldown", "hidden"):
@@ -236,11 +241,12 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _number(name: str, value: Any, low: float, below: float = math.inf) -> None:
-    allowed = f"a number of at least {low:g}" + (f" and below {below:g}" if below < math.inf else "")
+def _number(name: str, value: Any, low: float = -math.inf, above: float = -math.inf, below: float = math.inf) -> None:
+    bounds = {"of at least": low, "above": above, "below": below}
+    told = [f"{words} {bound:g}" for words, bound in bounds.items() if math.isfinite(bound)]
     real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (real and math.isfinite(value) and low <= value < below):
-        raise must_be(name, allowed, value)
+    if not (real and math.isfinite(value) and low <= value and above < value < below):
+        raise must_be(name, f"a number {' and '.join(told)}", value)
 
 
 def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:

@@ -36,7 +36,9 @@ class Optimizer:
         self.rate = column(lambda m: m.learning_rate)
         self.pe_rate = column(lambda m: m.learning_rate if m.pe_learning_rate is None else m.pe_learning_rate)
         self.pe_rate = torch.where(self.pe_learns, self.pe_rate, 0)
-        self.decay = column(lambda m: m.weight_decay) if any(m.weight_decay for m in members) else None
+        decay = column(lambda m: m.weight_decay)
+        pe_decay = column(lambda m: m.weight_decay if m.pe_weight_decay is None else m.pe_weight_decay)
+        self.decay, self.pe_decay = (each if each.any() else None for each in (decay, pe_decay))
         self.limit = None
         if any(member.clip is not None for member in members):
             self.limit = column(lambda m: float("inf") if m.clip is None else m.clip)
@@ -74,8 +76,11 @@ class Optimizer:
             gradient *= torch.where(on, self.limit / (norm[:, None] + 1e-6), 1).clamp(max=1)
         rate = torch.where(on, self.rate * scale, 0)
         pe_rate = torch.where(on, self.pe_rate * scale, 0)
+        columns = self.pe_columns.start
         if self.decay is not None:
-            self._decay(gradient, rate, pe_rate)
+            self._decay(self.flat[:, :columns], gradient[:, :columns], rate, self.decay)
+        if self.pe_decay is not None:
+            self._decay(self.flat[:, columns:], gradient[:, columns:], pe_rate, self.pe_decay)
         self._move(gradient, count, rate, pe_rate)
         return alive
 
@@ -102,16 +107,16 @@ class Optimizer:
             factor = shrink if factor is None else shrink * factor
         betas = (self.momentum if self.name == "sgd" else self.beta1, self.beta2)
         fixes = (1 - self.beta1**count, (1 - self.beta2**count).sqrt())
+        decays = self.decay, self.pe_decay
         updates.update(
             *(self.name, self.flat, gradient, list(self.state.values()), alive, self.pe_learns, columns),
-            *(self.rate * scale, self.pe_rate * scale, factor, self.decay, betas, self.epsilon, fixes),
+            *(self.rate * scale, self.pe_rate * scale, factor, decays, betas, self.epsilon, fixes),
         )
         return alive
 
-    def _decay(self, gradient: Tensor, rate: Tensor, pe_rate: Tensor) -> None:
+    def _decay(self, weights: Tensor, gradient: Tensor, rate: Tensor, decay: Tensor) -> None:
         """Weight decay as part of the gradient."""
-        assert self.decay is not None
-        gradient.addcmul_(self.flat, self.decay)
+        gradient.addcmul_(weights, decay)
 
     def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
         """What is taken off the parameters, per unit of rate."""
@@ -145,11 +150,8 @@ class AdamW(Adam):
 
     name = "adamw"
 
-    def _decay(self, gradient: Tensor, rate: Tensor, pe_rate: Tensor) -> None:
-        assert self.decay is not None
-        columns = self.pe_columns.start
-        self.flat[:, :columns].mul_(1 - rate * self.decay)
-        self.flat[:, columns:].mul_(1 - pe_rate * self.decay)
+    def _decay(self, weights: Tensor, gradient: Tensor, rate: Tensor, decay: Tensor) -> None:
+        weights.mul_(1 - rate * decay)
 
 
 class SGD(Optimizer):

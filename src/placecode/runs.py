@@ -204,7 +204,7 @@ def member_table(numbers: Sequence[int], members: Sequence[Member], diverged_at:
         for number, member, at in zip(numbers, members, diverged_at, strict=True)
     ]
     table = pd.DataFrame(rows)
-    for name in ("sigma", "pe_learning_rate", "clip"):
+    for name in ("sigma", "pe_learning_rate", "pe_weight_decay", "clip"):
         table[name] = table[name].astype("float64")
     table["origin"] = table["origin"].astype("Int64")
     return table

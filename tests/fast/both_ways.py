@@ -14,11 +14,11 @@ from placecode.members import Member
 
 def stack_of(
     device: str, tokens: int = 5, features: int = 3, readout: str = "last", members: int = 2, fast: bool = True,
-    dtype: torch.dtype = torch.float32, **fields: Any,
+    dtype: torch.dtype = torch.float32, gains: tuple[float, ...] = (1.0,), **fields: Any,
 ) -> Stack:  # fmt: skip
     """A stack with other weights than at the start, so that biases and norms matter too."""
     shape = {"width": 6, "layers": 2, "expansion": 2, "sigma": 0.5}
-    specs = [Member(**{**shape, "seed": seed, **fields}) for seed in range(members)]
+    specs = [Member(**{**shape, "seed": seed, "gain": gains[seed % len(gains)], **fields}) for seed in range(members)]
     positions = np.stack(np.divmod(np.arange(tokens), 3), axis=1).astype(float)
     sizes = {"tokens": tokens, "features": features, "outputs": 2, "readout": readout, "positions": positions}
     stack, generator = Stack(specs, **sizes, device=device, dtype=dtype, fast=fast), torch.Generator().manual_seed(1)

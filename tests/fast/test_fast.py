@@ -105,8 +105,8 @@ def test_attention_is_fused_where_queries_and_keys_stay_as_they_are(kernel_devic
         {"tokens": 1, "heads": 2, "batch": 1},
         {"features": 19, "layers": 1},
         {"features": 19, "norm": "pre"},
-        {"features": 1, "placement": "input", "readout": "token", "batch": 1},
-        {"placement": "input", "encoding": "relative"},
+        {"features": 1, "placement": "input", "readout": "token", "batch": 1, "gains": (0.3, 3.0)},
+        {"placement": "input", "encoding": "relative", "gains": (0.3, 3.0)},
         {"placement": "input", "encoding": "alibi", "heads": 2, "batch": 1},
         {"placement": "input", "norm": "pre"},
         {"dropout": 0.3, "training": False, "layers": 1},
@@ -207,7 +207,7 @@ def test_a_key_bias_counts_for_nothing(heads: int, name: str, options: dict[str,
         assert query.abs().max() > 1e-4 and value.abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "readout": "token"}], ids=str)
+@pytest.mark.parametrize("fields", [{"heads": 1, "gains": (0.3, 3.0)}, {"heads": 2, "readout": "token"}], ids=str)
 def test_bfloat16_is_as_exact_as_the_plain_path_in_bfloat16(fields: dict[str, Any], kernel_device) -> None:
     """With room for Triton's interpreter, which cuts off where a GPU rounds."""
     with torch.autocast(kernel_device, torch.bfloat16, cache_enabled=False):
@@ -278,7 +278,7 @@ def test_a_member_alone_and_in_fewer_tokens(kernel_device) -> None:
 
 @pytest.mark.parametrize("name", ["learned", "alibi"])
 def test_capture_takes_the_plain_path_and_agrees(name: str, kernel_device, monkeypatch) -> None:
-    stack = stack_of(kernel_device, encoding=name, heads=2)
+    stack = stack_of(kernel_device, encoding=name, heads=2, gains=(1.0, 3.0))
     x = inputs_of(stack)
     outputs = stack(x)
     monkeypatch.setattr("placecode.fast.forward", lambda *given: pytest.fail("capture took the fast path"))

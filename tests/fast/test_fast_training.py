@@ -62,8 +62,8 @@ def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"heads": 1, "optimizer": "adamw", "weight_decay": 0.1, "clip": 1.0, "cooldown": 0.5},
-        {"heads": 2, "encoding": "relative", "dropout": 0.2, "optimizer": "sgd"},
+        {"heads": 1, "optimizer": "adamw", "weight_decay": 0.1, "pe_weight_decay": 2.0, "clip": 1.0, "cooldown": 0.5},
+        {"heads": 2, "encoding": "relative", "dropout": 0.2, "optimizer": "sgd", "gain": 2.0},
     ],
     ids=str,
 )
@@ -95,7 +95,7 @@ def test_evaluation_does_not_depend_on_the_portions(task, kernel_device, monkeyp
 
 
 def test_alone_and_among_three(task, kernel_device) -> None:
-    member = small(seed=3, weight_decay=0.01)
+    member = small(seed=3, weight_decay=0.01, pe_weight_decay=0.2, gain=2.0)
     alone = stack_for([member], task, kernel_device, fast=True)
     together = stack_for([small(seed=1, encoding="sinusoid"), member, small(clip=0.1)], task, kernel_device, fast=True)
     train(alone, task, 2)

@@ -126,6 +126,21 @@ def test_the_size_of_the_loss_does_not_matter(heads: int, kernel_device) -> None
         assert torch.equal(other, unit * 2.0**power), power
 
 
+@pytest.mark.parametrize("readout", ["last", "token"])
+def test_the_gain_does_not_matter_either(readout: str, kernel_device) -> None:
+    """Of a loss that is linear in the outputs: gains that are powers of two are in the units, and in nothing else."""
+    found = []
+    for gains in ((1.0, 1.0), (2.0**-7, 2.0**7)):
+        stack = stack_of(kernel_device, readout=readout, gains=gains)
+        stack.unit = torch.full((2,), torch.nan, device=kernel_device)
+        stack.sink = gradient = torch.full_like(stack.flat, torch.nan)
+        stack.gradients(stack(inputs_of(stack), step=0).sum(), out=gradient)
+        found.append((gradient, stack.unit))
+    (plain, unit), (ours, other) = found
+    assert torch.equal(ours, plain) and plain.isfinite().all()
+    assert torch.equal(other, unit * torch.tensor(gains, device=kernel_device))
+
+
 def test_units_are_powers_of_two_and_bring_outputs_to_their_size(kernel_device) -> None:
     unit = torch.zeros(5, device=kernel_device)
     outputs = torch.zeros(5, 2, 3, device=kernel_device, requires_grad=True)

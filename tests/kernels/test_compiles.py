@@ -15,7 +15,7 @@ SCRIPT = """
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
     import torch
-    from placecode.kernels import attention, long_attention, mlp, rows
+    from placecode.kernels import attention, long_attention, mlp, rows, updates
 
     VECTORS = {
         "table", "lse", "delta", "means", "kept", "q_bias", "k_bias", "v_bias", "dq_bias", "dk_bias", "dv_bias",
@@ -74,6 +74,12 @@ SCRIPT = """
             tile = dict(ROWS=16, COLS=128, STAGES=3, num_warps=4)
             check(mlp._activate, False, kind, halves, **tile)
             check(mlp._activate_backward, False, kind, halves, **tile)
+    kernel = updates._update
+    for kind, decay, pe_decay in (("adam", True, False), ("adamw", False, True), ("sgd", True, True)):
+        constants = dict(KIND=kind, FACTOR=True, DECAY=decay, PE_DECAY=pe_decay, BLOCK=updates.BLOCK)
+        others = {"size": "i32", "pe_first": "i32", **dict.fromkeys(constants, "constexpr")}
+        types = {name: others.get(name, "*fp32") for name in kernel.arg_names}
+        compile(ASTSource(kernel, types, constexprs=constants), target=GPUTarget("cuda", 90, 32))
 """
 
 

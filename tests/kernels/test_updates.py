@@ -17,12 +17,14 @@ from placecode.members import OPTIMIZERS, Member
 
 SETTINGS: list[dict[str, object]] = [
     {"learning_rate": 1e-3},
-    {"learning_rate": 1e-2, "pe_learning_rate": 0.1, "weight_decay": 0.1, "beta1": 0.8, "momentum": 0.0},
+    {"learning_rate": 1e-2, "pe_learning_rate": 0.1, "weight_decay": 0.1, "pe_weight_decay": 0.3, "momentum": 0.0},
     {"learning_rate": 0.05, "pe_learning_rate": 0.0, "clip": 0.5, "beta2": 0.9, "epsilon": 1e-3, "momentum": 0.5},
-    {"learning_rate": 1e-2, "learn": False, "clip": 0.7, "weight_decay": 0.2},
+    {"learning_rate": 1e-2, "learn": False, "clip": 0.7, "weight_decay": 0.2, "pe_weight_decay": 0.5},
     {"learning_rate": 1e-2, "encoding": "sinusoid", "beta1": 0.0, "momentum": 0.99},
 ]
 ALONE = SETTINGS[:1]  # neither clipped nor decayed: those branches of the kernel are left out
+PE_DECAYS: list[dict[str, object]] = [{"learning_rate": 1e-2, "pe_weight_decay": 0.5}]
+REST_DECAYS: list[dict[str, object]] = [{"learning_rate": 1e-2, "weight_decay": 0.5, "pe_weight_decay": 0.0}]
 
 
 def stack_of(optimizer: str, settings: list[dict[str, object]], device: str, **more: object) -> Stack:
@@ -42,7 +44,9 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one.contiguous().view(torch.int32), other.contiguous().view(torch.int32))
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, ALONE], ids=["all sorts", "plain"])
+@pytest.mark.parametrize(
+    "settings", [SETTINGS, ALONE, PE_DECAYS, REST_DECAYS], ids=["all sorts", "plain", "the PE decays", "the rest does"]
+)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_fused_step_is_the_plain_step(optimizer: str, settings, kernel_device, monkeypatch) -> None:
     """Parameters and moments, also with rates that are scaled, and with the number of the step on the device."""

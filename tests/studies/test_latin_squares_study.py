@@ -124,6 +124,7 @@ def test_every_field_of_a_member_that_the_study_has_reaches_its_members() -> Non
     given: dict[str, Any] = {"encoding": "random", "start": "uniform", "placement": "input", "width": 24, "layers": 3}
     given |= {"heads": 4, "expansion": 3, "norm": "pre", "dropout": 0.1, "dropout_at_evaluation": True, "batch": 7}
     given |= {"optimizer": "adamw", "learning_rate": 0.5, "pe_learning_rate": 0.25, "weight_decay": 0.01, "clip": 1.0}
+    given |= {"pe_weight_decay": 0.02}
     given |= {"cooldown": 0.5, "learn": False, "momentum": 0.5, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6}
     study = LstSigma.at("quick", **given, sigmas=(0.3, 0.7), seeds=(4, 9), references=())
     members = study.members()
@@ -146,6 +147,8 @@ def test_every_field_of_a_member_that_the_study_has_reaches_its_members() -> Non
             {"start": "zero", "sigmas": (0.1, 0.2)},
             "sigmas must be a single one for the start zero, which draws nothing; got [0.1, 0.2].",
         ),
+        ({"output_gain": 0.0}, "output_gain must be a number above 0; got 0.0."),
+        ({"output_gain": float("inf")}, "output_gain must be a number above 0; got inf."),
         ({"seeds": ()}, "seeds must be at least one; got []."),
         ({"seeds": (1, 1)}, "seeds must be all different; got [1, 1]."),
         ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0."),

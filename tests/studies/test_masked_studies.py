@@ -47,6 +47,12 @@ def test_a_study_runs_to_its_end_with_baselines_in_its_tables(kind: Any, tmp_pat
     assert set(start["analysis"]) >= {"neighbor_agreement", "modularity", "modularity_p", "ari", "fc_correlation"}
 
 
+def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
+    study = NetworkSigma.at("quick", **TINY[NetworkSigma], gain=1.1, output_gain=0.5)
+    assert {member.gain for member in study.members()} == {0.5}
+    assert study.task().describe()["gain"] == 1.1
+
+
 def test_pieces_merged_are_the_whole(tmp_path: Path) -> None:
     study = NetworkSigma.at("quick", **TINY[NetworkSigma], against=FEW)
     where = local.Where("cpu", stack=1)

@@ -95,6 +95,7 @@ class _Group:
 
     def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
         stack, self.b, self.n = step.stack, batch, tokens
+        self.stack, self.part = stack, part
         self.readout = stack.readout
         self.encoding = None if type(stack.encoding) is Additive else stack.encoding
         self.w, self.dw = step.named(stack.flat, part), step.named(step.gradient, part)
@@ -175,7 +176,7 @@ class _Group:
             x, weight, bias = leaves
             if self.readout != "last":
                 x = self._by_token(x).mean(2) if self.readout == "mean" else self._by_token(x)
-            losses = loss(linear(x, weight, bias), targets)
+            losses = loss(self.stack.amplified(linear(x, weight, bias), self.part), targets)
             gradient, dweight, dbias = torch.autograd.grad(losses.sum(), leaves)
         self.dw["answer.weight"].copy_(dweight)
         self.dw["answer.bias"].copy_(dbias)

@@ -133,7 +133,7 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
     outputs: Tensor = stack.answer(x)
     if halves and stack.unit is not None:
         outputs = Measure.apply(outputs, stack.unit)
-    return outputs
+    return stack.amplified(outputs)  # after the measure, which on the way back then sees what the gain has made
 
 
 def _takes_halves(stack: Stack, x: Tensor) -> bool:

@@ -36,8 +36,9 @@ def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
 
 @triton.jit
 def _update(
-    flat, gradient, first, second, alive, learns, rate, pe_rate, factor, decay, beta1, beta2, epsilon, fix1, fix2,
-    size, pe_first, KIND: tl.constexpr, FACTOR: tl.constexpr, DECAY: tl.constexpr, BLOCK: tl.constexpr,
+    flat, gradient, first, second, alive, learns, rate, pe_rate, factor, decay, pe_decay, beta1, beta2, epsilon, fix1,
+    fix2, size, pe_first, KIND: tl.constexpr, FACTOR: tl.constexpr, DECAY: tl.constexpr, PE_DECAY: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
     if tl.load(alive + member) != 0:
@@ -50,11 +51,14 @@ def _update(
         speed = tl.where(of_pe, tl.load(pe_rate + member), tl.load(rate + member))
         if FACTOR:
             g = g * tl.load(factor + member)
-        if DECAY:
+        if DECAY or PE_DECAY:
+            of_rest = tl.load(decay + member) if DECAY else 0.0
+            own = tl.load(pe_decay + member) if PE_DECAY else 0.0
+            lost = tl.where(of_pe, own, of_rest)
             if KIND == "adamw":
-                p = p * (1.0 - speed * tl.load(decay + member))
+                p = p * (1.0 - speed * lost)
             else:
-                g = g + p * tl.load(decay + member)
+                g = g + p * lost
         m = tl.load(first + place, mask=used, other=0.0)
         if KIND == "sgd":
             m = m * tl.load(beta1 + member) + g
@@ -72,19 +76,20 @@ def _update(
 
 def update(
     kind: str, flat: Tensor, gradient: Tensor, moments: list[Tensor], alive: Tensor, learns: Tensor, pe_first: int,
-    rate: Tensor, pe_rate: Tensor, factor: Tensor | None, decay: Tensor | None, betas: tuple[Tensor, Tensor],
-    epsilon: Tensor, fixes: tuple[Tensor, Tensor],
+    rate: Tensor, pe_rate: Tensor, factor: Tensor | None, decays: tuple[Tensor | None, Tensor | None],
+    betas: tuple[Tensor, Tensor], epsilon: Tensor, fixes: tuple[Tensor, Tensor],
 ) -> None:  # fmt: skip
     """One step of adam, adamw or sgd (its momentum in place of the first beta), in place, with all settings (e, 1).
 
-    `factor` is what gradients are multiplied by, `fixes` are Adam's two bias corrections, the second under its root. A
-    member that is not alive is not touched, down to its bits.
+    `factor` is what gradients are multiplied by, `fixes` are Adam's two bias corrections, the second under its root;
+    `decays` are of the rest and of the PE, None for none. A member that is not alive is not touched, down to its bits.
     """
     e, size = flat.shape
+    given = [each is not None for each in (factor, *decays)]
     nothing = rate
     _update[(triton.cdiv(size, BLOCK), e)](
         *(flat, gradient, moments[0], moments[-1], alive, learns, rate, pe_rate),
-        *(nothing if factor is None else factor, nothing if decay is None else decay, *betas, epsilon, *fixes),
-        *(size, pe_first),
-        KIND=kind, FACTOR=factor is not None, DECAY=decay is not None, BLOCK=BLOCK, num_warps=4,
+        *(nothing if each is None else each for each in (factor, *decays)),
+        *(*betas, epsilon, *fixes, size, pe_first),
+        KIND=kind, FACTOR=given[0], DECAY=given[1], PE_DECAY=given[2], BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip

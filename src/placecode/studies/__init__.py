@@ -46,12 +46,13 @@ def lookup(name: str) -> type[Study]:
 
 
 def study_of(run: Run) -> Study:
-    """The study that made a run, with the settings that it had."""
+    """The study that made a run, with the settings that it had. Those that came later have their defaults, which mean
+    what was done before there was a choice."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
     kind = OwnData if run.study == OwnData.name else lookup(run.study)
-    if unknown := set(fields) ^ set(kind.recorded()):
+    if unknown := set(fields) - set(kind.recorded()):
         raise BadInput(
-            f"{run.path / 'config.json'} must have the settings of {run.study}, as this version knows them; "
-            f"it differs in {', '.join(sorted(unknown))}."
+            f"{run.path / 'config.json'} must have no settings but those of {run.study} that this version knows; "
+            f"it also has {', '.join(sorted(unknown))}."
         )
     return kind(**fields)

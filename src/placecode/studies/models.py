@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +24,12 @@ class ModelStudy(Study):
     heads: int = setting(1, "attention heads")
     expansion: int = setting(4, "hidden units of the MLP, as a multiple of the width")
     norm: str = setting("post", "layer norm after (post) or before (pre) attention and MLP")
+    output_gain: float = setting(1.0, "what outputs are multiplied by: large makes learning lazy, small rich")
     optimizer: str = setting("adam", "adam, adamw or sgd")
     learning_rate: float = setting(1e-4, "step size")
     pe_learning_rate: float | None = setting(None, "step size of the PE, where it is to differ")
     weight_decay: float = setting(0.0, "weight decay")
+    pe_weight_decay: float | None = setting(None, "weight decay of the PE, where it is to differ")
     clip: float | None = setting(None, "largest norm of a member's gradient")
     cooldown: float = setting(0.0, "share of the steps, at the end, over which the step size falls to zero")
     momentum: float = setting(0.9, "momentum of sgd")
@@ -39,6 +42,8 @@ class ModelStudy(Study):
         self._all_different("seeds")
         self._whole("evaluations", 1)
         self._whole("data_seed", 0)
+        if not 0 < self.output_gain < math.inf:
+            raise must_be("output_gain", "a number above 0", self.output_gain)
 
     def _whole(self, name: str, least: int) -> None:
         if getattr(self, name) < least:
@@ -54,4 +59,5 @@ class ModelStudy(Study):
     def spec(self, **given: Any) -> Member:
         """A member with the settings of the study, and these on top."""
         shared = {name: getattr(self, name) for name in Member.__dataclass_fields__ if hasattr(self, name)}
-        return Member(**{**shared, **given})
+        # a study's own `gain` would be something else: what a simulated network has at its nodes
+        return Member(**{**shared, "gain": self.output_gain, **given})
