@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "engines": CORE | {"files", "checkpoints", "folders", "runs", "studies"},
     "fitting": CORE | {"files", "runs", "analysis", "studies", "engines"},
     "estimator": CORE | {"runs", "studies", "engines", "fitting"},
+    "libraries": set(),
     "bench": CORE | {"engines", "figures", "files", "studies"},
     "doctor": {"cpu", "tasks", "version", "errors"},
     "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "studies"},
