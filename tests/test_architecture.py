@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "fitting": CORE | {"files", "runs", "analysis", "studies", "engines"},
     "estimator": CORE | {"runs", "studies", "engines", "fitting"},
     "libraries": set(),
+    "evidence": {"analysis"},
     "bench": CORE | {"engines", "figures", "files", "studies"},
     "doctor": {"cpu", "tasks", "version", "errors"},
     "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "studies"},
