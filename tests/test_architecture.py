@@ -43,10 +43,13 @@ MAY_IMPORT = {
     "estimator": CORE | {"runs", "studies", "engines", "fitting"},
     "libraries": set(),
     "evidence": {"analysis"},
+    "recommend": {"errors", "evidence", "libraries"},
     "bench": CORE | {"engines", "figures", "files", "studies"},
     "doctor": {"cpu", "tasks", "version", "errors"},
     "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "studies"},
-    "cli": CORE | {"bench", "display", "doctor", "engines", "files", "fitting", "folders", "report", "runs", "studies"},
+    "cli": CORE
+    | {"bench", "display", "doctor", "engines", "files", "fitting", "folders"}
+    | {"recommend", "report", "runs", "studies"},
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 
