@@ -72,7 +72,8 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
     members = run.members[in_sweep(run) & run.members["learn"] & (run.members["start"] == "normal")]
     columns = [name for name in members.columns if name not in NOT_SPEC]
     varied = [name for name in columns if len(members[name].astype(str).unique()) > 1]
-    for _, rows in members.groupby(varied, sort=False) if varied else [((), members)]:
+    told = needed(members, varied)
+    for _, rows in members.groupby(varied, sort=False, dropna=False) if varied else [((), members)]:
         if rows["sigma"].nunique() < LEAST_SIGMAS:
             continue
         first = rows.iloc[0]
@@ -80,7 +81,7 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
         steps = run.metrics[run.metrics["member"].isin(rows["member"])]["step"].max()
         yield {
             "run": run.path.name,
-            "variant": ", ".join(_told(name, first[name]) for name in varied if name != "weight_decay"),
+            "variant": ", ".join(_told(name, first[name]) for name in told),
             "task": run.config["task"]["task"],
             "tokens": shape["tokens"],
             **{name: _plain(first[name]) for name in KEPT},
@@ -88,6 +89,17 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
             "outcome": outcome(run, rows, shape),
             "structure": structure(run, rows, shape),
         }
+
+
+def needed(members: pd.DataFrame, varied: list[str]) -> list[str]:
+    """The fields that tell all settings apart; later ones are left out where they follow from the others, as the decay
+    does from the optimizer."""
+    kept = list(varied)
+    for name in reversed(varied):
+        others = [other for other in kept if other != name]
+        if others and len(members[others].drop_duplicates()) == len(members[varied].drop_duplicates()):
+            kept = others
+    return kept
 
 
 def _told(name: str, value: Any) -> str:

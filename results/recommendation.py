@@ -300,7 +300,8 @@ def limits(settings: Sequence[Setting]) -> Iterator[str]:
         f"Of the {len(told)} settings, {every} add the PE in every block and {post} have their norms after each sum.",
         "Tasks are ours: puzzles, and channels that are predicted from others. Language, and images at full size, are "
         "not among them.",
-        f"The tasks are {len({each.task for each in told})}: too few to say how sure the averages over them are. Many "
+        f"The tasks are {len({each.task for each in told})}: too few to say how sure the averages over them are, and a "
+        "setting more or less may change much of what a task loses. Many "
         "settings differ from another in one thing alone, so leaving one of them out is an easy test; leaving its task "
         "out is not.",
     ]

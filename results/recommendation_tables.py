@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from wording import grid
 
 from placecode import recommend
-from placecode.evidence import TOLERANCE, Curve, Setting
+from placecode.evidence import IN_NOISE, TOLERANCE, Curve, Setting
 from placecode.recommend import DEFAULTS, HeldOut
 
 FULL = 6
@@ -15,7 +16,7 @@ FULL = 6
 
 
 def percent(share: float, digits: int = 0) -> str:
-    return f"{100 * share:.{digits}f}%"
+    return "" if math.isnan(share) else f"{100 * share:.{digits}f}%"
 
 
 def listed(words: Sequence[str]) -> str:
@@ -29,7 +30,7 @@ def learned(settings: Sequence[Setting], goal: str) -> list[tuple[Setting, Curve
 
 def mean(values: Sequence[float | None]) -> float:
     known = [value for value in values if value is not None]
-    return sum(known) / len(known)
+    return sum(known) / len(known) if known else math.nan
 
 
 def in_common(rows: Sequence[HeldOut], name: str) -> tuple[float, float]:
@@ -124,7 +125,7 @@ def _way(rows: Sequence[HeldOut], name: str) -> tuple[str, ...]:
         f"{len(values)}",
         percent(mean(values), 1),
         percent(mean(tasks), 1),
-        percent(max(values)),
+        percent(max(values, default=math.nan)),
         f"{beyond} of {len(values)}",
         "" if name == "recommended" else percent(in_common(rows, name)[0], 1),
     )
@@ -142,9 +143,13 @@ def conclusion(settings: Sequence[Setting]) -> str:
     by_task = {
         task: mean([each.lost["recommended"] for each in rows if each.setting.task == task]) for task in sorted(tasks)
     }
-    hard = [f"{task} {percent(lost, 1)}" for task, lost in by_task.items()]
+    hard = [f"{task} {percent(lost, 1)}" for task, lost in by_task.items() if not math.isnan(lost)]
+    most = worst.lost["recommended"] or 0.0
+    cliff = (
+        ": curves that are flat on most tasks may fall off a cliff on another, and settings of other tasks cannot tell "
+        "where"
+    )
     return (
-        f"Without its task, what is lost is {listed(hard)}. The worst is `{worst.setting.name}`, where "
-        f"{worst.sigma:g} is recommended and {percent(worst.lost['recommended'] or 0.0)} of the gain is lost: curves "
-        "that are flat on most tasks may fall off a cliff on another, and settings of other tasks cannot tell where."
+        f"Without its task, what is lost is {listed(hard)}. The worst is `{worst.setting.name}`, where {worst.sigma:g} "
+        f"is recommended and {percent(most)} of the gain is lost{cliff if most > IN_NOISE else ''}."
     )
