@@ -41,10 +41,15 @@ MAY_IMPORT = {
     "engines": CORE | {"files", "checkpoints", "folders", "runs", "studies"},
     "fitting": CORE | {"files", "runs", "analysis", "studies", "engines"},
     "estimator": CORE | {"runs", "studies", "engines", "fitting"},
+    "libraries": set(),
+    "evidence": {"analysis"},
+    "recommend": {"errors", "evidence", "libraries"},
     "bench": CORE | {"engines", "figures", "files", "studies"},
     "doctor": {"cpu", "tasks", "version", "errors"},
     "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "studies"},
-    "cli": CORE | {"bench", "display", "doctor", "engines", "files", "fitting", "folders", "report", "runs", "studies"},
+    "cli": CORE
+    | {"bench", "display", "doctor", "engines", "files", "fitting", "folders"}
+    | {"recommend", "report", "runs", "studies"},
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

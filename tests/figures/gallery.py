@@ -74,6 +74,16 @@ def correlations(name: str = "a") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["measure", "question", "value", "low", "high", "adjusted"])
 
 
+def starts(name: str = "a") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Curves of two settings, and libraries."""
+    rows = [("outcome", name, f"{name} {i}", sigma, 0.5) for i in range(2) for sigma in SIGMAS]
+    marks = [("1", name, 1.0, 1.0), ("d^-1/2", "b", 0.03, 0.1)]
+    return (
+        pd.DataFrame(rows, columns=["panel", "task", "setting", "sigma", "share"]),
+        pd.DataFrame(marks, columns=["formula", "names", "low", "high"]),
+    )
+
+
 def all_figures(name: str) -> list[Figure]:
     """Every figure, of a run of this name, and with this name for whatever else has one."""
     grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1.0]])
@@ -85,5 +95,6 @@ def all_figures(name: str) -> list[Figure]:
         figures.token_maps([(name, grid, 0.1)], [(0, 1)], [name[:9]] * 4, name),
         figures.error_maps([(name, np.eye(2))], name),
         figures.forest(correlations(name), name),
+        figures.scales(*starts(name), name),
         *(example.draw(example.table(2, name), name) for example in TABLES.values()),
     ]

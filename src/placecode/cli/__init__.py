@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from placecode import bench, display, doctor, folders, report, runs, studies
-from placecode.cli import fit, flags
+from placecode.cli import fit, flags, recommend
 from placecode.engines import local
 from placecode.engines.estimate import estimate
 from placecode.errors import BadInput, one_of, value_of
@@ -108,6 +108,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     _run_arguments(add("run", "run a study", _run), words)
 
     fit.add_arguments(add("fit", "make a map of the channels of a table of your own", _fit))
+
+    recommend.add_arguments(add("recommend", "say which sigma to start a learned PE with, and why", recommend.run))
 
     command = add("merge", "make one run of the pieces of a study (made with --members)", _merge)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")

@@ -20,6 +20,7 @@ from placecode.figures.output import save, svg_text
 from placecode.figures.own import channel_map, maps_by_method, sigma_choice
 from placecode.figures.pictures import maps_as_pictures
 from placecode.figures.relations import forest, relation_panels
+from placecode.figures.scales import scales
 from placecode.figures.settings import before_and_after
 from placecode.figures.structure import measure_by_name, similarity_by_sigma, structure_by_sigma
 
@@ -56,6 +57,7 @@ __all__ = [
     "regions_on_brain",
     "relation_panels",
     "save",
+    "scales",
     "sigma_choice",
     "similarity_by_sigma",
     "similarity_maps",

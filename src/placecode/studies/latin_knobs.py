@@ -197,7 +197,7 @@ class LstGain(KnobStudy):
     name = "lst-gain"
     about = "Latin squares: gain of the outputs, the other knob of lazy and rich learning, against sigma"
     claims = knob_claims.GAIN
-    instead = {"gain": "gains"}
+    instead = {"output_gain": "gains"}
     knob = "gain of the outputs"
 
     gains: tuple[float, ...] = setting((0.1, 0.3, 1.0, 3.0, 10.0), "what the outputs of the model are multiplied by")
