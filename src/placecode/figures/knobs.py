@@ -61,7 +61,7 @@ def accuracy_by_setting(
         base.title(axes, str(name))
         base.accuracy_axis(axes, chance)
         base.label(axes, f"initial scale {SIGMA} of the encoding", "held-out accuracy at the end")
-        _own_legend(axes, knob)
+        _own_legend(axes, knob if len(names) == 1 else "")
     if shown:
         assert worth is not None
         _worth(panels[len(names)], worth, len(names) > 1)
@@ -91,7 +91,7 @@ def _worth(axes: Axes, worth: pd.DataFrame, panels: bool) -> None:
     place = np.arange(len(names))
     look: base.Style = {"color": INK, "marker": "o", "markersize": 5}
     base.errorbars(axes, means["mean"], place, xerr=base.distances(means), **look)
-    axes.set_yticks(place, [base.wrapped(name, 26) for name in names], parse_math=False)
+    axes.set_yticks(place, [base.wrapped(name, 44) for name in names], parse_math=False)
     axes.tick_params("y", length=0, labelsize=SMALL)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.spines["left"].set_visible(False)

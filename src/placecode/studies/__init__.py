@@ -7,8 +7,8 @@ from placecode.runs import Run
 from placecode.studies.base import SCALES, Shown, Study
 from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma, BrainTransfer
 from placecode.studies.latin_causal import LstCausal
+from placecode.studies.latin_data import LstData, LstSize
 from placecode.studies.latin_knobs import (
-    LstData,
     LstDecay,
     LstDepth,
     LstGain,
@@ -29,7 +29,7 @@ STUDIES: dict[str, type[Study]] = {
     study.name: study
     for study in (
         *(LstSigma, LstEncodings, LstCausal, LstOptimizer),
-        *(LstHeads, LstDepth, LstWidth, LstDecay, LstPlacement, LstGain, LstData),
+        *(LstHeads, LstDepth, LstWidth, LstDecay, LstPlacement, LstGain, LstData, LstSize),
         *(NetworkSigma, NetworkEncodings, NetworkSize, NetworkNoise),
         *(SynergySigma, SynergyEncodings, SynergySize, SynergyOptimizer),
         PixelsSigma,

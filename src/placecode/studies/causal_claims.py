@@ -22,10 +22,12 @@ from placecode.runs import Run
 from placecode.studies import interventions
 from placecode.studies.knob_claims import ASKED, EQUAL, HALF
 from placecode.studies.latin_claims import LARGE, SMALL, difference
-from placecode.studies.reading import accuracy, measured
+from placecode.studies.reading import accuracy, early_accuracy, measured, planned
 
 DONORS = 1000
 """What the seed of a donor has more than that of the model it gives its PE to."""
+TWINS = 2000
+"""What the seeds of the control of transplants have more: models that get their own untrained PE from themselves."""
 SMALLS = (0.1, 0.2, 0.5)
 """The sizes at which models generalize; effects of arrangement are means over these."""
 TRUE_SIZE = 0.5**0.5
@@ -49,7 +51,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 """What is done to the PE before training, at every size: the fields of a member; `donor` is the sigma of the donor."""
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
-DONOR = "donor"
+DONOR, TWIN, TWIN_AGAIN = "donor", "twin, frozen", "twin's own untrained one, transplanted"
 
 
 def kind_of(members: pd.DataFrame) -> list[str]:
@@ -61,6 +63,8 @@ def kind_of(members: pd.DataFrame) -> list[str]:
 def _kind(row: Mapping[str, Any], sigma: Mapping[int, float]) -> str:
     if row["encoding"] != "learned":
         return FIXED if json.loads(row["options"]).get("axes") == 2 else NONE
+    if row["seed"] >= TWINS:
+        return TWIN if row["start"] == "normal" else TWIN_AGAIN
     if row["seed"] >= DONORS:
         return DONOR
     if row["pe_learning_rate"] == 0:
@@ -75,11 +79,6 @@ def _kind(row: Mapping[str, Any], sigma: Mapping[int, float]) -> str:
     raise ValueError(f"member {row['member']} is of no kind of lst-causal")
 
 
-def quarter(epochs: int) -> int:
-    """The epoch at which a quarter of the training is done."""
-    return max(1, round(epochs / 4))
-
-
 def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None) -> pd.Series:
     """Held-out accuracy (or other values) by seed, the mean over those of these sizes that the run has; None for kinds
     that have a single size."""
@@ -91,10 +90,10 @@ def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Se
     if sigmas is None:
         return pd.Series(rows.set_index("seed")["value"])
     table = rows.pivot_table("value", "seed", "sigma")
-    planned = [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]]  # a small run has fewer
-    if missing := [sigma for sigma in planned or sigmas if sigma not in table.columns]:
+    wanted = planned(run, sigmas)
+    if missing := [sigma for sigma in wanted if sigma not in table.columns]:
         raise NotInRun(f"the run has no finished members of the kind {kind} with sigma {missing[0]:g}")
-    return pd.Series(table[planned].dropna().mean(axis="columns"))
+    return pd.Series(table[wanted].dropna().mean(axis="columns"))
 
 
 def between(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
@@ -104,8 +103,7 @@ def between(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval
 
 def early(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
     """The same after a quarter of the training."""
-    epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
-    values = accuracy(run, step=last // epochs * quarter(epochs))
+    values = early_accuracy(run)
     return difference(of(run, one, sigmas, values), of(run, other, sigmas, values))
 
 
@@ -253,6 +251,14 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "control-transplant",
+        "A model that gets its own untrained PE by a transplant is the model that has it.",
+        CONTROL,
+        ROUNDING,
+        partial(twins, TWIN_AGAIN, TWIN, None, None),
+        "within",
+    ),
+    Claim(
+        "control-transplant-of-another",
         "A donor's untrained PE does as well as one's own random one.",
         CONTROL,
         EQUAL,

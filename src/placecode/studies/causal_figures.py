@@ -31,7 +31,8 @@ ROWS = {
     "rows-and-columns-rescue-a-large-size": ("arrangement", "rows and columns, less random, at size 2.0"),
     "control-freezing": ("must do nothing", "frozen by a step size of zero"),
     "control-starting-at-the-truth": ("must do nothing", "2d-fixed given as a start"),
-    "control-transplant": ("must do nothing", "an untrained PE transplanted"),
+    "control-transplant": ("must do nothing", "one's own untrained PE transplanted"),
+    "control-transplant-of-another": ("must do nothing", "another's untrained PE transplanted"),
     "control-rescaling-a-donor": ("must do nothing", "rescaled to the size it has"),
 }
 """Effects on models that are trained with a manipulated PE: their group, and their name in the figure."""

@@ -39,7 +39,5 @@ def _controls(found: dict[str, Finding]) -> list[str]:
     failed = [finding.claim.id for finding in controls if finding.verdict == "not reproduced"]
     open_ = [finding.claim.id for finding in controls if finding.verdict == UNDECIDED]
     told = f"Of {len(controls)} controls, which must do nothing, {len(controls) - len(failed) - len(open_)} do nothing"
-    parts = [
-        f"{', '.join(names)} {words}" for names, words in ((failed, "did something"), (open_, "are undecided")) if names
-    ]
+    parts = [f"{words}: {', '.join(names)}" for names, words in ((failed, "not so"), (open_, "undecided")) if names]
     return [f"{told}{'; ' + '; '.join(parts) if parts else ''}."]

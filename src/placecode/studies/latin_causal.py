@@ -27,7 +27,7 @@ from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies import causal_claims, causal_figures, causal_words, interventions
 from placecode.studies.base import Shown, setting
-from placecode.studies.causal_claims import DONORS, KINDS, TRUE_SIZE, kind_of
+from placecode.studies.causal_claims import DONORS, KINDS, TRUE_SIZE, TWINS, kind_of
 from placecode.studies.latin_claims import LARGE, SMALL
 from placecode.studies.latin_knobs import SIGMAS, SMALLER, KnobStudy
 from placecode.tasks.base import Task
@@ -59,7 +59,8 @@ class LstCausal(KnobStudy):
             raise must_be("seeds", f"below {DONORS}: those above are the donors'", list(self.seeds))
 
     def members(self) -> list[Member]:
-        """First the donors; then, kind by kind, sigma by sigma, the models of the study's seeds; then the controls."""
+        """First the donors; then, kind by kind, sigma by sigma, the models of the study's seeds; then the controls, the
+        last ten of which need nobody else."""
         donors = grid(self.spec(), sigma=self.sigmas, seed=[seed + DONORS for seed in self.seeds])
         origin = {(member.sigma, member.seed - DONORS): number for number, member in enumerate(donors)}
 
@@ -80,11 +81,14 @@ class LstCausal(KnobStudy):
             {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None},
             {"encoding": "none", "sigma": None},
         )
-        return [*found, *(self.spec(seed=seed, **given) for given in controls for seed in self.seeds)]
-
-    def evaluate_at(self, task: Task) -> list[int]:
-        """Also after a quarter of the training: what speeds it up shows there."""
-        return sorted({*super().evaluate_at(task), causal_claims.quarter(self.epochs) * self.per_epoch(task)} - {0})
+        found += [self.spec(seed=seed, **given) for given in controls for seed in self.seeds]
+        seeds, first = [seed + TWINS for seed in self.seeds], len(found)
+        again = {"start": "before", "learn": False, "sigma": SMALL}
+        return [
+            *found,
+            *(self.spec(seed=seed, sigma=SMALL, learn=False) for seed in seeds),
+            *(self.spec(seed=seed, origin=first + place, **again) for place, seed in enumerate(seeds)),
+        ]
 
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]

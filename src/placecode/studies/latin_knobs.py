@@ -3,8 +3,8 @@
 lst-heads, lst-depth, lst-width: does the shape of the model move the sigmas that generalize? lst-placement: does the PE
 have to be added in every block? lst-gain: the outputs multiplied by a number, the other knob of lazy and rich learning.
 lst-decay: weight decay on all weights, on all but the PE, on the PE alone; does it close the gap to 2d-fixed?
-lst-data: fewer training puzzles. lst-optimizer: optimizers and step sizes down to very small sigmas; a step size of the
-PE's own; Adam's epsilon.
+lst-optimizer: optimizers and step sizes down to very small sigmas; a step size of the PE's own; Adam's epsilon.
+`latin_data` has those that turn the puzzles.
 
 What to look for in each: do the curves over sigma lie on each other? Then sigma does its work by itself. Where they
 come apart, the last panel says by how much: accuracy at sigma 0.2 less that at 2.0, for each value.
@@ -26,10 +26,8 @@ from placecode.runs import Run
 from placecode.studies import knob_claims, knob_figures, knob_words, measures
 from placecode.studies.base import Dial, Shown, setting
 from placecode.studies.latin_squares import QUICK, LatinStudy
-from placecode.studies.reading import LAST_QUARTER, swept
+from placecode.studies.reading import LAST_QUARTER, first_quarter, swept
 from placecode.tasks.base import Task
-from placecode.tasks.several import Several
-from placecode.training import steps_per_epoch
 
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 SMALLER: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.2, 2.0), "evaluations": 4}
@@ -83,8 +81,10 @@ class KnobStudy(LatinStudy):
         return pd.DataFrame(drawn, columns=[*run.members.columns, "panel", "line"])
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """As always, and where the last quarter begins: what changes in it has not settled."""
-        return sorted({*super().evaluate_at(task), round(LAST_QUARTER * self.epochs) * self.per_epoch(task)} - {0})
+        """As always; after the first quarter, where what is faster shows; and before the last, in which what still
+        changes has not settled."""
+        epochs = (first_quarter(self.epochs), round(LAST_QUARTER * self.epochs))
+        return sorted({*super().evaluate_at(task), *(epoch * self.per_epoch(task) for epoch in epochs)} - {0})
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         return [*measures.outline(stack, task), *measures.robustness(stack, task, self.noise)]
@@ -264,41 +264,6 @@ class LstDecay(KnobStudy):
 
 
 @dataclass(frozen=True)
-class LstData(KnobStudy):
-    """Fewer training puzzles against sigma; always as many steps."""
-
-    name = "lst-data"
-    about = "Latin squares: number of training puzzles against sigma"
-    claims = knob_claims.DATA
-    knob = "training puzzles"
-
-    samples: tuple[int, ...] = setting((500, 1000, 2000, 4000, 8100), "training puzzles")
-    epochs: int = setting(200, "passes over the largest set of training puzzles; smaller ones are passed more often")
-
-    scales = {"paper": {}, "quick": {**SMALLER, "samples": (500, 1500, 5400)}}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._all_different("samples")
-
-    def task(self) -> Task:
-        return Several({_puzzles(count): self.latin_squares(train=count) for count in self.samples})
-
-    def per_epoch(self, task: Task) -> int:
-        return steps_per_epoch(max(self.samples), self.batch)
-
-    def variants(self) -> list[dict[str, Any]]:
-        return [{"data": _puzzles(count)} for count in self.samples]
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("", f"{int(row['data'].removeprefix('puzzles=')):,} puzzles")]
-
-
-def _puzzles(count: int) -> str:
-    return f"puzzles={count}"
-
-
-@dataclass(frozen=True)
 class LstOptimizer(KnobStudy):
     """Optimizers, their step sizes, a step size of the PE's own, and Adam's epsilon, down to very small sigmas."""
 
@@ -357,12 +322,13 @@ class LstOptimizer(KnobStudy):
     def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
         """Adam at its usual step size stands in three panels: what else is turned is turned from there."""
         rate, own, epsilon = row["learning_rate"], row["pe_learning_rate"], row["epsilon"]
-        pe, eps = "adam, step size of the PE", "adam, epsilon"
+        pe, eps = ("adam, PE apart", "PE's step size x {:g}"), ("adam, epsilon", "epsilon {:g}")
         if own == own and own is not None:  # NaN where it is not given
-            return [(pe, f"{own / rate:g} x")]
+            return [(pe[0], pe[1].format(own / rate))]
         if row["optimizer"] == "adam" and epsilon != self.epsilon:
-            return [(eps, f"{epsilon:g}")]
-        found = [(row["optimizer"], f"{rate:g}")]
+            return [(eps[0], eps[1].format(epsilon))]
+        found = [(row["optimizer"], f"step size {rate:g}")]
         if row["optimizer"] == "adam" and rate == knob_claims.middle(self.rates):
-            found += [(pe, "1 x")] * bool(self.pe_rates) + [(eps, f"{epsilon:g}")] * bool(self.epsilons)
+            found += [(pe[0], pe[1].format(1))] * bool(self.pe_rates)
+            found += [(eps[0], eps[1].format(epsilon))] * bool(self.epsilons)
         return found

@@ -79,7 +79,8 @@ def of_encoding(run: Run, text: str, dropout: float, split: str = "validation") 
 
 
 def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
-    """Values by seed of the members of the sweep with these columns, the mean over these sigmas, or over all there are.
+    """Values by seed of the members of the sweep with these columns: the mean over those of these sigmas that the run
+    goes through, or over all it has.
 
     A seed counts only where it finished at every one of them. None as a value stands for "not given".
     """
@@ -87,13 +88,29 @@ def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **
     for name, value in columns.items():
         rows = rows[rows[name].isna() if value is None else rows[name] == value]
     told = ", ".join(f"{name.replace('_', ' ')} {'not given' if v is None else v}" for name, v in columns.items())
-    wanted = sorted(rows["sigma"].unique()) if sigmas is None else list(sigmas)
+    wanted = sorted(rows["sigma"].unique()) if sigmas is None else planned(run, sigmas)
     table = rows.assign(value=rows["member"].map(values)).pivot_table("value", "seed", "sigma")
     if missing := [sigma for sigma in wanted if sigma not in table.columns]:
         raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}" + (f" and {told}" if told else ""))
     if rows.empty:
         raise NotInRun(f"the run has no finished members with {told}")
     return pd.Series(table[wanted].dropna().mean(axis="columns"))
+
+
+def planned(run: Run, sigmas: Sequence[float]) -> list[float]:
+    """Those of these sigmas that the run goes through, as a small run has fewer; all of them if it has none."""
+    return [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]] or list(sigmas)
+
+
+def first_quarter(epochs: int) -> int:
+    """The epoch at which a quarter of the training is done."""
+    return max(1, round(epochs / 4))
+
+
+def early_accuracy(run: Run) -> pd.Series:
+    """Held-out accuracy after a quarter of the training, by member."""
+    epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
+    return accuracy(run, step=last // epochs * first_quarter(epochs))
 
 
 def late_change(run: Run, split: str = "validation") -> pd.Series:

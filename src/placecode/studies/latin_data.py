@@ -1,0 +1,132 @@
+"""Beyond the paper on Latin squares: other puzzles, at every sigma.
+
+lst-data: fewer training puzzles, always as many steps. lst-size: larger grids; and the PEs that were learned on smaller
+ones, resized, as their start (can a learned PE be carried over to another number of tokens?).
+
+What to look for: does a small sigma replace puzzles? And is a resized PE a better start than a random one of the same
+size, or than the same PE with its cells shuffled before?
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from placecode.errors import must_be
+from placecode.members import Member, grid
+from placecode.runs import Run
+from placecode.studies import knob_claims, knob_figures
+from placecode.studies.base import Shown, setting
+from placecode.studies.latin_knobs import SMALLER, KnobStudy
+from placecode.tasks.base import Task
+from placecode.tasks.latin_squares import LatinSquares
+from placecode.tasks.puzzles import CLASSES
+from placecode.tasks.several import Several
+from placecode.training import steps_per_epoch
+
+
+@dataclass(frozen=True)
+class LstData(KnobStudy):
+    """Fewer training puzzles against sigma; always as many steps."""
+
+    name = "lst-data"
+    about = "Latin squares: number of training puzzles against sigma"
+    claims = knob_claims.DATA
+    knob = "training puzzles"
+
+    samples: tuple[int, ...] = setting((500, 1000, 2000, 4000, 8100), "training puzzles")
+    epochs: int = setting(200, "passes over the largest set of training puzzles; smaller ones are passed more often")
+
+    scales = {"paper": {}, "quick": {**SMALLER, "samples": (500, 1500, 5400)}}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._all_different("samples")
+
+    def task(self) -> Task:
+        return Several({_puzzles(count): self.latin_squares(train=count) for count in self.samples})
+
+    def per_epoch(self, task: Task) -> int:
+        return steps_per_epoch(max(self.samples), self.batch)
+
+    def variants(self) -> list[dict[str, Any]]:
+        return [{"data": _puzzles(count)} for count in self.samples]
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        return [("", f"{int(row['data'].removeprefix('puzzles=')):,} puzzles")]
+
+
+def _puzzles(count: int) -> str:
+    return f"puzzles={count}"
+
+
+@dataclass(frozen=True)
+class LstSize(KnobStudy):
+    """Larger grids; and PEs learned on smaller ones, resized, as a start."""
+
+    name = "lst-size"
+    about = "Latin squares: larger grids, and a PE learned on 4 x 4, resized, as a start for 5 x 5"
+    claims = knob_claims.SIZE
+    instead = {"order": "from_order and to_order"}
+    knob = "how the PE starts"
+
+    puzzles: str | None = setting(None, "folder with the puzzles of the smaller grids; drawn when not given")
+    from_order: int = setting(4, "rows and columns of the smaller grids")
+    to_order: int = setting(5, "rows and columns of the larger grids")
+
+    scales = {"paper": {}, "quick": SMALLER}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.from_order < self.to_order:
+            raise must_be("to_order", f"above from_order, which is {self.from_order}", self.to_order)
+
+    def task(self) -> Task:
+        small, large = (self.latin_squares(order=order) for order in (self.from_order, self.to_order))
+        return Several({_order(self.from_order): small, _order(self.to_order): large})
+
+    def latin_squares(self, **given: Any) -> LatinSquares:
+        drawn = {} if given["order"] == self.from_order else {"puzzles": None}
+        return super().latin_squares(**given, **drawn)
+
+    def per_epoch(self, task: Task) -> int:
+        """Grids of both sizes are trained for as many steps: as if all were drawn."""
+        return steps_per_epoch(len(CLASSES) * (self.per_class - max(1, round(0.1 * self.per_class))), self.batch)
+
+    def members(self) -> list[Member]:
+        """The smaller grids; the larger ones from a random start, and from the PEs of the smaller, as they are and
+        shuffled; then 2d-fixed models on both."""
+        small, large = (_order(order) for order in (self.from_order, self.to_order))
+        donors = grid(self.spec(data=small), sigma=self.sigmas, seed=self.seeds)
+        fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None}
+        return [
+            *donors,
+            *grid(self.spec(data=large), sigma=self.sigmas, seed=self.seeds),
+            *(
+                replace(donor, start=start, origin=number, data=large)
+                for start in ("resized", "resized-shuffled")
+                for number, donor in enumerate(donors)
+            ),
+            *(member for data in (small, large) for member in grid(self.spec(**fixed, data=data), seed=self.seeds)),
+        ]
+
+    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+        small = f"{self.from_order} x {self.from_order}"
+        lines = {
+            "normal": "random start",
+            "resized": f"learned on {small}, resized",
+            "resized-shuffled": f"learned on {small}, shuffled, resized",
+        }
+        return [(self._panel(row), lines[row["start"]])]
+
+    def _panel(self, row: dict[str, Any]) -> str:
+        order = row["data"].removeprefix("order=")
+        return f"{order} x {order} grids"
+
+    def figures(self, run: Run) -> list[Shown]:
+        beside = knob_figures.fixed_beside(run, lambda row: [self._panel(row)])
+        return knob_figures.of_knob(run, self.lines(run), self.knob, beside)
+
+
+def _order(order: int) -> str:
+    return f"order={order}"
