@@ -33,6 +33,11 @@ def told(found: Interval, digits: int = 2) -> str:
     return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
 
 
+def plain(found: Interval, digits: int = 2) -> str:
+    """A difference whose direction the sentence tells."""
+    return f"{found.mean:.{digits}f} ({found.low:.{digits}f} to {found.high:.{digits}f})"
+
+
 def flipped(found: Interval) -> Interval:
     """A difference the other way round."""
     return Interval(-found.mean, -found.high, -found.low)

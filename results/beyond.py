@@ -1,0 +1,103 @@
+"""Writes docs/beyond.md and its figures from the committed runs: python results/beyond.py
+
+No result on that page is typed. A sentence that draws a conclusion is written together with the condition under which
+it is true, and the script fails where a table no longer bears it out. A test compares the page with the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from beyond_answers import ANSWERS, Answer
+from latin_tables import Findings, claims_table
+from wording import grid, picture
+
+from placecode import figures
+from placecode.cli import command_of
+from placecode.runs import Run
+from placecode.studies import knob_words, study_of
+from placecode.studies.latin_knobs import KnobStudy
+
+ROOT = Path(__file__).parents[1]
+PREFIX = "beyond"
+"""What the names of its figures begin with."""
+
+WORDS = """\
+# Beyond the paper
+
+<!-- made by results/beyond.py from the runs in results/; edit that file, not this one -->
+
+What the paper and its reviewers left open about Latin squares, each question answered with a study of its own:
+`placecode run NAME` makes it on a laptop in minutes with small models, `--scale paper` with the published one. All
+numbers here are of the published model and protocol, ended at epoch 200, on the published puzzles unless it says
+otherwise, with 5 seeds of every setting: held-out accuracy (chance is 0.25), 95% intervals over seeds of Student's t,
+differences seed by seed. Margins were declared in code before the runs. `placecode claims results/NAME` prints the
+verdicts, `placecode report results/NAME` draws all figures; for claims of our own read *reproduced* as *holds*.
+
+A setting counts as *settled* where its mean accuracy changed by at most 0.02 over the last quarter of training."""
+
+
+def page(root: Path = ROOT) -> str:
+    """The whole page, from the runs below `root`."""
+    runs = {name: Run(root / "results" / name) for name in ANSWERS}
+    findings = {name: {claim.id: claim.check(run) for claim in study_of(run).claims} for name, run in runs.items()}
+    parts = [
+        WORDS,
+        *in_short(runs, findings),
+        *(part for name, run in runs.items() for part in section(name, run, findings[name])),
+        *made(runs),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def in_short(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[str]:
+    yield "## In short"
+    yield "\n".join(
+        f"- **{ANSWERS[name].question}** {ANSWERS[name].short(run, findings[name])}" for name, run in runs.items()
+    )
+
+
+def section(name: str, run: Run, found: Findings) -> Iterator[str]:
+    """A question, its answer in a sentence and at length, its figures, and all claims with their intervals."""
+    answer: Answer = ANSWERS[name]
+    yield f"## {answer.question}"
+    yield f"`{name}`. {answer.short(run, found)}"
+    shown = {each.name: each for each in study_of(run).figures(run)}
+    for figure in answer.figures:
+        yield picture(f"{PREFIX}-{name}", figure, shown[figure].title, shown[figure].caption)
+    yield from answer.long(run, found)
+    yield claims_table(found)
+    unasked = [f"{finding.claim.id} ({finding.note})" for finding in found.values() if finding.note]
+    if unasked:
+        yield f"Undecided for want of members: {'; '.join(unasked)}."
+    study = study_of(run)
+    assert isinstance(study, KnobStudy)
+    yield " ".join(knob_words.unsettled_words(run, study.lines(run)))
+
+
+def made(runs: dict[str, Run]) -> Iterator[str]:
+    yield "## How the runs were made"
+    rows = []
+    for name, run in runs.items():
+        study = study_of(run)
+        puzzles = run.config["fields"]["puzzles"]
+        command = command_of(run, study).replace(f"--puzzles {puzzles}", "--puzzles DIR")
+        lost = int((run.members["state"] == "diverged").sum())
+        members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
+        rows.append((name, members, "published" if puzzles else "our own", f"`{command}`"))
+    yield grid(("run", "members", "puzzles", "command"), rows)
+
+
+def draw(root: Path = ROOT) -> None:
+    """The figures that the page shows."""
+    for name, answer in ANSWERS.items():
+        run = Run(root / "results" / name)
+        for shown in study_of(run).figures(run):
+            if shown.name in answer.figures:
+                figures.save(shown.figure, root / "docs" / "images" / f"{PREFIX}-{name}-{shown.name}.png")
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "beyond.md").write_text(page())
+    draw()
