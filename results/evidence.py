@@ -57,6 +57,9 @@ STRUCTURE = {
 """What a PE shows of the true arrangement: analysis and target, and in words. The first that a run has is taken."""
 NOT_SPEC = ("member", "seed", "sigma", "encoding", "options", "start", "learn", "origin", "state", "diverged_at")
 """Columns that do not tell settings of a sweep apart."""
+MAIN = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "hidden")
+"""Fields that a setting is named by wherever they tell it apart; by others only where it has not the usual value."""
+EPSILON = 1e-8
 KEPT = ("width", "layers", "heads", "norm", "placement", "optimizer", "learning_rate", "batch")
 
 
@@ -73,9 +76,11 @@ def evidence(root: Path = ROOT) -> str:
 def settings(run: Run) -> Iterator[dict[str, Any]]:
     """The settings of a run as records."""
     members = run.members[in_sweep(run) & run.members["learn"] & (run.members["start"] == "normal")]
+    members = members[members["pe_learning_rate"].isna() & (members["epsilon"] == EPSILON)]  # as nearly everyone trains
     columns = [name for name in members.columns if name not in NOT_SPEC]
     varied = [name for name in columns if len(members[name].astype(str).unique()) > 1]
     told = needed(members, varied)
+    rare = {name: set(members[name]) - set(members[name].mode(dropna=False)) for name in told}
     for _, rows in members.groupby(varied, sort=False, dropna=False) if varied else [((), members)]:
         if rows["sigma"].nunique() < LEAST_SIGMAS:
             continue
@@ -84,7 +89,9 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
         steps = run.metrics[run.metrics["member"].isin(rows["member"])]["step"].max()
         yield {
             "run": run.path.name,
-            "variant": ", ".join(_told(name, first[name]) for name in told),
+            "variant": ", ".join(
+                _told(name, first[name]) for name in told if name in MAIN or first[name] in rare[name]
+            ),
             "task": run.config["task"]["task"],
             "tokens": shape["tokens"],
             **{name: _plain(first[name]) for name in KEPT},

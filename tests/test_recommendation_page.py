@@ -62,8 +62,8 @@ def test_sentences_follow_the_evidence() -> None:
     by_sgd = [*settings, dataclasses.replace(learned[0], optimizer="sgd", variant="as if")]
     assert "SGD: no evidence" not in recommendation.sgd(by_sgd)
     with_input = [dataclasses.replace(learned[0], placement="input"), *learned[1:]]
-    count = len(learned)
-    assert f"{count} settings, {count - 1} add the PE in every block" in "".join(recommendation.limits(with_input))
+    every = sum(each.placement == "every" for each in with_input)
+    assert f"{len(learned)} settings, {every} add the PE in every block" in "".join(recommendation.limits(with_input))
 
 
 def test_what_is_lost_in_common_is_over_settings_that_both_know() -> None:

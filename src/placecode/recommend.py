@@ -275,7 +275,8 @@ def _where(answer: Recommendation) -> Iterator[str]:
         for field, words in (("tokens", "tokens"), ("width", "features"), ("layers", "blocks"))
     ]
     count = sum(each.placement == "every" for each in settings)
-    yield f"Seen in {len(settings)} settings of {len(tasks)} tasks ({', '.join(tasks)}): {', '.join(spans)}."
+    kinds = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
+    yield f"Seen in {len(settings)} settings of {kinds} ({', '.join(tasks)}): {', '.join(spans)}."
     if count == len(settings):
         yield "In all of them the PE is added in every block; to add it once, at the input, is another case."
     else:
