@@ -14,9 +14,10 @@ from latin_tables import Findings, claims_table
 from wording import grid, picture
 
 from placecode import figures
+from placecode.analysis.stats import interval
 from placecode.cli import command_of
 from placecode.runs import Run
-from placecode.studies import knob_words, study_of
+from placecode.studies import causal_claims, knob_claims, knob_words, study_of
 from placecode.studies.latin_knobs import KnobStudy
 
 ROOT = Path(__file__).parents[1]
@@ -87,6 +88,27 @@ def made(runs: dict[str, Run]) -> Iterator[str]:
         members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
         rows.append((name, members, "published" if puzzles else "our own", f"`{command}`"))
     yield grid(("run", "members", "puzzles", "command"), rows)
+    yield rounding(runs)
+
+
+def rounding(runs: dict[str, Run]) -> str:
+    """How much the same members differ between two runs."""
+    heads, causal = runs["lst-heads"], runs["lst-causal"]
+    sigmas = heads.config["fields"]["sigmas"]
+    gaps = {
+        sigma: interval(
+            (knob_claims.of(heads, [sigma], heads=1) - causal_claims.of(causal, "learned", [sigma])).to_numpy()
+        )
+        for sigma in sigmas
+    }
+    rest = max(abs(found.mean) for sigma, found in gaps.items() if sigma < 2)
+    return (
+        "**Mind rounding.** Members of the same settings and seeds in two runs were stacked with other neighbours on a "
+        "GPU and differ by rounding, which training magnifies. The learned PEs of `lst-causal` and the models of one "
+        f"head of `lst-heads` are such: at sigma 2 their means over 5 seeds differ by {gaps[2.0].mean:+.2f} "
+        f"({gaps[2.0].low:+.2f} to {gaps[2.0].high:+.2f}), below that by at most {rest:.2f}. Differences of that size "
+        "between two runs say nothing; those within a run are of members that were trained together."
+    )
 
 
 def draw(root: Path = ROOT) -> None:

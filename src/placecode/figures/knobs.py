@@ -64,7 +64,7 @@ def accuracy_by_setting(
         _own_legend(axes, knob if len(names) == 1 else "")
     if shown:
         assert worth is not None
-        _worth(panels[len(names)], worth, len(names) > 1)
+        _worth(panels[len(names)], worth)
     base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(kept, by)}", lost)
     return figure
 
@@ -82,9 +82,15 @@ def _own_legend(axes: Axes, title: str) -> None:
         text.set_parse_math(False)
 
 
-def _worth(axes: Axes, worth: pd.DataFrame, panels: bool) -> None:
+def called(table: pd.DataFrame) -> pd.Series:
+    """What to call each line where there is no panel around it: by its own name, if that is enough."""
+    pairs = table[["panel", "line"]].drop_duplicates()
+    return table["line"] if pairs["line"].is_unique else table["panel"] + ", " + table["line"]
+
+
+def _worth(axes: Axes, worth: pd.DataFrame) -> None:
     """What a small sigma is worth, a row for each line."""
-    table = worth.assign(name=worth["panel"] + ", " + worth["line"] if panels else worth["line"])
+    table = worth.assign(name=called(worth))
     names = base.in_order(table["name"])
     means = base.means(table, ["name"]).set_index("name").reindex(names)
     axes.axvline(0, color=MUTED, linewidth=0.9)
@@ -109,12 +115,13 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: float = 0.25) 
     kept, lost = base.finite(table, ["panel", "line", "sigma", "step", "seed", "value"])
     by = ["panel", "line", "sigma", "step"]
     means = base.means(kept, by)
-    pairs = list(dict.fromkeys(zip(table["panel"], table["line"], strict=True)))
+    kinds = table[["panel", "line"]].drop_duplicates()
+    pairs = list(zip(kinds["panel"], kinds["line"], called(kinds), strict=True))
     figure, panels = base.grid_of(len(pairs), 4, (2.25, 1.75), extra=(0.9, 0.9))
     sigmas = np.sort(table["sigma"].unique().astype(float))
     colors = ScalarMappable(base.sigma_colors(sigmas), COLORS)
     last = max(float(kept["step"].max()), 1.0) if len(kept) else 1.0
-    for axes, (panel, line) in zip(panels, pairs, strict=False):
+    for axes, (panel, line, name) in zip(panels, pairs, strict=False):
         here = means[(means["panel"] == panel) & (means["line"] == line)]
         for sigma, rows in here.groupby("sigma"):
             color = colors.to_rgba(float(sigma))  # type: ignore[arg-type]
@@ -123,7 +130,7 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: float = 0.25) 
             axes.plot(rows["step"], rows["mean"], color=color, linewidth=1.4)
         if here.empty:
             base.nothing(axes)
-        base.title(axes, f"{panel}, {line}" if panel else str(line), width=38)
+        base.title(axes, str(name), width=38)
         base.accuracy_axis(axes, chance)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlim(-0.02 * last, 1.02 * last)
