@@ -107,7 +107,7 @@ def rounding(runs: dict[str, Run]) -> str:
         "GPU and differ by rounding, which training magnifies. The learned PEs of `lst-causal` and the models of one "
         f"head of `lst-heads` are such: at sigma 2 their means over 5 seeds differ by {gaps[2.0].mean:+.2f} "
         f"({gaps[2.0].low:+.2f} to {gaps[2.0].high:+.2f}), below that by at most {rest:.2f}. Differences of that size "
-        "between two runs say nothing; those within a run are of members that were trained together."
+        "between two runs say nothing. The intervals hold this noise, as seeds differ by it too."
     )
 
 
