@@ -20,17 +20,18 @@ import numpy as np
 from placecode.errors import BadInput, must_be, one_of
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
-STARTS = ("normal", "uniform", "zero", "true", "axes")
-"""How a PE starts by itself. Of true positions: sines and cosines of them (true); or for each axis a random vector for
+STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
+"""How a PE starts by itself. Of true positions: sines and cosines of them (true), the same less their mean over the
+tokens (centred); or for each axis a random vector for
 each of its coordinates, and their sum over the axes (axes), so that cells of one row share half of their PE."""
-PLACED = ("true", "axes")
+PLACED = ("true", "centred", "axes")
 """Those of them that take the true positions of the tokens, and an encoding that has a vector for each token."""
-TAKEN = ("taken", "shuffled", "before", "rescaled", "resized", "resized-shuffled")
+TAKEN = ("taken", "shuffled", "before", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
 """Starts from the PE of another member of the study. As it has learned it: as it is (taken), its tokens in random order
-(shuffled), at another scale (rescaled), or brought onto another grid of tokens, and to another scale (resized), in that
-random order before (resized-shuffled). As it was before training (before)."""
+(shuffled), at another scale (rescaled, rescaled-shuffled), or brought onto another grid of tokens, and to another scale
+(resized), in that random order before (resized-shuffled). As it was before training (before)."""
 RESIZED = ("resized", "resized-shuffled")
-RESCALED = ("rescaled", *RESIZED)
+RESCALED = ("rescaled", "rescaled-shuffled", *RESIZED)
 """Those of them whose root mean square is this member's sigma."""
 AUXILIARY = ("member", "seed", "origin", "state", "diverged_at")
 """Columns of a table of members that do not tell one setting from another."""

@@ -143,12 +143,13 @@ def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
 def placed(member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
     """The start of a member that knows the true positions, (n, d) for the same in every block, or (l, n, d).
 
-    "true" are their sines and cosines. "axes" adds up a random vector for each row and one for each column, drawn for
-    every block, and not those of "normal".
+    "true" are their sines and cosines, "centred" the same less their mean over the tokens. "axes" adds up a random
+    vector for each row and one for each column, drawn for every block, and not those of "normal".
     """
     sigma, positions = _sigma(member), layout.places(str(member.start))
-    if member.start == "true":
-        return scaled(sinusoid(positions, member.width), sigma)
+    if member.start != "axes":
+        waves = sinusoid(positions, member.width)
+        return scaled(waves - waves.mean(axis=0) if member.start == "centred" else waves, sigma)
     at = [np.unique(axis, return_inverse=True)[1] for axis in positions.T]
     first = np.cumsum([0, *(axis.max() + 1 for axis in at)])
     keys, several = draws.keys_for([member.seed], "encoding by axes"), (shape[0], int(first[-1]), shape[2])

@@ -105,7 +105,7 @@ def _started(member: Member, left: Left, positions: np.ndarray | None) -> Member
     pe = np.nan_to_num(left.learned, posinf=0.0, neginf=0.0)  # of one that diverged; this one counts as such
     if member.start == "before":
         pe = left.before
-    if member.start in ("shuffled", "resized-shuffled"):
+    if member.start in ("shuffled", "rescaled-shuffled", "resized-shuffled"):
         pe = pe[:, np.random.default_rng(member.seed).permutation(pe.shape[1])]
     if member.start in RESIZED:
         assert left.positions is not None and positions is not None  # as was checked

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.claims import Claim, NotInRun
 from placecode.runs import Run
@@ -28,12 +29,16 @@ DONORS = 1000
 """What the seed of a donor has more than that of the model it gives its PE to."""
 TWINS = 2000
 """What the seeds of the control of transplants have more: models that get their own untrained PE from themselves."""
+MASTERS = 3000
+"""What the seeds of donors have more that are trained so that their PE learns the arrangement: by SGD, from a tiny
+start."""
 SMALLS = (0.1, 0.2, 0.5)
 """The sizes at which models generalize; effects of arrangement are means over these."""
 TRUE_SIZE = 0.5**0.5
 """The root mean square of sines and cosines: at this size the start "true" is 2d-fixed itself."""
 ROUNDING = 0.02
 CONTROL = "a control: must do nothing"
+LATER = f"{ASKED}, asked once the first were answered"
 
 KINDS: dict[str, dict[str, Any]] = {
     "learned": {},
@@ -50,19 +55,31 @@ KINDS: dict[str, dict[str, Any]] = {
     "donor's of 2.0 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": LARGE},
 }
 """What is done to the PE before training, at every size: the fields of a member; `donor` is the sigma of the donor."""
+LATER_KINDS: dict[str, dict[str, Any]] = {
+    "master's, frozen": {"start": "rescaled", "learn": False, "donor": MASTERS},
+    "master's shuffled, frozen": {"start": "rescaled-shuffled", "learn": False, "donor": MASTERS},
+    "true centred, frozen": {"start": "centred", "learn": False},
+    "learned, by SGD": {"optimizer": "sgd"},
+    "random, frozen, by SGD": {"learn": False, "optimizer": "sgd"},
+}
+"""The same, asked once the first were answered: donors by Adam had learned little. Masters' PEs are brought to each
+size."""
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
-DONOR, TWIN, TWIN_AGAIN = "donor", "twin, frozen", "twin's own untrained one, transplanted"
+MASTER, DONOR, TWIN, TWIN_AGAIN = "master", "donor", "twin, frozen", "twin's own untrained one, transplanted"
 
 
 def kind_of(members: pd.DataFrame) -> list[str]:
     """What was done to the PE of each member."""
-    sigma = dict(zip(members["member"], members["sigma"], strict=True))
-    return [_kind({str(name): value for name, value in row.items()}, sigma) for row in members.to_dict("records")]
+    rows = [{str(name): value for name, value in row.items()} for row in members.to_dict("records")]
+    donors = {row["member"]: MASTERS if row["seed"] >= MASTERS else row["sigma"] for row in rows}
+    return [_kind(row, donors) for row in rows]
 
 
-def _kind(row: Mapping[str, Any], sigma: Mapping[int, float]) -> str:
+def _kind(row: Mapping[str, Any], donors: Mapping[int, float]) -> str:
     if row["encoding"] != "learned":
         return FIXED if json.loads(row["options"]).get("axes") == 2 else NONE
+    if row["seed"] >= MASTERS:
+        return MASTER
     if row["seed"] >= TWINS:
         return TWIN if row["start"] == "normal" else TWIN_AGAIN
     if row["seed"] >= DONORS:
@@ -71,10 +88,11 @@ def _kind(row: Mapping[str, Any], sigma: Mapping[int, float]) -> str:
         return BY_RATE
     if row["start"] == "true" and np.isclose(row["sigma"], TRUE_SIZE) and not row["learn"]:
         return TRUE_START
-    donor = sigma[row["origin"]] if row["start"] == "rescaled" else None
-    for name, given in KINDS.items():
-        wanted = given["donor"] if given.get("start") == "rescaled" else None
-        if (row["start"], row["learn"], donor) == (given.get("start", "normal"), given.get("learn", True), wanted):
+    scaled = row["start"].startswith("rescaled")  # else the start says whose PE it is
+    own = (row["start"], row["learn"], row["optimizer"] == "sgd", donors[row["origin"]] if scaled else None)
+    for name, given in {**KINDS, **LATER_KINDS}.items():
+        start, by_sgd = given.get("start", "normal"), given.get("optimizer") == "sgd"
+        if own == (start, given.get("learn", True), by_sgd, given["donor"] if scaled and "donor" in given else None):
             return name
     raise ValueError(f"member {row['member']} is of no kind of lst-causal")
 
@@ -204,6 +222,71 @@ CLAIMS: tuple[Claim, ...] = (
         ASKED,
         HALF,
         partial(between, "rows and columns, frozen", "random, frozen", [LARGE]),
+    ),
+    Claim(
+        "masters-learned",
+        "Donors trained by SGD from a tiny start have learned rows and columns: the RSA of their PEs with the relation "
+        "of cells is above 0.4.",
+        LATER,
+        0.4,
+        lambda run: stats.interval(of(run, MASTER, None, measured(run, "rsa", "relation")).to_numpy()),
+    ),
+    Claim(
+        "what-masters-learned-helps",
+        "A fresh model does better with such a donor's PE than with the same, its cells in random order, both frozen "
+        "and brought to the same size, mean over sizes 0.1 to 0.5.",
+        LATER,
+        0.0,
+        partial(between, "master's, frozen", "master's shuffled, frozen", SMALLS),
+    ),
+    Claim(
+        "what-masters-learned-helps-at-1.0",
+        "So it does at size 1.0.",
+        LATER,
+        0.0,
+        partial(between, "master's, frozen", "master's shuffled, frozen", [1.0]),
+    ),
+    Claim(
+        "what-masters-learned-beats-random",
+        "It does better with it than with a random PE of the same size, frozen, mean over sizes 0.1 to 0.5.",
+        LATER,
+        0.0,
+        partial(between, "master's, frozen", "random, frozen", SMALLS),
+    ),
+    Claim(
+        "size-spoils-what-masters-learned",
+        "Such a PE, too, loses half of the published difference when it is made as large as 2.0 instead of 0.2.",
+        LATER,
+        HALF,
+        partial(sizes, "master's, frozen"),
+    ),
+    Claim(
+        "centring-helps-2d-fixed",
+        "2d-fixed less its mean over the cells does better than 2d-fixed of the same size, both frozen.",
+        LATER,
+        0.0,
+        partial(between, "true centred, frozen", "true, frozen", SMALLS),
+    ),
+    Claim(
+        "centred-2d-fixed-beats-random",
+        "2d-fixed less its mean over the cells does better than a random PE of the same size, both frozen.",
+        LATER,
+        0.0,
+        partial(between, "true centred, frozen", "random, frozen", SMALLS),
+    ),
+    Claim(
+        "sgd-needs-a-learned-pe",
+        "By SGD a learned PE generalizes better than one frozen at random, mean over sizes 0.1 to 0.5.",
+        LATER,
+        0.0,
+        partial(between, "learned, by SGD", "random, frozen, by SGD", SMALLS),
+    ),
+    Claim(
+        "sgd-minds-size",
+        "By SGD, too, size 0.2 is worth half of the published difference over 2.0.",
+        LATER,
+        HALF,
+        partial(sizes, "learned, by SGD"),
     ),
     Claim(
         "a-trained-model-needs-what-its-pe-learned",

@@ -15,8 +15,7 @@ from placecode.studies.latin_figures import chance_of, run_name
 from placecode.studies.reading import accuracy, measured
 
 LINES = (
-    *("random, frozen", "learned", "donor's, frozen", "rows and columns, frozen", "true, frozen"),
-    "donor's of 0.2 rescaled, frozen",
+    *("random, frozen", "learned", "donor's, frozen", "rows and columns, frozen", "true, frozen", "master's, frozen"),
 )
 """Kinds that are drawn against size; the others differ from one of them in a single thing, and are in the rows."""
 ROWS = {
@@ -25,6 +24,7 @@ ROWS = {
     "training-the-pe-is-not-needed": ("arrangement", "learned, less frozen at random"),
     "transplant-helps": ("arrangement", "a donor's learned PE, less its untrained one"),
     "arrangement-of-the-transplant-helps": ("arrangement", "a donor's PE, less the same with cells shuffled"),
+    "what-masters-learned-helps": ("arrangement", "a master's PE, less the same with cells shuffled"),
     "rows-and-columns-help": ("arrangement", "rows and columns, less random"),
     "2d-fixed-helps": ("arrangement", "2d-fixed, less random"),
     "starting-at-the-truth-helps": ("arrangement", "learned from 2d-fixed, less from random"),
@@ -95,5 +95,8 @@ def _in_panels(lines: pd.DataFrame) -> pd.DataFrame:
         **dict.fromkeys(("true, frozen", "true, learned on"), "the truth"),
         **{f"rows and columns, {how}": "the truth" for how in ("frozen", "learned on")},
         **{f"donor's of {sigma} rescaled, frozen": "a donor's, rescaled" for sigma in ("0.2", "2.0")},
+        **dict.fromkeys(("master's, frozen", "master's shuffled, frozen"), "a master's, rescaled"),
+        "true centred, frozen": "the truth",
+        **dict.fromkeys(("learned, by SGD", "random, frozen, by SGD"), "by SGD"),
     }
     return lines.assign(panel=[whose.get(line, "a donor's") for line in lines["line"]])

@@ -10,10 +10,10 @@ from placecode.studies.causal_claims import CLAIMS, CONTROL
 from placecode.studies.knob_words import in_words, lost, unsettled_words
 
 ARRANGEMENT = (
-    *("transplant-helps", "arrangement-of-the-transplant-helps", "rows-and-columns-help", "2d-fixed-helps"),
-    "starting-at-the-truth-helps",
+    *("transplant-helps", "arrangement-of-the-transplant-helps", "masters-learned", "what-masters-learned-helps"),
+    *("rows-and-columns-help", "2d-fixed-helps", "centring-helps-2d-fixed", "starting-at-the-truth-helps"),
 )
-SIZE = ("size-spoils-a-learned-pe", "size-mends-a-learned-pe")
+SIZE = ("size-spoils-a-learned-pe", "size-mends-a-learned-pe", "size-spoils-what-masters-learned", "sgd-minds-size")
 
 
 def of_causes(run: Run, lines: pd.DataFrame) -> list[str]:

@@ -19,11 +19,13 @@ from placecode.analysis.stats import Interval
 from placecode.claims import Claim, NotInRun
 from placecode.runs import Run
 from placecode.studies.latin_claims import LARGE, PAPER, SMALL, difference
-from placecode.studies.reading import accuracy, early_accuracy, swept, where
+from placecode.studies.reading import accuracy, early_accuracy, measured, swept, where
 from placecode.studies.specs import are
 
 ASKED = "a question of ours"
 EQUAL = 0.05
+FITTED = 0.95
+"""Accuracy on training puzzles from which on a model has learned them."""
 HALF = 0.288
 """Half of the published difference between sigma 0.2 and 2.0."""
 DECAYING = ("all", "rest", "pe")
@@ -62,20 +64,27 @@ def worth_between(one: Columns, other: Columns, large: float, run: Run) -> Inter
 
 
 def least_worth(column: str, run: Run) -> Interval:
-    """What a small sigma is worth where it is worth least, among all values of a setting.
+    """What a small sigma is worth where that is least sure, among the values of a setting at which models fit their
+    training puzzles.
 
     That one is chosen by the same numbers, which makes the effect, if anything, too small.
     """
-    found = [worth(run, {column: value}).dropna() for value in dict.fromkeys(swept(run)[column])]
-    if not found or min(map(len, found)) == 0:
-        raise NotInRun("the run has no seed that finished at both sigmas everywhere")
-    return stats.interval(min(found, key=lambda values: float(values.mean())).to_numpy())
+    known = accuracy(run, "train")
+    fitted = [
+        value
+        for value in dict.fromkeys(swept(run)[column])
+        if where(run, known, [SMALL], **{column: value}).mean() > FITTED
+    ]
+    if not fitted:
+        raise NotInRun(f"the run has no models that fit their training puzzles at sigma {SMALL:g}")
+    found = [stats.interval(worth(run, {column: value}).dropna().to_numpy()) for value in fitted]
+    return min(found, key=lambda each: (each.low, each.mean))
 
 
 def everywhere(column: str, words: str) -> Claim:
     return Claim(
         f"small-sigma-at-every-{column.replace('_', '-')}",
-        f"Held-out accuracy is higher at sigma 0.2 than at 2.0, {words}.",
+        f"Held-out accuracy is higher at sigma 0.2 than at 2.0, {words} (where training puzzles are fitted at 0.2).",
         ASKED,
         0.0,
         partial(least_worth, column),
@@ -126,9 +135,9 @@ DEPTH: tuple[Claim, ...] = (
 WIDTH: tuple[Claim, ...] = (
     Claim(
         "width-leaves-sigma-alone",
-        "What sigma 0.2 is worth over 1.0 is about the same at widths 64 and 320 (within 0.05).",
+        "What sigma 0.2 is worth over 1.0 is about the same at widths 64 and 320 (within 0.1).",
         ASKED,
-        EQUAL,
+        2 * EQUAL,
         partial(worth_between, {"width": 320}, {"width": 64}, 1.0),
         "within",
     ),
@@ -161,38 +170,70 @@ PLACEMENT: tuple[Claim, ...] = (
     everywhere("placement", "wherever the PE is added"),
 )
 
+
+def gained(gain: float, divided: bool, run: Run) -> dict[str, Any]:
+    """The columns of a gain, at the usual step size or with it divided by the gain."""
+    rate = run.config["fields"]["learning_rate"]
+    return {"gain": gain, "learning_rate": rate / gain if divided else rate}
+
+
+def between_gains(one: float, other: float, divided: bool, sigmas: Sequence[float] | None, run: Run) -> Interval:
+    return between(gained(one, divided, run), gained(other, divided, run), sigmas, run)
+
+
+def movement_between(one: float, other: float, divided: bool, run: Run) -> Interval:
+    """How much further weights go with one gain than with another, mean over the sigmas."""
+    moved = measured(run, "weights_moved", "start")
+    return difference(*(where(run, moved, **gained(gain, divided, run)) for gain in (one, other)))
+
+
 GAIN: tuple[Claim, ...] = (
     Claim(
-        "small-gain-generalizes",
-        "A gain of 0.1 (rich) generalizes better than one of 10 (lazy), mean over the sigmas.",
+        "gain-makes-weights-move",
+        "With the step size divided by the gain, weights go further at a gain of 0.1 than at 10: the knob turns what "
+        "it is meant to turn.",
         ASKED,
         0.0,
-        partial(between, {"gain": 0.1}, {"gain": 10.0}, None),
+        partial(movement_between, 0.1, 10.0, True),
+    ),
+    Claim(
+        "small-gain-generalizes",
+        "There a gain of 0.1 generalizes better than one of 10, mean over the sigmas.",
+        ASKED,
+        0.0,
+        partial(between_gains, 0.1, 10.0, True, None),
     ),
     Claim(
         "small-gain-rescues-large-sigma",
-        "At sigma 2.0 a gain of 0.1 does what a small sigma does: it lifts accuracy by half of the published "
-        "difference.",
+        "There, at sigma 2.0, a gain of 0.1 does what a small sigma does: it lifts accuracy by half of the published "
+        "difference over a gain of 1.",
         ASKED,
         HALF,
-        partial(between, {"gain": 0.1}, {"gain": 1.0}, [LARGE]),
+        partial(between_gains, 0.1, 1.0, True, [LARGE]),
     ),
     Claim(
         "large-gain-spoils-small-sigma",
-        "At sigma 0.2 a gain of 10 does what a large sigma does: it lowers accuracy by half of the published "
+        "There, at sigma 0.2, a gain of 10 does what a large sigma does: it lowers accuracy by half of the published "
         "difference.",
         ASKED,
         HALF,
-        partial(between, {"gain": 1.0}, {"gain": 10.0}, [SMALL]),
+        partial(between_gains, 1.0, 10.0, True, [SMALL]),
     ),
-    everywhere("gain", "at every gain"),
+    Claim(
+        "small-gain-generalizes-at-one-step-size",
+        "At one step size for all, a gain of 0.1 generalizes better than one of 10, mean over the sigmas.",
+        ASKED,
+        0.0,
+        partial(between_gains, 0.1, 10.0, False, None),
+    ),
 )
 
 # ---------------------------------------------------------------------------------------------------- weight decay
 
 TRUE = "sinusoid:axes=2"
-STRONG = 1.0
-"""The decay that claims are about: with adamw at a step size of 1e-4 a smaller one hardly acts in 200 epochs."""
+STRONG = 3.0
+"""The decay that claims are about. With adamw at a step size of 1e-4 it shrinks a weight that gets no gradient to a
+fiftieth in 200 epochs; one of 0.1, to nine tenths, could not act."""
 
 
 def true_positions(run: Run, amount: float) -> pd.Series:
@@ -233,10 +274,24 @@ DECAY: tuple[Claim, ...] = (
     ),
     Claim(
         "decay-closes-the-gap",
-        "2d-fixed is ahead of the learned PE at sigma 0.2 by less with weight decay than without.",
+        "With weight decay the learned PE at sigma 0.2 and 2d-fixed lie closer together than without, seed by seed.",
         PAPER,
         0.0,
-        lambda run: difference(gap_to_truth(run, 0.0), gap_to_truth(run, STRONG)),
+        lambda run: difference(gap_to_truth(run, 0.0).abs(), gap_to_truth(run, STRONG).abs()),
+    ),
+    Claim(
+        "decay-reaches-0.97",
+        "With weight decay on all weights the learned PE at sigma 0.2 is above 0.97 (published: 0.99).",
+        PAPER,
+        0.97,
+        lambda run: stats.interval(of(run, [SMALL], **decaying("all", STRONG)).to_numpy()),
+    ),
+    Claim(
+        "decay-lifts-2d-fixed",
+        "Weight decay lifts 2d-fixed.",
+        ASKED,
+        0.0,
+        lambda run: difference(true_positions(run, STRONG), true_positions(run, 0.0)),
     ),
     *(
         Claim(
@@ -300,8 +355,8 @@ SIZE: tuple[Claim, ...] = (
     ),
     Claim(
         "resized-start-helps",
-        "On 5 x 5 grids a PE learned on 4 x 4 and resized is a better start than a random one, mean over sigma 0.1 to "
-        "0.5.",
+        "On 5 x 5 grids a PE learned on 4 x 4 (by SGD, in another model) and resized is a better start than a random "
+        "one of the same size, mean over sigma 0.1 to 0.5.",
         ASKED,
         0.0,
         partial(between, RESIZED, FRESH, SMALLS),

@@ -27,7 +27,7 @@ from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies import causal_claims, causal_figures, causal_words, interventions
 from placecode.studies.base import Shown, setting
-from placecode.studies.causal_claims import DONORS, KINDS, TRUE_SIZE, TWINS, kind_of
+from placecode.studies.causal_claims import DONORS, KINDS, LATER_KINDS, MASTERS, TRUE_SIZE, TWINS, kind_of
 from placecode.studies.latin_claims import LARGE, SMALL
 from placecode.studies.latin_knobs import SIGMAS, SMALLER, KnobStudy
 from placecode.tasks.base import Task
@@ -47,6 +47,9 @@ class LstCausal(KnobStudy):
         tuple(range(5)), f"seeds of the models, below {DONORS}; the donor of each has {DONORS} more"
     )
 
+    sgd_rate: float = setting(0.03, "step size of what is trained by sgd")
+    master_sigma: float = setting(0.05, "initial scale of the PEs of donors that are trained by sgd")
+
     scales = {"paper": {}, "quick": SMALLER}
 
     def __post_init__(self) -> None:
@@ -59,8 +62,8 @@ class LstCausal(KnobStudy):
             raise must_be("seeds", f"below {DONORS}: those above are the donors'", list(self.seeds))
 
     def members(self) -> list[Member]:
-        """First the donors; then, kind by kind, sigma by sigma, the models of the study's seeds; then the controls, the
-        last ten of which need nobody else."""
+        """First the donors; then, kind by kind, sigma by sigma, the models of the study's seeds; the controls, those of
+        transplants last; and the kinds that were asked for later, with donors of their own."""
         donors = grid(self.spec(), sigma=self.sigmas, seed=[seed + DONORS for seed in self.seeds])
         origin = {(member.sigma, member.seed - DONORS): number for number, member in enumerate(donors)}
 
@@ -84,10 +87,19 @@ class LstCausal(KnobStudy):
         found += [self.spec(seed=seed, **given) for given in controls for seed in self.seeds]
         seeds, first = [seed + TWINS for seed in self.seeds], len(found)
         again = {"start": "before", "learn": False, "sigma": SMALL}
+        found += [self.spec(seed=seed, sigma=SMALL, learn=False) for seed in seeds]
+        found += [self.spec(seed=seed, origin=first + place, **again) for place, seed in enumerate(seeds)]
+        by_sgd = {"optimizer": "sgd", "learning_rate": self.sgd_rate}
+        origin |= {(MASTERS, seed): len(found) + place for place, seed in enumerate(self.seeds)}
+        found += [self.spec(seed=seed + MASTERS, sigma=self.master_sigma, **by_sgd) for seed in self.seeds]
         return [
             *found,
-            *(self.spec(seed=seed, sigma=SMALL, learn=False) for seed in seeds),
-            *(self.spec(seed=seed, origin=first + place, **again) for place, seed in enumerate(seeds)),
+            *(
+                at(sigma, seed, {**given, **(by_sgd if "optimizer" in given else {})})
+                for given in LATER_KINDS.values()
+                for sigma in self.sigmas
+                for seed in self.seeds
+            ),
         ]
 
     def exchange(
@@ -129,7 +141,7 @@ class LstCausal(KnobStudy):
 
     def lines(self, run: Run) -> pd.DataFrame:
         kinds = run.members.assign(panel="", line=kind_of(run.members))
-        shown: pd.DataFrame = kinds[kinds["line"].isin(KINDS) & (kinds["state"] == "done")]
+        shown: pd.DataFrame = kinds[kinds["line"].isin([*KINDS, *LATER_KINDS]) & (kinds["state"] == "done")]
         return shown
 
     def figures(self, run: Run) -> list[Shown]:

@@ -9,7 +9,7 @@ size, or than the same PE with its cells shuffled before?
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from placecode.errors import must_be
@@ -17,6 +17,7 @@ from placecode.members import Member, grid
 from placecode.runs import Run
 from placecode.studies import knob_claims, knob_figures
 from placecode.studies.base import Shown, setting
+from placecode.studies.causal_claims import DONORS
 from placecode.studies.latin_knobs import SMALLER, KnobStudy
 from placecode.tasks.base import Task
 from placecode.tasks.latin_squares import LatinSquares
@@ -73,6 +74,11 @@ class LstSize(KnobStudy):
     puzzles: str | None = setting(None, "folder with the puzzles of the smaller grids; drawn when not given")
     from_order: int = setting(4, "rows and columns of the smaller grids")
     to_order: int = setting(5, "rows and columns of the larger grids")
+    donor_sigma: float = setting(0.05, "initial scale of the PEs that are learned on smaller grids and resized")
+    donor_rate: float = setting(0.03, "step size of sgd, by which these are learned")
+    seeds: tuple[int, ...] = setting(
+        tuple(range(5)), f"seeds of the models, below {DONORS}; the donor of each has {DONORS} more"
+    )
 
     scales = {"paper": {}, "quick": SMALLER}
 
@@ -80,6 +86,8 @@ class LstSize(KnobStudy):
         super().__post_init__()
         if not self.from_order < self.to_order:
             raise must_be("to_order", f"above from_order, which is {self.from_order}", self.to_order)
+        if max(self.seeds) >= DONORS:
+            raise must_be("seeds", f"below {DONORS}: those above are the donors'", list(self.seeds))
 
     def task(self) -> Task:
         small, large = (self.latin_squares(order=order) for order in (self.from_order, self.to_order))
@@ -94,21 +102,22 @@ class LstSize(KnobStudy):
         return steps_per_epoch(len(CLASSES) * (self.per_class - max(1, round(0.1 * self.per_class))), self.batch)
 
     def members(self) -> list[Member]:
-        """The smaller grids; the larger ones from a random start, and from the PEs of the smaller, as they are and
+        """Both grids from random starts; donors, trained on the smaller grids so that their PEs learn the arrangement
+        (by SGD, from a tiny start), with other seeds; the larger grids from the PEs of these, as they are and
         shuffled; then 2d-fixed models on both."""
         small, large = (_order(order) for order in (self.from_order, self.to_order))
-        donors = grid(self.spec(data=small), sigma=self.sigmas, seed=self.seeds)
-        fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None}
-        return [
-            *donors,
-            *grid(self.spec(data=large), sigma=self.sigmas, seed=self.seeds),
-            *(
-                replace(donor, start=start, origin=number, data=large)
-                for start in ("resized", "resized-shuffled")
-                for number, donor in enumerate(donors)
-            ),
-            *(member for data in (small, large) for member in grid(self.spec(**fixed, data=data), seed=self.seeds)),
+        found = [*grid(self.spec(), data=(small, large), sigma=self.sigmas, seed=self.seeds)]
+        first = len(found)
+        by_sgd = {"optimizer": "sgd", "learning_rate": self.donor_rate, "sigma": self.donor_sigma}
+        found += [self.spec(data=small, seed=seed + DONORS, **by_sgd) for seed in self.seeds]
+        found += [
+            self.spec(data=large, sigma=sigma, seed=seed, start=start, origin=first + place)
+            for start in ("resized", "resized-shuffled")
+            for sigma in self.sigmas
+            for place, seed in enumerate(self.seeds)
         ]
+        fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None}
+        return [*found, *grid(self.spec(**fixed), data=(small, large), seed=self.seeds)]
 
     def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
         small = f"{self.from_order} x {self.from_order}"
@@ -117,7 +126,7 @@ class LstSize(KnobStudy):
             "resized": f"learned on {small}, resized",
             "resized-shuffled": f"learned on {small}, shuffled, resized",
         }
-        return [(self._panel(row), lines[row["start"]])]
+        return [] if row["seed"] >= DONORS else [(self._panel(row), lines[row["start"]])]
 
     def _panel(self, row: dict[str, Any]) -> str:
         order = row["data"].removeprefix("order=")

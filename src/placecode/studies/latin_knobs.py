@@ -48,8 +48,8 @@ class KnobStudy(LatinStudy):
 
     passing = ()
     measures = (
-        *(("norm", ""), ("moved_relative", "start"), ("procrustes", "2d-fixed"), ("rsa", "relation")),
-        ("neighbor_agreement", "relation"),
+        *(("norm", ""), ("moved_relative", "start"), ("weights_moved", "start"), ("procrustes", "2d-fixed")),
+        *(("rsa", "relation"), ("neighbor_agreement", "relation")),
     )
     knob: ClassVar[str]
     """What is turned, in words, as the title of a legend."""
@@ -87,7 +87,11 @@ class KnobStudy(LatinStudy):
         return sorted({*super().evaluate_at(task), *(epoch * self.per_epoch(task) for epoch in epochs)} - {0})
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
-        return [*measures.outline(stack, task), *measures.robustness(stack, task, self.noise)]
+        return [
+            *measures.outline(stack, task),
+            *measures.movement(stack, task),
+            *measures.robustness(stack, task, self.noise),
+        ]
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
         return {}
@@ -200,15 +204,28 @@ class LstGain(KnobStudy):
     instead = {"output_gain": "gains"}
     knob = "gain of the outputs"
 
-    gains: tuple[float, ...] = setting((0.1, 0.3, 1.0, 3.0, 10.0), "what the outputs of the model are multiplied by")
+    gains: tuple[float, ...] = setting(
+        (0.1, 1.0, 10.0),
+        "what the outputs of the model are multiplied by: with the usual step size, and with it divided by that",
+    )
 
-    scales = {"paper": {}, "quick": {**SMALLER, "gains": (0.1, 1.0, 10.0)}}
+    scales = {"paper": {}, "quick": SMALLER}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._all_different("gains")
 
     def variants(self) -> list[dict[str, Any]]:
-        return [{"gain": gain} for gain in self.gains]
+        """Adam moves weights by its step size whatever the gain: so they move less only where that is divided by it."""
+        slower = [{"gain": gain, "learning_rate": self.learning_rate / gain} for gain in self.gains if gain != 1]
+        return [*({"gain": gain} for gain in self.gains), *slower]
 
     def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("", f"gain {row['gain']:g}")]
+        same, divided = "one step size", "step size divided by the gain"
+        panels = (
+            [same, divided] if row["gain"] == 1 else [same if row["learning_rate"] == self.learning_rate else divided]
+        )
+        return [(panel, f"gain {row['gain']:g}") for panel in panels]
 
 
 @dataclass(frozen=True)
@@ -222,10 +239,10 @@ class LstDecay(KnobStudy):
     knob = "what decays"
 
     optimizer: str = setting("adamw", "adam, adamw or sgd")
-    decays: tuple[float, ...] = setting((0.1, 1.0), "weight decays, besides none")
+    decays: tuple[float, ...] = setting((1.0, 3.0), "weight decays, besides none")
     parts: tuple[str, ...] = setting(("all", "rest", "pe"), "what decays: all, rest (all but the PE), pe")
 
-    scales = {"paper": {}, "quick": {**SMALLER, "decays": (1.0,)}}
+    scales = {"paper": {}, "quick": {**SMALLER, "decays": (3.0,)}}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -76,6 +76,13 @@ def outline(stack: Stack, task: Task) -> Rows:
     return found
 
 
+def movement(stack: Stack, task: Task) -> Rows:
+    """How far all weights but those of the encoding have gone from where they started, relative to their size there."""
+    start = stack_for(stack.members, task).flat[:, : stack.encoding_columns].double()
+    now = stack.flat[:, : stack.encoding_columns].detach().to("cpu", torch.float64)
+    return rows("weights_moved", ((now - start).norm(dim=1) / start.norm(dim=1)).tolist(), target="start")
+
+
 def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
     """Every measure of agreement with every target; pe (e, l, n, d), its blocks side by side."""
     found: Rows = []

@@ -123,11 +123,13 @@ def _started(members: pd.DataFrame) -> Iterator[tuple[str, bool]]:
 
 WHOSE = {
     "true": "true arrangement",
+    "centred": "true arrangement, centred",
     "axes": "random rows and columns",
     "taken": "another's PE",
     "shuffled": "another's PE shuffled",
     "before": "another's PE before training",
     "rescaled": "another's PE rescaled",
+    "rescaled-shuffled": "another's PE shuffled and rescaled",
     "resized": "another's PE resized",
     "resized-shuffled": "another's PE shuffled and resized",
 }
