@@ -60,9 +60,9 @@ def causal_short(run: Run, found: Findings) -> str:
         "With Adam at the published step size it is neither by epoch 200: its size decides. Given to a fresh model and "
         f"frozen, a PE learned at sigma 0.2 loses {plain(found['size-spoils-a-learned-pe'].found)} of accuracy when it "
         f"is made as large as 2.0, and one learned at 2.0 gains {plain(found['size-mends-a-learned-pe'].found)} when "
-        f"it is made as small as 0.2, while what was learned in it adds {effect(found['transplant-helps'])} over the same "
-        f"PE before training. But it has learned little by then: at sigma 0.2 it moved by {100 * moved:.0f}% of its "
-        "size.",
+        f"it is made as small as 0.2, while what was learned in it adds {effect(found['transplant-helps'])} over the "
+        f"same PE before training. But it has learned little by then: at sigma 0.2 it moved by {100 * moved:.0f}% of "
+        "its size.",
     )
 
 
@@ -86,8 +86,8 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
         small.high < later.low,
         "**2d-fixed is another case.** At the same root mean square it does worse than a random PE, "
         f"{effect(found['2d-fixed-helps'])}, most of it at the smallest size, {told(small)} at 0.1 and {told(later)} "
-        f"over 0.2 and 0.5. But {100 * shared_part():.0f}% of its squared size is a vector that all cells share, and it is "
-        "the same in every block: what tells its cells apart is much smaller than its size.",
+        f"over 0.2 and 0.5. But {100 * shared_part():.0f}% of its squared size is a vector that all cells share, and "
+        "it is the same in every block: what tells its cells apart is much smaller than its size.",
     )
     lost = {
         name: causal_claims.exchanged("learned", [0.2], name, run)
