@@ -197,3 +197,19 @@ def test_every_field_is_explained_and_what_is_gone_through_cannot_be_set(name: s
         with pytest.raises(BadInput) as refused:
             kind.at("quick", **{field: 1})
         assert str(refused.value) == f"{field} must be left out of {name}, which goes through {others}; got 1."
+
+
+# What is drawn
+
+
+def test_chance_is_that_of_the_grid_in_every_panel(beyond: Runs) -> None:
+    """Four symbols to guess from, or five."""
+    run = beyond("lst-size")
+    for each in smallest("lst-size").figures(run):
+        levels = {
+            axes.get_title()[:5]: line.get_ydata()[0]
+            for axes in each.figure.axes
+            for line in axes.lines
+            if line.get_label() == "chance"
+        }
+        assert levels == {"4 x 4": 0.25, "5 x 5": 0.2}
