@@ -19,7 +19,7 @@ from placecode.analysis.stats import Interval
 from placecode.claims import Claim, NotInRun
 from placecode.runs import Run
 from placecode.studies.latin_claims import LARGE, PAPER, SMALL, difference
-from placecode.studies.reading import accuracy, early_accuracy, swept, where
+from placecode.studies.reading import accuracy, early_accuracy, where
 from placecode.studies.specs import are
 
 ASKED = "a question of ours"
@@ -61,24 +61,26 @@ def worth_between(one: Columns, other: Columns, large: float, run: Run) -> Inter
     return difference(worth(run, one, large), worth(run, other, large))
 
 
-def least_worth(column: str, run: Run) -> Interval:
-    """What a small sigma is worth where it is worth least, among all values of a setting.
+def least_worth(column: str, field: str, called: str, run: Run) -> Interval:
+    """What a small sigma is worth where it is worth least, among all values of a setting that the study goes through.
 
     That one is chosen by the same numbers, which makes the effect, if anything, too small.
     """
-    found = [worth(run, {column: value}).dropna() for value in dict.fromkeys(swept(run)[column])]
-    if not found or min(map(len, found)) == 0:
+    values = run.config["fields"][field]
+    found = [worth(run, {column: called.format(each) if called else each}).dropna() for each in values]
+    if min(map(len, found)) == 0:
         raise NotInRun("the run has no seed that finished at both sigmas everywhere")
     return stats.interval(min(found, key=lambda values: float(values.mean())).to_numpy())
 
 
-def everywhere(column: str, words: str) -> Claim:
+def everywhere(column: str, field: str, words: str, called: str = "") -> Claim:
+    """That a small sigma is better at all values of a field, which `called` turns into those of the members' column."""
     return Claim(
         f"small-sigma-at-every-{column.replace('_', '-')}",
         f"Held-out accuracy is higher at sigma 0.2 than at 2.0, {words}.",
         ASKED,
         0.0,
-        partial(least_worth, column),
+        partial(least_worth, column, field, called),
     )
 
 
@@ -102,7 +104,7 @@ HEADS: tuple[Claim, ...] = (
         0.0,
         partial(between, {"heads": 1}, {"heads": 4}, [SMALL]),
     ),
-    everywhere("heads", "with any number of heads"),
+    everywhere("heads", "many", "with any number of heads"),
 )
 
 DEPTH: tuple[Claim, ...] = (
@@ -120,7 +122,7 @@ DEPTH: tuple[Claim, ...] = (
         0.0,
         partial(worth_between, {"layers": 6}, {"layers": 2}, LARGE),
     ),
-    everywhere("layers", "at every depth"),
+    everywhere("layers", "depths", "at every depth"),
 )
 
 WIDTH: tuple[Claim, ...] = (
@@ -139,7 +141,7 @@ WIDTH: tuple[Claim, ...] = (
         0.0,
         partial(between, {"width": 320}, {"width": 64}, None),
     ),
-    everywhere("width", "at every width"),
+    everywhere("width", "widths", "at every width"),
 )
 
 PLACEMENT: tuple[Claim, ...] = (
@@ -158,7 +160,7 @@ PLACEMENT: tuple[Claim, ...] = (
         0.0,
         partial(worth_between, {"placement": "every"}, {"placement": "input"}, LARGE),
     ),
-    everywhere("placement", "wherever the PE is added"),
+    everywhere("placement", "placements", "wherever the PE is added"),
 )
 
 GAIN: tuple[Claim, ...] = (
@@ -185,7 +187,7 @@ GAIN: tuple[Claim, ...] = (
         HALF,
         partial(between, {"gain": 1.0}, {"gain": 10.0}, [SMALL]),
     ),
-    everywhere("gain", "at every gain"),
+    everywhere("gain", "gains", "at every gain"),
 )
 
 # ---------------------------------------------------------------------------------------------------- weight decay
@@ -274,7 +276,7 @@ DATA: tuple[Claim, ...] = (
         0.0,
         lambda run: difference(of(run, [SMALL], data="puzzles=2000"), of(run, [LARGE], data="puzzles=8100")),
     ),
-    everywhere("data", "with any number of training puzzles"),
+    everywhere("data", "samples", "with any number of training puzzles", "puzzles={}"),
 )
 
 # ------------------------------------------------------------------------------------------------------------- size
