@@ -41,8 +41,7 @@ def accuracy_by_setting(
     names = base.in_order(table["panel"])
     shown = worth is not None and not worth.empty
     columns = len(names) + shown
-    across = min(columns, 3)
-    figure, panels = base.grid_of(columns, across, (3.3 if columns > 1 else 4.6, 3.0), sharey=False)
+    figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 3.0), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         here = means[means["panel"] == name]
         order = base.in_order(table.loc[table["panel"] == name, "line"])
@@ -53,7 +52,7 @@ def accuracy_by_setting(
             style = KINDS[place % len(KINDS)]
             x = rows["sigma"].to_numpy(dtype=float) * _aside(place, len(order), base.uneven(sigmas))
             reach: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
-            base.errorbars(axes, x, rows["mean"], label=line, **reach, **style)
+            base.errorbars(axes, x, rows["mean"], label=base.short(line), **reach, **style)
         if name in (beside or {}):
             axes.axhline((beside or {})[name], color=INK, linewidth=0.9, linestyle=(0, (4, 1.5)), label="2d-fixed")
         if here.empty:
@@ -95,7 +94,7 @@ def _worth(axes: Axes, worth: pd.DataFrame, panels: bool) -> None:
     place = np.arange(len(names))
     look: base.Style = {"color": INK, "marker": "o", "markersize": 5}
     base.errorbars(axes, means["mean"], place, xerr=base.distances(means), **look)
-    axes.set_yticks(place, [base.wrapped(name, 44) for name in names], parse_math=False)
+    axes.set_yticks(place, [base.wrapped(base.short(name), 44) for name in names], parse_math=False)
     axes.tick_params("y", length=0, labelsize=SMALL)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.spines["left"].set_visible(False)
