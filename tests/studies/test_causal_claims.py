@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from studies.by_hand import BETWEEN, EXCHANGED, SIZES, causal_effects
 from studies.made_up import made_up, student
 
 from placecode.claims import Finding
@@ -19,44 +20,10 @@ from placecode.studies.latin_causal import LstCausal
 
 YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
 SIGMAS, SEEDS, EPOCHS = (0.1, 0.2, 0.5, 2.0), 3, 8
-SMALLS = (0.1, 0.2, 0.5)
 STUDY = LstCausal.at("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=EPOCHS)
 MEMBERS = STUDY.members()
 KIND = dict(zip(MEMBERS, kind_of(member_table(range(len(MEMBERS)), MEMBERS, [-1] * len(MEMBERS))), strict=True))
 
-BETWEEN: dict[str, tuple[str, str, Sequence[float]]] = {
-    "training-the-pe-is-not-needed": ("learned", "random, frozen", SMALLS),
-    "transplant-helps": ("donor's, frozen", "untrained donor's, frozen", SMALLS),
-    "transplant-speeds-up": ("donor's, frozen", "untrained donor's, frozen", SMALLS),
-    "arrangement-of-the-transplant-helps": ("donor's, frozen", "donor's shuffled, frozen", SMALLS),
-    "rows-and-columns-help": ("rows and columns, frozen", "random, frozen", SMALLS),
-    "rows-and-columns-speed-up": ("rows and columns, frozen", "random, frozen", SMALLS),
-    "2d-fixed-helps": ("true, frozen", "random, frozen", SMALLS),
-    "starting-at-the-truth-helps": ("true, learned on", "learned", SMALLS),
-    "rows-and-columns-rescue-a-large-size": ("rows and columns, frozen", "random, frozen", [2.0]),
-    "control-freezing": ("frozen by its step size", "random, frozen", [0.2]),
-    "control-starting-at-the-truth": ("2d-fixed as a start", "2d-fixed", ()),
-    "control-transplant": ("twin's own untrained one, transplanted", "twin, frozen", ()),
-    "control-transplant-of-another": ("untrained donor's, frozen", "random, frozen", SMALLS),
-    "control-rescaling-a-donor": ("donor's of 0.2 rescaled, frozen", "donor's, frozen", [0.2]),
-}
-"""Two kinds, and the sizes over which the mean is taken; none for kinds of a single size."""
-SIZES = {
-    "size-spoils-a-learned-pe": "donor's of 0.2 rescaled, frozen",
-    "size-mends-a-learned-pe": "donor's of 2.0 rescaled, frozen",
-}
-EXCHANGED: dict[str, tuple[str, Sequence[float], str]] = {
-    "a-trained-model-needs-what-its-pe-learned": ("learned", (0.1, 0.2), "its start"),
-    "a-trained-model-needs-its-own-pe": ("learned", (0.2,), "another seed's"),
-    "swapped-small-for-large": ("learned", (0.2,), "that of the other sigma"),
-    "swapped-large-for-small": ("learned", (2.0,), "that of the other sigma"),
-    "control-shuffling": ("learned", SMALLS, "shuffled with its cells"),
-    "control-swapping": ("learned", SMALLS, "itself"),
-    "control-rescaling": ("learned", SMALLS, "times 1"),
-    "control-putting-back": ("random, frozen", SMALLS, "its start"),
-    "control-ablating": ("no PE", (), "nothing"),
-}
-"""The kind, its sizes, and what its PE is exchanged for."""
 HIGH = {
     **{"donor's, frozen": 0.2, "rows and columns, frozen": 0.2, "true, frozen": 0.3, "true, learned on": 0.1},
     "donor's of 0.2 rescaled, frozen": 0.2,
@@ -111,38 +78,6 @@ def findings(run: Any) -> dict[str, Finding]:
     return {claim.id: claim.check(run) for claim in CLAIMS}
 
 
-def values_of(run: Any, kind: str, sigmas: Sequence[float], right: Mapping[int, float]) -> dict[int, float]:
-    """By seed, the mean over sizes; all numbers picked one by one."""
-    found: dict[int, list[float]] = {}
-    for number, member in enumerate(MEMBERS):
-        done = run.members["state"].iloc[number] == "done"
-        if KIND[member] == kind and done and (not sigmas or member.sigma in sigmas):
-            found.setdefault(member.seed, []).append(right[number])
-    return {seed: float(np.mean(each)) for seed, each in found.items() if len(each) == max(1, len(sigmas))}
-
-
-def by_hand(run: Any) -> dict[str, np.ndarray]:
-    """The effects of all claims, by seed."""
-    rows = run.metrics.query("split == 'validation' and condition == 'all' and metric == 'accuracy'")
-    last, early = (dict(rows[rows["step"] == step][["member", "value"]].to_numpy()) for step in (2 * EPOCHS, 4))
-
-    def less(one: dict[int, float], other: dict[int, float]) -> np.ndarray:
-        return np.array([one[seed] - other[seed] for seed in one if seed in other])
-
-    found = {}
-    for id, (one, other, sigmas) in BETWEEN.items():
-        right = early if id.endswith(("speeds-up", "speed-up")) else last
-        same = () if one in ("frozen by its step size",) else sigmas
-        found[id] = less(values_of(run, one, same, right), values_of(run, other, sigmas, right))
-    for id, kind in SIZES.items():
-        found[id] = less(values_of(run, kind, [0.2], last), values_of(run, kind, [2.0], last))
-    for id, (kind, sigmas, name) in EXCHANGED.items():
-        own = run.analysis[(run.analysis["target"] == name) & (run.analysis["block"] == -1)]
-        swapped = dict(own[["member", "value"]].to_numpy())
-        found[id] = less(values_of(run, kind, sigmas, last), values_of(run, kind, sigmas, swapped))
-    return found
-
-
 @pytest.fixture(scope="module")
 def borne_out() -> Any:
     return run_of()
@@ -177,7 +112,7 @@ def test_effects_and_intervals_are_those_computed_by_hand(borne_out: Any) -> Non
     lost = run_of(lost=lambda m: m.seed % 1000 == 1 and m.sigma == 0.2)
     for run, seeds in ((borne_out, SEEDS), (lost, SEEDS - 1)):
         found = findings(run)
-        for id, values in by_hand(run).items():
+        for id, values in causal_effects(run, 2 * EPOCHS, 4).items():
             assert len(values) in (seeds, SEEDS), id  # kinds of a single size are not all at 0.2
             np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
 
@@ -225,7 +160,7 @@ def test_controls_are_told_first_and_those_that_fail_are_named(
 
 def test_a_sentence_says_verdict_effect_and_interval_or_what_is_missing(borne_out: Any) -> None:
     spoils = next(claim for claim in CLAIMS if claim.id == "size-spoils-a-learned-pe")
-    mean, low, high = student(by_hand(borne_out)[spoils.id])
+    mean, low, high = student(causal_effects(borne_out, 2 * EPOCHS, 4)[spoils.id])
     told = f"Size. {spoils.statement} Holds, {mean:+.2f} ({low:+.2f} to {high:+.2f})."
     assert told in STUDY.words(borne_out)
     kind = "donor's of 0.2 rescaled, frozen"
@@ -237,7 +172,7 @@ def test_effects_and_losses_are_drawn_where_they_are(borne_out: Any) -> None:
     """One row for each effect; controls hollow; losses of sigma 0.2 and 2.0 by exchange."""
     causes = next(each.figure for each in STUDY.figures(borne_out) if each.name == "causes")
     _, middle, right = causes.axes
-    effects = by_hand(borne_out)
+    effects = causal_effects(borne_out, 2 * EPOCHS, 4)
     drawn = [container.lines[0] for container in middle.containers]
     assert len(drawn) == len(ROWS)
     for line, id in zip(drawn, ROWS, strict=True):

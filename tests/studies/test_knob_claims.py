@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from studies.by_hand import KNOBS, SMALLS, TINY, knob_effect, turned, worth
 from studies.made_up import made_up, student
 
 from placecode import studies
@@ -19,9 +20,6 @@ from placecode.members import Member
 
 YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
 SEEDS, EPOCHS = 5, 8
-Term = tuple[float, Sequence[float], dict[str, Any]]
-"""A weight, the sigmas whose mean is taken, and the columns of the members."""
-TINY, ALL = (0.01, 0.05, 0.1), (0.2, 1.0, 2.0)
 
 FIELDS: dict[str, dict[str, Any]] = {
     "lst-heads": {"many": (1, 2, 4)},
@@ -102,108 +100,16 @@ TRUTH: dict[str, Callable[[Member, int], float]] = {
 """Accuracy of a member: all that the claims say with a sign of 1, the opposite of it all with -1."""
 
 
-def less(sigmas: Sequence[float], one: dict[str, Any], other: dict[str, Any]) -> list[Term]:
-    return [(1, sigmas, one), (-1, sigmas, other)]
-
-
-def worth(columns: dict[str, Any], large: float = 2.0) -> list[Term]:
-    return [(1, (0.2,), columns), (-1, (large,), columns)]
-
-
-def minus(terms: list[Term]) -> list[Term]:
-    return [(-weight, *rest) for weight, *rest in terms]  # type: ignore[misc]
-
-
-def decayed(rest: float, pe: float) -> dict[str, Any]:
-    return {"encoding": "learned", "weight_decay": rest, "pe_weight_decay": pe}
-
-
-def true(amount: float) -> Term:
-    return 1, (), {"encoding": "sinusoid", "weight_decay": amount}
-
-
-def turned(**columns: Any) -> dict[str, Any]:
-    usual = {"optimizer": "adam", "learning_rate": 1e-4, "pe_learning_rate": None, "epsilon": 1e-8}
-    return {**usual, **columns}
-
-
-def started(start: str) -> dict[str, Any]:
-    return {"encoding": "learned", "data": "order=5", "start": start}
-
-
-SGD = turned(optimizer="sgd", learning_rate=0.01)
-SMALLS = (0.1, 0.2, 0.5)
-
-
-def dip(columns: dict[str, Any]) -> list[Term]:
-    return [(1, (0.2,), columns), (-1, TINY, columns)]
-
-
-def gap(amount: float) -> list[Term]:
-    return [true(amount), (-1, (0.2,), decayed(amount, amount))]
-
-
-TERMS: dict[str, dict[str, list[Term]]] = {
-    "lst-heads": {
-        "2-heads-hurt": less(ALL, {"heads": 1}, {"heads": 2}),
-        "4-heads-hurt": less(ALL, {"heads": 1}, {"heads": 4}),
-        "4-heads-hurt-at-0.2": less([0.2], {"heads": 1}, {"heads": 4}),
-    },
-    "lst-depth": {
-        "depth-helps": less([0.2], {"layers": 6}, {"layers": 2}),
-        "depth-sharpens-sigma": [*worth({"layers": 6}), *minus(worth({"layers": 2}))],
-    },
-    "lst-width": {
-        "width-leaves-sigma-alone": [*worth({"width": 320}, 1.0), *minus(worth({"width": 64}, 1.0))],
-        "width-helps": less(ALL, {"width": 320}, {"width": 64}),
-    },
-    "lst-placement": {
-        "input-alone-is-enough": less([0.2], {"placement": "input"}, {"placement": "every"}),
-        "every-block-makes-sigma-matter": [*worth({"placement": "every"}), *minus(worth({"placement": "input"}))],
-    },
-    "lst-gain": {
-        "small-gain-generalizes": less(ALL, {"gain": 0.1}, {"gain": 10.0}),
-        "small-gain-rescues-large-sigma": less([2.0], {"gain": 0.1}, {"gain": 1.0}),
-        "large-gain-spoils-small-sigma": less([0.2], {"gain": 1.0}, {"gain": 10.0}),
-    },
-    "lst-decay": {
-        "decay-matches-2d-fixed": gap(1.0),
-        "there-is-a-gap-to-close": gap(0.0),
-        "decay-closes-the-gap": [*gap(0.0), *minus(gap(1.0))],
-        "decay-on-all-lifts": less([0.2], decayed(1, 1), decayed(0, 0)),
-        "decay-on-rest-lifts": less([0.2], decayed(1, 0), decayed(0, 0)),
-        "decay-on-pe-lifts": less([0.2], decayed(0, 1), decayed(0, 0)),
-        "decay-on-pe-rescues-large-sigma": less([2.0], decayed(0, 1), decayed(0, 0)),
-    },
-    "lst-data": {
-        "more-puzzles-help": less([0.2], {"data": "puzzles=8100"}, {"data": "puzzles=1000"}),
-        "more-puzzles-do-not-replace-sigma": [
-            (1, (0.2,), {"data": "puzzles=2000"}),
-            (-1, (2.0,), {"data": "puzzles=8100"}),
-        ],
-    },
-    "lst-size": {
-        "small-sigma-on-larger-grids": worth(started("normal")),
-        "resized-start-helps": less(SMALLS, started("resized"), started("normal")),
-        "resized-start-speeds-up": less(SMALLS, started("resized"), started("normal")),
-        "arrangement-of-resized-start-helps": less(SMALLS, started("resized"), started("resized-shuffled")),
-    },
-    "lst-optimizer": {
-        "adam-dips": dip(turned()),
-        "sgd-does-not-dip": dip(SGD),
-        "adam-dips-more-than-sgd": [*dip(turned()), *minus(dip(SGD))],
-        "sgd-beats-adam-at-tiny-sigma": less(TINY, SGD, turned()),
-        "slow-pe-mends-adam": less(TINY, turned(pe_learning_rate=0.1 * 1e-4), turned()),
-        "fast-pe-harms-adam": less(TINY, turned(pe_learning_rate=10.0 * 1e-4), turned()),
-        "epsilon-mends-adam": less(TINY, turned(epsilon=1e-4), turned()),
-    },
-}
 EVERYWHERE = {"lst-heads": "heads", "lst-depth": "layers", "lst-width": "width", "lst-placement": "placement"}
 EVERYWHERE |= {"lst-gain": "gain", "lst-data": "data"}
 
 
 def study_of(name: str) -> Any:
-    usual = {"seeds": tuple(range(SEEDS)), "epochs": EPOCHS, "sigmas": (*SMALLS, 2.0) if name == "lst-size" else ALL}
+    usual = {
+        "seeds": tuple(range(SEEDS)),
+        "epochs": EPOCHS,
+        "sigmas": (*SMALLS, 2.0) if name == "lst-size" else (0.2, 1.0, 2.0),
+    }
     return studies.STUDIES[name].at("paper", **{**usual, **FIELDS[name]})
 
 
@@ -217,31 +123,6 @@ def run_of(name: str, sign: int = 1, lost: Callable[[Member], bool] = lambda m: 
     truth = TRUTH[name]
     early = (lambda m: noisy(truth(m, sign), m, "early")) if name == "lst-size" else None
     return made_up(study_of(name), lambda m: noisy(truth(m, sign), m), early=early, epoch=2, diverged=lost)
-
-
-def by_hand(run: Any, terms: list[Term], step: int = 2 * EPOCHS) -> np.ndarray:
-    """The effect of each seed that has all of it."""
-    rows = run.metrics[(run.metrics["step"] == step) & (run.metrics["split"] == "validation")]
-    rows = rows[(rows["condition"] == "all") & (rows["metric"] == "accuracy")]
-    right = dict(zip(rows["member"], rows["value"], strict=True))
-    records = [row for row in run.members.to_dict("records") if row["state"] == "done"]
-
-    def of(seed: int, sigma: float | None, columns: dict[str, Any]) -> list[float]:
-        return [
-            right[row["member"]]
-            for row in records
-            if row["seed"] == seed
-            and (row["sigma"] == sigma or (sigma is None and row["sigma"] != row["sigma"]))
-            and all(row[name] == value or (value is None and row[name] != row[name]) for name, value in columns.items())
-        ]
-
-    found = []
-    for seed in range(SEEDS):
-        values = [[of(seed, sigma, columns) for sigma in sigmas or [None]] for _, sigmas, columns in terms]
-        if all(len(each) == 1 for cells in values for each in cells):
-            means = [np.mean(cells) for cells in values]
-            found.append(sum(weight * mean for (weight, *_), mean in zip(terms, means, strict=True)))
-    return np.array(found)
 
 
 def findings(run: Any, name: str) -> dict[str, Finding]:
@@ -260,10 +141,10 @@ def test_every_claim_is_borne_out_where_it_is_planted_and_fails_where_its_opposi
 def test_effects_and_intervals_are_those_computed_by_hand(name: str) -> None:
     run = run_of(name)
     found = findings(run, name)
-    assert set(found) == {*TERMS[name], *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
-    for id, terms in TERMS[name].items():
+    assert set(found) == {*KNOBS[name], *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
+    for id, terms in KNOBS[name].items():
         step = 2 * (2 if id == "resized-start-speeds-up" else EPOCHS)
-        values = by_hand(run, terms, step)
+        values = knob_effect(run, terms, step)
         assert len(values) == SEEDS
         np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
 
@@ -272,7 +153,7 @@ def test_effects_and_intervals_are_those_computed_by_hand(name: str) -> None:
 def test_everywhere_is_judged_where_a_small_sigma_is_worth_least(name: str) -> None:
     for sign in (1, -1):
         run, column = run_of(name, sign), EVERYWHERE[name]
-        each = [by_hand(run, worth({column: value})) for value in dict.fromkeys(run.members[column])]
+        each = [knob_effect(run, worth({column: value}), 2 * EPOCHS) for value in dict.fromkeys(run.members[column])]
         assert len(each) >= 2
         least = min(each, key=lambda values: float(values.mean()))
         found = findings(run, name)[f"small-sigma-at-every-{column}"].found
@@ -292,8 +173,8 @@ def test_one_value_at_which_a_small_sigma_is_worse_is_enough() -> None:
 def test_a_seed_that_diverged_anywhere_is_left_out_of_both_sides(name: str) -> None:
     run = run_of(name, lost=lambda m: m.seed == 1 and m.sigma == 0.2 and m.optimizer != "sgd")
     found = findings(run, name)
-    for id, terms in TERMS[name].items():
-        values = by_hand(run, terms, 2 * (2 if id == "resized-start-speeds-up" else EPOCHS))
+    for id, terms in KNOBS[name].items():
+        values = knob_effect(run, terms, 2 * (2 if id == "resized-start-speeds-up" else EPOCHS))
         assert len(values) >= SEEDS - 1
         np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
 
@@ -363,7 +244,7 @@ def test_a_small_run_is_asked_about_the_sigmas_it_has() -> None:
     study = studies.STUDIES["lst-optimizer"].at("quick", seeds=tuple(range(SEEDS)), epochs=EPOCHS)
     run = made_up(study, lambda m: noisy(0.5 - 0.2 * (m.sigma == 0.01), m))
     columns = turned(learning_rate=2.3e-3)
-    values = by_hand(run, [(1, (0.2,), columns), (-1, (0.01,), columns)])
+    values = knob_effect(run, [(1, (0.2,), columns), (-1, (0.01,), columns)], 2 * EPOCHS)
     np.testing.assert_allclose(findings(run, "lst-optimizer")["adam-dips"].found, student(values), atol=1e-9)
 
 
