@@ -196,6 +196,84 @@ def test_words_that_make_no_sense(refuse: Refuse, words: list[str], sentence: st
     assert refuse(*words).startswith(sentence)
 
 
+BEYOND = [*DATA, "--seeds", "2", "--device", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["lst-heads", "--heads", "2"], "heads must be left out of lst-heads, which goes through many; got 2."),
+        (["lst-heads", "--many", ","], "many must be at least one; got []."),
+        (["lst-heads", "--many", "1,1"], "many must be all different; got [1, 1]."),
+        (["lst-heads", "--many", "3"], "heads must be a divisor of the width 32; got 3."),
+        (["lst-depth", "--layers", "2"], "layers must be left out of lst-depth, which goes through depths; got 2."),
+        (["lst-depth", "--depths", "2,2"], "depths must be all different; got [2, 2]."),
+        (["lst-depth", "--depths", "0"], "layers must be a whole number of at least 1; got 0."),
+        (["lst-width", "--width", "8"], "width must be left out of lst-width, which goes through widths; got 8."),
+        (["lst-width", "--widths", ","], "widths must be at least one; got []."),
+        (["lst-width", "--widths", "12"], "heads must be a divisor of the width 12; got 8."),
+        (["lst-placement", "--placements", "last"], "placement must be one of every, input; got 'last'."),
+        (["lst-placement", "--placements", "every,every"], "placements must be all different; got ['every', 'every']."),
+        (
+            ["lst-gain", "--output-gain", "2"],
+            "output_gain must be left out of lst-gain, which goes through gains; got 2",
+        ),
+        (["lst-gain", "--gains", "0"], "gain must be a number above 0; got 0.0."),
+        (["lst-gain", "--gains", "1,1.0"], "gains must be all different; got [1.0, 1.0]."),
+        (["lst-decay", "--decays", "0"], "decays must be numbers above 0; none is always gone through too; got [0.0]."),
+        (
+            ["lst-decay", "--decays", "nan"],
+            "decays must be numbers above 0; none is always gone through too; got [nan]",
+        ),
+        (["lst-decay", "--decays", "1,1"], "decays must be all different; got [1.0, 1.0]."),
+        (["lst-decay", "--parts", "pe,none"], "parts must be of all, rest, pe; got 'none'."),
+        (
+            ["lst-decay", "--pe-weight-decay", "1"],
+            "pe_weight_decay must be left out of lst-decay, which goes through decays and parts; got 1.0.",
+        ),
+        (["lst-optimizer", "--rates", ","], "rates must be at least one; got []."),
+        (["lst-optimizer", "--sgd-rates", "1,1"], "sgd_rates must be all different; got [1.0, 1.0]."),
+        (["lst-optimizer", "--optimizers", "lion"], "optimizer must be one of adam, adamw, sgd; got 'lion'."),
+        (
+            ["lst-optimizer", "--epsilons", "1e-8"],
+            "epsilons must be other than 1e-08, which is always gone through too; got [1e-08].",
+        ),
+        (
+            ["lst-optimizer", "--pe-rates", "0.1,1"],
+            "pe_rates must be other than 1, which is always gone through too; got [0.1, 1.0].",
+        ),
+        (["lst-data", "--samples", "60"], "samples must be whole numbers from 3 to 54; got [60]."),
+        (["lst-data", "--samples", "54,2"], "samples must be whole numbers from 3 to 54; got [54, 2]."),
+        (["lst-data", "--samples", "18,18"], "samples must be all different; got [18, 18]."),
+        (["lst-size", "--to-order", "4"], "to_order must be above from_order, which is 4; got 4."),
+        (["lst-size", "--from-order", "6"], "to_order must be above from_order, which is 6; got 5."),
+        (["lst-size", "--to-order", "7"], "order must be 4, 5 or 6; got 7."),
+        (
+            ["lst-size", "--order", "5"],
+            "order must be left out of lst-size, which goes through from_order and to_order; got 5.",
+        ),
+        (
+            ["lst-causal", "--sigmas", "0.2,1"],
+            "sigmas must be some with 2 among them: PEs are swapped between these; got [0.2, 1.0].",
+        ),
+        (
+            ["lst-causal", "--sigmas", "1,2"],
+            "sigmas must be some with 0.2 among them: PEs are swapped between these; got [1.0, 2.0].",
+        ),
+        (
+            ["lst-causal", "--seeds", "3,1000"],
+            "seeds must be below 1000: those above are the donors'; got [3, 1000].",
+        ),
+        (["lst-causal", "--members", "20:30"], "the members must include those from whose PEs others start; 0:2 are"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_settings_of_studies_beyond_the_paper_that_make_no_sense(
+    refuse: Refuse, words: list[str], sentence: str
+) -> None:
+    assert refuse("run", words[0], *BEYOND, *words[1:]).startswith(sentence)
+
+
 def test_an_unknown_encoding_is_told_all_that_are_known(refuse: Refuse) -> None:
     sentence = refuse(*RUN, "--encoding", "learnt")
     assert sentence.startswith("encoding must be one of ")

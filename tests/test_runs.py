@@ -290,6 +290,29 @@ def test_options_of_encodings_tell_kinds_apart_too() -> None:
     assert [(row["axes"], row["mean"], row["n"]) for row in rows] == [(1, 0.1, 1), (2, 0.2, 1)]
 
 
+def test_members_that_start_from_others_are_told_apart_by_the_sigma_of_these() -> None:
+    """Rescaled to one sigma, they differ in nothing else but in where they come from."""
+    origins = [Member(sigma=sigma, seed=seed) for sigma in (0.2, 2.0) for seed in (0, 1)]
+    heirs = [Member(sigma=0.2, seed=i % 2, start="rescaled", origin=i, learn=False) for i in range(4)]
+    table, values = member_table(range(8), [*origins, *heirs], [-1] * 8), {i: i / 10 for i in range(8)}
+    rows = summarize("s", table, metrics_of(values), NO_ANALYSIS)["rows"]
+    assert [(row["start"], row["sigma"], row["origin_sigma"], row["n"], round(row["mean"], 9)) for row in rows] == [
+        ("normal", 0.2, None, 2, 0.05),
+        ("normal", 2.0, None, 2, 0.25),
+        ("rescaled", 0.2, 0.2, 2, 0.45),
+        ("rescaled", 0.2, 2.0, 2, 0.65),
+    ]
+
+
+def test_the_sigma_of_an_origin_has_no_column_where_it_says_nothing_more() -> None:
+    own = [Member(sigma=0.2), Member(sigma=2.0)]
+    heirs = [Member(sigma=sigma, start="taken", origin=i) for i, sigma in enumerate((0.2, 2.0))]
+    for members in (own, [*own, *heirs]):
+        table = member_table(range(len(members)), members, [-1] * len(members))
+        rows = summarize("s", table, metrics_of(dict.fromkeys(range(len(members)), 0.5)), NO_ANALYSIS)["rows"]
+        assert len(rows) == len(members) and not any("origin_sigma" in row for row in rows)
+
+
 def test_members_come_back_from_their_table(tmp_path: Path) -> None:
     members = [
         Member("learned", sigma=0.1, clip=1.0, pe_learning_rate=None, start="uniform", learn=False, gain=0.5),

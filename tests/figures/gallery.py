@@ -52,6 +52,35 @@ def _splits(seeds: int, name: str) -> pd.DataFrame:
     return made_up({"name": [name, "b"], "split": SPLITS}, seeds)
 
 
+def _settings(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"panel": ["", name], "line": [name, "b"], "sigma": SIGMAS}, seeds)
+
+
+def _paths(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"panel": [name, "b"], "line": [name], "sigma": SIGMAS, "step": (0, 10, 20)}, seeds)
+
+
+def _kinds(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"line": [name, "b"], "sigma": SIGMAS}, seeds)
+
+
+def effects(name: str = "a", seeds: int = 3) -> pd.DataFrame:
+    """The rows of effects: one that is known, one control, one that nobody could measure; none of them by one seed."""
+    rows = [("size", name, 0.3, 0.2, 0.4, False), (name, "b", 0.01, -0.1, 0.1, True)]
+    rows.append((name, "c", np.nan, np.nan, np.nan, False))
+    table = pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
+    return table if seeds > 1 else table.assign(low=np.nan, high=np.nan)
+
+
+def losses(name: str = "a", seeds: int = 3) -> pd.DataFrame:
+    return made_up({"sigma": (0.2, 2.0), "name": [name, "itself"]}, seeds)
+
+
+def _causes(table: pd.DataFrame, run_name: str) -> Figure:
+    name, seeds = str(next(iter(table["line"]), "a")), 1 if len(table) == 2 * len(SIGMAS) else 3
+    return figures.causes(table, [name, "b"], effects(name, seeds), losses(name, seeds), ["itself"], run_name)
+
+
 TABLES: dict[str, Example] = {
     "relation_panels": Example(figures.relation_panels, _relations, ("value", "accuracy")),
     "before_and_after": Example(figures.before_and_after, _measures),
@@ -60,6 +89,9 @@ TABLES: dict[str, Example] = {
     "worth_of_dropout": Example(figures.worth_of_dropout, _dropouts),
     "curves_by_name": Example(figures.curves_by_name, _curves),
     "accuracy_by_name": Example(figures.accuracy_by_name, _splits),
+    "accuracy_by_setting": Example(lambda table, name: figures.accuracy_by_setting(table, name, "knob"), _settings),
+    "curves_by_setting": Example(figures.curves_by_setting, _paths),
+    "causes": Example(_causes, _kinds),
 }
 
 

@@ -1,11 +1,14 @@
-"""Small runs of masked prediction that were really made, once for all tests that read one."""
+"""Small runs that were really made, once for all tests that read one."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from studies.beyond import smallest
 
 from placecode.engines import local
 from placecode.runs import Run
@@ -42,3 +45,9 @@ def sigmas_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     given = {"sigmas": (0.01, 0.2, 2.0), "seeds": (0, 1), "nodes": 8, "clusters": 2}
     study = NetworkSigma.at("quick", **SMALL, **given)
     return made(study, tmp_path_factory.mktemp("sigmas") / "run")
+
+
+@pytest.fixture(scope="session")
+def beyond(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """The smallest run of a study beyond the paper, by its name."""
+    return functools.cache(lambda name: local.execute(smallest(name), tmp_path_factory.mktemp("beyond") / name))

@@ -32,10 +32,12 @@ def made_up(
     *,
     train: Value = lambda member: 1.0,
     early: Value | None = None,
+    epoch: int = 200,
     analyses: Mapping[tuple[str, str], tuple[Value | None, Value]] | None = None,
     diverged: Callable[[Member], bool] = lambda member: False,
 ) -> Any:
-    """A run with the members of a study and these values of each, `analyses` at the start (or None) and at the end."""
+    """A run with the members of a study and these values of each: `early` ones are of an `epoch` before the last,
+    `analyses` of the start (or None) and the end."""
     members, epochs = study.members(), int(study.fields()["epochs"])
     last = epochs * STEPS_PER_EPOCH
     metrics, rows = [], []
@@ -47,7 +49,7 @@ def made_up(
             metrics.append((number, last, split, "Binary", "accuracy", STRANGE))
             metrics.append((number, last, split, "all", "loss", STRANGE))
             if early is not None:
-                metrics.append((number, 200 * STEPS_PER_EPOCH, split, "all", "accuracy", early(member)))
+                metrics.append((number, epoch * STEPS_PER_EPOCH, split, "all", "accuracy", early(member)))
         for (analysis, target), (start, end) in (analyses or {}).items():
             for step, of in ((0, start), (last, end)):
                 if of is not None:

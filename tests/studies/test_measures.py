@@ -315,6 +315,23 @@ def test_tokens_without_places_have_a_size_and_no_alignment(make_task: Any) -> N
     assert not table.duplicated(KEYS).any()
 
 
+def test_the_outline_is_a_part_of_the_arrangement_to_the_last_bit(task: LatinSquares) -> None:
+    stack = stack_for(members(), task)
+    whole = {tuple(row[key] for key in KEYS): row["value"] for row in measures.arrangement(stack, task)}
+    found = {tuple(row[key] for key in KEYS): row["value"] for row in measures.outline(stack, task)}
+    named = [("norm", ""), ("procrustes", "2d-fixed"), ("rsa", "2d-fixed"), ("rsa", "relation")]
+    assert set(found) == {(i, -1, *name) for i in range(3) for name in (*named, ("neighbor_agreement", "relation"))}
+    assert found == {key: whole[key] for key in found}
+
+
+def test_the_outline_of_tokens_without_places_is_their_size(make_task: Any, task: LatinSquares) -> None:
+    nowhere = make_task()
+    nowhere.positions = None
+    (row,) = measures.outline(stack_for(members(1), nowhere), nowhere)
+    assert (row["analysis"], row["block"]) == ("norm", -1)
+    assert measures.outline(stack_for(members(1, encoding="rotary"), task), task) == []
+
+
 def test_a_member_that_diverged_is_nan_and_its_neighbours_are_not(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
     before = pd.DataFrame(measures.arrangement(stack, task))

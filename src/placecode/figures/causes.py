@@ -52,7 +52,7 @@ def _against_size(axes: Axes, table: pd.DataFrame, order: Sequence[str], chance:
         rows = means[means["line"] == line]
         x = rows["sigma"].to_numpy(dtype=float) * (1 + 0.02 * (place - (len(order) - 1) / 2))
         look: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
-        base.errorbars(axes, x, rows["mean"], label=line, **look, **KINDS[place % len(KINDS)])
+        base.errorbars(axes, x, rows["mean"], label=base.short(line), **look, **KINDS[place % len(KINDS)])
     base.accuracy_axis(axes, chance)
     base.title(axes, "size or arrangement?")
     base.label(axes, f"size {SIGMA} of the PE at the start", "held-out accuracy at the end")
@@ -61,10 +61,10 @@ def _against_size(axes: Axes, table: pd.DataFrame, order: Sequence[str], chance:
         text.set_parse_math(False)
 
 
-def _rows(axes: Axes, names: Sequence[str]) -> None:
+def _rows(axes: Axes, names: Sequence[str], places: Sequence[float]) -> None:
     """A row for each name, the first on top, and a line at zero."""
     axes.axvline(0, color=MUTED, linewidth=0.9)
-    axes.set_yticks(range(len(names)), [base.wrapped(name, 30) for name in names], parse_math=False)
+    axes.set_yticks(places, [base.wrapped(base.short(name), 30) for name in names], parse_math=False)
     axes.tick_params("y", length=0, labelsize=SMALL)
     axes.set_ylim(len(names) - 0.4, -0.8)
     axes.spines["left"].set_visible(False)
@@ -76,21 +76,22 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
     place, ticks, names = 0.0, [], []
     for group in groups:
         axes.text(
-            -0.02, place, group, transform=axes.get_yaxis_transform(), ha="right", va="center", fontsize=8,
-            color=INK, fontweight="bold",
+            -0.02, place, base.short(group, 30), transform=axes.get_yaxis_transform(), ha="right", va="center",
+            fontsize=8, color=INK, fontweight="bold", parse_math=False,
         )  # fmt: skip
         place += 1
         for row in effects[effects["group"] == group].itertuples():
             ticks.append(place)
-            names.append(base.wrapped(str(row.name), 30))
+            names.append(str(row.name))
             one = pd.DataFrame([{"mean": row.mean, "low": row.low, "high": row.high}])
             color = MUTED if row.control else VERMILLION if group == groups[0] else BLUE
             if np.isfinite(row.mean):
                 look: base.Style = {"xerr": base.distances(one), "color": color, "marker": "o", "markersize": 5}
                 base.errorbars(axes, one["mean"], [place], hollow=bool(row.control), **look)
             place += 1
-    _rows(axes, names)
-    axes.set_yticks(ticks, names, parse_math=False)
+    if effects["mean"].isna().all():
+        base.nothing(axes)
+    _rows(axes, names, ticks)
     axes.set_ylim(place - 0.4, -0.6)
     base.title(axes, "trained with another PE")
     base.label(axes, "what it adds to accuracy")
@@ -98,7 +99,7 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
 
 def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
     names = base.in_order(losses["name"])
-    _rows(axes, names)
+    _rows(axes, names, range(len(names)))
     sigmas = sorted(losses["sigma"].unique())
     for place, sigma in enumerate(sigmas):
         means = base.means(losses[losses["sigma"] == sigma], ["name"]).set_index("name")
@@ -110,6 +111,9 @@ def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
             at = [names.index(name) + 0.16 * (2 * place - len(sigmas) + 1) for name in here]
             said = {} if hollow else {"label": f"{SIGMA} = {sigma:g}"}
             base.errorbars(axes, rows["mean"], at, xerr=base.distances(rows), hollow=hollow, **said, **look)
-    axes.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor=INK)
+    if losses.empty:
+        base.nothing(axes)
+    else:
+        axes.legend(loc="lower right", frameon=False, fontsize=SMALL, labelcolor=INK)
     base.title(axes, "PE exchanged after training")
     base.label(axes, "what the model loses in accuracy")

@@ -25,15 +25,15 @@ def accuracy_by_setting(
     table: pd.DataFrame,
     run_name: str,
     knob: str,
-    chance: float = 0.25,
+    chance: Mapping[str, float] | float = 0.25,
     worth: pd.DataFrame | None = None,
     beside: Mapping[str, float] | None = None,
 ) -> Figure:
     """Held-out accuracy against sigma: a panel for each `panel` of the table, a line for each `line` of it.
 
     `table` has the columns panel, line, sigma, seed and value. `worth` has panel, line, seed and value: what a small
-    sigma is worth, drawn as the last panel, a row for each line. `beside` is the mean accuracy of something that has no
-    sigma, by panel, drawn as a level.
+    sigma is worth, drawn as the last panel, a row for each line. `chance` is one for all, or by panel. `beside` is the
+    mean accuracy of something that has no sigma, by panel, drawn as a level.
     """
     kept, lost = base.finite(table, ["panel", "line", "sigma", "seed", "value"])
     by = ["panel", "line", "sigma"]
@@ -41,8 +41,7 @@ def accuracy_by_setting(
     names = base.in_order(table["panel"])
     shown = worth is not None and not worth.empty
     columns = len(names) + shown
-    across = min(columns, 3)
-    figure, panels = base.grid_of(columns, across, (3.3 if columns > 1 else 4.6, 3.0), sharey=False)
+    figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 3.0), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         here = means[means["panel"] == name]
         order = base.in_order(table.loc[table["panel"] == name, "line"])
@@ -53,13 +52,13 @@ def accuracy_by_setting(
             style = KINDS[place % len(KINDS)]
             x = rows["sigma"].to_numpy(dtype=float) * _aside(place, len(order), base.uneven(sigmas))
             reach: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
-            base.errorbars(axes, x, rows["mean"], label=line, **reach, **style)
+            base.errorbars(axes, x, rows["mean"], label=base.short(line), **reach, **style)
         if name in (beside or {}):
             axes.axhline((beside or {})[name], color=INK, linewidth=0.9, linestyle=(0, (4, 1.5)), label="2d-fixed")
         if here.empty:
             base.nothing(axes)
         base.title(axes, str(name))
-        base.accuracy_axis(axes, chance)
+        base.accuracy_axis(axes, _own_chance(chance, name))
         base.label(axes, f"initial scale {SIGMA} of the encoding", "held-out accuracy at the end")
         _own_legend(axes, knob if len(names) == 1 else "")
     if shown:
@@ -72,6 +71,10 @@ def accuracy_by_setting(
 def _aside(place: int, count: int, log: bool) -> float:
     """Lines stand a little apart, so that their bars do not hide each other."""
     return float(1.0 + (0.02 if log else 0.0) * (place - (count - 1) / 2))
+
+
+def _own_chance(chance: Mapping[str, float] | float, panel: str) -> float:
+    return chance[panel] if isinstance(chance, Mapping) else chance
 
 
 def _own_legend(axes: Axes, title: str) -> None:
@@ -97,7 +100,7 @@ def _worth(axes: Axes, worth: pd.DataFrame) -> None:
     place = np.arange(len(names))
     look: base.Style = {"color": INK, "marker": "o", "markersize": 5}
     base.errorbars(axes, means["mean"], place, xerr=base.distances(means), **look)
-    axes.set_yticks(place, [base.wrapped(name, 44) for name in names], parse_math=False)
+    axes.set_yticks(place, [base.wrapped(base.short(name), 44) for name in names], parse_math=False)
     axes.tick_params("y", length=0, labelsize=SMALL)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.spines["left"].set_visible(False)
@@ -106,11 +109,11 @@ def _worth(axes: Axes, worth: pd.DataFrame) -> None:
     base.label(axes, "difference of accuracies")
 
 
-def curves_by_setting(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
+def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, float] | float = 0.25) -> Figure:
     """Held-out accuracy against training step: a panel for each line of the table, a curve for each sigma.
 
     `table` has the columns panel, line, sigma, step, seed and value. Curves are means over seeds,
-    bands their intervals.
+    bands their intervals; `chance` is one for all, or by panel.
     """
     kept, lost = base.finite(table, ["panel", "line", "sigma", "step", "seed", "value"])
     by = ["panel", "line", "sigma", "step"]
@@ -131,7 +134,7 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: float = 0.25) 
         if here.empty:
             base.nothing(axes)
         base.title(axes, str(name), width=38)
-        base.accuracy_axis(axes, chance)
+        base.accuracy_axis(axes, _own_chance(chance, panel))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlim(-0.02 * last, 1.02 * last)
         first, lowest = base.at_edge(axes)

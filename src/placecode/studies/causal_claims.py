@@ -161,7 +161,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "transplant-speeds-up",
-        "It does so after a quarter of the training.",
+        "With a donor's learned PE it does better after a quarter of the training.",
         ASKED,
         0.0,
         partial(early, "donor's, frozen", "untrained donor's, frozen", SMALLS),
@@ -183,7 +183,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "rows-and-columns-speed-up",
-        "It does so after a quarter of the training.",
+        "A PE of rows and columns does so after a quarter of the training.",
         ASKED,
         0.0,
         partial(early, "rows and columns, frozen", "random, frozen", SMALLS),

@@ -8,17 +8,17 @@ from typing import Any
 import pandas as pd
 
 from placecode import figures
-from placecode.runs import Run
+from placecode.runs import Run, shape_of
 from placecode.studies.base import Shown
 from placecode.studies.latin_claims import LARGE, SMALL
-from placecode.studies.latin_figures import chance_of, run_name
+from placecode.studies.latin_figures import run_name
 from placecode.studies.reading import accuracy
 from placecode.studies.specs import are
 
 
 def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Mapping[str, float] | None = None) -> list[Shown]:
     """`lines` are the members with the panel and the line in which each is drawn."""
-    name, chance = run_name(run), chance_of(run)
+    name, chance = run_name(run), chance_by_panel(run, lines)
     final = lines.assign(value=lines["member"].map(accuracy(run)))
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     curves = rows[rows["split"] == "validation"][["member", "step", "value"]].merge(lines, on="member")
@@ -38,6 +38,12 @@ def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Mapping[str, float
             figures.curves_by_setting(curves, name, chance),
         ),
     ]
+
+
+def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
+    """What guessing gives in each panel: grids of another size have another number of symbols."""
+    pairs = zip(lines["panel"], lines["data"], strict=True)
+    return {str(panel): 1 / float(shape_of(run.config, data)["outputs"]) for panel, data in pairs}
 
 
 def worth(final: pd.DataFrame) -> pd.DataFrame:

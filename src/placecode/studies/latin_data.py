@@ -34,17 +34,17 @@ class LstData(KnobStudy):
     about = "Latin squares: number of training puzzles against sigma"
     claims = knob_claims.DATA
     knob = "training puzzles"
+    turned = ("samples",)
 
     samples: tuple[int, ...] = setting((500, 1000, 2000, 4000, 8100), "training puzzles")
     epochs: int = setting(200, "passes over the largest set of training puzzles; smaller ones are passed more often")
 
     scales = {"paper": {}, "quick": {**SMALLER, "samples": (500, 1500, 5400)}}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._all_different("samples")
-
     def task(self) -> Task:
+        most = len(self.latin_squares().splits["train"])
+        if not len(CLASSES) <= min(self.samples) <= max(self.samples) <= most:
+            raise must_be("samples", f"whole numbers from {len(CLASSES)} to {most}", list(self.samples))
         return Several({_puzzles(count): self.latin_squares(train=count) for count in self.samples})
 
     def per_epoch(self, task: Task) -> int:

@@ -53,10 +53,13 @@ class KnobStudy(LatinStudy):
     )
     knob: ClassVar[str]
     """What is turned, in words, as the title of a legend."""
+    turned: ClassVar[tuple[str, ...]] = ()
+    """Fields whose values are gone through: a value that is there twice would count its seeds twice."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._all_different("sigmas")
+        for name in ("sigmas", *self.turned):
+            self._all_different(name)
 
     def variants(self) -> Sequence[dict[str, Any]]:
         """The settings that are gone through at every sigma, the usual one among them."""
@@ -119,6 +122,7 @@ class LstHeads(KnobStudy):
     claims = knob_claims.HEADS
     instead = {"heads": "many"}
     knob = "attention heads"
+    turned = ("many",)
 
     many: tuple[int, ...] = setting((1, 2, 4), "attention heads")
 
@@ -140,6 +144,7 @@ class LstDepth(KnobStudy):
     claims = knob_claims.DEPTH
     instead = {"layers": "depths"}
     knob = "transformer blocks"
+    turned = ("depths",)
 
     depths: tuple[int, ...] = setting((1, 2, 3, 4, 5, 6), "transformer blocks")
 
@@ -161,6 +166,7 @@ class LstWidth(KnobStudy):
     claims = knob_claims.WIDTH
     instead = {"width": "widths"}
     knob = "features per token"
+    turned = ("widths",)
 
     widths: tuple[int, ...] = setting((32, 64, 160, 320), "features per token")
 
@@ -182,6 +188,7 @@ class LstPlacement(KnobStudy):
     claims = knob_claims.PLACEMENT
     instead = {"placement": "placements"}
     knob = "where the PE is added"
+    turned = ("placements",)
 
     placements: tuple[str, ...] = setting(("every", "input"), "where the encoding acts: every (block), input")
 
@@ -203,6 +210,7 @@ class LstGain(KnobStudy):
     claims = knob_claims.GAIN
     instead = {"output_gain": "gains"}
     knob = "gain of the outputs"
+    turned = ("gains",)
 
     gains: tuple[float, ...] = setting(
         (0.1, 1.0, 10.0),
@@ -237,6 +245,7 @@ class LstDecay(KnobStudy):
     claims = knob_claims.DECAY
     instead = {"weight_decay": "decays", "pe_weight_decay": "decays and parts"}
     knob = "what decays"
+    turned = ("decays", "parts")
 
     optimizer: str = setting("adamw", "adam, adamw or sgd")
     decays: tuple[float, ...] = setting((1.0, 3.0), "weight decays, besides none")
@@ -246,8 +255,6 @@ class LstDecay(KnobStudy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("decays", "parts"):
-            self._all_different(name)
         if not min(self.decays) > 0:
             raise must_be("decays", "numbers above 0; none is always gone through too", list(self.decays))
         for part in self.parts:
@@ -292,6 +299,7 @@ class LstOptimizer(KnobStudy):
         "epsilon": "epsilons",
     }
     knob = "step size"
+    turned = ("optimizers", "rates", "sgd_rates")
 
     sigmas: tuple[float, ...] = setting((0.01, 0.05, 0.1, 0.2, 0.5, 1.0), "initial scales of the PE")
     optimizers: tuple[str, ...] = setting(
@@ -315,10 +323,11 @@ class LstOptimizer(KnobStudy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("optimizers", "rates", "sgd_rates"):
-            self._all_different(name)
-        for name in ("pe_rates", "epsilons"):
+        for name, usual in (("pe_rates", 1.0), ("epsilons", self.epsilon)):
+            values = getattr(self, name)
             self._all_different(name, least=0)
+            if usual in values:
+                raise must_be(name, f"other than {usual:g}, which is always gone through too", list(values))
 
     def variants(self) -> list[dict[str, Any]]:
         rate = knob_claims.middle(self.rates)

@@ -80,7 +80,7 @@ def of_encoding(run: Run, text: str, dropout: float, split: str = "validation") 
 
 def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
     """Values by seed of the members of the sweep with these columns: the mean over those of these sigmas that the run
-    goes through, or over all it has.
+    goes through, or over all of them.
 
     A seed counts only where it finished at every one of them. None as a value stands for "not given".
     """
@@ -88,12 +88,10 @@ def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **
     for name, value in columns.items():
         rows = rows[rows[name].isna() if value is None else rows[name] == value]
     told = ", ".join(f"{name.replace('_', ' ')} {'not given' if v is None else v}" for name, v in columns.items())
-    wanted = sorted(rows["sigma"].unique()) if sigmas is None else planned(run, sigmas)
+    wanted = planned(run, run.config["fields"]["sigmas"] if sigmas is None else sigmas)
     table = rows.assign(value=rows["member"].map(values)).pivot_table("value", "seed", "sigma")
     if missing := [sigma for sigma in wanted if sigma not in table.columns]:
         raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}" + (f" and {told}" if told else ""))
-    if rows.empty:
-        raise NotInRun(f"the run has no finished members with {told}")
     return pd.Series(table[wanted].dropna().mean(axis="columns"))
 
 
