@@ -32,7 +32,7 @@ REFUSED = {
     ),
     "start": (
         {"start": "ones"},
-        "start must be one of normal, uniform, zero, true, axes, taken, shuffled, before, rescaled, resized, "
+        "start must be one of normal, uniform, zero, true, centred, axes, taken, shuffled, before, rescaled, resized, "
         "resized-shuffled; got 'ones'.",
     ),
     "no sigma to be rescaled to": (
@@ -95,7 +95,7 @@ def test_numpy_numbers_become_pythons_own() -> None:
 )
 def test_what_is_no_array_of_vectors_is_refused_as_a_start(start: object) -> None:
     with pytest.raises(
-        BadInput, match=r"^start must be normal, uniform, zero, true, axes, or an array of numbers of shape"
+        BadInput, match=r"^start must be normal, uniform, zero, true, centred, axes, or an array of numbers of shape"
     ):
         Member(start=start)
 

@@ -156,6 +156,12 @@ BETWEEN: dict[str, tuple[str, str, Sequence[float]]] = {
     "rows-and-columns-speed-up": ("rows and columns, frozen", "random, frozen", SMALLS),
     "2d-fixed-helps": ("true, frozen", "random, frozen", SMALLS),
     "starting-at-the-truth-helps": ("true, learned on", "learned", SMALLS),
+    "what-masters-learned-helps": ("master's, frozen", "master's shuffled, frozen", SMALLS),
+    "what-masters-learned-helps-at-1.0": ("master's, frozen", "master's shuffled, frozen", [1.0]),
+    "what-masters-learned-beats-random": ("master's, frozen", "random, frozen", SMALLS),
+    "centring-helps-2d-fixed": ("true centred, frozen", "true, frozen", SMALLS),
+    "centred-2d-fixed-beats-random": ("true centred, frozen", "random, frozen", SMALLS),
+    "sgd-needs-a-learned-pe": ("learned, by SGD", "random, frozen, by SGD", SMALLS),
     "rows-and-columns-rescue-a-large-size": ("rows and columns, frozen", "random, frozen", [2.0]),
     "control-freezing": ("frozen by its step size", "random, frozen", [0.2]),
     "control-starting-at-the-truth": ("2d-fixed as a start", "2d-fixed", ()),
@@ -167,6 +173,8 @@ BETWEEN: dict[str, tuple[str, str, Sequence[float]]] = {
 SIZES = {
     "size-spoils-a-learned-pe": "donor's of 0.2 rescaled, frozen",
     "size-mends-a-learned-pe": "donor's of 2.0 rescaled, frozen",
+    "size-spoils-what-masters-learned": "master's, frozen",
+    "sgd-minds-size": "learned, by SGD",
 }
 EXCHANGED: dict[str, tuple[str, Sequence[float], str]] = {
     "a-trained-model-needs-what-its-pe-learned": ("learned", (0.1, 0.2), "its start"),
@@ -210,4 +218,8 @@ def causal_effects(run: Any, step: int, early: int) -> dict[str, np.ndarray]:
         rows = rows[(rows["analysis"] == "accuracy_with") & (rows["step"] == step)]
         swapped = dict(zip(rows["member"], rows["value"], strict=True))
         found[id] = less(of_kind(run, kind, sigmas, last), of_kind(run, kind, sigmas, swapped))
+    rows = run.analysis[(run.analysis["analysis"] == "rsa") & (run.analysis["target"] == "relation")]
+    rows = rows[(rows["block"] == -1) & (rows["step"] == step)]
+    arranged = of_kind(run, "master", (), dict(zip(rows["member"], rows["value"], strict=True)))
+    found["masters-learned"] = np.array(list(arranged.values()))
     return found

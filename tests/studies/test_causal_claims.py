@@ -19,14 +19,15 @@ from placecode.studies.causal_figures import EXCHANGES, ROWS
 from placecode.studies.latin_causal import LstCausal
 
 YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
-SIGMAS, SEEDS, EPOCHS = (0.1, 0.2, 0.5, 2.0), 3, 8
+SIGMAS, SEEDS, EPOCHS = (0.1, 0.2, 0.5, 1.0, 2.0), 3, 8
 STUDY = LstCausal.at("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=EPOCHS)
 MEMBERS = STUDY.members()
 KIND = dict(zip(MEMBERS, kind_of(member_table(range(len(MEMBERS)), MEMBERS, [-1] * len(MEMBERS))), strict=True))
 
 HIGH = {
     **{"donor's, frozen": 0.2, "rows and columns, frozen": 0.2, "true, frozen": 0.3, "true, learned on": 0.1},
-    "donor's of 0.2 rescaled, frozen": 0.2,
+    **{"donor's of 0.2 rescaled, frozen": 0.2, "master's, frozen": 0.2, "true centred, frozen": 0.5},
+    "learned, by SGD": 0.2,
 }
 """What kinds have more than a random PE, where all is planted."""
 LOSSES = {"its start": 0.2, "another seed's": 0.4, "that of the other sigma": 0.4}
@@ -69,7 +70,10 @@ def run_of(sign: int = 1, lost: Callable[[Member], bool] = lambda m: False, exch
         lambda m: noisy(accuracy(m, sign), m),
         early=lambda m: noisy(accuracy(m, sign), m, "early"),
         epoch=2,
-        analyses={("accuracy_with", name): (None, with_pe(name)) for name in names} if exchanged else None,
+        analyses={
+            ("rsa", "relation"): (None, lambda m: noisy(0.4 + 0.3 * sign, m, "rsa") - 0.1 * (m.seed % 1000)),
+            **({("accuracy_with", name): (None, with_pe(name)) for name in names} if exchanged else {}),
+        },
         diverged=lost,
     )
 
@@ -95,7 +99,7 @@ def without_control() -> Any:
 
 
 def test_every_claim_is_asked_about() -> None:
-    assert {*BETWEEN, *SIZES, *EXCHANGED} == {claim.id for claim in CLAIMS}
+    assert {*BETWEEN, *SIZES, *EXCHANGED, "masters-learned"} == {claim.id for claim in CLAIMS}
 
 
 def test_every_claim_is_borne_out_where_it_is_planted(borne_out: Any) -> None:

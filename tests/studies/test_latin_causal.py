@@ -16,7 +16,7 @@ from placecode.encoder import Stack
 from placecode.encodings import sinusoid
 from placecode.runs import Run, member_table
 from placecode.studies import interventions
-from placecode.studies.causal_claims import KINDS, kind_of
+from placecode.studies.causal_claims import KINDS, LATER_KINDS, kind_of
 from placecode.studies.latin_causal import LstCausal
 from placecode.tasks.base import Task
 from placecode.training import stack_for
@@ -25,6 +25,7 @@ SIGMAS, SEEDS = (0.2, 2.0), (0, 1)
 DONORS = tuple(itertools.product(SIGMAS, (1000, 1001)))
 """Sigma and seed of members 0 to 3."""
 FREE = ("learned", "true, learned on", "rows and columns, learned on", "donor's, learned on", "donor")
+FREE += ("master", "learned, by SGD")
 """Kinds that learn their PE; all others are frozen."""
 CONTROLS = ("itself", "times 1", "shuffled with its cells")
 
@@ -67,7 +68,7 @@ def size(pe: np.ndarray) -> float:
 # Members
 
 
-def test_members_are_donors_then_kinds_then_controls_then_twins(table: pd.DataFrame) -> None:
+def test_members_are_donors_kinds_controls_twins_and_what_was_asked_later(table: pd.DataFrame) -> None:
     every = list(itertools.product(SIGMAS, SEEDS))
     wanted: list[tuple[Any, ...]] = [("donor", *pair) for pair in DONORS]
     wanted += [(kind, *pair) for kind in KINDS for pair in every]
@@ -77,6 +78,8 @@ def test_members_are_donors_then_kinds_then_controls_then_twins(table: pd.DataFr
     ):
         wanted += [(kind, sigma, seed) for seed in SEEDS]
     wanted += [(kind, 0.2, seed) for kind in ("twin, frozen", TWIN_AGAIN) for seed in (2000, 2001)]
+    wanted += [("master", 0.05, seed) for seed in (3000, 3001)]
+    wanted += [(kind, *pair) for kind in LATER_KINDS for pair in every]
     sigma = table["sigma"].astype(object).where(table["sigma"].notna(), None)
     assert list(zip(table["kind"], sigma, table["seed"], strict=True)) == wanted
     assert (table["state"] == "done").all()
@@ -93,7 +96,12 @@ def test_a_member_of_no_kind_is_not_taken_for_one(study: LstCausal) -> None:
 
 def test_donors_are_other_models_of_the_same_size(table: pd.DataFrame) -> None:
     heirs = table[table["origin"].notna() & (table["seed"] < 1000)]
-    assert len(heirs) == 6 * len(DONORS)
+    masters = table[table["kind"] == "master"].set_index("seed")
+    assert (masters["optimizer"] == "sgd").all()
+    taught = heirs[heirs["kind"].str.startswith("master's")]
+    assert taught["origin"].tolist() == masters.loc[taught["seed"] + 3000, "member"].tolist()
+    heirs = heirs.drop(taught.index)
+    assert len(heirs) == 6 * len(DONORS) and len(taught) == 2 * len(DONORS)
     for row in heirs.to_dict("records"):
         sigma, seed = DONORS[row["origin"]]
         wanted = {"donor's of 0.2 rescaled, frozen": 0.2, "donor's of 2.0 rescaled, frozen": 2.0}
@@ -114,8 +122,12 @@ def test_the_pe_of_every_kind_starts_as_its_name_says(run: Run, table: pd.DataFr
     for row in table.to_dict("records"):
         kind, begun = row["kind"], pe(row["member"])
         donor = None if pd.isna(row["origin"]) else row["origin"]
-        if kind in ("random, frozen", "frozen by its step size"):
+        if kind in ("random, frozen", "frozen by its step size", "random, frozen, by SGD", "learned, by SGD"):
             np.testing.assert_array_equal(begun, pe(own[row["sigma"], row["seed"]]))  # the same draw
+        elif kind == "true centred, frozen":
+            assert abs(begun.mean(axis=1)).max() < 1e-6 * row["sigma"]
+            centred = truth - truth.mean(axis=1, keepdims=True)
+            np.testing.assert_allclose(begun, centred * row["sigma"] / size(centred), rtol=1e-4, atol=1e-6)
         elif kind.startswith("true"):
             np.testing.assert_allclose(begun, truth * row["sigma"] / size(truth), rtol=1e-5, atol=1e-7)
         elif kind == "2d-fixed as a start" or kind == "2d-fixed":
@@ -131,17 +143,21 @@ def test_the_pe_of_every_kind_starts_as_its_name_says(run: Run, table: pd.DataFr
         elif kind in ("donor's, frozen", "donor's, learned on"):
             np.testing.assert_array_equal(begun, pe(donor, "end"))
             assert abs(begun - pe(donor)).max() > 1e-3  # the donor has learned something
-        elif kind == "donor's shuffled, frozen":
+        elif kind.endswith("shuffled, frozen"):
             given = pe(donor, "end")
+            if kind.startswith("master's"):
+                assert size(begun) == pytest.approx(row["sigma"], rel=1e-6)
+                given = run.array(f"pe_end/{donor}") * np.float64(row["sigma"] / size(given))
+                given = given.astype(np.float32).astype(float)
             order = [int(np.flatnonzero((given[0] == token).all(axis=1))[0]) for token in begun[0]]
             assert sorted(order) == list(range(16)) != order
             np.testing.assert_array_equal(begun, given[:, order])
-        elif "rescaled" in kind:
+        elif "rescaled" in kind or kind == "master's, frozen":
             given = pe(donor, "end")
             assert size(begun) == pytest.approx(row["sigma"], rel=1e-6)
             np.testing.assert_allclose(begun / size(begun), given / size(given), rtol=0, atol=1e-6)
         else:
-            assert kind in ("learned", "donor", "twin, frozen")
+            assert kind in ("learned", "donor", "twin, frozen", "master")
             assert size(begun) == pytest.approx(row["sigma"], rel=0.3)
     assert size(pe(own[0.2, 0]) - pe(own[0.2, 1])) > 0.1
 
