@@ -32,8 +32,8 @@ REFUSED = {
     ),
     "start": (
         {"start": "ones"},
-        "start must be one of normal, uniform, zero, true, centred, axes, taken, shuffled, before, rescaled, resized, "
-        "resized-shuffled; got 'ones'.",
+        "start must be one of normal, uniform, zero, true, centred, axes, taken, shuffled, before, rescaled, "
+        "rescaled-shuffled, resized, resized-shuffled; got 'ones'.",
     ),
     "no sigma to be rescaled to": (
         {"start": "rescaled", "origin": 0, "sigma": None},
