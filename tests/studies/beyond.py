@@ -17,9 +17,9 @@ OWN: dict[str, dict[str, Any]] = {
     "lst-heads": {"many": (1, 2, 4)},
     "lst-depth": {"depths": (2, 1)},
     "lst-width": {"widths": (8, 16)},
-    "lst-decay": {"decays": (0.5, 1.0)},
+    "lst-decay": {"decays": (1.0, 3.0)},
     "lst-placement": {"layers": 2},
-    "lst-gain": {"gains": (0.1, 10.0)},
+    "lst-gain": {"gains": (0.1, 1.0, 10.0)},
     "lst-data": {"samples": (18, 54)},
     "lst-size": {},
 }

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from studies.by_hand import KNOBS, SMALLS, TINY, knob_effect, turned, worth
+from studies.by_hand import KNOBS, SMALLS, TINY, Term, accuracies, decayed, gap, knob_effect, less, true, turned, worth
 from studies.made_up import made_up, student
 
 from placecode import studies
@@ -27,7 +28,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "lst-width": {"widths": (64, 320)},
     "lst-placement": {},
     "lst-gain": {"gains": (0.1, 1.0, 10.0)},
-    "lst-decay": {"decays": (0.1, 1.0)},
+    "lst-decay": {"decays": (1.0, 3.0)},
     "lst-data": {"samples": (1000, 2000, 8100)},
     "lst-size": {},
     "lst-optimizer": {"sigmas": (*TINY, 0.2, 0.5)},
@@ -52,18 +53,30 @@ def placement(m: Member, sign: int) -> float:
     return {**cells, ("input", 2.0): (0.4, 0.1)}.get((m.placement, m.sigma or 0), (9, 9))[sign < 0]
 
 
+def divided(m: Member) -> bool:
+    """Whether the step size is divided by the gain, as it is, in its way, with a gain of 1."""
+    return m.gain == 1 or m.learning_rate != RATE
+
+
 def gain(m: Member, sign: int) -> float:
+    """With the step size divided by the gain; with one for all a gain of 0.1 does not do what a small sigma does."""
     cells = {0.1: ((0.9, 0.8), (0.3, 0.4)), 1.0: ((0.85, 0.3), (0.5, 0.45)), 10.0: ((0.4, 0.2), (0.6, 0.7))}
-    return 0.5 if m.sigma == 1.0 else cells[m.gain][sign < 0][m.sigma == 2.0]
+    same = {0.1: ((0.5, 0.35), (0.4, 0.3)), 10.0: ((0.45, 0.25), (0.95, 0.8))}
+    return 0.5 if m.sigma == 1.0 else (cells if divided(m) else same)[m.gain][sign < 0][m.sigma == 2.0]
+
+
+def movement(m: Member, sign: int) -> float:
+    """How far weights go; the other way round where the step size is not divided."""
+    return 2 + 0.1 * (m.sigma or 0) - (sign if divided(m) else -sign) * 0.3 * float(np.log10(m.gain))
 
 
 def decay(m: Member, sign: int) -> float:
-    """By sigma, decay of the rest and of the PE; decays of 0.1 are no claim's."""
+    """By sigma, decay of the rest and of the PE; decays of 1 are no claim's."""
     at = (m.sigma, m.weight_decay, m.pe_weight_decay)
     cells = {
-        **{(0.2, 0.0, 0.0): (0.7, 0.8), (2.0, 0.0, 0.0): (0.3, 0.5), (0.2, 1.0, 1.0): (0.95, 0.5)},
-        **{(0.2, 1.0, 0.0): (0.9, 0.6), (0.2, 0.0, 1.0): (0.8, 0.7), (2.0, 0.0, 1.0): (0.8, 0.5)},
-        **{(None, 0.0, 0.0): (0.9, 0.7), (None, 1.0, 1.0): (0.96, 0.9)},
+        **{(0.2, 0.0, 0.0): (0.7, 0.8), (2.0, 0.0, 0.0): (0.3, 0.5), (0.2, 3.0, 3.0): (1.05, 0.5)},
+        **{(0.2, 3.0, 0.0): (0.9, 0.6), (0.2, 0.0, 3.0): (0.8, 0.7), (2.0, 0.0, 3.0): (0.8, 0.5)},
+        **{(None, 0.0, 0.0): (0.9, 0.75), (None, 3.0, 3.0): (1.03, 0.7)},
     }
     return cells.get(at, (9, 9))[sign < 0]
 
@@ -101,7 +114,70 @@ TRUTH: dict[str, Callable[[Member, int], float]] = {
 
 
 EVERYWHERE = {"lst-heads": "heads", "lst-depth": "layers", "lst-width": "width", "lst-placement": "placement"}
-EVERYWHERE |= {"lst-gain": "gain", "lst-data": "data"}
+EVERYWHERE |= {"lst-data": "data"}
+RATE = 1e-4
+"""The usual step size."""
+
+
+def gained(gain: float) -> dict[str, Any]:
+    """A gain with the step size divided by it."""
+    return {"gain": gain, "learning_rate": RATE / gain}
+
+
+SAME: tuple[dict[str, Any], ...] = tuple({"gain": gain, "learning_rate": RATE} for gain in (0.1, 10.0))
+TERMS: dict[str, dict[str, list[Term]]] = {
+    **KNOBS,
+    "lst-gain": {
+        "small-gain-generalizes": less(None, gained(0.1), gained(10.0)),
+        "small-gain-rescues-large-sigma": less([2.0], gained(0.1), gained(1.0)),
+        "large-gain-spoils-small-sigma": less([0.2], gained(1.0), gained(10.0)),
+        "small-gain-generalizes-at-one-step-size": less(None, *SAME),
+    },
+    "lst-decay": {
+        "decay-matches-2d-fixed": gap(3.0),
+        "there-is-a-gap-to-close": gap(0.0),
+        "decay-reaches-0.97": [(1, (0.2,), decayed(3, 3))],
+        "decay-lifts-2d-fixed": [true(3.0), (-1, *true(0.0)[1:])],
+        "decay-on-all-lifts": less([0.2], decayed(3, 3), decayed(0, 0)),
+        "decay-on-rest-lifts": less([0.2], decayed(3, 0), decayed(0, 0)),
+        "decay-on-pe-lifts": less([0.2], decayed(0, 3), decayed(0, 0)),
+        "decay-on-pe-rescues-large-sigma": less([2.0], decayed(0, 3), decayed(0, 0)),
+    },
+}
+"""Effects that are sums of mean accuracies; `by_hand` below has the others too."""
+
+
+def gaps(run: Any, amount: float) -> pd.Series:
+    """2d-fixed less the learned PE at sigma 0.2, by seed, where both finished."""
+    right, rows = accuracies(run, 2 * EPOCHS), run.members[run.members["state"] == "done"]
+    rows = rows[rows["weight_decay"] == amount]
+    fixed = rows[rows["encoding"] == "sinusoid"].set_index("seed")["member"].map(right)
+    learned = rows[(rows["encoding"] == "learned") & (rows["sigma"] == 0.2) & (rows["pe_weight_decay"] == amount)]
+    return pd.Series(fixed - learned.set_index("seed")["member"].map(right)).dropna()
+
+
+def moved(run: Any, columns: dict[str, Any]) -> pd.Series:
+    """How far weights went, mean over the sigmas, by seed, where it finished at all of them."""
+    rows = run.analysis[(run.analysis["analysis"] == "weights_moved") & (run.analysis["target"] == "start")]
+    rows = rows[(rows["block"] == -1) & (rows["step"] == 2 * EPOCHS)].merge(run.members, on="member")
+    rows = rows[rows["state"] == "done"]
+    for name, value in columns.items():
+        rows = rows[rows[name] == value]
+    table = rows.pivot(index="seed", columns="sigma", values="value")
+    assert len(table.columns) == len(run.config["fields"]["sigmas"])
+    return table.dropna().mean(axis=1)
+
+
+def by_hand(run: Any, name: str) -> dict[str, np.ndarray]:
+    """The effects of all claims but those on every value of a setting."""
+    steps = {"resized-start-speeds-up": 2 * 2}
+    found = {id: knob_effect(run, terms, steps.get(id, 2 * EPOCHS)) for id, terms in TERMS[name].items()}
+    if name == "lst-gain":
+        further = (moved(run, gained(0.1)) - moved(run, gained(10.0))).dropna()
+        found["gain-makes-weights-move"] = further.to_numpy()
+    if name == "lst-decay":
+        found["decay-closes-the-gap"] = (gaps(run, 0.0).abs() - gaps(run, 3.0).abs()).dropna().to_numpy()
+    return found
 
 
 def study_of(name: str) -> Any:
@@ -122,7 +198,11 @@ def noisy(value: float, member: Member, salt: str = "") -> float:
 def run_of(name: str, sign: int = 1, lost: Callable[[Member], bool] = lambda m: False) -> Any:
     truth = TRUTH[name]
     early = (lambda m: noisy(truth(m, sign), m, "early")) if name == "lst-size" else None
-    return made_up(study_of(name), lambda m: noisy(truth(m, sign), m), early=early, epoch=2, diverged=lost)
+    further = (lambda m: 9.0, lambda m: noisy(movement(m, sign), m, "moved"))
+    analyses = {("weights_moved", "start"): further} if name == "lst-gain" else None
+    return made_up(
+        *(study_of(name), lambda m: noisy(truth(m, sign), m)), early=early, epoch=2, diverged=lost, analyses=analyses
+    )
 
 
 def findings(run: Any, name: str) -> dict[str, Finding]:
@@ -141,29 +221,130 @@ def test_every_claim_is_borne_out_where_it_is_planted_and_fails_where_its_opposi
 def test_effects_and_intervals_are_those_computed_by_hand(name: str) -> None:
     run = run_of(name)
     found = findings(run, name)
-    assert set(found) == {*KNOBS[name], *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
-    for id, terms in KNOBS[name].items():
-        step = 2 * (2 if id == "resized-start-speeds-up" else EPOCHS)
-        values = knob_effect(run, terms, step)
-        assert len(values) == SEEDS
-        np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
+    values = by_hand(run, name)
+    assert set(found) == {*values, *(f"small-sigma-at-every-{EVERYWHERE[n]}" for n in EVERYWHERE if n == name)}
+    for id, own in values.items():
+        assert len(own) == SEEDS
+        np.testing.assert_allclose(found[id].found, student(own), atol=1e-9, err_msg=id)
+
+
+# Every value of a setting
+
+
+def least(run: Any, column: str, values: Sequence[Any]) -> tuple[float, float, float]:
+    """What sigma 0.2 is worth at that value at which its interval reaches lowest."""
+    each = [student(knob_effect(run, worth({column: value}), 2 * EPOCHS)) for value in values]
+    return min(each, key=lambda found: found[1])
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_everywhere_is_judged_where_a_small_sigma_is_worth_least(name: str) -> None:
+def test_everywhere_is_judged_where_a_small_sigma_is_least_surely_worth_something(name: str) -> None:
     for sign in (1, -1):
         run, column = run_of(name, sign), EVERYWHERE[name]
-        each = [knob_effect(run, worth({column: value}), 2 * EPOCHS) for value in dict.fromkeys(run.members[column])]
-        assert len(each) >= 2
-        least = min(each, key=lambda values: float(values.mean()))
+        values = list(dict.fromkeys(run.members[column]))
+        assert len(values) >= 2
         found = findings(run, name)[f"small-sigma-at-every-{column}"].found
-        np.testing.assert_allclose(found, student(least), atol=1e-9)
+        np.testing.assert_allclose(found, least(run, column, values), atol=1e-9)
+
+
+def at_every_head(value: Callable[[Member], float], train: Callable[[Member], float] = lambda m: 1.0) -> Any:
+    """A run of lst-heads in which a small sigma is worth this, and what it says of every number of heads."""
+    run = made_up(study_of("lst-heads"), lambda m: noisy(value(m) * (m.sigma == 0.2), m), train=train)
+    return run, findings(run, "lst-heads")["small-sigma-at-every-heads"]
+
+
+def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
+    """With two heads it is worth most in the mean, and differs from seed to seed."""
+    run, found = at_every_head(lambda m: (0.0, 0.9)[m.seed % 2] if m.heads == 2 else 0.2)
+    each = {heads: student(knob_effect(run, worth({"heads": heads}), 2 * EPOCHS)) for heads in (1, 2, 4)}
+    assert each[2][0] > max(each[1][0], each[4][0])
+    assert found.verdict == OPEN
+    np.testing.assert_allclose(found.found, each[2], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("train", "kept"),
+    [
+        (lambda m: 0.9 if m.heads == 2 else 1.0, (1, 4)),
+        (lambda m: 0.9 if m.heads == 2 and m.sigma == 0.2 else 1.0, (1, 4)),
+        (lambda m: 0.7 if m.heads == 2 and m.seed == 1 else 1.0, (1, 4)),  # 0.94 in the mean
+        (lambda m: 0.8 if m.heads == 2 and m.seed == 1 else 1.0, (1, 2, 4)),  # 0.96
+        (lambda m: 0.9 if m.heads == 2 and m.sigma != 0.2 else 1.0, (1, 2, 4)),
+        (lambda m: 0.0 if m.heads == 1 else 1.0, (2, 4)),
+        (lambda m: 1.0 if m.heads == 4 else 0.0, (4,)),
+    ],
+)
+def test_a_value_at_which_training_puzzles_are_not_fitted_is_left_out(
+    train: Callable[[Member], float], kept: tuple[int, ...]
+) -> None:
+    run, found = at_every_head(lambda m: -0.3 if m.heads == 2 else 0.1 * m.heads, train)
+    np.testing.assert_allclose(found.found, least(run, "heads", kept), atol=1e-9)
+    assert found.verdict == (NO if 2 in kept else YES)
+
+
+@pytest.mark.parametrize("fitted", [0.95, 0.3])
+def test_where_no_training_puzzles_are_fitted_nothing_is_said(fitted: float) -> None:
+    _, found = at_every_head(lambda m: 0.3, lambda m: fitted if m.sigma == 0.2 else 1.0)
+    assert found.verdict == OPEN and np.isnan(found.found.mean)
+    assert found.note == "the run has no models that fit their training puzzles at sigma 0.2"
 
 
 def test_one_value_at_which_a_small_sigma_is_worse_is_enough() -> None:
-    study = study_of("lst-heads")
-    run = made_up(study, lambda m: noisy((-0.3 if m.heads == 2 else 0.3) * (m.sigma == 0.2), m))
-    assert findings(run, "lst-heads")["small-sigma-at-every-heads"].verdict == NO
+    assert at_every_head(lambda m: -0.3 if m.heads == 2 else 0.3)[1].verdict == NO
+
+
+# Single claims
+
+
+def shut(with_decay: Callable[[Member], float]) -> Any:
+    """A run of lst-decay in which 2d-fixed is 0.1 ahead without decay, and so much ahead with it."""
+
+    def ahead(m: Member) -> float:
+        return 0.0 if m.encoding != "sinusoid" else 0.1 if m.weight_decay == 0 else with_decay(m)
+
+    return made_up(study_of("lst-decay"), lambda m: noisy(0.5 + ahead(m), m))
+
+
+@pytest.mark.parametrize(
+    ("with_decay", "verdict"),
+    [
+        (lambda m: 0.02, YES),
+        (lambda m: -0.02, YES),
+        (lambda m: -0.3, NO),  # the learned PE is ahead by more than it was behind
+        (lambda m: 0.2 * (-1) ** m.seed, NO),  # no gap in the mean, and a wider one of every seed
+    ],
+)
+def test_a_gap_is_closed_where_both_lie_closer_together_seed_by_seed(
+    with_decay: Callable[[Member], float], verdict: str
+) -> None:
+    run = shut(with_decay)
+    found = findings(run, "lst-decay")["decay-closes-the-gap"]
+    assert found.verdict == verdict
+    values = (gaps(run, 0.0).abs() - gaps(run, 3.0).abs()).to_numpy()
+    assert len(values) == SEEDS
+    np.testing.assert_allclose(found.found, student(values), atol=1e-9)
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0.07, YES), (-0.07, YES), (0.13, NO), (-0.13, NO)])
+def test_width_may_change_what_sigma_is_worth_by_up_to_a_tenth(more: float, verdict: str) -> None:
+    run = made_up(study_of("lst-width"), lambda m: noisy(0.5 + more * (m.width == 320 and m.sigma == 0.2), m))
+    assert findings(run, "lst-width")["width-leaves-sigma-alone"].verdict == verdict
+
+
+@pytest.mark.parametrize(("level", "verdict"), [(0.98, YES), (0.96, NO)])
+def test_decay_has_to_bring_the_learned_pe_above_097(level: float, verdict: str) -> None:
+    run = made_up(study_of("lst-decay"), lambda m: level + 0.001 * (m.seed - 2))
+    assert findings(run, "lst-decay")["decay-reaches-0.97"].verdict == verdict
+
+
+def test_each_step_size_of_gains_is_asked_about_by_itself() -> None:
+    """All with a divided step size are lost, but gain 1: what is asked about one step size is answered all the same."""
+    found = findings(run_of("lst-gain", lost=lambda m: m.learning_rate != RATE), "lst-gain")
+    answered = [id for id, finding in found.items() if not np.isnan(finding.found.mean)]
+    assert answered == ["small-gain-generalizes-at-one-step-size"]
+    found = findings(run_of("lst-gain", lost=lambda m: m.learning_rate == RATE and m.gain != 1), "lst-gain")
+    missing = [id for id, finding in found.items() if np.isnan(finding.found.mean)]
+    assert missing == ["small-gain-generalizes-at-one-step-size"]
 
 
 # What is missing
@@ -173,8 +354,7 @@ def test_one_value_at_which_a_small_sigma_is_worse_is_enough() -> None:
 def test_a_seed_that_diverged_anywhere_is_left_out_of_both_sides(name: str) -> None:
     run = run_of(name, lost=lambda m: m.seed == 1 and m.sigma == 0.2 and m.optimizer != "sgd")
     found = findings(run, name)
-    for id, terms in KNOBS[name].items():
-        values = knob_effect(run, terms, 2 * (2 if id == "resized-start-speeds-up" else EPOCHS))
+    for id, values in by_hand(run, name).items():
         assert len(values) >= SEEDS - 1
         np.testing.assert_allclose(found[id].found, student(values), atol=1e-9, err_msg=id)
 
@@ -204,8 +384,20 @@ NONE = "the run has no finished members with"
             f"{NONE} sigma 0.5 and data order=5, start resized",
         ),
         (
-            *("lst-decay", "decay-closes-the-gap", lambda m: m.encoding == "sinusoid" and m.weight_decay == 1),
-            "the run has no finished 2d-fixed members with weight decay 1",
+            *("lst-decay", "decay-closes-the-gap", lambda m: m.encoding == "sinusoid" and m.weight_decay == 3),
+            "the run has no finished 2d-fixed members with weight decay 3",
+        ),
+        (
+            *("lst-decay", "decay-reaches-0.97", lambda m: m.weight_decay == 3 and m.pe_weight_decay == 3),
+            f"{NONE} sigma 0.2 and weight decay 3.0, pe weight decay 3.0",
+        ),
+        (
+            *("lst-gain", "gain-makes-weights-move", lambda m: m.gain == 10 and m.learning_rate < RATE),
+            f"{NONE} sigma 0.2 and gain 10.0, learning rate 1e-05",
+        ),
+        (
+            *("lst-gain", "large-gain-spoils-small-sigma", lambda m: m.gain == 1),
+            f"{NONE} sigma 0.2 and gain 1.0, learning rate 0.0001",
         ),
         (
             *("lst-optimizer", "slow-pe-mends-adam", lambda m: m.pe_learning_rate == 1e-5),
@@ -217,7 +409,7 @@ NONE = "the run has no finished members with"
         ),
         (
             *("lst-heads", "small-sigma-at-every-heads", lambda m: m.heads == 1 and (m.sigma == 2) == (m.seed > 1)),
-            "the run has no seed that finished at both sigmas everywhere",
+            "the effect is not defined here: its values are too few, or all the same",
         ),
         (
             *("lst-heads", "4-heads-hurt-at-0.2", lambda m: (m.heads == 4) == (m.seed > 1)),
@@ -227,6 +419,13 @@ NONE = "the run has no finished members with"
 )
 def test_what_is_missing_is_said(name: str, id: str, lost: Callable[[Member], bool], said: str) -> None:
     assert note(name, id, lost) == said
+
+
+def test_how_far_weights_went_has_to_be_measured() -> None:
+    run = run_of("lst-gain")
+    run.analysis = run.analysis[run.analysis["analysis"] != "weights_moved"]
+    found = findings(run, "lst-gain")["gain-makes-weights-move"]
+    assert (found.verdict, found.note) == (OPEN, "the run has no weights_moved (start)")
 
 
 def test_a_part_of_a_study_is_not_taken_for_the_whole() -> None:
@@ -248,6 +447,18 @@ def test_a_small_run_is_asked_about_the_sigmas_it_has() -> None:
     np.testing.assert_allclose(findings(run, "lst-optimizer")["adam-dips"].found, student(values), atol=1e-9)
 
 
+@pytest.mark.parametrize("name", TRUTH)
+def test_the_paper_scale_has_all_that_claims_are_about(name: str) -> None:
+    analyses = {("weights_moved", "start"): (None, lambda m: noisy(1.0, m))}
+    study = studies.STUDIES[name].at("paper")
+    run = made_up(study, lambda m: noisy(0.5, m), early=lambda m: noisy(0.4, m), epoch=50, analyses=analyses)
+    for finding in findings(run, name).values():
+        assert finding.note == "" and np.isfinite(finding.found).all()
+
+
+OWN_MARGINS = {"width-leaves-sigma-alone": 0.1, "decay-reaches-0.97": 0.97, "masters-learned": 0.4}
+
+
 @pytest.mark.parametrize("name", [*TRUTH, "lst-causal"])
 def test_ids_are_unique_statements_whole_sentences_and_margins_follow_the_rules(name: str) -> None:
     claims = studies.STUDIES[name].claims
@@ -255,4 +466,7 @@ def test_ids_are_unique_statements_whole_sentences_and_margins_follow_the_rules(
     assert len({claim.statement for claim in claims}) == len(claims)
     for claim in claims:
         assert not claim.statement[0].islower() and claim.statement.endswith(".") and claim.source
-        assert abs(claim.margin) in ({0.02, 0.05} if claim.way == "within" else {0.0, 0.05, (0.956 - 0.38) / 2})
+        usual = {0.02, 0.05} if claim.way == "within" else {0.0, 0.05, (0.956 - 0.38) / 2}
+        assert abs(claim.margin) in ({OWN_MARGINS[claim.id]} if claim.id in OWN_MARGINS else usual)
+        if claim.id in OWN_MARGINS:
+            assert f"{OWN_MARGINS[claim.id]:g}" in claim.statement

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from placecode.analysis.stats import Interval, interval
+from placecode.analysis.stats import Interval
 from placecode.runs import Run
 from placecode.studies.reading import STILL, accuracy, late_change
 
@@ -39,7 +39,6 @@ def unsettled(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
     training, with that change."""
     table = lines.assign(value=lines["member"].map(late_change(run)))
     means = table.groupby(["panel", "line", "sigma"], sort=False)["value"].mean().reset_index()
-    # the same members may be drawn in several panels
     kept: pd.DataFrame = means[means["value"].abs() > STILL + 1e-9]
     return kept.reset_index(drop=True)
 
@@ -68,7 +67,3 @@ def in_words(found: Interval) -> str:
     """A difference with its interval: "+0.12 (+0.05 to +0.19)"; without one where seeds are too few."""
     bounds = f" ({found.low:+.2f} to {found.high:+.2f})" if np.isfinite(found.low) else ""
     return f"{found.mean:+.2f}{bounds}"
-
-
-def mean_of(values: pd.Series) -> Interval:
-    return interval(values.dropna().to_numpy())

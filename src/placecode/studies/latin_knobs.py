@@ -348,12 +348,13 @@ class LstOptimizer(KnobStudy):
     def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
         """Adam at its usual step size stands in three panels: what else is turned is turned from there."""
         rate, own, epsilon = row["learning_rate"], row["pe_learning_rate"], row["epsilon"]
-        pe, eps = ("adam, PE apart", "PE's step size x {:g}"), ("adam, epsilon", "epsilon {:g}")
+        pe, eps = ("Adam, PE apart", "PE's step size x {:g}"), ("Adam, epsilon", "epsilon {:g}")
         if own == own and own is not None:  # NaN where it is not given
             return [(pe[0], pe[1].format(own / rate))]
         if row["optimizer"] == "adam" and epsilon != self.epsilon:
             return [(eps[0], eps[1].format(epsilon))]
-        found = [(row["optimizer"], f"step size {rate:g}")]
+        names = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
+        found = [(names[row["optimizer"]], f"step size {rate:g}")]
         if row["optimizer"] == "adam" and rate == knob_claims.middle(self.rates):
             found += [(pe[0], pe[1].format(1))] * bool(self.pe_rates)
             found += [(eps[0], eps[1].format(epsilon))] * bool(self.epsilons)

@@ -1,0 +1,67 @@
+"""docs/beyond.md is what the committed runs say, and a sentence that they do not bear out is never written."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from scripts import load
+
+from placecode.claims import Finding
+from placecode.runs import Run
+from placecode.studies import study_of
+
+ROOT = Path(__file__).parents[1]
+
+beyond = load(ROOT / "results" / "beyond.py")
+answers = load(ROOT / "results" / "beyond_answers.py")
+PAGE = (ROOT / "docs" / "beyond.md").read_text()
+
+
+def findings(name: str) -> tuple[Run, dict[str, Finding]]:
+    run = Run(ROOT / "results" / name)
+    return run, {claim.id: claim.check(run) for claim in study_of(run).claims}
+
+
+def test_the_committed_page_is_what_the_runs_give() -> None:
+    assert beyond.page() == PAGE, "run python results/beyond.py"
+
+
+def test_every_figure_of_the_page_is_there_and_is_shown() -> None:
+    shown = set(re.findall(r"\(images/(beyond-[^)]+)\)", PAGE))
+    assert shown == {path.name for path in (ROOT / "docs" / "images").glob("beyond-*.png")}
+
+
+@pytest.mark.parametrize("name", beyond.ANSWERS)
+def test_every_claim_that_can_be_asked_is_on_the_page_with_effect_and_verdict(name: str) -> None:
+    _, found = findings(name)
+    part = PAGE.split(f"\n`{name}`. ")[1].split("\n## ")[0]
+    for id, finding in found.items():
+        if math.isfinite(finding.found.mean):
+            (row,) = [line for line in part.splitlines() if line.startswith(f"| {id} |")]
+            cells = row.strip("| ").split(" | ")
+            assert cells[1] == finding.claim.statement and finding.verdict in cells
+            assert cells[2] == f"{finding.found.mean:.3f}".replace("-0.000", "0.000")
+        else:
+            assert f"{id} (the run has no" in part
+    assert "ettled" in part  # whether its curves have
+
+
+def test_an_answer_is_refused_where_the_runs_say_otherwise() -> None:
+    run, found = findings("lst-heads")
+    turned = {id: Finding(each.claim, "not reproduced", each.found, each.run) for id, each in found.items()}
+    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: More heads hurt"):
+        answers.heads_short(run, turned)
+
+
+def test_most_of_2d_fixed_is_a_vector_that_all_cells_share() -> None:
+    """By the variance of sines and cosines over four places, frequency by frequency."""
+    waves = [10000.0 ** (-i / 40) for i in range(40)]
+    apart = 0.0
+    for wave in waves:
+        for turn in (math.sin, math.cos):
+            values = [turn(place * wave) for place in range(4)]
+            apart += sum((value - sum(values) / 4) ** 2 for value in values) / 4
+    assert answers.shared_part() == pytest.approx(1 - 2 * apart / 80)
