@@ -121,8 +121,8 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         ([*RUN, "--optimizer", "adagrad"], "optimizer must be one of adam, adamw, sgd; got 'adagrad'."),
         (
             [*RUN, "--start", "ones"],
-            "start must be one of normal, uniform, zero, true, axes, taken, shuffled, before, rescaled, resized, "
-            "resized-shuffled; got 'ones'.",
+            "start must be one of normal, uniform, zero, true, centred, axes, taken, shuffled, before, rescaled, "
+            "rescaled-shuffled, resized, resized-shuffled; got 'ones'.",
         ),
         ([*RUN, "--norm", "both"], "norm must be one of post, pre; got 'both'."),
         ([*RUN, "--placement", "last"], "placement must be one of every, input; got 'last'."),
@@ -218,7 +218,7 @@ BEYOND = [*DATA, "--seeds", "2", "--device", "cpu"]
             ["lst-gain", "--output-gain", "2"],
             "output_gain must be left out of lst-gain, which goes through gains; got 2",
         ),
-        (["lst-gain", "--gains", "0"], "gain must be a number above 0; got 0.0."),
+        (["lst-gain", "--gains", "0"], "gains must be numbers above 0; got [0.0]."),
         (["lst-gain", "--gains", "1,1.0"], "gains must be all different; got [1.0, 1.0]."),
         (["lst-decay", "--decays", "0"], "decays must be numbers above 0; none is always gone through too; got [0.0]."),
         (

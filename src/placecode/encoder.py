@@ -428,9 +428,9 @@ class Stack(nn.Module):
             x = x.mean(2)
         return self.amplified(self.answer(x))
 
-    def amplified(self, outputs: Tensor, members: slice = ALL) -> Tensor:
-        """What these members answer: the outputs of their last layer, (e, b, o) or (e, b, n, o), times their gain."""
-        return outputs if self.gain is None else outputs * self.gain[members]
+    def amplified(self, outputs: Tensor) -> Tensor:
+        """What members answer: the outputs of their last layer, (e, b, o) or (e, b, n, o), times their gain."""
+        return outputs if self.gain is None else outputs * self.gain
 
     def _drop(self, x: Tensor, block: int, step: int | Tensor | None, first_row: int) -> Tensor:
         example = self.members[0]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from placecode.studies.causal_claims import kind_of
 
@@ -58,6 +59,16 @@ def gap(amount: float) -> list[Term]:
     return [true(amount), (-1, (0.2,), decayed(amount, amount))]
 
 
+RATE = 1e-4
+"""The usual step size."""
+
+
+def gained(gain: float) -> dict[str, Any]:
+    """A gain with the step size divided by it."""
+    return {"gain": gain, "learning_rate": RATE / gain}
+
+
+SAME: tuple[dict[str, Any], ...] = tuple({"gain": gain, "learning_rate": RATE} for gain in (0.1, 10.0))
 KNOBS: dict[str, dict[str, list[Term]]] = {
     "lst-heads": {
         "2-heads-hurt": less(ALL, {"heads": 1}, {"heads": 2}),
@@ -77,18 +88,20 @@ KNOBS: dict[str, dict[str, list[Term]]] = {
         "every-block-makes-sigma-matter": [*worth({"placement": "every"}), *minus(worth({"placement": "input"}))],
     },
     "lst-gain": {
-        "small-gain-generalizes": less(ALL, {"gain": 0.1}, {"gain": 10.0}),
-        "small-gain-rescues-large-sigma": less([2.0], {"gain": 0.1}, {"gain": 1.0}),
-        "large-gain-spoils-small-sigma": less([0.2], {"gain": 1.0}, {"gain": 10.0}),
+        "small-gain-generalizes": less(None, gained(0.1), gained(10.0)),
+        "small-gain-rescues-large-sigma": less([2.0], gained(0.1), gained(1.0)),
+        "large-gain-spoils-small-sigma": less([0.2], gained(1.0), gained(10.0)),
+        "small-gain-generalizes-at-one-step-size": less(None, *SAME),
     },
     "lst-decay": {
-        "decay-matches-2d-fixed": gap(1.0),
+        "decay-matches-2d-fixed": gap(3.0),
         "there-is-a-gap-to-close": gap(0.0),
-        "decay-closes-the-gap": [*gap(0.0), *minus(gap(1.0))],
-        "decay-on-all-lifts": less([0.2], decayed(1, 1), decayed(0, 0)),
-        "decay-on-rest-lifts": less([0.2], decayed(1, 0), decayed(0, 0)),
-        "decay-on-pe-lifts": less([0.2], decayed(0, 1), decayed(0, 0)),
-        "decay-on-pe-rescues-large-sigma": less([2.0], decayed(0, 1), decayed(0, 0)),
+        "decay-reaches-0.97": [(1, (0.2,), decayed(3, 3))],
+        "decay-lifts-2d-fixed": [true(3.0), (-1, *true(0.0)[1:])],
+        "decay-on-all-lifts": less([0.2], decayed(3, 3), decayed(0, 0)),
+        "decay-on-rest-lifts": less([0.2], decayed(3, 0), decayed(0, 0)),
+        "decay-on-pe-lifts": less([0.2], decayed(0, 3), decayed(0, 0)),
+        "decay-on-pe-rescues-large-sigma": less([2.0], decayed(0, 3), decayed(0, 0)),
     },
     "lst-data": {
         "more-puzzles-help": less([0.2], {"data": "puzzles=8100"}, {"data": "puzzles=1000"}),
@@ -145,6 +158,42 @@ def knob_effect(run: Any, terms: list[Term], step: int) -> np.ndarray:
             means = [np.mean(cells) for cells in values]
             found.append(sum(weight * mean for (weight, *_), mean in zip(terms, means, strict=True)))
     return np.array(found)
+
+
+def gaps(run: Any, amount: float, step: int) -> pd.Series:
+    """2d-fixed less the learned PE at sigma 0.2, by seed, where both finished."""
+    right, rows = accuracies(run, step), run.members[run.members["state"] == "done"]
+    rows = rows[rows["weight_decay"] == amount]
+    fixed = rows[rows["encoding"] == "sinusoid"].set_index("seed")["member"].map(right)
+    learned = rows[(rows["encoding"] == "learned") & (rows["sigma"] == 0.2) & (rows["pe_weight_decay"] == amount)]
+    return pd.Series(fixed - learned.set_index("seed")["member"].map(right)).dropna()
+
+
+def moved(run: Any, columns: dict[str, Any], step: int) -> pd.Series:
+    """How far weights went, mean over the sigmas, by seed, where it finished at all of them."""
+    rows = run.analysis[(run.analysis["analysis"] == "weights_moved") & (run.analysis["target"] == "start")]
+    rows = rows[(rows["block"] == -1) & (rows["step"] == step)].merge(run.members, on="member")
+    rows = rows[rows["state"] == "done"]
+    for name, value in columns.items():
+        rows = rows[rows[name] == value]
+    table = rows.pivot(index="seed", columns="sigma", values="value")
+    assert len(table.columns) == len(run.config["fields"]["sigmas"])
+    return table.dropna().mean(axis=1)
+
+
+def knob_effects(run: Any, name: str, step: int, early: int) -> dict[str, np.ndarray]:
+    """The effects of all claims of a study but those on every value of a setting; `early` is the step after a quarter
+    of the training."""
+    found = {
+        id: knob_effect(run, terms, early if id == "resized-start-speeds-up" else step)
+        for id, terms in KNOBS[name].items()
+    }
+    if name == "lst-gain":
+        further = (moved(run, gained(0.1), step) - moved(run, gained(10.0), step)).dropna()
+        found["gain-makes-weights-move"] = further.to_numpy()
+    if name == "lst-decay":
+        found["decay-closes-the-gap"] = (gaps(run, 0.0, step).abs() - gaps(run, 3.0, step).abs()).dropna().to_numpy()
+    return found
 
 
 BETWEEN: dict[str, tuple[str, str, Sequence[float]]] = {

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from studies.by_hand import KNOBS, SMALLS, TINY, Term, accuracies, decayed, gap, knob_effect, less, true, turned, worth
+from studies.by_hand import RATE, SMALLS, TINY, gaps, knob_effect, knob_effects, turned, worth
 from studies.made_up import made_up, student
 
 from placecode import studies
@@ -115,69 +114,11 @@ TRUTH: dict[str, Callable[[Member, int], float]] = {
 
 EVERYWHERE = {"lst-heads": "heads", "lst-depth": "layers", "lst-width": "width", "lst-placement": "placement"}
 EVERYWHERE |= {"lst-data": "data"}
-RATE = 1e-4
-"""The usual step size."""
-
-
-def gained(gain: float) -> dict[str, Any]:
-    """A gain with the step size divided by it."""
-    return {"gain": gain, "learning_rate": RATE / gain}
-
-
-SAME: tuple[dict[str, Any], ...] = tuple({"gain": gain, "learning_rate": RATE} for gain in (0.1, 10.0))
-TERMS: dict[str, dict[str, list[Term]]] = {
-    **KNOBS,
-    "lst-gain": {
-        "small-gain-generalizes": less(None, gained(0.1), gained(10.0)),
-        "small-gain-rescues-large-sigma": less([2.0], gained(0.1), gained(1.0)),
-        "large-gain-spoils-small-sigma": less([0.2], gained(1.0), gained(10.0)),
-        "small-gain-generalizes-at-one-step-size": less(None, *SAME),
-    },
-    "lst-decay": {
-        "decay-matches-2d-fixed": gap(3.0),
-        "there-is-a-gap-to-close": gap(0.0),
-        "decay-reaches-0.97": [(1, (0.2,), decayed(3, 3))],
-        "decay-lifts-2d-fixed": [true(3.0), (-1, *true(0.0)[1:])],
-        "decay-on-all-lifts": less([0.2], decayed(3, 3), decayed(0, 0)),
-        "decay-on-rest-lifts": less([0.2], decayed(3, 0), decayed(0, 0)),
-        "decay-on-pe-lifts": less([0.2], decayed(0, 3), decayed(0, 0)),
-        "decay-on-pe-rescues-large-sigma": less([2.0], decayed(0, 3), decayed(0, 0)),
-    },
-}
-"""Effects that are sums of mean accuracies; `by_hand` below has the others too."""
-
-
-def gaps(run: Any, amount: float) -> pd.Series:
-    """2d-fixed less the learned PE at sigma 0.2, by seed, where both finished."""
-    right, rows = accuracies(run, 2 * EPOCHS), run.members[run.members["state"] == "done"]
-    rows = rows[rows["weight_decay"] == amount]
-    fixed = rows[rows["encoding"] == "sinusoid"].set_index("seed")["member"].map(right)
-    learned = rows[(rows["encoding"] == "learned") & (rows["sigma"] == 0.2) & (rows["pe_weight_decay"] == amount)]
-    return pd.Series(fixed - learned.set_index("seed")["member"].map(right)).dropna()
-
-
-def moved(run: Any, columns: dict[str, Any]) -> pd.Series:
-    """How far weights went, mean over the sigmas, by seed, where it finished at all of them."""
-    rows = run.analysis[(run.analysis["analysis"] == "weights_moved") & (run.analysis["target"] == "start")]
-    rows = rows[(rows["block"] == -1) & (rows["step"] == 2 * EPOCHS)].merge(run.members, on="member")
-    rows = rows[rows["state"] == "done"]
-    for name, value in columns.items():
-        rows = rows[rows[name] == value]
-    table = rows.pivot(index="seed", columns="sigma", values="value")
-    assert len(table.columns) == len(run.config["fields"]["sigmas"])
-    return table.dropna().mean(axis=1)
 
 
 def by_hand(run: Any, name: str) -> dict[str, np.ndarray]:
     """The effects of all claims but those on every value of a setting."""
-    steps = {"resized-start-speeds-up": 2 * 2}
-    found = {id: knob_effect(run, terms, steps.get(id, 2 * EPOCHS)) for id, terms in TERMS[name].items()}
-    if name == "lst-gain":
-        further = (moved(run, gained(0.1)) - moved(run, gained(10.0))).dropna()
-        found["gain-makes-weights-move"] = further.to_numpy()
-    if name == "lst-decay":
-        found["decay-closes-the-gap"] = (gaps(run, 0.0).abs() - gaps(run, 3.0).abs()).dropna().to_numpy()
-    return found
+    return knob_effects(run, name, 2 * EPOCHS, 2 * 2)
 
 
 def study_of(name: str) -> Any:
@@ -320,7 +261,7 @@ def test_a_gap_is_closed_where_both_lie_closer_together_seed_by_seed(
     run = shut(with_decay)
     found = findings(run, "lst-decay")["decay-closes-the-gap"]
     assert found.verdict == verdict
-    values = (gaps(run, 0.0).abs() - gaps(run, 3.0).abs()).to_numpy()
+    values = (gaps(run, 0.0, 2 * EPOCHS).abs() - gaps(run, 3.0, 2 * EPOCHS).abs()).to_numpy()
     assert len(values) == SEEDS
     np.testing.assert_allclose(found.found, student(values), atol=1e-9)
 

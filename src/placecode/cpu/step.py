@@ -95,7 +95,7 @@ class _Group:
 
     def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
         stack, self.b, self.n = step.stack, batch, tokens
-        self.stack, self.part = stack, part
+        self.gain = None if stack.gain is None else stack.gain[part]  # not the stack: it would outlive its use
         self.readout = stack.readout
         self.encoding = None if type(stack.encoding) is Additive else stack.encoding
         self.w, self.dw = step.named(stack.flat, part), step.named(step.gradient, part)
@@ -176,7 +176,8 @@ class _Group:
             x, weight, bias = leaves
             if self.readout != "last":
                 x = self._by_token(x).mean(2) if self.readout == "mean" else self._by_token(x)
-            losses = loss(self.stack.amplified(linear(x, weight, bias), self.part), targets)
+            outputs = linear(x, weight, bias)
+            losses = loss(outputs if self.gain is None else outputs * self.gain, targets)
             gradient, dweight, dbias = torch.autograd.grad(losses.sum(), leaves)
         self.dw["answer.weight"].copy_(dweight)
         self.dw["answer.bias"].copy_(dbias)

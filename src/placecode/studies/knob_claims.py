@@ -8,6 +8,7 @@ is over seeds, and every difference is taken seed by seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -76,7 +77,7 @@ def least_worth(column: str, field: str, called: str, run: Run) -> Interval:
             found.append(stats.interval(worth(run, columns).dropna().to_numpy()))
     if not found:
         raise NotInRun(f"the run has no models that fit their training puzzles at sigma {SMALL:g}")
-    return min(found, key=lambda each: (each.low, each.mean))
+    return min(found, key=lambda each: (math.isfinite(each.low), each.low, each.mean))  # unsure is least sure
 
 
 def everywhere(column: str, field: str, words: str, called: str = "") -> Claim:

@@ -222,6 +222,8 @@ class LstGain(KnobStudy):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._all_different("gains")
+        if not min(self.gains) > 0:
+            raise must_be("gains", "numbers above 0", list(self.gains))
 
     def variants(self) -> list[dict[str, Any]]:
         """Adam moves weights by its step size whatever the gain: so they move less only where that is divided by it."""
