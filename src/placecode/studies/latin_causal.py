@@ -50,7 +50,7 @@ class LstCausal(KnobStudy):
     sgd_rate: float = setting(0.03, "step size of what is trained by sgd")
     master_sigma: float = setting(0.05, "initial scale of the PEs of donors that are trained by sgd")
 
-    scales = {"paper": {}, "quick": SMALLER}
+    scales = {"paper": {}, "quick": {**SMALLER, "epochs": 25}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
