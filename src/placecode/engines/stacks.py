@@ -206,9 +206,7 @@ def assemble(
         astray = set(final.loc[~np.isfinite(final["value"]), "member"])  # finite weights need not give finite outputs
         tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(own)))))
         with memory.told(len(own)):
-            mine = origins.ready(members, own, parts, task, partial(weights_of, folder.checkpoints))
-            met = task.part(mine[0].data).bind(mine)
-            stack = stack_for(mine, met, where.device, fast=where.fast)
+            stack, met = _built(members, own, parts, task, where, folder)
             for moment, at in (("start", 0), ("end", step)):
                 if moment == "end":
                     stack.flat.copy_(state["flat"])
@@ -231,7 +229,8 @@ def assemble(
     if type(study).exchange is not Study.exchange:
         for own in parts:
             with memory.told(len(own)):
-                stack, met = _trained(members, own, parts, task, where, folder, weights)
+                stack, met = _built(members, own, parts, task, where, folder)
+                stack.flat.copy_(torch.cat([weights[str(number)] for number in own]))
                 rows = study.exchange(stack, met, own, table, arrays)
                 analyses.append(_numbered(rows, study.training_steps(task), own))
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
@@ -247,21 +246,18 @@ def assemble(
     return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, baselines)
 
 
-def _trained(
+def _built(
     members: Sequence[Member],
     own: Sequence[int],
     parts: Sequence[Sequence[int]],
     task: Task,
     where: Where,
     folder: Folder,
-    weights: Mapping[str, Tensor],
 ) -> tuple[Stack, Task]:
-    """A stack with its trained weights, and the task as it meets it."""
+    """A stack as it starts, and the task as it meets it."""
     mine = origins.ready(members, own, parts, task, partial(weights_of, folder.checkpoints))
     met = task.part(mine[0].data).bind(mine)
-    stack = stack_for(mine, met, where.device, fast=where.fast)
-    stack.flat.copy_(torch.cat([weights[str(number)] for number in own]))
-    return stack, met
+    return stack_for(mine, met, where.device, fast=where.fast), met
 
 
 def _analysis_rows(study: Study, stack: Stack, task: Task, step: int, own: Sequence[int]) -> pd.DataFrame:

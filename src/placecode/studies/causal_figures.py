@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from placecode import figures
@@ -71,8 +73,9 @@ def _effects(found: dict[str, Finding]) -> pd.DataFrame:
             **{"high": found[id].found.high, "control": found[id].claim.source == CONTROL},
         }
         for id, (group, words) in ROWS.items()
+        if math.isfinite(found[id].found.mean)  # else the run does not have it
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
 
 
 def _losses(run: Run) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from placecode.encoder import Stack
 from placecode.errors import must_be
 from placecode.members import Member, grid
 from placecode.runs import Run
-from placecode.studies import knob_claims, knob_figures, knob_words, measures
+from placecode.studies import knob_claims, knob_figures, knob_words, measures, optimizer_claims
 from placecode.studies.base import Dial, Shown, setting
 from placecode.studies.latin_squares import QUICK, LatinStudy
 from placecode.studies.reading import LAST_QUARTER, first_quarter, swept
@@ -221,7 +221,6 @@ class LstGain(KnobStudy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._all_different("gains")
         if not min(self.gains) > 0:
             raise must_be("gains", "numbers above 0", list(self.gains))
 
@@ -244,7 +243,7 @@ class LstDecay(KnobStudy):
 
     name = "lst-decay"
     about = "Latin squares: weight decay on all weights, on all but the PE, on the PE alone, against sigma"
-    claims = knob_claims.DECAY
+    claims = optimizer_claims.DECAY
     instead = {"weight_decay": "decays", "pe_weight_decay": "decays and parts"}
     knob = "what decays"
     turned = ("decays", "parts")
@@ -260,13 +259,13 @@ class LstDecay(KnobStudy):
         if not min(self.decays) > 0:
             raise must_be("decays", "numbers above 0; none is always gone through too", list(self.decays))
         for part in self.parts:
-            if part not in knob_claims.DECAYING:
-                raise must_be("parts", f"of {', '.join(knob_claims.DECAYING)}", part)
+            if part not in optimizer_claims.DECAYING:
+                raise must_be("parts", f"of {', '.join(optimizer_claims.DECAYING)}", part)
 
     def variants(self) -> list[dict[str, Any]]:
         return [
             {"weight_decay": 0.0, "pe_weight_decay": 0.0},
-            *(knob_claims.decaying(part, amount) for amount in self.decays for part in self.parts),
+            *(optimizer_claims.decaying(part, amount) for amount in self.decays for part in self.parts),
         ]
 
     def members(self) -> list[Member]:
@@ -295,7 +294,7 @@ class LstOptimizer(KnobStudy):
 
     name = "lst-optimizer"
     about = "Latin squares: optimizer and step sizes against sigma, from 0.01 on"
-    claims = knob_claims.OPTIMIZER
+    claims = optimizer_claims.OPTIMIZER
     instead = {
         **{"optimizer": "optimizers", "learning_rate": "rates and sgd_rates", "pe_learning_rate": "pe_rates"},
         "epsilon": "epsilons",
@@ -332,7 +331,7 @@ class LstOptimizer(KnobStudy):
                 raise must_be(name, f"other than {usual:g}, which is always gone through too", list(values))
 
     def variants(self) -> list[dict[str, Any]]:
-        rate = knob_claims.middle(self.rates)
+        rate = optimizer_claims.middle(self.rates)
         usual = {"optimizer": "adam", "learning_rate": rate}
         found = [self._by(kind, rate) for kind in self.optimizers for rate in self._rates(kind)]
         if "adam" in self.optimizers:
@@ -357,7 +356,7 @@ class LstOptimizer(KnobStudy):
             return [(eps[0], eps[1].format(epsilon))]
         names = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
         found = [(names[row["optimizer"]], f"step size {rate:g}")]
-        if row["optimizer"] == "adam" and rate == knob_claims.middle(self.rates):
+        if row["optimizer"] == "adam" and rate == optimizer_claims.middle(self.rates):
             found += [(pe[0], pe[1].format(1))] * bool(self.pe_rates)
             found += [(eps[0], eps[1].format(epsilon))] * bool(self.epsilons)
         return found
