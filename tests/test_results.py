@@ -32,7 +32,7 @@ LATIN = [name for name in JUDGED if "epochs" in CONFIGS[name]["fields"]]  # test
 _SIGMA = [name for name in JUDGED if CONFIGS[name]["study"] == "lst-sigma" and "noise" in CONFIGS[name]["fields"]]
 SWEEPS = [name for name in _SIGMA if CONFIGS[name]["fields"]["learn"]]
 FROZEN = [name for name in _SIGMA if not CONFIGS[name]["fields"]["learn"]]
-PARTS = {"lst-causal": "0:345", "lst-depth": "0:75"}
+PARTS = {"lst-depth": "0:75"}
 """Runs that are not whole yet: the members that are there. What takes the others cannot be said of them."""
 Claims = dict[str, dict[str, Any]]
 Table = np.ndarray

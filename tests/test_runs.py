@@ -360,6 +360,14 @@ def test_pieces_in_other_stacks_agree_to_rounding(run: Run, study: Study, task: 
     assert merged.metrics.drop(columns="value").equals(run.metrics.drop(columns="value"))
 
 
+def test_a_piece_from_before_members_had_a_column_merges(run: Run, pieces: list[Path], tmp_path: Path) -> None:
+    path = pieces[0] / "members.parquet"
+    pd.read_parquet(path).drop(columns=["gain", "pe_weight_decay"]).to_parquet(path, index=False)
+    merged = merge(pieces, tmp_path / "merged")
+    pd.testing.assert_frame_equal(merged.members[list(run.members)], run.members)
+    assert merged.summary == run.summary
+
+
 def test_some_of_the_members_can_be_merged_and_say_which(pieces: list[Path], study: Study, tmp_path: Path) -> None:
     local.execute(study, tmp_path / "last", where=local.Where("cpu", stack=2), chosen="3:4")
     merged = merge([tmp_path / "last", pieces[0]], tmp_path / "merged")

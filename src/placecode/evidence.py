@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,11 @@ class Curve:
     """What a model reaches that has learned nothing."""
     points: tuple[Point, ...]
 
-    @property
+    @cached_property
     def best(self) -> Point:
         return max(self.points, key=lambda point: self.sign * point.found.mean)
 
-    @property
+    @cached_property
     def gain(self) -> float:
         """From nothing to the best sigma."""
         return self.sign * (self.best.found.mean - self.nothing)
@@ -78,9 +78,16 @@ class Curve:
 
     def lacks(self, sigma: float) -> Interval | None:
         """The share of the gain that a sigma lacks: 0 is as good as the best, 1 has learned nothing."""
-        bounds = [self._between(sigma, [point.behind[i] / self.gain for point in self.points]) for i in range(3)]
-        mean, low, high = bounds
-        return None if mean is None or low is None or high is None else Interval(mean, low, high)
+        if sigma not in self._lacks:
+            shares = ([point.behind[i] / self.gain for point in self.points] for i in range(3))
+            bounds = [bound for each in shares if (bound := self._between(sigma, each)) is not None]
+            self._lacks[sigma] = Interval(*bounds) if bounds else None
+        return self._lacks[sigma]
+
+    @cached_property
+    def _lacks(self) -> dict[float, Interval | None]:
+        """What was asked before: a recommendation asks every curve for every sigma of its grid."""
+        return {}
 
     def good(self, sigma: float) -> bool | None:
         """Whether it lacks next to nothing, or little that may be noise."""

@@ -77,7 +77,9 @@ def test_what_a_small_sigma_is_worth_is_the_last_panel_a_row_for_each_line() -> 
 
 
 def test_levels_stand_beside_in_the_panels_that_have_one() -> None:
-    figure = figures.accuracy_by_setting(table(), "demo", "x", beside={"sgd": 0.93})
+    figure = figures.accuracy_by_setting(
+        table(), "demo", "x", beside={"sgd": {"2d-fixed": 0.93, "2d-fixed, no decay": 0.9}}
+    )
     levels = [[line.get_ydata()[0] for line in axes.lines if line.get_label() == "2d-fixed"] for axes in figure.axes]
     assert levels[:2] == [[], [0.93]]
 

@@ -188,3 +188,10 @@ def test_effects_and_losses_are_drawn_where_they_are(borne_out: Any) -> None:
     at = {names[round(y)]: x for x, y in small.lines[0].get_xydata()}
     assert {name: round(at[name], 2) for name in LOSSES} == LOSSES
     assert at["nothing"] == pytest.approx(0, abs=0.01) and "itself" not in at  # controls are marks of their own
+
+
+def test_a_piece_without_exchanges_is_drawn_without_them() -> None:
+    causes = next(each.figure for each in STUDY.figures(run_of(exchanged=False)) if each.name == "causes")
+    _, middle, right = causes.axes
+    assert len(middle.containers) == len(ROWS)
+    assert not right.containers and "no " in right.texts[0].get_text()

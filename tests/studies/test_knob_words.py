@@ -15,7 +15,7 @@ from placecode.claims import NotInRun
 from placecode.members import Member
 from placecode.studies.knob_figures import fixed_beside, worth
 from placecode.studies.knob_words import in_words, unsettled
-from placecode.studies.reading import early_accuracy, first_quarter, late_change, planned, where
+from placecode.studies.reading import early_accuracy, first_quarter, late_change, once, planned, where
 
 SIGMAS = (0.2, 2.0)
 
@@ -119,10 +119,26 @@ def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
         lambda m: 9.0 if m.encoding == "learned" else 0.4 + m.weight_decay / 10 + 0.02 * m.seed,
         diverged=lambda m: m.encoding == "sinusoid" and m.weight_decay == 1.0 and m.seed == 1,
     )
-    found = fixed_beside(run, lambda row: [panel for panel, _ in study.told(row)])
-    without = [0.4, 0.42]
-    assert found["decay 0.1"] == pytest.approx(sum([*without, 0.41, 0.43]) / 4)
-    assert found["decay 1"] == pytest.approx(sum([*without, 0.5]) / 3)
+    found = fixed_beside(run, lambda row: [(panel, f"with {row['weight_decay']:g}") for panel, _ in study.told(row)])
+    assert found["decay 0.1"] == pytest.approx({"with 0": 0.41, "with 0.1": 0.42})
+    assert found["decay 1"] == pytest.approx({"with 0": 0.41, "with 1": 0.5})
+
+
+def test_who_is_drawn_in_several_panels_is_told_once() -> None:
+    study: Any = studies.STUDIES["lst-decay"].at("paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    run = made_up(study, lambda m: 0.5)
+    lines = study.lines(run)
+    assert lines["member"].duplicated().any()
+    single = once(lines)
+    assert not single["member"].duplicated().any() and set(single["member"]) == set(lines["member"])
+    assert set(zip(single["panel"], single["line"], strict=True)) == {
+        ("", "no decay"),
+        *(
+            (f"decay {amount}", part)
+            for amount in (0.1, 1)
+            for part in ("all weights", "all but the PE", "the PE alone")
+        ),
+    }
 
 
 # Sentences

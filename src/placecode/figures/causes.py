@@ -32,7 +32,9 @@ def causes(
     by an exchange, a row for each name, a mark for each sigma; those named in `controls` are hollow.
     """
     kept, lost = base.finite(table, ["line", "sigma", "seed", "value"])
-    figure, (left, middle, right) = base.panels(1, 3, (13.2, 5.4), sharey=False, width_ratios=[1.15, 1, 0.95])
+    rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())
+    size = (13.2, max(5.4, 1.2 + 0.23 * rows))
+    figure, (left, middle, right) = base.panels(1, 3, size, sharey=False, width_ratios=[1.15, 1, 0.95])
     _against_size(left, kept, [line for line in order if line in set(table["line"])], chance)
     _effects(middle, effects)
     _losses(right, losses, controls)
@@ -61,10 +63,10 @@ def _against_size(axes: Axes, table: pd.DataFrame, order: Sequence[str], chance:
         text.set_parse_math(False)
 
 
-def _rows(axes: Axes, names: Sequence[str], places: Sequence[float]) -> None:
+def _rows(axes: Axes, names: Sequence[str], places: Sequence[float], width: int) -> None:
     """A row for each name, the first on top, and a line at zero."""
     axes.axvline(0, color=MUTED, linewidth=0.9)
-    axes.set_yticks(places, [base.wrapped(base.short(name), 30) for name in names], parse_math=False)
+    axes.set_yticks(places, [base.wrapped(base.short(name, 50), width) for name in names], parse_math=False)
     axes.tick_params("y", length=0, labelsize=SMALL)
     axes.set_ylim(len(names) - 0.4, -0.8)
     axes.spines["left"].set_visible(False)
@@ -91,7 +93,7 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
             place += 1
     if effects["mean"].isna().all():
         base.nothing(axes)
-    _rows(axes, names, ticks)
+    _rows(axes, names, ticks, 50)
     axes.set_ylim(place - 0.4, -0.6)
     base.title(axes, "trained with another PE")
     base.label(axes, "what it adds to accuracy")
@@ -99,7 +101,7 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
 
 def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
     names = base.in_order(losses["name"])
-    _rows(axes, names, range(len(names)))
+    _rows(axes, names, range(len(names)), 30)
     sigmas = sorted(losses["sigma"].unique())
     for place, sigma in enumerate(sigmas):
         means = base.means(losses[losses["sigma"] == sigma], ["name"]).set_index("name")

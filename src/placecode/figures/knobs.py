@@ -19,6 +19,8 @@ from placecode.figures import base
 from placecode.figures.base import INK, KINDS, MUTED, SIGMA, SMALL
 
 COLORS = "cividis"
+LEVELS = ((0, (4, 1.5)), (0, (1, 2)))
+"""Dashes of what has no sigma."""
 
 
 def accuracy_by_setting(
@@ -27,13 +29,13 @@ def accuracy_by_setting(
     knob: str,
     chance: Mapping[str, float] | float = 0.25,
     worth: pd.DataFrame | None = None,
-    beside: Mapping[str, float] | None = None,
+    beside: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Figure:
     """Held-out accuracy against sigma: a panel for each `panel` of the table, a line for each `line` of it.
 
     `table` has the columns panel, line, sigma, seed and value. `worth` has panel, line, seed and value: what a small
-    sigma is worth, drawn as the last panel, a row for each line. `chance` is one for all, or by panel. `beside` is the
-    mean accuracy of something that has no sigma, by panel, drawn as a level.
+    sigma is worth, drawn as the last panel, a row for each line. `chance` is one for all, or by panel. `beside` has
+    the mean accuracy of what has no sigma, by panel and name, drawn as levels.
     """
     kept, lost = base.finite(table, ["panel", "line", "sigma", "seed", "value"])
     by = ["panel", "line", "sigma"]
@@ -41,7 +43,11 @@ def accuracy_by_setting(
     names = base.in_order(table["panel"])
     shown = worth is not None and not worth.empty
     columns = len(names) + shown
-    figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 3.0), sharey=False)
+    wide = table["line"].astype(str).str.len().max() > 12 if len(table) else False  # then two columns of names are cut
+    entries = 1 + max((len(base.in_order(rows["line"])) for _, rows in table.groupby("panel")), default=0)
+    entries += max(map(len, (beside or {}).values()), default=0)
+    below = 0.17 * (entries if wide else (entries + 1) // 2)
+    figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + below), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         here = means[means["panel"] == name]
         order = base.in_order(table.loc[table["panel"] == name, "line"])
@@ -53,14 +59,14 @@ def accuracy_by_setting(
             x = rows["sigma"].to_numpy(dtype=float) * _aside(place, len(order), base.uneven(sigmas))
             reach: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
             base.errorbars(axes, x, rows["mean"], label=base.short(line), **reach, **style)
-        if name in (beside or {}):
-            axes.axhline((beside or {})[name], color=INK, linewidth=0.9, linestyle=(0, (4, 1.5)), label="2d-fixed")
+        for place, (level, value) in enumerate((beside or {}).get(name, {}).items()):
+            axes.axhline(value, color=INK, linewidth=0.9, linestyle=LEVELS[place % len(LEVELS)], label=level)
         if here.empty:
             base.nothing(axes)
         base.title(axes, str(name))
         base.accuracy_axis(axes, _own_chance(chance, name))
         base.label(axes, f"initial scale {SIGMA} of the encoding", "held-out accuracy at the end")
-        _own_legend(axes, knob if len(names) == 1 else "")
+        _own_legend(axes, knob if len(names) == 1 else "", 1 if wide else 2)
     if shown:
         assert worth is not None
         _worth(panels[len(names)], worth)
@@ -77,9 +83,11 @@ def _own_chance(chance: Mapping[str, float] | float, panel: str) -> float:
     return chance[panel] if isinstance(chance, Mapping) else chance
 
 
-def _own_legend(axes: Axes, title: str) -> None:
+def _own_legend(axes: Axes, title: str, columns: int) -> None:
+    """Below the axes, where it hides nothing."""
     look: base.Style = {"frameon": False, "fontsize": SMALL, "labelcolor": INK, "title_fontsize": SMALL}
-    shown = axes.legend(title=title, loc="best", handlelength=2.6, **look)
+    below: base.Style = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2), "ncols": columns}
+    shown = axes.legend(title=title, alignment="left", handlelength=2.6, **below, **look)
     shown.get_title().set_color(INK)
     for text in shown.get_texts():
         text.set_parse_math(False)
@@ -88,7 +96,8 @@ def _own_legend(axes: Axes, title: str) -> None:
 def called(table: pd.DataFrame) -> pd.Series:
     """What to call each line where there is no panel around it: by its own name, if that is enough."""
     pairs = table[["panel", "line"]].drop_duplicates()
-    return table["line"] if pairs["line"].is_unique else table["panel"] + ", " + table["line"]
+    alone = pd.Series(pairs["line"].is_unique, index=table.index) | (table["panel"] == "")
+    return table["line"].where(alone, table["panel"] + ", " + table["line"])
 
 
 def _worth(axes: Axes, worth: pd.DataFrame) -> None:

@@ -12,16 +12,18 @@ from placecode.runs import Run, shape_of
 from placecode.studies.base import Shown
 from placecode.studies.latin_claims import LARGE, SMALL
 from placecode.studies.latin_figures import run_name
-from placecode.studies.reading import accuracy
+from placecode.studies.reading import accuracy, once
 from placecode.studies.specs import are
 
+Levels = Mapping[str, Mapping[str, float]]
 
-def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Mapping[str, float] | None = None) -> list[Shown]:
+
+def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> list[Shown]:
     """`lines` are the members with the panel and the line in which each is drawn."""
-    name, chance = run_name(run), chance_by_panel(run, lines)
+    name, single = run_name(run), once(lines)
     final = lines.assign(value=lines["member"].map(accuracy(run)))
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
-    curves = rows[rows["split"] == "validation"][["member", "step", "value"]].merge(lines, on="member")
+    curves = rows[rows["split"] == "validation"][["member", "step", "value"]].merge(single, on="member")
     last = "The last panel: accuracy at sigma 0.2 less that at the largest, seed by seed. " if len(final) else ""
     return [
         Shown(
@@ -29,13 +31,13 @@ def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Mapping[str, float
             f"Accuracy against sigma: {knob}",
             f"Where the lines lie on each other, {knob} changes nothing in what sigma does. {last}Bars are 95% "
             "intervals over seeds.",
-            figures.accuracy_by_setting(final, name, knob, chance, worth(final), beside),
+            figures.accuracy_by_setting(final, name, knob, chance_by_panel(run, lines), worth(once(final)), beside),
         ),
         Shown(
             "curves",
             "Learning curves on held-out puzzles",
             "A curve that still rises or falls at the end has not settled, and its setting cannot be ranked yet.",
-            figures.curves_by_setting(curves, name, chance),
+            figures.curves_by_setting(curves, name, chance_by_panel(run, single)),
         ),
     ]
 
@@ -58,10 +60,13 @@ def worth(final: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["panel", "line", "seed", "value", "large"])
 
 
-def fixed_beside(run: Run, panels: Callable[[dict[str, Any]], Sequence[str]]) -> dict[str, float]:
-    """Mean accuracy of the 2d-fixed members of each panel."""
+def fixed_beside(
+    run: Run, places: Callable[[dict[str, Any]], Sequence[tuple[str, str]]]
+) -> dict[str, dict[str, float]]:
+    """Mean accuracy of the 2d-fixed members by panel and name; `places` tells those of a member."""
     rows = run.members[are(run.members, "sinusoid:axes=2", 0.0) & (run.members["state"] == "done")]
     values = rows.assign(value=rows["member"].map(accuracy(run))).to_dict("records")
-    told = [(panel, row["value"]) for row in values for panel in panels({str(k): v for k, v in row.items()})]
-    table = pd.DataFrame(told, columns=["panel", "value"]).groupby("panel")["value"].mean()
-    return {str(panel): float(value) for panel, value in table.items()}
+    told = [(*place, row["value"]) for row in values for place in places({str(k): v for k, v in row.items()})]
+    table = pd.DataFrame(told, columns=["panel", "name", "value"])
+    means = table.groupby(["panel", "name"], sort=False)["value"].mean().reset_index()
+    return {str(panel): dict(zip(rows["name"], rows["value"], strict=True)) for panel, rows in means.groupby("panel")}

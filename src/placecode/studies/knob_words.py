@@ -7,7 +7,7 @@ import pandas as pd
 
 from placecode.analysis.stats import Interval
 from placecode.runs import Run
-from placecode.studies.reading import STILL, accuracy, late_change
+from placecode.studies.reading import STILL, accuracy, late_change, once
 
 MOST = 6
 """Settings that have not settled, of which each is named."""
@@ -20,7 +20,7 @@ def called(panel: str, line: str) -> str:
 def of_knob(run: Run, lines: pd.DataFrame) -> list[str]:
     """A sentence for every line: where accuracy is highest, and what it is at both ends of sigma."""
     told = []
-    table = lines.assign(value=lines["member"].map(accuracy(run)))
+    table = once(lines).assign(value=lambda rows: rows["member"].map(accuracy(run)))
     for (panel, line), rows in table.groupby(["panel", "line"], sort=False):
         means = rows.groupby("sigma")["value"].mean()
         few, many = (f"{means[sigma]:.3f} at sigma {sigma:g}" for sigma in (means.index.min(), means.index.max()))
@@ -37,7 +37,7 @@ def _capital(text: str) -> str:
 def unsettled(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
     """Settings (panel, line, sigma) whose mean accuracy has changed by more than STILL over the last quarter of
     training, with that change."""
-    table = lines.assign(value=lines["member"].map(late_change(run)))
+    table = once(lines).assign(value=lambda rows: rows["member"].map(late_change(run)))
     means = table.groupby(["panel", "line", "sigma"], sort=False)["value"].mean().reset_index()
     kept: pd.DataFrame = means[means["value"].abs() > STILL + 1e-9]
     return kept.reset_index(drop=True)
@@ -45,7 +45,7 @@ def unsettled(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
 
 def unsettled_words(run: Run, lines: pd.DataFrame) -> list[str]:
     """Whose curves have not settled, in a sentence."""
-    found, total = unsettled(run, lines), len(lines[["panel", "line", "sigma"]].drop_duplicates())
+    found, total = unsettled(run, lines), len(once(lines)[["panel", "line", "sigma"]].drop_duplicates())
     rule = f"held-out accuracy changed by more than {STILL:g} over the last quarter of training"
     if found.empty:
         return [f"All curves have settled: in none of {total} settings the mean {rule}."]

@@ -133,7 +133,7 @@ class LstSize(KnobStudy):
         return f"{order} x {order} grids"
 
     def figures(self, run: Run) -> list[Shown]:
-        beside = knob_figures.fixed_beside(run, lambda row: [self._panel(row)])
+        beside = knob_figures.fixed_beside(run, lambda row: [(self._panel(row), "2d-fixed")])
         return knob_figures.of_knob(run, self.lines(run), self.knob, beside)
 
 

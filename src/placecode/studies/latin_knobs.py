@@ -284,8 +284,14 @@ class LstDecay(KnobStudy):
         return [(f"decay {amount or pe:g}", part)]
 
     def figures(self, run: Run) -> list[Shown]:
-        beside = knob_figures.fixed_beside(run, lambda row: [panel for panel, _ in self.told(row)])
+        beside = knob_figures.fixed_beside(
+            run, lambda row: [(panel, _fixed(row["weight_decay"])) for panel, _ in self.told(row)]
+        )
         return knob_figures.of_knob(run, self.lines(run), self.knob, beside)
+
+
+def _fixed(decay: float) -> str:
+    return "2d-fixed, with the same decay" if decay else "2d-fixed, no decay"
 
 
 @dataclass(frozen=True)

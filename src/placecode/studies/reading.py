@@ -153,3 +153,10 @@ def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
     if "tokens" in task:
         chance["mirror_agreement", "partner"] = 1 / (task["tokens"] - 1)
     return chance
+
+
+def once(lines: pd.DataFrame) -> pd.DataFrame:
+    """Members with the panel and the line in which they are drawn, each of them once. Those that are drawn in several
+    panels by one name have no panel."""
+    panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
+    return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")
