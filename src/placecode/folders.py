@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,7 @@ from torch import Tensor
 
 from placecode.errors import BadInput
 from placecode.files import is_full_disk, is_temporary, sweep, write_json, write_table, write_tensors
-from placecode.members import Member
-from placecode.runs import FILES, FOLDERS, TENSORS, Run, ranges, shapes_of, summarize, unfinished
+from placecode.runs import FILES, FOLDERS, TENSORS, Run, ranges, shapes_of, summarize, unfinished, with_later_columns
 
 LOCK = "lock"
 """In the folder of the checkpoints, for as long as the run is not finished."""
@@ -255,7 +253,7 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
     if twice := [number for number in numbers if numbers.count(number) > 1]:
         raise BadInput(f"merged runs must hold different members; more than one holds member {twice[0]}.")
     # All is read before anything is written, so that a damaged piece leaves nothing behind.
-    members = pd.concat([_with_later_columns(piece.members) for piece in pieces], ignore_index=True)
+    members = pd.concat([with_later_columns(piece.members) for piece in pieces], ignore_index=True)
     metrics, analysis = (
         pd.concat([getattr(piece, name) for piece in pieces], ignore_index=True) for name in ("metrics", "analysis")
     )
@@ -276,9 +274,3 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
         except BaseException:
             folder.abandon()
             raise
-
-
-def _with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
-    """A table of members with what members have come to have since it was written, at its default."""
-    missing = {name: value for name, value in Member().record().items() if name not in members}
-    return members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})

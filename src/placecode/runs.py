@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -208,6 +209,12 @@ def member_table(numbers: Sequence[int], members: Sequence[Member], diverged_at:
         table[name] = table[name].astype("float64")
     table["origin"] = table["origin"].astype("Int64")
     return table
+
+
+def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
+    """A table of members with what members have come to have since it was written, at its default."""
+    missing = {name: value for name, value in Member().record().items() if name not in members}
+    return members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})
 
 
 def no_baselines() -> pd.DataFrame:

@@ -321,6 +321,29 @@ def test_more_settings_of_the_same_seeds_are_no_more_evidence(rng: np.random.Gen
     assert more.high - more.low < 0.75 * (once.high - once.low)
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.15])
+@pytest.mark.parametrize("digits", [0, 3])  # with ties and without
+def test_ranks_that_are_counted_are_ranks_that_are_sorted(
+    digits: int, missing: float, rng: np.random.Generator
+) -> None:
+    """`bootstrap` counts the ranks of `within`; under another name it cannot know that, and sorts every draw."""
+    tables = rng.normal(size=(3, 6, 12)).round(digits)
+    tables[rng.random(tables.shape) < missing] = np.nan
+    tables[0, 0, :2] = np.inf
+    for statistic, count in ((within, 2), (within_given, 3)):
+        counted = bootstrap(statistic, *tables[:count], draws=300)
+        assert counted == pytest.approx(bootstrap(lambda *drawn: statistic(*drawn), *tables[:count], draws=300))  # noqa: B023
+        assert counted.low < counted.mean < counted.high
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_ranks_are_dealt_out_as_values_are(given: bool, rng: np.random.Generator) -> None:
+    """With a value missing, every deal is ranked anew; one setting more that has none must change nothing."""
+    tables = rng.normal(size=(3 if given else 2, 4, 10))
+    more = np.concatenate([tables, np.full_like(tables[:, :1], np.nan)], axis=1)
+    assert permutation_within(*tables) == permutation_within(*more)
+
+
 def test_bootstrap_draws_the_same_seeds_in_all_tables(rng: np.random.Generator) -> None:
     x = rng.normal(size=(3, 15))
     assert bootstrap(lambda a, b: (a - b).mean((-2, -1)), x, x + 1)[1:] == pytest.approx((-1, -1))

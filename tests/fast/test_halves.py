@@ -22,7 +22,7 @@ from placecode.training import Trainer, stack_for
 
 pytestmark = pytest.mark.usefixtures("float16_products")
 
-DRAWS = 48
+DRAWS = 48 if torch.cuda.is_available() else 12
 
 
 class Rounded(TorchDispatchMode):

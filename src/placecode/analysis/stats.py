@@ -162,7 +162,10 @@ def bootstrap(
     if k < LEAST_SEEDS or math.isnan(found):
         return Interval(found, math.nan, math.nan)
     drawn = np.random.default_rng(seed).integers(k, size=(draws, k))
-    values = statistic(*(_at(table, drawn) for table in joint))  # (draws,)
+    if statistic in (within, within_given) and {table.ndim for table in joint} == {2}:
+        values = _of_ranks(*_redrawn_ranks(np.stack(joint), drawn), axes=(-2, -1))
+    else:
+        values = statistic(*(_at(table, drawn) for table in joint))  # (draws,)
     values = values[~np.isnan(values)]
     if len(values) < draws / 2:
         return Interval(found, math.nan, math.nan)
@@ -208,12 +211,20 @@ def permutation_within(
     tables = _together(x, y, *([] if given is None else [given]), axes=2)
     if tables[0].ndim != 2:
         raise must_be("x and y", "tables (settings, seeds)", tables[0].shape)
-    x, y, *rest = tables
-    k = x.shape[-1]
+    joint = np.stack(tables)
+    k = joint.shape[-1]
     dealt = np.random.default_rng(seed).permuted(np.tile(np.arange(k), (draws, 1)), axis=1)  # (draws, k)
     dealt = np.concatenate([np.arange(k)[None], dealt])  # what was seen is one of the possible cases
-    moved = [_at(table, dealt) for table in (x, *rest)]
-    values = np.abs(_correlation(moved[0], np.broadcast_to(y, moved[0].shape), *moved[1:], axes=(-2, -1)))
+    if np.isnan(joint).any():
+        moved = _at(joint, dealt)
+        moved[:, 1] = joint[1]
+        ranks, weights = _ranks(np.moveaxis(moved, 1, 0))
+    else:  # ranks are dealt out as the values are
+        ranks, weights = _ranks(joint)
+        moved = _at(ranks, dealt)
+        moved[:, 1] = ranks[1]
+        ranks = np.moveaxis(moved, 1, 0)
+    values = np.abs(_of_ranks(ranks, weights, axes=(-2, -1)))
     if np.isnan(values[0]):
         return math.nan
     return float(np.mean(values[~np.isnan(values)] >= values[0] - 1e-9))
@@ -249,18 +260,39 @@ def _together(*arrays: npt.ArrayLike, axes: int = 1, alike: bool = True) -> list
 
 def _correlation(x: Array, y: Array, *given: Array, axes: tuple[int, ...]) -> Array:
     """Correlation over `axes` of the ranks along the last one; with `given`, of what its ranks there do not explain."""
-    joint = np.stack([x, y, *given])  # (2 or 3, ..., k)
-    joint = np.where(np.isnan(joint).any(axis=0), np.nan, joint)
-    count = (~np.isnan(joint[0])).sum(axis=-1, keepdims=True)
-    ranks = stats.rankdata(joint, axis=-1, nan_policy="omit") - (count + 1) / 2
-    x, y, *lines = np.nan_to_num(ranks)  # centred: a missing pair is 0 and adds nothing
+    return _of_ranks(*_ranks(np.stack([x, y, *given])), axes)
+
+
+def _ranks(joint: Array) -> tuple[Array, Array]:
+    """Ranks along the last axis, centred, (t, ..., k), 0 where one of the t tables has none; and where all have one."""
+    kept = np.asarray(~np.isnan(joint).any(axis=0))  # (..., k)
+    count = kept.sum(axis=-1, keepdims=True)
+    ranks = stats.rankdata(np.where(kept, joint, np.nan), axis=-1, nan_policy="omit") - (count + 1) / 2
+    return np.nan_to_num(ranks), np.asarray(kept, dtype=np.float64)
+
+
+def _redrawn_ranks(joint: Array, drawn: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+    """As `_ranks`, of tables (t, s, k) whose seeds are drawn anew, a row of indices for each draw: (t, draws, s, k),
+    and how often each was drawn, (draws, s, k). A centred rank is half of how many are below less how many above, so
+    that draws need no sorting: those that were drawn are counted."""
+    kept = np.asarray(~np.isnan(joint).any(axis=0))
+    often = (drawn[:, :, None] == np.arange(joint.shape[-1])).sum(axis=1).astype(np.float64)  # (draws, k)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        above = np.sign(joint[..., :, None] - joint[..., None, :])  # (t, s, k, k)
+    above = np.where(kept[..., :, None] & kept[..., None, :], np.nan_to_num(above), 0.0)
+    return np.moveaxis(above @ often.T, -1, 1) / 2, often[:, None] * kept
+
+
+def _of_ranks(ranks: Array, weights: Array, axes: tuple[int, ...]) -> Array:
+    """Correlation of the first two of the tables of centred ranks, each rank counted as often as its weight says."""
+    x, y, *lines = ranks
     for line in lines:
-        size = (line**2).sum(axis=-1, keepdims=True)
+        size = (weights * line**2).sum(axis=-1, keepdims=True)
         unit = line / np.sqrt(np.where(size > 0, size, 1.0))
-        x, y = (own - unit * (unit * own).sum(axis=-1, keepdims=True) for own in (x, y))
-    free = np.maximum(count - 1 - len(lines), 0).sum(axis=axes)  # two points always lie on a line
-    xx, xy, yy = ((a * b).sum(axis=axes) for a, b in ((x, x), (x, y), (y, y)))
-    sound = (free >= 2) & (np.minimum(xx, yy) > 1e-12)  # what rounding leaves of 0 is no variation
+        x, y = (own - unit * (weights * unit * own).sum(axis=-1, keepdims=True) for own in (x, y))
+    free = np.maximum(weights.sum(axis=-1, keepdims=True) - 1 - len(lines), 0).sum(axis=axes)
+    xx, xy, yy = ((weights * a * b).sum(axis=axes) for a, b in ((x, x), (x, y), (y, y)))
+    sound = (free >= 2) & (np.minimum(xx, yy) > 1e-12)  # two points always lie on a line; rounding is no variation
     found = xy / np.sqrt(np.where(sound, xx * yy, 1.0))
     return np.where(sound, np.clip(found, -1.0, 1.0), np.nan)
 

@@ -43,11 +43,9 @@ def accuracy_by_setting(
     names = base.in_order(table["panel"])
     shown = worth is not None and not worth.empty
     columns = len(names) + shown
-    wide = table["line"].astype(str).str.len().max() > 12 if len(table) else False  # then two columns of names are cut
-    entries = 1 + max((len(base.in_order(rows["line"])) for _, rows in table.groupby("panel")), default=0)
+    entries = 1 + max((rows["line"].nunique() for _, rows in table.groupby("panel")), default=0)
     entries += max(map(len, (beside or {}).values()), default=0)
-    below = 0.17 * (entries if wide else (entries + 1) // 2)
-    figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + below), sharey=False)
+    figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + 0.17 * entries), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         here = means[means["panel"] == name]
         order = base.in_order(table.loc[table["panel"] == name, "line"])
@@ -58,7 +56,7 @@ def accuracy_by_setting(
             style = KINDS[place % len(KINDS)]
             x = rows["sigma"].to_numpy(dtype=float) * _aside(place, len(order), base.uneven(sigmas))
             reach: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
-            base.errorbars(axes, x, rows["mean"], label=base.short(line), **reach, **style)
+            base.errorbars(axes, x, rows["mean"], label=base.wrapped(base.short(line), 34), **reach, **style)
         for place, (level, value) in enumerate((beside or {}).get(name, {}).items()):
             axes.axhline(value, color=INK, linewidth=0.9, linestyle=LEVELS[place % len(LEVELS)], label=level)
         if here.empty:
@@ -66,7 +64,7 @@ def accuracy_by_setting(
         base.title(axes, str(name))
         base.accuracy_axis(axes, _own_chance(chance, name))
         base.label(axes, f"initial scale {SIGMA} of the encoding", "held-out accuracy at the end")
-        _own_legend(axes, knob if len(names) == 1 else "", 1 if wide else 2)
+        _own_legend(axes, knob if len(names) == 1 else "")
     if shown:
         assert worth is not None
         _worth(panels[len(names)], worth)
@@ -83,10 +81,10 @@ def _own_chance(chance: Mapping[str, float] | float, panel: str) -> float:
     return chance[panel] if isinstance(chance, Mapping) else chance
 
 
-def _own_legend(axes: Axes, title: str, columns: int) -> None:
+def _own_legend(axes: Axes, title: str) -> None:
     """Below the axes, where it hides nothing."""
     look: base.Style = {"frameon": False, "fontsize": SMALL, "labelcolor": INK, "title_fontsize": SMALL}
-    below: base.Style = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2), "ncols": columns}
+    below: base.Style = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2)}
     shown = axes.legend(title=title, alignment="left", handlelength=2.6, **below, **look)
     shown.get_title().set_color(INK)
     for text in shown.get_texts():
