@@ -43,6 +43,14 @@ def test_an_interval_beyond_its_margin_lies_in_the_shade(way: str, low: float, h
     assert len(drawn["margin"]) == (2 if way == "within" else 1)
 
 
+def test_numbers_of_ticks_do_not_run_into_each_other() -> None:
+    wide = {"way": "within", "margin": 0.05, "low": -0.7, "high": 0.9, "effect": 0.1}
+    told = re.findall(r"<text[^>]*>([^<]*)</text>", evidence.drawing({**FOUND, **wide}))
+    assert told == ["\N{PLUS-MINUS SIGN}0.05"]
+    told = re.findall(r"<text[^>]*>([^<]*)</text>", evidence.drawing({**FOUND, **wide, "low": -0.1, "high": 0.2}))
+    assert told == ["0", "0.05", "\N{MINUS SIGN}0.05"]
+
+
 def test_no_interval_no_line() -> None:
     drawn = parts(low=None, high=None)
     assert "interval" not in drawn and len(drawn["effect"]) == 1

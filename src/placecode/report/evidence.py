@@ -12,7 +12,8 @@ from placecode.report.tables import common_notes, number
 WIDTH, HEIGHT, EDGE, LINE = 280, 52, 10, 20
 """Of a drawing: its size, the room at its sides, and how far down the interval lies."""
 
-
+ROOM = 34
+"""What the number of a tick takes."""
 NOTHING = 1e-9
 """What is smaller is the rounding of a zero."""
 
@@ -94,8 +95,11 @@ def drawing(found: Mapping[str, Any]) -> str:
         caps = "".join(f"M{x} {LINE - 5}V{LINE + 5}" for x in (low, high))
         parts.append(f'<path class="interval" d="M{low} {LINE}H{high}{caps}"/>')
     parts.append(f'<circle class="effect" cx="{at(effect)}" cy="{LINE}" r="4"/>')
-    ticks = {at(0.0): "0"} if all(abs(at(0.0) - at(each)) > 34 for each in limits) else {}
-    ticks |= {at(each): _brief(each) for each in limits}
+    if way == "within" and at(margin) - at(-margin) < ROOM:
+        ticks = {at(0.0): f"\N{PLUS-MINUS SIGN}{_brief(margin)}"}
+    else:
+        ticks = {at(0.0): "0"} if all(abs(at(0.0) - at(each)) > ROOM for each in limits) else {}
+        ticks |= {at(each): _brief(each) for each in limits}
     for x, text in ticks.items():
         anchor = "start" if x < 24 else "end" if x > WIDTH - 24 else "middle"
         parts.append(f'<text x="{x}" y="{HEIGHT - 1}" text-anchor="{anchor}">{text}</text>')
