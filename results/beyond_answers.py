@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from latin_tables import Findings
-from wording import effect, flipped, grid, plain, say, told
+from wording import effect, grid, plain, say, told
 
 from placecode.analysis.stats import Interval, interval
 from placecode.claims import NOT_REPRODUCED, REPRODUCED, UNDECIDED
@@ -18,7 +18,7 @@ from placecode.encodings import sinusoid
 from placecode.runs import Run
 from placecode.studies import causal_claims, interventions, optimizer_claims
 from placecode.studies.knob_claims import FITTED, of, worth
-from placecode.studies.reading import measured, where
+from placecode.studies.reading import accuracy, measured, where
 
 HERE = Path(__file__).parent
 HOLDS, FAILS = REPRODUCED, NOT_REPRODUCED
@@ -55,15 +55,17 @@ def mean(values: pd.Series) -> Interval:
 def causal_short(run: Run, found: Findings) -> str:
     return say(
         verdicts(found, HOLDS, "size-spoils-a-learned-pe", "size-mends-a-learned-pe", "what-masters-learned-helps")
-        and verdicts(found, HOLDS, "training-the-pe-is-not-needed")
+        and verdicts(found, HOLDS, "training-the-pe-is-not-needed", "rows-and-columns-help")
+        and verdicts(found, UNDECIDED, "what-masters-learned-beats-random", "size-spoils-what-masters-learned")
         and found["sgd-needs-a-learned-pe"].found.high < 0.02
         and not any(each.verdict == FAILS for each in found.values() if each.claim.source == causal_claims.CONTROL),
-        "What decides is the size of the PE, whatever has been learned in it: given to a fresh model and frozen, one "
-        f"learned at sigma 0.2 loses {plain(found['size-spoils-a-learned-pe'].found)} of accuracy when it is made as "
-        f"large as 2.0, and one learned at 2.0 gains {plain(found['size-mends-a-learned-pe'].found)} when it is made "
-        "as small as 0.2. At the same size, a learned arrangement is a cause, a smaller one "
-        f"({effect(found['what-masters-learned-helps'])} over the same with its cells in random order); but it is not "
-        "needed: PEs frozen at a small random start do as well as learned ones, with Adam and with SGD.",
+        "With Adam neither: the size of the PE decides. Given to a fresh model and frozen, one learned at sigma 0.2 "
+        f"loses {plain(found['size-spoils-a-learned-pe'].found)} of accuracy when it is made as large as 2.0, and one "
+        f"learned at 2.0 gains {plain(found['size-mends-a-learned-pe'].found)} when it is made as small as 0.2; but "
+        "they had learned next to nothing. Of PEs in which SGD had learned rows and columns the right arrangement "
+        f"does better than the wrong one, {effect(found['what-masters-learned-helps'])}; that it does better than a "
+        f"random PE is sure only of rows and columns made by hand, {effect(found['rows-and-columns-help'])}. To learn "
+        "the PE is not needed: frozen at a small random start it does as well, with Adam and with SGD.",
     )
 
 
@@ -73,50 +75,70 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
     at_one = causal_claims.between("rows and columns, frozen", "random, frozen", [1.0], run)
     disturbed = causal_claims.between("master's shuffled, frozen", "random, frozen", causal_claims.SMALLS, run)
     yield say(
-        disturbed.mean < -0.03
+        disturbed.high < 0
         and verdicts(found, HOLDS, "masters-learned", "what-masters-learned-helps", "rows-and-columns-help")
         and verdicts(found, UNDECIDED, "what-masters-learned-beats-random", "what-masters-learned-helps-at-1.0")
         and found["rows-and-columns-speed-up"].verdict == HOLDS,
-        "**A learned arrangement is a cause.** Models trained by SGD from a tiny start (here called masters) learn "
-        f"rows and columns: the similarities of their PEs have an RSA of {plain(found['masters-learned'].found)} with "
-        "the relation of cells. Brought to a size of 0.1 to 0.5, frozen, and given to a fresh model, such a PE does "
-        f"better than the same with its cells in random order, {effect(found['what-masters-learned-helps'])}; at size "
-        f"1.0 that is undecided, {effect(found['what-masters-learned-helps-at-1.0'])}. Over a random PE of the same "
-        f"size it is undecided too, {effect(found['what-masters-learned-beats-random'])}: a wrong arrangement costs "
-        f"something as well, {told(disturbed)} for the shuffled one. A PE made of a random vector "
-        f"for each row and each column (RSA {axes:.2f}) does better than a random one, "
-        f"{effect(found['rows-and-columns-help'])}, {told(at_one)} at size 1, and so it does after a quarter of the "
-        f"training, {effect(found['rows-and-columns-speed-up'])}.",
+        "**The right arrangement does better than the wrong one, and a little better than none.** Models trained by "
+        "SGD from a tiny start (here called masters) learn rows and columns: the similarities of their PEs have an "
+        f"RSA of {found['masters-learned'].found.mean:.2f} with the relation of cells. Brought to a size of 0.1 to "
+        "0.5, frozen, and given to a fresh model, such a PE does better than the same with its cells in random order, "
+        f"{effect(found['what-masters-learned-helps'])}. Most of that is what the wrong order costs, "
+        f"{told(disturbed)} against a random PE; what the right one adds to a random PE is undecided, "
+        f"{effect(found['what-masters-learned-beats-random'])}. At size 1.0 nothing is sure, "
+        f"{effect(found['what-masters-learned-helps-at-1.0'])}. A PE made by hand, of a random vector for each row and "
+        f"each column (RSA {axes:.2f}), does better than a random one, {effect(found['rows-and-columns-help'])}, "
+        f"{told(at_one)} at size 1, and so it does after a quarter of the training, "
+        f"{effect(found['rows-and-columns-speed-up'])}. So an arrangement can be a cause, of a few hundredths.",
     )
-    by_sgd = causal_claims.of(run, "learned, by SGD", causal_claims.SMALLS, rsa).mean()
+    by_sgd = [causal_claims.of(run, "learned, by SGD", [sigma], rsa).mean() for sigma in causal_claims.SMALLS]
+    frozen = causal_claims.of(run, "random, frozen, by SGD", causal_claims.SMALLS).mean()
     shift = causal_claims.of(run, "learned", [0.2], moved).mean()
     yield say(
-        shift < 0.1 and learned < 0.4 and found["transplant-helps"].found.high < causal_claims.EQUAL,
-        "**It is not needed, and where Adam learned it was hardly there.** By epoch 200 Adam at the published step "
-        f"size has moved a PE of sigma 0.2 by {100 * shift:.0f}% of its size (RSA {learned:.2f}), which adds "
-        f"{effect(found['transplant-helps'])} over the same PE before training. A learned PE does as well as a random "
-        f"one that is frozen, {effect(found['training-the-pe-is-not-needed'])}. By SGD (step size "
-        f"{run.config['fields']['sgd_rate']:g}), too, {effect(found['sgd-needs-a-learned-pe'])}, where learned PEs end "
-        f"at an RSA of {by_sgd:.2f} over the same sizes: what they have learned is then a trace.",
+        shift < 0.1
+        and learned < 0.4
+        and found["transplant-helps"].found.high < causal_claims.EQUAL
+        and frozen > 0.98
+        and by_sgd[0] > 0.6 > 0.4 > by_sgd[-1],
+        "**To learn the PE is not needed.** By epoch 200 Adam at the published step size has moved a PE of sigma 0.2 "
+        f"by {100 * shift:.0f}% of its size (RSA {learned:.2f}), which adds {effect(found['transplant-helps'])} over "
+        "the same PE before training; a learned PE does as well as a random one that is frozen, "
+        f"{effect(found['training-the-pe-is-not-needed'])}. SGD (step size {run.config['fields']['sgd_rate']:g}) does "
+        f"learn the arrangement, to an RSA of {by_sgd[0]:.2f}, {by_sgd[1]:.2f} and {by_sgd[2]:.2f} at sizes 0.1, 0.2 "
+        f"and 0.5; but with a random PE that is frozen it ends at {frozen:.3f} already, so that there is no room for "
+        f"the arrangement to help ({effect(found['sgd-needs-a-learned-pe'])}). There it is a trace.",
     )
+    by_heart = causal_claims.of(run, "learned, by SGD", [2.0], accuracy(run, "train")).mean()
+    fixed = [causal_claims.sizes(kind, run) for kind in ("true, frozen", "true centred, frozen")]
     yield say(
         verdicts(found, HOLDS, "sgd-minds-size")
         and found["size-spoils-what-masters-learned"].found.low > 0
-        and verdicts(found, FAILS, "rows-and-columns-rescue-a-large-size"),
-        "**Size comes first, for any arrangement and either optimizer.** By SGD, size 0.2 is worth "
-        f"{plain(found['sgd-minds-size'].found)} over 2.0. A master's PE loses "
-        f"{plain(found['size-spoils-what-masters-learned'].found)} when it is made as large as 2.0, and at that size "
-        f"rows and columns add {effect(found['rows-and-columns-rescue-a-large-size'])} over a random PE.",
+        and verdicts(found, FAILS, "rows-and-columns-rescue-a-large-size")
+        and by_heart < FITTED
+        and fixed[0].low < 0 < fixed[1].low,
+        "**Size matters with most arrangements.** A master's PE loses "
+        f"{plain(found['size-spoils-what-masters-learned'].found)} when it is made as large as 2.0, which is more than "
+        "nothing, but undecided at the margin; 2d-fixed less its mean loses "
+        f"{plain(fixed[1])}; with 2d-fixed as it is, it is not sure that size matters, {told(fixed[0])}. At size 2.0 "
+        f"rows and columns add {effect(found['rows-and-columns-rescue-a-large-size'])} over a random PE. By SGD, size "
+        f"0.2 is worth {plain(found['sgd-minds-size'].found)} over 2.0, where training has not come to its end: "
+        f"accuracy on training puzzles is {by_heart:.2f} there.",
     )
+    centring = {
+        sigma: causal_claims.between("true centred, frozen", "true, frozen", [sigma], run) for sigma in (0.1, 0.5, 2.0)
+    }
     yield say(
         verdicts(found, FAILS, "2d-fixed-helps")
         and verdicts(found, HOLDS, "centring-helps-2d-fixed")
-        and abs(found["centred-2d-fixed-beats-random"].found.mean) < causal_claims.EQUAL,
-        "**2d-fixed is no better than random, once its mean is taken out, and worse before.** At the same root mean "
-        f"square it does worse than a random PE, {effect(found['2d-fixed-helps'])}. But {100 * shared_part():.0f}% of "
-        "its squared size is a vector that all cells share, so that what tells its cells apart is much smaller than "
-        f"its size. Less that vector it gains {effect(found['centring-helps-2d-fixed'])}, and does as a random one "
-        f"does, {effect(found['centred-2d-fixed-beats-random'])}.",
+        and abs(found["centred-2d-fixed-beats-random"].found.mean) < causal_claims.EQUAL
+        and centring[0.1].low > 0 > centring[2.0].high,
+        "**2d-fixed is held back by a vector that all cells share.** At the same root mean square it does worse than "
+        f"a random PE, {effect(found['2d-fixed-helps'])}. But {100 * shared_part():.0f}% of its squared size is that "
+        "vector, so that what tells its cells apart is much smaller than its size. Without it, it does better, "
+        f"{effect(found['centring-helps-2d-fixed'])}, most of it where the size is smallest ({told(centring[0.1])} at "
+        f"0.1, {told(centring[0.5])} at 0.5), and no better than a random one, "
+        f"{effect(found['centred-2d-fixed-beats-random'])}; at size 2.0, where what tells cells apart is then larger, "
+        f"it does worse without, {told(centring[2.0])}.",
     )
     lost = {
         name: causal_claims.exchanged("learned", [0.2], name, run)
@@ -183,18 +205,21 @@ def optimizer_long(run: Run, found: Findings) -> Iterator[str]:
     lowest = min(float(of(run, [sigma], **best).mean()) for sigma in sigmas)
     slow, usual = (mean(worth(run, {"optimizer": "sgd", "learning_rate": rate}, 1.0)) for rate in (0.003, 0.03))
     large = Run(HERE / "lst-optimizer-large")
+    by_heart = where(large, accuracy(large, "train"), [2.0], optimizer="sgd", learning_rate=0.03).mean()
     at_two = {rate: mean(of(large, [2.0], optimizer="sgd", learning_rate=rate)) for rate in trained}
     yield say(
         list(trained) == run.config["fields"]["sgd_rates"]
         and lowest > 0.98
         and slow.low > 0
         and abs(usual.mean) < 0.02
-        and max(each.mean for each in at_two.values()) < 0.5,
+        and max(each.mean for each in at_two.values()) < 0.5
+        and by_heart < FITTED,
         "**With a large enough step size, SGD does not mind sigma up to 1.** At 0.03 it ends at "
         f"{lowest:.3f} or above at every sigma from {sigmas[0]:g} to {sigmas[-1]:g}; what sigma 0.2 is worth over 1 is "
         f"{told(slow)} at a step size of 0.003 and {told(usual, 3)} at 0.03. But at sigma 2 it ends at "
-        f"{plain(at_two[0.03])}, and no step size does well there (at most "
-        f"{plain(max(at_two.values()))}, `results/lst-optimizer-large`). With Adam, too, sigma 0.2 is worth less at "
+        f"{plain(at_two[0.03])} ({by_heart:.2f} on training puzzles), and with the other step sizes "
+        f"at {plain(max(at_two.values()))} at best (`results/lst-optimizer-large`). With Adam, too, sigma 0.2 "
+        "is worth less at "
         f"larger step sizes (figure). Step sizes of SGD were taken from a pilot on one other seed: {tried} were tried, "
         "and the three that learned the training puzzles are in the study (`results/lst-optimizer/pilot.csv`).",
     )
@@ -272,7 +297,7 @@ def placement_long(run: Run, found: Findings) -> Iterator[str]:
     every, once = (mean(worth(run, {"placement": where})) for where in ("every", "input"))
     yield (
         f"In every block, 0.2 less 2.0 is {told(every)}; at the input alone {told(once)}. Common models add their PE "
-        "once: for them a large sigma costs less than the paper's model suggests."
+        "once: if this holds for them, a large sigma costs them less than the paper's model suggests."
     )
 
 
@@ -294,7 +319,8 @@ def collapsed(run: Run, **columns: Any) -> tuple[int, int]:
 
 
 def decay_short(run: Run, found: Findings) -> str:
-    without, mild = (mean(optimizer_claims.gap_to_truth(run, amount)) for amount in (0.0, 1.0))
+    without, mild = (optimizer_claims.gap_to_truth(run, amount) for amount in (0.0, 1.0))
+    closer = mean(without.abs() - mild.abs())
     both = [
         mean(of(run, [0.2], **optimizer_claims.decaying("all", 1.0))),
         mean(optimizer_claims.true_positions(run, 1.0)),
@@ -303,71 +329,94 @@ def decay_short(run: Run, found: Findings) -> str:
         verdicts(found, FAILS, "decay-reaches-0.97")
         and verdicts(found, UNDECIDED, "decay-matches-2d-fixed", "decay-closes-the-gap", "there-is-a-gap-to-close")
         and both[0].low > 0.97
-        and max(map(abs, mild)) < optimizer_claims.EQUAL,
-        "Not with a decay of 3, for which the claims were declared: it undoes training. With a decay of 1 both end "
-        f"near the published 0.99, the learned PE at sigma 0.2 at {ends(both[0])} and 2d-fixed at {ends(both[1])}, a "
-        f"gap of {told(mild)}; but this decay was singled out after the run, and the gap it closes is another than the "
-        f"paper's: by epoch 200 without decay 2d-fixed is not ahead, {told(without)}.",
+        and max(map(abs, mean(mild))) < optimizer_claims.EQUAL
+        and closer.low < 0 < closer.high,
+        "Not with a decay of 3, for which the claims were declared: that can undo training. With a decay of 1 both end "
+        f"near the published 0.99, the learned PE at sigma 0.2 at {ends(both[0])} and 2d-fixed at {ends(both[1])}, "
+        f"{told(mean(mild))} apart; but this decay was singled out after the run. That there is a gap to close by "
+        f"epoch 200 is not sure (2d-fixed less learned, without decay: {told(mean(without))}), nor that a decay of 1 "
+        f"makes it smaller, {told(closer)}.",
     )
 
 
 def decay_long(run: Run, found: Findings) -> Iterator[str]:
-    gone, of_all = collapsed(run, sigma=0.2, weight_decay=3.0, pe_weight_decay=3.0)
+    strong = {"weight_decay": 3.0, "pe_weight_decay": 3.0}
+    gone, of_all = collapsed(run, encoding="learned", **strong)
+    worst, of_worst = collapsed(run, sigma=0.2, **strong)
     none, of_none = collapsed(run, weight_decay=0.0, encoding="learned")
+    finished = len(of(run, [0.2], **strong))
     yield say(
-        gone > of_all / 2 and none == 0,
-        f"**A decay of 3 on all weights undoes training.** {gone} of {of_all} models at sigma 0.2 had learned the "
-        "training puzzles and lost them again, or diverged, when their weights had become small; of those whose "
-        f"weights do not decay, none of {of_none}. There it costs {plain(flipped(found['decay-on-all-lifts'].found))} "
-        "of accuracy.",
+        gone > 3 and none == 0 and worst > of_worst / 2 and finished == 4,
+        f"**A decay of 3 on all weights can undo training.** {gone} of {of_all} models with learned PEs had learned "
+        f"the training puzzles and lost them again, or diverged, {worst} of {of_worst} at sigma 0.2; of those whose "
+        f"weights do not decay, none of {of_none}. The claims below are about sigma 0.2, and the {finished} seeds that "
+        "did not diverge there.",
     )
     sigmas, base = (0.1, 0.2, 0.5, 1.0, 2.0), optimizer_claims.decaying("all", 0.0)
-    kinds = {
-        "none": base,
-        "1, all weights": optimizer_claims.decaying("all", 1.0),
-        "1, all but the PE": optimizer_claims.decaying("rest", 1.0),
-        "1, the PE alone": optimizer_claims.decaying("pe", 1.0),
-        "3, the PE alone": optimizer_claims.decaying("pe", 3.0),
+    told_parts = {"all": "all weights", "rest": "all but the PE", "pe": "the PE alone"}
+    kinds = {"none": base} | {
+        f"{amount:g}, {words}": optimizer_claims.decaying(part, amount)
+        for amount in (1.0, 3.0)
+        for part, words in told_parts.items()
     }
     rows = [
         (name, *(f"{of(run, [sigma], **columns).mean():.3f}" for sigma in sigmas)) for name, columns in kinds.items()
     ]
-    alone = mean(of(run, [0.2, 0.5], **kinds["3, the PE alone"]) - of(run, [0.2, 0.5], **base))
-    rescued = found["decay-on-pe-rescues-large-sigma"].found
+    alone = mean(of(run, [0.1, 0.2, 0.5], **kinds["3, the PE alone"]) - of(run, [0.1, 0.2, 0.5], **base))
+    rescued = found["decay-on-pe-rescues-large-sigma"]
     yield say(
-        alone.low > 0 and rescued.low > 0,
-        "**Decay of the PE alone helps most, and at large sigmas above all.** A decay of 3 that spares the other "
-        f"weights adds {told(alone)} over sigma 0.2 and 0.5, and {told(rescued)} at 2.0: it is a way from a large PE "
-        "to a small one. Held-out accuracy (means over seeds), by what decays:\n\n"
-        + grid(("decay", *(f"sigma {sigma:g}" for sigma in sigmas)), rows),
+        alone.low > 0
+        and rescued.verdict == UNDECIDED
+        and rescued.found.low > 0
+        and verdicts(found, UNDECIDED, "decay-on-pe-lifts"),
+        "**Decay of the PE alone does no harm.** A decay of 3 that spares the other weights adds "
+        f"{effect(found['decay-on-pe-lifts'])} at sigma 0.2, which is undecided, {told(alone)} over 0.1 to 0.5 (not "
+        f"declared before), and {told(rescued.found)} at 2.0, which has not settled and is not surely half of the "
+        "published difference: it leads from a large PE to a smaller one. Held-out accuracy (means over the seeds that "
+        "did not diverge), by what decays:\n\n" + grid(("decay", *(f"sigma {sigma:g}" for sigma in sigmas)), rows),
     )
 
 
 # ------------------------------------------------------------------------------------------------- training puzzles
 
 
+def of_puzzles(run: Run, count: int, sigma: float, split: str = "validation") -> pd.Series:
+    return where(run, accuracy(run, split), [sigma], data=f"puzzles={count}")
+
+
 def data_short(run: Run, found: Findings) -> str:
-    few, some = (mean(worth(run, {"data": f"puzzles={count}"})) for count in (1000, 4000))
+    sigmas = run.config["fields"]["sigmas"]
+    some = mean(worth(run, {"data": "puzzles=4000"}))
+    alike = mean(of_puzzles(run, 500, 0.2, "test") - of_puzzles(run, 500, 2.0, "test"))
     return say(
-        verdicts(found, HOLDS, "more-puzzles-help") and max(map(abs, few)) < 0.2 and some.low > 0,
-        "It shows where there are enough puzzles to generalize from at all: with 4,000 a small sigma is worth "
-        f"{plain(some)} over 2.0, with 1,000 nothing is learned that holds elsewhere, at any sigma "
-        f"({told(few)}). From 1,000 to 8,100 puzzles sigma 0.2 gains {plain(found['more-puzzles-help'].found)}.",
+        verdicts(found, HOLDS, "more-puzzles-help")
+        and all((each := mean(of_puzzles(run, 1000, sigma))).low < 0.3 and each.high < 0.35 for sigma in sigmas)
+        and some.low > 0
+        and alike.low > 0,
+        f"Yes. With 4,000 puzzles a small sigma is worth {plain(some)} over 2.0 on held-out puzzles, which are unlike "
+        "any training puzzle; with 1,000 no sigma carries over to these. On other puzzles like those trained on it is "
+        f"worth something with 500 already, {told(alike)}. From 1,000 to 8,100 puzzles sigma 0.2 gains "
+        f"{plain(found['more-puzzles-help'].found)} on held-out puzzles.",
     )
 
 
 def data_long(run: Run, found: Findings) -> Iterator[str]:
-    sigmas, counts = (0.1, 0.2, 0.5, 1.0, 2.0), run.config["fields"]["samples"]
-    rows = [
-        (f"{count:,}", *(f"{of(run, [sigma], data=f'puzzles={count}').mean():.3f}" for sigma in sigmas))
-        for count in counts
-    ]
-    yield (
+    sigmas, counts = run.config["fields"]["sigmas"], run.config["fields"]["samples"]
+
+    def table(split: str) -> str:
+        rows = [
+            (f"{count:,}", *(f"{of_puzzles(run, count, sigma, split).mean():.3f}" for sigma in sigmas))
+            for count in counts
+        ]
+        return grid(("training puzzles", *(f"sigma {sigma:g}" for sigma in sigmas)), rows)
+
+    yield say(
+        min(of_puzzles(run, count, 0.2, "train").mean() for count in counts) > 0.99,
         "All numbers of puzzles are trained for the same number of steps, and are learned by heart at sigma 0.2. All "
-        "seeds get the same puzzles, so that intervals do not tell what other puzzles would change. "
-        "Held-out accuracy (means over seeds):\n\n"
-        + grid(("training puzzles", *(f"sigma {sigma:g}" for sigma in sigmas)), rows)
+        "seeds get the same puzzles, so that intervals do not tell what other puzzles would change. Held-out accuracy "
+        f"(means over seeds):\n\n{table('validation')}",
     )
+    yield f"Accuracy on other puzzles like those trained on (the test split):\n\n{table('test')}"
     yield say(
         verdicts(found, UNDECIDED, "more-puzzles-do-not-replace-sigma"),
         "We had thought that a quarter of the puzzles at sigma 0.2 would do better than all of them at 2.0. That is "

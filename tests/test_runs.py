@@ -362,7 +362,7 @@ def test_pieces_in_other_stacks_agree_to_rounding(run: Run, study: Study, task: 
 
 def test_a_piece_from_before_members_had_a_column_merges(run: Run, pieces: list[Path], tmp_path: Path) -> None:
     path = pieces[0] / "members.parquet"
-    pd.read_parquet(path).drop(columns=["gain", "pe_weight_decay"]).to_parquet(path, index=False)
+    pd.read_parquet(path).drop(columns=["gain", "pe_weight_decay", "origin"]).to_parquet(path, index=False)
     merged = merge(pieces, tmp_path / "merged")
     pd.testing.assert_frame_equal(merged.members[list(run.members)], run.members)
     assert merged.summary == run.summary

@@ -81,7 +81,7 @@ class Curve:
         if sigma not in self._lacks:
             shares = ([point.behind[i] / self.gain for point in self.points] for i in range(3))
             bounds = [bound for each in shares if (bound := self._between(sigma, each)) is not None]
-            self._lacks[sigma] = Interval(*bounds) if bounds else None
+            self._lacks[sigma] = Interval(*bounds) if len(bounds) == 3 else None
         return self._lacks[sigma]
 
     @cached_property

@@ -264,8 +264,8 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
         rows = compare(members, arrays, shapes_of(first.config, members), int(metrics["step"].max()))
         analysis = with_rows(analysis, rows)
     environment = {
-        "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
         **first.environment,
+        "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
     }
     with Folder.open(out, {**first.config, "members": ranges(numbers)}, force=force) as folder:
         try:

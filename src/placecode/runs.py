@@ -214,7 +214,8 @@ def member_table(numbers: Sequence[int], members: Sequence[Member], diverged_at:
 def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
     """A table of members with what members have come to have since it was written, at its default."""
     missing = {name: value for name, value in Member().record().items() if name not in members}
-    return members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})
+    table = members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})
+    return table.astype({"origin": "Int64"})
 
 
 def no_baselines() -> pd.DataFrame:

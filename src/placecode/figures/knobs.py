@@ -43,8 +43,8 @@ def accuracy_by_setting(
     names = base.in_order(table["panel"])
     shown = worth is not None and not worth.empty
     columns = len(names) + shown
-    entries = 1 + max((rows["line"].nunique() for _, rows in table.groupby("panel")), default=0)
-    entries += max(map(len, (beside or {}).values()), default=0)
+    below = [sum(_entry(line).count("\n") + 1 for line in rows["line"].unique()) for _, rows in table.groupby("panel")]
+    entries = 1 + max(below, default=0) + max(map(len, (beside or {}).values()), default=0)
     figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + 0.17 * entries), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         here = means[means["panel"] == name]
@@ -56,7 +56,7 @@ def accuracy_by_setting(
             style = KINDS[place % len(KINDS)]
             x = rows["sigma"].to_numpy(dtype=float) * _aside(place, len(order), base.uneven(sigmas))
             reach: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
-            base.errorbars(axes, x, rows["mean"], label=base.wrapped(base.short(line), 34), **reach, **style)
+            base.errorbars(axes, x, rows["mean"], label=_entry(line), **reach, **style)
         for place, (level, value) in enumerate((beside or {}).get(name, {}).items()):
             axes.axhline(value, color=INK, linewidth=0.9, linestyle=LEVELS[place % len(LEVELS)], label=level)
         if here.empty:
@@ -70,6 +70,10 @@ def accuracy_by_setting(
         _worth(panels[len(names)], worth)
     base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(kept, by)}", lost)
     return figure
+
+
+def _entry(line: str) -> str:
+    return base.wrapped(base.short(line), 34)
 
 
 def _aside(place: int, count: int, log: bool) -> float:

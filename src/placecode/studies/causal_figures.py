@@ -34,6 +34,7 @@ ROWS = {
     "sgd-needs-a-learned-pe": ("arrangement", "by SGD: learned, less frozen at random"),
     "rows-and-columns-help": ("arrangement", "rows and columns, less random"),
     "2d-fixed-helps": ("arrangement", "2d-fixed, less random"),
+    "centring-helps-2d-fixed": ("arrangement", "2d-fixed less its mean, less 2d-fixed"),
     "centred-2d-fixed-beats-random": ("arrangement", "2d-fixed less its mean, less random"),
     "starting-at-the-truth-helps": ("arrangement", "learned from 2d-fixed, less from random"),
     "rows-and-columns-rescue-a-large-size": ("arrangement", "rows and columns, less random, at size 2.0"),
@@ -97,7 +98,7 @@ def _losses(run: Run) -> pd.DataFrame:
             values = own - measured(run, interventions.ACCURACY_WITH, name)
             table = members.assign(name=name, value=members["member"].map(values))
             rows.append(table[["sigma", "seed", "name", "value"]].dropna())
-    return pd.concat([pd.DataFrame(columns=["sigma", "seed", "name", "value"]), *rows], ignore_index=True)
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["sigma", "seed", "name", "value"])
 
 
 def _in_panels(lines: pd.DataFrame) -> pd.DataFrame:

@@ -66,8 +66,8 @@ def lifted(part: str, sigma: float, run: Run) -> Interval:
 DECAY: tuple[Claim, ...] = (
     Claim(
         "decay-matches-2d-fixed",
-        "With weight decay the learned PE at sigma 0.2 is about as good as 2d-fixed (within 0.05; published: "
-        "both 0.99).",
+        "With the strongest decay of the run the learned PE at sigma 0.2 is about as good as 2d-fixed (within 0.05; "
+        "published: both 0.99).",
         PAPER,
         EQUAL,
         lambda run: stats.interval(gap_to_truth(run, strongest(run)).dropna().to_numpy()),
@@ -82,21 +82,21 @@ DECAY: tuple[Claim, ...] = (
     ),
     Claim(
         "decay-closes-the-gap",
-        "With weight decay the learned PE at sigma 0.2 and 2d-fixed lie closer together than without, seed by seed.",
+        "With that decay the learned PE at sigma 0.2 and 2d-fixed lie closer together than without, seed by seed.",
         PAPER,
         0.0,
         lambda run: difference(gap_to_truth(run, 0.0).abs(), gap_to_truth(run, strongest(run)).abs()),
     ),
     Claim(
         "decay-reaches-0.97",
-        "With weight decay on all weights the learned PE at sigma 0.2 is above 0.97 (published: 0.99).",
+        "With that decay on all weights the learned PE at sigma 0.2 is above 0.97 (published: 0.99).",
         PAPER,
         0.97,
         lambda run: stats.interval(of(run, [SMALL], **decaying("all", strongest(run))).to_numpy()),
     ),
     Claim(
         "decay-lifts-2d-fixed",
-        "Weight decay lifts 2d-fixed.",
+        "That decay lifts 2d-fixed.",
         ASKED,
         0.0,
         lambda run: difference(true_positions(run, strongest(run)), true_positions(run, 0.0)),
@@ -104,7 +104,7 @@ DECAY: tuple[Claim, ...] = (
     *(
         Claim(
             f"decay-on-{part}-lifts",
-            f"Weight decay on {words} lifts accuracy at sigma 0.2.",
+            f"That decay on {words} lifts accuracy at sigma 0.2.",
             ASKED,
             0.0,
             partial(lifted, part, SMALL),
@@ -113,7 +113,7 @@ DECAY: tuple[Claim, ...] = (
     ),
     Claim(
         "decay-on-pe-rescues-large-sigma",
-        "Weight decay on the PE alone lifts accuracy at sigma 2.0 by half of the published difference.",
+        "That decay on the PE alone lifts accuracy at sigma 2.0 by half of the published difference.",
         ASKED,
         HALF,
         partial(lifted, "pe", LARGE),

@@ -156,7 +156,7 @@ def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
 
 
 def once(lines: pd.DataFrame) -> pd.DataFrame:
-    """Members with the panel and the line in which they are drawn, each of them once. Those that are drawn in several
-    panels by one name have no panel."""
+    """Members with the panel and the line in which they are drawn, each of them once, by its first
+    name. Those that are drawn in several panels by one name have no panel."""
     panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
     return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")
