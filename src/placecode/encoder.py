@@ -35,6 +35,8 @@ LONG = 64
 READOUTS = ("last", "mean", "token")
 MOST_SHRINKING = 12
 """By how many powers of two gradients at the inputs may be smaller than at the outputs, to be held as float16."""
+STRONG_DECAY = 0.5
+"""Weight decay from which on the scales of norms may become so small, and gradients with them, that float16 cannot."""
 
 Capture = Callable[[str, Tensor], None]
 
@@ -293,7 +295,8 @@ class Stack(nn.Module):
     def _choose(self) -> None:
         """How to compute, here and now."""
         self.fast = self._can_be_fast() and (self.flat.is_cuda if self._wanted is None else self._wanted)
-        self.halves = self.fast and self._shrink() <= MOST_SHRINKING
+        decay = max(member.weight_decay for member in self.members)
+        self.halves = self.fast and self._shrink() <= MOST_SHRINKING and decay < STRONG_DECAY
         for module in self.modules():
             if isinstance(module, Attention):
                 module.fused = not self.plain and self.flat.device.type == "cpu"

@@ -296,12 +296,15 @@ def test_gradients_may_be_several_hundred_times_as_large_as_at_the_outputs(kerne
         ({"sigma": 1e5, "layers": 1}, False),
         ({"sigma": 1e30, "layers": 12}, False),
         ({"encoding": "rotary", "layers": 12}, True),
+        ({"sigma": 0.2, "layers": 4, "weight_decay": 0.1, "optimizer": "adamw"}, True),
+        ({"sigma": 0.2, "layers": 4, "weight_decay": 1.0, "optimizer": "adamw"}, False),
     ],
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of numbers that no one would take
 def test_large_encodings_go_without(fields: dict[str, Any], takes: bool, kernel_device) -> None:
-    """Each norm makes gradients smaller by the size of what it divides by: they would become too small for float16."""
+    """Each norm makes gradients smaller by the size of what it divides by: they would become too small for float16. So
+    they would with norms whose scales decay."""
     stack = stack_of(kernel_device, **fields, width=8)
     assert stack.halves == takes
     if not takes and fields["layers"] > 1:
