@@ -29,13 +29,8 @@ def spread(found: Interval) -> str:
 
 
 def told(found: Interval, digits: int = 2) -> str:
-    """A difference or a correlation, signed."""
-    return f"{signed(found.mean, digits)} ({signed(found.low, digits)} to {signed(found.high, digits)})"
-
-
-def signed(value: float, digits: int) -> str:
-    """What is rounded to zero has no sign but plus."""
-    return f"{round(value, digits) + 0.0:+.{digits}f}"
+    """A difference or a correlation, signed; a bound of -0.00 tells that it lies below zero."""
+    return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
 
 
 def plain(found: Interval, digits: int = 2) -> str:
