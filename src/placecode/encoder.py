@@ -36,7 +36,7 @@ READOUTS = ("last", "mean", "token")
 MOST_SHRINKING = 12
 """By how many powers of two gradients at the inputs may be smaller than at the outputs, to be held as float16."""
 STRONG_DECAY = 0.5
-"""Weight decay from which on the scales of norms may become so small, and gradients with them, that float16 cannot."""
+"""Weight decay from which on the scales of norms may become so small that float16 does not hold gradients."""
 
 Capture = Callable[[str, Tensor], None]
 

@@ -22,8 +22,8 @@ from placecode.errors import BadInput, must_be, one_of
 OPTIMIZERS = ("adam", "adamw", "sgd")
 STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
 """How a PE starts by itself. Of true positions: sines and cosines of them (true), the same less their mean over the
-tokens (centred); or for each axis a random vector for
-each of its coordinates, and their sum over the axes (axes), so that cells of one row share half of their PE."""
+tokens (centred); or for each axis a random vector for each of its coordinates, and their sum over the axes (axes), so
+that cells of one row share half of their PE."""
 PLACED = ("true", "centred", "axes")
 """Those of them that take the true positions of the tokens, and an encoding that has a vector for each token."""
 TAKEN = ("taken", "shuffled", "before", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
@@ -104,9 +104,9 @@ class Member:
     seed: int = 0
     """Decides initial weights, PE, data order and dropout."""
     start: str | Table = "normal"
-    """How a learned PE starts: normal, uniform, zero, from the true positions (true, axes), or an array (numpy arrays
-    are wrapped in a Table); or from the PE of the member `origin` of the study when that is trained (taken, shuffled,
-    before, rescaled, resized, resized-shuffled). `STARTS` and `TAKEN` say what each of them is."""
+    """How a learned PE starts: normal, uniform, zero, from the true positions (`PLACED`), or an array (numpy
+    arrays are wrapped in a Table); or from the PE of the member `origin` of the study (`TAKEN`). `STARTS` and `TAKEN`
+    say what each of them is."""
     origin: int | None = None
     """The number, in its study, of the member whose PE this one starts from, where start is one of `TAKEN`. That member
     must start by itself."""

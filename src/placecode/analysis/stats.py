@@ -215,16 +215,12 @@ def permutation_within(
     k = joint.shape[-1]
     dealt = np.random.default_rng(seed).permuted(np.tile(np.arange(k), (draws, 1)), axis=1)  # (draws, k)
     dealt = np.concatenate([np.arange(k)[None], dealt])  # what was seen is one of the possible cases
-    if np.isnan(joint).any():
-        moved = _at(joint, dealt)
-        moved[:, 1] = joint[1]
-        ranks, weights = _ranks(np.moveaxis(moved, 1, 0))
-    else:  # ranks are dealt out as the values are
-        ranks, weights = _ranks(joint)
-        moved = _at(ranks, dealt)
-        moved[:, 1] = ranks[1]
-        ranks = np.moveaxis(moved, 1, 0)
-    values = np.abs(_of_ranks(ranks, weights, axes=(-2, -1)))
+    ranks, weights = _ranks(joint)
+    gaps = bool(np.isnan(joint).any())  # without any, ranks are dealt out as the values are
+    table = joint if gaps else ranks
+    moved = np.moveaxis(_at(table, dealt), 1, 0)
+    moved[1] = table[1]
+    values = np.abs(_of_ranks(*(_ranks(moved) if gaps else (moved, weights)), axes=(-2, -1)))
     if np.isnan(values[0]):
         return math.nan
     return float(np.mean(values[~np.isnan(values)] >= values[0] - 1e-9))

@@ -70,18 +70,8 @@ MASTER, DONOR, TWIN, TWIN_AGAIN = "master", "donor", "twin, frozen", "twin's own
 
 def kind_of(members: pd.DataFrame) -> list[str]:
     """What was done to the PE of each member."""
-    told = (
-        "member",
-        "seed",
-        "sigma",
-        "encoding",
-        "options",
-        "start",
-        "learn",
-        "optimizer",
-        "pe_learning_rate",
-        "origin",
-    )
+    told = ["member", "seed", "sigma", "encoding", "options", "start", "learn", "optimizer"]
+    told += ["pe_learning_rate", "origin"]
     rows = [dict(zip(told, row, strict=True)) for row in zip(*(members[name].tolist() for name in told), strict=True)]
     donors = {row["member"]: MASTERS if row["seed"] >= MASTERS else row["sigma"] for row in rows}
     return [_kind(row, donors) for row in rows]
