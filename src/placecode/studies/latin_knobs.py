@@ -252,7 +252,7 @@ class LstDecay(KnobStudy):
     decays: tuple[float, ...] = setting((1.0, 3.0), "weight decays, besides none")
     parts: tuple[str, ...] = setting(("all", "rest", "pe"), "what decays: all, rest (all but the PE), pe")
 
-    scales = {"paper": {}, "quick": {**SMALLER, "decays": (3.0,)}}
+    scales = {"paper": {}, "quick": {**SMALLER, "decays": (0.05,)}}
 
     def __post_init__(self) -> None:
         super().__post_init__()
