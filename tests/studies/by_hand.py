@@ -59,6 +59,21 @@ def gap(amount: float) -> list[Term]:
     return [true(amount), (-1, (0.2,), decayed(amount, amount))]
 
 
+def decay_terms(amount: float) -> dict[str, list[Term]]:
+    """The claims on a weight decay, with one of this amount."""
+    every, rest, pe, none = (decayed(*each) for each in ((amount, amount), (amount, 0), (0, amount), (0, 0)))
+    return {
+        "decay-matches-2d-fixed": gap(amount),
+        "there-is-a-gap-to-close": gap(0.0),
+        "decay-reaches-0.97": [(1, (0.2,), every)],
+        "decay-lifts-2d-fixed": [true(amount), (-1, *true(0.0)[1:])],
+        "decay-on-all-lifts": less([0.2], every, none),
+        "decay-on-rest-lifts": less([0.2], rest, none),
+        "decay-on-pe-lifts": less([0.2], pe, none),
+        "decay-on-pe-rescues-large-sigma": less([2.0], pe, none),
+    }
+
+
 RATE = 1e-4
 """The usual step size."""
 
@@ -93,16 +108,7 @@ KNOBS: dict[str, dict[str, list[Term]]] = {
         "large-gain-spoils-small-sigma": less([0.2], gained(1.0), gained(10.0)),
         "small-gain-generalizes-at-one-step-size": less(None, *SAME),
     },
-    "lst-decay": {
-        "decay-matches-2d-fixed": gap(3.0),
-        "there-is-a-gap-to-close": gap(0.0),
-        "decay-reaches-0.97": [(1, (0.2,), decayed(3, 3))],
-        "decay-lifts-2d-fixed": [true(3.0), (-1, *true(0.0)[1:])],
-        "decay-on-all-lifts": less([0.2], decayed(3, 3), decayed(0, 0)),
-        "decay-on-rest-lifts": less([0.2], decayed(3, 0), decayed(0, 0)),
-        "decay-on-pe-lifts": less([0.2], decayed(0, 3), decayed(0, 0)),
-        "decay-on-pe-rescues-large-sigma": less([2.0], decayed(0, 3), decayed(0, 0)),
-    },
+    "lst-decay": decay_terms(3.0),
     "lst-data": {
         "more-puzzles-help": less([0.2], {"data": "puzzles=8100"}, {"data": "puzzles=1000"}),
         "more-puzzles-do-not-replace-sigma": [
@@ -184,15 +190,17 @@ def moved(run: Any, columns: dict[str, Any], step: int) -> pd.Series:
 def knob_effects(run: Any, name: str, step: int, early: int) -> dict[str, np.ndarray]:
     """The effects of all claims of a study but those on every value of a setting; `early` is the step after a quarter
     of the training."""
+    strongest = max(run.config["fields"].get("decays", [0.0]))
+    asked = decay_terms(strongest) if name == "lst-decay" else KNOBS[name]
     found = {
-        id: knob_effect(run, terms, early if id == "resized-start-speeds-up" else step)
-        for id, terms in KNOBS[name].items()
+        id: knob_effect(run, terms, early if id == "resized-start-speeds-up" else step) for id, terms in asked.items()
     }
     if name == "lst-gain":
         further = (moved(run, gained(0.1), step) - moved(run, gained(10.0), step)).dropna()
         found["gain-makes-weights-move"] = further.to_numpy()
     if name == "lst-decay":
-        found["decay-closes-the-gap"] = (gaps(run, 0.0, step).abs() - gaps(run, 3.0, step).abs()).dropna().to_numpy()
+        without, decayed_too = (gaps(run, amount, step).abs() for amount in (0.0, strongest))
+        found["decay-closes-the-gap"] = (without - decayed_too).dropna().to_numpy()
     return found
 
 
