@@ -33,11 +33,11 @@ What the paper and its reviewers left open about Latin squares, each question an
 `placecode run NAME` makes it on a laptop in minutes with small models, `--scale paper` with the published one. All
 numbers here are of the published model and protocol, ended at epoch 200, on the published puzzles unless it says
 otherwise, with 5 seeds of every setting, less those that diverged: held-out accuracy (chance is 0.25), 95% intervals
-over seeds of Student's t, differences seed by seed. It is accuracy on the same 108 puzzles everywhere, unlike any
-training puzzle; intervals do not tell what other puzzles would change. Margins were declared in code before the runs;
-there are many claims, and a few that barely clear their margin may do so by chance. `placecode claims results/NAME`
-prints the verdicts, `placecode report results/NAME` draws all figures; for claims of our own read *reproduced* as
-*holds*.
+over seeds of Student's t, differences seed by seed. It is accuracy on 108 puzzles unlike any training puzzle, the same
+ones for all models of a grid; intervals do not tell what other puzzles would change. Margins were declared in code
+before the runs; there are many claims, and a few that barely clear their margin may do so by chance. `placecode claims
+results/NAME` prints the verdicts, `placecode report results/NAME` draws all figures; for claims of our own read
+*reproduced* as *holds*.
 
 A setting counts as *settled* where its mean accuracy changed by at most 0.02 over the last quarter of training. That is
 a plateau, not an end: over 4,000 epochs accuracy at sigma 1 rises on (docs/reproduction.md), so small effects may be
@@ -82,18 +82,26 @@ def section(name: str, run: Run, found: Findings) -> Iterator[str]:
     yield " ".join(knob_words.unsettled_words(run, study.lines(run)))
 
 
+def further(name: str, root: Path = ROOT) -> list[Run]:
+    """The other runs that an answer rests on."""
+    return [Run(root / "results" / other) for other in ANSWERS[name].also]
+
+
 def made(runs: dict[str, Run]) -> Iterator[str]:
     yield "## How the runs were made"
     rows = []
-    for name, run in runs.items():
+    for run in (each for name in runs for each in (runs[name], *further(name))):
         study = study_of(run)
         puzzles = run.config["fields"]["puzzles"]
         command = command_of(run, study).replace(f"--puzzles {puzzles}", "--puzzles DIR")
         lost = int((run.members["state"] == "diverged").sum())
         members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
-        rows.append((name, members, "published" if puzzles else "our own", f"`{command}`"))
+        rows.append((run.path.name, members, "published" if puzzles else "our own", f"`{command}`"))
     yield grid(("run", "members", "puzzles", "command"), rows)
-    yield "Of `lst-causal`, members 345 to 484 were made later, by the next version of the code, and merged."
+    yield (
+        "Of `lst-causal` members 345 to 484, and of `lst-depth` members 75 to 149, were made later, by a later version "
+        "of the code, and merged."
+    )
     yield rounding(runs)
 
 

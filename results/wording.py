@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from placecode.analysis.stats import Interval
-from placecode.claims import Finding
+import pandas as pd
+
+from placecode.analysis.stats import Interval, interval
+from placecode.claims import NOT_REPRODUCED, REPRODUCED, Finding
+
+HOLDS, FAILS = REPRODUCED, NOT_REPRODUCED
 
 
 def say(true: bool, sentence: str) -> str:
@@ -14,6 +18,15 @@ def say(true: bool, sentence: str) -> str:
     if not true:
         raise SystemExit(f"the tables no longer say so; write anew: {sentence}")
     return sentence
+
+
+def verdicts(found: Mapping[str, Finding], wanted: str, *ids: str) -> bool:
+    """Whether all of these claims have this verdict."""
+    return all(found[id].verdict == wanted for id in ids)
+
+
+def mean(values: pd.Series) -> Interval:
+    return interval(values.dropna().to_numpy())
 
 
 def number(value: float) -> str:

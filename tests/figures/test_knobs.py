@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from matplotlib.axes import Axes
 from scipy import stats
 
 from placecode import figures
+from placecode.analysis.stats import Interval
 
 pytestmark = pytest.mark.filterwarnings("error")
 PANELS, LINES, SIGMAS = ("adam", "sgd"), ("slow", "fast", "own"), (0.01, 0.2, 1.0)
@@ -76,12 +79,31 @@ def test_what_a_small_sigma_is_worth_is_the_last_panel_a_row_for_each_line() -> 
     assert len(figures.accuracy_by_setting(table(), "demo", "x", worth=rows.iloc[:0]).axes) == 2  # no such panel
 
 
-def test_levels_stand_beside_in_the_panels_that_have_one() -> None:
-    figure = figures.accuracy_by_setting(
-        table(), "demo", "x", beside={"sgd": {"2d-fixed": 0.93, "2d-fixed, no decay": 0.9}}
-    )
-    levels = [[line.get_ydata()[0] for line in axes.lines if line.get_label() == "2d-fixed"] for axes in figure.axes]
-    assert levels[:2] == [[], [0.93]]
+def test_levels_stand_beside_in_the_panels_that_have_one_with_what_is_possible_of_their_interval() -> None:
+    levels = {"2d-fixed": Interval(0.93, 0.8, 1.06), "2d-fixed, no decay": Interval(0.9, math.nan, math.nan)}
+    figure = figures.accuracy_by_setting(table(), "demo", "x", beside={"sgd": levels})
+    found = [
+        {str(line.get_label()): line.get_ydata()[0] for line in axes.lines if "2d-fixed" in str(line.get_label())}
+        for axes in figure.axes
+    ]
+    assert found[:2] == [{}, {"2d-fixed: 0.93 (0.80 to 1.00)": 0.93, "2d-fixed, no decay: 0.90": 0.9}]
+
+
+def test_a_line_looks_the_same_in_every_panel_and_unlike_its_neighbours() -> None:
+    """Whatever the order of a panel; and lines that never meet may look alike."""
+    rows = table()
+    other = rows[(rows["panel"] == "sgd") & (rows["line"] != "slow")].iloc[::-1]
+    third = rows[rows["line"] == "own"].assign(panel="third", line="alone")
+    figure = figures.accuracy_by_setting(pd.concat([rows[rows["panel"] == "adam"], other, third]), "demo", "x")
+    looks = [
+        {line: (each.marker, each.color) for line, each in points(axes).items()}
+        for axes in figure.axes
+        if axes.get_title()
+    ]
+    assert [list(each) for each in looks] == [["slow", "fast", "own"], ["fast", "own"], ["alone"]]
+    assert looks[1] == {line: look for line, look in looks[0].items() if line != "slow"}
+    assert looks[2]["alone"] == looks[0]["slow"]
+    assert len(set(looks[0].values())) == 3
 
 
 def test_chance_is_one_for_all_or_by_panel() -> None:

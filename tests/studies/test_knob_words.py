@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from studies.beyond import smallest
-from studies.made_up import made_up
+from studies.made_up import made_up, student
 
 from placecode import studies
 from placecode.analysis.stats import Interval
@@ -120,8 +121,11 @@ def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
         diverged=lambda m: m.encoding == "sinusoid" and m.weight_decay == 1.0 and m.seed == 1,
     )
     found = fixed_beside(run, lambda row: [(panel, f"with {row['weight_decay']:g}") for panel, _ in study.told(row)])
-    assert found["decay 0.1"] == pytest.approx({"with 0": 0.41, "with 0.1": 0.42})
-    assert found["decay 1"] == pytest.approx({"with 0": 0.41, "with 1": 0.5})
+    means = {panel: {name: each.mean for name, each in levels.items()} for panel, levels in found.items()}
+    assert means["decay 0.1"] == pytest.approx({"with 0": 0.41, "with 0.1": 0.42})
+    assert means["decay 1"] == pytest.approx({"with 0": 0.41, "with 1": 0.5})
+    assert found["decay 1"]["with 0"] == pytest.approx(student([0.4, 0.42]))
+    assert math.isnan(found["decay 1"]["with 1"].low)  # one seed
 
 
 def test_who_is_drawn_in_several_panels_is_told_once() -> None:

@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +18,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from placecode.analysis.stats import Interval
 from placecode.figures import base
 from placecode.figures.base import INK, KINDS, MUTED, SIGMA, SMALL
 
@@ -29,13 +33,14 @@ def accuracy_by_setting(
     knob: str,
     chance: Mapping[str, float] | float = 0.25,
     worth: pd.DataFrame | None = None,
-    beside: Mapping[str, Mapping[str, float]] | None = None,
+    beside: Mapping[str, Mapping[str, Interval]] | None = None,
 ) -> Figure:
-    """Held-out accuracy against sigma: a panel for each `panel` of the table, a line for each `line` of it.
+    """Held-out accuracy against sigma: a panel for each `panel` of the table, a line for each `line` of it, which looks
+    the same in every panel that has it.
 
     `table` has the columns panel, line, sigma, seed and value. `worth` has panel, line, seed and value: what a small
     sigma is worth, drawn as the last panel, a row for each line. `chance` is one for all, or by panel. `beside` has
-    the mean accuracy of what has no sigma, by panel and name, drawn as levels.
+    the accuracy of what has no sigma, by panel and name: its mean is drawn as a level, its interval told in the legend.
     """
     kept, lost = base.finite(table, ["panel", "line", "sigma", "seed", "value"])
     by = ["panel", "line", "sigma"]
@@ -43,21 +48,22 @@ def accuracy_by_setting(
     names = base.in_order(table["panel"])
     shown = worth is not None and not worth.empty
     columns = len(names) + shown
-    below = [sum(_entry(line).count("\n") + 1 for line in rows["line"].unique()) for _, rows in table.groupby("panel")]
-    entries = 1 + max(below, default=0) + max(map(len, (beside or {}).values()), default=0)
+    looks = _looks(table)
+    below = [map(_entry, rows["line"].unique()) for _, rows in table.groupby("panel")]
+    levels = {panel: {_level(*each): each[1].mean for each in own.items()} for panel, own in (beside or {}).items()}
+    entries = 1 + max(map(_rows_of, below), default=0) + max(map(_rows_of, levels.values()), default=0)
     figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + 0.17 * entries), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         here = means[means["panel"] == name]
-        order = base.in_order(table.loc[table["panel"] == name, "line"])
+        order = [line for line in looks if line in set(table.loc[table["panel"] == name, "line"])]
         sigmas = np.sort(table.loc[table["panel"] == name, "sigma"].unique().astype(float))
         base.sigma_axis(axes, sigmas)
         for place, line in enumerate(order):
             rows = here[here["line"] == line]
-            style = KINDS[place % len(KINDS)]
             x = rows["sigma"].to_numpy(dtype=float) * _aside(place, len(order), base.uneven(sigmas))
             reach: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
-            base.errorbars(axes, x, rows["mean"], label=_entry(line), **reach, **style)
-        for place, (level, value) in enumerate((beside or {}).get(name, {}).items()):
+            base.errorbars(axes, x, rows["mean"], label=_entry(line), **reach, **looks[line])
+        for place, (level, value) in enumerate(levels.get(name, {}).items()):
             axes.axhline(value, color=INK, linewidth=0.9, linestyle=LEVELS[place % len(LEVELS)], label=level)
         if here.empty:
             base.nothing(axes)
@@ -72,8 +78,28 @@ def accuracy_by_setting(
     return figure
 
 
+def _looks(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
+    """The style of each line, in the order of the table: the first that no other line of its panels has."""
+    panels = table.groupby("line", sort=False)["panel"].agg(set)
+    places: dict[str, int] = {}
+    for line, own in panels.items():
+        taken = {place for other, place in places.items() if panels[other] & own}
+        places[str(line)] = next(place for place in itertools.count() if place not in taken)
+    return {line: KINDS[place % len(KINDS)] for line, place in places.items()}
+
+
+def _level(name: str, found: Interval) -> str:
+    """An accuracy lies between 0 and 1, whatever its interval says."""
+    reach = "" if math.isnan(found.low) else f" ({max(0.0, found.low):.2f} to {min(1.0, found.high):.2f})"
+    return base.wrapped(f"{name}: {found.mean:.2f}{reach}", 34)
+
+
 def _entry(line: str) -> str:
     return base.wrapped(base.short(line), 34)
+
+
+def _rows_of(entries: Iterable[str]) -> int:
+    return sum(entry.count("\n") + 1 for entry in entries)
 
 
 def _aside(place: int, count: int, log: bool) -> float:

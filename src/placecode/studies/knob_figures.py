@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 
 from placecode import figures
+from placecode.analysis import stats
+from placecode.analysis.stats import Interval
 from placecode.runs import Run, shape_of
 from placecode.studies.base import Shown
 from placecode.studies.latin_claims import LARGE, SMALL
@@ -15,7 +17,7 @@ from placecode.studies.latin_figures import run_name
 from placecode.studies.reading import accuracy, once
 from placecode.studies.specs import are
 
-Levels = Mapping[str, Mapping[str, float]]
+Levels = Mapping[str, Mapping[str, Interval]]
 
 
 def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> list[Shown]:
@@ -24,14 +26,15 @@ def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = No
     final = lines.assign(value=lines["member"].map(accuracy(run)))
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     curves = rows[rows["split"] == "validation"][["member", "step", "value"]].merge(single, on="member")
-    last = "The last panel: accuracy at sigma 0.2 less that at the largest, seed by seed. " if len(final) else ""
+    gained = worth(once(final))
+    last = "The last panel: accuracy at sigma 0.2 less that at the largest, seed by seed. " if len(gained) else ""
     return [
         Shown(
             "accuracy",
             f"Accuracy against sigma: {knob}",
-            f"Where the lines lie on each other, {knob} changes nothing in what sigma does. {last}Bars are 95% "
+            f"Where the lines lie on each other, what is turned beside sigma makes no difference. {last}Bars are 95% "
             "intervals over seeds.",
-            figures.accuracy_by_setting(final, name, knob, chance_by_panel(run, lines), worth(once(final)), beside),
+            figures.accuracy_by_setting(final, name, knob, chance_by_panel(run, lines), gained, beside),
         ),
         Shown(
             "curves",
@@ -62,11 +65,14 @@ def worth(final: pd.DataFrame) -> pd.DataFrame:
 
 def fixed_beside(
     run: Run, places: Callable[[dict[str, Any]], Sequence[tuple[str, str]]]
-) -> dict[str, dict[str, float]]:
-    """Mean accuracy of the 2d-fixed members by panel and name; `places` tells those of a member."""
+) -> dict[str, dict[str, Interval]]:
+    """Accuracy of the 2d-fixed members by panel and name; `places` tells those of a member."""
     rows = run.members[are(run.members, "sinusoid:axes=2", 0.0) & (run.members["state"] == "done")]
     values = rows.assign(value=rows["member"].map(accuracy(run))).to_dict("records")
     told = [(*place, row["value"]) for row in values for place in places({str(k): v for k, v in row.items()})]
-    table = pd.DataFrame(told, columns=["panel", "name", "value"])
-    means = table.groupby(["panel", "name"], sort=False)["value"].mean().reset_index()
-    return {str(panel): dict(zip(rows["name"], rows["value"], strict=True)) for panel, rows in means.groupby("panel")}
+    found: dict[str, dict[str, Interval]] = {}
+    for (panel, name), own in pd.DataFrame(told, columns=["panel", "name", "value"]).groupby(
+        ["panel", "name"], sort=False
+    ):
+        found.setdefault(str(panel), {})[str(name)] = stats.interval(own["value"].to_numpy())
+    return found
