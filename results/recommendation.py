@@ -257,7 +257,8 @@ def rule() -> Iterator[str]:
             f"{LEAST:g}, and the 95% interval of that sigma lies beyond nothing.",
             "**Lacks.** How much worse another sigma is, seed by seed, as a share of the gain. A member that diverged "
             "has learned nothing. Between two sigmas that were run, a straight line over log sigma; beyond the first "
-            "and the last, nothing is known.",
+            "and the last, nothing is known. A sweep of which the smallest sigma alone is good for a "
+            f"map, and is above {GRID[0]:g}, has no say on maps: it was cut short where smaller ones may be better.",
             f"**Good.** Lacks at most {percent(TOLERANCE)}; or at most {percent(IN_NOISE)} where the 95% interval of "
             "the difference reaches zero. Seeds of one world (people on brains) are averaged first.",
             "**Near.** Settings are apart by the doublings of tokens and width between them, and of learning rate and "
@@ -271,7 +272,8 @@ def rule() -> Iterator[str]:
     )
     yield (
         "Tolerance, weights and grid are in `placecode.evidence` and `placecode.recommend`. When they were set, curves "
-        "were known; what settings that had no say would lose was not."
+        "were known; what settings that had no say would lose was not. That sweeps which were cut short have no say on "
+        "maps is a rule of later: sweeps that begin at 0.1 had come in, and were seen to draw the answer to 0.1."
     )
 
 
@@ -296,7 +298,7 @@ def limits(settings: Sequence[Setting]) -> Iterator[str]:
         "there says nothing of widths at which it is far from that.",
         f"Beyond {spans['tokens'][0]} to {spans['tokens'][-1]} tokens, widths of {spans['width'][0]} to "
         f"{spans['width'][-1]} and {spans['layers'][0]} to {spans['layers'][-1]} blocks nothing was studied; the "
-        "command answers, and says that it extrapolates.",
+        "command answers, and says that it extrapolates where that is by more than a factor of 2.",
         f"Of the {len(told)} settings, {every} add the PE in every block and {post} have their norms after each sum.",
         "Tasks are ours: puzzles, and channels that are predicted from others. Language, and images at full size, are "
         "not among them.",

@@ -53,7 +53,7 @@ def studied(settings: Sequence[Setting]) -> Iterator[str]:
         cells = [each.name, each.task, f"{each.tokens}", f"{each.width}", f"{each.layers}", f"{each.heads}"]
         cells += [f"{each.optimizer} {each.learning_rate:g}", f"{each.steps:,}"]
         cells.append(f"{max(point.n for point in each.outcome.points)}")
-        rows.append((*cells, *_told(each.outcome), *_told(each.structure)))
+        rows.append((*cells, *_told(each.outcome), *_told(each.structure, recommend.cut_short(each, "map"))))
     header = ("setting", "task", "tokens", "width", "blocks", "heads", "optimizer, rate", "steps", "seeds")
     yield grid((*header, "outcome of the best", "good sigmas", "map of the best", "good sigmas for a map"), rows)
     names: dict[str, list[str]] = {}
@@ -63,13 +63,15 @@ def studied(settings: Sequence[Setting]) -> Iterator[str]:
     yield "Maps are measured by: " + "; ".join(f"{name} ({listed(tasks)})" for name, tasks in names.items()) + "."
 
 
-def _told(curve: Curve | None) -> tuple[str, str]:
+def _told(curve: Curve | None, cut: bool = False) -> tuple[str, str]:
     if curve is None:
         return "", ""
     best = curve.best
     reached = f"{best.found.mean:.3f} (nothing: {curve.nothing:.3f})"
     if not curve.learned:
         return reached, "nothing learned for sure"
+    if cut:
+        return reached, f"**{best.sigma:g}**, where it was cut short"
     good = [point.sigma for point in curve.points if curve.good(point.sigma)]
     return reached, ", ".join(f"**{sigma:g}**" if sigma == best.sigma else f"{sigma:g}" for sigma in good)
 
@@ -144,12 +146,15 @@ def conclusion(settings: Sequence[Setting]) -> str:
         task: mean([each.lost["recommended"] for each in rows if each.setting.task == task]) for task in sorted(tasks)
     }
     hard = [f"{task} {percent(lost, 1)}" for task, lost in by_task.items() if not math.isnan(lost)]
-    most = worst.lost["recommended"] or 0.0
+    lacks = worst.setting.outcome.lacks(worst.sigma)
+    assert lacks is not None
     cliff = (
         ": curves that are flat on most tasks may fall off a cliff on another, and settings of other tasks cannot tell "
         "where"
     )
+    noise = f", which may be noise ({percent(lacks.low)} to {percent(lacks.high)})"
+    tail = "" if lacks.mean <= IN_NOISE else cliff if lacks.low > 0 else noise
     return (
         f"Without its task, what is lost is {listed(hard)}. The worst is `{worst.setting.name}`, where {worst.sigma:g} "
-        f"is recommended and {percent(most)} of the gain is lost{cliff if most > IN_NOISE else ''}."
+        f"is recommended and {percent(lacks.mean)} of the gain is lost{tail}."
     )

@@ -98,6 +98,20 @@ def test_a_sigma_that_few_know_is_not_recommended() -> None:
     assert answer.sigma == 0.1 and any("Smaller ones were hardly studied" in it for it in recommend.sentences(answer))
 
 
+def test_a_sweep_that_was_cut_short_has_no_say_on_maps() -> None:
+    near, far = setting(0.1, "a"), setting(0.01, "b", tokens=1024)
+    half = dataclasses.replace(near.outcome, points=near.outcome.points[3:])  # from 0.1 on
+    cut = dataclasses.replace(near, outcome=half, structure=half)
+    flat = dataclasses.replace(half, points=(half.points[0], dataclasses.replace(half.points[0], sigma=0.2)))
+    for_map = dataclasses.replace(ASKED, goal="map")
+    assert recommend.recommend(for_map, [cut, far]).sigma == 0.01
+    assert recommend.recommend(for_map, [cut]).sigma == 0.1  # there is nothing better
+    assert recommend.recommend(ASKED, [cut, far]).sigma == 0.1
+    assert recommend.cut_short(cut, "map") and not recommend.cut_short(cut, "accuracy")
+    for structure in (near.structure, setting(0.01).structure, setting(0.1, learned=False).structure, None, flat):
+        assert not recommend.cut_short(dataclasses.replace(cut, structure=structure), "map")
+
+
 def test_goals_ask_their_own_curves() -> None:
     mixed = dataclasses.replace(setting(0.5), structure=setting(0.02).outcome)
     answer = recommend.recommend(ASKED, [mixed])

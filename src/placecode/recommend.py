@@ -201,9 +201,20 @@ def vote(sigma: float, seen: Sequence[Seen], goal: str) -> Vote:
     return Vote(sigma, known, *((good / known, lacking / known) if known else (math.nan, math.nan)))
 
 
+def cut_short(setting: Setting, goal: str) -> bool:
+    """Whether the smallest sigma of the sweep alone is good for a map, although smaller ones are to be had: it cannot
+    tell which."""
+    curve = setting.curve(goal)
+    if goal != "map" or curve is None or not curve.learned:
+        return False
+    first, *others = (point.sigma for point in curve.points)
+    return curve.best.sigma == first > GRID[0] and not any(map(curve.good, others))
+
+
 def _asked(asked: Asked, goal: str, settings: Sequence[Setting]) -> tuple[tuple[Seen, ...], bool]:
     """The settings that have something to say, and whether they are of the kind of optimizer that is asked for."""
     told = [each for each in settings if (curve := each.curve(goal)) is not None and curve.learned]
+    told = [each for each in told if not cut_short(each, goal)] or told
     own = [each for each in told if FAMILIES[each.optimizer] == FAMILIES[asked.optimizer]]
     return weighed(asked, own or told), bool(own)
 

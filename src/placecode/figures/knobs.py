@@ -50,12 +50,13 @@ def accuracy_by_setting(
     columns = len(names) + shown
     looks = _looks(table)
     below = [map(_entry, rows["line"].unique()) for _, rows in table.groupby("panel")]
-    levels = {panel: {_level(*each): each[1].mean for each in own.items()} for panel, own in (beside or {}).items()}
+    levels = {panel: [_level(*each) for each in own.items()] for panel, own in (beside or {}).items()}
     entries = 1 + max(map(_rows_of, below), default=0) + max(map(_rows_of, levels.values()), default=0)
     figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + 0.17 * entries), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         here = means[means["panel"] == name]
-        order = [line for line in looks if line in set(table.loc[table["panel"] == name, "line"])]
+        own = set(table.loc[table["panel"] == name, "line"])
+        order = [line for line in looks if line in own]
         sigmas = np.sort(table.loc[table["panel"] == name, "sigma"].unique().astype(float))
         base.sigma_axis(axes, sigmas)
         for place, line in enumerate(order):
@@ -63,8 +64,10 @@ def accuracy_by_setting(
             x = rows["sigma"].to_numpy(dtype=float) * _aside(place, len(order), base.uneven(sigmas))
             reach: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
             base.errorbars(axes, x, rows["mean"], label=_entry(line), **reach, **looks[line])
-        for place, (level, value) in enumerate(levels.get(name, {}).items()):
-            axes.axhline(value, color=INK, linewidth=0.9, linestyle=LEVELS[place % len(LEVELS)], label=level)
+        for place, (level, label) in enumerate(
+            zip((beside or {}).get(name, {}).values(), levels.get(name, []), strict=True)
+        ):
+            axes.axhline(level.mean, color=INK, linewidth=0.9, linestyle=LEVELS[place % len(LEVELS)], label=label)
         if here.empty:
             base.nothing(axes)
         base.title(axes, str(name))
@@ -104,7 +107,7 @@ def _rows_of(entries: Iterable[str]) -> int:
 
 def _aside(place: int, count: int, log: bool) -> float:
     """Lines stand a little apart, so that their bars do not hide each other."""
-    return float(1.0 + (0.02 if log else 0.0) * (place - (count - 1) / 2))
+    return float(1.0 + (0.03 if log else 0.0) * (place - (count - 1) / 2))
 
 
 def _own_chance(chance: Mapping[str, float] | float, panel: str) -> float:

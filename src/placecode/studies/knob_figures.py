@@ -33,7 +33,7 @@ def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = No
             "accuracy",
             f"Accuracy against sigma: {knob}",
             f"Where the lines lie on each other, what is turned beside sigma makes no difference. {last}Bars are 95% "
-            "intervals over seeds.",
+            "intervals over seeds, cut at 0 and 1.",
             figures.accuracy_by_setting(final, name, knob, chance_by_panel(run, lines), gained, beside),
         ),
         Shown(

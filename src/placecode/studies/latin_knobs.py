@@ -225,7 +225,7 @@ class LstGain(KnobStudy):
             raise must_be("gains", "numbers above 0", list(self.gains))
 
     def variants(self) -> list[dict[str, Any]]:
-        """Adam moves weights by its step size whatever the gain: so they move less only where that is divided by it."""
+        """Adam's steps are as long whatever the gain: it takes another step size to make weights go much less far."""
         slower = [{"gain": gain, "learning_rate": self.learning_rate / gain} for gain in self.gains if gain != 1]
         return [*({"gain": gain} for gain in self.gains), *slower]
 

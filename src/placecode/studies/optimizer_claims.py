@@ -44,13 +44,14 @@ def strongest(run: Run) -> float:
     return float(max(run.config["fields"]["decays"]))
 
 
-def true_positions(run: Run, amount: float) -> pd.Series:
-    """Accuracy by seed of the 2d-fixed members with a decay."""
+def true_positions(run: Run, amount: float, values: pd.Series | None = None) -> pd.Series:
+    """Accuracy, or other values by member, of the 2d-fixed members with a decay, by seed."""
     rows = run.members[are(run.members, TRUE, 0.0) & (run.members["state"] == "done")]
     rows = rows[rows["weight_decay"] == amount]
     if rows.empty:
         raise NotInRun(f"the run has no finished 2d-fixed members with weight decay {amount:g}")
-    return pd.Series(rows["member"].map(accuracy(run)).to_numpy(), index=rows["seed"])
+    own = rows["member"].map(accuracy(run) if values is None else values)
+    return pd.Series(own.to_numpy(), index=rows["seed"])
 
 
 def gap_to_truth(run: Run, amount: float) -> pd.Series:
