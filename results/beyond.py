@@ -79,7 +79,7 @@ def section(name: str, run: Run, found: Findings) -> Iterator[str]:
         yield f"Undecided for want of members: {'; '.join(unasked)}."
     study = study_of(run)
     assert isinstance(study, KnobStudy)
-    yield " ".join(knob_words.unsettled_words(run, study.lines(run)))
+    yield " ".join(knob_words.unsettled_words(run, study.lines(run), most=len(run.members)))
 
 
 def further(name: str) -> list[Run]:

@@ -54,6 +54,18 @@ def test_a_change_as_large_as_the_threshold_has_settled() -> None:
     assert words(heads({(1, 0.2): 0.02, (2, 2.0): -0.02}))[-1] == f"{settled} the last quarter of training."
 
 
+def test_models_without_a_sigma_may_not_have_settled_either() -> None:
+    study: Any = studies.STUDIES["lst-decay"].at("paper", decays=(1.0,), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    run = made_up(
+        study, lambda m: 0.5, early=lambda m: 0.5 - 0.1 * (m.encoding == "sinusoid" and m.weight_decay > 0), epoch=6
+    )
+    assert words(run)[-1].startswith("Not settled, 1 of 10 settings")  # 4 kinds of decay at 2 sigmas, 2 of 2d-fixed
+    assert words(run)[-1].endswith(": 2d-fixed, weight decay 1.0 (+0.10).")
+    size: Any = studies.STUDIES["lst-size"].at("paper", sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    settled = made_up(size, lambda m: 0.5, early=lambda m: 0.5, epoch=6)
+    assert "in none of 10 settings" in words(settled)[-1]  # 4 lines at 2 sigmas, 2d-fixed on both grids
+
+
 def test_a_change_before_the_last_quarter_is_none() -> None:
     """The last evaluation that is no later than its beginning counts."""
     run = heads({(1, 0.2): 0.4}, epoch=7)  # within it; before it only that of the start is left

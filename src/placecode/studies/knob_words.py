@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from placecode.analysis.stats import Interval
 from placecode.runs import Run
+from placecode.studies.optimizer_claims import TRUE
 from placecode.studies.reading import STILL, accuracy, late_change, once
+from placecode.studies.specs import are
 
 MOST = 6
-"""Settings that have not settled, of which each is named."""
+"""Settings that have not settled, of which each is named in a report."""
 
 
 def called(panel: str, line: str) -> str:
@@ -34,27 +38,44 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
+def settling(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
+    """By how much the mean accuracy of each setting (a line, at a sigma) has changed over the last quarter of
+    training; 2d-fixed models, which have no sigma, are settings too where no line shows them."""
+    shown = once(lines)
+    fixed = run.members[are(run.members, TRUE, 0.0) & (run.members["state"] == "done")]
+    fixed = fixed[~fixed["member"].isin(shown["member"])]
+    varied = [name for name in ("data", "weight_decay") if fixed[name].nunique() > 1]
+    names = [_fixed({name: row[name] for name in varied}) for row in fixed.to_dict("records")]
+    table = pd.concat([shown, fixed.assign(panel="", line=names)]) if len(fixed) else shown
+    table = table.assign(value=table["member"].map(late_change(run)))
+    return table.groupby(["panel", "line", "sigma"], sort=False, dropna=False)["value"].mean().reset_index()
+
+
+def _fixed(told: dict[str, Any]) -> str:
+    return ", ".join(["2d-fixed", *(f"{name.replace('_', ' ')} {value}" for name, value in told.items())])
+
+
 def unsettled(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """Settings (panel, line, sigma) whose mean accuracy has changed by more than STILL over the last quarter of
-    training, with that change."""
-    table = once(lines).assign(value=lambda rows: rows["member"].map(late_change(run)))
-    means = table.groupby(["panel", "line", "sigma"], sort=False)["value"].mean().reset_index()
+    """Settings (panel, line, sigma) whose mean accuracy has changed by more than STILL, with that change."""
+    means = settling(run, lines)
     kept: pd.DataFrame = means[means["value"].abs() > STILL + 1e-9]
     return kept.reset_index(drop=True)
 
 
-def unsettled_words(run: Run, lines: pd.DataFrame) -> list[str]:
-    """Whose curves have not settled, in a sentence."""
-    found, total = unsettled(run, lines), len(once(lines)[["panel", "line", "sigma"]].drop_duplicates())
+def unsettled_words(run: Run, lines: pd.DataFrame, most: int = MOST) -> list[str]:
+    """Whose curves have not settled, in a sentence that names so many of them."""
+    found, total = unsettled(run, lines), len(settling(run, lines))
     rule = f"held-out accuracy changed by more than {STILL:g} over the last quarter of training"
     if found.empty:
         return [f"All curves have settled: in none of {total} settings the mean {rule}."]
     widest = found.reindex(found["value"].abs().sort_values(ascending=False).index)
     named = "; ".join(
-        f"{called(row['panel'], row['line'])}, sigma {row['sigma']:g} ({row['value']:+.2f})"
-        for row in widest.head(MOST).to_dict("records")
+        called(row["panel"], row["line"])
+        + (f", sigma {row['sigma']:g}" if row["sigma"] == row["sigma"] else "")
+        + f" ({row['value']:+.2f})"
+        for row in widest.head(most).to_dict("records")
     )
-    more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
+    more = f"; and {len(found) - most} more" if len(found) > most else ""
     return [f"Not settled, {len(found)} of {total} settings, where the mean {rule}: {named}{more}."]
 
 
