@@ -300,7 +300,7 @@ def limits(settings: Sequence[Setting]) -> Iterator[str]:
         f"{spans['width'][-1]} and {spans['layers'][0]} to {spans['layers'][-1]} blocks nothing was studied; the "
         "command answers, and says that it extrapolates where that is by more than a factor of 2.",
         f"Of the {len(told)} settings, {every} add the PE in every block and {post} have their norms after each sum.",
-        "PEs do not decay here. A strong weight decay on the PE alone made maps on Latin squares from sigmas up to 1 "
+        "PEs hardly decay here. A strong weight decay on the PE alone made maps on Latin squares from sigmas up to 1 "
         "([beyond the paper](beyond.md)): another way to one.",
         "Tasks are ours: puzzles, and channels that are predicted from others. Language, and images at full size, are "
         "not among them.",
