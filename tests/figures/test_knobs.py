@@ -50,6 +50,16 @@ def test_a_panel_for_each_panel_and_a_line_for_each_line_in_the_order_of_the_tab
     assert "mean and 95% t interval over 4 seeds" in figure.get_supxlabel()
 
 
+def test_lines_stand_aside_within_the_axes_at_any_number_of_sigmas() -> None:
+    for sigmas in ((0.2,), (0.2, 2.0), SIGMAS):
+        rows = made_up({"panel": ("",), "line": tuple("abcdef"), "sigma": sigmas}, 3)
+        (axes,) = figures.accuracy_by_setting(rows, "demo", "x").axes
+        x = np.array([marks.x for marks in points(axes).values()])
+        low, high = axes.get_xlim()
+        assert (np.diff(x, axis=0) > 0).all() and low < x.min() and x.max() < high
+        assert (np.argmin(abs(x[:, :, None] - np.array(sigmas)), axis=2) == np.arange(len(sigmas))).all()
+
+
 def test_a_single_panel_names_what_is_turned_above_its_lines() -> None:
     one = table().query("panel == 'adam'").assign(panel="")
     (axes,) = figures.accuracy_by_setting(one, "demo", "attention heads").axes

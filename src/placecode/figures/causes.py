@@ -52,7 +52,7 @@ def _against_size(axes: Axes, table: pd.DataFrame, order: Sequence[str], chance:
     base.sigma_axis(axes, sigmas)
     for place, line in enumerate(order):
         rows = means[means["line"] == line]
-        x = rows["sigma"].to_numpy(dtype=float) * (1 + 0.02 * (place - (len(order) - 1) / 2))
+        x = base.aside(rows["sigma"], place, len(order), sigmas)
         look: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
         base.errorbars(axes, x, rows["mean"], label=base.short(line), **look, **KINDS[place % len(KINDS)])
     base.accuracy_axis(axes, chance)

@@ -61,7 +61,7 @@ def accuracy_by_setting(
         base.sigma_axis(axes, sigmas)
         for place, line in enumerate(order):
             rows = here[here["line"] == line]
-            x = rows["sigma"].to_numpy(dtype=float) * _aside(place, len(order), base.uneven(sigmas))
+            x = base.aside(rows["sigma"], place, len(order), sigmas)
             reach: base.Style = {"yerr": base.distances(rows, (0, 1)), "linewidth": 1.3, "markersize": 4.8}
             base.errorbars(axes, x, rows["mean"], label=_entry(line), **reach, **looks[line])
         for place, (level, label) in enumerate(
@@ -103,11 +103,6 @@ def _entry(line: str) -> str:
 
 def _rows_of(entries: Iterable[str]) -> int:
     return sum(entry.count("\n") + 1 for entry in entries)
-
-
-def _aside(place: int, count: int, log: bool) -> float:
-    """Lines stand a little apart, so that their bars do not hide each other."""
-    return float(1.0 + (0.03 if log else 0.0) * (place - (count - 1) / 2))
 
 
 def _own_chance(chance: Mapping[str, float] | float, panel: str) -> float:
