@@ -53,6 +53,7 @@ ANSWERS: dict[str, Answer] = {
         "Does the gain of the outputs, the other knob of lazy and rich learning, do what sigma does?",
         knobs.gain_short,
         knobs.gain_long,
+        also=("lst-gain-quick", "lst-gain-quick-rates"),
     ),
     "lst-data": Answer(
         "Does the effect of sigma depend on the number of training puzzles?", knobs.data_short, knobs.data_long
