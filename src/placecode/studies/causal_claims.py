@@ -23,7 +23,7 @@ from placecode.runs import Run
 from placecode.studies import interventions
 from placecode.studies.knob_claims import ASKED, EQUAL, HALF
 from placecode.studies.latin_claims import LARGE, SMALL, difference
-from placecode.studies.reading import accuracy, early_accuracy, measured, planned
+from placecode.studies.reading import accuracy, by_seed, early_accuracy, measured, planned
 
 DONORS = 1000
 """What the seed of a donor has more than that of the model it gives its PE to."""
@@ -109,7 +109,7 @@ def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Se
         raise NotInRun(f"the run has no finished members of the kind {kind}")
     if sigmas is None:
         return pd.Series(rows.set_index("seed")["value"])
-    table = rows.pivot_table("value", "seed", "sigma")
+    table = by_seed(rows)
     wanted = planned(run, sigmas)
     if missing := [sigma for sigma in wanted if sigma not in table.columns]:
         raise NotInRun(f"the run has no finished members of the kind {kind} with sigma {missing[0]:g}")

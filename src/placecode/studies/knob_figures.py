@@ -14,7 +14,7 @@ from placecode.runs import Run, shape_of
 from placecode.studies.base import Shown
 from placecode.studies.latin_claims import LARGE, SMALL
 from placecode.studies.latin_figures import run_name
-from placecode.studies.reading import accuracy, once
+from placecode.studies.reading import accuracy, by_seed, once
 from placecode.studies.specs import are
 
 Levels = Mapping[str, Mapping[str, Interval]]
@@ -55,7 +55,7 @@ def worth(final: pd.DataFrame) -> pd.DataFrame:
     """What a small sigma is worth over the largest one, by panel, line and seed; empty where there is none."""
     found = []
     for (panel, line), rows in final.groupby(["panel", "line"], sort=False):
-        table = rows.pivot_table("value", "seed", "sigma")
+        table = by_seed(rows)
         large = LARGE if LARGE in table.columns else float(rows["sigma"].max())
         if SMALL in table.columns and large > SMALL:
             for seed, value in (table[SMALL] - table[large]).dropna().items():

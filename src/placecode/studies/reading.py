@@ -89,10 +89,16 @@ def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **
         rows = rows[rows[name].isna() if value is None else rows[name] == value]
     told = ", ".join(f"{name.replace('_', ' ')} {'not given' if v is None else v}" for name, v in columns.items())
     wanted = planned(run, run.config["fields"]["sigmas"] if sigmas is None else sigmas)
-    table = rows.assign(value=rows["member"].map(values)).pivot_table("value", "seed", "sigma")
+    table = by_seed(rows.assign(value=rows["member"].map(values)))
     if missing := [sigma for sigma in wanted if sigma not in table.columns]:
         raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}" + (f" and {told}" if told else ""))
     return pd.Series(table[wanted].dropna().mean(axis="columns"))
+
+
+def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The column `value` as a table, seeds x sigmas that have any; several members of one seed are averaged."""
+    kept = rows.dropna(subset=["value"])
+    return kept.groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
 
 
 def planned(run: Run, sigmas: Sequence[float]) -> list[float]:
