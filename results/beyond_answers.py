@@ -1,4 +1,5 @@
-"""The questions of docs/beyond.md, each with its run: the answers are in `beyond_causes` and `beyond_knobs`."""
+"""The questions of docs/beyond.md, each with its run: the answers are in `beyond_causes`, `beyond_knobs` and
+`beyond_training`."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 
 import beyond_causes as causes
 import beyond_knobs as knobs
+import beyond_training as training
 from latin_tables import Findings
 
 from placecode.runs import Run
@@ -42,8 +44,8 @@ ANSWERS: dict[str, Answer] = {
     "lst-width": Answer("Does the best sigma depend on width?", knobs.width_short, knobs.width_long),
     "lst-decay": Answer(
         "Does weight decay close the gap between a learned PE and 2d-fixed?",
-        knobs.decay_short,
-        knobs.decay_long,
+        training.decay_short,
+        training.decay_long,
         also=("lst-decay-fresh",),
     ),
     "lst-placement": Answer(
@@ -51,8 +53,8 @@ ANSWERS: dict[str, Answer] = {
     ),
     "lst-gain": Answer(
         "Does the gain of the outputs, the other knob of lazy and rich learning, do what sigma does?",
-        knobs.gain_short,
-        knobs.gain_long,
+        training.gain_short,
+        training.gain_long,
         also=("lst-gain-quick", "lst-gain-quick-rates"),
     ),
     "lst-data": Answer(

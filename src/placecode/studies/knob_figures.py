@@ -14,6 +14,7 @@ from placecode.runs import Run, shape_of
 from placecode.studies.base import Shown
 from placecode.studies.latin_claims import LARGE, SMALL
 from placecode.studies.latin_figures import run_name
+from placecode.studies.optimizer_claims import TRUE
 from placecode.studies.reading import accuracy, by_seed, once
 from placecode.studies.specs import are
 
@@ -67,7 +68,7 @@ def fixed_beside(
     run: Run, places: Callable[[dict[str, Any]], Sequence[tuple[str, str]]]
 ) -> dict[str, dict[str, Interval]]:
     """Accuracy of the 2d-fixed members by panel and name; `places` tells those of a member."""
-    rows = run.members[are(run.members, "sinusoid:axes=2", 0.0) & (run.members["state"] == "done")]
+    rows = run.members[are(run.members, TRUE, 0.0) & (run.members["state"] == "done")]
     values = rows.assign(value=rows["member"].map(accuracy(run))).to_dict("records")
     told = [(*place, row["value"]) for row in values for place in places({str(k): v for k, v in row.items()})]
     found: dict[str, dict[str, Interval]] = {}

@@ -57,14 +57,17 @@ def _fixed(told: dict[str, Any]) -> str:
 
 def unsettled(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
     """Settings (panel, line, sigma) whose mean accuracy has changed by more than STILL, with that change."""
-    means = settling(run, lines)
-    kept: pd.DataFrame = means[means["value"].abs() > STILL + 1e-9]
-    return kept.reset_index(drop=True)
+    return _unsettled(settling(run, lines))
+
+
+def _unsettled(means: pd.DataFrame) -> pd.DataFrame:
+    return means[means["value"].abs() > STILL + 1e-9].reset_index(drop=True)
 
 
 def unsettled_words(run: Run, lines: pd.DataFrame, most: int = MOST) -> list[str]:
     """Whose curves have not settled, in a sentence that names so many of them."""
-    found, total = unsettled(run, lines), len(settling(run, lines))
+    means = settling(run, lines)
+    found, total = _unsettled(means), len(means)
     rule = f"held-out accuracy changed by more than {STILL:g} over the last quarter of training"
     if found.empty:
         return [f"All curves have settled: in none of {total} settings the mean {rule}."]
