@@ -14,11 +14,12 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "placecode"
 
 # every room with the rooms it may import; a room may always import itself
-MODELS = {"members", "draws", "encodings", "kernels", "fast", "encoder", "cpu", "optim", "training"}
+MODELS = {"members", "draws", "encodings", "kernels", "fast", "encoder", "cpu", "optim", "running", "training"}
 CORE = {"errors", "version", "tasks", *MODELS}
 MAY_IMPORT = {
     "errors": set(),
     "version": set(),
+    "source": set(),
     "tasks": {"errors", "draws", "files"},  # files: for tables too large for memory
     "members": {"errors"},
     "draws": set(),
@@ -28,7 +29,8 @@ MAY_IMPORT = {
     "encoder": {"errors", "members", "draws", "encodings", "kernels", "fast"},
     "cpu": {"encodings", "encoder", "tasks"},
     "optim": {"members", "encoder", "kernels", "cpu"},
-    "training": {"errors", "members", "draws", "encoder", "cpu", "optim", "tasks"},
+    "running": {"draws", "encoder", "cpu", "optim", "tasks"},
+    "training": {"errors", "members", "encoder", "optim", "running", "tasks"},
     "files": set(),
     "checkpoints": {"errors", "files"},
     "runs": {"errors", "members", "encodings", "encoder"},
@@ -38,7 +40,7 @@ MAY_IMPORT = {
     "figures": {"errors", "files", "analysis"},
     "report": {"errors", "files", "figures", "analysis", "version"},
     "studies": CORE | {"runs", "analysis", "claims", "figures", "files"},
-    "engines": CORE | {"files", "checkpoints", "folders", "runs", "studies"},
+    "engines": CORE | {"files", "checkpoints", "folders", "runs", "source", "studies"},
     "fitting": CORE | {"files", "runs", "analysis", "studies", "engines"},
     "estimator": CORE | {"runs", "studies", "engines", "fitting"},
     "libraries": set(),
@@ -46,7 +48,7 @@ MAY_IMPORT = {
     "recommend": {"errors", "evidence", "libraries"},
     "bench": CORE | {"engines", "figures", "files", "studies"},
     "doctor": {"cpu", "tasks", "version", "errors"},
-    "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "studies"},
+    "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "source", "studies"},
     "cli": CORE
     | {"bench", "display", "doctor", "engines", "files", "fitting", "folders"}
     | {"recommend", "report", "runs", "studies"},

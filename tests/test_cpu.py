@@ -372,8 +372,8 @@ def test_training_goes_the_same_way(optimizer: str, tiny_task, monkeypatch: pyte
     members = [small(seed=seed, gain=(1.0, 0.3, 3.0)[seed], **given) for seed in range(3)]
     ours = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
     plain = Trainer(stack_for(members, tiny_task, "cpu", torch.float64), tiny_task, steps=20)
-    assert ours._by_hand is not None
-    plain._by_hand = None
+    assert ours.running.by_hand is not None
+    plain.running.by_hand = None
     x = tiny_task.splits["test"].inputs.expand(3, -1, -1, -1)
     start = ours.stack(x)
     for _ in range(20):

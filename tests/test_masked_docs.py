@@ -113,7 +113,7 @@ def test_every_measure_is_told_and_no_other() -> None:
             *structure.of_pes(stack, bound),
             *structure.of_pes(stack, Places().bind(members[:2])),
             *structure.of_attention(stack, bound),
-            *structure.across(member_table(range(4), members, [-1] * 4), arrays, 1, 5),
+            *structure.across(member_table(range(4), members), arrays, 1, 5),
         ]
     )
     written = set(zip(rows["analysis"], rows["target"], strict=True))

@@ -30,6 +30,8 @@ from committed_masked import (
     worlds_of,
 )
 
+from placecode.members import AUXILIARY
+
 GONE_THROUGH = (
     *("sigmas", "encodings", "many", "samples", "noises", "batches", "rates", "widths", "shares", "ramps"),
     *("trained_with", "optimizers"),
@@ -45,7 +47,7 @@ def test_no_member_is_missing_and_each_has_every_condition_at_every_step(run: st
     assert sorted(members["member"]) == list(range(told["total"]))
     assert set(members["state"]) <= {"done", "diverged"}
     assert ((members["diverged_at"] >= 0) == (members["state"] == "diverged")).all()
-    kinds = members.drop(columns=["member", "seed", "origin", "state", "diverged_at"])
+    kinds = members.drop(columns=list(AUXILIARY), errors="ignore")
     seeds = members.groupby(list(kinds.columns), dropna=False)["seed"].agg(sorted)
     assert all(own == sorted(fields["seeds"]) for own in seeds)
     assert len(seeds) * len(fields["seeds"]) == told["total"]
@@ -143,7 +145,7 @@ def test_every_measure_was_taken_before_and_after_training(run: str) -> None:
     told = rows["analysis"].str.startswith("attention") | rows["analysis"].isin(["norm", "modules", "moved"])
     assert rows.loc[nowhere & ~told, "value"].isna().all()
     assert (rows.loc[nowhere & told & ~rows["analysis"].str.startswith("attention"), "value"] == 0).all()
-    kinds = [name for name in done.columns if name not in ("member", "seed", "origin", "state", "diverged_at")]
+    kinds = [name for name in done.columns if name not in AUXILIARY]
     alone = done.loc[done.groupby(kinds, dropna=False)["member"].transform("size") == 1, "member"]
     single = rows["member"].isin(alone) & (rows["analysis"] == "stability")  # no other seed of its kind finished
     assert rows.loc[single, "value"].isna().all() and ("sgd" in run) == bool(single.any())
@@ -155,7 +157,7 @@ def test_every_measure_was_taken_before_and_after_training(run: str) -> None:
 def elsewhere(run: str) -> pd.DataFrame:
     """The members whose like learned from other data, from another seed; and whether one such is of their world."""
     done = finished(ROOT / run)
-    kinds = [name for name in done.columns if name not in ("member", "seed", "origin", "state", "diverged_at", "data")]
+    kinds = [name for name in done.columns if name not in (*AUXILIARY, "data")]
     pairs = done.merge(done[[*kinds, "member", "seed", "data"]], on=kinds, suffixes=("", "_other"))
     pairs = pairs[(pairs["seed"] != pairs["seed_other"]) & (pairs["data"] != pairs["data_other"])]
     worlds = worlds_of(ROOT / run)
@@ -285,7 +287,7 @@ TWINS = {
 
 def in_common(one: Path, two: Path, but: tuple[str, ...]) -> pd.DataFrame:
     """The members of two runs that have all settings in common but these, side by side."""
-    kinds = [name for name in finished(one).columns if name not in ("member", "origin", "state", "diverged_at", *but)]
+    kinds = [name for name in finished(one).columns if name not in ({*AUXILIARY, *but} - {"seed"})]
     return finished(one).merge(finished(two), on=kinds, suffixes=("_one", "_two"))
 
 

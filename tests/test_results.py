@@ -23,6 +23,7 @@ from studies.by_hand import KNOBS, causal_effects, knob_effect, knob_effects, wo
 from studies.made_up import over_sigmas, student, verdict, within_sigma
 
 from placecode import cli, studies
+from placecode.members import AUXILIARY
 from placecode.runs import Run, numbers_in
 
 ROOT = Path(__file__).parents[1] / "results"
@@ -113,7 +114,7 @@ def test_the_summary_is_that_of_the_tables(run: str) -> None:
         if row["metric"] == "accuracy" and row["condition"] == "all" and row["n"]
     )
     donors = final["origin"].map(members.set_index("member")["sigma"]) if "origin" in final else np.nan
-    own = [name for name in members if name not in ("member", "seed", "origin", "state", "diverged_at")]
+    own = [name for name in members if name not in AUXILIARY]
     kinds = final.assign(donor=donors).groupby(["split", *own, "donor"], dropna=False)["value"]
     by_hand = sorted((kind[0], len(own), own.mean(), own.std() if len(own) > 1 else 0.0) for kind, own in kinds)
     assert len(found) == len(by_hand)

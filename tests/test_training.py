@@ -13,6 +13,7 @@ from placecode import encodings, training
 from placecode.encoder import Stack
 from placecode.errors import BadInput
 from placecode.members import OPTIMIZERS, Member
+from placecode.running import Running
 from placecode.training import Trainer, evaluate, stack_for, steps_per_epoch
 
 ADDITIVE = ("none", "sinusoid", "random", "learned")
@@ -454,7 +455,7 @@ def test_stopped_and_taken_up_again_as_if_never_stopped(optimizer: str, stop: in
 def test_state_is_whole_and_stays_on_the_device(tiny_task, device: str) -> None:
     trainer = train(stack_for([small()], tiny_task, device), tiny_task, 1)
     state = trainer.state()
-    assert set(state) == {"flat", "alive", "diverged_at", "optimizer.first", "optimizer.second"}
+    assert set(state) == {"flat", "optimizer.first", "optimizer.second", "runs", *Running.VECTORS}
     assert all(value.device.type == device for value in state.values())
 
 

@@ -22,6 +22,7 @@ from placecode.engines.local import Event, Where
 from placecode.engines.memory import amount, peak_text
 from placecode.errors import BadInput
 from placecode.runs import Run, numbers_in
+from placecode.source import record_of
 from placecode.studies import OwnData, Study
 from placecode.tasks.table import PARTS
 
@@ -49,7 +50,7 @@ def progress(console: Console) -> Iterator[Callable[[Event], None]]:
                 description=f"{_counted(event.members, 'member')}{stacks}",
                 total=event.steps * event.stacks,
                 completed=done.after(event),
-                news="  ".join(part for part in (_loss(event), known) if part),
+                news="  ".join(part for part in (_loss(event), event.stopped().strip("; "), known) if part),
             )
 
         yield show
@@ -88,7 +89,7 @@ class _Lines:
         left = (now - self.begin) / own * (whole - done) if own else None
         self.last = now
         parts = [f"stack {event.stack + 1}/{event.stacks}"] if event.stacks > 1 else []
-        parts += [f"step {event.progress.step}/{event.steps}", _loss(event), news]
+        parts += [f"step {event.progress.step}/{event.steps}", _loss(event), event.stopped().strip("; "), news]
         parts += [] if left is None else [f"{duration(left)} left"]
         self.console.print("  ".join(part for part in parts if part), markup=False, soft_wrap=True)
 
@@ -166,16 +167,24 @@ def study_table(known: Iterable[type[Study]]) -> Table:
 
 def run_table(found: Sequence[Run]) -> Table:
     """Runs side by side: accuracy or error from the smallest to the largest sigma tells them apart at a glance."""
-    table = Table("run", "study", "scale", "members", "state", "device", "held-out accuracy or error, by sigma")
+    columns = ("run", "study", "scale", "members", "state", "device", "source", "held-out accuracy or error, by sigma")
+    table = Table(*columns)
     for run in found:
         size = f"{run.config['members']} of {run.config['total']}"
         try:
             state, numbers = _outcome(run) if run.finished else ("unfinished", "")
         except BadInput as error:
             state, numbers = "damaged", str(error)
-        about = (run.study, run.config["scale"], size, state, run.config["device"])
+        about = (run.study, run.config["scale"], size, state, run.config["device"], _source(run))
         table.add_row(escape(str(run.path)), *about, escape(numbers))
     return table
+
+
+def _source(run: Run) -> str:
+    try:
+        return record_of(run.environment)
+    except BadInput:  # no environment.json, or a damaged one
+        return "-"
 
 
 def _outcome(run: Run) -> tuple[str, str]:
@@ -208,6 +217,11 @@ def estimate_text(study: Study, found: Estimate, where: Where) -> str:
         f"{found.steps} steps each, on {where.device}{processes}, precision {where.precision}.",
         f"Estimated time for training: {duration(found.seconds)}; memory: {found.bytes / 2**30:.1f} GiB.",
     ]
+    if study.rest_epochs:
+        lines.append(
+            f"That is the most it can take: a member stops once its training loss has been exactly 0 for "
+            f"{study.rest_epochs} epochs."
+        )
     if found.bytes_per_member is not None:
         each, largest = amount(found.bytes_per_member), _counted(found.largest, "member")
         lines.append(f"Each member takes {each} of the GPU; the largest stack has {largest}.")

@@ -61,6 +61,12 @@ def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
     return _mix(stream(keys, step)[:, None] + (index + 1) * _GOLDEN)
 
 
+def scrambled(words: Tensor, first: int = 0) -> Tensor:
+    """64 bits that depend on all bits of a word and on its place: words (e, count) at the places `first`, ..."""
+    places = torch.arange(first, first + words.shape[1], device=words.device)
+    return _mix(_mix(words + _GOLDEN) + (places + 1) * _GOLDEN)
+
+
 def uniform(keys: Tensor, step: int | Tensor, count: int, dtype: torch.dtype = torch.float64, first: int = 0) -> Tensor:
     """Uniform numbers in [0, 1), (e, count), float64 or float32. Exact, so equal on every device."""
     places = 53 if dtype == torch.float64 else 24

@@ -350,6 +350,10 @@ class Stack(nn.Module):
         """Member `index` alone: a stack of one with its own copy of the weights, called on (b, n, f)."""
         return self._with_weights([self.members[index]], self.flat[index])
 
+    def members_alone(self, indices: Sequence[int]) -> Stack:
+        """These members as a stack of their own, with their own copy of the weights."""
+        return self._with_weights([self.members[index] for index in indices], self.flat[list(indices)])
+
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
         settings: dict[str, Any] = {"readout": self.readout, "dtype": flat.dtype, "device": flat.device}
         stack = Stack(members, **self.shape, **settings, fast=None if self._wanted and not self.fast else self._wanted)
@@ -399,7 +403,8 @@ class Stack(nn.Module):
         return seen
 
     def with_noise(self, x: Tensor, noise: Tensor, first_row: int = 0) -> Tensor:
-        """The outputs at evaluation with `noise` (e, b, n, d) added to the embeddings of the tokens."""
+        """The outputs at evaluation with `noise` added: (e, b, n, d) to the embeddings of the tokens, or
+        (l, e, b, n, d) to the input of each block."""
         with torch.no_grad():
             return self._forward(self._with_member_axis(x), None, None, first_row, noise)
 
@@ -413,12 +418,14 @@ class Stack(nn.Module):
     ) -> Tensor:
         note = capture or (lambda name, value: None)
         x = self.embedding(x)
-        if noise is not None:
+        if noise is not None and noise.dim() == 4:
             x = x + noise
         note("embedding", x)
         for i, block in enumerate(self.blocks):
             encoding = self.encoding if i == 0 or self.members[0].placement == "every" else self.nowhere
             x = self._drop(encoding.add(x, i), i, step, first_row)
+            if noise is not None and noise.dim() == 5:
+                x = x + noise[i]
             note(f"input.{i}", x)
             last_alone = self.readout == "last" and capture is None and i == len(self.blocks) - 1
             x = block(x, encoding, i, slice(x.shape[2] - 1, x.shape[2]) if last_alone else ALL, capture)

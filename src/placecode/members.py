@@ -26,14 +26,15 @@ tokens (centred); or for each axis a random vector for each of its coordinates, 
 that cells of one row share half of their PE."""
 PLACED = ("true", "centred", "axes")
 """Those of them that take the true positions of the tokens, and an encoding that has a vector for each token."""
-TAKEN = ("taken", "shuffled", "before", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
+TAKEN = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
 """Starts from the PE of another member of the study. As it has learned it: as it is (taken), its tokens in random order
 (shuffled), at another scale (rescaled, rescaled-shuffled), or brought onto another grid of tokens, and to another scale
-(resized), in that random order before (resized-shuffled). As it was before training (before)."""
+(resized), in that random order before (resized-shuffled). As it was before training (before); or that, scaled block by
+block to the root mean square that it has after training (sized)."""
 RESIZED = ("resized", "resized-shuffled")
 RESCALED = ("rescaled", "rescaled-shuffled", *RESIZED)
 """Those of them whose root mean square is this member's sigma."""
-AUXILIARY = ("member", "seed", "origin", "state", "diverged_at")
+AUXILIARY = ("member", "seed", "origin", "state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch")
 """Columns of a table of members that do not tell one setting from another."""
 NORMS = ("post", "pre")
 PLACEMENTS = ("every", "input")
@@ -158,6 +159,8 @@ class Member:
     """Share of the steps, at the end, over which the rates fall linearly to zero; 0 keeps them constant (the paper)."""
     batch: int = 128
     """Examples per step."""
+    last_epoch: int | None = None
+    """Passes over the training examples after which the member stops, where others of its study train for longer."""
     hidden: float = 0.5
     """Share of the channels that are hidden in training; for masked prediction alone."""
     ramp: int = 0
@@ -191,6 +194,11 @@ class Member:
                 raise must_be(name, "True or False", getattr(self, name))
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
             raise must_be("seed", "a whole number of at least 0", self.seed)
+        last = self.last_epoch
+        if last is not None and (not isinstance(last, int) or isinstance(last, bool) or last < 1):
+            raise must_be("last_epoch", "a whole number of at least 1, or None", last)
+        if last is not None and self.cooldown:
+            raise must_be("last_epoch", "left out with a cooldown, which ends with the longest training", last)
         if not isinstance(self.ramp, int) or isinstance(self.ramp, bool) or self.ramp < 0:
             raise must_be("ramp", "a whole number of at least 0", self.ramp)
         for name in ("width", "layers", "heads", "expansion", "batch"):
@@ -230,6 +238,7 @@ class Member:
         start = str(given["start"])
         given["start"] = start if start in (*STARTS, *TAKEN) else "zero"
         given["origin"] = int(given["origin"]) if given["start"] in TAKEN else None
+        given["last_epoch"] = None if given.get("last_epoch") is None else int(given["last_epoch"])
         return cls(**{**given, "options": Options(json.loads(given["options"]))})
 
     def alone(self) -> Member:

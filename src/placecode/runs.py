@@ -13,6 +13,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -198,24 +199,53 @@ def _spec(row: pd.Series) -> Member:
     return Member.from_record({str(name): None if pd.isna(value) else value for name, value in row.items()})
 
 
-def member_table(numbers: Sequence[int], members: Sequence[Member], diverged_at: Sequence[int]) -> pd.DataFrame:
-    """One row per member: number, spec, state, and the step at which it diverged (-1 = never)."""
+@dataclass(frozen=True)
+class End:
+    """How the training of a member ended. Numbers of -1 mean that it never did.
+
+    Attributes
+    ----------
+    diverged_at : int
+        The step at which it diverged.
+    diverged_by : str
+        Which check found that: loss, gradient, parameters, float16 (its numbers are finite in TF32), evaluation (its
+        parameters are finite and its outputs are not) or origin (the member whose PE it starts from diverged).
+    settled_epoch : int
+        The epoch at whose end its parameters were, bit for bit, those of the end of the epoch before.
+    rested_epoch : int
+        The epoch after which it was stopped, since its training loss had been exactly 0 for long enough.
+    """
+
+    diverged_at: int = -1
+    diverged_by: str = ""
+    settled_epoch: int = -1
+    rested_epoch: int = -1
+
+    @property
+    def diverged(self) -> bool:
+        return self.diverged_at >= 0
+
+
+def member_table(numbers: Sequence[int], members: Sequence[Member], ends: Sequence[End] | None = None) -> pd.DataFrame:
+    """One row per member: number, spec, state ("done" or "diverged"), and how its training ended; at full length unless
+    given."""
+    ends = [End()] * len(members) if ends is None else ends
     rows = [
-        {"member": number, **member.record(), "state": "done" if at < 0 else "diverged", "diverged_at": at}
-        for number, member, at in zip(numbers, members, diverged_at, strict=True)
+        {"member": number, **member.record(), "state": "diverged" if end.diverged else "done", **asdict(end)}
+        for number, member, end in zip(numbers, members, ends, strict=True)
     ]
     table = pd.DataFrame(rows)
     for name in ("sigma", "pe_learning_rate", "pe_weight_decay", "clip"):
         table[name] = table[name].astype("float64")
-    table["origin"] = table["origin"].astype("Int64")
-    return table
+    return table.astype(dict.fromkeys(("origin", "last_epoch"), "Int64"))
 
 
 def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
     """A table of members with what members have come to have since it was written, at its default."""
-    missing = {name: value for name, value in Member().record().items() if name not in members}
+    default = {**Member().record(), **asdict(End())}
+    missing = {name: value for name, value in default.items() if name not in members}
     table = members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})
-    return table.astype({"origin": "Int64"})
+    return table.astype(dict.fromkeys(("origin", "last_epoch"), "Int64"))
 
 
 def no_baselines() -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Training a stack on a task: batches, evaluation, divergence, and a state that can be saved and taken up again.
+"""Training a stack on a task: steps, evaluation, members that stop early, and a state that can be saved and loaded.
 
 A trainer knows nothing of files. Its `state` holds all that the next step depends on; since random numbers are
 functions of the step (draws), there is no generator to save, and a run that is taken up again goes on as if it had
@@ -11,12 +11,7 @@ never stopped.
 
 from __future__ import annotations
 
-import functools
-import gc
 import time
-import warnings
-import weakref
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,15 +19,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placecode import draws, optim
-from placecode.cpu.step import Step, fits
+from placecode import optim
 from placecode.encoder import Stack
 from placecode.errors import BadInput, must_be
 from placecode.members import Member
+from placecode.running import Running, steps_per_epoch
 from placecode.tasks.base import Task
+
+__all__ = ["Progress", "Trainer", "evaluate", "portions", "stack_for", "steps_per_epoch"]
 
 EVALUATION_VALUES = 1 << 21
 """Features that a forward pass of evaluation holds on a CPU: what its caches can bear. A GPU takes 64 times that."""
+FEWEST_STOPPED = 1 / 8
+"""Share of the running members that must have stopped before the others go on in a smaller stack: making one takes the
+time of some steps."""
+OUTCOME = ("alive", "diverged_at", "cause", "settled_epoch", "rested_epoch")
+"""What a finished stack tells of each member."""
 
 
 def stack_for(
@@ -58,118 +60,176 @@ def stack_for(
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after some steps: the mean loss of the living members; and the rows of an evaluation."""
+    """Where training stands after some steps: the mean loss of the members that train; the rows of an evaluation; and
+    how many members have stopped, as nothing is left to train."""
 
     step: int
     loss: float
     rows: tuple[dict[str, Any], ...] = ()
+    stopped: int = 0
 
 
 class Trainer:
     """Trains the members of a stack together, each on its own order of the data.
 
-    `evaluate_at` lists the steps after which all splits are evaluated; step 0, before training, and the last one always
-    are. `step` is the number of steps done.
+    Members that have settled (their parameters no longer change, bit for bit, over a whole epoch) stop, since every
+    later step would leave them as they are. So do members that have done their own number of epochs and, with `rest`,
+    members whose training loss has been exactly 0 for that many epochs in a row. Those that go on are trained in a
+    smaller stack once enough have stopped; when all have stopped, training ends, and the last evaluation counts for all
+    that were still to come.
+
+    Parameters
+    ----------
+    stack : Stack
+        The members. It always holds all of them: `sync` brings the parameters of those that train up to date.
+    task : Task
+    steps : int
+        Training steps of every member.
+    evaluate_at : sequence of int
+        Steps after which all splits are evaluated; step 0, before training, and the last one always are.
+    rest : int
+        After how many epochs in a row with a training loss of exactly 0 a member stops; 0: never.
+
+    Attributes
+    ----------
+    step : int
+        Steps done.
+    running : Running
+        The members that still train, those that have stopped lately among them.
     """
 
-    def __init__(self, stack: Stack, task: Task, steps: int, evaluate_at: Sequence[int] = ()) -> None:
+    def __init__(self, stack: Stack, task: Task, steps: int, evaluate_at: Sequence[int] = (), rest: int = 0) -> None:
         if steps < 0:
             raise must_be("steps", "a whole number of at least 0", steps)
-        self.stack, self.steps = stack, steps
-        self.task = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
-        self.optimizer = optim.build(stack)
+        if rest < 0:
+            raise must_be("rest", "a whole number of at least 0", rest)
+        self.stack, self.steps, self.rest = stack, steps, rest
+        self.running = Running(stack, task, steps)
+        self.task = self.running.task
         self.step = 0
         self.evaluate_at = {0, steps, *(step for step in evaluate_at if 0 < step < steps)}
-        device, count = stack.flat.device, len(stack.members)
-        self.examples, self.batch = len(task.splits["train"]), stack.members[0].batch
-        self.order_keys = draws.keys_for([member.seed for member in stack.members], "order").to(device)
-        self.alive = torch.ones(count, dtype=torch.bool, device=device)
-        self.diverged_at = torch.full((count,), -1, dtype=torch.int64, device=device)
-        cooldown = torch.tensor([member.cooldown for member in stack.members], dtype=stack.flat.dtype, device=device)
-        self._cooling_steps = (cooldown * steps)[:, None] if cooldown.any() else None
-        self._gradient = torch.empty_like(stack.flat)
-        self._unit = torch.ones(count, device=device) if stack.fast else None
-        self._by_hand = Step(stack, self._gradient) if fits(stack) and not stack.fast else None
+        self._places = list(range(len(stack.members)))
+        self._vectors = self.running.vectors()
         self._resumed = False
-        self._order: tuple[int, Tensor] | None = None
-        self._captured = Captured(self) if stack.fast and device.type == "cuda" else None
+
+    @property
+    def alive(self) -> Tensor:
+        """Which members have not diverged, (e,)."""
+        return self._known()["alive"]
+
+    @property
+    def diverged_at(self) -> Tensor:
+        """The step at which each member diverged, (e,); -1: it did not."""
+        return self._known()["diverged_at"]
+
+    @property
+    def stopped(self) -> Tensor:
+        """Which members have settled, are at rest or have done their own epochs, (e,)."""
+        known = self._known()
+        return (known["settled_epoch"] >= 0) | (known["rested_epoch"] >= 0) | known["ended"]
+
+    @property
+    def optimizer(self) -> optim.Optimizer:
+        return self.running.optimizer
 
     @property
     def steps_per_epoch(self) -> int:
-        return steps_per_epoch(self.examples, self.batch)
-
-    def order_at(self, step: int) -> Tensor:
-        """The order in which each member reads the examples in the epoch of `step`, (e, N): a new one every epoch."""
-        epoch = step // self.steps_per_epoch
-        if self._order is None or self._order[0] != epoch:
-            self._order = epoch, draws.permutation(self.order_keys, epoch, self.examples)
-        return self._order[1]
+        return self.running.steps_per_epoch
 
     def rows_of(self, step: int) -> Tensor:
-        """The rows that each member reads at `step`, (e, b); the last batch of an epoch is smaller."""
-        first = step % self.steps_per_epoch * self.batch
-        return self.order_at(step)[:, first : first + self.batch]
+        """The rows that each member that trains reads at `step`, (e, b)."""
+        return self.running.rows_of(step)
 
     def update(self) -> Tensor:
-        """One training step for all members; returns their losses, (e,), without waiting for a GPU to finish it."""
-        losses = self._captured() if self._captured else self.advance(self.rows_of(self.step), self.step)
+        """One training step; returns the losses of those that train, (e,), without waiting for a GPU to finish it."""
+        losses = self.running.update(self.step)
         self.step += 1
+        if self.step % self.steps_per_epoch == 0 and self.steps > self.steps_per_epoch:
+            self.running.end_epoch(self.step // self.steps_per_epoch, self.rest)
+            self._leave_out_stopped()
         return losses
 
-    def advance(self, rows: Tensor, step: int | Tensor) -> Tensor:
-        """The work of step `step`, 0 for the first, on these rows (e, b). All that it changes is changed in place."""
-        inputs, targets = self.task.batch("train", rows, step)
-        if self._by_hand is not None:
-            losses = self._by_hand(inputs, targets, self.task.loss)
-        else:
-            losses = self._pass(inputs, targets, step)
-        going = self.alive & losses.isfinite()
-        alive = self.optimizer.step(self._gradient, step + 1, going, self.rate_scale(step), self._unit)
-        self.diverged_at.copy_(torch.where(self.alive & ~alive, step + 1, self.diverged_at))
-        self.alive.copy_(alive)
-        return losses.detach()
+    def _leave_out_stopped(self) -> None:
+        """Go on with a smaller stack if enough members have stopped, and some have not."""
+        running = self.running
+        if not running.stopped.any():
+            return
+        going = (running.alive & ~running.stopped).tolist()
+        if any(going) and int(running.stopped.sum()) >= FEWEST_STOPPED * len(going):
+            self._train_alone([place for place, goes in zip(self._places, going, strict=True) if goes], self._parts())
 
-    def _pass(self, inputs: Tensor, targets: Tensor, step: int | Tensor) -> Tensor:
-        """Losses (e,); the gradients are in their place, in units."""
-        if self._unit is not None:
-            self._unit.fill_(1)
-        self.stack.sink, self.stack.unit = self._gradient, self._unit
-        try:
-            losses = self.task.loss(self.stack(inputs, step=step), targets)
-            self.stack.gradients(losses.sum(), out=self._gradient)
-        finally:  # they are for one pass: a second one would write over the first
-            self.stack.sink = self.stack.unit = None
-        return losses
+    def _train_alone(self, places: list[int], parts: dict[str, Tensor]) -> None:
+        """Make the members at these places of the stack those that train, from a state of all members."""
+        task, everyone = self.running.unbound, list(range(len(self.stack.members)))
+        if places != self._places:
+            self.running.release()
+            stack = self.stack if places == everyone else self.stack.members_alone(places)
+            self._vectors = {name: parts[name].to(stack.flat.device, copy=True) for name in self._vectors}
+            self.running, self._places = Running(stack, task, self.steps), places
+            if places == everyone:
+                self._vectors = self.running.vectors()
+        for name, value in {**self.running.arrays(), **self.running.vectors()}.items():
+            value.copy_(parts[name][places])
+        self.running.see_stopped()
 
-    def rate_scale(self, step: int | Tensor) -> Tensor | float:
-        """What the rates of a step are multiplied by, (e, 1): 1 until the cooldown, then falling to 0."""
-        if self._cooling_steps is None:
-            return 1.0
-        return ((self.steps - step) / self._cooling_steps).clamp(0, 1)
+    def sync(self) -> None:
+        """Bring the parameters in `stack` up to date, where those that train have a stack of their own."""
+        if self.running.stack is not self.stack:
+            self.stack.flat[self._places] = self.running.stack.flat
+
+    def _known(self) -> dict[str, Tensor]:
+        """What is known of each member (`Running.VECTORS`), of all of them."""
+        if self.running.stack is not self.stack:
+            for name, value in self.running.vectors().items():
+                self._vectors[name][self._places] = value
+        return self._vectors
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step is done, or no member is left that trains."""
+        return self.step >= self.steps or (
+            self.step % self.steps_per_epoch == 0
+            and bool(self.running.stopped.any())
+            and not (self.running.alive & ~self.running.stopped).any()
+        )
 
     def run(self, seconds: float = 0.2) -> Iterator[Progress]:
         """Train to the end, yielding progress: about every so many seconds, and at each evaluation with its rows."""
         if self.step == 0 and not self._resumed:
             yield Progress(0, float("nan"), tuple(self.evaluate()))
         last = time.monotonic()
-        while self.step < self.steps:
+        while not self.finished:
             losses = self.update()
             evaluation: tuple[dict[str, Any], ...] = ()
             if self.step in self.evaluate_at:
-                self._mark_diverged()
+                self.running.check_parameters(self.step)
+                self.running.explain()
                 evaluation = tuple(self.evaluate())
             if evaluation or time.monotonic() - last > seconds:
-                yield Progress(self.step, losses[self.alive].mean().item(), evaluation)
+                yield Progress(self.step, self._mean(losses), evaluation, int(self.stopped.sum()))
                 last = time.monotonic()
+        if self.step < self.steps:
+            yield self._end_early()
 
-    def _mark_diverged(self) -> None:
-        """Stop members whose parameters are not finite. The loss of the next step would tell, but there may be none."""
-        finite = self.stack.flat.isfinite().all(1)
-        self.diverged_at[self.alive & ~finite] = self.step
-        self.alive &= finite
+    def _mean(self, losses: Tensor) -> float:
+        """The mean loss of the members that train; NaN where there is none, or the stack has just become smaller."""
+        if len(losses) != len(self.running.stack.members):
+            return float("nan")
+        return losses[self.running.alive & ~self.running.stopped].mean().item()
+
+    def _end_early(self) -> Progress:
+        """No member changes any more: one evaluation is that of every step at which another was due."""
+        self.running.check_parameters(self.step)
+        self.running.explain()
+        due = sorted(step for step in self.evaluate_at if step > self.step)
+        rows = list(self.evaluate())
+        self.step = self.steps
+        repeated = tuple({**row, "step": step} for step in due for row in rows)
+        return Progress(self.step, float("nan"), repeated, int(self.stopped.sum()))
 
     def evaluate(self) -> Iterator[dict[str, Any]]:
         """Rows (member, step, split, condition, metric, value) of every split, all members on all examples."""
+        self.sync()
         for split in self.task.splits:
             for (condition, metric), values in evaluate(self.stack, self.task, split).items():
                 for member, value in enumerate(values):
@@ -184,125 +244,30 @@ class Trainer:
 
     def outcome(self) -> dict[str, Tensor]:
         """What is left of the state when there is no next step."""
-        return _copies(self._parts(lasting=True))
+        self.sync()
+        return _copies({"flat": self.stack.flat, **{name: self._known()[name] for name in OUTCOME}})
 
-    def _parts(self, lasting: bool = False) -> dict[str, Tensor]:
-        parts = {"flat": self.stack.flat, "alive": self.alive, "diverged_at": self.diverged_at}
-        moments = {f"optimizer.{name}": value for name, value in self.optimizer.state.items()}
-        return parts if lasting else {**parts, **moments}
+    def _parts(self) -> dict[str, Tensor]:
+        """The state. Moments of members that have left the running stack are zero: nothing depends on them."""
+        self.sync()
+        runs = torch.zeros(len(self.stack.members), dtype=torch.bool, device=self.stack.flat.device)
+        runs[self._places] = True
+        arrays = self.running.arrays()
+        if self.running.stack is not self.stack:
+            for name in arrays.keys() - {"flat"}:
+                whole = torch.zeros_like(self.stack.flat)
+                whole[self._places] = arrays[name]
+                arrays[name] = whole
+        return {**arrays, "flat": self.stack.flat, **self._known(), "runs": runs}
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
         """Go on from a saved state."""
         wanted = self._parts()
         if {k: (v.shape, v.dtype) for k, v in state.items()} != {k: (v.shape, v.dtype) for k, v in wanted.items()}:
             raise BadInput("the checkpoint must hold the state of this stack; its arrays have other names or shapes.")
-        for name, value in wanted.items():
-            value.copy_(state[name])
+        self.stack.flat.copy_(state["flat"])
+        self._train_alone(state["runs"].nonzero()[:, 0].tolist(), state)
         self.step, self._resumed = step, True
-
-
-class Captured:
-    """The step of a trainer as CUDA graphs, one for each size of batch: recorded once, then launched as a whole.
-
-    The first steps of a size run as they are: they train, and they warm up what must not happen while recording. The
-    number of the step and the order of the examples live on the device, so nothing is handed over between steps.
-    """
-
-    WARM_STEPS = 2
-    AHEAD = 3
-    """Steps that may wait in the GPU's queue: enough to keep it busy, few enough to stop when asked to."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = weakref.ref(trainer)  # no cycle: graphs must go with their trainer, not at some later time
-        device = trainer.stack.flat.device
-        self.clock = torch.zeros((), dtype=torch.int64, device=device)
-        self.order = torch.empty(len(trainer.stack.members), trainer.examples, dtype=torch.int64, device=device)
-        self.epoch = -1
-        self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
-        self.warm: dict[int, int] = {}
-        self.refused = False
-        self.pool = torch.cuda.graph_pool_handle()
-        self.stream = _stream_beside(device)
-        self.queue: deque[torch.cuda.Event] = deque()
-
-    @property
-    def trainer(self) -> Trainer:
-        trainer = self._trainer()
-        assert trainer is not None
-        return trainer
-
-    def __call__(self) -> Tensor:
-        trainer = self.trainer
-        epoch, place = divmod(trainer.step, trainer.steps_per_epoch)
-        if epoch != self.epoch:
-            self.order.copy_(trainer.order_at(trainer.step))
-            self.epoch = epoch
-        size = min(trainer.batch, trainer.examples - place * trainer.batch)
-        self.clock.fill_(trainer.step)
-        if self.warm.setdefault(size, 0) >= self.WARM_STEPS and size not in self.graphs and not self.refused:
-            self._record(size)
-        if size in self.graphs:
-            graph, losses = self.graphs[size]
-            graph.replay()
-            losses = losses.clone()
-        else:
-            self.warm[size] += 1
-            losses = self._as_it_is(size)
-        self._wait_for_room()
-        return losses
-
-    def _as_it_is(self, size: int) -> Tensor:
-        """A step on the stream that will record: autograd remembers the stream on which it first met a parameter."""
-        here = torch.cuda.current_stream()
-        self.stream.wait_stream(here)
-        with torch.cuda.stream(self.stream):
-            losses = self._advance(size)
-        here.wait_stream(self.stream)
-        losses.record_stream(here)
-        return losses
-
-    def _record(self, size: int) -> None:
-        """Nothing is computed while recording, so a step that cannot be recorded is as if it had not been tried."""
-        graph = torch.cuda.CUDAGraph()
-        gc.collect()
-        collects = gc.isenabled()
-        gc.disable()  # freeing the memory of something else would spoil the recording
-        try:
-            # other threads may fetch a checkpoint meanwhile
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-                losses = self._advance(size)
-            self.graphs[size] = graph, losses
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:  # an encoding or a task of somebody's own may wait for the GPU, say
-            self.refused = True
-            reason = str(error).splitlines()[0]
-            warnings.warn(f"the step cannot be captured as a graph, and runs slower without: {reason}", stacklevel=4)
-        finally:
-            if collects:
-                gc.enable()
-
-    def _advance(self, size: int) -> Tensor:
-        trainer = self.trainer
-        first = self.clock % trainer.steps_per_epoch * trainer.batch
-        rows = self.order.index_select(1, first + torch.arange(size, device=self.clock.device))
-        return trainer.advance(rows, self.clock)
-
-    def _wait_for_room(self) -> None:
-        done = torch.cuda.Event()
-        done.record()
-        self.queue.append(done)
-        if len(self.queue) > self.AHEAD:
-            self.queue.popleft().synchronize()
-
-
-@functools.cache
-def _stream_beside(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which steps are recorded, one for all: libraries keep tens of MiB for every stream they meet.
-
-    So trainers must not record at the same time; stacks on a GPU train one after the other.
-    """
-    return torch.cuda.Stream(device)
 
 
 def _copies(parts: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -310,11 +275,6 @@ def _copies(parts: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: value.detach().clone() for name, value in parts.items()}
     except torch.OutOfMemoryError:  # neighbours took what was planned for this
         return {name: value.detach().to("cpu", copy=True) for name, value in parts.items()}
-
-
-def steps_per_epoch(examples: int, batch: int) -> int:
-    """The last, smaller batch of an epoch is used too."""
-    return -(-examples // batch)
 
 
 def portions(stack: Stack, task: Task, examples: int) -> list[range]:

@@ -24,6 +24,7 @@ from placecode.engines.where import SPREAD
 from placecode.errors import BadInput
 from placecode.folders import merge
 from placecode.members import Member
+from placecode.running import Running
 from placecode.runs import Run
 from placecode.studies import Study
 from placecode.studies.latin_squares import LstSigma
@@ -208,7 +209,8 @@ def test_a_probe_leaves_room_for_a_checkpoint_on_its_way(monkeypatch: pytest.Mon
     monkeypatch.setattr(Trainer, "evaluate", counted("evaluation", evaluate))
     study = tiny()
     memory.probe(study, study.task(), study.members()[:2], Where("cpu"), FakeGpu(monkeypatch, 1000))
-    assert held == {"training": 5, "evaluation": 0}  # parameters, two moments, who lives, since when
+    arrays = ("flat", "optimizer.first", "optimizer.second", "runs", *Running.VECTORS)
+    assert held == {"training": len(arrays), "evaluation": 0}
 
 
 def split_of(members: list[Member], where: Where) -> memory.Split:

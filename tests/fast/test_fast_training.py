@@ -177,14 +177,14 @@ def test_a_captured_step_is_the_step(fields: dict[str, Any], precision: str, tas
     """Bit for bit, over several epochs with a smaller last batch, and with a member that diverges on the way."""
     members = [small(seed=seed, **fields) for seed in range(3)]
     captured, stepwise = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(2))
-    stepwise._captured.WARM_STEPS = 10**9
+    stepwise.running._captured.WARM_STEPS = 10**9
     with Where(cuda, precision).arithmetic():
         for step in range(15):
             if step == 8:
                 for trainer in (captured, stepwise):
                     trainer.stack.answer.bias.data[1] = math.nan
             assert same_bits(captured.update(), stepwise.update()), step
-    assert sorted(captured._captured.graphs) == [1, 2] and not stepwise._captured.graphs
+    assert sorted(captured.running._captured.graphs) == [1, 2] and not stepwise.running._captured.graphs
     assert same_state(captured.state(), stepwise.state())
     assert captured.diverged_at.tolist() == [-1, 9, -1]
 

@@ -202,17 +202,17 @@ def test_other_precisions_go_without(precision: str, kernel_device, tiny_task, m
     trainer = trainer_of(tiny_task, kernel_device, 1)
     trainer.stack.blocks[0].norm_1.scale.data[0] = 1e6
     assert trainer.update().isfinite().all() and trainer.alive.all()
-    assert trainer._unit.tolist() == [1.0]
+    assert trainer.running.unit.tolist() == [1.0]
 
 
 def test_a_unit_is_of_one_step(kernel_device, tiny_task, monkeypatch) -> None:
     """A trainer that goes on in another precision, or after a failure, does not keep what the last step had."""
     trainer = trainer_of(tiny_task, kernel_device, 1)
     trainer.update()
-    assert trainer._unit.item() != 1
+    assert trainer.running.unit.item() != 1
     torch.set_float32_matmul_precision("highest")
     trainer.update()
-    assert trainer._unit.item() == 1
+    assert trainer.running.unit.item() == 1
     torch.set_float32_matmul_precision("high")
     trainer = trainer_of(tiny_task, kernel_device, 1)
     monkeypatch.setattr(type(trainer.task), "loss", lambda task, outputs, targets: 1 / 0)

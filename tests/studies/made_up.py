@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import stats
 
 from placecode.members import Member
-from placecode.runs import member_table
+from placecode.runs import End, member_table
 from placecode.studies import Study
 
 STEPS_PER_EPOCH = 2
@@ -63,7 +63,7 @@ def made_up(
         path=Path("made-up"),
         study=study.name,
         config=json.loads(json.dumps(config)),
-        members=member_table(range(len(members)), members, [5 if diverged(m) else -1 for m in members]),
+        members=member_table(range(len(members)), members, [End(5 if diverged(m) else -1) for m in members]),
         metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
         analysis=pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"]),
     )

@@ -22,7 +22,7 @@ YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
 SIGMAS, SEEDS, EPOCHS = (0.1, 0.2, 0.5, 1.0, 2.0), 3, 8
 STUDY = LstCausal.at("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=EPOCHS)
 MEMBERS = STUDY.members()
-KIND = dict(zip(MEMBERS, kind_of(member_table(range(len(MEMBERS)), MEMBERS, [-1] * len(MEMBERS))), strict=True))
+KIND = dict(zip(MEMBERS, kind_of(member_table(range(len(MEMBERS)), MEMBERS)), strict=True))
 
 HIGH = {
     **{"donor's, frozen": 0.2, "rows and columns, frozen": 0.2, "true, frozen": 0.3, "true, learned on": 0.1},

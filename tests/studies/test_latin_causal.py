@@ -91,7 +91,7 @@ TWIN_AGAIN = "twin's own untrained one, transplanted"
 def test_a_member_of_no_kind_is_not_taken_for_one(study: LstCausal) -> None:
     odd = study.spec(sigma=0.2, start="uniform", learn=False)
     with pytest.raises(ValueError, match="member 7 is of no kind of lst-causal"):
-        kind_of(member_table([7], [odd], [-1]))
+        kind_of(member_table([7], [odd]))
 
 
 def test_donors_are_other_models_of_the_same_size(table: pd.DataFrame) -> None:

@@ -19,7 +19,7 @@ from placecode.encodings import sinusoid
 from placecode.engines import local
 from placecode.errors import BadInput
 from placecode.members import Member
-from placecode.runs import member_table
+from placecode.runs import End, member_table
 from placecode.studies.latin_squares import LatinStudy, LstEncodings, LstSigma
 from placecode.studies.latin_words import of_sigmas, verdict
 from placecode.studies.measures import arrangement, attention_maps
@@ -155,10 +155,10 @@ def test_every_field_of_a_member_that_the_study_has_reaches_its_members() -> Non
         ({"evaluations": 0}, "evaluations must be a whole number of at least 1; got 0."),
         ({"data_seed": -1}, "data_seed must be a whole number of at least 0; got -1."),
         ({"references": (0.1, 0.1)}, "references must be all different; got [0.1, 0.1]."),
-        ({"noise": (0.5, 0.0)}, "noise must be numbers above 0; got [0.5, 0.0]."),
-        ({"noise": (-1.0,)}, "noise must be numbers above 0; got [-1.0]."),
-        ({"noise": (float("inf"),)}, "noise must be numbers above 0; got [inf]."),
-        ({"noise": (float("nan"),)}, "noise must be numbers above 0; got [nan]."),
+        ({"noise": (0.5, 0.0)}, "noise must be positive numbers; got [0.5, 0.0]."),
+        ({"noise": (-1.0,)}, "noise must be positive numbers; got [-1.0]."),
+        ({"noise": (float("inf"),)}, "noise must be positive numbers; got [inf]."),
+        ({"noise": (float("nan"),)}, "noise must be positive numbers; got [nan]."),
     ],
 )
 def test_settings_without_sense_are_refused(given: dict[str, Any], sentence: str) -> None:
@@ -273,7 +273,7 @@ def test_dropout_at_training_alone_reaches_the_members() -> None:
         ({"dropouts": ()}, "dropouts must be at least one; got []."),
         ({"dropouts": (0.1, 0.1)}, "dropouts must be all different; got [0.1, 0.1]."),
         ({"seeds": (1, 1)}, "seeds must be all different; got [1, 1]."),
-        ({"noise": (0.0,)}, "noise must be numbers above 0; got [0.0]."),
+        ({"noise": (0.0,)}, "noise must be positive numbers; got [0.0]."),
     ],
 )
 def test_encodings_without_sense_are_refused(given: dict[str, Any], sentence: str) -> None:
@@ -357,7 +357,7 @@ class FakeRun(SimpleNamespace):
             for seed, found in enumerate(seeds):
                 members.append(Member(sigma=sigma, seed=seed))
                 values.append(found)
-        table = member_table(range(len(members)), members, [-1 if found else 5 for found in values])
+        table = member_table(range(len(members)), members, [End(-1 if found else 5) for found in values])
         rows = []
         for number, found in enumerate(values):
             for split, value in zip(("train", "test", "validation"), found or (0.9, 0.9, 0.9), strict=True):

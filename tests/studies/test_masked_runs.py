@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from placecode import cli, runs, studies
+from placecode.members import AUXILIARY
 from placecode.runs import Run
 from placecode.studies import structure
 from placecode.studies.masked import BASELINES, MaskedStudy
@@ -193,7 +194,7 @@ def test_it_has_the_members_that_were_asked_for(ran: Ran) -> None:
     assert members["member"].tolist() == list(range(ran.case.members)) and ran.run.config["total"] == ran.case.members
     assert set(members["seed"]) == {0, 1} and (members["width"] == 8).all()
     assert list(dict.fromkeys(members["data"])) == list(ran.case.tokens)
-    specs = [name for name in members.columns if name not in ("member", "origin", "state", "diverged_at")]
+    specs = [name for name in members.columns if name not in set(AUXILIARY) - {"seed"}]
     assert not members.duplicated(specs).any()
     assert (members.groupby([name for name in specs if name != "seed"], dropna=False)["seed"].nunique() == 2).all()
 

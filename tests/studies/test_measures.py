@@ -17,7 +17,7 @@ from placecode.analysis.robustness import tolerance
 from placecode.analysis.targets import related, targets
 from placecode.encoder import Stack
 from placecode.members import Member
-from placecode.runs import member_table
+from placecode.runs import End, member_table
 from placecode.studies import measures
 from placecode.studies.latin_squares import LstSigma
 from placecode.tasks.latin_squares import LatinSquares
@@ -358,7 +358,7 @@ def with_arrays(
     def draw(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=rng).softmax(-1)
 
-    table = member_table(range(len(specs)), specs, [3 if i in diverged else -1 for i in range(len(specs))])
+    table = member_table(range(len(specs)), specs, [End(3 if i in diverged else -1) for i in range(len(specs))])
     arrays = {}
     for number in range(len(specs)):
         for moment in ("start", "end"):

@@ -12,9 +12,14 @@ import numpy as np
 from placecode.errors import must_be
 
 
+def root_mean_square(pe: np.ndarray) -> float:
+    """The size of a PE: the root mean square of all its entries."""
+    return float(np.sqrt(np.mean(np.square(pe))))
+
+
 def scaled(pe: np.ndarray, sigma: float) -> np.ndarray:
     """The same arrangement, such that the root mean square of all entries is sigma; zeros stay zeros."""
-    size = np.sqrt(np.mean(np.square(pe)))
+    size = root_mean_square(pe)
     return pe if size == 0 else np.asarray(pe * (sigma / size))
 
 

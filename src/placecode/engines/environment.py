@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 
 from placecode.cpu.kernels import kernels_for
 from placecode.engines.where import Crew, Where
+from placecode.source import git, source_hash
 from placecode.version import VERSION
 
 
@@ -23,6 +23,7 @@ def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
     gpu = torch.cuda.get_device_name() if where.device == "cuda" else None
     return {
         "placecode": VERSION,
+        "source": source_hash(),
         "git": _git_state(),
         "python": platform.python_version(),
         "packages": {name: version for name, version in versions.items() if version},
@@ -43,10 +44,6 @@ def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
 def _git_state() -> str | None:
     """The commit of the code, marked when there are changes on top; None outside a checkout."""
     here = Path(__file__)
-    options: dict[str, Any] = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
-    try:  # an installed copy may lie in a checkout of something else
-        subprocess.run(["git", "ls-files", "--error-unmatch", here.name], check=True, **options)
-        answer = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], check=True, **options)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return str(answer.stdout).strip()
+    if git("ls-files", "--error-unmatch", here.name, folder=here.parent) is None:
+        return None  # an installed copy may lie in a checkout of something else
+    return git("describe", "--always", "--dirty", "--abbrev=12", folder=here.parent)

@@ -31,6 +31,11 @@ class Event:
     progress: Progress
     steps: int
 
+    def stopped(self) -> str:
+        """How many members have stopped early, in words; empty where none has."""
+        count = self.progress.stopped
+        return f"{count} of {self.members} stopped; " if count else ""
+
     def means(self) -> str:
         """The first metric, its mean over members in each split of the event's evaluation, in words; empty where there
         was none. By condition where all of them together mean nothing."""
@@ -74,5 +79,5 @@ class Reporter:
             if progress.rows:
                 place = f"stack {stack + 1}/{event.stacks}, step {progress.step}/{self.steps}"
                 loss = f"loss {progress.loss:.4f}; " if progress.step else ""
-                self.log(f"{place}: {loss}{event.means()}")
+                self.log(f"{place}: {loss}{event.stopped()}{event.means()}")
             self.notify(event)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from placecode.encoder import Stack
 from placecode.encodings import lookup
-from placecode.encodings.tables import is_grid, resized, scaled
+from placecode.encodings.tables import is_grid, resized, root_mean_square, scaled
 from placecode.errors import BadInput
 from placecode.members import RESCALED, RESIZED, Member, Table
 from placecode.runs import ranges
@@ -105,6 +105,8 @@ def _started(member: Member, left: Left, positions: np.ndarray | None) -> Member
     pe = np.nan_to_num(left.learned, posinf=0.0, neginf=0.0)  # of one that diverged; this one counts as such
     if member.start == "before":
         pe = left.before
+    if member.start == "sized":
+        pe = np.stack([scaled(own, root_mean_square(after)) for own, after in zip(left.before, pe, strict=True)])
     if member.start in ("shuffled", "rescaled-shuffled", "resized-shuffled"):
         pe = pe[:, np.random.default_rng(member.seed).permutation(pe.shape[1])]
     if member.start in RESIZED:

@@ -21,7 +21,8 @@ from placecode.engines.events import Interrupted, Stop
 from placecode.engines.where import Where
 from placecode.folders import Folder, with_rows
 from placecode.members import Member
-from placecode.runs import Run, member_table, no_baselines, shapes_of
+from placecode.running import CAUSES
+from placecode.runs import End, Run, member_table, no_baselines, shapes_of
 from placecode.studies.base import Study
 from placecode.tasks.base import Task
 from placecode.training import Progress, Trainer, stack_for
@@ -91,6 +92,7 @@ def _train(
         task,
         study.training_steps(task),
         study.evaluate_at(task),
+        study.rest_epochs,
     )
     metrics, kept = pd.DataFrame(), -1
     if saved is not None:
@@ -197,7 +199,7 @@ def assemble(
     tables, analyses = [], []
     arrays: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
-    diverged: dict[int, int] = {}
+    ends: dict[int, End] = {}
     for index, own in enumerate(parts):
         saved = checkpoints.load(folder.checkpoints, name_of(index))
         assert saved is not None
@@ -218,14 +220,14 @@ def assemble(
                         arrays |= {f"{name}_{moment}/{number}": kept[place] for place, number in enumerate(own)}
         for place, number in enumerate(own):
             weights[str(number)] = state["flat"][place : place + 1]
-            diverged[number] = int(state["diverged_at"][place])
-            if diverged[number] < 0 and place in astray:
-                diverged[number] = step
+            ends[number] = _end_of(state, place)
+            if not ends[number].diverged and place in astray:
+                ends[number] = End(diverged_at=step, diverged_by="evaluation")
     for number in numbers:
         origin = members[number].origin
-        if origin is not None and diverged[origin] >= 0 and members[number].start != "before":
-            diverged[number] = 0
-    table = member_table(numbers, [members[i] for i in numbers], [diverged[i] for i in numbers])
+        if origin is not None and ends[origin].diverged and members[number].start != "before":
+            ends[number] = End(diverged_at=0, diverged_by="origin")
+    table = member_table(numbers, [members[i] for i in numbers], [ends[i] for i in numbers])
     if type(study).exchange is not Study.exchange:
         for own in parts:
             with memory.told(len(own)):
@@ -244,6 +246,12 @@ def assemble(
         arrays |= {f"{data}:{name}" if data else name: each for name, each in study.data_arrays(part, theirs).items()}
     baselines = pd.DataFrame(others, columns=list(no_baselines().columns))
     return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, baselines)
+
+
+def _end_of(state: Mapping[str, Tensor], place: int) -> End:
+    """How the training of a member ended, from the final state of its stack."""
+    names = ("diverged_at", "settled_epoch", "rested_epoch")
+    return End(**{name: int(state[name][place]) for name in names}, diverged_by=CAUSES[int(state["cause"][place])])
 
 
 def _built(

@@ -22,6 +22,7 @@ from placecode.figures.pictures import maps_as_pictures
 from placecode.figures.relations import forest, relation_panels
 from placecode.figures.scales import scales
 from placecode.figures.settings import before_and_after
+from placecode.figures.slingshots import slingshots
 from placecode.figures.structure import measure_by_name, similarity_by_sigma, structure_by_sigma
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "sigma_choice",
     "similarity_by_sigma",
     "similarity_maps",
+    "slingshots",
     "structure_by_sigma",
     "svg_text",
     "thinned",

@@ -23,7 +23,10 @@ from placecode.figures.base import MUTED, SIGMA, SPLITS, TEXT
 MOST_SIGMAS = 6
 """Panels of learning curves for one sweep; more are thinned out evenly, the smallest and the largest kept."""
 
-_NOT_SPEC = ("member", "sigma", "seed", "origin", "state", "diverged_at", "options", "encoding")
+_NOT_SPEC = (
+    *("member", "sigma", "seed", "origin", "state", "options", "encoding"),
+    *("diverged_at", "diverged_by", "settled_epoch", "rested_epoch"),
+)
 
 
 def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:

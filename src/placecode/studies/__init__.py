@@ -18,6 +18,7 @@ from placecode.studies.latin_knobs import (
     LstWidth,
 )
 from placecode.studies.latin_squares import LstEncodings, LstSigma
+from placecode.studies.latin_training import LstFrozen, LstSlingshot
 from placecode.studies.network import NetworkEncodings, NetworkNoise, NetworkSigma, NetworkSize
 from placecode.studies.own import OwnData
 from placecode.studies.pixels import PixelsSigma
@@ -28,7 +29,7 @@ __all__ = ["SCALES", "STUDIES", "OwnData", "Shown", "Study", "lookup", "study_of
 STUDIES: dict[str, type[Study]] = {
     study.name: study
     for study in (
-        *(LstSigma, LstEncodings, LstCausal, LstOptimizer),
+        *(LstSigma, LstFrozen, LstSlingshot, LstEncodings, LstCausal, LstOptimizer),
         *(LstHeads, LstDepth, LstWidth, LstDecay, LstPlacement, LstGain, LstData, LstSize),
         *(NetworkSigma, NetworkEncodings, NetworkSize, NetworkNoise),
         *(SynergySigma, SynergyEncodings, SynergySize, SynergyOptimizer),
@@ -46,8 +47,8 @@ def lookup(name: str) -> type[Study]:
 
 
 def study_of(run: Run) -> Study:
-    """The study that made a run, with the settings that it had. Those that came later have their defaults, which mean
-    what was done before there was a choice."""
+    """The study that made a run, with the settings that it had. Those that came later have the values that mean what
+    was done before there was a choice: `Study.older`, or else their defaults."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
     kind = OwnData if run.study == OwnData.name else lookup(run.study)
     if unknown := set(fields) - set(kind.recorded()):
@@ -55,4 +56,4 @@ def study_of(run: Run) -> Study:
             f"{run.path / 'config.json'} must have no settings but those of {run.study} that this version knows; "
             f"it also has {', '.join(sorted(unknown))}."
         )
-    return kind(**fields)
+    return kind(**{**kind.older, **fields})

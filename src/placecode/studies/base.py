@@ -56,6 +56,9 @@ class Study:
     instead: ClassVar[Mapping[str, str]] = {}
     """Fields that have no say in this study, since it goes through several values of them: in the field named here."""
 
+    older: ClassVar[Mapping[str, Any]] = {}
+    """Values of settings in runs from before the setting existed, where its default means something else."""
+
     @classmethod
     def at(cls, scale: str, **given: Any) -> Self:
         """The study at a scale, with the fields that are given on top."""
@@ -86,6 +89,11 @@ class Study:
     def training_steps(self, task: Task) -> int:
         """Training steps of every member."""
         raise NotImplementedError
+
+    @property
+    def rest_epochs(self) -> int:
+        """After how many epochs in a row with a training loss of exactly 0 a member stops; 0: never."""
+        return 0
 
     def evaluate_at(self, task: Task) -> Sequence[int]:
         """Steps after which all splits are evaluated, besides the first and the last."""

@@ -47,9 +47,20 @@ class LatinStudy(ModelStudy):
     distance: float = setting(0.8, "Jaccard distance that training puzzles must exceed to every held-out one")
     data_seed: int = setting(0, "seed of the puzzles and of the split into train and test")
     batch: int = setting(128, "puzzles per step")
+    log_softmax: int = setting(
+        2, "times the logits go through log-softmax in the loss: 2 as in the authors' code, 1 as in textbooks"
+    )
+    rest: int = setting(
+        0, "stop a member once its training loss has been exactly 0 for this many epochs in a row; 0: never"
+    )
     noise: tuple[float, ...] = setting(
         (0.1, 0.2, 0.5, 1.0, 2.0), "standard deviations of the noise on token embeddings under which accuracy is tested"
     )
+    block_noise: tuple[float, ...] = setting(
+        (), "the same for noise that is added to the input of every block; the authors' code has 0.2"
+    )
+
+    older = {"log_softmax": 1}
 
     passing: ClassVar[tuple[str, ...]] = ("attention_each",)
     measures: ClassVar[Sequence[tuple[str, str]]] = (
@@ -60,16 +71,20 @@ class LatinStudy(ModelStudy):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._whole("epochs", 1)
-        for level in self.noise:
-            if not 0 < level < np.inf:
-                raise must_be("noise", "numbers above 0", list(self.noise))
+        self._whole("rest", 0)
+        if self.log_softmax not in (1, 2):
+            raise must_be("log_softmax", "1 or 2", self.log_softmax)
+        for name in ("noise", "block_noise"):
+            if any(not 0 < level < np.inf for level in getattr(self, name)):
+                raise must_be(name, "positive numbers", list(getattr(self, name)))
 
     def task(self) -> Task:
         return self.latin_squares()
 
     def latin_squares(self, **given: Any) -> LatinSquares:
         """The task with the settings of the study, and these on top."""
-        shared = {name: getattr(self, name) for name in ("order", "puzzles", "heldout", "per_class", "distance")}
+        names = ("order", "puzzles", "heldout", "per_class", "distance", "log_softmax")
+        shared = {name: getattr(self, name) for name in names}
         return LatinSquares(**{**shared, "seed": self.data_seed, **given})
 
     def per_epoch(self, task: Task) -> int:
@@ -78,6 +93,10 @@ class LatinStudy(ModelStudy):
 
     def training_steps(self, task: Task) -> int:
         return self.epochs * self.per_epoch(task)
+
+    @property
+    def rest_epochs(self) -> int:
+        return self.rest
 
     def evaluate_at(self, task: Task) -> list[int]:
         """Whole epochs, closer together at the start, where the curves are steep."""
@@ -93,7 +112,7 @@ class LatinStudy(ModelStudy):
         return [
             *measures.arrangement(stack, task),
             *measures.behaviour(stack, task, asked),
-            *measures.robustness(stack, task, self.noise),
+            *measures.robustness(stack, task, self.noise, self.block_noise),
             *measures.without_dropout(stack, task),
         ]
 
@@ -107,6 +126,9 @@ class LatinStudy(ModelStudy):
         positions = {data: np.array(shape["positions"]) for data, shape in shapes.items()}
         return measures.across(members, arrays, positions, step)
 
+
+REST = 100
+"""Epochs in a row with a training loss of exactly 0 after which a member stops at the paper's scale."""
 
 # The quick setting was searched for, so that two cores show the effect in minutes: docs/latin-squares.md says how.
 QUICK: dict[str, Any] = {
@@ -139,7 +161,10 @@ class LstSigma(LatinStudy):
         "dropout (at evaluation too) of the 2d-fixed models whose attention is the yardstick; --references '' for none",
     )
 
-    scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.1, 0.2, 0.5, 1.0, 2.0), "references": (0.0,)}}
+    scales = {
+        "paper": {"rest": REST, "block_noise": (0.2,)},
+        "quick": {**QUICK, "sigmas": (0.1, 0.2, 0.5, 1.0, 2.0), "references": (0.0,)},
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,16 +202,24 @@ class LstEncodings(LatinStudy):
     encodings: tuple[str, ...] = setting(
         (
             *("learned:sigma=0.2", "learned:sigma=1", "sinusoid:axes=2", "sinusoid", "random:sigma=1", "none"),
-            *("relative", "relative:axes=2", "relative:causal=1", "rotary", "rotary:axes=2", "rotary:fraction=0.5"),
+            *("relative:sigma=1", "relative:axes=2:sigma=1", "relative:causal=1:sigma=1"),
+            *("relative:sigma=0.2", "relative:axes=2:sigma=0.2", "relative:causal=1:sigma=0.2"),
+            *("rotary", "rotary:axes=2", "rotary:fraction=0.5"),
             *("alibi", "alibi:axes=2", "causal-none", "causal-none:temperature=0.01"),
         ),
         "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
     )
     dropouts: tuple[float, ...] = setting((0.0, 0.1), "shares of features dropped from the sum of embedding and PE")
     dropout_at_evaluation: bool = setting(True, "drop at evaluation too, as the authors' fixed encodings did")
+    dropout_epochs: int | None = setting(
+        None, "epochs of members with dropout, which never come to rest; the same as of the others unless given"
+    )
+    long_with_dropout: tuple[str, ...] = setting(
+        ("learned:sigma=0.2", "sinusoid:axes=2"), "encodings that are trained with dropout for as long as without"
+    )
 
     scales = {
-        "paper": {},
+        "paper": {"epochs": 1000, "rest": REST, "block_noise": (0.2,), "dropout_epochs": 200},
         "quick": {
             **{**QUICK, "seeds": (0, 1), "epochs": 40},
             "encodings": ("learned:sigma=0.2", "learned:sigma=1", "sinusoid:axes=2", "sinusoid", "none", "rotary"),
@@ -197,6 +230,8 @@ class LstEncodings(LatinStudy):
         super().__post_init__()
         self._all_different("encodings")
         self._all_different("dropouts")
+        if self.dropout_epochs is not None:
+            self._whole("dropout_epochs", 1)
         specs = [encoding_spec(text) for text in self.encodings]  # one encoding may be written in several ways
         if any(spec in specs[:i] for i, spec in enumerate(specs)):
             raise must_be("encodings", "all different", list(self.encodings))
@@ -207,10 +242,17 @@ class LstEncodings(LatinStudy):
             member
             for text in self.encodings
             for rate in self.dropouts
-            for member in grid(
-                self.spec(**encoding_spec(text), dropout=rate, dropout_at_evaluation=self._drops(rate)), seed=self.seeds
-            )
+            for member in grid(self._spec_of(text, rate), seed=self.seeds)
         ]
+
+    def _spec_of(self, text: str, rate: float) -> Member:
+        shorter = rate > 0 and text not in self.long_with_dropout
+        return self.spec(
+            **encoding_spec(text),
+            dropout=rate,
+            dropout_at_evaluation=self._drops(rate),
+            last_epoch=self.dropout_epochs if shorter else None,
+        )
 
     def _drops(self, rate: float) -> bool:
         return rate > 0 and self.dropout_at_evaluation

@@ -115,8 +115,9 @@ def behaviour(stack: Stack, task: Task, places: Sequence[int], split: str = "val
     return found
 
 
-def robustness(stack: Stack, task: Task, levels: Sequence[float]) -> Rows:
-    """Accuracy when normal noise of these standard deviations is added to the embeddings of the tokens.
+def robustness(stack: Stack, task: Task, levels: Sequence[float], block_levels: Sequence[float] = ()) -> Rows:
+    """Accuracy when normal noise of the standard deviations `levels` is added to the embeddings of the tokens, or of
+    `block_levels` to the input of every block (`block_noise_accuracy`).
 
     Also without noise, and also on training examples, which most members have learned by heart: there all of them have
     the same to lose. `noise_tolerance` is the level at which half of what lies above chance is lost, NaN where
@@ -130,6 +131,10 @@ def robustness(stack: Stack, task: Task, levels: Sequence[float]) -> Rows:
         table = np.stack(list(by_level.values()), axis=-1)  # (e, levels)
         bearable = tolerances.tolerance(table, list(by_level), 1 / task.outputs)
         found += rows("noise_tolerance", np.where(np.isinf(bearable), np.nan, bearable), target=split)
+    for split in ("train", "validation") if block_levels else ():
+        by_level = noisy_accuracy(stack, task, split, (0.0, *sorted(block_levels)), in_blocks=True)
+        for level, values in by_level.items():
+            found += rows("block_noise_accuracy", values, target=f"{split} {level:g}")
     return found
 
 
@@ -148,18 +153,23 @@ def without_dropout(stack: Stack, task: Task) -> Rows:
 
 
 @torch.no_grad()
-def noisy_accuracy(stack: Stack, task: Task, split: str, levels: Sequence[float]) -> dict[float, list[float]]:
-    """The accuracy of each member at each level of noise, over the first examples of a split."""
+def noisy_accuracy(
+    stack: Stack, task: Task, split: str, levels: Sequence[float], in_blocks: bool = False
+) -> dict[float, list[float]]:
+    """The accuracy of each member at each level of noise, over the first examples of a split. The noise is added to the
+    embeddings of the tokens, or to the input of every block."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     seeds = list(dict.fromkeys(member.seed for member in stack.members))
     of_member = torch.tensor([seeds.index(member.seed) for member in stack.members], device=stack.flat.device)
-    keys, width = draws.keys_for(seeds, f"noise on {split}"), stack.members[0].width
+    width, blocks = stack.members[0].width, stack.members[0].layers if in_blocks else 1
+    keys = draws.keys_for(seeds, f"noise on {split}{' in blocks' if in_blocks else ''}")
     right: dict[float, list[Tensor]] = {level: [] for level in levels}
     for part in portions(stack, task, min(len(task.splits[split]), NOISY_EXAMPLES)):
         # a draw for each example, so that its noise does not depend on how many come at a time
-        unit = torch.stack([draws.normal(keys, example, task.tokens * width) for example in part], dim=1)
-        unit = unit.view(len(seeds), len(part), task.tokens, width)
-        unit = unit.to(stack.flat.device, stack.flat.dtype)[of_member]  # (e, b, n, d)
+        unit = torch.stack([draws.normal(keys, example, blocks * task.tokens * width) for example in part], dim=1)
+        unit = unit.view(len(seeds), len(part), blocks, task.tokens, width).movedim(2, 0)
+        unit = unit.to(stack.flat.device, stack.flat.dtype)[:, of_member]  # (l, e, b, n, d)
+        unit = unit if in_blocks else unit[0]
         inputs, wanted = local.batch(split, _index(part, stack))
         for level in levels:
             outputs = stack.with_noise(inputs, level * unit, first_row=part.start)

@@ -128,6 +128,7 @@ WHOSE = {
     "taken": "another's PE",
     "shuffled": "another's PE shuffled",
     "before": "another's PE before training",
+    "sized": "another's PE before training, at its size after it",
     "rescaled": "another's PE rescaled",
     "rescaled-shuffled": "another's PE shuffled and rescaled",
     "resized": "another's PE resized",

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, log_softmax
 
 from placecode.errors import BadInput, must_be
 from placecode.tasks.base import Split, Task
@@ -48,6 +48,12 @@ class LatinSquares(Task):
     and `per_class` are what the files hold, and `seed` decides only the 90/10 split. `train` is how many training
     puzzles are used, all unless given: as equally many of each class as possible, fewer of them a part of more; the
     other splits stay.
+
+    `log_softmax` is how many times the logits go through log-softmax in the loss. Once is cross-entropy as it is
+    written in textbooks. Twice is what the authors' code computes: their model ends in a log-softmax, and their loss
+    applies another. Mathematically both are equal. In float32 they are not: once the probability of the right answer
+    rounds to 1, its gradient is exactly 0 with one log-softmax while those of the other answers are not, so that the
+    logits drift; with two, the gradients still sum to zero. With `logits`, the mean logit of each puzzle is a metric.
     """
 
     name = "latin-squares"
@@ -63,8 +69,13 @@ class LatinSquares(Task):
         per_class: int = 3000,
         distance: float = 0.8,
         train: int | None = None,
+        log_softmax: int = 2,
+        logits: bool = False,
     ) -> None:
         _check(order, seed, heldout, per_class, distance)
+        if not _whole(log_softmax) or log_softmax not in (1, 2):
+            raise must_be("log_softmax", "1 or 2", log_softmax)
+        self.log_softmax, self.logits = int(log_softmax), bool(logits)
         drawing, splitting = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
         if puzzles is None:
             key = f"{self.name}-v{VERSION}-{order}-{seed}-{heldout}-{per_class}-{float(distance)}"
@@ -96,9 +107,10 @@ class LatinSquares(Task):
         return self._cross_entropy(outputs, targets).mean(dim=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """`accuracy` (0 or 1) and `loss` of each member and puzzle, (e, b)."""
+        """`accuracy` (0 or 1), `loss` and, if asked for, `mean_logit` of each member and puzzle, (e, b)."""
         right = (outputs.argmax(dim=-1) == targets).to(outputs.dtype)
-        return {"accuracy": right, "loss": self._cross_entropy(outputs, targets)}
+        found = {"accuracy": right, "loss": self._cross_entropy(outputs, targets)}
+        return {**found, "mean_logit": outputs.mean(dim=-1)} if self.logits else found
 
     def describe(self) -> dict[str, Any]:
         """What the data are, for the record: source, options, counts, and one hash of all splits, row by row."""
@@ -116,13 +128,16 @@ class LatinSquares(Task):
             "seed": self.seed,
             "distance": self.distance,
             **({} if self.train is None else {"train": self.train}),
+            "log_softmax": self.log_softmax,
             "counts": counts,
             "sha256": digest.hexdigest(),
         }
 
-    @staticmethod
-    def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-        return cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+    def _cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        logits = outputs.flatten(0, 1)
+        if self.log_softmax == 2:
+            logits = log_softmax(logits, dim=-1)
+        return cross_entropy(logits, targets.flatten(), reduction="none").view(targets.shape)
 
 
 def _split(puzzles: Puzzles) -> Split:

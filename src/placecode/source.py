@@ -1,0 +1,89 @@
+"""Which source made a run: a hash of the package's own files, and the commit that has the same files.
+
+The hash is the one git gives to the folder: `git rev-parse COMMIT:src/placecode` prints it for any commit. It is
+computed here without git, so that a copy of the package on another machine records the same one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+IN_CHECKOUT = "src/placecode"
+"""Where the package lies in a checkout."""
+NOT_SOURCE = ("__pycache__",)
+"""Folders that Python makes."""
+
+
+def source_hash(folder: Path = PACKAGE) -> str:
+    """The hash that git gives to a folder of plain files, 40 hexadecimal digits."""
+    return _tree(folder).hex()
+
+
+def _tree(folder: Path) -> bytes:
+    return _object(b"tree", b"".join(entry for _, entry in sorted(_entries(folder))))
+
+
+def _entries(folder: Path) -> Iterator[tuple[bytes, bytes]]:
+    """What git keeps of each file and folder, with what it sorts them by."""
+    for path in folder.iterdir():
+        name = path.name.encode()
+        if path.is_dir():
+            if path.name not in NOT_SOURCE and any(path.iterdir()):
+                yield name + b"/", b"40000 " + name + b"\0" + _tree(path)
+        else:
+            yield name, b"100644 " + name + b"\0" + _object(b"blob", path.read_bytes())
+
+
+def _object(kind: bytes, content: bytes) -> bytes:
+    return hashlib.sha1(kind + b" " + str(len(content)).encode() + b"\0" + content).digest()
+
+
+def git(*arguments: str, folder: Path = PACKAGE, given: str | None = None) -> str | None:
+    """What git answers in a folder; None where there is no git, no checkout, or no answer."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, input=given, capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+@cache
+def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
+    """For the source hash of every commit in the history of a checkout, the oldest commit that has it. Empty outside a
+    checkout of placecode."""
+    commits = (git("rev-list", "--reverse", "HEAD", folder=folder) or "").split()
+    asked = "".join(f"{commit}:{IN_CHECKOUT}\n" for commit in commits)
+    answers = (git("cat-file", "--batch-check", folder=folder, given=asked) or "").splitlines()
+    found: dict[str, str] = {}
+    for commit, answer in zip(commits, answers, strict=False):
+        hash, kind, *_ = answer.split()
+        if kind == "tree":
+            found.setdefault(hash, commit)
+    return found
+
+
+def recorded_sources(environment: dict[str, object]) -> list[str]:
+    """The source hashes in the record of a run, one for each piece it was merged from; fewer where some are older than
+    these hashes, none in a run that is older."""
+    pieces = environment.get("pieces")
+    records = list(pieces.values()) if isinstance(pieces, dict) else [environment]
+    return [str(record["source"]) for record in records if "source" in record]
+
+
+def record_of(environment: dict[str, object], folder: Path = PACKAGE) -> str:
+    """The record of a run in a word: the commit whose source made it, "older" where its source was not recorded, or
+    "not in this history"."""
+    pieces = environment.get("pieces")
+    wanted = len(pieces) if isinstance(pieces, dict) else 1
+    sources, known = recorded_sources(environment), commits_by_source(folder)
+    if len(sources) < wanted:
+        return "older"
+    commits = dict.fromkeys(known[source][:8] if source in known else "not in this history" for source in sources)
+    return ", ".join(commits)
