@@ -54,7 +54,7 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
     ceilings: dict[tuple[Case, str], Row] = {}
     kernels: list[Row] = []
     about = environment(plan)
-    call = datetime.now(UTC).isoformat(timespec="seconds")
+    call = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     results: dict[Job, dict[str, Any]] = {}
     for job in plan.jobs():
         what = (job.case, job.precision)

@@ -113,8 +113,8 @@ def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
 
 
 _PEERS_NOTE = (
-    "white line: the matrix products alone; in brackets: times placecode's time, "
-    "for stacked peers at the same number of models"
+    "white line: the matrix products alone; in brackets: times placecode's time,\n"
+    "for peers that train many models at once at the same number of models"
 )
 
 
@@ -145,14 +145,14 @@ def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Fi
     names = []
     for at, (precision, row, ratio) in enumerate(bars):
         color = PRECISIONS[precision]["color"]
-        ours = row["name"] == OURS
-        axes.barh(at, row["us_per_model_step"], color=color, alpha=1.0 if ours else 0.4, height=0.72)
-        text = f" {row['us_per_model_step']:,.0f}" + ("" if ours or ratio is None else f"  (x {ratio:.3g})")
+        is_ours = row["name"] == OURS
+        axes.barh(at, row["us_per_model_step"], color=color, alpha=1.0 if is_ours else 0.4, height=0.72)
+        text = f" {row['us_per_model_step']:,.0f}" + ("" if is_ours or ratio is None else f"  (x {ratio:.3g})")
         axes.text(row["us_per_model_step"], at, text, va="center", fontsize=8, color=INK)
         count = f"{row['members']} at once" if row["members"] > 1 else "one at a time"
         names.append(f"{row['name']}, {count}" + (f", {row['precision']}" if len(groups) > 1 else ""))
         floor = next((c["floor_us"] for c in ceilings if c["precision"] == precision), None)
-        if ours and floor is not None:
+        if is_ours and floor is not None:
             axes.plot([floor] * 2, [at - 0.36, at + 0.36], color="white", linewidth=1.4)
     axes.set_yticks(range(len(bars)), names)
     axes.invert_yaxis()
