@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from placecode.analysis.stats import half_width
-from placecode.bench import disturbed, times_placecode
+from placecode.bench import compared_with, disturbed, times_placecode
 from placecode.claims import Finding
 from placecode.doctor import Finding as Examined
 from placecode.engines.estimate import Estimate
@@ -262,7 +262,8 @@ def doctor_table(findings: Sequence[Examined]) -> Table:
 
 BENCH_WORDS = (
     "us: microseconds per model and step; ceiling: what torch.bmm reaches on the products of the linear layers; "
-    "x: times placecode at its fastest, in this run."
+    "x: how many times as long as placecode in this run takes. Peers that train many models at once are compared with "
+    "placecode at the same number of models, loops with placecode at its fastest."
 )
 
 
@@ -282,7 +283,8 @@ def bench_tables(result: dict[str, Any]) -> Iterator[Table]:
     rows = result["rows"]
     for case, precision in dict.fromkeys((row["case"], row["precision"]) for row in rows):
         table = Table(title=f"{case}, precision {precision}, on {result['environment']['device']}")
-        for column in ("", "models at once", "us", "models per hour", "TFLOP/s", "of ceiling", "peak MiB", "x"):
+        columns = ("", "models at once", "us", "models per hour", "TFLOP/s", "of ceiling", "peak MiB", "x")
+        for column in (*columns, "compared with"):
             table.add_column(column, justify="right" if column else "left")
         for row in rows:
             if (row["case"], row["precision"]) == (case, precision):
@@ -295,6 +297,7 @@ def bench_tables(result: dict[str, Any]) -> Iterator[Table]:
                     (times_placecode(row, rows), "{:.3g}"),
                 )
                 texts = ["-" if value is None else form.format(value) for value, form in cells]
+                texts.append(compared_with(row, rows))
                 table.add_row(row["name"] + (" *" if disturbed(row) else ""), str(row["members"]), *texts)
                 if row["note"]:
                     table.add_row(f"  [dim]{escape(row['note'])}[/]")

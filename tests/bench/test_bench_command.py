@@ -49,10 +49,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
 
 def test_json_is_one_object_and_nothing_else(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     result = json.loads(ran[1].stdout)
-    assert result.keys() == {"rows", "ceilings", "kernels", "environment"} and not result["kernels"]
+    assert result.keys() == {"rows", "ceilings", "kernels", "environment", "calls"} and not result["kernels"]
     assert [(row["name"], row["members"]) for row in result["rows"]] == [
-        *(("placecode", 1), ("placecode", 3), ("loop-eager", 1), ("vmap", 8))
+        *(("placecode", 1), ("placecode", 3), ("loop-eager", 1), ("vmap", 1), ("vmap", 3))
     ]
+    (call,) = result["calls"]
+    assert {row["call"] for row in (*result["rows"], *result["ceilings"])} == {call["call"]}
+    assert call["plan"]["members"] == [1, 3] and call["plan"]["precisions"] == ["high"]
+    assert call["environment"] == result["environment"]
     for row in result["rows"]:
         assert row.keys() >= ROW
         assert (row["device"], row["precision"], row["width"], row["tokens"]) == ("cpu", "high", 8, 16)
@@ -67,7 +71,7 @@ def test_json_is_one_object_and_nothing_else(ran: tuple[Path, subprocess.Complet
 
 def test_progress_goes_to_stderr(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     lines = ran[1].stderr.splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert lines[0].startswith("lst-quick, width 8, layers 1, batch 4, high: ceiling: ")
     assert lines[2].startswith("lst-quick, width 8, layers 1, batch 4, high: placecode, 3 models: ")
 
@@ -75,7 +79,7 @@ def test_progress_goes_to_stderr(ran: tuple[Path, subprocess.CompletedProcess[st
 def test_files_hold_the_same(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     assert json.loads((ran[0] / "bench.json").read_text()) == json.loads(ran[1].stdout)
     table = list(csv.DictReader(io.StringIO((ran[0] / "bench.csv").read_text())))
-    assert [row["name"] for row in table] == ["placecode", "placecode", "loop-eager", "vmap"]
+    assert [row["name"] for row in table] == ["placecode", "placecode", "loop-eager", "vmap", "vmap"]
     drawn = {f"{name}.png" for name in figures.draw(json.loads(ran[1].stdout))}  # on a busy machine some are missing
     assert drawn <= {f"lst-quick-width-8-layers-1-batch-4-{kind}.png" for kind in ("time", "memory", "peers")}
     assert {path.name for path in ran[0].iterdir()} == {"bench.json", "bench.csv", *drawn}
@@ -96,7 +100,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr(bench, "measured", found)
     ceiling = {"name": "ceiling", "case": "", "device": "cpu", "precision": "", "tflops": 1.0, "others": None}
     monkeypatch.setattr(bench, "ceiling_of", lambda job: ceiling)
-    monkeypatch.setattr(bench, "why_not", lambda name: "jax is not installed" if name == "jax-vmap" else "")
+    monkeypatch.setattr(bench, "why_not", lambda name, device: "jax is not installed" if name == "jax-vmap" else "")
     return seen
 
 
@@ -105,7 +109,7 @@ def test_the_table_has_ratios_and_reasons(measured: list[Job], capsys: pytest.Ca
     out, _ = capsys.readouterr()
     (line,) = [line for line in out.splitlines() if "loop-eager" in line]
     cells = [cell.strip() for cell in line.strip("│").split("│")]
-    assert (cells[0], cells[1], cells[2], cells[-2], cells[-1]) == ("loop-eager", "1", "1,000", "1", "10")
+    assert (cells[0], cells[1], cells[2], cells[-3], cells[-2]) == ("loop-eager", "1", "1,000", "1", "10")
     assert "jax is not installed" in out
     assert "Written" not in out
 
@@ -117,7 +121,7 @@ def test_what_is_usual_for_a_cpu(measured: list[Job], capsys: pytest.CaptureFixt
     assert {job.precision for job in measured} == {"high"}
     assert {job.threads for job in measured} == {torch.get_num_threads()}
     peers = {job.name: job.members for job in measured if job.name != "placecode"}
-    assert peers == {"loop-eager": 1, "loop-compiled": 1, "encoder-loop": 1, "vmap": 8}
+    assert peers == {"loop-eager": 1, "loop-compiled": 1, "encoder-loop": 1, "vmap": 8, "compiled-vmap": 8}
 
 
 def test_what_is_usual_for_a_gpu() -> None:
@@ -127,6 +131,34 @@ def test_what_is_usual_for_a_gpu() -> None:
     assert {(job.case.name, job.precision) for job in jobs} == {("lst-paper", "high"), ("lst-paper", "bf16")}
     everything = bench.Plan("cuda", cases=tuple(bench.CASES.values())).jobs()
     assert {job.members for job in everything if job.name == "placecode" and job.case.name == "tokens-360"} == {64}
+
+
+def test_stacked_peers_are_measured_at_the_numbers_of_placecode() -> None:
+    """Of the usual numbers those that are named for them; all, where none of them is; and those that are given."""
+
+    def counts(plan: bench.Plan) -> dict[str, list[int]]:
+        return {name: [job.members for job in plan.jobs() if job.name == name] for name in ("compiled-vmap", "vmap")}
+
+    cases = {"cases": (bench.CASES["lst-paper"],), "precisions": ("bf16",)}
+    assert counts(bench.Plan("cuda", **cases)) == {"compiled-vmap": [1, 16, 128], "vmap": [1, 16, 128]}
+    long = {**cases, "cases": (bench.CASES["tokens-360"],)}
+    assert counts(bench.Plan("cuda", **long)) == {"compiled-vmap": [64], "vmap": [64]}
+    assert counts(bench.Plan("cuda", **cases, members=(2, 4))) == {"compiled-vmap": [2, 4], "vmap": [2, 4]}
+    few = bench.Plan("cuda", **cases, members=(2, 4, 8), peer_members=(4,))
+    assert counts(few) == {"compiled-vmap": [4], "vmap": [4]}
+    assert [job.members for job in few.jobs() if job.name == "placecode"] == [2, 4, 8]
+    assert [job.members for job in few.jobs() if job.name == "loop-eager"] == [1]
+
+
+def test_a_peer_is_timed_once_for_the_two_precisions_in_which_it_does_the_same(measured: list[Job]) -> None:
+    plan = bench.Plan("cpu", (bench.CASES["lst-quick"],), ("high", "tf32", "bf16"), (1,), peers=("vmap", "loop-eager"))
+    rows = bench.run(plan)["rows"]
+    assert len(rows) == 9 and all(row["us_per_model_step"] for row in rows)
+    timed = [(job.name, job.precision) for job in measured]
+    ours = [("placecode", precision) for precision in ("high", "tf32", "bf16")]
+    assert sorted(timed) == sorted(
+        [*ours, *((name, precision) for name in ("vmap", "loop-eager") for precision in ("high", "bf16"))]
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +181,7 @@ def test_lists_and_limits_are_passed_on(measured: list[Job]) -> None:
     assert [(job.name, job.members, job.precision) for job in measured] == [
         (name, members, precision)
         for precision in ("highest", "bf16")
-        for name, members in (("placecode", 3), ("placecode", 5), ("vmap", 8))
+        for name, members in (("placecode", 3), ("placecode", 5), ("vmap", 3), ("vmap", 5))
     ]
     assert {(job.seconds, job.steps) for job in measured} == {(0.5, 7)}
 
@@ -183,13 +215,15 @@ def test_the_authors_script_is_held_against_the_first_precision(
         (["--case", ","], "case must be at least one; got ','."),
         (
             ["--peers", "keras"],
-            "peers must be one of loop-eager, loop-compiled, encoder-loop, vmap, jax-vmap, none; got",
+            "peers must be one of loop-eager, loop-compiled, encoder-loop, vmap, compiled-vmap, jax-vmap, none; got",
         ),
         (["--precision", "fp8"], "precision must be one of high, tf32, highest, bf16; got 'fp8'."),
         (["--device", "tpu"], "device must be one of auto, cpu, cuda; got 'tpu'."),
         (["--members", "0"], "members must be whole numbers of at least 1; got 0."),
         (["--members", "4,-1"], "members must be whole numbers of at least 1; got -1."),
         (["--members", "many"], "members must be a whole number; got 'many'."),
+        (["--members", "4,8", "--peer-members", "2"], "peer-members must be among the numbers of --members; got 2."),
+        (["--peer-members", "8"], "peer-members must be among the numbers of --members; got 8."),
         (["--width", "0"], "width must be a whole number of at least 1; got 0."),
         (["--width", "wide"], "width must be a whole number; got 'wide'."),
         (["--case", "lst-quick", "--width", "12"], "heads must be a divisor of the width 12; got 8."),

@@ -74,11 +74,25 @@ def test_bars_stand_beside_placecode_at_its_fastest(result: dict[str, Any]) -> N
     figure = figures.draw(result)["lst-paper-peers"]
     (axes,) = figure.axes
     widths = sorted(bar.get_width() for bar in axes.patches)
-    assert widths == [62.5, 125, 1300, 1300, 10_000, 10_000, 18_900]  # the other numbers of members are not bars
+    # placecode at its fastest and at the number of models of vmap; its other rows are not bars
+    assert widths == [62.5, 62.5, 125, 125, 1300, 1300, 10_000, 10_000, 18_900]
     said = words(figure)
     assert "placecode, 8 at once, high" in said
     assert "loop-eager, one at a time, bf16" in said
+    assert "placecode, 32 at once, high" in said
     assert "10,000  (x 80)" in said and "10,000  (x 160)" in said
+
+
+def test_a_stacked_peer_has_one_bar_and_the_ratio_at_its_own_number_of_models(result: dict[str, Any]) -> None:
+    rows = [
+        row("placecode", 16, "high", 200.0),
+        row("placecode", 128, "high", 100.0),
+        row("placecode", 512, "high", 80.0),
+    ]
+    rows += [row("compiled-vmap", 16, "high", 500.0), row("compiled-vmap", 128, "high", 250.0)]
+    figure = figures.draw({**result, "rows": rows})["lst-paper-peers"]
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [80, 100, 250]
+    assert "250  (x 2.5)" in words(figure)
 
 
 def test_what_was_not_measured_is_not_drawn(result: dict[str, Any], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from placecode.bench import peers
 from placecode.bench.cases import Case, Synthetic
-from placecode.bench.peers import PEERS, Encoder, Peer, Plain, built, start_of
+from placecode.bench.peers import PEERS, CompiledVmap, Encoder, Peer, Plain, built, start_of
 from placecode.training import Trainer, stack_for
 
 LAST = Case("tiny", 16, 6, 3, 2, 2, 8, 5, 4, "last", 10, learning_rate=1e-2)
@@ -53,7 +53,7 @@ def both(name: str, case: Case, bf16: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def skip_without(name: str) -> None:
-    if reason := peers.why_not(name):
+    if reason := peers.why_not(name, "cpu"):
         pytest.skip(reason)
 
 
@@ -71,6 +71,45 @@ def test_all_members_are_compared_and_not_one_of_them() -> None:
     ours, theirs = both("vmap", LAST)
     assert theirs.shape[1] == MEMBERS
     assert len({round(loss, 3) for loss in ours[0].tolist()}) == MEMBERS
+
+
+def test_the_compiled_vmap_gets_to_the_same_losses_with_a_real_compiler() -> None:
+    skip_without("compiled-vmap")
+    ours, theirs = both("compiled-vmap", dataclasses.replace(LAST, layers=1))
+    assert (ours[-1] < ours[0] - 0.1).all()
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bf16", [False, True], ids=["tf32", "bf16"])
+def test_the_captured_step_of_a_gpu_trains_like_the_others(bf16: bool, cuda: str) -> None:
+    """More steps than the warm-up, so that most of them are replays of the CUDA graph."""
+    task = Synthetic(LAST, batches=1)
+    stack = stack_for(LAST.members(MEMBERS), task)
+    starts = [start_of(stack, i) for i in range(MEMBERS)]
+    losses = {}
+    for name in ("vmap", "compiled-vmap"):
+        peer = PEERS[name](LAST, task, starts, cuda, bf16)
+        losses[name] = losses_of(peer)
+        assert peer.note == ""
+    assert isinstance(peer, CompiledVmap) and peer.graph is not None
+    assert (losses["vmap"][-1] < losses["vmap"][0] - 0.1).all()
+    torch.testing.assert_close(losses["compiled-vmap"], losses["vmap"], rtol=0, atol=0.1 if bf16 else 1e-4)
+
+
+def test_vmap_keeps_no_second_graph_for_autograd() -> None:
+    """Gradients of gradients are not needed, and their graph would hold every activation."""
+    task = Synthetic(LAST, batches=1)
+    start = start_of(stack_for(LAST.members(1), task), 0)
+    peer = PEERS["vmap"](LAST, task, [start] * 2, "cpu", False)
+    assert not peer.step().requires_grad
+
+
+def test_a_compiled_peer_without_a_compiler_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    for name in peers.COMPILED:
+        assert peers.why_not(name, "cpu") == "torch.compile needs a C++ compiler, and none was found"
+        assert peers.why_not(name, "cuda") == ""  # there Triton finds a compiler, or says why not
+    assert peers.why_not("vmap", "cpu") == ""
 
 
 def test_the_compiled_loop_asks_for_graphs_only_where_there_is_a_gpu(no_compiler: list[str]) -> None:
@@ -109,7 +148,8 @@ def test_training_a_peer_leaves_the_stack_alone() -> None:
     assert torch.equal(stack.flat, before)
 
 
-@pytest.mark.parametrize("name", ["loop-eager", "encoder-loop", "vmap", "jax-vmap"])
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize("name", ["loop-eager", "encoder-loop", "vmap", "compiled-vmap", "jax-vmap"])
 def test_bf16_is_near_and_not_the_same(name: str) -> None:
     skip_without(name)
     _, exact = both(name, LAST)

@@ -4,7 +4,8 @@
 >>> [row["us_per_model_step"] for row in run(plan)["rows"]]
 
 `plan` says which rows to measure and `options` reads it from the command line; `cases` says what is trained; `peers`,
-`jax_peer` and `authors` by whom else; `measure` how it is timed; `profiling` where the time goes; `figures` draws it.
+`jax_peer` and `authors` by whom else; `measure` how it is timed; `compare` which rows are compared; `profiling` where
+the time goes; `figures` draws it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from placecode import figures as drawing
 from placecode import files
 from placecode.bench import authors, figures, profiling
 from placecode.bench.cases import CASES, Case
+from placecode.bench.compare import compared_with, times_memory, times_placecode
 from placecode.bench.measure import Job, ceiling_of, disturbed, in_fresh_process, measured, row_of
 from placecode.bench.options import add_options, plan_of
 from placecode.bench.peers import PEERS, why_not
@@ -31,27 +34,38 @@ from placecode.engines.environment import describe_environment
 from placecode.engines.where import Where
 from placecode.errors import BadInput, must_be
 
-__all__ = ["CASES", "PEERS", "Plan", "add_options", "check_folder", "disturbance", "disturbed", "plan_of"]
-__all__ += ["run", "times_placecode", "write"]
+__all__ = ["CASES", "PEERS", "Plan", "add_options", "check_folder", "compared_with", "disturbance", "disturbed"]
+__all__ += ["plan_of", "run", "times_memory", "times_placecode", "write"]
 
 Row = dict[str, Any]
 
 
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
-    """Measure it all: {"rows", "ceilings", "kernels", "environment"}, plain values. `notify` is told each row and
-    ceiling; `kernels` is where the time of placecode's step goes, on a GPU."""
+    """Measure everything in a plan.
+
+    Returns
+    -------
+    dict
+        "rows", "ceilings", "kernels" (where the time of placecode's step goes, on a GPU), "environment" and "calls":
+        what this call was asked to measure, and when. Every row, ceiling and kernel names its call, so that tables of
+        several calls can be merged and only rows of one call are compared. `notify` receives each row and ceiling.
+    """
     rows: list[Row] = []
     ceilings: dict[tuple[Case, str], Row] = {}
     kernels: list[Row] = []
     about = environment(plan)
+    call = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    results: dict[Job, dict[str, Any]] = {}
     for job in plan.jobs():
         what = (job.case, job.precision)
         if what not in ceilings:
             ceilings[what] = ceiling_of(job)
             notify(ceilings[what])
-        missing = why_not(job.name)
-        found = {"note": missing} if missing else measured(job)
-        rows.append(row_of(job, found, ceilings[what]["tflops"]))
+        missing = why_not(job.name, job.device)
+        same = same_work(job)
+        if same not in results:
+            results[same] = {"note": missing} if missing else measured(job)
+        rows.append(row_of(job, results[same], ceilings[what]["tflops"]))
         notify(rows[-1])
     if plan.authors is not None:
         job = Job(CASES["lst-paper"], "authors", 1, plan.device, "their own", plan.seconds)
@@ -63,7 +77,14 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
             kernels += profile.get("kernels", [])
             if "note" in profile:
                 notify(row_of(dataclasses.replace(job, name="profile"), profile))
-    return {"rows": rows, "ceilings": list(ceilings.values()), "kernels": kernels, "environment": about}
+    result: dict[str, Any] = {"rows": rows, "ceilings": list(ceilings.values()), "kernels": kernels}
+    result = {kind: [{**row, "call": call} for row in table] for kind, table in result.items()}
+    return result | {"environment": about, "calls": [{"call": call, "plan": plan.described(), "environment": about}]}
+
+
+def same_work(job: Job) -> Job:
+    """The job that stands for all that do the same. Peers use TF32 in both `high` and `tf32`, so one result does."""
+    return dataclasses.replace(job, precision="tf32") if job.name in PEERS and job.precision == "high" else job
 
 
 def environment(plan: Plan) -> dict[str, Any]:
@@ -72,7 +93,7 @@ def environment(plan: Plan) -> dict[str, Any]:
     about = describe_environment(where, where.crew(1, 0)) | {"precision": ", ".join(plan.precisions)}
     for name in ("stack", "stacks at once", "threads per stack", "processes"):
         about.pop(name, None)
-    if "jax-vmap" in plan.peers and not why_not("jax-vmap"):
+    if "jax-vmap" in plan.peers and not why_not("jax-vmap", plan.device):
         about["packages"] = {**about["packages"], "jax": importlib.metadata.version("jax")}
     return about | {"threads": torch.get_num_threads(), "processor": _processor()}
 
@@ -85,18 +106,6 @@ def _processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:
-    """How many times as long as placecode at its fastest a row takes, per model and step: same case, same precision.
-
-    A script of somebody else's has a precision of its own, and is held against the first that was measured.
-    """
-    ours = [other for other in rows if other["name"] == "placecode" and other["case"] == row["case"]]
-    wanted = row["precision"] if row["name"] != "authors" or not ours else ours[0]["precision"]
-    times = [other["us_per_model_step"] for other in ours if other["precision"] == wanted]
-    times = [time for time in times if time is not None]
-    return row["us_per_model_step"] / min(times) if times and row["us_per_model_step"] is not None else None
 
 
 def disturbance(result: dict[str, Any]) -> str:

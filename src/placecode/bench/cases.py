@@ -105,6 +105,9 @@ USUAL_MEMBERS = {
         **{"tokens-100": (64,), "tokens-360": (64,)},
     },
 }
+"""How many models placecode trains at once on a device, unless the numbers are given."""
+USUAL_PEER_MEMBERS = {"cpu": (8,), "cuda": (1, 16, 128)}
+"""Those of them at which stacked peers are measured too, since compiling takes long; all, if none of these is usual."""
 
 
 class Synthetic(Task):

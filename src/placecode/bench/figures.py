@@ -13,7 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from placecode.bench.compare import OURS, baseline, times_placecode
 from placecode.bench.measure import disturbed
+from placecode.bench.peers import STACKED
 from placecode.figures import BLUE, INK, MUTED, TEXT, VERMILLION
 
 Row = dict[str, Any]
@@ -25,8 +27,10 @@ PRECISIONS: dict[str, dict[str, Any]] = {
     "bf16": {"color": VERMILLION, "marker": "D", "linestyle": (0, (5, 2))},
     "highest": {"color": INK, "marker": "s", "linestyle": (0, (1, 1.4))},
 }
-MARKERS = {"loop-eager": "v", "loop-compiled": "^", "encoder-loop": ">", "vmap": "P", "jax-vmap": "X", "authors": "*"}
-OURS = "placecode"
+MARKERS = {
+    **{"loop-eager": "v", "loop-compiled": "^", "encoder-loop": ">", "authors": "*"},
+    **{"vmap": "P", "compiled-vmap": "s", "jax-vmap": "X"},
+}
 
 
 def draw(result: dict[str, Any]) -> dict[str, Figure]:
@@ -108,30 +112,47 @@ def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
     return figure
 
 
+_PEERS_NOTE = (
+    "white line: the matrix products alone; in brackets: times placecode's time,\n"
+    "for peers that train many models at once at the same number of models"
+)
+
+
 def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
-    """Bars: placecode at its fastest, and every peer, with how many times as long it takes."""
+    """Bars: every peer, with how many times as long as placecode it takes, and the rows of placecode to compare with.
+
+    Of a stacked peer the most models are shown for which placecode was measured too.
+    """
     groups = [precision for precision in PRECISIONS if any(row["precision"] == precision for row in rows)]
     bars: list[tuple[str, Row, float | None]] = []
     for precision in groups:
         here = [row for row in rows if row["precision"] == precision]
         if precision == groups[0]:  # a script with a precision of its own is held against the first
             here += [row for row in rows if row["precision"] not in PRECISIONS]
-        best = min((row for row in here if row["name"] == OURS), key=_micro, default=None)
-        others = sorted((row for row in here if row["name"] != OURS), key=_micro)
-        for row in ([best] if best else []) + others:
-            bars.append((precision, row, row["us_per_model_step"] / best["us_per_model_step"] if best else None))
+        stacked = {}
+        for row in sorted(here, key=lambda row: int(row["members"])):
+            if row["name"] in STACKED and (baseline(row, rows) is not None or row["name"] not in stacked):
+                stacked[row["name"]] = row
+        loops = [row for row in here if row["name"] not in (OURS, *STACKED)]
+        peers = sorted((*stacked.values(), *loops), key=_micro)
+        baselines = [baseline(row, rows) for row in peers]
+        counts = {row["members"] for row in baselines if row is not None}
+        fastest = min((row for row in here if row["name"] == OURS), key=_micro, default=None)
+        ours = [row for row in here if row["name"] == OURS and (row["members"] in counts or row is fastest)]
+        bars += [(precision, row, None) for row in sorted(ours, key=_micro)]
+        bars += [(precision, row, times_placecode(row, rows)) for row in peers]
     figure, axes = _axes((6.6, 1.1 + 0.28 * len(bars)))
     names = []
     for at, (precision, row, ratio) in enumerate(bars):
         color = PRECISIONS[precision]["color"]
-        ours = row["name"] == OURS
-        axes.barh(at, row["us_per_model_step"], color=color, alpha=1.0 if ours else 0.4, height=0.72)
-        text = f" {row['us_per_model_step']:,.0f}" + ("" if ours or ratio is None else f"  (x {ratio:.3g})")
+        is_ours = row["name"] == OURS
+        axes.barh(at, row["us_per_model_step"], color=color, alpha=1.0 if is_ours else 0.4, height=0.72)
+        text = f" {row['us_per_model_step']:,.0f}" + ("" if is_ours or ratio is None else f"  (x {ratio:.3g})")
         axes.text(row["us_per_model_step"], at, text, va="center", fontsize=8, color=INK)
         count = f"{row['members']} at once" if row["members"] > 1 else "one at a time"
         names.append(f"{row['name']}, {count}" + (f", {row['precision']}" if len(groups) > 1 else ""))
         floor = next((c["floor_us"] for c in ceilings if c["precision"] == precision), None)
-        if ours and floor is not None:
+        if is_ours and floor is not None:
             axes.plot([floor] * 2, [at - 0.36, at + 0.36], color="white", linewidth=1.4)
     axes.set_yticks(range(len(bars)), names)
     axes.invert_yaxis()
@@ -146,7 +167,7 @@ def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Fi
         axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.set_xlabel("microseconds per model and step", fontsize=TEXT)
-    _small_print(figure, about, "white line: the matrix products alone; in brackets: times placecode's")
+    _small_print(figure, about, _PEERS_NOTE)
     return figure
 
 

@@ -236,6 +236,8 @@ def measure(job: Job) -> dict[str, Any]:
     if own is None and before is not None and after is not None:
         own = after - before
     found["peak_bytes"] = own
+    if isinstance(contestant, PeerRun) and contestant.peer.note:
+        found["note"] = contestant.peer.note
     if isinstance(contestant, Products):
         found["tflops"] = contestant.flops() / found["us_per_model_step"] / 1e6
     return found

@@ -24,6 +24,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--precision", metavar="A,B", help=f"of {', '.join(PRECISIONS)} (default: high; on cuda bf16 too)"
     )
     parser.add_argument("--members", metavar="N,M", help="how many models placecode trains at once (default: several)")
+    parser.add_argument(
+        "--peer-members",
+        metavar="N,M",
+        help="those of --members at which peers that train many models at once are measured (default: all of them)",
+    )
     for name in SIZES:
         parser.add_argument(f"--{name}", metavar="N", help=f"{name} of the model, instead of the case's")
     parser.add_argument("--peers", metavar="A,B", help=f"of {', '.join(PEERS)}, or none (default: all)")
@@ -47,6 +52,7 @@ def plan_of(given: argparse.Namespace) -> Plan:
         cases=tuple(CASES.values()) if "all" in names else tuple(CASES[name] for name in names),
         precisions=_several(given, "precision"),
         members=_several(given, "members", int),
+        peer_members=_several(given, "peer-members", int),
         peers=tuple(name for name in peers or PEERS if name != "none"),
         seconds=value_of("seconds", given.seconds, float),
         steps=None if given.steps is None else value_of("steps", given.steps, int),
@@ -57,7 +63,7 @@ def plan_of(given: argparse.Namespace) -> Plan:
 
 def _several(given: argparse.Namespace, name: str, kind: type = str) -> tuple[Any, ...]:
     """The values of a list, each once; none where the option was not given."""
-    text = getattr(given, name)
+    text = getattr(given, name.replace("-", "_"))
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     if text is not None and not parts:
         raise must_be(name, "at least one", text)

@@ -8,7 +8,10 @@ A peer has `step()`, one training step of its models, which returns their losses
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -150,6 +153,9 @@ def built(model: type[Plain] | type[Encoder], case: Case, start: Start, device: 
 class Peer:
     """The data on the device, and rows of it in a new random order every epoch."""
 
+    note = ""
+    """A sentence for the table, where a peer had to do without something."""
+
     def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
         self.case, self.device, self.bf16, self.models = case, device, bf16, len(starts)
         data = task.splits["train"].to(device, torch.float32)
@@ -236,19 +242,76 @@ class Vmap(Peer):
         self.optimizer = self.adam(list(self.weights.values()))
 
         def loss(weights: Start, inputs: Tensor, targets: Tensor) -> Tensor:
-            return self.loss(functional_call(model, weights, (inputs,)), targets)
+            with self.autocast():
+                return self.loss(functional_call(model, weights, (inputs,)), targets)
 
         self.gradients = vmap(grad_and_value(loss))
 
     def step(self) -> Tensor:
-        rows = self.rows()
-        with self.autocast():
+        return self.update(self.rows())
+
+    def update(self, rows: Tensor) -> Tensor:
+        """One step on the given rows, (e, b); returns the losses, (e,)."""
+        with torch.no_grad():  # grad_and_value differentiates by itself; a second graph would only hold memory
             gradients, losses = self.gradients(self.weights, self.inputs[rows], self.targets[rows])
         for name, weight in self.weights.items():
             weight.grad = gradients[name]
         self.optimizer.step()
-        result: Tensor = losses.detach()
+        self.optimizer.zero_grad(set_to_none=True)
+        result: Tensor = losses
         return result
+
+
+class CompiledVmap(Vmap):
+    """The same through torch.compile. On a GPU the whole step, Adam included, is one CUDA graph.
+
+    torch.compile generates the gradients of all models. Adam remains torch's fused kernel: it already reads and writes
+    every value once, and the gradients come out of matrix products, with which generated code could not merge it. The
+    mode of torch.compile is the default, since the graph covers what "reduce-overhead" would add; "max-autotune"
+    compiles for many minutes.
+    """
+
+    WARM_UP_STEPS = 3
+    """Steps before the graph is captured: the first one compiles. They train like all others."""
+
+    def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
+        super().__init__(case, task, starts, device, bf16)
+        self.gradients = torch.compile(self.gradients, mode="default")
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.steps_taken = 0
+
+    def adam(self, parameters: Sequence[Tensor]) -> torch.optim.Adam:
+        # "capturable" keeps the step count on the GPU, as a CUDA graph needs it
+        rate, on_gpu = self.case.learning_rate, self.device == "cuda"
+        return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=on_gpu)
+
+    def step(self) -> Tensor:
+        rows = self.rows()
+        self.steps_taken += 1
+        if self.device == "cuda" and self.steps_taken > self.WARM_UP_STEPS and not self.note:
+            if self.graph is None:
+                self.capture(rows)
+            if self.graph is not None:
+                self.graph_rows.copy_(rows)
+                self.graph.replay()
+                return self.graph_losses
+        return self.update(rows)
+
+    def capture(self, rows: Tensor) -> None:
+        """Record a step as a CUDA graph. Recording computes nothing, so a recording that fails has no effect."""
+        self.graph_rows = rows.clone()
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()  # the graph has memory of its own, and would otherwise double what is reserved
+        try:
+            with torch.cuda.graph(graph):
+                self.graph_losses = self.update(self.graph_rows)
+            self.graph = graph
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.note = f"Measured without a CUDA graph, which failed: {str(error).splitlines()[0][:120]}"
 
 
 def jax_vmap(*arguments: Any) -> Peer:
@@ -263,14 +326,19 @@ PEERS: dict[str, Callable[..., Peer]] = {
     "loop-compiled": partial(Loop, compiled=True),
     "encoder-loop": partial(Loop, model=Encoder),
     "vmap": Vmap,
+    "compiled-vmap": CompiledVmap,
     "jax-vmap": jax_vmap,
 }
-TOGETHER = {"vmap": {"cpu": 8, "cuda": 32}, "jax-vmap": {"cpu": 8, "cuda": 32}}
-"""How many models the peers that stack them are timed with."""
+STACKED = ("vmap", "compiled-vmap", "jax-vmap")
+"""Peers that train many models at once, as placecode does. The others train one model at a time."""
+COMPILED = ("loop-compiled", "compiled-vmap")
+"""Peers that torch.compile compiles."""
 
 
-def why_not(name: str) -> str:
+def why_not(name: str, device: str) -> str:
     """Why a peer cannot be measured here; empty where it can."""
     if name == "jax-vmap" and importlib.util.find_spec("jax") is None:
         return "jax is not installed"
+    if name in COMPILED and device == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
+        return "torch.compile needs a C++ compiler, and none was found"
     return ""

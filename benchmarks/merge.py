@@ -1,0 +1,88 @@
+"""Puts the tables of several calls of `placecode bench` on one machine into one file.
+
+    python benchmarks/merge.py results/bench/h200.json bench-paper/bench.json bench-tokens/bench.json
+
+The first file is changed; it is made where there is none. Each of the others replaces everything that the file has of
+its cases and precisions: rows, ceilings and kernels. So placecode and its peers in one case and precision always come
+from one call. Every row names its call, and "calls" says when each was made, what it measured, and with which versions.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from placecode import files
+from placecode.errors import BadInput
+
+TABLES = ("rows", "ceilings", "kernels")
+UNRECORDED = "not recorded"
+"""The call of rows that were measured before calls were recorded."""
+
+Result = dict[str, Any]
+
+
+def with_calls(result: Result) -> Result:
+    """The same result; rows from before calls were recorded get one call of their own."""
+    if "calls" in result:
+        return result
+    tables = {kind: [{**row, "call": UNRECORDED} for row in result.get(kind, [])] for kind in TABLES}
+    call = {"call": UNRECORDED, "plan": None, "environment": result["environment"]}
+    return {**result, **tables, "calls": [call]}
+
+
+def merged(old: Result, new: Result) -> Result:
+    """`old` with everything replaced that `new` has of a case and precision."""
+    old, new = with_calls(old), with_calls(new)
+    for name in ("device", "gpu", "processor"):
+        one, other = (result["environment"].get(name) for result in (old, new))
+        if one != other:
+            raise BadInput(f"tables to merge must be of one machine; their {name} is {one} and {other}.")
+    replaced = _groups(new)
+    measured = {_group(row) for row in new["rows"] if row["name"] == "placecode" and row["us_per_model_step"]}
+    for case, precision in replaced:
+        if (case, precision) not in measured and precision != "their own":
+            raise BadInput(f"a table to merge has no time of placecode for {case} in precision {precision}.")
+    result: Result = {}
+    order = list(dict.fromkeys((*_groups(old), *replaced)))
+    cases = list(dict.fromkeys(case for case, _ in order))
+    for kind in TABLES:
+        kept = [row for row in old[kind] if _group(row) not in replaced] + new[kind]
+        result[kind] = sorted(kept, key=lambda row: (cases.index(row["case"]), order.index(_group(row))))
+    used = {row["call"] for kind in TABLES for row in result[kind]}
+    calls = {call["call"]: call for call in (*old["calls"], *new["calls"])}
+    precisions = dict.fromkeys(row["precision"] for row in result["ceilings"])
+    result["environment"] = new["environment"] | {"precision": ", ".join(precisions)}
+    result["calls"] = [call for name, call in calls.items() if name in used]
+    return result
+
+
+def _group(row: dict[str, Any]) -> tuple[str, str]:
+    """What is replaced as a whole: a case in a precision."""
+    return row["case"], row["precision"]
+
+
+def _groups(result: Result) -> list[tuple[str, str]]:
+    return list(dict.fromkeys(_group(row) for kind in TABLES for row in result[kind]))
+
+
+def main(arguments: Sequence[str]) -> None:
+    if len(arguments) < 2:
+        sys.exit("usage: python benchmarks/merge.py TABLE.json NEW.json [NEW.json ...]")
+    target, *others = map(Path, arguments)
+    results = [json.loads(path.read_text()) for path in ([target] if target.exists() else []) + others]
+    result = with_calls(results[0])
+    for other in results[1:]:
+        try:
+            result = merged(result, other)
+        except BadInput as error:
+            sys.exit(str(error))
+    files.write_json(target, result)
+    print(f"{target}: {len(result['rows'])} rows of {len(result['calls'])} calls")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,56 @@
+"""Which row of placecode a row of a benchmark is compared with, and how many times as long it takes.
+
+>>> times_placecode(row, rows)  # of a stacked peer with 128 models: placecode with 128 models is the baseline
+2.19...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from placecode.bench.peers import STACKED
+
+Row = dict[str, Any]
+OURS = "placecode"
+
+
+def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
+    """The row of placecode that a row is compared with; None where there is none.
+
+    It has the same case, precision and call. A stacked peer is compared with placecode at the same number of models.
+    A loop trains one model at a time, however many there are, so it is compared with placecode at its fastest. So are
+    the other rows of placecode. A script with a precision of its own is compared with the first precision measured.
+    """
+    ours = [other for other in rows if other["name"] == OURS and other["case"] == row["case"]]
+    ours = [other for other in ours if other.get("call") == row.get("call")]
+    precision = row["precision"] if row["name"] != "authors" or not ours else ours[0]["precision"]
+    ours = [other for other in ours if other["precision"] == precision and other["us_per_model_step"] is not None]
+    if row["name"] in STACKED:
+        ours = [other for other in ours if other["members"] == row["members"]]
+    return min(ours, key=lambda other: other["us_per_model_step"], default=None)
+
+
+def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:
+    """How many times as long a row takes as its baseline, per model and step; None where either was not measured."""
+    ours = baseline(row, rows)
+    if ours is None or row["us_per_model_step"] is None:
+        return None
+    return float(row["us_per_model_step"] / ours["us_per_model_step"])
+
+
+def times_memory(row: Row, rows: Sequence[Row]) -> float | None:
+    """How many times as much memory a row takes as its baseline, at its peak; None where either was not measured."""
+    ours = baseline(row, rows)
+    if ours is None or not ours["peak_bytes"] or row["peak_bytes"] is None:
+        return None
+    return float(row["peak_bytes"] / ours["peak_bytes"])
+
+
+def compared_with(row: Row, rows: Sequence[Row]) -> str:
+    """The baseline in words: "128 models", or "fastest (512 models)"; a dash where there is none."""
+    ours = baseline(row, rows)
+    if ours is None:
+        return "-"
+    models = "1 model" if ours["members"] == 1 else f"{ours['members']} models"
+    return models if row["name"] in STACKED else f"fastest ({models})"

@@ -1,0 +1,98 @@
+"""Tables of several calls become one; what is compared stays within one call."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts import load
+
+from placecode.bench.cases import CASES
+from placecode.bench.measure import Job, row_of
+from placecode.errors import BadInput
+
+ROOT = Path(__file__).parents[2]
+merge = load(ROOT / "benchmarks" / "merge.py")
+
+
+def table(call: str | None, micro: float | None, *groups: tuple[str, str], gpu: str = "G") -> dict[str, Any]:
+    """A benchmark of some cases and precisions, every row of it with the same time."""
+    about = {"device": "cuda", "gpu": gpu, "processor": "p", "git": call}
+    mark = {} if call is None else {"call": call}
+    rows, ceilings, kernels = [], [], []
+    for case, precision in groups:
+        for name in ("placecode", "compiled-vmap"):
+            job = Job(CASES[case], name, 16, "cuda", precision, 1.0)
+            rows.append(row_of(job, {"us_per_model_step": micro}) | mark)
+        ceilings.append({"case": case, "precision": precision, "tflops": micro} | mark)
+        kernels.append({"case": case, "precision": precision, "us_per_model_step": micro} | mark)
+    result = {"rows": rows, "ceilings": ceilings, "kernels": kernels, "environment": about}
+    return result if call is None else result | {"calls": [{"call": call, "plan": {}, "environment": about}]}
+
+
+def contents(result: dict[str, Any], kind: str, value: str) -> list[tuple[Any, ...]]:
+    return [(row["case"], row["precision"], row["call"], row[value]) for row in result[kind]]
+
+
+def test_a_case_and_precision_is_replaced_as_a_whole() -> None:
+    old = table(None, 1.0, ("lst-paper", "high"), ("lst-paper", "bf16"), ("tokens-100", "high"))
+    new = table("a", 2.0, ("lst-paper", "tf32"), ("lst-paper", "high"))
+    result = merge.merged(old, new)
+    expected = [
+        *(("lst-paper", "high", "a", 2.0), ("lst-paper", "bf16", merge.UNRECORDED, 1.0)),
+        *(("lst-paper", "tf32", "a", 2.0), ("tokens-100", "high", merge.UNRECORDED, 1.0)),
+    ]
+    assert contents(result, "ceilings", "tflops") == expected
+    assert contents(result, "kernels", "us_per_model_step") == expected
+    assert contents(result, "rows", "us_per_model_step") == [row for row in expected for _ in range(2)]
+    assert [call["call"] for call in result["calls"]] == [merge.UNRECORDED, "a"]
+    assert [call["environment"]["git"] for call in result["calls"]] == [None, "a"]
+    assert result["environment"]["git"] == "a" and result["environment"]["precision"] == "high, bf16, tf32"
+
+
+def test_a_call_that_is_replaced_altogether_is_forgotten() -> None:
+    result = merge.merged(table("a", 1.0, ("lst-paper", "high")), table("b", 2.0, ("lst-paper", "high")))
+    assert [call["call"] for call in result["calls"]] == ["b"]
+    assert {row["us_per_model_step"] for row in result["rows"]} == {2.0}
+
+
+def test_a_table_merged_with_itself_is_the_same() -> None:
+    one = table("a", 1.0, ("lst-paper", "high"), ("lst-paper", "bf16"))
+    again = merge.merged(one, one)
+    assert {name: again[name] for name in ("rows", "ceilings", "kernels", "calls")} == {
+        name: one[name] for name in ("rows", "ceilings", "kernels", "calls")
+    }
+
+
+def test_tables_of_two_machines_or_without_times_are_refused() -> None:
+    one = table("a", 1.0, ("lst-paper", "high"))
+    with pytest.raises(BadInput, match="must be of one machine; their gpu is G and H"):
+        merge.merged(one, table("b", 1.0, ("lst-paper", "high"), gpu="H"))
+    with pytest.raises(BadInput, match="no time of placecode for lst-paper in precision bf16"):
+        merge.merged(one, table("b", None, ("lst-paper", "bf16")))
+
+
+def test_the_script_makes_and_changes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / f"{name}.json" for name in ("target", "first", "second")]
+    paths[1].write_text(json.dumps(table("a", 1.0, ("lst-paper", "high"))))
+    paths[2].write_text(json.dumps(table("b", 2.0, ("lst-paper", "bf16"))))
+    merge.main([str(path) for path in paths[:2]])
+    merge.main([str(paths[0]), str(paths[2])])
+    result = json.loads(paths[0].read_text())
+    assert [call["call"] for call in result["calls"]] == ["a", "b"]
+    assert capsys.readouterr().out.splitlines()[-1].endswith("4 rows of 2 calls")
+    with pytest.raises(SystemExit, match="usage"):
+        merge.main(["one.json"])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results" / "bench").glob("*.json")), ids=lambda path: path.stem)
+def test_committed_rows_of_a_case_and_precision_are_of_one_call(path: Path) -> None:
+    result = merge.with_calls(json.loads(path.read_text()))
+    calls: dict[tuple[str, str], set[str]] = {}
+    for kind in merge.TABLES:
+        for row in result[kind]:
+            calls.setdefault((row["case"], row["precision"]), set()).add(row["call"])
+    assert all(len(names) == 1 for names in calls.values()), calls
+    assert set().union(*calls.values()) == {call["call"] for call in result["calls"]}
