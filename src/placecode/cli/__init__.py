@@ -122,7 +122,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         "--together", type=Path, metavar="FILE.html", help="one page with all of them side by side, and no other"
     )
 
-    command = add("claims", "say which of the paper's claims finished runs bear out", _claims)
+    command = add("claims", "say which claims finished runs support", _claims)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     command.add_argument("--json", action="store_true", help="print a list of objects instead of tables")
 
@@ -367,7 +367,7 @@ def _claims(given: argparse.Namespace, console: Console) -> None:
         return
     for run, findings in found:
         if not findings:
-            console.print(f"{run.path}: no claim of the paper is about {run.study}.", markup=False, soft_wrap=True)
+            console.print(f"{run.path}: no claim is about {run.study}.", markup=False, soft_wrap=True)
             continue
         console.print(f"{run.path}: {run.study}, {run.config['scale']} scale", markup=False, soft_wrap=True)
         console.print(display.claims_table(findings))
