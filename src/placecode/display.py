@@ -143,11 +143,14 @@ def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
 
 def claims_table(findings: Sequence[Finding]) -> Table:
     """Both verdicts on claims, one row each."""
-    table = Table(title="Claims: effect and 95% interval over seeds", caption=claims.HOW_TO_READ)
-    numbers = ("effect", "95% interval", "margin")
-    columns = ("claim", "label", "direction", "number (published)", *numbers, "statement")
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left")
+    title = "Claims: effect and 95% interval over seeds"
+    table = Table(title=title, caption=claims.HOW_TO_READ, caption_justify="left")
+    table.add_column("claim", no_wrap=True)  # an id is copied as a whole
+    for column in ("label", "direction", "number (published)"):
+        table.add_column(column)
+    for column in ("effect", "95% interval", "margin"):
+        table.add_column(column, justify="right")
+    table.add_column("statement")
     colors = {claims.HOLDS: "green", claims.FAILS: "red", claims.MATCH: "green", claims.NO_MATCH: "red"}
     for finding in findings:
         claim, found = finding.claim, finding.found

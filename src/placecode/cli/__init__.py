@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
-        console.width = max(console.width, 160)  # a file has no edge; tables take what they need of it
+        console.width = max(console.width, 200)  # a file has no edge; tables take what they need of it
     errors = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     words = list(sys.argv[1:] if arguments is None else arguments)
     with warnings.catch_warnings():

@@ -199,7 +199,7 @@ NETWORK: tuple[Claim, ...] = (
     ),
     Claim(
         "clusters-fall-with-sigma",
-        "The same at 0.01 less that at 2.0 (prototype: 0.78).",
+        "The nearest node in the PE is of the same cluster more often at sigma 0.01 than at 2.0 (prototype: by 0.78).",
         PAPER,
         0.39,
         partial(structure_between, *NEIGHBOURS, 0.01, 2.0),
