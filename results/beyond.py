@@ -36,8 +36,8 @@ with 5 seeds of every setting, less those that diverged: held-out accuracy (chan
 Student's t, differences seed by seed. It is accuracy on 108 puzzles unlike any training puzzle, the same ones for all
 models on grids of one size; intervals do not tell what other puzzles would change. Margins were declared in code before
 the runs; there are many claims, and a few that barely clear their margin may do so by chance. `placecode claims
-results/NAME` prints the verdicts, `placecode report results/NAME` draws all figures; for claims of our own read
-*reproduced* as *holds*.
+results/NAME` prints the verdicts, `placecode report results/NAME` draws all figures. What the paper states is
+*reproduced* or *not reproduced*; questions of reviewers and our own are answered *yes* or *no*.
 
 A setting counts as *settled* where its mean accuracy changed by at most 0.02 over the last quarter of training. That is
 a plateau, not an end: over 4,000 epochs accuracy at sigma 1 rises on (docs/reproduction.md), so small effects may be

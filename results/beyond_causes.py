@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from latin_tables import Findings
-from wording import FAILS, HOLDS, effect, grid, mean, plain, say, told, verdicts
+from wording import directions, effect, grid, mean, plain, say, told
 
 from placecode.analysis.stats import Interval
-from placecode.claims import UNDECIDED
+from placecode.claims import FAILS, HOLDS, UNDECIDED
 from placecode.encodings import sinusoid
 from placecode.runs import Run
 from placecode.studies import causal_claims, interventions, optimizer_claims
@@ -33,11 +33,11 @@ def shared_part() -> float:
 
 def causal_short(run: Run, found: Findings) -> str:
     return say(
-        verdicts(found, HOLDS, "size-spoils-a-learned-pe", "size-mends-a-learned-pe", "what-masters-learned-helps")
-        and verdicts(found, HOLDS, "training-the-pe-is-not-needed", "rows-and-columns-help")
-        and verdicts(found, UNDECIDED, "what-masters-learned-beats-random", "size-spoils-what-masters-learned")
+        directions(found, HOLDS, "size-spoils-a-learned-pe", "size-mends-a-learned-pe", "what-masters-learned-helps")
+        and directions(found, HOLDS, "training-the-pe-is-not-needed", "rows-and-columns-help")
+        and directions(found, UNDECIDED, "what-masters-learned-beats-random", "size-spoils-what-masters-learned")
         and found["sgd-needs-a-learned-pe"].found.high < 0.02
-        and not any(each.verdict == FAILS for each in found.values() if each.claim.source == causal_claims.CONTROL),
+        and not any(each.direction == FAILS for each in found.values() if each.claim.remark == causal_claims.CONTROL),
         "With Adam neither: the size of the PE decides. Given to a fresh model and frozen, one learned at sigma 0.2 "
         f"loses {plain(found['size-spoils-a-learned-pe'].found)} of accuracy when it is made as large as 2.0, and one "
         f"learned at 2.0 gains {plain(found['size-mends-a-learned-pe'].found)} when it is made as small as 0.2; but "
@@ -55,9 +55,9 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
     disturbed = causal_claims.between("master's shuffled, frozen", "random, frozen", causal_claims.SMALLS, run)
     yield say(
         disturbed.high < 0
-        and verdicts(found, HOLDS, "masters-learned", "what-masters-learned-helps", "rows-and-columns-help")
-        and verdicts(found, UNDECIDED, "what-masters-learned-beats-random", "what-masters-learned-helps-at-1.0")
-        and found["rows-and-columns-speed-up"].verdict == HOLDS,
+        and directions(found, HOLDS, "masters-learned", "what-masters-learned-helps", "rows-and-columns-help")
+        and directions(found, UNDECIDED, "what-masters-learned-beats-random", "what-masters-learned-helps-at-1.0")
+        and found["rows-and-columns-speed-up"].direction == HOLDS,
         "**The right arrangement does better than the wrong one, and a little better than none.** Models trained by "
         "SGD from a tiny start (here called masters) learn rows and columns: the similarities of their PEs have an "
         f"RSA of {found['masters-learned'].found.mean:.2f} with the relation of cells. Brought to a size of 0.1 to "
@@ -90,9 +90,9 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
     by_heart = causal_claims.of(run, "learned, by SGD", [2.0], accuracy(run, "train")).mean()
     fixed = [causal_claims.sizes(kind, run) for kind in ("true, frozen", "true centred, frozen")]
     yield say(
-        verdicts(found, HOLDS, "sgd-minds-size")
+        directions(found, HOLDS, "sgd-minds-size")
         and found["size-spoils-what-masters-learned"].found.low > 0
-        and verdicts(found, FAILS, "rows-and-columns-rescue-a-large-size")
+        and directions(found, FAILS, "rows-and-columns-rescue-a-large-size")
         and by_heart < FITTED
         and fixed[0].low < 0 < fixed[1].low,
         "**Size matters with most arrangements.** A master's PE loses "
@@ -107,8 +107,8 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
         sigma: causal_claims.between("true centred, frozen", "true, frozen", [sigma], run) for sigma in (0.1, 0.5, 2.0)
     }
     yield say(
-        verdicts(found, FAILS, "2d-fixed-helps")
-        and verdicts(found, HOLDS, "centring-helps-2d-fixed")
+        directions(found, FAILS, "2d-fixed-helps")
+        and directions(found, HOLDS, "centring-helps-2d-fixed")
         and abs(found["centred-2d-fixed-beats-random"].found.mean) < causal_claims.EQUAL
         and centring[0.1].low > 0 > centring[2.0].high,
         "**2d-fixed is held back by a vector that all cells share.** At the same root mean square it does worse than "
@@ -124,7 +124,7 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
         for name in (interventions.OTHER_SEED, interventions.NOTHING, interventions.START)
     }
     yield say(
-        verdicts(found, HOLDS, "a-trained-model-needs-its-own-pe", "a-trained-model-needs-what-its-pe-learned")
+        directions(found, HOLDS, "a-trained-model-needs-its-own-pe", "a-trained-model-needs-what-its-pe-learned")
         and lost[interventions.START].high < 0.1,
         "**A trained model needs its own PE, and little of what that has learned.** At sigma 0.2 it loses "
         f"{plain(lost[interventions.OTHER_SEED])} with the PE of another seed, as much as with none, "
@@ -133,13 +133,13 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
         f"{plain(found['a-trained-model-needs-what-its-pe-learned'].found)} over sigma 0.1 and 0.2. The weights have "
         "learned to read one random code.",
     )
-    controls = {id: each for id, each in found.items() if each.claim.source == causal_claims.CONTROL}
+    controls = {id: each for id, each in found.items() if each.claim.remark == causal_claims.CONTROL}
     open_ = controls.pop("control-transplant-of-another")
     inexact = [id for id, each in controls.items() if not each.found.low == each.found.high == 0]
     yield say(
-        verdicts(controls, HOLDS, *controls)
+        directions(controls, HOLDS, *controls)
         and inexact == ["control-transplant", "control-rescaling-a-donor"]
-        and open_.verdict == UNDECIDED
+        and open_.direction == UNDECIDED
         and open_.found.low < 0 < open_.found.high,
         f"**Controls.** What must do nothing does nothing: {len(controls) - len(inexact)} controls are exact, one's "
         f"own untrained PE by way of a transplant makes {effect(controls['control-transplant'])}, and a donor's PE "
@@ -163,7 +163,7 @@ def dips_of_adam(run: Run) -> dict[float, Interval]:
 def optimizer_short(run: Run, found: Findings) -> str:
     by_sigma = dips_of_adam(run)
     return say(
-        verdicts(
+        directions(
             found, HOLDS, "adam-dips", "sgd-does-not-dip", "adam-dips-more-than-sgd", "sgd-beats-adam-at-tiny-sigma"
         )
         and by_sigma[0.01].low > 0
@@ -204,10 +204,10 @@ def optimizer_long(run: Run, found: Findings) -> Iterator[str]:
     )
     yield learned_arrangements(run)
     yield say(
-        verdicts(found, FAILS, "fast-pe-harms-adam")
+        directions(found, FAILS, "fast-pe-harms-adam")
         and found["fast-pe-harms-adam"].found.low > 0
-        and found["slow-pe-mends-adam"].verdict != HOLDS
-        and found["epsilon-mends-adam"].verdict == UNDECIDED,
+        and found["slow-pe-mends-adam"].direction != HOLDS
+        and found["epsilon-mends-adam"].direction == UNDECIDED,
         "**A PE that learns faster mends Adam's dip.** We had expected the opposite: that its steps, which do not "
         "shrink with the gradient, shake a tiny PE. But a PE with ten times the step size of the rest adds "
         f"{effect(found['fast-pe-harms-adam'])} at those sigmas, one with a tenth "

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pandas as pd
 from beyond_tables import SIGMAS, means_table, unsettled
 from latin_tables import Findings
-from wording import HOLDS, effect, mean, plain, say, told, verdicts
+from wording import directions, effect, mean, plain, say, told
 
-from placecode.claims import UNDECIDED
+from placecode.claims import HOLDS, UNDECIDED
 from placecode.runs import Run
 from placecode.studies import knob_claims
 from placecode.studies.knob_claims import EQUAL, FITTED, between, of, worth
@@ -21,17 +21,17 @@ from placecode.studies.reading import accuracy, measured, where
 
 def heads_short(run: Run, found: Findings) -> str:
     return say(
-        verdicts(found, HOLDS, "4-heads-hurt", "4-heads-hurt-at-0.2"),
+        directions(found, HOLDS, "4-heads-hurt", "4-heads-hurt-at-0.2"),
         f"More heads hurt, as the paper says: 4 heads lose {plain(found['4-heads-hurt'].found)} against one over the "
         f"sigmas, {plain(found['4-heads-hurt-at-0.2'].found)} at 0.2. For 2 heads it is "
-        + ("sure too" if found["2-heads-hurt"].verdict == HOLDS else "likely, but not sure with 5 seeds")
+        + ("sure too" if found["2-heads-hurt"].direction == HOLDS else "likely, but not sure with 5 seeds")
         + f", {effect(found['2-heads-hurt'])}.",
     )
 
 
 def heads_long(run: Run, found: Findings) -> Iterator[str]:
     yield say(
-        verdicts(found, HOLDS, "small-sigma-at-every-heads"),
+        directions(found, HOLDS, "small-sigma-at-every-heads"),
         "The effect of sigma is there with any number of heads: where it is smallest, 0.2 is worth "
         f"{plain(found['small-sigma-at-every-heads'].found)} over 2.0.",
     )
@@ -43,7 +43,7 @@ def depth_short(run: Run, found: Findings) -> str:
     worths = {layers: mean(worth(run, {"layers": layers})) for layers in depths}
     middle = [worths[layers].mean for layers in (2, 3, 4, 5)]
     return say(
-        verdicts(found, HOLDS, "depth-helps", "depth-sharpens-sigma", "small-sigma-at-every-layers")
+        directions(found, HOLDS, "depth-helps", "depth-sharpens-sigma", "small-sigma-at-every-layers")
         and [layers for layers, value in by_heart.items() if value <= FITTED] == [1]
         and worths[1].low > 0
         and max(middle) - min(middle) < 2 * EQUAL,
@@ -59,7 +59,7 @@ def depth_long(run: Run, found: Findings) -> Iterator[str]:
     kinds = {str(layers): {"layers": layers} for layers in run.config["fields"]["depths"]}
     at_one = between({"layers": 6}, {"layers": 2}, [1.0], run)
     yield say(
-        verdicts(found, HOLDS, "depth-helps") and at_one.low < 0 < at_one.high,
+        directions(found, HOLDS, "depth-helps") and at_one.low < 0 < at_one.high,
         f"At sigma 0.2 six blocks generalize better than two, {effect(found['depth-helps'])}; at sigma 1 it is "
         f"undecided, {told(at_one)}. Held-out accuracy (means over seeds):\n\n"
         + means_table(run, "blocks", kinds, accuracy(run)),
@@ -74,8 +74,8 @@ def width_short(run: Run, found: Findings) -> str:
     }
     least, most = (mean(worth(run, {"width": width}, 1.0)) for width in (32, 320))
     return say(
-        verdicts(found, HOLDS, "width-helps", "small-sigma-at-every-width")
-        and verdicts(found, UNDECIDED, "width-leaves-sigma-alone")
+        directions(found, HOLDS, "width-helps", "small-sigma-at-every-width")
+        and directions(found, UNDECIDED, "width-leaves-sigma-alone")
         and max(behind.values()) < 0.01
         and least.low > most.high
         and unsettled(run, SIGMAS[:4], width=32),
@@ -109,7 +109,7 @@ def width_long(run: Run, found: Findings) -> Iterator[str]:
 
 def placement_short(run: Run, found: Findings) -> str:
     return say(
-        verdicts(found, HOLDS, "input-alone-is-enough", "every-block-makes-sigma-matter"),
+        directions(found, HOLDS, "input-alone-is-enough", "every-block-makes-sigma-matter"),
         "No; and that it is makes sigma matter so much. At sigma 0.2 a PE at the input alone does as well "
         f"({effect(found['input-alone-is-enough'])}); but sigma 0.2 is worth "
         f"{plain(found['every-block-makes-sigma-matter'].found)} more over 2.0 where the PE is added in every block.",
@@ -135,7 +135,7 @@ def data_short(run: Run, found: Findings) -> str:
     some = mean(worth(run, {"data": "puzzles=4000"}))
     alike = mean(of_puzzles(run, 500, 0.2, "test") - of_puzzles(run, 500, 2.0, "test"))
     return say(
-        verdicts(found, HOLDS, "more-puzzles-help")
+        directions(found, HOLDS, "more-puzzles-help")
         and all((each := mean(of_puzzles(run, 1000, sigma))).low < 0.3 and each.high < 0.35 for sigma in SIGMAS)
         and some.low > 0
         and alike.low > 0,
@@ -160,7 +160,7 @@ def data_long(run: Run, found: Findings) -> Iterator[str]:
         + means_table(run, "training puzzles", kinds, accuracy(run, "test"))
     )
     yield say(
-        verdicts(found, UNDECIDED, "more-puzzles-do-not-replace-sigma"),
+        directions(found, UNDECIDED, "more-puzzles-do-not-replace-sigma"),
         "We had thought that a quarter of the puzzles at sigma 0.2 would do better than all of them at 2.0. That is "
         f"undecided, {effect(found['more-puzzles-do-not-replace-sigma'])}.",
     )
@@ -176,8 +176,8 @@ def size_short(run: Run, found: Findings) -> str:
     rest = between(claims.RESIZED, claims.FRESH, [0.2, 0.5], run)
     best = [max(of(run, [sigma], **columns).mean() for sigma in SIGMAS) for columns in (claims.RESIZED, claims.FRESH)]
     return say(
-        verdicts(found, HOLDS, "small-sigma-on-larger-grids", "resized-start-helps", "resized-start-speeds-up")
-        and verdicts(found, UNDECIDED, "arrangement-of-resized-start-helps")
+        directions(found, HOLDS, "small-sigma-on-larger-grids", "resized-start-helps", "resized-start-speeds-up")
+        and directions(found, UNDECIDED, "arrangement-of-resized-start-helps")
         and at_least.low > 0
         and rest.low < 0 < rest.high
         and abs(best[0] - best[1]) < 0.01,

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 from beyond_tables import SIGMAS, Kinds, means_table, unsettled
 from latin_tables import Findings, claims_table
-from wording import FAILS, HOLDS, effect, grid, mean, plain, say, told, verdicts
+from wording import directions, effect, grid, mean, plain, say, told
 
-from placecode.claims import UNDECIDED
+from placecode.claims import FAILS, HOLDS, UNDECIDED
 from placecode.runs import Run
 from placecode.studies import knob_claims, optimizer_claims, study_of
 from placecode.studies.knob_claims import EQUAL, FITTED, between, gained, of, worth
@@ -50,14 +50,14 @@ def decay_short(run: Run, found: Findings) -> str:
     fields, reached = fresh.config["fields"], again["decay-reaches-0.97"].found
     return say(
         fields["decays"] == [1.0]
-        and verdicts(again, HOLDS, "decay-reaches-0.97", "decay-closes-the-gap", "decay-lifts-2d-fixed")
-        and verdicts(again, HOLDS, "decay-on-all-lifts")
-        and verdicts(again, UNDECIDED, "decay-matches-2d-fixed")
-        and verdicts(again, FAILS, "there-is-a-gap-to-close")
+        and directions(again, HOLDS, "decay-reaches-0.97", "decay-closes-the-gap", "decay-lifts-2d-fixed")
+        and directions(again, HOLDS, "decay-on-all-lifts")
+        and directions(again, UNDECIDED, "decay-matches-2d-fixed")
+        and directions(again, FAILS, "there-is-a-gap-to-close")
         and again["there-is-a-gap-to-close"].found.high < 0
         and again["decay-lifts-2d-fixed"].found.low > again["decay-on-all-lifts"].found.high
-        and verdicts(found, FAILS, "decay-reaches-0.97", "decay-matches-2d-fixed")
-        and verdicts(found, UNDECIDED, "decay-closes-the-gap"),
+        and directions(found, FAILS, "decay-reaches-0.97", "decay-matches-2d-fixed")
+        and directions(found, UNDECIDED, "decay-closes-the-gap"),
         "A decay of 1 brings them closer, but by lifting 2d-fixed. In the paper 2d-fixed is ahead without decay; here "
         f"it is behind, {effect(again['there-is-a-gap-to-close'])} (2d-fixed less learned; {len(fields['seeds'])} "
         f"fresh seeds, {fields['epochs']} epochs). A decay of 1 lifts it by "
@@ -154,9 +154,9 @@ def becomes_a_map(run: Run, found: Findings, kinds: Kinds) -> str:
         and again[0].min() > 0.84
         and again[1].mean() < 0.2
         and all(each.low > 0 for each in added.values())
-        and rescued.verdict == UNDECIDED
+        and rescued.direction == UNDECIDED
         and rescued.found.low > 0
-        and verdicts(found, UNDECIDED, "decay-on-pe-lifts")
+        and directions(found, UNDECIDED, "decay-on-pe-lifts")
         and unsettled(run, [1.0, 2.0], **alone)
         and list(last < 0.9).count(True) == 1
         and before[last.idxmin()] > 0.95
@@ -190,7 +190,7 @@ def gain_short(run: Run, found: Findings) -> str:
     return say(
         fitted > FITTED
         and further.low > 0
-        and worse.verdict == FAILS
+        and worse.direction == FAILS
         and worse.found.high < 0
         and max(at_two) < 0.5
         and rich < 0.4
@@ -228,7 +228,7 @@ def gain_long(run: Run, found: Findings) -> Iterator[str]:
     values = ends["member"].map(accuracy(run)).round(6)
     alike = int((values == values.mode().iloc[0]).sum())
     yield say(
-        verdicts(found, HOLDS, "gain-makes-weights-move") and alike > 20 and rate == 0.001,
+        directions(found, HOLDS, "gain-makes-weights-move") and alike > 20 and rate == 0.001,
         "The step of Adam does not depend on the size of the gradient; so at one step size a gain changes how far "
         "weights go only by way of the loss. With the step size divided by the gain, outputs change as fast at first, "
         f"and weights go further at 0.1 than at 10 by {plain(found['gain-makes-weights-move'].found)} of their size. "

@@ -29,6 +29,7 @@ from wording import apart_from_zero, effect, number, picture, say, told
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval, interval
+from placecode.claims import HOLDS
 from placecode.runs import Run
 from placecode.studies.reading import accuracy, at_sigma, by_sigma, measured, of_encoding, paired
 
@@ -75,7 +76,7 @@ def yardstick(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[s
     sizes = measured(runs["lst-sigma"], "norm", "")
     true, small = with_and_without(runs["lst-sigma"], "2d-fixed", sizes)[0], at_sigma(runs["lst-sigma"], sizes, 0.2)
     yield say(
-        lift.verdict == found["dropout-lifts-learned"].verdict == "reproduced"
+        lift.direction == found["dropout-lifts-learned"].direction == HOLDS
         and found["near-2d-fixed"].found.low > 0
         and not apart_from_zero(alike.found)
         and not apart_from_zero(as_published[0])
@@ -100,7 +101,7 @@ def yardstick(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[s
         "An epoch is 64 steps; epoch 200 is step 12,800.",
     )
     yield say(
-        findings["lst-encodings-long"]["dropout-lifts-2d-fixed"].verdict == "reproduced"
+        findings["lst-encodings-long"]["dropout-lifts-2d-fixed"].direction == HOLDS
         and dropped.mean() > of_encoding(run, "sinusoid:axes=2", 0.1).mean()
         and later.mean < 0.05,
         f"With dropout it now has {number(dropped.mean())}, near its published 0.977; without, "
@@ -160,7 +161,7 @@ def over_the_sigmas(run: Run, found: Findings) -> Iterator[str]:
     control = stats.bootstrap(stats.over_settings, *sigma_and_accuracy(run))
     start = {sigma: at_sigma(run, measured(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)}
     yield say(
-        found["procrustes-raw-known-before"].verdict == found["attention-known-before"].verdict == "reproduced"
+        found["procrustes-raw-known-before"].direction == found["attention-known-before"].direction == HOLDS
         and float((start[0.1] - start[2.0]).abs().max()) < 1e-5,
         "The raw Procrustes distance correlates with accuracy over the sigmas as published, "
         f"{effect(found['procrustes-raw-over-sigmas'])}. **It does before training too, unchanged**: the distance "
@@ -238,7 +239,7 @@ def at_fixed_sigma(run: Run, own: Run, found: Findings) -> Iterator[str]:
         "at the smallest sigmas alone, and only there can it tell models apart.",
     )
     yield say(
-        found["attention-beyond-start"].verdict == "reproduced" and IDEAL in significant(run, AFTER, of_attention=True),
+        found["attention-beyond-start"].direction == HOLDS and IDEAL in significant(run, AFTER, of_attention=True),
         "**Attention does**: among models of the same sigma, those whose trained attention lies nearer to that of "
         f"2d-fixed models generalize better, {effect(found['attention-at-fixed-sigma'])}, and before training they "
         "do not show it. Part of that is how evenly attention is spread, which alone has "
@@ -268,7 +269,7 @@ def how_far(run: Run, long: Run, found: Findings) -> Iterator[str]:
     gone = {sigma: way_gone(run, sigma, run) for sigma in moved}
     smallest = interval((at_sigma(run, accuracy(run), 0.1) - at_sigma(run, accuracy(run), 0.2)).to_numpy())
     yield say(
-        found["pe-learns-rows-and-columns"].verdict == found["small-sigma-learns-more-of-it"].verdict == "reproduced"
+        found["pe-learns-rows-and-columns"].direction == found["small-sigma-learns-more-of-it"].direction == HOLDS
         and moved[0.2] < 0.1
         and gone[0.1] > 0.3
         and smallest.low < 0,

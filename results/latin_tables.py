@@ -11,7 +11,7 @@ import pandas as pd
 from wording import bounds, effect, grid, number, spread, told
 
 from placecode.analysis.stats import Interval, interval
-from placecode.claims import Finding, NotInRun
+from placecode.claims import Finding, NotInRun, direction_text, number_text
 from placecode.cli import command_of
 from placecode.runs import Run
 from placecode.studies import predictors, study_of
@@ -41,12 +41,16 @@ def claims_table(found: Findings) -> str:
             finding.claim.statement + (f" ({finding.note})" if finding.note else ""),
             *(number(finding.found.mean), bounds(finding.found)),
             f"{sides[finding.claim.way]} {finding.claim.margin:g}",
-            *(finding.verdict, finding.claim.source),
+            direction_text(finding),
+            number_text(finding),
+            "; ".join(filter(None, (finding.claim.label, finding.claim.remark))),
         )
         for finding in found.values()
         if math.isfinite(finding.found.mean)
     ]
-    return grid(("claim", "statement", "effect", "95% interval", "margin", "verdict", "source"), rows)
+    return grid(
+        ("claim", "statement", "effect", "95% interval", "margin", "direction", "number (published)", "label"), rows
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- lst-sigma
@@ -182,11 +186,11 @@ def lead_gap(run: Run, still: Run) -> Interval:
 
 def both_puzzles_table(published: Findings, own: Findings) -> str:
     rows = [
-        (id, effect(found), effect(own[id]), f"{found.verdict}; {own[id].verdict}")
+        (id, effect(found), effect(own[id]), f"{direction_text(found)}; {direction_text(own[id])}")
         for id, found in published.items()
         if math.isfinite(found.found.mean)
     ]
-    return grid(("claim", "published puzzles", "our own", "verdicts"), rows)
+    return grid(("claim", "published puzzles", "our own", "directions"), rows)
 
 
 def at_epoch_200(run: Run) -> int:

@@ -37,6 +37,7 @@ from wording import apart_from_zero, bounds, effect, grid, number, picture, say,
 
 from placecode import figures
 from placecode.analysis.stats import interval
+from placecode.claims import FAILS, HOLDS, UNDECIDED, direction_text, number_text
 from placecode.runs import Run
 from placecode.studies import study_of
 from placecode.studies.reading import accuracy, at_sigma, by_sigma, of_encoding
@@ -61,49 +62,53 @@ PICTURES = {
 }
 """Which figures of a run the page shows."""
 PUBLISHED = (
-    ("accuracy of the learned PE at sigma 0.2", "0.956", "lst-sigma-4000", "accuracy-at-0.2"),
-    ("the same at epoch 200", "", "lst-sigma", "accuracy-at-0.2"),
-    ("accuracy at sigma 2.0", "0.38", "lst-sigma-4000", "accuracy-at-2.0"),
-    ("the same at epoch 200", "", "lst-sigma", "accuracy-at-2.0"),
-    ("0.2 less 2.0", "0.58", "lst-sigma-4000", "small-sigma-generalizes"),
-    ("the same at epoch 200", "", "lst-sigma", "small-sigma-generalizes"),
+    ("accuracy of the learned PE at sigma 0.2", "lst-sigma-4000", "accuracy-at-0.2"),
+    ("the same at epoch 200", "lst-sigma", "accuracy-at-0.2"),
+    ("accuracy at sigma 2.0", "lst-sigma-4000", "accuracy-at-2.0"),
+    ("the same at epoch 200", "lst-sigma", "accuracy-at-2.0"),
+    ("0.2 minus 2.0", "lst-sigma-4000", "small-sigma-generalizes"),
+    ("the same at epoch 200", "lst-sigma", "small-sigma-generalizes"),
     (
         "training accuracy of all learned models (here: of the sigma where it is lowest)",
-        "1.00",
         "lst-sigma",
         "all-fit-training",
     ),
     (
         "raw Procrustes distance to 2d-fixed against accuracy, over the settings",
-        "-0.98",
         "lst-sigma",
         "procrustes-raw-over-sigmas",
     ),
     (
         "cosine of attention to that of 2d-fixed against accuracy, over the settings",
-        "0.96",
         "lst-sigma",
         "attention-over-sigmas",
     ),
     (
         "under noise on token embeddings 0.2 is ahead of 2.0, mean over levels, held-out puzzles",
-        "",
         "lst-sigma",
         "withstands-noise-held-out",
     ),
-    ("our test: the same on training puzzles, which both answer without noise", "", "lst-sigma", "withstands-noise"),
-    ("accuracy at the end less that at epoch 200, sigma 0.2", "within 0.02", "lst-sigma-4000", "epoch-200-at-0.2"),
-    ("the same at sigma 1.0", "within 0.02", "lst-sigma-4000", "epoch-200-at-1"),
-    ("the same at sigma 2.0", "within 0.02", "lst-sigma-4000", "epoch-200-at-2"),
+    ("our test: the same on training puzzles, which both answer without noise", "lst-sigma", "withstands-noise"),
     (
-        "learned at 0.2 less 2d-fixed, as published (the dropout in 2d-fixed alone)",
-        "-0.021",
+        "large sigma trains faster: first epoch with 99% training accuracy, 2.0 minus 0.2",
+        "lst-sigma",
+        "large-sigma-trains-faster",
+    ),
+    (
+        "accuracy at the end minus that at epoch 200, sigma 0.2 (within 0.02 in the authors' logs)",
+        "lst-sigma-4000",
+        "epoch-200-at-0.2",
+    ),
+    ("the same at sigma 1.0", "lst-sigma-4000", "epoch-200-at-1"),
+    ("the same at sigma 2.0", "lst-sigma-4000", "epoch-200-at-2"),
+    (
+        "learned at 0.2 minus 2d-fixed, as published (the dropout in 2d-fixed alone)",
         "lst-encodings",
         "near-2d-fixed-as-published",
     ),
-    ("learned at 0.2 less relative, as published (causal)", "0.036", "lst-encodings", "beats-relative-as-published"),
+    ("learned at 0.2 minus relative, as published (causal)", "lst-encodings", "beats-relative-as-published"),
 )
-"""What the paper (or its reviewers' discussion, or the authors' logs) says: words, number, run, claim."""
+"""What the paper (or its reviewers' discussion, or the authors' logs) says: words, run, claim."""
 
 
 def page(root: Path = ROOT) -> str:
@@ -139,10 +144,16 @@ that is partly our choice; and on channels whose structure no correlation can se
 
 On Latin squares, accuracy is that on the 108 held-out puzzles (the published ones are those that people solved), at
 the last evaluation, unless it says otherwise; chance is 0.25. Intervals are 95% over seeds: Student's t for means and
-paired differences, a bootstrap of seeds for correlations. A claim is *reproduced* if its whole interval lies beyond a
-margin, *not reproduced* if it falls wholly short of it, else *undecided*; for claims of our own read *holds* and
-*fails*. Margins are declared in code. When they were set, accuracies of an earlier run of the same members were
-known, and four, marked so, were set after the first run of `lst-sigma`.
+paired differences, a bootstrap of seeds for correlations.
+
+A claim has two verdicts. *Direction*: a claim of the paper is *reproduced* if its whole interval lies beyond a margin,
+*not reproduced* if it falls wholly short of it, else *undecided*. On networks and brains our data differ from the
+paper's, so a claim is *found* or *not found on our data*. Questions of reviewers and our own are answered *yes* or
+*no*. *Number*: a *match* if the published value lies within our interval, or our mean within a stated tolerance of it
+(mostly half a unit of the last published digit). Margins are declared in code. When they were set, accuracies of an
+earlier run of the same members were known, and four, marked so, were set after the first run of `lst-sigma`. The
+margin of correlations over the sigmas was lowered from 0.9 to 0 when the published number got a verdict of its own; the
+runs below were known by then.
 
 *2d-fixed*: sinusoids of row and column, the true positions. *Ideal map*: attention spread evenly over a cell's row
 and column. *Procrustes distance*: what is left between two sets of vectors after the best rotation; raw as published,
@@ -160,7 +171,7 @@ def in_short(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[st
     yield "## In short"
     points = [
         say(
-            all(each["small-sigma-generalizes"].verdict == "reproduced" for each in (found, own, long)),
+            all(each["small-sigma-generalizes"].direction == HOLDS for each in (found, own, long)),
             "**True**: sigma decides. Held-out accuracy at 0.2 less that at 2.0 is "
             f"{effect(found['small-sigma-generalizes'])} at epoch 200, {effect(long['small-sigma-generalizes'])} "
             f"after the published 4,000 epochs, and {effect(own['small-sigma-generalizes'])} on puzzles of our own.",
@@ -173,7 +184,7 @@ def in_short(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[st
         ),
         say(
             all(
-                each[id].verdict == "reproduced"
+                each[id].direction == HOLDS
                 for each in (found, own, long)
                 for id in ("pe-learns-rows-and-columns", "small-sigma-learns-more-of-it")
             ),
@@ -185,7 +196,7 @@ def in_short(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[st
         ),
         say(
             all(
-                each["procrustes-raw-known-before"].verdict == each["attention-known-before"].verdict == "reproduced"
+                each["procrustes-raw-known-before"].direction == each["attention-known-before"].direction == HOLDS
                 for each in (found, own)
             ),
             "**An artefact of size**: that the raw Procrustes distance, or the cosine of attention maps, predicts "
@@ -204,8 +215,7 @@ def in_short(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[st
         ),
         say(
             all(
-                each["withstands-noise-held-out"].verdict == "reproduced"
-                and each["withstands-noise"].verdict == "not reproduced"
+                each["withstands-noise-held-out"].direction == HOLDS and each["withstands-noise"].direction == FAILS
                 for each in (found, own, long)
             ),
             "**True, but no virtue**: under noise small sigmas keep the higher accuracy on held-out puzzles, where "
@@ -233,7 +243,7 @@ def of_rivals(run: Run, found: Findings) -> Iterator[str]:
     """The learned PE beside the others, in short."""
     yield say(
         found["near-2d-fixed"].found.low > 0
-        and found["dropout-lifts-2d-fixed"].verdict == "reproduced"
+        and found["dropout-lifts-2d-fixed"].direction == HOLDS
         and not apart_from_zero(found["near-2d-fixed-both-dropout"].found),
         "**Depends on dropout**: that 2d-fixed is the ceiling. The authors' code drops features of fixed encodings "
         f"alone, which is worth {effect(found['dropout-lifts-2d-fixed'])} to 2d-fixed. Without it the learned PE at "
@@ -243,8 +253,8 @@ def of_rivals(run: Run, found: Findings) -> Iterator[str]:
     beaten = ("1d-fixed", "rotary", "none", "causal-none")
     ahead = against(run, "relative:axes=2", "learned:sigma=0.2")
     yield say(
-        all(found[f"beats-{name}"].verdict == "reproduced" for name in beaten)
-        and found["beats-relative"].verdict == found["beats-random"].verdict == "undecided"
+        all(found[f"beats-{name}"].direction == HOLDS for name in beaten)
+        and found["beats-relative"].direction == found["beats-random"].direction == UNDECIDED
         and ahead.low > 0,
         "**True in part**: that the learned PE beats the others. Without dropout it beats 1d-fixed, rotary, none "
         f"and causal-none; its lead over relative is {told(found['beats-relative'].found, digits=3)}, over random "
@@ -290,10 +300,11 @@ def collapse(run: Run) -> str:
 def figure_by_figure(findings: dict[str, Findings], sweep: Run) -> Iterator[str]:
     yield "## What the paper says"
     rows = []
-    for words, paper, run, claim in PUBLISHED:
+    for words, run, claim in PUBLISHED:
         one = findings[run][claim]
-        rows.append((words, paper, number(one.found.mean), bounds(one.found), one.verdict, run))
-    yield grid(("statement", "paper", "ours", "95% interval", "verdict", "run"), rows)
+        verdicts = (direction_text(one), number_text(one))
+        rows.append((words, number(one.found.mean), bounds(one.found), *verdicts, run))
+    yield grid(("statement", "ours", "95% interval", "direction", "number (published)", "run"), rows)
     yield collapse(sweep)
     yield picture(
         *("lst-sigma", "accuracy", "Accuracy against sigma"),
@@ -301,7 +312,7 @@ def figure_by_figure(findings: dict[str, Findings], sweep: Run) -> Iterator[str]
     )
     found = findings["lst-sigma"]
     yield say(
-        found["small-sigma-generalizes"].verdict == "reproduced",
+        found["small-sigma-generalizes"].direction == HOLDS,
         "**The main effect is there**: the same model with the same data generalizes at a small initial sigma and "
         "memorizes at a large one, by far more than the margin.",
     )
@@ -309,8 +320,8 @@ def figure_by_figure(findings: dict[str, Findings], sweep: Run) -> Iterator[str]
     yield noise_table(gaps)
     held = list(gaps["held-out puzzles, sigma 0.2 less 2"].values())
     yield say(
-        found["withstands-noise"].verdict == "not reproduced"
-        and found["withstands-noise-held-out"].verdict == "reproduced"
+        found["withstands-noise"].direction == FAILS
+        and found["withstands-noise-held-out"].direction == HOLDS
         and gaps["training puzzles, sigma 0.2 less 1"][0.5].high < 0
         and held[0].low > 0
         and not any(apart_from_zero(gap) for gap in held[3:]),
@@ -338,9 +349,9 @@ def own_puzzles(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator
     )
     yield both_puzzles_table(published, own)
     judged = [id for id, found in published.items() if not found.note]
-    same = [id for id in judged if published[id].verdict == own[id].verdict]
-    decided = [id for id in same if own[id].verdict != "undecided"]
-    yield f"{len(same)} of {len(judged)} verdicts are the same, {len(decided)} of them other than undecided."
+    same = [id for id in judged if published[id].direction == own[id].direction]
+    decided = [id for id in same if own[id].direction != UNDECIDED]
+    yield f"{len(same)} of {len(judged)} directions are the same, {len(decided)} of them other than undecided."
     yield picture(
         *("lst-sigma-drawn", "fixed-sigma", "Which measure predicts accuracy on our own puzzles"),
         "As above; attention puzzle by puzzle was not compared here, since the run was made in pieces.",
@@ -348,12 +359,12 @@ def own_puzzles(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator
     free, near = "Procrustes distance, scale-free", "attention correlation to 2d-fixed"
     on_both = set.intersection(*(significant(each, AFTER, of_attention=True) for each in (run, runs["lst-sigma"])))
     yield say(
-        own["small-sigma-generalizes"].verdict == "reproduced"
+        own["small-sigma-generalizes"].direction == HOLDS
         and {free} <= significant(run, BEFORE) & significant(run, AFTER)
         and not significant(run, BEYOND)
         and {IDEAL, near} <= significant(run, BEYOND, of_attention=True)
         and on_both == {IDEAL, "attention cosine to the ideal map"}
-        and own["attention-at-fixed-sigma"].verdict == "undecided",
+        and own["attention-at-fixed-sigma"].direction == UNDECIDED,
         "The effect of sigma is there again; at 0.2 accuracy is somewhat lower. What differs is told at a fixed "
         f"sigma. The arrangement of the PE does predict accuracy here, {answer(run, free)} for the distance; it did "
         f"**before training**, {answer(run, free, BEFORE)}, and given that it says no more, "
@@ -377,8 +388,8 @@ def long_training(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterat
     best, middle = (at_sigma(run, accuracy(run), sigma) for sigma in (0.2, 1.0))
     yield say(
         up == total
-        and not any(found[f"epoch-200-at-{sigma}"].verdict == "reproduced" for sigma in ("0.2", "1", "2"))
-        and found["small-sigma-generalizes"].verdict == "reproduced"
+        and not any(found[f"epoch-200-at-{sigma}"].direction == HOLDS for sigma in ("0.2", "1", "2"))
+        and found["small-sigma-generalizes"].direction == HOLDS
         and found["accuracy-at-0.2"].found.low > 0.956,
         "**Accuracy is not what it was at epoch 200.** In the authors' logs it is, within 0.02. With 5 seeds each "
         f"sigma by itself is undecided, but {up} of {total} models are better in the end, by "

@@ -12,6 +12,7 @@ from masked_tables import Runs, baseline_table, chance, mean_error, model, paire
 from synergy_tables import CONDITION, NEAR_ENOUGH, at, by, models, tally, tally_table, tried_table
 from wording import grid, number, picture, say, spread, told
 
+from placecode.claims import HOLDS, UNDECIDED
 from placecode.runs import Run
 from placecode.studies.masked_claims import NEIGHBOURS, error, over
 from placecode.studies.reading import at_sigma, chance_in, done, measured
@@ -36,11 +37,11 @@ def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     best = at(runs["synergy-sigma-512"], 0.05)
     yield say(
         (small.ready, small.total, large.ready) == (14, 15, 0)
-        and found["large-sigma-finds-none"].verdict == found["error-hangs-on-sigma"].verdict == "reproduced"
+        and found["large-sigma-finds-none"].direction == found["error-hangs-on-sigma"].direction == HOLDS
         and small.fewest > 0.9
         and best.ready == best.total == 15
         and best.fewest == 1
-        and all(found[f"blind-{name}"].verdict == "reproduced" for name in BLIND),
+        and all(found[f"blind-{name}"].direction == HOLDS for name in BLIND),
         f"**Where no correlation can see, sigma decides what is found**: at 0.2, {small} models find the groups and "
         "reach the least possible error within 12,000 steps; at 2.0 none does; every pairwise method stays at "
         f"chance. With batches of 512, at sigma 0.05, {best} find every group.",
@@ -88,8 +89,8 @@ def sweep(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         and tallies[0.7].fewest < 0.5
         and all(each.high < 0 for each in drops)
         and falling(run, 0.01) >= 4
-        and found["groups-are-found"].verdict == found["error-is-the-least-possible"].verdict == "undecided"
-        and found["error-hangs-on-sigma"].verdict == "reproduced"
+        and found["groups-are-found"].direction == found["error-is-the-least-possible"].direction == UNDECIDED
+        and found["error-hangs-on-sigma"].direction == HOLDS
         and [ready[sigma] for sigma in (0.01, 0.02, 0.05, 0.1)] == [8, 12, 13, 13]
         and [ready[sigma] for sigma in (0.3, 0.5, 0.7, 1.0, 1.5, 2.0)] == [4, 0, 1, 0, 0, 0],
         f"**Sigma decides what is found**: at 0.2, {some} models find all groups, or nearly, and reach the least "
@@ -105,7 +106,7 @@ def sweep(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     yield baseline_table(run, structure, (first, second))
     trees = mean_error(run, "trees", first)
     yield say(
-        all(found[f"blind-{name}"].verdict == "reproduced" for name in BLIND) and best + 0.1 < trees < 0.8,
+        all(found[f"blind-{name}"].direction == HOLDS for name in BLIND) and best + 0.1 < trees < 0.8,
         "Every pairwise method, and what is built on one (MDS, spectral clusters), is at chance: where nothing is "
         "to be seen, one p in twenty is at most 0.05. The graphical lasso finds no link at all but in one world, "
         "and no linear predictor is better than guessing the mean. Boosted trees, which can multiply, get part of "

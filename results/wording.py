@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from placecode.analysis.stats import Interval, interval
-from placecode.claims import NOT_REPRODUCED, REPRODUCED, Finding
-
-HOLDS, FAILS = REPRODUCED, NOT_REPRODUCED
+from placecode.claims import Finding
 
 
 def say(true: bool, sentence: str) -> str:
@@ -20,9 +18,9 @@ def say(true: bool, sentence: str) -> str:
     return sentence
 
 
-def verdicts(found: Mapping[str, Finding], wanted: str, *ids: str) -> bool:
-    """Whether all of these claims have this verdict."""
-    return all(found[id].verdict == wanted for id in ids)
+def directions(found: Mapping[str, Finding], wanted: str, *ids: str) -> bool:
+    """Whether the directions of all of these claims are this one."""
+    return all(found[id].direction == wanted for id in ids)
 
 
 def mean(values: pd.Series) -> Interval:

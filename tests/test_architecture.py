@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "analysis": {"errors", "encodings"},
     "claims": {"errors", "runs", "analysis"},
     "figures": {"errors", "files", "analysis"},
-    "report": {"errors", "files", "figures", "analysis", "version"},
+    "report": {"errors", "files", "figures", "analysis", "claims", "version"},
     "studies": CORE | {"runs", "analysis", "claims", "figures", "files"},
     "engines": CORE | {"files", "checkpoints", "folders", "runs", "source", "studies"},
     "fitting": CORE | {"files", "runs", "analysis", "studies", "engines"},

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from scripts import load
 
-from placecode.claims import Finding
+from placecode.claims import FAILS, NO_NUMBER, Finding, direction_text
 from placecode.runs import Run
 from placecode.studies import study_of
 
@@ -49,7 +49,7 @@ def test_every_claim_that_can_be_asked_is_on_the_page_with_effect_and_verdict(na
         if math.isfinite(finding.found.mean):
             (row,) = [line for line in part.splitlines() if line.startswith(f"| {id} |")]
             cells = row.strip("| ").split(" | ")
-            assert cells[1] == finding.claim.statement and finding.verdict in cells
+            assert cells[1] == finding.claim.statement and direction_text(finding) in cells
             assert cells[2] == f"{finding.found.mean:.3f}".replace("-0.000", "0.000")
         elif of_run == name:
             assert f"{id} (the run has no" in part
@@ -58,7 +58,7 @@ def test_every_claim_that_can_be_asked_is_on_the_page_with_effect_and_verdict(na
 
 def test_an_answer_is_refused_where_the_runs_say_otherwise() -> None:
     run, found = findings("lst-heads")
-    turned = {id: Finding(each.claim, "not reproduced", each.found, each.run) for id, each in found.items()}
+    turned = {id: Finding(each.claim, FAILS, NO_NUMBER, each.found, each.run) for id, each in found.items()}
     with pytest.raises(SystemExit, match="the tables no longer say so; write anew: More heads hurt"):
         knobs.heads_short(run, turned)
 

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from placecode import display
 from placecode.analysis.stats import Interval
-from placecode.claims import Claim, judge
+from placecode.claims import OURS, PAPER, Claim, compare, judge
 from placecode.doctor import Finding
 from placecode.engines.local import Event
 from placecode.training import Progress
@@ -149,24 +149,44 @@ def test_every_setting_has_a_row_with_what_sets_it_apart() -> None:
     ]
 
 
-def test_claims_stand_with_their_verdict_interval_and_margin() -> None:
-    def found(interval: Interval, margin: float, way: str, note: str = "") -> display.Finding:
-        claim = Claim("an-id", "More [bold] than less.", "a paper", margin, lambda run: interval, way)
-        return display.Finding(claim, judge(interval, margin, way), interval, "run", note)
+def test_claims_stand_with_their_verdicts_interval_and_margin() -> None:
+    def found(interval: Interval, margin: float, way: str, note: str = "", **more: Any) -> display.Finding:
+        claim = Claim(
+            "an-id",
+            "More [bold] than less.",
+            **{"label": PAPER, **more},
+            margin=margin,
+            measure=lambda run: interval,
+            way=way,
+        )
+        number = compare(interval, claim.published)
+        return display.Finding(claim, judge(interval, margin, way), number, interval, "run", note)
 
     findings = [
-        found(Interval(0.6, 0.5, 0.7), 0.3, "above"),
-        found(Interval(0.6, 0.5, 0.7), 0.25, "below"),
-        found(Interval(0.01, -0.03, 0.05), 0.04, "within"),
+        found(Interval(0.6, 0.5, 0.7), 0.3, "above", published=0.58),
+        found(Interval(0.6, 0.5, 0.7), 0.25, "below", published=0.4),
+        found(Interval(0.01, -0.03, 0.05), 0.04, "within", remark="asked [later]"),
+        found(Interval(0.01, -0.03, 0.05), 0.06, "within", label=OURS),
         found(Interval(math.nan, math.nan, math.nan), -0.05, "above", "the run has no [such] members"),
     ]
     head, *rows = printed(display.claims_table(findings))
-    assert head == ["claim", "verdict", "effect", "95% interval", "margin", "statement"]
+    words = "More [bold] than less."
+    assert head == [
+        "claim",
+        "label",
+        "direction",
+        "number (published)",
+        "effect",
+        "95% interval",
+        "margin",
+        "statement",
+    ]
     assert rows == [
-        ["an-id", "reproduced", "+0.600", "+0.500 to +0.700", "> 0.3", "More [bold] than less."],
-        ["an-id", "not reproduced", "+0.600", "+0.500 to +0.700", "< 0.25", "More [bold] than less."],
-        ["an-id", "undecided", "+0.010", "-0.030 to +0.050", "± 0.04", "More [bold] than less."],
-        ["an-id", "undecided", "-", "-", "> -0.05", "More [bold] than less. (the run has no [such] members)"],
+        ["an-id", "paper", "reproduced", "match (0.58)", "+0.600", "+0.500 to +0.700", "> 0.3", words],
+        ["an-id", "paper", "not reproduced", "no match (0.4)", "+0.600", "+0.500 to +0.700", "< 0.25", words],
+        ["an-id", "paper", "undecided", "-", "+0.010", "-0.030 to +0.050", "± 0.04", f"{words} (asked [later])"],
+        ["an-id", "our question", "yes", "-", "+0.010", "-0.030 to +0.050", "± 0.06", words],
+        ["an-id", "paper", "undecided", "-", "-", "-", "> -0.05", f"{words} (the run has no [such] members)"],
     ]
 
 

@@ -32,7 +32,7 @@ from committed_masked import (
     table,
     where,
 )
-from studies.made_up import student, verdict
+from studies.made_up import direction, student
 
 from placecode import cli
 
@@ -204,11 +204,11 @@ def assert_agrees(said: dict[str, dict[str, Any]], folder: Path) -> dict[str, st
         if effect is None:
             assert told == [None, None, None], id
             assert said[id]["note"], id
-            assert said[id]["verdict"] == "undecided", id
+            assert said[id]["direction"] == "undecided", id
             continue
         assert told == pytest.approx(effect, abs=1e-9), id
         assert said[id]["note"] == "", id
-        assert said[id]["verdict"] == verdict(*effect[1:], said[id]["margin"], said[id]["way"]), id
+        assert said[id]["direction"] == direction(*effect[1:], said[id]["margin"], said[id]["way"]), id
     return {id: said[id]["note"] for id, effect in found.items() if effect is None}
 
 

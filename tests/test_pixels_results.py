@@ -25,7 +25,7 @@ from committed_masked import (
     where,
 )
 from safetensors.numpy import load_file
-from studies.made_up import verdict
+from studies.made_up import direction
 
 from placecode import cli
 
@@ -85,7 +85,7 @@ def test_claims_are_as_computed_by_hand(run: str, capsys: pytest.CaptureFixture[
     assert set(said) == set(effects)
     for id, effect in effects.items():
         assert [said[id][name] for name in ("effect", "low", "high")] == pytest.approx(effect, abs=1e-9), id
-        assert said[id]["verdict"] == verdict(*effect[1:], said[id]["margin"], said[id]["way"]), id
+        assert said[id]["direction"] == direction(*effect[1:], said[id]["margin"], said[id]["way"]), id
 
 
 @pytest.mark.parametrize(("run", "column"), [("pixels-sigma", 1), ("pixels-sigma-digits", 2)])

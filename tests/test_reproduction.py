@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from scripts import load
 
+from placecode import claims
 from placecode.analysis.stats import Interval
 from placecode.runs import Run
 from placecode.studies import study_of
@@ -31,7 +32,7 @@ def test_every_figure_of_the_page_is_there_and_is_shown() -> None:
     assert shown == {name for name in kept if name.startswith(("lst-", "network-", "brain-", "synergy-"))}
 
 
-def test_every_claim_of_every_run_is_on_the_page_with_its_verdict() -> None:
+def test_every_claim_of_every_run_is_on_the_page_with_its_verdicts() -> None:
     for name in reproduction.RUNS:
         run = Run(ROOT / "results" / name)
         findings = [claim.check(run) for claim in study_of(run).claims]
@@ -44,7 +45,8 @@ def test_every_claim_of_every_run_is_on_the_page_with_its_verdict() -> None:
         assert [row[0] for row in rows] == [finding.claim.id for finding in asked]
         for row, finding in zip(rows, asked, strict=True):
             assert row[1].startswith(finding.claim.statement)
-            assert finding.verdict in row
+            assert claims.direction_text(finding) in row and claims.number_text(finding) in row
+            assert finding.claim.label in row[-1]
 
 
 def test_a_sentence_that_is_not_borne_out_is_refused() -> None:

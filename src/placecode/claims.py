@@ -1,13 +1,18 @@
-"""Claims: statements that a run can bear out or not, as checks with a verdict, an effect and its interval.
+"""Claims: statements that a run is checked against, each with two verdicts.
 
-A claim names its margin before any run is looked at. It is *reproduced* if the whole 95% interval over seeds lies
-beyond the margin, *not reproduced* if the whole interval falls short of it, and *undecided* otherwise: when the
-interval holds the margin, and when the run does not have what the claim is about.
+*Direction*: does the effect have the stated sign, beyond its margin? It holds if the whole 95% interval over seeds
+lies beyond the margin, fails if the whole interval falls short of it, and is undecided otherwise: where the interval
+contains the margin, and where the run does not have what the claim is about. Margins are declared in the code.
+
+*Number*: does the published value lie within our interval, or our mean within a stated tolerance of it? There is no
+such verdict where no number is published, or where the effect has no interval.
 
 >>> judge(Interval(0.6, 0.5, 0.7), margin=0.3)
-'reproduced'
+'holds'
 >>> judge(Interval(0.01, -0.03, 0.05), margin=0.04, way="within")
 'undecided'
+>>> compare(Interval(-0.975, -0.99, -0.87), published=-0.98), compare(Interval(0.994, 0.988, 1.001), published=0.956)
+('match', 'no match')
 """
 
 from __future__ import annotations
@@ -18,11 +23,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from placecode.analysis.stats import Interval
-from placecode.errors import one_of
+from placecode.errors import must_be, one_of
 from placecode.runs import Run
 
+PAPER, REVIEWERS, OURS = LABELS = ("paper", "asked by reviewers", "our question")
+"""Who makes the statement, or asks the question."""
 WAYS = ("above", "below", "within")
-REPRODUCED, NOT_REPRODUCED, UNDECIDED = "reproduced", "not reproduced", "undecided"
+HOLDS, FAILS, UNDECIDED = DIRECTIONS = ("holds", "fails", "undecided")
+MATCH, NO_MATCH, NO_NUMBER = "match", "no match", ""
+DASH = "-"
+HOW_TO_READ = (
+    "Direction: positive if the whole 95% interval over seeds lies beyond the margin, negative if the whole interval "
+    "falls short of it, else undecided. Positive reads as reproduced for claims of the paper, as found on our data "
+    "where the data differ from the paper's, and as yes for questions. Number: a match if the published value (in "
+    "parentheses) lies within our interval, or our mean within a stated tolerance of it; a dash where no number is "
+    "published or the effect has no interval. Margins are declared in the code."
+)
+"""What the words of `direction_text` and `number_text` mean, for tables of claims."""
 
 
 class NotInRun(Exception):
@@ -31,61 +48,131 @@ class NotInRun(Exception):
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, where it is from, and how a run is asked about it.
+    """A statement, who makes it, and how it is measured in a run.
 
-    `measure` gives the effect with its interval over seeds, or raises NotInRun. `way` says on which side of the margin
-    the effect must lie: above it, below it, or within it on both sides of zero (for what should make no difference).
+    Parameters
+    ----------
+    id : str
+        Name in tables and on the command line.
+    statement : str
+        A whole sentence.
+    label : str
+        One of `LABELS`.
+    margin : float
+        Limit that the whole interval must lie beyond.
+    measure : callable
+        Gives the effect in a run with its interval over seeds, or raises NotInRun.
+    way : str
+        Side of the margin on which the effect must lie: "above" it, "below" it, or "within" it on both sides of zero
+        (for what should make no difference).
+    published : float, optional
+        Value in the paper, in the unit of the effect.
+    tolerance : float, optional
+        Largest difference of our mean from the published value that counts as a match even where the interval does not
+        contain it; usually half a unit of the last published digit.
+    own_data : bool
+        Whether our data differ from the paper's: then a failure says nothing about the paper's own data.
+    remark : str
+        What else there is to know, such as when the margin was set.
     """
 
     id: str
     statement: str
-    source: str
+    label: str
     margin: float
     measure: Callable[[Run], Interval]
     way: str = "above"
+    published: float | None = None
+    tolerance: float | None = None
+    own_data: bool = False
+    remark: str = ""
 
     def __post_init__(self) -> None:
+        if self.label not in LABELS:
+            raise one_of("label", LABELS, self.label)
         if self.way not in WAYS:
             raise one_of("way", WAYS, self.way)
+        if self.published is not None and not math.isfinite(self.published):
+            raise must_be("published", "a finite number", self.published)
+        if self.tolerance is not None and (self.published is None or not 0 <= self.tolerance < math.inf):
+            raise must_be("tolerance", "a number of at least 0, of a claim with a published value", self.tolerance)
 
     def check(self, run: Run) -> Finding:
-        """What a finished run says about it."""
+        """Both verdicts of a finished run."""
         try:
             found = self.measure(run)
             note = _unsure(found)
         except NotInRun as missing:
             found, note = Interval(math.nan, math.nan, math.nan), str(missing)
-        return Finding(self, judge(found, self.margin, self.way), found, str(run.path), note)
+        direction = judge(found, self.margin, self.way)
+        return Finding(self, direction, compare(found, self.published, self.tolerance), found, str(run.path), note)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a run says about a claim."""
+    """What a run says about a claim: one of `DIRECTIONS`, and MATCH, NO_MATCH or NO_NUMBER."""
 
     claim: Claim
-    verdict: str
+    direction: str
+    number: str
     found: Interval
     run: str
     note: str = ""
 
     def record(self) -> dict[str, Any]:
-        """As plain values, numbers that are not there as None."""
+        """As plain values; numbers that are missing are None."""
+        claim = self.claim
         effect, low, high = (value if math.isfinite(value) else None for value in self.found)
-        claim = {"id": self.claim.id, "statement": self.claim.statement, "source": self.claim.source}
-        numbers = {"effect": effect, "low": low, "high": high, "margin": self.claim.margin}
-        return {**claim, "verdict": self.verdict, **numbers, "run": self.run, "way": self.claim.way, "note": self.note}
+        return {
+            "id": claim.id,
+            "statement": claim.statement,
+            "label": claim.label,
+            "remark": claim.remark,
+            "direction": self.direction,
+            "direction_text": direction_text(self),
+            "number": self.number,
+            "number_text": number_text(self),
+            "published": claim.published,
+            "effect": effect,
+            "low": low,
+            "high": high,
+            "margin": claim.margin,
+            "way": claim.way,
+            "run": self.run,
+            "note": self.note,
+        }
+
+
+def direction_text(finding: Finding) -> str:
+    """The direction in the words that people read."""
+    if finding.direction == UNDECIDED:
+        return UNDECIDED
+    if finding.claim.label != PAPER:
+        return "yes" if finding.direction == HOLDS else "no"
+    found = "found on our data" if finding.claim.own_data else "reproduced"
+    return found if finding.direction == HOLDS else f"not {found}"
+
+
+def number_text(finding: Finding) -> str:
+    """The verdict on the number in the words that people read, with the published value in parentheses."""
+    published = finding.claim.published
+    return (finding.number or DASH) + ("" if published is None else f" ({published:g})")
 
 
 def _unsure(found: Interval) -> str:
     """Why an effect has no interval; nothing where it has one."""
     if math.isnan(found.mean):
         return "the effect is not defined here: its values are too few, or all the same"
-    return "" if math.isfinite(found.low) and math.isfinite(found.high) else "too few seeds for an interval"
+    return "" if _has_bounds(found) else "too few seeds for an interval"
+
+
+def _has_bounds(found: Interval) -> bool:
+    return math.isfinite(found.low) and math.isfinite(found.high)
 
 
 def judge(found: Interval, margin: float, way: str = "above") -> str:
-    """The verdict on an effect: does its whole interval lie beyond the margin, short of it, or neither?"""
-    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+    """The direction of an effect: does its whole interval lie beyond the margin, short of it, or neither?"""
+    if not _has_bounds(found):
         return UNDECIDED
     if way == "within":
         beyond = -margin < found.low and found.high < margin
@@ -94,4 +181,13 @@ def judge(found: Interval, margin: float, way: str = "above") -> str:
         beyond, short = found.low > margin, found.high < margin
     else:
         beyond, short = found.high < margin, found.low > margin
-    return REPRODUCED if beyond else NOT_REPRODUCED if short else UNDECIDED
+    return HOLDS if beyond else FAILS if short else UNDECIDED
+
+
+def compare(found: Interval, published: float | None, tolerance: float | None = None) -> str:
+    """Whether the published value lies within the interval, or within the tolerance of the mean."""
+    if published is None or not _has_bounds(found):
+        return NO_NUMBER
+    inside = found.low <= published <= found.high
+    near = tolerance is not None and abs(found.mean - published) <= tolerance
+    return MATCH if inside or near else NO_MATCH

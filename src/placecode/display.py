@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+from placecode import claims
 from placecode.analysis.stats import half_width
 from placecode.bench import compared_with, disturbed, times_placecode
 from placecode.claims import Finding
@@ -141,19 +143,32 @@ def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
 
 
 def claims_table(findings: Sequence[Finding]) -> Table:
-    """Verdicts on claims, one row each."""
-    table = Table(title="Claims: effect and 95% interval over seeds, against the margin declared in the code")
-    for column in ("claim", "verdict", "effect", "95% interval", "margin", "statement"):
-        table.add_column(column, justify="left" if column in ("claim", "verdict", "statement") else "right")
-    colors = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"}
-    for found in findings:
-        claim, numbers = found.claim, found.found
-        effect = "-" if np.isnan(numbers.mean) else f"{numbers.mean:+.3f}"
-        bounds = "-" if np.isnan(numbers.low) else f"{numbers.low:+.3f} to {numbers.high:+.3f}"
+    """Both verdicts on claims, one row each."""
+    title = "Claims: effect and 95% interval over seeds"
+    table = Table(title=title, caption=claims.HOW_TO_READ, caption_justify="left")
+    table.add_column("claim", no_wrap=True)  # an id is copied as a whole
+    for column in ("label", "direction", "number (published)"):
+        table.add_column(column)
+    for column in ("effect", "95% interval", "margin"):
+        table.add_column(column, justify="right")
+    table.add_column("statement")
+    colors = {claims.HOLDS: "green", claims.FAILS: "red", claims.MATCH: "green", claims.NO_MATCH: "red"}
+    for finding in findings:
+        claim, found = finding.claim, finding.found
+        effect = "-" if np.isnan(found.mean) else f"{found.mean:+.3f}"
+        bounds = "-" if np.isnan(found.low) else f"{found.low:+.3f} to {found.high:+.3f}"
         sign = {"above": ">", "below": "<", "within": "±"}[claim.way]
-        note = f" ({found.note})" if found.note else ""
-        verdict = f"[{colors[found.verdict]}]{found.verdict}[/]"
-        table.add_row(claim.id, verdict, effect, bounds, f"{sign} {claim.margin:g}", escape(claim.statement + note))
+        notes = "".join(f" ({note})" for note in (claim.remark, finding.note) if note)
+        table.add_row(
+            claim.id,
+            claim.label,
+            Text(claims.direction_text(finding), colors.get(finding.direction, "yellow")),
+            Text(claims.number_text(finding), colors.get(finding.number, "")),
+            effect,
+            bounds,
+            f"{sign} {claim.margin:g}",
+            escape(claim.statement + notes),
+        )
     return table
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from placecode.report import badges, evidence, tables
 
-FOUND = {"statement": "It is so.", "source": "a paper", "verdict": "reproduced", "note": "", "effect": 0.6}
+FOUND = {"statement": "It is so.", "label": "paper", "remark": "", "note": "", "effect": 0.6}
+FOUND |= {"direction": "holds", "direction_text": "reproduced", "number": "", "number_text": "-", "published": None}
 FOUND |= {"low": 0.5, "high": 0.7, "margin": 0.3, "way": "above"}
 
 
@@ -77,14 +78,38 @@ def test_what_several_claims_lack_is_not_said_of_each() -> None:
     assert [each.statement for each in shown] == ["It is so.", "It is so.", "It is so. (another)"]
     (table,) = tables.claims([few, few, FOUND])
     assert table.caption.count("few seeds") == 1 and "2 of those below: few seeds." in table.caption
-    assert [row[4].text for row in table.rows] == ["It is so."] * 3
+    assert [row[5].text for row in table.rows] == ["It is so."] * 3
 
 
 def test_claims_of_the_paper_are_counted_apart() -> None:
-    doubt = {**FOUND, "source": "this project's doubt", "verdict": "undecided"}
-    later = {**doubt, "source": "this project's doubt; margin set after the first run"}
-    found = [{**FOUND, "source": "arXiv 2406.08272"}, doubt, later, {**doubt, "effect": None}]
-    assert badges(found) == [("of the paper", [("reproduced", 1)]), ("this project's own", [("undecided", 2)])]
+    doubt = {**FOUND, "label": "our question", "direction": "undecided", "direction_text": "undecided"}
+    later = {**doubt, "remark": "margin set after the first run"}
+    failed = {**FOUND, "direction": "fails", "direction_text": "not reproduced", "number": "no match"}
+    matched = {**FOUND, "number": "match"}
+    assert badges([doubt, later, {**doubt, "effect": None}, failed, FOUND, matched, matched]) == [
+        (
+            "paper",
+            [
+                ("holds", "3 reproduced"),
+                ("fails", "1 not reproduced"),
+                ("match", "2 number: match"),
+                ("no match", "1 number: no match"),
+            ],
+        ),
+        ("our question", [("undecided", "2 undecided")]),
+    ]
+
+
+def test_a_published_value_is_drawn_and_told() -> None:
+    assert "published" not in parts() and "published" not in evidence.in_numbers(FOUND)
+    told = {"published": 0.9, "number": "no match"}
+    drawn = parts(**told)
+    (mark,), (line,) = drawn["published"], drawn["interval"]
+    assert float(mark["d"][1:].split()[0]) > ends(line["d"])[1]
+    assert evidence.in_numbers({**FOUND, **told}).endswith("; published: 0.9")
+    (with_number, without) = evidence.of_claims([{**FOUND, **told}, FOUND])
+    assert (with_number.number, without.number) == (("no match", "number: no match"), None)
+    assert with_number.direction == ("holds", "reproduced")
 
 
 def test_claims_without_an_effect_are_left_out() -> None:

@@ -274,15 +274,23 @@ def test_a_study_adds_sections(tmp_path: Path) -> None:
 
 def test_claims_that_the_run_says_nothing_of_are_counted(tmp_path: Path) -> None:
     """And where it says nothing of any, there is no table of them."""
-    shared = {"source": "a paper", "margin": 0.5, "way": "above"}
-    told = {"statement": "It is so.", "verdict": "reproduced", "effect": 0.7, "low": 0.6, "high": 0.8, "note": ""}
-    few = {**told, "statement": "And so.", "verdict": "undecided", "low": None, "high": None, "note": "too few seeds"}
+    shared = {"label": "paper", "remark": "a remark", "margin": 0.5, "way": "above", "published": 0.9}
+    told = {"statement": "It is so.", "effect": 0.7, "low": 0.6, "high": 0.8, "note": ""}
+    told |= {
+        "direction": "holds",
+        "direction_text": "reproduced",
+        "number": "no match",
+        "number_text": "no match (0.9)",
+    }
+    few = {**told, "statement": "And so.", "low": None, "high": None, "note": "too few seeds"}
+    few |= {"direction": "undecided", "direction_text": "undecided", "number": "", "number_text": "- (0.9)"}
     silent = {**few, "statement": "Or so.", "effect": None, "note": "no such members"}
     run = make(tmp_path)
     page = Page(page_of(run, claims=[{**one, **shared} for one in (told, silent, few)]))
-    assert page.table("A claim is reproduced")[1:] == [
-        ["reproduced", "0.700", "0.600 to 0.800", "above 0.500", "It is so.", "a paper"],
-        ["undecided", "0.700", MISSING, "above 0.500", "And so. (too few seeds)", "a paper"],
+    whose = "paper; a remark"
+    assert page.table("Direction:")[1:] == [
+        ["reproduced", "no match (0.9)", "0.700", "0.600 to 0.800", "above 0.500", "It is so.", whose],
+        ["undecided", "- (0.9)", "0.700", MISSING, "above 0.500", "And so. (too few seeds)", whose],
     ]
     assert "1 more cannot be asked of this run" in page.text
     assert "cannot be asked" not in Page(page_of(run, claims=[{**told, **shared}])).text

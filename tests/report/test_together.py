@@ -63,11 +63,16 @@ def test_metrics_are_not_mixed(pair: list[Any]) -> None:
 
 
 def test_verdicts_stand_beside_each_other(pair: list[Any]) -> None:
-    told = {"statement": "It is so.", "verdict": "reproduced", "effect": 0.7}
-    silent = {**told, "effect": None, "verdict": "undecided"}
-    page = Page(together.render([part(pair[0], claims=[told]), part(pair[1], claims=[silent])]))
-    assert page.table("Verdicts")[1:] == [["It is so.", "reproduced (0.700)", "\N{EN DASH}"]]
-    assert "1 reproduced" in page.text and "1 undecided" not in page.text
+    told = {"statement": "It is so.", "label": "paper", "direction": "holds", "direction_text": "reproduced"}
+    told |= {"effect": 0.7, "number": "no match", "number_text": "no match (0.5)"}
+    plain = {**told, "statement": "And so.", "number": "", "number_text": "-"}
+    silent = {**told, "effect": None, "direction": "undecided", "direction_text": "undecided"}
+    page = Page(together.render([part(pair[0], claims=[told, plain]), part(pair[1], claims=[silent])]))
+    assert page.table("Verdicts")[1:] == [
+        ["It is so.", "reproduced (0.700); number: no match (0.5)", "\N{EN DASH}"],
+        ["And so.", "reproduced (0.700)", "\N{EN DASH}"],
+    ]
+    assert "2 reproduced" in page.text and "1 number: no match" in page.text and "1 undecided" not in page.text
 
 
 def test_what_is_said_of_shared_sigmas(pair: list[Any]) -> None:

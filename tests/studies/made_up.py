@@ -108,11 +108,11 @@ def within_sigma(x: np.ndarray, y: np.ndarray, given: np.ndarray | None = None) 
     return math.nan if min(np.abs(a).max(), np.abs(b).max()) < 1e-6 else float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
 
 
-def verdict(low: float | None, high: float | None, margin: float, way: str) -> str:
-    """What an interval says, in the words of the claims."""
+def direction(low: float | None, high: float | None, margin: float, way: str) -> str:
+    """The direction of an interval."""
     if low is None or high is None:
         return "undecided"
     sides = {"above": (low > margin, high < margin), "below": (high < margin, low > margin)}
     sides["within"] = (max(abs(low), abs(high)) < margin, low > margin or high < -margin)
     beyond, short = sides[way]
-    return "reproduced" if beyond else "not reproduced" if short else "undecided"
+    return "holds" if beyond else "fails" if short else "undecided"

@@ -18,7 +18,7 @@ from placecode.studies.causal_claims import CLAIMS, kind_of
 from placecode.studies.causal_figures import EXCHANGES, ROWS
 from placecode.studies.latin_causal import LstCausal
 
-YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
+YES, NO, OPEN = "holds", "fails", "undecided"
 SIGMAS, SEEDS, EPOCHS = (0.1, 0.2, 0.5, 1.0, 2.0), 3, 8
 STUDY = LstCausal.at("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=EPOCHS)
 MEMBERS = STUDY.members()
@@ -104,12 +104,12 @@ def test_every_claim_is_asked_about() -> None:
 
 def test_every_claim_is_borne_out_where_it_is_planted(borne_out: Any) -> None:
     found = findings(borne_out)
-    assert {id: each.verdict for id, each in found.items()} == dict.fromkeys(found, YES)
+    assert {id: each.direction for id, each in found.items()} == dict.fromkeys(found, YES)
 
 
 def test_every_claim_fails_where_its_opposite_is_planted(denied: Any) -> None:
     found = findings(denied)
-    assert {id: each.verdict for id, each in found.items()} == dict.fromkeys(found, NO)
+    assert {id: each.direction for id, each in found.items()} == dict.fromkeys(found, NO)
 
 
 def test_effects_and_intervals_are_those_computed_by_hand(borne_out: Any) -> None:
@@ -130,21 +130,21 @@ def test_effects_and_intervals_are_those_computed_by_hand(borne_out: Any) -> Non
 )
 def test_a_kind_of_which_nobody_finished_is_named(lost: str, id: str, said: str) -> None:
     found = findings(run_of(lost=lambda m: KIND[m] == lost))[id]
-    assert (found.verdict, found.note) == (OPEN, said)
+    assert (found.direction, found.note) == (OPEN, said)
 
 
 def test_a_size_at_which_nobody_finished_is_named() -> None:
     found = findings(run_of(lost=lambda m: KIND[m] == "learned" and m.sigma == 0.5))
     said = "the run has no finished members of the kind learned with sigma 0.5"
     for id in ("training-the-pe-is-not-needed", "control-swapping"):
-        assert (found[id].verdict, found[id].note) == (OPEN, said)
-    assert found["swapped-small-for-large"].verdict == YES  # which asks for 0.2 alone
+        assert (found[id].direction, found[id].note) == (OPEN, said)
+    assert found["swapped-small-for-large"].direction == YES  # which asks for 0.2 alone
 
 
 def test_a_run_without_exchanges_says_so() -> None:
     found = findings(run_of(exchanged=False))
     assert found["control-swapping"].note == "the run has no accuracy_with (itself)"
-    assert {id for id, each in found.items() if each.verdict == OPEN} == set(EXCHANGED)
+    assert {id for id, each in found.items() if each.direction == OPEN} == set(EXCHANGED)
 
 
 # Words and figures
@@ -165,7 +165,7 @@ def test_controls_are_told_first_and_those_that_fail_are_named(
 def test_a_sentence_says_verdict_effect_and_interval_or_what_is_missing(borne_out: Any) -> None:
     spoils = next(claim for claim in CLAIMS if claim.id == "size-spoils-a-learned-pe")
     mean, low, high = student(causal_effects(borne_out, 2 * EPOCHS, 4)[spoils.id])
-    told = f"Size. {spoils.statement} Holds, {mean:+.2f} ({low:+.2f} to {high:+.2f})."
+    told = f"Size. {spoils.statement} Yes, {mean:+.2f} ({low:+.2f} to {high:+.2f})."
     assert told in STUDY.words(borne_out)
     kind = "donor's of 0.2 rescaled, frozen"
     told = f"Size. {spoils.statement} Undecided (the run has no finished members of the kind {kind})."

@@ -15,10 +15,10 @@ from studies.by_hand import RATE, SMALLS, TINY, gaps, knob_effect, knob_effects,
 from studies.made_up import made_up, student
 
 from placecode import studies
-from placecode.claims import Claim, Finding
+from placecode.claims import LABELS, Claim, Finding
 from placecode.members import Member
 
-YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
+YES, NO, OPEN = "holds", "fails", "undecided"
 SEEDS, EPOCHS = 5, 8
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -155,7 +155,7 @@ def findings(run: Any, name: str) -> dict[str, Finding]:
 def test_every_claim_is_borne_out_where_it_is_planted_and_fails_where_its_opposite_is(name: str) -> None:
     for sign, verdict in ((1, YES), (-1, NO)):
         found = findings(run_of(name, sign), name)
-        assert {id: finding.verdict for id, finding in found.items()} == dict.fromkeys(found, verdict)
+        assert {id: finding.direction for id, finding in found.items()} == dict.fromkeys(found, verdict)
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -199,7 +199,7 @@ def test_the_least_sure_value_is_not_the_one_of_the_least_mean() -> None:
     run, found = at_every_head(lambda m: (0.0, 0.9)[m.seed % 2] if m.heads == 2 else 0.2)
     each = {heads: student(knob_effect(run, worth({"heads": heads}), 2 * EPOCHS)) for heads in (1, 2, 4)}
     assert each[2][0] > max(each[1][0], each[4][0])
-    assert found.verdict == OPEN
+    assert found.direction == OPEN
     np.testing.assert_allclose(found.found, each[2], atol=1e-9)
 
 
@@ -220,18 +220,18 @@ def test_a_value_at_which_training_puzzles_are_not_fitted_is_left_out(
 ) -> None:
     run, found = at_every_head(lambda m: -0.3 if m.heads == 2 else 0.1 * m.heads, train)
     np.testing.assert_allclose(found.found, least(run, "heads", kept), atol=1e-9)
-    assert found.verdict == (NO if 2 in kept else YES)
+    assert found.direction == (NO if 2 in kept else YES)
 
 
 @pytest.mark.parametrize("fitted", [0.95, 0.3])
 def test_where_no_training_puzzles_are_fitted_nothing_is_said(fitted: float) -> None:
     _, found = at_every_head(lambda m: 0.3, lambda m: fitted if m.sigma == 0.2 else 1.0)
-    assert found.verdict == OPEN and np.isnan(found.found.mean)
+    assert found.direction == OPEN and np.isnan(found.found.mean)
     assert found.note == "the run has no models that fit their training puzzles at sigma 0.2"
 
 
 def test_one_value_at_which_a_small_sigma_is_worse_is_enough() -> None:
-    assert at_every_head(lambda m: -0.3 if m.heads == 2 else 0.3)[1].verdict == NO
+    assert at_every_head(lambda m: -0.3 if m.heads == 2 else 0.3)[1].direction == NO
 
 
 # Single claims
@@ -260,7 +260,7 @@ def test_a_gap_is_closed_where_both_lie_closer_together_seed_by_seed(
 ) -> None:
     run = shut(with_decay)
     found = findings(run, "lst-decay")["decay-closes-the-gap"]
-    assert found.verdict == verdict
+    assert found.direction == verdict
     values = (gaps(run, 0.0, 2 * EPOCHS).abs() - gaps(run, 3.0, 2 * EPOCHS).abs()).to_numpy()
     assert len(values) == SEEDS
     np.testing.assert_allclose(found.found, student(values), atol=1e-9)
@@ -269,13 +269,13 @@ def test_a_gap_is_closed_where_both_lie_closer_together_seed_by_seed(
 @pytest.mark.parametrize(("more", "verdict"), [(0.07, YES), (-0.07, YES), (0.13, NO), (-0.13, NO)])
 def test_width_may_change_what_sigma_is_worth_by_up_to_a_tenth(more: float, verdict: str) -> None:
     run = made_up(study_of("lst-width"), lambda m: noisy(0.5 + more * (m.width == 320 and m.sigma == 0.2), m))
-    assert findings(run, "lst-width")["width-leaves-sigma-alone"].verdict == verdict
+    assert findings(run, "lst-width")["width-leaves-sigma-alone"].direction == verdict
 
 
 @pytest.mark.parametrize(("level", "verdict"), [(0.98, YES), (0.96, NO)])
 def test_decay_has_to_bring_the_learned_pe_above_097(level: float, verdict: str) -> None:
     run = made_up(study_of("lst-decay"), lambda m: level + 0.001 * (m.seed - 2))
-    assert findings(run, "lst-decay")["decay-reaches-0.97"].verdict == verdict
+    assert findings(run, "lst-decay")["decay-reaches-0.97"].direction == verdict
 
 
 def test_each_step_size_of_gains_is_asked_about_by_itself() -> None:
@@ -302,7 +302,7 @@ def test_a_seed_that_diverged_anywhere_is_left_out_of_both_sides(name: str) -> N
 
 def note(name: str, id: str, lost: Callable[[Member], bool]) -> str:
     found = findings(run_of(name, lost=lost), name)[id]
-    assert found.verdict == OPEN and np.isnan(found.found.mean)
+    assert found.direction == OPEN and np.isnan(found.found.mean)
     return found.note
 
 
@@ -366,7 +366,7 @@ def test_how_far_weights_went_has_to_be_measured() -> None:
     run = run_of("lst-gain")
     run.analysis = run.analysis[run.analysis["analysis"] != "weights_moved"]
     found = findings(run, "lst-gain")["gain-makes-weights-move"]
-    assert (found.verdict, found.note) == (OPEN, "the run has no weights_moved (start)")
+    assert (found.direction, found.note) == (OPEN, "the run has no weights_moved (start)")
 
 
 def test_a_part_of_a_study_is_not_taken_for_the_whole() -> None:
@@ -374,7 +374,7 @@ def test_a_part_of_a_study_is_not_taken_for_the_whole() -> None:
     run = run_of("lst-heads")
     run.members = run.members.iloc[: 4 * SEEDS]
     found = findings(run, "lst-heads")
-    assert {finding.verdict for finding in found.values()} == {OPEN}
+    assert {finding.direction for finding in found.values()} == {OPEN}
     assert found["2-heads-hurt"].note == f"{NONE} sigma 1 and heads 2"
     assert found["small-sigma-at-every-heads"].note == f"{NONE} sigma 2 and heads 2"
 
@@ -406,7 +406,7 @@ def test_ids_are_unique_statements_whole_sentences_and_margins_follow_the_rules(
     assert len({claim.id for claim in claims}) == len(claims)
     assert len({claim.statement for claim in claims}) == len(claims)
     for claim in claims:
-        assert not claim.statement[0].islower() and claim.statement.endswith(".") and claim.source
+        assert not claim.statement[0].islower() and claim.statement.endswith(".") and claim.label in LABELS
         usual = {0.02, 0.05} if claim.way == "within" else {0.0, 0.05, (0.956 - 0.38) / 2}
         assert abs(claim.margin) in ({OWN_MARGINS[claim.id]} if claim.id in OWN_MARGINS else usual)
         if claim.id in OWN_MARGINS:

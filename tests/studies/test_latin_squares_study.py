@@ -504,7 +504,7 @@ def test_a_piece_with_the_references_alone_is_told_as_such(tmp_path: Path) -> No
     run = local.execute(study, tmp_path / "run", chosen="2:4")
     assert [each.name for each in study.figures(run)] == ["accuracy", "curves"]
     assert study.words(run) == ["The run holds references alone, and no member of the sweep over sigma."]
-    assert {claim.check(run).verdict for claim in study.claims} == {"undecided"}
+    assert {claim.check(run).direction for claim in study.claims} == {"undecided"}
 
 
 def test_options_of_the_encoding_reach_the_members() -> None:

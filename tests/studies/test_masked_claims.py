@@ -62,7 +62,7 @@ def test_structure_and_errors_of_a_network_are_read_at_their_sigma_and_paired_by
     said = found(network(), NetworkSigma)
     noise = [NOISE[seed] for seed in SEEDS]
     assert said["small-sigma-shows-clusters"].found == pytest.approx(by_world([0.95 + x for x in noise]))
-    assert said["small-sigma-shows-clusters"].verdict == "reproduced"
+    assert said["small-sigma-shows-clusters"].direction == "holds"
     assert said["large-sigma-shows-none"].found == pytest.approx(by_world([0.2 + x for x in noise]))
     assert said["clusters-fall-with-sigma"].found == pytest.approx((0.75, 0.75, 0.75))  # the noise of a seed cancels
     assert said["clusters-are-learned"].found == pytest.approx(by_world([0.75 + 2 * x for x in noise]))
@@ -71,7 +71,7 @@ def test_structure_and_errors_of_a_network_are_read_at_their_sigma_and_paired_by
     small = [np.mean([s * (0.01 + x) for s in (0.01, 0.2)]) - 2.0 * (0.01 + x) for x in noise]
     assert said["small-sigma-predicts-better"].found == pytest.approx(by_world([float(each) for each in small]))
     assert said["small-sigma-predicts-better-shifted"].found.mean == pytest.approx((2.0 - 0.105) / 50)
-    assert said["small-sigma-predicts-better-shifted"].verdict == "not reproduced"
+    assert said["small-sigma-predicts-better-shifted"].direction == "fails"
 
 
 def test_members_are_held_against_baselines_of_their_own_world() -> None:
@@ -84,9 +84,9 @@ def test_members_are_held_against_baselines_of_their_own_world() -> None:
 
 def test_a_run_without_baselines_leaves_claims_about_them_undecided() -> None:
     said = found(network(baselines={}), NetworkSigma)
-    assert said["beats-linear"].verdict == "undecided"
+    assert said["beats-linear"].direction == "undecided"
     assert said["beats-linear"].note == "the run has no mse of the baseline linear"
-    assert said["small-sigma-shows-clusters"].verdict == "reproduced"
+    assert said["small-sigma-shows-clusters"].direction == "holds"
 
 
 def test_synergy_is_held_against_the_least_error_and_pairwise_measures_against_chance() -> None:
@@ -104,7 +104,7 @@ def test_synergy_is_held_against_the_least_error_and_pairwise_measures_against_c
         best_mse={"hidden 0.3": 0.53},
     )
     said = found(run, SynergySigma)
-    assert said["groups-are-found"].verdict == said["large-sigma-finds-none"].verdict == "reproduced"
+    assert said["groups-are-found"].direction == said["large-sigma-finds-none"].direction == "holds"
     assert said["error-is-the-least-possible"].found.mean == pytest.approx(0.01)
     assert said["error-hangs-on-sigma"].found == pytest.approx((-0.36, -0.36, -0.36))
     chance = 2 / 5  # two others of the same group among five

@@ -15,6 +15,7 @@ from scipy import stats
 from studies import made_up_masked
 from studies.made_up_masked import LABELS
 
+from placecode.claims import LABELS as CLAIM_LABELS
 from placecode.claims import WAYS, NotInRun
 from placecode.engines import local
 from placecode.members import Member
@@ -33,7 +34,7 @@ FC = dict(enumerate((0.4, 0.6, 0.5, 0.45, 0.55, 0.3)))
 SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
 CHANCE = 2 / 5
 """Two others of the same group among five."""
-YES, NO, OPEN = "reproduced", "not reproduced", "undecided"
+YES, NO, OPEN = "holds", "fails", "undecided"
 
 
 def student(values: Any) -> tuple[float, float, float]:
@@ -202,7 +203,7 @@ def test_a_single_seed_has_an_effect_and_no_verdict() -> None:
     run = noisy(0.5, diverged=lambda m: m.seed > 0)
     for claim in claims.NETWORK:
         finding = claim.check(run)
-        assert (finding.verdict, finding.note) == (OPEN, "too few seeds for an interval")
+        assert (finding.direction, finding.note) == (OPEN, "too few seeds for an interval")
         assert np.isfinite(finding.found.mean)
 
 
@@ -305,11 +306,11 @@ def planted(kind: Any, right: bool) -> Any:
 @pytest.mark.parametrize(("kind", "claim"), [(kind, claim) for kind, own in KINDS.items() for claim in own])
 def test_verdicts_follow_what_was_planted(kind: Any, claim: Any, right: bool) -> None:
     finding = claim.check(planted(kind, right))
-    assert (finding.verdict, finding.note) == (YES if right else NO, "")
+    assert (finding.direction, finding.note) == (YES if right else NO, "")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_study_has_its_claims_each_with_a_name_a_sentence_and_a_source(kind: Any) -> None:
+def test_a_study_has_its_claims_each_with_a_name_a_sentence_and_a_label(kind: Any) -> None:
     assert kind.claims == KINDS[kind] and len(kind.claims) > 5
     assert (
         len({claim.id for claim in kind.claims}) == len({claim.statement for claim in kind.claims}) == len(kind.claims)
@@ -317,7 +318,7 @@ def test_a_study_has_its_claims_each_with_a_name_a_sentence_and_a_source(kind: A
     for claim in kind.claims:
         assert re.fullmatch(r"[a-z]+(-[a-z]+)+", claim.id) and claim.way in WAYS
         assert claim.statement[0].isupper() and claim.statement.endswith(".") and "\n" not in claim.statement
-        assert claim.source in (claims.PAPER, claims.OURS, claims.REVIEW)
+        assert claim.label in CLAIM_LABELS and (claim.own_data or claim.label != "paper")
 
 
 def test_a_statement_and_its_margin_say_the_same() -> None:
@@ -346,7 +347,7 @@ def test_a_statement_and_its_margin_say_the_same() -> None:
 def test_every_claim_can_be_judged_on_a_run_on_networks(sigmas_run: Run) -> None:
     for claim in claims.NETWORK:
         finding = claim.check(sigmas_run)
-        assert finding.note == "" and finding.verdict in (YES, NO, OPEN)
+        assert finding.note == "" and finding.direction in (YES, NO, OPEN)
         assert finding.found.low < finding.found.mean < finding.found.high or finding.found.low == finding.found.high
     near = sigmas_run.analysis.query("analysis == 'neighbor_agreement' and block == -1 and step == 4")
     near = near.merge(sigmas_run.members, on="member").query("sigma == 0.01")["value"]

@@ -15,12 +15,11 @@ from studies.made_up_masked import made_up
 
 from placecode import studies
 from placecode.analysis import modules, places
-from placecode.claims import WAYS
+from placecode.claims import LABELS, WAYS
 from placecode.errors import BadInput
 from placecode.figures import SIGMA
 from placecode.members import Member
 from placecode.runs import Run
-from placecode.studies import masked_claims
 from placecode.studies.masked_words import of_settings
 from placecode.studies.pixels import NEXT_TO, PIXELS, PixelsSigma, as_pictures
 from placecode.studies.reading import chance_in
@@ -87,10 +86,10 @@ def test_the_study_is_known_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("claim", PIXELS, ids=lambda claim: claim.id)
-@pytest.mark.parametrize(("right", "verdict"), [(True, "reproduced"), (False, "not reproduced")])
+@pytest.mark.parametrize(("right", "verdict"), [(True, "holds"), (False, "fails")])
 def test_verdicts_follow_what_was_planted(claim: Any, right: bool, verdict: str) -> None:
     finding = claim.check(planted(right))
-    assert (finding.verdict, finding.note) == (verdict, "")
+    assert (finding.direction, finding.note) == (verdict, "")
 
 
 def test_margins_are_those_that_were_set_and_effects_those_of_the_tables() -> None:
@@ -110,7 +109,7 @@ def test_margins_are_those_that_were_set_and_effects_those_of_the_tables() -> No
         ]
     )
     for claim in PIXELS:
-        assert claim.source == masked_claims.OURS and claim.way in WAYS and claim.statement.endswith(".")
+        assert claim.label in LABELS and claim.way in WAYS and claim.statement.endswith(".")
 
 
 def test_a_run_without_the_smallest_sigma_decides_nothing() -> None:
@@ -118,7 +117,7 @@ def test_a_run_without_the_smallest_sigma_decides_nothing() -> None:
     run.members.loc[run.members["sigma"] == 0.01, "sigma"] = 0.02
     for claim in PIXELS:
         finding = claim.check(run)
-        assert (finding.verdict, finding.note) == ("undecided", "the run has no finished members with sigma 0.01")
+        assert (finding.direction, finding.note) == ("undecided", "the run has no finished members with sigma 0.01")
 
 
 # Words, chance and figures

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
-        console.width = max(console.width, 160)  # a file has no edge; tables take what they need of it
+        console.width = max(console.width, 200)  # a file has no edge; tables take what they need of it
     errors = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     words = list(sys.argv[1:] if arguments is None else arguments)
     with warnings.catch_warnings():
@@ -122,7 +122,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         "--together", type=Path, metavar="FILE.html", help="one page with all of them side by side, and no other"
     )
 
-    command = add("claims", "say which of the paper's claims finished runs bear out", _claims)
+    command = add("claims", "say which claims finished runs support", _claims)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     command.add_argument("--json", action="store_true", help="print a list of objects instead of tables")
 
@@ -367,7 +367,7 @@ def _claims(given: argparse.Namespace, console: Console) -> None:
         return
     for run, findings in found:
         if not findings:
-            console.print(f"{run.path}: no claim of the paper is about {run.study}.", markup=False, soft_wrap=True)
+            console.print(f"{run.path}: no claim is about {run.study}.", markup=False, soft_wrap=True)
             continue
         console.print(f"{run.path}: {run.study}, {run.config['scale']} scale", markup=False, soft_wrap=True)
         console.print(display.claims_table(findings))

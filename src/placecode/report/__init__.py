@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from placecode.claims import DIRECTIONS, LABELS
 from placecode.figures import save, svg_text
 from placecode.files import write_text
 from placecode.report import evidence, packing, page, tables
@@ -28,9 +29,6 @@ MOST_SENTENCES = 5
 """On top of the page; what else there is to say is folded."""
 SQUARISH = 1.4
 """Width to height of a figure up to which it shrinks onto a phone; one that is broader is moved sideways there."""
-_VERDICTS = ("reproduced", "undecided", "not reproduced")
-_SOURCES = {"arXiv 2406.08272": "of the paper", "this project's doubt": "this project's own"}
-"""Where claims are from, in words for their badges; other sources are called as they call themselves."""
 DOTS = 96
 """Of a screen, to an inch of a figure."""
 
@@ -120,15 +118,24 @@ def render(
     )
 
 
-def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, int]]]]:
-    """How many claims have which verdict, of those that a run can be asked about: the paper's, and those of every other
-    source, by themselves."""
-    counts: dict[str, Counter[str]] = {}
-    for found in claims:
-        if found["effect"] is not None:
-            source = str(found.get("source", "")).partition(";")[0]  # behind it stands when the margin was set
-            counts.setdefault(_SOURCES.get(source, source), Counter())[str(found["verdict"])] += 1
-    return [(source, [(kind, own[kind]) for kind in _VERDICTS if own[kind]]) for source, own in counts.items()]
+def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """How many claims have which verdict, by label, of those that a run can be asked about.
+
+    Returns
+    -------
+    list of (label, badges)
+        The paper's claims first. A badge is its kind and its text; those on directions come before those on numbers.
+    """
+    asked = [found for found in claims if found["effect"] is not None]
+    counted = []
+    for label in LABELS:
+        own = [found for found in asked if found["label"] == label]
+        directions = Counter((found["direction"], found["direction_text"]) for found in own)
+        numbers = Counter((found["number"], f"number: {found['number']}") for found in own if found["number"])
+        ordered = sorted(directions.items(), key=lambda item: DIRECTIONS.index(item[0][0])) + sorted(numbers.items())
+        if own:
+            counted.append((label, [(kind, f"{count} {text}") for (kind, text), count in ordered]))
+    return counted
 
 
 def _drawn(section: Section, numbers: Iterator[int]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placecode.report.tables import common_notes, number
+from placecode.report.tables import common_notes, number, whose
 
 WIDTH, HEIGHT, EDGE, LINE = 280, 52, 10, 20
 """Of a drawing: its size, the room at its sides, and how far down the interval lies."""
@@ -20,13 +20,17 @@ NOTHING = 1e-9
 
 @dataclass(frozen=True)
 class Evidence:
-    """A claim as the page shows it: the verdict, the statement, a drawing as SVG, and the same in numbers."""
+    """A claim as the page shows it: both verdicts, the statement, a drawing as SVG, its numbers, and whose it is.
 
-    verdict: str
+    A verdict is its kind, which colours it, and the words that are read; one on a number may be missing.
+    """
+
+    direction: tuple[str, str]
+    number: tuple[str, str] | None
     statement: str
     drawing: str
     numbers: str
-    source: str
+    whose: str
 
 
 def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[Evidence]:
@@ -36,14 +40,16 @@ def of_claims(findings: Sequence[Mapping[str, Any]]) -> list[Evidence]:
         if found["effect"] is None:
             continue
         statement = found["statement"] + (f" ({found['note']})" if found["note"] not in ("", *common) else "")
-        shown.append(Evidence(found["verdict"], statement, drawing(found), in_numbers(found), found["source"]))
+        direction = (found["direction"], found["direction_text"])
+        number = (found["number"], f"number: {found['number']}") if found["number"] else None
+        shown.append(Evidence(direction, number, statement, drawing(found), in_numbers(found), whose(found)))
     return shown
 
 
 def in_numbers(found: Mapping[str, Any]) -> str:
     """
-    >>> in_numbers({"effect": 0.6, "low": 0.55, "high": 0.65, "margin": 0.3, "way": "above"})
-    'effect 0.600, 95% interval 0.550 to 0.650; reproduced if wholly above 0.3'
+    >>> in_numbers({"effect": 0.6, "low": 0.55, "high": 0.65, "margin": 0.3, "way": "above", "published": 0.58})
+    'effect 0.600, 95% interval 0.550 to 0.650; margin: above 0.3; published: 0.58'
     """
     low, high, margin = found["low"], found["high"], found["margin"]
     # as many digits as tell the ends of the interval apart
@@ -56,7 +62,8 @@ def in_numbers(found: Mapping[str, Any]) -> str:
         if found["way"] == "within"
         else f"{found['way']} {_brief(margin)}"
     )
-    return f"effect {effect}, {bounds}; reproduced if wholly {side}"
+    published = "" if found["published"] is None else f"; published: {_brief(found['published'])}"
+    return f"effect {effect}, {bounds}; margin: {side}{published}"
 
 
 def _told(value: float, digits: int) -> str:
@@ -72,10 +79,13 @@ def _rounded(value: float) -> float:
 
 
 def drawing(found: Mapping[str, Any]) -> str:
-    """An axis with the side of the margin that the claim asks for shaded, and the effect with its interval on it."""
+    """An axis with the side of the margin that the claim asks for shaded, and on it the effect with its interval and,
+    as a diamond, the published value."""
     margin, way = float(found["margin"]), found["way"]
     effect, *bounds = (_rounded(found[name]) for name in ("effect", "low", "high") if found[name] is not None)
+    published = found["published"]
     marks = [effect, margin, 0.0, *bounds, *([-margin] if way == "within" else [])]
+    marks += [] if published is None else [published]
     reach = (max(marks) - min(marks) or abs(effect) or 1.0) * 0.12
     left, right = min(marks) - reach, max(marks) + reach
 
@@ -95,6 +105,8 @@ def drawing(found: Mapping[str, Any]) -> str:
         caps = "".join(f"M{x} {LINE - 5}V{LINE + 5}" for x in (low, high))
         parts.append(f'<path class="interval" d="M{low} {LINE}H{high}{caps}"/>')
     parts.append(f'<circle class="effect" cx="{at(effect)}" cy="{LINE}" r="4"/>')
+    if published is not None:
+        parts.append(f'<path class="published" d="M{at(published)} {LINE - 7}l7 7l-7 7l-7 -7z"/>')
     if way == "within" and at(margin) - at(-margin) < ROOM:
         ticks = {at(0.0): f"\N{PLUS-MINUS SIGN}{_brief(margin)}"}
     else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from placecode.analysis.stats import half_width, interval
+from placecode.claims import HOW_TO_READ
 
 if TYPE_CHECKING:
     from placecode.report.contracts import Atlas, RunFolder
@@ -184,9 +185,9 @@ def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) ->
 
 
 def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
-    """Verdicts on claims, one row each, from their records; those that the run says nothing of are only counted.
+    """Both verdicts on claims, one row each, from their records; those that the run says nothing of are only counted.
 
-    No table where it says nothing of any.
+    No table where the run says nothing of any claim.
     """
     body = []
     asked = [found for found in findings if found["effect"] is not None]
@@ -196,16 +197,22 @@ def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
         bounds = Cell(MISSING) if low is None else Cell(f"{number(low)} to {number(high)}", ends=(low, high))
         statement = found["statement"] + (f" ({found['note']})" if found["note"] not in ("", *common) else "")
         margin = f"{_SIDES[found['way']]} {number(found['margin'])}"
-        said = [Cell(statement, free=True), Cell(found["source"], free=True)]
-        body.append([Cell(found["verdict"]), Cell(number(effect), effect), bounds, Cell(margin), *said])
-    about = (
-        "A claim is reproduced if the whole 95% interval over seeds lies beyond its margin, which is declared in the "
-        "code; not reproduced if the whole interval falls short of it; else undecided."
-        + "".join(f" {count} of those below: {note}." for note, count in common.items())
-        + ("" if scale == "paper" else f" {NO_TEST}")
-        + (f" {silent} more cannot be asked of this run; the command placecode claims says why." if silent else "")
-    )
-    return [Table(about, ["verdict", "effect", "95% interval", "margin", "claim", "source"], body)] if body else []
+        verdicts = [Cell(found["direction_text"]), Cell(found["number_text"])]
+        said = [Cell(statement, free=True), Cell(whose(found), free=True)]
+        body.append([*verdicts, Cell(number(effect), effect), bounds, Cell(margin), *said])
+    about = [
+        HOW_TO_READ,
+        *(f"{count} of those below: {note}." for note, count in common.items()),
+        "" if scale == "paper" else NO_TEST,
+        f"{silent} more cannot be asked of this run; the command placecode claims says why." if silent else "",
+    ]
+    columns = ["direction", "number (published)", "effect", "95% interval", "margin", "claim", "label"]
+    return [Table(" ".join(filter(None, about)), columns, body)] if body else []
+
+
+def whose(found: Row) -> str:
+    """Whose claim it is, with the remark on it."""
+    return "; ".join(filter(None, (found["label"], found["remark"])))
 
 
 def common_notes(findings: Sequence[Row]) -> dict[str, int]:

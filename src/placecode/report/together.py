@@ -182,13 +182,14 @@ def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
     for name, part in zip(names, parts, strict=True):
         for found in part.claims:
             if found["effect"] is not None:
-                text = f"{found['verdict']} ({tables.number(found['effect'])})"
+                text = f"{found['direction_text']} ({tables.number(found['effect'])})"
+                text += f"; number: {found['number_text']}" if found["number"] else ""
                 rows.setdefault(found["statement"], {})[name] = Cell(text)
     body = [
         [Cell(said, free=True), *(cells.get(name, Cell(MISSING)) for name in names)] for said, cells in rows.items()
     ]
     if body:
-        caption = f"Verdicts on claims, with the effect.{_dash(body, 'it cannot be asked')}"
+        caption = f"Verdicts on claims: direction (effect); number (published).{_dash(body, 'it cannot be asked')}"
         yield Table(caption, ["claim", *names], body)
 
 

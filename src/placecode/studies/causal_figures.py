@@ -79,7 +79,7 @@ def _effects(found: dict[str, Finding]) -> pd.DataFrame:
     rows = [
         {
             **{"group": group, "name": words, "mean": found[id].found.mean, "low": found[id].found.low},
-            **{"high": found[id].found.high, "control": found[id].claim.source == CONTROL},
+            **{"high": found[id].found.high, "control": found[id].claim.remark == CONTROL},
         }
         for id, (group, words) in ROWS.items()
         if math.isfinite(found[id].found.mean)  # else the run does not have it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from placecode.claims import UNDECIDED, Finding
+from placecode.claims import FAILS, UNDECIDED, Finding, direction_text
 from placecode.runs import Run
 from placecode.studies.causal_claims import CLAIMS, CONTROL
 from placecode.studies.knob_words import in_words, lost, unsettled_words
@@ -28,16 +28,16 @@ def of_causes(run: Run, lines: pd.DataFrame) -> list[str]:
 
 
 def _told(finding: Finding, what: str) -> str:
-    verdict = {"reproduced": "Holds", "not reproduced": "Fails", UNDECIDED: "Undecided"}[finding.verdict]
+    verdict = direction_text(finding).capitalize()
     number = f", {in_words(finding.found)}" if finding.found.mean == finding.found.mean else f" ({finding.note})"
     return f"{what}. {finding.claim.statement} {verdict}{number}."
 
 
 def _controls(found: dict[str, Finding]) -> list[str]:
     """Whether the controls did nothing: before anything else is believed."""
-    controls = [finding for finding in found.values() if finding.claim.source == CONTROL]
-    failed = [finding.claim.id for finding in controls if finding.verdict == "not reproduced"]
-    open_ = [finding.claim.id for finding in controls if finding.verdict == UNDECIDED]
+    controls = [finding for finding in found.values() if finding.claim.remark == CONTROL]
+    failed = [finding.claim.id for finding in controls if finding.direction == FAILS]
+    open_ = [finding.claim.id for finding in controls if finding.direction == UNDECIDED]
     told = f"Of {len(controls)} controls, which must do nothing, {len(controls) - len(failed) - len(open_)} do nothing"
     parts = [f"{words}: {', '.join(names)}" for names, words in ((failed, "not so"), (open_, "undecided")) if names]
     return [f"{told}{'; ' + '; '.join(parts) if parts else ''}."]

@@ -26,7 +26,7 @@ from placecode.encodings import lookup
 from placecode.errors import must_be
 from placecode.members import Member, grid
 from placecode.runs import Run
-from placecode.studies import latin_claims, latin_figures, latin_words, measures
+from placecode.studies import encoding_claims, latin_claims, latin_figures, latin_words, measures
 from placecode.studies.base import Shown, setting
 from placecode.studies.models import ModelStudy
 from placecode.studies.specs import encoding_spec, option
@@ -197,7 +197,7 @@ class LstEncodings(LatinStudy):
 
     name = "lst-encodings"
     about = "Latin squares: every encoding, with and without the authors' dropout"
-    claims = latin_claims.ENCODINGS
+    claims = encoding_claims.ENCODINGS
 
     encodings: tuple[str, ...] = setting(
         (

@@ -75,7 +75,7 @@ class Channels:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A finding in a sentence under a badge of a word or two: found, not found, unsure, reproduced, ..."""
+    """A finding in a sentence under a badge of a word or two: found, not found, unsure, ..."""
 
     kind: str
     sentence: str

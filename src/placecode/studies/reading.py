@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from placecode.analysis.places import neighbors_in_space
@@ -44,6 +45,32 @@ def accuracy(run: Run, split: str = "validation", step: int | None = None) -> pd
     if rows.empty:
         raise NotInRun(f"the run has no {split} accuracy" + ("" if step is None else f" at step {step}"))
     return rows.set_index("member")["value"]
+
+
+def first_epoch(run: Run, level: float, split: str = "train") -> pd.Series:
+    """The epoch at which a member first reaches an accuracy, by member.
+
+    Linear interpolation between evaluations. A member that never reaches it has the last epoch.
+    """
+    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
+    rows = rows[rows["split"] == split]
+    if rows.empty:
+        raise NotInRun(f"the run has no {split} accuracy")
+    table = rows.pivot(index="member", columns="step", values="value").sort_index(axis="columns")
+    steps = table.columns.to_numpy(dtype=float)
+    reached = [_crossing(steps, values, level) for values in table.to_numpy(dtype=float)]
+    epochs = np.array(reached) * run.config["fields"]["epochs"] / steps[-1]
+    return pd.Series(epochs, index=table.index)
+
+
+def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
+    """Where values first reach a level, on the line from the value before; the last step where they never do."""
+    above = np.flatnonzero(values >= level)
+    if len(above) == 0 or above[0] == 0:
+        return float(steps[-1] if len(above) == 0 else steps[0])
+    after, before = above[0], above[0] - 1
+    share = (level - values[before]) / (values[after] - values[before])
+    return float(steps[before] + share * (steps[after] - steps[before]))
 
 
 def measured(run: Run, analysis: str, target: str, when: str = "end", block: int = -1) -> pd.Series:
