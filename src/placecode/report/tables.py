@@ -31,7 +31,8 @@ _EXPLAINED = {
     "pairs of seeds share members, so its mean stands without an interval",
     "neighbor_agreement": "how often the most similar token is one that it should be near",
     "mirror_agreement": "how often the most similar region is the one of the other side",
-    "coordinate_agreement": "how often the most similar region is one that is next to it in the brain",
+    "coordinate_agreement": "the share of the other tokens that are farther away in space than the most similar token "
+    "is, mean over tokens: 1 if the most similar token is always the closest one, 0.5 by chance",
     "fc_correlation": "how far similarities correlate with functional connectivity",
     "modularity": "how much more similar tokens of a group are than chance would have it",
     "ari": "the agreement of groups that were found with the true ones: 0 is chance, 1 the same",
