@@ -135,10 +135,10 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     structure |= {("ari", "labels"): "ARI of k-means"}
     yield sigma_table(run, structure, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED))
     yield (
-        f"Chance: {chance(run, NEIGHBOURS):.2f} for the nearest node, 0 for Q and ARI. p: nodes' labels dealt out "
-        "anew, cluster sizes kept. ARI: five clusters, found without labels. Less linear: error less that of the "
-        "linear predictor that is best for Gaussian data (the conditional mean, from the training covariance), in "
-        "the same network."
+        f"Chance: {chance(run, NEIGHBOURS):.2f} for the nearest node, 0 for Q and ARI. p: a test against shuffled "
+        "labels of the nodes. ARI: of five clusters, found without labels. Less linear: error minus that of the linear "
+        "predictor that is best for Gaussian data (the conditional mean, from the training covariance), in the same "
+        "network."
     )
     yield picture("network-sigma", "structure", "Structure of the PE against sigma", CAPTION)
     higher = between(run, "modularity", 0.1, 0.01)

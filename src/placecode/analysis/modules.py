@@ -34,9 +34,10 @@ Labels = npt.NDArray[np.int64]
 
 
 def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Cosine similarity of every two tokens by view, (..., l, n, d) -> (..., n, n) each: `alignment.similarity`.
+    """Cosine similarity of the centred PEs of every two tokens (`alignment.similarity`), by view of the blocks.
 
-    By number, as in `alignment.views`: -1 all blocks side by side, -2 their mean, 0, 1, ... each block alone.
+    (..., l, n, d) -> (..., n, n) each. The views have the numbers of `alignment.views`: -1 all blocks concatenated, -2
+    their mean, 0, 1, ... each block alone.
     """
     return {number: similarity(view) for number, view in views(pe).items()}
 
