@@ -62,7 +62,7 @@ class Learned(NamedTuple):
 
     @property
     def similar(self) -> Array:
-        """(n, n): similarity of the nodes' PEs, all blocks side by side."""
+        """(n, n): cosine similarity of the nodes' centred PEs, all blocks concatenated."""
         return modules.similarities(self.pe)[-1]
 
 
@@ -89,7 +89,7 @@ def positional_encoding() -> Figure:
     shades = _similar(drawn[2], alignment.similarity(true), 4)
     base.title(drawn[0], "tokens: 16 cells", "of a puzzle, row by row")
     base.title(drawn[1], "fixed PE: told rows and columns", "a vector per token, added to it")
-    base.title(drawn[2], "which tokens are alike by it", "cosine of any two vectors")
+    base.title(drawn[2], "which tokens are alike by it", "cosine of any two centred vectors")
     for row, (member, what) in enumerate(zip(learned(run), ("small", "large"), strict=True), start=1):
         left, middle, right = drawn[3 * row : 3 * row + 3]
         each = np.bincount(member.labels)
@@ -99,7 +99,9 @@ def positional_encoding() -> Figure:
         base.title(left, f"tokens: {len(member.labels)} nodes", "of a network; sorted for us alone")
         base.title(middle, f"learned PE, {what} {SIGMA} = {member.sigma:g}", "after training, first block")
         base.title(right, "which nodes are alike by it", "all blocks side by side")
-    base.key(figure, shades, "cosine similarity", ax=[drawn[2], drawn[5], drawn[8]], shrink=0.4, aspect=30)
+    base.key(
+        figure, shades, "cosine similarity of centred PEs", ax=[drawn[2], drawn[5], drawn[8]], shrink=0.4, aspect=30
+    )
     note = (
         f"tables show the first {SHOWN} features, each on a colour scale of its own; the first row is computed, not run"
     )
@@ -278,7 +280,7 @@ def procrustes() -> Figure:
 
 
 class Groups(NamedTuple):
-    """How well the true groups of tokens show in a similarity, and with labels dealt out anew."""
+    """Modularity of the true groups of tokens in a similarity matrix, and with shuffled labels."""
 
     q: float
     chance: Array
@@ -314,15 +316,21 @@ def modularity() -> Figure:
                 Rectangle((at - 0.5, at - 0.5), each, each, fill=False, edgecolor=INK, linewidth=1, clip_on=False)
             )
         base.title(left, f"learned PE, {SIGMA} = {member.sigma:g}", "boxes: true clusters")
-        right.hist(
-            found.chance, bins=np.linspace(-0.1, 0.5, 121), color=MUTED, alpha=0.7, label="labels dealt out anew"
-        )
+        right.hist(found.chance, bins=np.linspace(-0.1, 0.5, 121), color=MUTED, alpha=0.7, label="shuffled labels")
         right.axvline(found.q, color=VERMILLION, linewidth=2, label="true clusters")
         right.set(xlim=(-0.1, 0.5))
         base.title(right, found.words, f"{len(found.chance):,} shuffles of the labels")
         base.label(right, "signed modularity Q*" if row else "", "shuffles")
     base.legend(figure)
-    base.key(figure, shades, "cosine similarity", ax=[drawn[0], drawn[2]], location="bottom", shrink=0.7, aspect=30)
+    base.key(
+        figure,
+        shades,
+        "cosine similarity of centred PEs",
+        ax=[drawn[0], drawn[2]],
+        location="bottom",
+        shrink=0.7,
+        aspect=30,
+    )
     base.small_print(figure, NODES, "a single member each")
     return figure
 

@@ -105,6 +105,8 @@ WORLDS: dict[str, Callable[[int], World]] = {
     "synergy": synergy,
 }
 STEPS = {"field": 1500, "network": 1500, "synergy": 3000}
+STRUCTURE = ("ari", "ari_p", "neighbor_agreement", "neighbor_agreement_p")
+"""Scores of a method against known groups that a trial records."""
 
 
 # ----------------------------------------------------------------------------------------------------- the trials
@@ -121,8 +123,8 @@ def of_noise(trial: int, kind: str) -> Tables:
 
 
 def of_known(trial: int, kind: str) -> Tables:
-    """Every two channels of a table: how surely they are said to be neighbours, and whether they are. And how near the
-    modules of every method come to known groups, with the first sentence on it."""
+    """Every two channels of a table: how surely they are called neighbours, and whether they are. And how well the
+    modules and nearest neighbours of every method match known groups, with p-values."""
     import torch
 
     torch.set_num_threads(1)
@@ -145,9 +147,8 @@ def of_known(trial: int, kind: str) -> Tables:
         for part, row in counts.iterrows()
     ]
     for name, method in {"placecode": found.ours, **found.others}.items():
-        own |= {f"{name} {score}": method.scores.get(score) for score in ("ari", "ari_p", "neighbor_agreement")}
-    groups = [] if labels is None else [{**own, "first sentence": study.sentences(found)[0]}]
-    return {"calibration": calibration, "groups": groups}
+        own |= {f"{name} {score}": method.scores.get(score) for score in STRUCTURE}
+    return {"calibration": calibration, "groups": [] if labels is None else [own]}
 
 
 def _fitted(values: np.ndarray, **settings: Any) -> Any:

@@ -136,10 +136,10 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     structure |= {("ari", "labels"): "ARI of k-means"}
     yield sigma_table(run, structure, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED))
     yield (
-        f"Chance: {chance(run, NEIGHBOURS):.2f} for the nearest node, 0 for Q and ARI. p: nodes' labels dealt out "
-        "anew, cluster sizes kept. ARI: five clusters, found without labels. Less linear: error less that of the "
-        "linear predictor that is best for Gaussian data (the conditional mean, from the training covariance), in "
-        "the same network."
+        f"Chance: {chance(run, NEIGHBOURS):.2f} for the nearest node, 0 for Q and ARI. p: a test against shuffled "
+        "labels of the nodes. ARI: of five clusters, found without labels. Less linear: error minus that of the linear "
+        "predictor that is best for Gaussian data (the conditional mean, from the training covariance), in the same "
+        "network."
     )
     yield picture("network-sigma", "structure", "Structure of the PE against sigma", CAPTION)
     higher = between(run, "modularity", 0.1, 0.01)
@@ -218,15 +218,17 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     )
     structure = {MIRROR: "nearest region is the mirror region", ("modularity", "best"): "Q of the best partition"}
     structure |= {("fc_correlation", "fc"): "correlation with connectivity"}
-    structure |= {("coordinate_agreement", "positions"): "nearness in space of the nearest region"}
+    structure |= {("coordinate_agreement", "positions"): "regions farther away than the most similar one"}
     structure |= {("stability", "other seeds"): "likeness to PEs of other seeds, same people"}
     yield sigma_table(run, structure, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED))
     yield (
-        f"Chance: {chance(run, MIRROR):.3f} for the mirror region, 0.5 for nearness (1: the nearest of all). p: "
-        "mirror regions against other maps that are as smooth on either side (Moran randomization), for near "
-        "regions are alike in any smooth map; it took the place of a null that keeps the symmetry of the two sides, "
-        "after a first look at the results, and gives more seeds at sigmas of 0.1 to 0.5. Q is above 0 for random "
-        f"vectors too: untrained it is {number(mean_of(run, 'modularity', 'best', 2.0, 'start'))}."
+        f"Chance is {chance(run, MIRROR):.3f} for the mirror region. Regions farther away than the most similar one: "
+        "the share of the other regions that are farther away in space than the most similar region is, mean over "
+        "regions. It is 1 if the most similar region is always the closest one, and 0.5 by chance. p tests the mirror "
+        "regions against random maps that are as smooth within each hemisphere (Moran randomization), because nearby "
+        "regions are similar in any smooth map. It replaced a test that keeps the symmetry of the two hemispheres "
+        "after a first look at the results, and finds more seeds significant at sigmas of 0.1 to 0.5. Q is above 0 "
+        f"for random vectors too: before training it is {number(mean_of(run, 'modularity', 'best', 2.0, 'start'))}."
     )
     yield picture("brain-sigma", "structure", "Structure of the PE against sigma", CAPTION)
     yield picture(

@@ -157,9 +157,9 @@ runs below were known by then.
 
 *2d-fixed*: sinusoids of row and column, the true positions. *Ideal map*: attention spread evenly over a cell's row
 and column. *Procrustes distance*: what is left between two sets of vectors after the best rotation; raw as published,
-or free of place and scale. *RSA*: rank correlation of the tokens' similarities with those of a target. *z*: a
-distance beside those of permuted tokens. *Before* means untrained; its attention, too, is held against trained
-2d-fixed models."""
+or free of place and scale. *RSA*: rank correlation of the tokens' similarities with those of a target, where
+similarity is the cosine of the centred PEs (mean over tokens removed). *z*: a distance beside those of permuted
+tokens. *Before* means untrained; its attention, too, is compared with that of trained 2d-fixed models."""
 
 
 def in_short(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[str]:

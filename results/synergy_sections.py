@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from latin_tables import Findings
-from masked_tables import Runs, baseline_table, chance, mean_error, model, paired
-from synergy_tables import CONDITION, NEAR_ENOUGH, at, by, models, tally, tally_table, tried_table
+from masked_tables import Runs, baseline_table, chance, mean_error, model, of_baseline, paired
+from synergy_tables import CONDITION, NEAR_ENOUGH, at, by, models, tally, tally_table, tests_of_others, tried_table
 from wording import grid, number, picture, say, spread, told
 
 from placecode.claims import HOLDS, UNDECIDED
@@ -29,6 +29,12 @@ RUNS = {
 }
 PICTURES = {"synergy-sigma": ("structure", "error"), "synergy-size": ("structure",)}
 BLIND = ("fc", "mutual-information", "partial-correlation")
+STRUCTURE = {
+    NEIGHBOURS: "nearest channel in the same group",
+    ("modularity", "labels"): "signed modularity Q",
+    ("ari", "labels"): "ARI of k-means",
+}
+"""Measures of structure that the tables show; "at chance" is said of methods that are so on all of them."""
 CAPTION = "Hollow: before training. Lines that end in a mark: what others find in the same data without any model."
 
 
@@ -41,7 +47,8 @@ def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         and small.fewest > 0.9
         and best.ready == best.total == 15
         and best.fewest == 1
-        and all(found[f"blind-{name}"].direction == HOLDS for name in BLIND),
+        and all(found[f"blind-{name}"].direction == HOLDS for name in BLIND)
+        and tests_of_others(runs["synergy-sigma"], STRUCTURE).at_chance,
         f"**Where no correlation can see, sigma decides what is found**: at 0.2, {small} models find the groups and "
         "reach the least possible error within 12,000 steps; at 2.0 none does; every pairwise method stays at "
         f"chance. With batches of 512, at sigma 0.05, {best} find every group.",
@@ -65,16 +72,14 @@ def sweep(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         f"least error that anyone can expect is {number(best)} with 30% hidden and {number(other)} with 50%; on "
         "2,000 held-out samples, the same questions for all, it may come out some thousandths lower."
     )
-    structure = {NEIGHBOURS: "nearest channel in the same group", ("modularity", "labels"): "signed modularity Q"}
-    structure |= {("ari", "labels"): "ARI of k-means"}
     sigmas = sorted(done(run)["sigma"].unique())
     tallies = {sigma: at(run, sigma) for sigma in sigmas}
     rows = []
     for sigma, reached in tallies.items():
-        cells = [spread(over(run, at_sigma(run, measured(run, *each), sigma))) for each in structure]
+        cells = [spread(over(run, at_sigma(run, measured(run, *each), sigma))) for each in STRUCTURE]
         errors = [spread(over(run, at_sigma(run, error(run, each), sigma))) for each in (first, second)]
         rows.append((f"{sigma:g}", *cells, *errors, str(reached), f"{reached.step:,}" if reached.step else ""))
-    header = ("sigma", *structure.values(), "error, 30% hidden", "error, 50% hidden", "at the least error")
+    header = ("sigma", *STRUCTURE.values(), "error, 30% hidden", "error, 50% hidden", "at the least error")
     yield grid((*header, "by step (median of those)"), rows)
     yield (
         f"Chance for the nearest channel: {chance(run, NEIGHBOURS):.2f}. At the least error: within 0.02 of it at "
@@ -103,14 +108,17 @@ def sweep(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         "or few, so the counts say more than means with intervals, some of which pass 1.)",
     )
     yield picture("synergy-sigma", "error", "Error against sigma", "The star is the least that anyone can expect.")
-    yield baseline_table(run, structure, (first, second))
-    trees = mean_error(run, "trees", first)
+    yield baseline_table(run, STRUCTURE, (first, second))
+    trees, tests = mean_error(run, "trees", first), tests_of_others(run, STRUCTURE)
     yield say(
-        all(found[f"blind-{name}"].direction == HOLDS for name in BLIND) and best + 0.1 < trees < 0.8,
-        "Every pairwise method, and what is built on one (MDS, spectral clusters), is at chance: where nothing is "
-        "to be seen, one p in twenty is at most 0.05. The graphical lasso finds no link at all but in one world, "
-        "and no linear predictor is better than guessing the mean. Boosted trees, which can multiply, get part of "
-        f"the way, {number(trees)}, but name no groups.",
+        all(found[f"blind-{name}"].direction == HOLDS for name in BLIND)
+        and tests.at_chance
+        and over(run, of_baseline(run, "spectral", "ari", "labels")).low < 0
+        and best + 0.1 < trees < 0.8,
+        "Every pairwise method, and what is built on one (MDS, spectral clusters), is at chance. p is at most 0.05 in "
+        f"{tests.low} of {tests.total} tests of the nearest channel, Q and ARI; {tests.expected:.0f} are expected by "
+        "chance. The graphical lasso finds a link in only one world, and no linear predictor is better than guessing "
+        f"the mean. Boosted trees, which can multiply, reach an error of {number(trees)}, but give no groups.",
     )
     yield from larger_batch(runs, findings)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import pandas as pd
+from scipy.stats import binom
 from wording import grid, number
 
 from placecode.runs import Run
@@ -15,6 +16,33 @@ from placecode.studies.reading import done, measured
 CONDITION = "hidden 0.3"
 NEAR_ENOUGH = 0.02
 """How far above the least possible error counts as having reached it, as in the claim about it."""
+
+
+class Tests(NamedTuple):
+    """Permutation tests of other methods against the true groups."""
+
+    low: int
+    """How many have p <= 0.05."""
+    total: int
+
+    @property
+    def expected(self) -> float:
+        """How many have p <= 0.05 on average if there is nothing to see."""
+        return 0.05 * self.total
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether independent tests of nothing have as many low p-values in at least 5% of cases."""
+        return bool(self.total and binom.sf(self.low - 1, self.total, 0.05) >= 0.05)
+
+
+def tests_of_others(run: Run, measures: Iterable[tuple[str, str]]) -> Tests:
+    """The tests of all methods without a model, in every world, on each (analysis, target)."""
+    rows = run.baselines
+    rows = rows[rows["split"] == "analysis"]
+    wanted = {(f"{metric}_p", target) for metric, target in measures}
+    values = rows["value"][[pair in wanted for pair in zip(rows["metric"], rows["condition"], strict=True)]].dropna()
+    return Tests(int((values <= 0.05).sum()), len(values))
 
 
 class Tally(NamedTuple):

@@ -339,3 +339,33 @@ def test_make_and_ci_build_it() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert re.search(r"^docs: \.venv/installed-docs\n.*mkdocs build --strict", makefile, flags=re.MULTILINE)
     assert "site_dir: build/site" in CONFIG and "make docs" in (ROOT / ".ci" / "run").read_text()
+
+
+# ------------------------------------------------------------------------------------------------------- words
+
+
+SPOKEN = [
+    *(ROOT / "src" / "placecode").rglob("*.py"),
+    *(path for path in DOCS.rglob("*") if path.suffix in (".md", ".py")),
+    *(ROOT / "results").glob("*.py"),
+    ROOT / "README.md",
+]
+
+
+def test_a_cosine_similarity_says_of_what() -> None:
+    """That of PEs is of centred ones; attention maps are compared as they are."""
+    found = {}
+    for path in SPOKEN:
+        text = re.sub(r"[\s\"]+", " ", path.read_text())
+        for match in re.finditer(r"cosine similarit(y|ies)", text, re.IGNORECASE):
+            near = text[max(match.start() - 40, 0) : match.end() + 90]
+            found[path.relative_to(ROOT).as_posix(), match.start()] = near
+    assert len(found) > 8
+    assert not [place for place, near in found.items() if not re.search("centr|attention", near)]
+
+
+@pytest.mark.parametrize("name", ["positional-encoding", "modularity"])
+def test_pictures_of_similarities_say_that_pes_are_centred(name: str) -> None:
+    figure = pictures.PICTURES[name]()
+    said = {axes.get_xlabel() for axes in figure.axes} | {axes.get_ylabel() for axes in figure.axes}
+    assert "cosine similarity of centred PEs" in said

@@ -20,7 +20,8 @@ from placecode.tasks import brain
 from placecode.tasks.masked import Masked, recordings
 from placecode.training import stack_for
 
-PAGE = (Path(__file__).parents[1] / "docs" / "masked.md").read_text()
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "masked.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
 PROSE = " ".join(re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL).split())
 N = 8
@@ -125,6 +126,14 @@ def test_every_measure_is_told_and_no_other() -> None:
         for ending in ("", *filter(None, nulls.split(", ")))
     }
     assert told == written
+
+
+@pytest.mark.parametrize(("page", "unit"), [("masked.md", "channel"), ("reproduction.md", "region")])
+def test_the_agreement_with_coordinates_is_explained_as_a_rank_with_its_chance_level(page: str, unit: str) -> None:
+    """It is no share of neighbours: wherever it is shown, what it ranks and its chance level stand beside it."""
+    (line,) = [line for line in (DOCS / page).read_text().splitlines() if "farther away in space" in line]
+    assert f"the other {unit}s that are farther away in space than the most similar {unit} is" in line
+    assert "0.5 by chance" in line
 
 
 def test_every_baseline_is_told() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pandas as pd
 import pytest
 from scripts import load
 
@@ -18,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 
 reproduction = load(ROOT / "results" / "reproduction.py")
+synergy_tables = load(ROOT / "results" / "synergy_tables.py")
 wording = load(ROOT / "results" / "wording.py")
 PAGE = (ROOT / "docs" / "reproduction.md").read_text()
 
@@ -47,6 +51,24 @@ def test_every_claim_of_every_run_is_on_the_page_with_its_verdicts() -> None:
             assert row[1].startswith(finding.claim.statement)
             assert claims.direction_text(finding) in row and claims.number_text(finding) in row
             assert finding.claim.label in row[-1]
+
+
+def test_methods_are_at_chance_only_if_their_tests_on_every_measure_are() -> None:
+    measures = [("neighbor_agreement", "labels"), ("ari", "labels")]
+
+    def run_with(low: dict[str, int]) -> Any:
+        rows = [
+            {"split": "analysis", "condition": "labels", "metric": f"{name}_p", "value": 0.01 if world < count else 0.5}
+            for name, count in low.items()
+            for world in range(100)
+        ]
+        return SimpleNamespace(baselines=pd.DataFrame(rows))
+
+    none = synergy_tables.tests_of_others(run_with({"neighbor_agreement": 5, "ari": 6, "ami": 90}), measures)
+    assert none == (11, 200) and none.expected == 10 and none.at_chance  # of ami nothing is shown
+    for low in ({"neighbor_agreement": 20, "ari": 5}, {"neighbor_agreement": 5, "ari": 20}):
+        assert not synergy_tables.tests_of_others(run_with(low), measures).at_chance
+    assert not synergy_tables.tests_of_others(run_with({"ami": 1}), measures).at_chance  # nothing was tested
 
 
 def test_a_sentence_that_is_not_borne_out_is_refused() -> None:

@@ -76,7 +76,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     embedding_ : (n, d) the channels' PEs, the mean over seeds after alignment, widest axis first
-    similarity_ : (n, n) cosine similarity of the channels' PEs, the mean over all fits
+    similarity_ : (n, n) cosine similarity of the channels' centred PEs (mean over channels removed), averaged over
+        all fits
     map_, map_3d_ : (n, 2), (n, 3) places of the channels
     modules_ : (n,) group of each channel, as many groups as are found again by every fit; `module_stability_`: how
         surely, by their number

@@ -80,6 +80,16 @@ def test_similarity_is_the_cosine_of_centred_tokens(rng: np.random.Generator) ->
             assert found[i, j] == pytest.approx(1 - cosine(rows[i], rows[j]), abs=1e-12)
 
 
+def test_similarity_is_not_the_plain_cosine_nor_a_correlation_over_features(rng: np.random.Generator) -> None:
+    """With a common offset all plain cosines are near 1, and so are correlations over features; ours do not change."""
+    pe = rng.normal(size=(6, 5))
+    shared = pe + 50 * rng.normal(size=5)
+    unit = shared / np.linalg.norm(shared, axis=1, keepdims=True)
+    assert (unit @ unit.T).min() > 0.95 and np.corrcoef(shared).min() > 0.95
+    np.testing.assert_allclose(similarity(shared), similarity(pe), atol=1e-9)
+    assert similarity(shared).min() < 0
+
+
 def test_similarity_sees_no_shift_scale_or_rotation(rng: np.random.Generator) -> None:
     pe = rng.normal(size=(2, 6, 5))
     moved = 3 * pe @ rotation(rng, 5) + rng.normal(size=(2, 1, 5))

@@ -209,6 +209,24 @@ def test_coordinate_agreement_from_farthest_to_nearest(rng: np.random.Generator)
     assert np.isnan(coordinate_agreement(np.ones((2, 2)), places[:2]))
 
 
+def test_coordinate_agreement_is_a_rank_and_not_a_share_of_neighbours() -> None:
+    """On a ring, let every token's most similar one be the second next: never a neighbour, yet far above chance."""
+    n = 41
+    angle = 2 * np.pi * np.arange(n) / n
+    places = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    steps = np.abs(np.arange(n)[:, None] - np.arange(n))
+    similar = (np.minimum(steps, n - steps) == 2).astype(float)
+    # Of the 39 remaining tokens 2 are closer and 1 is equally far, which counts one half.
+    assert coordinate_agreement(similar, places) == pytest.approx((36 + 0.5) / 39)
+    chance = [coordinate_agreement(similar[np.ix_(order, order)], places) for order in shuffled_orders(n, 400)]
+    assert np.mean(chance) == pytest.approx(0.5, abs=0.01)
+
+
+def shuffled_orders(n: int, count: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.permutation(n) for _ in range(count)]
+
+
 # -------------------------------------------------------------------------------------------------- pairs of matrices
 
 

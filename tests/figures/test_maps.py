@@ -28,7 +28,7 @@ def test_maps_show_their_arrays_on_one_scale() -> None:
         np.testing.assert_array_equal(drawn_map.get_array(), array)
         assert drawn_map.get_clim() == (-1, 1)
     assert [axes.get_title() for axes in figure.axes if axes.get_title()] == ["s", "l", "t"]
-    assert {"before training", "after training"} <= set(words(figure).split("\n"))
+    assert {"before training", "after training", "cosine similarity of centred PEs"} <= set(words(figure).split("\n"))
     named = [(len(axes.get_xticklabels()), len(axes.get_yticklabels())) for axes in figure.axes if axes.images]
     assert named == [(0, 16), (16, 16), (0, 0), (16, 0), (16, 16)]  # at the left, below, and all around the true one
     assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == names

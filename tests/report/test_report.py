@@ -202,6 +202,14 @@ def test_analyses_stand_beside_their_value_before_training(tmp_path: Path) -> No
     assert "rsa: the rank correlation" in only_rsa and "procrustes" not in only_rsa
 
 
+def test_the_agreement_with_coordinates_is_explained_as_a_rank_with_its_chance_level(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    assert "by chance" not in tables.analyses(run)[0].caption
+    run.analysis.loc[run.analysis["analysis"] == "rsa", "analysis"] = "coordinate_agreement"
+    (said,) = re.findall(r"coordinate_agreement: ([^.]*[.]5[^.]*)[.]", tables.analyses(run)[0].caption)
+    assert said.endswith("0.5 by chance") and "farther away in space than the most similar token" in said
+
+
 def test_what_pairs_share_members_has_no_interval(tmp_path: Path) -> None:
     """Of two seeds both have the same pair: an interval over members would have no width at all."""
     run = make(tmp_path, seeds=2)

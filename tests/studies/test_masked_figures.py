@@ -365,7 +365,7 @@ def test_maps_are_cosines_of_the_first_seed_sorted_by_group() -> None:
     each = of_run(run)[-1]
     titles = {axes.get_title(): axes for axes in each.figure.axes if axes.get_title()}
     assert list(titles) == [f"{SIGMA} = {sigma:g}" for sigma in study.sigmas]
-    assert "seed 1" in words(each.figure) and "true groups" in each.caption
+    assert "seed 1" in words(each.figure) and "true groups" in each.caption and "centred PEs" in each.caption
     order = [1, 3, 5, 0, 2, 4]
     for axes, sigma in zip(titles.values(), study.sigmas, strict=True):
         number = run.members.query("seed == 1").set_index("sigma")["member"][sigma]

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from studies.made_up_own import made_up, scored
 
+from placecode.studies.own_figures import listings
 from placecode.studies.own_results import Found
 from placecode.studies.own_words import headline, in_short, sentences, verdict
 
-CHANCE = {"ari": 0.02, "ari_p": 0.4}
 BLIND = {"heldout_mse": 0.97}
 
 
 def test_structure_that_was_found() -> None:
     found = made_up()
     assert headline(found) == (
-        "Structure found: the other channels tell 75% of what is hidden (p = 0.005; held-out error 0.250, where "
-        "guessing the mean has 1.000 and a linear predictor 0.375)."
+        "Structure found: the other channels explain 75% of the variance of a hidden channel (p = 0.005; held-out "
+        "error 0.250, against 1.000 for guessing the mean and 0.375 for a linear predictor)."
     )
     assert sentences(found)[0] == headline(found)
     assert (verdict(found).kind, verdict(found).sentence) == ("found", headline(found))
@@ -33,8 +33,8 @@ def test_structure_that_was_not_found() -> None:
     found = scored(made_up(p_value=0.31, heldout_mse=1.02, linear_mse=1.01), {}, NOBODY)
     assert headline(found) == (
         "No structure found: the models predict hidden channels no better than they do after the channels are shifted "
-        "against each other (p = 0.31; held-out error 1.020, where guessing the mean has 1.000 and a linear "
-        "predictor 1.010); the map below is not to be read."
+        "against each other (p = 0.31; held-out error 1.020, against 1.000 for guessing the mean and 1.010 for a "
+        "linear predictor); the map below is not to be read."
     )
     assert verdict(found).kind == "not found"
     assert not any("Look at the map" in line or "confidence" in line for line in sentences(found))
@@ -43,16 +43,16 @@ def test_structure_that_was_not_found() -> None:
 def test_structure_that_only_others_find_is_said_to_be_there() -> None:
     found = made_up(p_value=0.31, heldout_mse=1.02)
     said = (
-        "while correlation + MDS tells 62% of what is hidden: train longer (more steps), or read that method's map, "
-        "not the one below."
+        "while correlation + MDS explains 62% of the variance of a hidden channel: train longer (more steps), or read "
+        "that method's map, not the one below."
     )
     assert found.verdict == "no structure found"
     assert headline(found).startswith("No structure found by these models, though there is some: the models predict")
     assert headline(found).endswith(said)
     little = made_up(heldout_mse=0.99)  # they have learned next to nothing
     assert (
-        "These models have not learned all there is: correlation + MDS tells 62% of what is hidden: train longer (more "
-        "steps), or read that method's map."
+        "These models have not learned all there is: correlation + MDS explains 62% of the variance of a hidden "
+        "channel: train longer (more steps), or read that method's map."
     ) in sentences(little)
     assert not any("have not learned all" in line for line in sentences(made_up(heldout_mse=0.47)))
 
@@ -62,7 +62,7 @@ def test_channels_predicted_worse_than_by_their_means_are_no_structure_however_s
     assert (found.found, found.verdict, verdict(found).kind) == (False, "no structure found", "not found")
     assert headline(found) == (
         "No structure found: hidden channels are predicted worse than by guessing their means (held-out error 1.020, "
-        "where guessing the mean has 1.000 and a linear predictor 1.010; p = 0.005 against shifted channels); "
+        "against 1.000 for guessing the mean and 1.010 for a linear predictor; p = 0.005 against shifted channels); "
         "the map below is not to be read."
     )
     assert not any("Look at the map" in line for line in sentences(found))
@@ -114,41 +114,94 @@ def test_a_map_that_fits_do_not_agree_on() -> None:
     assert "mean confidence of 0.77 (0 = random, 1 = the same); 1 pair of channels" in sure
 
 
-def test_groups_that_no_pairwise_method_sees() -> None:
-    found = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE | BLIND)
-    assert headline(found).startswith(
-        "Structure found that no pairwise method beside it sees: its modules agree with the known groups with an ARI "
-        "of 0.96, where those of correlation + MDS, PCA and UMAP are at chance (ARI 0.02 to 0.02, all p > 0.05); the "
-        "other channels tell 75% of what is hidden (p = 0.005; "
+OURS = {"ari": 0.96, "ari_p": 0.005, "neighbor_agreement": 1.0, "neighbor_agreement_p": 0.005}
+CHANCE = {"ari": 0.02, "ari_p": 0.4, "neighbor_agreement": 0.1, "neighbor_agreement_p": 0.6}
+ALONE, IN_PART, NOT_LINEAR = (
+    f"Structure found that {words}: "
+    for words in (
+        "no pairwise method beside it sees",
+        "linear predictors miss, but other methods see in part",
+        "linear predictors miss",
     )
-    seen = scored(made_up(linear_mse=0.98), {"ari": 0.96, "ari_p": 0.005}, CHANCE)  # PCA predicts half of it
-    assert headline(seen).startswith("Structure found: ")
+)
+
+
+def planted(ours: dict[str, float], others: dict[str, float], **by_method: dict[str, Any]) -> Found:
+    """A fit of structure that linear predictors miss; all other methods have these scores, and some of them more."""
+    found = scored(made_up(linear_mse=0.98), ours, others | BLIND)
+    changed = {
+        name: replace(method, scores={**method.scores, **by_method.get(name, {})})
+        for name, method in found.others.items()
+    }
+    return replace(found, others=changed)
+
+
+def test_groups_that_no_pairwise_method_sees() -> None:
+    said = headline(planted(OURS, CHANCE))
+    assert said.startswith(
+        f"{ALONE}its modules match the known groups (ARI 0.96, p = 0.005), while those of correlation + MDS, PCA and "
+        "UMAP are at chance (ARI 0.02 to 0.02), and so are the nearest neighbours of correlation + MDS, PCA and UMAP "
+        "(all p > 0.05); the other channels explain 75% of the variance of a hidden channel (p = 0.005; "
+    )
+    predicted = scored(made_up(linear_mse=0.98), OURS, CHANCE)  # PCA explains half of the variance
+    assert headline(predicted).startswith("Structure found: ")
+
+
+@pytest.mark.parametrize("score", ["ari", "neighbor_agreement"])
+@pytest.mark.parametrize("name", ["correlation", "pca", "umap"])
+@pytest.mark.parametrize(("p", "start"), [(0.005, IN_PART), (0.05, IN_PART), (0.055, ALONE), (None, ALONE)])
+def test_one_method_at_p_005_on_any_measure_of_the_table_decides(
+    score: str, name: str, p: float | None, start: str
+) -> None:
+    """p of None: the method could not be tested on this measure."""
+    found = planted(OURS, CHANCE, **{name: {f"{score}_p": p, score: None if p is None else 0.2}})
+    assert headline(found).startswith(start)
+    assert verdict(found).sentence == sentences(found)[0] == headline(found)
+
+
+def test_what_other_methods_see_is_said_with_the_numbers_of_the_table() -> None:
+    found = planted(OURS, CHANCE, correlation={"neighbor_agreement": 0.4, "neighbor_agreement_p": 0.04})
+    found = replace(
+        found, others={**found.others, "pca": planted({}, CHANCE | {"ari": 0.2, "ari_p": 0.01}).others["pca"]}
+    )
+    assert headline(found).startswith(
+        f"{IN_PART}correlation + MDS sees true neighbours (share 0.40, p = 0.04) and PCA sees the groups (ARI 0.20, "
+        "p = 0.01) (p <= 0.05 in 2 of 6 tests); the other channels explain 75% "
+    )
+    table = next(each for each in listings(found) if each.title == "Beside other methods")
+    column = {name: place for place, name in enumerate(table.columns)}
+    shown = {row[0]: row for row in table.rows}
+    assert shown["correlation + MDS"][column["p of the neighbours"]] == 0.04
+    assert shown["PCA"][column["p of the ARI"]] == 0.01
+
+
+def test_a_method_without_neighbours_is_not_said_to_have_any() -> None:
+    found = planted(OURS, CHANCE, pca={"neighbor_agreement": None, "neighbor_agreement_p": None})
+    assert "and so are the nearest neighbours of correlation + MDS and UMAP (all p > 0.05)" in headline(found)
+    groups = {name: value for name, value in CHANCE.items() if name.startswith("ari")}
+    assert "nearest neighbours" not in headline(planted(OURS, groups))
 
 
 @pytest.mark.parametrize(
     ("ours", "others"),
     [
-        ({"ari": 0.96, "ari_p": 0.005}, {"ari": 0.02, "ari_p": 0.04}),  # the others see something
-        ({"ari": 0.96, "ari_p": 0.005}, {"ari": 0.3, "ari_p": 0.1}),
-        ({"ari": 0.4, "ari_p": 0.005}, CHANCE),  # ours does not see much
-        ({"ari": 0.96, "ari_p": 0.2}, CHANCE),  # or by chance
+        (OURS, CHANCE | {"ari": 0.3}),  # with few channels p may be large all the same
+        (OURS | {"ari": 0.4}, CHANCE),  # our modules do not match well
+        (OURS | {"ari_p": 0.2}, CHANCE),  # or match by chance
+        (OURS | {"ari": None, "ari_p": None}, CHANCE),
         ({}, {}),
     ],
 )
-def test_nothing_is_said_to_be_seen_by_nobody_else_without_cause(
-    ours: dict[str, float], others: dict[str, float]
-) -> None:
-    found = scored(made_up(linear_mse=0.95), ours, others | BLIND)
-    assert "no pairwise method" not in headline(found)
-    assert headline(found).startswith("Structure found that no linear method sees: the other channels tell 75% of what")
+def test_our_modules_must_match_and_those_of_others_must_not(ours: dict[str, Any], others: dict[str, float]) -> None:
+    said = f"{NOT_LINEAR}the other channels explain 75% of the variance of a hidden channel"
+    assert headline(planted(ours, others)).startswith(said)
     linear = scored(made_up(), ours, others)
-    assert headline(linear).startswith("Structure found: the other channels tell 75%")
+    assert headline(linear).startswith("Structure found: the other channels explain 75%")
 
 
-def test_no_method_is_called_blind_where_none_was_asked() -> None:
-    found = scored(made_up(), {"ari": 0.96, "ari_p": 0.005}, CHANCE)
-    alone = made_up(ours=found.ours, others={})
-    assert "no pairwise method" not in headline(alone)
+def test_no_method_is_called_blind_where_none_was_compared() -> None:
+    found = planted(OURS, CHANCE)
+    assert headline(replace(found, others={})).startswith(NOT_LINEAR)
 
 
 def test_a_baseline_that_wins_is_named_first() -> None:

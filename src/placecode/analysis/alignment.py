@@ -59,12 +59,13 @@ def side_by_side(pe: npt.ArrayLike) -> Array:
 
 
 def similarity(pe: npt.ArrayLike) -> Array:
-    """Cosine similarity of every two tokens, (..., l, n, d) -> (..., n, n); (n, d) is a single block.
+    """Cosine similarity of the centred PEs of every two tokens, (..., l, n, d) -> (..., n, n); (n, d) is one block.
 
-    Each block is centred over its tokens first, because what all tokens share says nothing about where each of them is;
-    the blocks then lie side by side, so that the ones with large PEs count for more. The token nearest to another one
-    is the one with the largest similarity. A token without a direction (a zero vector, as all are in an encoding of
-    zeros) has similarity 0 to every token and to itself.
+    The mean over tokens is removed from each block first, because what all tokens share says nothing about where each
+    of them is. So this is neither the cosine of the PEs as they are, nor a correlation over features. The blocks are
+    then concatenated, so that those with large PEs count for more. A token's nearest token is the one with the largest
+    similarity. A token whose centred PE is zero (as all are in an encoding of zeros) has similarity 0 to every token
+    and to itself.
     """
     tokens = side_by_side(pe)  # (..., n, l * d)
     with np.errstate(invalid="ignore"):  # inf - inf

@@ -34,9 +34,10 @@ Labels = npt.NDArray[np.int64]
 
 
 def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Cosine similarity of every two tokens by view, (..., l, n, d) -> (..., n, n) each: `alignment.similarity`.
+    """Cosine similarity of the centred PEs of every two tokens (`alignment.similarity`), by view of the blocks.
 
-    By number, as in `alignment.views`: -1 all blocks side by side, -2 their mean, 0, 1, ... each block alone.
+    (..., l, n, d) -> (..., n, n) each. The views have the numbers of `alignment.views`: -1 all blocks concatenated, -2
+    their mean, 0, 1, ... each block alone.
     """
     return {number: similarity(view) for number, view in views(pe).items()}
 
@@ -140,21 +141,35 @@ def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
 
 
 def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> Array:
-    """How near in space the most similar token is, (..., n, n) and (..., n, axes) -> (...), from 0 to 1.
+    """Rank, by distance in space, of each token's most similar token: mean over tokens, from 0 to 1; chance is 0.5.
 
-    The share of all other tokens that are farther from a token than its nearest PE neighbour is, mean over tokens: 1 =
-    it is the nearest one in space too, 0.5 = chance, 0 = the farthest one; equal distances, and several nearest ones,
-    share. So it looks at close similarities alone, as the other agreements do, whatever the unit of the coordinates
-    and however the PE bends space far away. For all pairs, take `matrix_correlation` with a matrix of distances.
-    NaN for fewer than three tokens.
+    For each token, the share of the remaining tokens (all but itself and its most similar token) that are farther away
+    in space than its most similar token is. 1 = the most similar token is always the closest one in space, 0 = always
+    the farthest one. It is not the share of tokens whose most similar token is a neighbour in space: a value of 0.5
+    is chance, not "half of the tokens".
+
+    An equal distance counts one half. Where several tokens are equally similar, their ranks are averaged. Only the
+    order of the distances from a token matters, so the unit of the coordinates does not. Similarities beyond the
+    largest one are not used; to compare all pairs, call `matrix_correlation` with a matrix of distances.
+
+    Parameters
+    ----------
+    similar : array (..., n, n), similarity of every two tokens
+    coordinates : array (..., n, axes), places of the tokens
+
+    Returns
+    -------
+    array (...); NaN for fewer than three tokens
     """
     weights, placed = symmetric(similar)
     return _agreement(weights, placed, farther(coordinates, weights.shape[-1]))
 
 
 def agreement_in(coordinates: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
-    """`coordinate_agreement` for a null: a function of similarities (..., n, n) and places (..., n), the number of the
-    coordinates (n, axes) at which each token lies. Distances are ranked once, not for every draw."""
+    """`coordinate_agreement` for a permutation test: a function of similarities (..., n, n) and places (..., n).
+
+    `places` are row numbers of `coordinates` (n, axes): which place each token has. Distances are ranked only once.
+    """
     ranks = farther(coordinates, len(np.asarray(coordinates)))
 
     def agreement(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
@@ -166,7 +181,10 @@ def agreement_in(coordinates: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.Arr
 
 
 def farther(coordinates: npt.ArrayLike, n: int) -> Array:
-    """What share of all others is farther from a token than another one is, (..., n, axes) -> (..., n, n)."""
+    """For tokens i and j, the share of the remaining tokens farther from i than j is, (..., n, axes) -> (..., n, n).
+
+    An equal distance counts one half.
+    """
     places = np.asarray(coordinates, dtype=np.float64)
     if places.ndim < 2 or places.shape[-2] != n or not np.isfinite(places).all():
         raise must_be("coordinates", f"finite numbers (tokens, axes) for each of the {n} tokens", places.shape)

@@ -54,9 +54,10 @@ def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) ->
 def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
     """k clusters by k-means, blind to any labels, (..., n, n) -> (..., n) from 0 to k - 1.
 
-    On vectors with these similarities as inner products: for a PE's cosine similarities that is k-means on its centred
-    tokens, scaled to length 1 (it sees distances alone); for other matrices what their positive eigenvalues span, so
-    here the diagonal counts. scikit-learn's, the best of ten starts from the seed.
+    It clusters vectors whose inner products are these similarities. For the `similarity` of a PE, which is the cosine
+    similarity of the centred PEs, these are the centred PEs scaled to length 1 (up to a rotation). For other matrices
+    they are what the positive eigenvalues span, so here the diagonal counts. scikit-learn's k-means, the best of ten
+    starts from the seed.
     """
     # Here, since it takes a second and most callers need none of it.
     from sklearn.cluster import KMeans  # type: ignore[import-untyped, unused-ignore]

@@ -38,10 +38,11 @@ def similarity_maps(
     titles: tuple[str, str, str] = (f"small {SIGMA}", f"large {SIGMA}", "true arrangement"),
     rule: int | None = None,
 ) -> Figure:
-    """Similarity of the tokens' PEs, (n, n) each, at a small and a large sigma beside the true one, all on one scale.
+    """Cosine similarity of the tokens' centred PEs at a small and a large sigma beside the true one, on one scale.
 
-    `small` and `large` are one map, after training, or a pair (before, after). `labels` name the tokens and are written
-    for up to 25 of them. `rule` draws a thin line after every so many tokens: the length of a row, if they form a grid.
+    All maps are (n, n), as from `analysis.alignment.similarity`. `small` and `large` are one map, after training, or a
+    pair (before, after). `labels` name the tokens and are written for up to 25 of them. `rule` draws a thin line after
+    every so many tokens: the length of a row, if they form a grid.
 
     >>> similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", ("0.2", "2.0", "2-D sinusoid"), rule=4)
     """
@@ -88,7 +89,7 @@ def similarity_maps(
     axes = panel(true, left + 2 * side + gap + names + 0.35, middle, (True, True))
     base.title(axes, titles[2])
     bar_axes = figure.add_axes(((width - 0.8) / width, middle / height, 0.11 / width, side / height))
-    base.key(figure, axes.images[0], "cosine similarity of two tokens", cax=bar_axes, ticks=[-1, -0.5, 0, 0.5, 1])
+    base.key(figure, axes.images[0], "cosine similarity of centred PEs", cax=bar_axes, ticks=[-1, -0.5, 0, 0.5, 1])
     base.small_print(figure, run_name, f"{n} tokens, in the same order along both sides of every map")
     return figure
 

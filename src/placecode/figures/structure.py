@@ -33,7 +33,8 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("neighbor_agreement", "mirror_agreement", "coordinate_agreement", "procrustes_r2"), SHARE),
     **dict.fromkeys(("modularity", "ari", "ami", "silhouette", "segregation", "fc_correlation"), AT_MOST_1),
 }
-"""What a measure can be: intervals are clipped to it, for drawing only."""
+"""Lowest and highest value of a measure, to which drawn intervals are clipped. Not all of (0, 1) are shares with a
+chance level near 0: `coordinate_agreement` is a mean rank, 0.5 by chance."""
 SIGNED = LinearSegmentedColormap.from_list("signed", ("#fff3a3", "#e6dfb6", "#c4c6c9", "#5b8ab8", "#0a2f66"))
 """From yellow (negative) over grey (0) to dark blue (positive): ever darker, so a grey print keeps the order."""
 

@@ -26,13 +26,15 @@ _EXPLAINED = {
     "procrustes": "a distance of shapes: 0 is the same arrangement, whatever its size",
     "procrustes_raw": "the paper's distance, which also grows with the size of the encoding",
     "procrustes_r2": "the share of the true places that the map explains",
-    "rsa": "the rank correlation of similarities: 1 is the same arrangement",
+    "rsa": "the rank correlation of similarities (cosines of the centred encodings): 1 is the same arrangement",
     "moved_relative": "how far training moved the encoding, in units of its size at the start",
     "stability": "how far its similarities correlate with those of the others named: 1 is the same arrangement; "
     "pairs of seeds share members, so its mean stands without an interval",
-    "neighbor_agreement": "how often the most similar token is one that it should be near",
+    "neighbor_agreement": "how often the most similar token, by the cosine of the centred encodings, is one that it "
+    "should be near",
     "mirror_agreement": "how often the most similar region is the one of the other side",
-    "coordinate_agreement": "how often the most similar region is one that is next to it in the brain",
+    "coordinate_agreement": "the share of the other tokens that are farther away in space than the most similar token "
+    "is, mean over tokens: 1 if the most similar token is always the closest one, 0.5 by chance",
     "fc_correlation": "how far similarities correlate with functional connectivity",
     "modularity": "how much more similar tokens of a group are than chance would have it",
     "ari": "the agreement of groups that were found with the true ones: 0 is chance, 1 the same",

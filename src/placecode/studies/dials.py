@@ -105,7 +105,7 @@ def turned_members(run: Run) -> pd.DataFrame:
 
 
 def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
-    """The cosine similarity of the channels' PEs, all blocks side by side, mean over the seeds that were kept."""
+    """Cosine similarity of the channels' centred PEs, all blocks concatenated, mean over the seeds with stored PEs."""
     kept = _known(run, members)["member"]
     if kept.empty:
         return None

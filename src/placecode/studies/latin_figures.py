@@ -129,7 +129,8 @@ def _pictures(run: Run) -> list[Shown]:
             Shown(
                 "similarity",
                 "What the PE has become",
-                "Cosine similarity between the PEs of the cells, row by row, of one member each. In the true "
+                "Cosine similarity of the centred PEs (mean over cells removed) of any two cells, of one member each. "
+                "Cells are in order, row by row. In the true "
                 "arrangement (the paper's 2d-fixed) cells of a row are blocks on the diagonal, and cells of a column "
                 "stripes beside it. Do they appear during training?",
                 figures.similarity_maps(truth, maps[0], maps[1], names, run_name(run), titles, rule=rule),

@@ -151,8 +151,8 @@ def _similarities(run: Run) -> list[Shown]:
         Shown(
             "similarity",
             "Similarity of PEs",
-            f"Cosine similarity of the channels' PEs after training, sorted by {sorted_by}: do blocks appear as sigma "
-            f"falls?{last}",
+            "Cosine similarity of the channels' centred PEs (mean over channels removed) after training, sorted by "
+            f"{sorted_by}: do blocks appear as sigma falls?{last}",
             figures.similarity_by_sigma(
                 maps, found, run_name(run), beside, reference_title="correlation of channels", note=f"seed {seed}"
             ),

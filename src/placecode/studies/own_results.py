@@ -101,7 +101,7 @@ class Found:
 
     @property
     def explained(self) -> float:
-        """The share of what is hidden that the others tell: 1 less the error against that of guessing the mean."""
+        """Share of the variance of a hidden channel that the others explain: 1 minus error / error of the mean."""
         return 1 - self.heldout_mse / self.mean_mse
 
     def summary(self) -> dict[str, Any]:

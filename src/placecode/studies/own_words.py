@@ -1,4 +1,4 @@
-"""What a fit found, in plain sentences that are true whatever it is."""
+"""The findings of a fit in sentences. Each is written together with the condition under which it is true."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from placecode.studies.panels import Verdict
 from placecode.tasks.splits import BLOCKS
 
 SURE, UNSURE = 0.9, 0.3
-"""Confidence from which on two channels are said to be neighbours; mean confidence below which a map is not to be
-read."""
+"""Confidence from which on two channels are called neighbours; mean confidence below which a map is not to be read."""
 STABLE = 0.5
-"""Agreement of modules between fits below which they are not to be relied on."""
+"""ARI, between fits or with known groups, below which modules are not reliable."""
 BLIND = 0.9
-"""A linear predictor that tells less than this share less than ours is said to see hardly anything of it."""
+"""Linear predictors miss the structure if they explain at least this share less of the variance than our models."""
 MISSED = 0.1
-"""How much more of what is hidden others must tell than our models, for it to be said."""
+"""Share of the variance that another method must explain beyond our models before a sentence says so."""
 SAID = {"correlation": "correlation + MDS", "pca": "PCA", "graphical lasso": "graphical lasso", "umap": "UMAP"}
 
 
 def sentences(found: Found) -> list[str]:
-    """All of it: the verdict first, then how sure it is, who did best, and what to look at."""
+    """All sentences: the verdict, how certain it is, which method did best, and what to look at."""
     return [
         headline(found),
         *_unlearned(found),
@@ -35,7 +34,7 @@ def sentences(found: Found) -> list[str]:
 
 
 def in_short(found: Found) -> list[str]:
-    """What a report begins with, below the verdict."""
+    """The sentences below the verdict at the top of a report."""
     return [*_unlearned(found), *_certainty(found), *_unplaced(found), *_best(found)[:2], *_care(found)]
 
 
@@ -48,18 +47,28 @@ def verdict(found: Found) -> Verdict:
 
 
 def headline(found: Found) -> str:
-    """Whether there is structure, how strong, how sure; and whether any simpler method sees it."""
-    told = (
-        f"held-out error {found.heldout_mse:.3f}, where guessing the mean has {found.mean_mse:.3f} and a linear "
-        f"predictor {found.linear_mse:.3f}"
+    """The first sentence: whether there is structure, how strong it is, and whether other methods see it.
+
+    It says that no pairwise method sees the structure only if all of this holds:
+
+    - Our modules match the known groups: their ARI is at least STABLE, with p <= LEVEL.
+    - Every other method is at chance on every measure of structure that the table of methods shows: p > LEVEL for the
+      ARI of its modules and for its nearest neighbours, and an ARI of at most STABLE / 2.
+    - Linear predictors miss it: none explains more than 1 - BLIND of the variance that our models explain.
+
+    If any other method has p <= LEVEL on either measure, the sentence says which method sees what instead.
+    """
+    errors = (
+        f"held-out error {found.heldout_mse:.3f}, against {found.mean_mse:.3f} for guessing the mean and "
+        f"{found.linear_mse:.3f} for a linear predictor"
     )
     if not found.found:
         how = (
-            f"hidden channels are predicted worse than by guessing their means ({told}; p = {found.p_value:.3g} "
+            f"hidden channels are predicted worse than by guessing their means ({errors}; p = {found.p_value:.3g} "
             "against shifted channels)"
             if found.p_value <= LEVEL
             else "the models predict hidden channels no better than they do after the channels are shifted against "
-            f"each other (p = {found.p_value:.3g}; {told})"
+            f"each other (p = {found.p_value:.3g}; {errors})"
         )
         if missed := _missed(found):
             return (
@@ -67,47 +76,78 @@ def headline(found: Found) -> str:
             )
         return f"No structure found: {how}; the map below is not to be read."
     strength = (
-        f"the other channels tell {_percent(found.explained)} of what is hidden (p = {found.p_value:.3g}; {told})"
+        f"the other channels explain {_percent(found.explained)} of the variance of a hidden channel "
+        f"(p = {found.p_value:.3g}; {errors})"
     )
-    if blind := _blind_groups(found):
-        return f"Structure found that no pairwise method beside it sees: {blind}; {strength}."
-    if _only_ours(found):
-        return f"Structure found that no linear method sees: {strength}."
-    return f"Structure found: {strength}."
+    if not _linear_predictors_miss(found):
+        return f"Structure found: {strength}."
+    seen, tests = _seen_by_others(found)
+    if seen:
+        return (
+            "Structure found that linear predictors miss, but other methods see in part: "
+            f"{_listed(seen)} (p <= {LEVEL:g} in {len(seen)} of {tests} tests); {strength}."
+        )
+    if groups := _groups_of_ours_alone(found):
+        return f"Structure found that no pairwise method beside it sees: {groups}; {strength}."
+    return f"Structure found that linear predictors miss: {strength}."
 
 
-def _blind_groups(found: Found) -> str:
-    """That our modules agree with the known groups, where every other method is at chance; else nothing."""
-    own = found.ours.scores
-    if "ari" not in own or not found.others or own["ari_p"] > LEVEL or own["ari"] < STABLE:
+def _seen_by_others(found: Found) -> tuple[list[str], int]:
+    """What other methods see with p <= LEVEL, in words, and the number of tests, over both measures of structure."""
+    seen, tests = [], 0
+    for name, method in found.others.items():
+        for score, words in (
+            ("ari", "the groups (ARI {:.2f}"),
+            ("neighbor_agreement", "true neighbours (share {:.2f}"),
+        ):
+            if _has(method, f"{score}_p"):
+                tests += 1
+                if (p := method.scores[f"{score}_p"]) <= LEVEL:
+                    seen.append(f"{SAID[name]} sees {words.format(method.scores[score])}, p = {p:.3g})")
+    return seen, tests
+
+
+def _groups_of_ours_alone(found: Found) -> str:
+    """That our modules match the known groups and those of no other method do; empty if that is not so.
+
+    To be called only if no other method has p <= LEVEL on any measure.
+    """
+    ours = found.ours
+    if not _has(ours, "ari") or ours.scores["ari"] < STABLE or ours.scores["ari_p"] > LEVEL:
         return ""
-    rest = {SAID[name]: method.scores for name, method in found.others.items()}
-    if any(scores["ari_p"] <= LEVEL or scores["ari"] > STABLE / 2 for scores in rest.values()) or not _only_ours(found):
+    aris = {SAID[name]: method.scores["ari"] for name, method in found.others.items() if _has(method, "ari")}
+    if not aris or max(aris.values()) > STABLE / 2:
         return ""
-    low, high = (extreme(scores["ari"] for scores in rest.values()) for extreme in (min, max))
+    near = [SAID[name] for name, method in found.others.items() if _has(method, "neighbor_agreement_p")]
+    also = f", and so are the nearest neighbours of {_listed(near)}" if near else ""
     return (
-        f"its modules agree with the known groups with an ARI of {own['ari']:.2f}, where those of "
-        f"{_listed(list(rest))} are at chance (ARI {low:.2f} to {high:.2f}, all p > {LEVEL:g})"
+        f"its modules match the known groups (ARI {ours.scores['ari']:.2f}, p = {ours.scores['ari_p']:.3g}), while "
+        f"those of {_listed(list(aris))} are at chance (ARI {min(aris.values()):.2f} to {max(aris.values()):.2f})"
+        f"{also} (all p > {LEVEL:g})"
     )
 
 
 def _missed(found: Found) -> str:
-    """Who tells what our models do not, and what to do then; nothing where nobody does."""
+    """Which method explains what our models do not, and what to do then; empty if there is none."""
     errors = _errors(found)
     best = min(errors, key=lambda name: errors[name], default="")
     share = 1 - errors[best] / found.mean_mse if errors else 0.0
     if share < max(found.explained, 0.0) + MISSED:
         return ""
-    return f"{best} tells {_percent(share)} of what is hidden: train longer (more steps), or read that method's map"
+    return (
+        f"{best} explains {_percent(share)} of the variance of a hidden channel: train longer (more steps), or read "
+        "that method's map"
+    )
 
 
-def _only_ours(found: Found) -> bool:
+def _linear_predictors_miss(found: Found) -> bool:
+    """Whether no linear predictor explains more than 1 - BLIND of the variance that our models explain."""
     others = 1 - min([found.linear_mse, *_errors(found).values()]) / found.mean_mse
     return found.explained > 0.1 and others < (1 - BLIND) * found.explained
 
 
 def _unlearned(found: Found) -> list[str]:
-    """That there is more than our models have learned, though they have learned something."""
+    """That another method explains more, although our models have learned something."""
     missed = _missed(found) if found.found else ""
     return [f"These models have not learned all there is: {missed}."] if missed else []
 
@@ -120,7 +160,7 @@ def _errors(found: Found) -> dict[str, float]:
 
 
 def _certainty(found: Found) -> list[str]:
-    """How far fits from other seeds and other halves of the data agree; nothing where there is nothing to agree on."""
+    """How far fits from other seeds and other halves of the data agree; empty if nothing was found."""
     if not np.isfinite(found.confidence).any():
         return ["A single model was trained, so that nothing can be said of how sure its map is."]
     if not found.found:

@@ -166,7 +166,7 @@ def as_pictures(run: Run) -> list[Shown]:
 
 
 def _consensus(similar: Sequence[np.ndarray]) -> np.ndarray:
-    """The mean of matrices of cosines or correlations, which is again one."""
+    """Mean of similarity matrices (cosines of centred PEs, or correlations), with ones on the diagonal."""
     mean = np.mean(similar, axis=0)
     np.fill_diagonal(mean, 1.0)
     return np.asarray(mean)

@@ -65,10 +65,11 @@ def of_pes(stack: Stack, task: Masked, null: bool = True) -> Rows:
 
 
 def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple[str, str], np.ndarray]:
-    """What a similarity matrix (e, n, n), of PEs or of data, says of the true groups: by (analysis, target).
+    """Measures of a similarity matrix (e, n, n), of PEs or of data, against what is known: by (analysis, target).
 
-    With `null`, also all that takes a search for groups, and what chance gives: _z and _p against groups, mirror
-    regions or places dealt out anew.
+    With `null`, also the measures that search for groups, and permutation tests: names ending in _z and _p, with
+    groups, mirror regions or places shuffled. `coordinate_agreement` is a mean rank of distances, 0.5 by chance; the
+    other agreements are shares of tokens.
     """
     found: dict[tuple[str, str], np.ndarray] = {}
     if task.labels is not None:
