@@ -66,9 +66,9 @@ class Brain(Masked):
     (n, 3) in mm, an array or a file.
 
     `partitions`: known networks that the PEs are compared with, any of "yeo7", "yeo17" and "cole-anticevic"; None for
-    yeo7 and cole-anticevic where the atlas is aal2 and no networks are given, else for none. Regions take the network of the nearest Glasser
-    parcel of their hemisphere, up to `max_distance` mm away: see `atlases.nearest_networks`. They are not `labels`,
-    which are a partition of the data's own.
+    yeo7 and cole-anticevic where the atlas is aal2 and no networks are given, else for none. Regions take the network
+    of the nearest Glasser parcel of their hemisphere, up to `max_distance` mm away: see `atlases.nearest_networks`.
+    They are not `labels`, which are a partition of the data's own.
 
     What is done to each recording by itself, in this order: `detrend`: subtract a straight line. `low`, `high`: the
     band of frequencies that is kept, in Hz, either or both; it takes `tr`, the repetition time in seconds, unless the
