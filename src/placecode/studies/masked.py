@@ -25,7 +25,7 @@ from placecode.tasks.masked import Masked
 
 SEVERAL = (
     *("sigmas", "encodings", "many", "samples", "batches", "rates", "widths", "shares", "ramps", "noises"),
-    *("trained_with", "optimizers", "ratios", "against"),
+    *("trained_with", "optimizers", "ratios", "against", "variants"),
 )
 """Fields of which a study goes through all values: none of them twice."""
 MOST_WORLDS = 100
