@@ -11,12 +11,13 @@ from figures.reading import words
 
 from placecode import figures
 from placecode.figures import SIGMA
-from placecode.figures.networks import FC, MEASURES, SHUFFLED, SMOOTH
+from placecode.figures.networks import CENTRED, FC, MEASURES, SHUFFLED, SMOOTH
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 TITLES = {"yeo7": "Yeo-7 networks", "cole-anticevic": "Cole-Anticevic networks"}
 SIGMAS = (0.01, 0.1, 2.0)
+LEVELS = {"fc": 0.4, "centred fc": 0.7, "partial correlation": 9.4}
 LIMITS = {"_low": -0.1, "_high": 0.1, "_smooth_low": -0.2, "_smooth_high": 0.25}
 
 
@@ -31,8 +32,8 @@ def tables(seeds: int = 3) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
             rows += [(number, step, -1, measure + end, target, value + 0.03 * seed) for end, value in LIMITS.items()]
     columns = ["member", "step", "block", "analysis", "target", "value"]
     others = [
-        ("", world, name, "analysis", target, measure, 0.4 + 0.2 * world + 9 * (name != "fc"))
-        for world, name, target, measure in itertools.product((0, 1), ("fc", "partial correlation"), TITLES, MEASURES)
+        ("", world, name, "analysis", target, measure, level + 0.2 * world)
+        for world, (name, level), target, measure in itertools.product((0, 1), LEVELS.items(), TITLES, MEASURES)
     ]
     known = ["data", "world", "baseline", "split", "condition", "metric", "value"]
     return pd.DataFrame(members), pd.DataFrame(rows, columns=columns), pd.DataFrame(others, columns=known)
@@ -48,12 +49,12 @@ def test_a_panel_for_each_measure_and_partition_with_both_nulls_and_connectivity
         for told, (low, high) in {SHUFFLED: (-0.07, 0.13), SMOOTH: (-0.17, 0.28)}.items():
             assert (bands[told].y0, bands[told].y1) == pytest.approx((low, high))  # the mean over three seeds
             assert (bands[told].x0, bands[told].x1) == pytest.approx((0.01, 2.0))
-        (level,) = [line for line in axes.lines if line.get_label() == FC]
-        assert np.unique(level.get_ydata()) == pytest.approx([0.5])  # the mean over two worlds, of fc alone
+        levels = {line.get_label(): np.unique(line.get_ydata()) for line in axes.lines if not line.get_clip_on()}
+        assert levels == {FC: pytest.approx([0.5]), CENTRED: pytest.approx([0.8])}  # means over two worlds
         drawn = [line for line in axes.lines if len(line.get_ydata()) == 3 and line.get_linestyle() == "-"]
         assert any(np.allclose(line.get_ydata(), [0.01 + 1 / (1 + sigma) for sigma in SIGMAS]) for line in drawn)
     said = words(figure)
-    for told in (FC, SHUFFLED, SMOOTH, "before training", "76 of 94", "run demo"):
+    for told in (FC, CENTRED, SHUFFLED, SMOOTH, "before training", "76 of 94", "run demo"):
         assert told in said
 
 

@@ -113,6 +113,11 @@ def test_connectivity_is_measured_as_pes_are() -> None:
     assert rows["fc", "modularity"] == pytest.approx(float(modules.modularity(fc, PLANTED)))
     assert rows["fc", "neighbor_agreement"] == 1
     assert rows["fc", "modularity_p"] < 0.01 and rows["fc", "modularity_smooth_p"] < 0.02
+    for name in ("modularity", "modularity_z", "modularity_smooth_p", "segregation_high"):
+        assert ("centred fc", name) in rows
+    centred = modules.similarities(structure.training_values(Regions(), 0).T[None])[-1]
+    assert rows["centred fc", "segregation"] == pytest.approx(float(modules.segregation(centred, PLANTED)), abs=0.03)
+    assert set(table.loc[table["baseline"] == "centred fc", "condition"]) == set(Regions().partitions)
     # the null that keeps smoothness needs a matrix of correlations, which this is not
     assert ("partial correlation", "modularity_p") in rows and (
         "partial correlation",

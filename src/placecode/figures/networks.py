@@ -20,7 +20,9 @@ from placecode.figures.base import MUTED, ORANGE, SIGMA, VERMILLION
 MEASURES = {"modularity": "signed modularity Q", "segregation": "system segregation"}
 """The rows of panels, with the names of their vertical axes."""
 MAX_PARTITIONS = 2
-FC = "functional connectivity"
+FC, CENTRED = "functional connectivity", "the same, centred as PEs are"
+BASELINES = {"fc": FC, "centred fc": CENTRED}
+"""What baselines are called that are drawn as levels."""
 SHUFFLED, SMOOTH = "95% of shuffled labels", "95% of maps as smooth"
 ALL_BLOCKS = -1
 AT_MOST_1 = (-np.inf, 1.0)
@@ -64,7 +66,7 @@ def networks_by_sigma(
     figure, panels = base.grid_of(len(MEASURES) * len(shown), max(len(shown), 1), (3.7, 2.5), sharey=False)
     cells = [(measure, target) for measure in MEASURES for target, _ in shown]
     known = [channels.of_data(members, baselines, "analysis", target, measure) for measure, target in cells]
-    known = [table[table["baseline"] == "fc"].assign(baseline=FC) for table in known]
+    known = [table.assign(baseline=table["baseline"].map(BASELINES)).dropna(subset=["baseline"]) for table in known]
     styles = channels.level_styles(known)
     for place, (axes, (measure, target), levels) in enumerate(zip(panels, cells, known, strict=True)):
         here = kept[kept["target"] == target]
@@ -81,11 +83,11 @@ def networks_by_sigma(
         if place < len(shown):
             base.title(axes, partitions[target])
         base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", MEASURES[measure] if first else "")
-    channels.legend(figure, ["after training", "before training", FC, SHUFFLED, SMOOTH])
+    channels.legend(figure, ["after training", "before training", FC, CENTRED, SHUFFLED, SMOOTH])
     values = kept[kept["analysis"].isin(list(MEASURES))]
     how = base.over_seeds(values, ["analysis", "target", "step", "sigma"])
     bands = "bands: limits of the nulls after training, mean over seeds"
-    over = channels.over_worlds(known, "dashed: functional connectivity")
+    over = channels.over_worlds(known, "lines that end in a mark: functional connectivity")
     left_out = channels.left_out(settings)
     base.small_print(figure, run_name, f"faint: single seeds; bars: {how}; {bands}", over, note, left_out, lost)
     return figure
@@ -110,7 +112,7 @@ def measures_by_variant(
     table : DataFrame
         Columns measure, variant, sigma, seed and value, one row for each.
     levels : DataFrame
-        Columns measure, variant and value: what functional connectivity gives, world by world.
+        Columns measure, variant and value: what functional connectivity gives, world by world, centred as PEs are.
     run_name : str
         What the small print calls the run.
     panels : mapping of str to str

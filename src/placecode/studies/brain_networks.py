@@ -17,6 +17,7 @@ from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.claims import Claim, NotInRun
 from placecode.runs import Run, shape_of
+from placecode.studies import known_networks
 from placecode.studies.base import Shown
 from placecode.studies.latin_claims import OURS, PAPER
 from placecode.studies.latin_figures import run_name
@@ -131,8 +132,8 @@ def over_sigma(run: Run) -> list[Shown]:
             "networks",
             "Known networks",
             "Do PEs of regions of one known network resemble each other? Points above both bands do more than shuffled "
-            "labels and more than any map that is as smooth in space. Dashed: functional connectivity, without any "
-            "model.",
+            "labels and more than maps that are as smooth in space. Lines: functional connectivity, without any model. "
+            "The centred one is that to compare with: a signal that all regions share lowers the other.",
             figures.networks_by_sigma(
                 seen.members, seen.analysis, run.baselines, seen.name, titles, note=labelled(run)
             ),
@@ -161,7 +162,8 @@ def over_variants(run: Run) -> list[Shown]:
             "preprocessing",
             "Preprocessing",
             "Does the way in which recordings are preprocessed change what PEs show? In every row small sigmas should "
-            "lie to the right of large ones. Diamonds: functional connectivity of the same recordings.",
+            "lie to the right of large ones. Diamonds: functional connectivity of the same recordings, centred over "
+            "regions as PEs are; for mirror regions as it is.",
             figures.measures_by_variant(
                 pd.DataFrame(rows),
                 pd.DataFrame(levels, columns=["measure", "variant", "value"]),
@@ -184,12 +186,14 @@ def _has(run: Run, measure: Measure) -> bool:
         return False
 
 
-def connectivity(run: Run, variant: str, measure: Measure) -> list[float]:
-    """A measure of functional connectivity, split by split."""
+def connectivity(run: Run, variant: str, measure: Measure, baseline: str = "") -> list[float]:
+    """A measure of functional connectivity, split by split: centred as PEs are where that was measured."""
     rows = run.baselines
-    rows = rows[(rows["baseline"] == "fc") & (rows["data"] == variant) & (rows["split"] == "analysis")]
-    rows = rows[(rows["metric"] == measure[0]) & (rows["condition"] == measure[1])]
-    return [float(value) for value in rows["value"].dropna()]
+    rows = rows[(rows["data"] == variant) & (rows["split"] == "analysis")]
+    rows = rows[(rows["metric"] == measure[0]) & (rows["condition"] == measure[1])].dropna(subset=["value"])
+    names = set(rows["baseline"])
+    chosen = baseline or (known_networks.CENTRED if known_networks.CENTRED in names else "fc")
+    return [float(value) for value in rows.loc[rows["baseline"] == chosen, "value"]]
 
 
 # ------------------------------------------------------------------------------------------------------ words
@@ -207,9 +211,11 @@ def sentences_on_networks(run: Run) -> Iterator[str]:
             if not _has(run, (analysis, target)):
                 continue
             ends = [_at(run, analysis, target, sigma) for sigma in dict.fromkeys((sigmas[0], sigmas[-1]))]
-            beside = connectivity(run, variants(run)[0], (analysis, target))
-            level = f"; of functional connectivity {sum(beside) / len(beside):.2f}" if beside else ""
-            yield f"{TITLES[target]}, {words}: {'; '.join(ends)}{level}."
+            levels = ""
+            for baseline, told in (("fc", "functional connectivity"), (known_networks.CENTRED, "the same, centred")):
+                beside = connectivity(run, variants(run)[0], (analysis, target), baseline)
+                levels += f"; {told} {sum(beside) / len(beside):.2f}" if beside else ""
+            yield f"{TITLES[target]}, {words}: {'; '.join(ends)}{levels}."
 
 
 def _at(run: Run, analysis: str, target: str, sigma: float) -> str:

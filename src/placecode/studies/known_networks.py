@@ -10,6 +10,9 @@ belongs to the same network. Two nulls: labels shuffled over the labelled channe
 |---|---|
 | _z, _p, _low, _high | shuffled labels |
 | _smooth_z, _smooth_p, _smooth_low, _smooth_high | maps as smooth in space |
+
+Functional connectivity is measured twice: as it is (`fc`), and centred as PEs are (`CENTRED`). All regions share a
+signal, so that plain correlations are nearly all positive, and their modularity is low for that reason alone.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ MEASURES: Mapping[str, Callable[..., np.ndarray]] = {
     "segregation": modules.segregation,
     "neighbor_agreement": modules.neighbor_agreement,
 }
+CENTRED = "centred fc"
+"""The baseline to compare PEs with: correlations of the channels, centred over channels as PEs are."""
 Name = tuple[str, str]
 """An analysis and its target, the name of a partition."""
 

@@ -342,9 +342,10 @@ def of_data(
                     found = _errors(name, task, pupils[world, share], values)
                     yield from ({**spec, "baseline": told, **row} for row in found)
         for name in (name for name in wanted if name in MATRICES):
-            smooth = name == "fc"  # a matrix of correlations, as a null that keeps smoothness needs
-            found_in = _structure(MATRICES[name](values), task, smooth=smooth)
-            yield from ({**spec, "baseline": name, **row} for row in found_in)
+            matrix = MATRICES[name](values)
+            yield from ({**spec, "baseline": name, **row} for row in _structure(matrix, task))
+            if name == "fc":
+                yield from ({**spec, **row} for row in _networks(matrix, task))
         if "spectral" in wanted and task.labels is not None:
             count = len(np.unique(task.labels[task.labels >= 0]))
             groups = connectivity.spectral_clusters(connectivity.correlation(values), count)
@@ -388,14 +389,24 @@ def _errors(name: str, task: Masked, pupil: Member, values: np.ndarray) -> Itera
             yield {"split": split, "condition": condition, "metric": "mse", "value": value}
 
 
-def _structure(
-    matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None, smooth: bool = False
-) -> Iterator[dict[str, Any]]:
-    """What a matrix of channels says; `placed` is where a method has put them by itself, its widest axes first. With
-    `smooth`, known networks also have the null that keeps smoothness."""
+def _networks(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
+    """Known networks in functional connectivity: against maps as smooth, and all once more in centred correlations,
+    which are those to compare PEs with."""
+    centred = modules.centred(correlations)[None]
+    smooth = {
+        name: known_networks.beyond_smooth(each, task, SLOW_DRAWS)
+        for name, each in (("fc", correlations[None]), (known_networks.CENTRED, centred))
+    }
+    smooth[known_networks.CENTRED] |= known_networks.measured(centred, task, DRAWS)
+    for name, found in smooth.items():
+        for (metric, target), values in found.items():
+            row = {"split": "analysis", "condition": target, "metric": metric, "value": float(values[0])}
+            yield {"baseline": name, **row}
+
+
+def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> Iterator[dict[str, Any]]:
+    """What a matrix of channels says; `placed` is where a method has put them by itself, its widest axes first."""
     found = measured(matrix.reshape(1, *matrix.shape[-2:]), task)
-    if smooth:
-        found |= known_networks.beyond_smooth(matrix.reshape(1, *matrix.shape[-2:]), task, SLOW_DRAWS)
     fit = ("procrustes_r2", "positions")
     if fit in found and task.positions is not None:
         axes = task.positions.shape[1]
