@@ -36,7 +36,7 @@ def preprocessed(end: Callable[[Member], float], **given: Any) -> Any:
     baselines = {("fc", "analysis", "yeo7", "modularity"): {0: 0.1, 1: 0.3}}
     run = made_up(study, {"hidden 0.5": lambda member: 0.8}, measures, baselines, worlds=5)
     run.config["task"] = {"task": "brain", "parts": dict.fromkeys(names, TASK)}
-    run.config["shapes"] = {name: {"worlds": 3 if "without" in name else 5, "positions": None} for name in names}
+    run.config["shapes"] = {name: {"worlds": 3 if "left out" in name else 5, "positions": None} for name in names}
     run.baselines["data"] = names[0]
     return run
 
@@ -50,7 +50,7 @@ def test_the_study_crosses_variants_sigmas_and_seeds() -> None:
     assert len(study.members()) == 6 * 4 * 5 and study.variants == VARIANTS
     assert len({member.data for member in study.members()}) == 6
     assert study.of_variant("all")[1] == {"detrend": True, "low": 0.01, "high": 0.1, "global_signal": True}
-    assert study.of_variant("as-is") == ("as is", {})
+    assert study.of_variant("as-is") == ("no preprocessing", {})
     assert study.of_variant("without")[1] == {"exclude": ("NAP_001", "NAP_013")}
     with pytest.raises(BadInput, match=r"^variants must be one of as-is, detrend, .*; got 'smooth'\.$"):
         BrainPreprocessing.at("paper", variants=("smooth",))
@@ -60,23 +60,23 @@ def test_the_study_crosses_variants_sigmas_and_seeds() -> None:
 
 def test_a_difference_is_over_splits_of_the_people() -> None:
     run = preprocessed(higher_when_small)
-    found = brain_networks.falls(run, "as is", ("modularity", "yeo7"))
+    found = brain_networks.falls(run, "no preprocessing", ("modularity", "yeo7"))
     assert tuple(found) == pytest.approx(student([0.4 + 0.02 * seed for seed in range(5)]))
-    few = brain_networks.falls(run, "without NAP_001 and NAP_013", ("modularity", "yeo7"))
+    few = brain_networks.falls(run, "NAP_001 and NAP_013 left out", ("modularity", "yeo7"))
     assert tuple(few) == pytest.approx(student([0.4 + 0.02 * seed for seed in (1.5, 2.5, 2)]))  # 0 and 3, 1 and 4, 2
 
 
 def test_a_claim_holds_only_if_every_variant_does() -> None:
     good = preprocessed(higher_when_small)
     bad = preprocessed(
-        lambda member: -higher_when_small(member) if member.data == "detrended" else higher_when_small(member)
+        lambda member: -higher_when_small(member) if member.data == "detrending" else higher_when_small(member)
     )
     for claim in brain_networks.CLAIMS:
         assert claim.check(good).verdict == "reproduced"
         assert claim.check(bad).verdict == "not reproduced"
     lines = list(brain_networks.sentences_on_variants(bad))
     assert len(lines) == len(brain_networks.BY_VARIANT)
-    assert "in 5 of 6 variants, and lower in 1:" in lines[0] and "detrended -0.44" in lines[0]
+    assert "in 5 of 6 variants, and lower in 1:" in lines[0] and "detrending -0.44" in lines[0]
 
 
 def test_noise_is_undecided_and_a_missing_sigma_says_so() -> None:
@@ -87,8 +87,8 @@ def test_noise_is_undecided_and_a_missing_sigma_says_so() -> None:
     run = preprocessed(lambda member: noise[member.data, member.sigma, member.seed])
     assert {claim.check(run).verdict for claim in brain_networks.CLAIMS} == {"undecided"}
     less = preprocessed(higher_when_small, sigmas=(0.1, 2.0))
-    with pytest.raises(NotInRun, match=r"^the run has no finished members with sigma 0.01 and as is$"):
-        brain_networks.falls(less, "as is", ("modularity", "yeo7"))
+    with pytest.raises(NotInRun, match=r"^the run has no finished members with sigma 0.01 and no preprocessing$"):
+        brain_networks.falls(less, "no preprocessing", ("modularity", "yeo7"))
     assert {claim.check(less).verdict for claim in brain_networks.CLAIMS} == {"undecided"}
     assert list(brain_networks.sentences_on_variants(less)) == []
 
@@ -98,8 +98,8 @@ def test_the_figure_of_variants_has_their_means_and_connectivity() -> None:
     assert shown.name == "preprocessing" and len(shown.figure.axes) == 4
     first = shown.figure.axes[0]
     assert [text.get_text().replace("\n", " ") for text in first.get_yticklabels()] == [
-        *("as is", "detrended", "band 0.01 to 0.1 Hz", "global signal removed", "all three"),
-        "without NAP_001 and NAP_013",
+        *("no preprocessing", "detrending", "a band of 0.01 to 0.1 Hz", "the global signal removed", "all three"),
+        "NAP_001 and NAP_013 left out",
     ]
     marks = {each.get_label(): each.lines[0].get_xdata() for each in first.containers}
     np.testing.assert_allclose(marks[f"{SIGMA} = 0.01"], [0.54] * 6)

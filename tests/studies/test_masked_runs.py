@@ -102,7 +102,7 @@ CASES = {
     "brain-preprocessing": Case(
         ["PLACES", "--sigmas", "0.01,2", "--variants", "as-is,all,without", "--without", "sub-0,", "--tr", "2"],
         12,
-        {"as is": REGIONS, "all three": REGIONS, "without sub-0": REGIONS},
+        {"no preprocessing": REGIONS, "all three": REGIONS, "sub-0 left out": REGIONS},
         PAIRS | {"preprocessing"},
         against="linear,fc",
         cut=6,

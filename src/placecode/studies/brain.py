@@ -155,12 +155,12 @@ class BrainPreprocessing(BrainStudy):
         band = {"low": low, "high": high}
         all_three = {"detrend": True, **band, "global_signal": True}
         known: dict[str, tuple[str, dict[str, Any]]] = {
-            "as-is": ("as is", {}),
-            "detrend": ("detrended", {"detrend": True}),
-            "band": (f"band {low:g} to {high:g} Hz", band),
-            "global-signal": ("global signal removed", {"global_signal": True}),
+            "as-is": ("no preprocessing", {}),
+            "detrend": ("detrending", {"detrend": True}),
+            "band": (f"a band of {low:g} to {high:g} Hz", band),
+            "global-signal": ("the global signal removed", {"global_signal": True}),
             "all": ("all three", all_three),
-            "without": (f"without {' and '.join(self.without)}", {"exclude": (*self.exclude, *self.without)}),
+            "without": (f"{' and '.join(self.without)} left out", {"exclude": (*self.exclude, *self.without)}),
         }
         return known[variant]
 

@@ -97,7 +97,7 @@ def falls_in_every_variant(analysis: str, target: str, run: Run) -> Interval:
 CLAIMS: tuple[Claim, ...] = tuple(
     Claim(
         id,
-        f"In every variant of the preprocessing the {words} is higher at sigma {SMALL:g} than at {LARGE:g}.",
+        f"In every variant of the preprocessing the {words} is higher at sigma {SMALL:g} than at {LARGE}.",
         source,
         0.0,
         partial(falls_in_every_variant, *measure),
@@ -169,7 +169,7 @@ def over_variants(run: Run) -> list[Shown]:
                 pd.DataFrame(levels, columns=["measure", "variant", "value"]),
                 run_name(run),
                 {BY_VARIANT[measure]: BY_VARIANT[measure] for measure in present},
-                note=labelled(run),
+                note="functional connectivity: centred over regions as PEs are, but for mirror regions",
             ),
         )
     ]
@@ -242,7 +242,7 @@ def sentences_on_variants(run: Run) -> Iterator[str]:
                 continue
         if found:
             yield (
-                f"The {words} is higher at sigma {SMALL:g} than at {LARGE:g} beyond doubt in "
+                f"The {words} is higher at sigma {SMALL:g} than at {LARGE} beyond doubt in "
                 f"{sum(each.low > 0 for each in found.values())} of {len(found)} variants, and lower in "
                 f"{sum(each.high < 0 for each in found.values())}: {_by_variant(found)}."
             )
