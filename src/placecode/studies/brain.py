@@ -107,7 +107,7 @@ class BrainSigma(BrainStudy, OverSigmas):
 
     name = "brain-sigma"
     about = "human fMRI: mirror regions and networks in the PE, and error, against its initial scale sigma"
-    claims = masked_claims.BRAIN
+    claims = (*masked_claims.BRAIN, *brain_networks.OVER_SIGMA)
 
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 0.1, 2.0)}}
 

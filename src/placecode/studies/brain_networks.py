@@ -21,6 +21,7 @@ from placecode.studies import known_networks
 from placecode.studies.base import Shown
 from placecode.studies.latin_claims import OURS, PAPER
 from placecode.studies.latin_figures import run_name
+from placecode.studies.masked_claims import REVIEW, less_baseline, structure_between
 from placecode.studies.masked_figures import tables
 from placecode.studies.reading import done, measured
 
@@ -115,6 +116,29 @@ CLAIMS: tuple[Claim, ...] = tuple(
     )
 )
 """Does preprocessing change the sign? The margin is 0, and was set before any run."""
+
+OVER_SIGMA: tuple[Claim, ...] = (
+    *(
+        Claim(
+            f"{target}-{name}-falls-with-sigma",
+            f"The {BY_VARIANT[name, target]} in the PE is higher at sigma {SMALL:g} than at {LARGE}.",
+            PAPER,
+            0.0,
+            partial(structure_between, name, target, SMALL, LARGE),
+        )
+        for name in ("modularity", "segregation")
+        for target in ("yeo7", "cole-anticevic")
+    ),
+    Claim(
+        "beats-connectivity-on-networks",
+        f"The PE at sigma {SMALL:g} has a higher {BY_VARIANT['modularity', 'yeo7']} than functional connectivity that "
+        "is centred as PEs are.",
+        REVIEW,
+        0.0,
+        partial(less_baseline, known_networks.CENTRED, "modularity", "yeo7", SMALL, analysis=("modularity", "yeo7")),
+    ),
+)
+"""What the paper says of known networks, and what its reviewers asked. Margins were set before any full-scale run."""
 
 
 # ---------------------------------------------------------------------------------------------------- figures
