@@ -26,6 +26,7 @@ from masked_tables import (
     linear_is_best,
     mean_of,
     model,
+    networks_table,
     of_world,
     on_the_way,
     paired,
@@ -38,6 +39,8 @@ from synergy_sections import CAPTION
 from wording import apart_from_zero, effect, flipped, grid, number, picture, say, spread, told
 
 from placecode.claims import FAILS, HOLDS, UNDECIDED
+from placecode.runs import Run
+from placecode.studies.brain_networks import labelled
 from placecode.studies.masked_claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, of_second_half, over
 from placecode.studies.reading import measured
 
@@ -52,7 +55,7 @@ RUNS = {
 }
 PICTURES = {
     "network-sigma": ("structure", "error", "similarity"),
-    "brain-sigma": ("structure", "error", "similarity", "brain"),
+    "brain-sigma": ("structure", "networks", "error", "similarity", "brain"),
     "brain-transfer": ("errors",),
     **synergy_sections.PICTURES,
     **choices_sections.PICTURES,
@@ -247,6 +250,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         "the same people; large ones none of it. And functional connectivity itself shows mirror regions better "
         f"than the PE of 0.01, by {told(flipped(found['beats-correlation'].found))}.",
     )
+    yield from known_networks(run)
     yield picture(
         *("brain-sigma", "similarity", "Similarity of PEs"),
         "One seed, sorted by the groups found in its PE at 0.01, which favours that panel.",
@@ -301,6 +305,27 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         f"error at 0.01 less that at 0.2 moves by {told(moved, digits=3)}, and in the end 0.01 may be ahead, by "
         f"{told(flipped(gaps[0]), digits=3)} with half hidden and {told(flipped(gaps[1]), digits=3)} with 90%, where "
         "2.0 is lowest.",
+    )
+
+
+def known_networks(run: Run) -> Iterator[str]:
+    """Modularity, segregation and nearest neighbour of known networks; nothing of a run that has none."""
+    if not run.config["task"].get("partitions"):
+        return
+    yield (
+        "The paper's measure is agreement with known functional networks. AAL2 has none, so each region takes that of "
+        f"the nearest Glasser parcel: {labelled(run)}."
+    )
+    yield networks_table(run)
+    yield (
+        "Q: signed modularity. Segregation: how much of the similarity within networks is missing between them. "
+        "Nearest: share of labelled regions whose nearest one is in the same network. p: against random maps that are "
+        "as smooth in space. Compare PEs with connectivity that is centred as they are: a signal that all regions "
+        "share lowers the modularity of plain correlations."
+    )
+    yield picture(
+        *("brain-sigma", "networks", "Known networks in the PE against sigma"),
+        "Bands: 95% of what shuffled labels and maps as smooth give.",
     )
 
 

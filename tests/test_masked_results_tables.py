@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -34,7 +35,7 @@ from placecode.members import AUXILIARY
 
 GONE_THROUGH = (
     *("sigmas", "encodings", "many", "samples", "noises", "batches", "rates", "widths", "shares", "ramps"),
-    *("trained_with", "optimizers"),
+    *("trained_with", "optimizers", "variants"),
 )
 """Settings of which a study goes through all values, with all of the others."""
 
@@ -90,11 +91,21 @@ def test_a_token_holds_a_window_and_a_mark(run: str) -> None:
 
 
 JUDGED_BY_LABELS = ("modularity", "segregation", "neighbor_agreement", "silhouette")
+JUDGED_BY_NETWORKS = ("modularity", "segregation", "neighbor_agreement")
 FEW_DRAWS = (
     *("ari_p", "ami_p", "fc_correlation_p", "fc_correlation_smooth_p", "mirror_agreement_smooth_p"),
-    "attention_correlation_p",
+    *("attention_correlation_p", *(f"{name}_smooth_p" for name in JUDGED_BY_NETWORKS)),
 )
 """Chances from 199 draws; others are from 1,000."""
+
+
+CHANCES = ("z", "p", "low", "high")
+
+
+def networks_of(run: str) -> tuple[str, ...]:
+    """The known networks that a run compares with; none in those that were made before there were any."""
+    (names,) = {tuple(part.get("partitions", {})) for part in parts_of(run).values()}
+    return names
 
 
 def assert_drawn(chances: pd.DataFrame) -> None:
@@ -130,6 +141,9 @@ def test_every_measure_was_taken_before_and_after_training(run: str) -> None:
         of_pes |= {(block, "coordinate_agreement", "positions") for block in range(-2, layers)}
         of_pes |= {(-1, "mirror_agreement_p", "partner"), (-1, "coordinate_agreement_p", "positions")}
         of_pes |= {(-1, "mirror_agreement_smooth_p", "partner"), (-1, "fc_correlation_smooth_p", "fc")}
+    for target, name in itertools.product(networks_of(run), JUDGED_BY_NETWORKS):
+        of_pes |= {(block, name, target) for block in range(-2, layers)}
+        of_pes |= {(-1, f"{name}{null}_{part}", target) for null in ("", "_smooth") for part in CHANCES}
     moved = {(-1, "moved", "start"), (-1, "moved_relative", "start")}
     whole, placed = set(done["member"]), set(done.loc[~done["encoding"].isin(NO_VECTORS), "member"])
     assert (placed == whole) == ("encodings" not in run)
@@ -203,6 +217,9 @@ def test_every_world_has_its_baselines(run: str) -> None:
     else:
         structure |= {("partner", name) for name in ("mirror_agreement", "mirror_agreement_p")}
         structure |= {("positions", name) for name in ("coordinate_agreement", "coordinate_agreement_p")}
+    crossed = list(itertools.product(networks_of(run), JUDGED_BY_NETWORKS))
+    shuffled = {(target, name + end) for target, name in crossed for end in ("", *(f"_{each}" for each in CHANCES))}
+    smooth = {(target, f"{name}_smooth_{part}") for target, name in crossed for part in CHANCES}
     for data, own in rows.groupby("data"):
         worlds = told.get("shapes", {}).get(data, told["shape"])["worlds"]
         assert set(own["world"]) == set(range(worlds)) == {seed % worlds for seed in fields["seeds"]}
@@ -212,10 +229,13 @@ def test_every_world_has_its_baselines(run: str) -> None:
             slow = asked & {"ridge", "trees"}  # they learn from examples with as many hidden as models do
             each_share = {f"{name}, trained with {share:g} hidden" for name in slow for share in trained}
             fitted = (each_share if len(trained) > 1 else slow) if world < fields["slow_in"] else set()
-            assert set(there["baseline"]) == (asked - slow) | fitted
+            centred = {"centred fc"} if crossed and "fc" in asked else set()
+            assert set(there["baseline"]) == (asked - slow) | fitted | centred
             for name, each in there.groupby("baseline"):
-                if name in matrices:
-                    assert set(zip(each["condition"], each["metric"], strict=True)) == structure
+                if name in matrices or name in centred:
+                    expected = set() if name in centred else structure
+                    expected = expected | shuffled | (smooth if name in ("fc", "centred fc") else set())
+                    assert set(zip(each["condition"], each["metric"], strict=True)) == expected
                     assert set(each["split"]) == {"analysis"}
                 elif name == "spectral":
                     assert set(each["metric"]) == {"ari", "ami"}
@@ -314,8 +334,12 @@ def test_a_run_has_the_worlds_and_the_starts_of_its_twin(run: str) -> None:
     for rows, columns in ((starts if same else [], ["split", "condition"]), (measures, ["analysis", "target"])):
         if rows:
             wide = [each.pivot(index="member", columns=columns, values="value") for each in rows]
-            assert set(wide[0].columns) == set(wide[1].columns)
-            before, after = wide[0].loc[pairs["member_one"]], wide[1].loc[pairs["member_two"], wide[0].columns]
+            known = {*networks_of(TWINS[run]), *networks_of(run)}  # which one of the two may not have
+            assert {name for name in set(wide[0].columns) ^ set(wide[1].columns) if name[1] not in known} == set()
+            both_have = [name for name in wide[0].columns if name in wide[1].columns]
+            before, after = (
+                each.loc[pairs[f"member_{one}"], both_have] for each, one in zip(wide, ("one", "two"), strict=True)
+            )
             most = np.array([ONE_DRAW if "silhouette_p" in name else 1e-6 for name in before.columns])
             assert (np.abs(before.to_numpy() - after.to_numpy()) <= most).all()
 

@@ -16,6 +16,7 @@ from scipy import stats
 
 from placecode.analysis import alignment, modules
 from placecode.analysis.modules import (
+    centred,
     coordinate_agreement,
     matrix_correlation,
     mirror_agreement,
@@ -357,3 +358,14 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) 
 
 def test_the_examples_of_the_docstrings_hold() -> None:
     assert doctest.testmod(modules).failed == 0
+
+
+def test_centred_correlations_are_those_of_centred_vectors(rng: np.random.Generator) -> None:
+    """As PEs are centred: the same numbers as `similarities` of unit vectors, and no shared direction is left."""
+    vectors = rng.normal(size=(3, 24, 7)) + 4
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+    cosines = vectors @ np.swapaxes(vectors, -1, -2)
+    np.testing.assert_allclose(centred(cosines), similarities(vectors[:, None])[-1], atol=1e-9)
+    assert (centred(np.ones((5, 5))) == 0).all()
+    grouped = 0.2 + 0.8 * (GROUPS[:, None] == GROUPS)
+    assert segregation(grouped, GROUPS) < 1 and segregation(centred(grouped), GROUPS) == 1

@@ -100,6 +100,14 @@ CASES = {
         cut=12,
         worlds=(0,),
     ),
+    "brain-preprocessing": Case(
+        ["PLACES", "--sigmas", "0.01,2", "--variants", "as-is,all,without", "--without", "sub-0,", "--tr", "2"],
+        12,
+        {"no preprocessing": REGIONS, "all three": REGIONS, "sub-0 left out": REGIONS},
+        PAIRS | {"preprocessing"},
+        against="linear,fc",
+        cut=6,
+    ),
 }
 
 
@@ -128,7 +136,13 @@ def brains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     whose = ["--people", str(folder / "people"), "--orientation", "time-region"]
     names = [*whose, "--names", str(folder / "names.txt")]
     all_known = [*names, "--networks", str(folder / "networks.txt"), "--coordinates", str(folder / "places.csv")]
-    return {"brain-sigma": all_known, "brain-encodings": whose, "brain-mask": names, "brain-transfer": names}
+    return {
+        "brain-sigma": all_known,
+        "brain-encodings": whose,
+        "brain-mask": names,
+        "brain-transfer": names,
+        "brain-preprocessing": names,
+    }
 
 
 @dataclass(frozen=True)

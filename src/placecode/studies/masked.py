@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from placecode.analysis import connectivity
@@ -24,7 +25,7 @@ from placecode.tasks.masked import Masked
 
 SEVERAL = (
     *("sigmas", "encodings", "many", "samples", "batches", "rates", "widths", "shares", "ramps", "noises"),
-    *("trained_with", "optimizers", "ratios", "against"),
+    *("trained_with", "optimizers", "ratios", "against", "variants"),
 )
 """Fields of which a study goes through all values: none of them twice."""
 MOST_WORLDS = 100
@@ -91,8 +92,9 @@ class MaskedStudy(ModelStudy):
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
+        threads = torch.get_num_threads()  # asked before libraries are kept to one each
         with connectivity.one_thread():
-            return [*structure.of_pes(stack, task), *structure.of_attention(stack, task)]
+            return [*structure.of_pes(stack, task, threads=threads), *structure.of_attention(stack, task)]
 
     def rehearse(self, stack: Stack, task: Task) -> None:
         assert isinstance(task, Masked)
@@ -102,8 +104,8 @@ class MaskedStudy(ModelStudy):
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
     ) -> list[dict[str, Any]]:
-        worlds = next(iter(shapes.values()))["worlds"]  # all data sets of a study have as many
-        return list(structure.across(members, arrays, int(worlds), step))
+        worlds = {data: int(shape["worlds"]) for data, shape in shapes.items()}
+        return list(structure.across(members, arrays, worlds, step))
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)

@@ -8,6 +8,7 @@ same yardsticks as the PEs, so that a map of channels is never shown without the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from placecode.analysis import baselines, connectivity, geometry, modules, nulls, partitions, places
 from placecode.encoder import Stack
 from placecode.members import AUXILIARY, Member
+from placecode.studies import known_networks
 from placecode.studies.measures import ALL_BLOCKS, Rows, rows
 from placecode.tasks.masked import Masked
 from placecode.training import portions
@@ -45,9 +47,9 @@ MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
 }
 
 
-def of_pes(stack: Stack, task: Masked, null: bool = True) -> Rows:
+def of_pes(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> Rows:
     """The PE of each member: its size, and whether channels that belong together lie together in it; with `null`, also
-    what chance gives."""
+    what chance gives. Members are shared out among `threads`, which changes no number."""
     vectors = stack.encoding.vectors()
     if vectors is None:
         return []
@@ -55,13 +57,29 @@ def of_pes(stack: Stack, task: Masked, null: bool = True) -> Rows:
     found = rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
     fc = _connectivity(stack, task)
     for block, similar in modules.similarities(pe).items():
-        for (analysis, target), values in measured(similar, task, null and block == ALL_BLOCKS).items():
+        chance = null and block == ALL_BLOCKS
+        judged = partial(measured, task=task, null=chance)
+        # k-means, which labels ask for, is no work for threads
+        values_of = judged(similar) if task.labels is not None else by_member(judged, similar, threads=threads)
+        for (analysis, target), values in values_of.items():
             found += rows(analysis, values, block, target)
         found += rows("fc_correlation", modules.matrix_correlation(similar, fc), block, "fc")
     if null:
-        for (analysis, target), values in beyond_chance(modules.similarities(pe)[ALL_BLOCKS], fc, task).items():
+        similar = modules.similarities(pe)[ALL_BLOCKS]
+        chances = by_member(partial(beyond_chance, task=task), similar, fc, threads=threads)
+        for (analysis, target), values in chances.items():
             found += rows(analysis, values, ALL_BLOCKS, target)
     return found
+
+
+def by_member(
+    function: Callable[..., dict[tuple[str, str], np.ndarray]], *arrays: np.ndarray, threads: int = 1
+) -> dict[tuple[str, str], np.ndarray]:
+    """A function of arrays (e, ...) that gives values (e,) by name, called for each member by itself."""
+    parts = [[array[i : i + 1] for array in arrays] for i in range(len(arrays[0]))]
+    with ThreadPoolExecutor(max(1, min(threads, len(parts)))) as pool:
+        results = list(pool.map(lambda part: function(*part), parts))
+    return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
 
 
 def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple[str, str], np.ndarray]:
@@ -97,6 +115,7 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple
         found["modules", "best"] = np.array([len(np.unique(each[each >= 0])) for each in best], dtype=np.float64)
         if task.labels is not None:
             found["ari", "best"] = partitions.ari(best, task.labels)
+    found |= known_networks.measured(similar, task, DRAWS if null else 0)
     pairs = _pairs(task)
     if pairs is not None:
         found["mirror_agreement", "partner"] = modules.neighbor_agreement(similar, pairs)
@@ -151,9 +170,14 @@ def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> dict[tup
         if task.labels is not None:
             asked["neighbor_agreement_smooth_p", "labels"] = partial(modules.neighbor_agreement, labels=task.labels)
             asked["modularity_smooth_p", "labels"] = partial(modules.modularity, labels=task.labels)
-        chances = nulls.smooth_nulls({str(name): each for name, each in asked.items()}, one, task.positions, SLOW_DRAWS)
-        for name in asked:
-            found.setdefault(name, np.full(len(similar), np.nan))[place] = chances[str(name)].p
+        networks = known_networks.statistics(task)
+        every = {**asked, **networks}
+        chances = nulls.smooth_nulls({str(name): each for name, each in every.items()}, one, task.positions, SLOW_DRAWS)
+        numbers = {name: chances[str(name)].p for name in asked}
+        for name in networks:
+            numbers |= known_networks.named(name, chances[str(name)], "_smooth")
+        for name, number in numbers.items():
+            found.setdefault(name, np.full(len(similar), np.nan))[place] = number
     if pairs is not None:
         mirrored = partial(modules.neighbor_agreement, labels=pairs)
         by_side = nulls.smooth_nulls({"": mirrored}, similar, task.positions, SLOW_DRAWS, hemispheres=_sides(task))
@@ -238,13 +262,19 @@ def _portions(stack: Stack, task: Masked, examples: int) -> list[range]:
     return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
 
 
-def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int, step: int) -> Iterator[dict[str, Any]]:
+def across(
+    members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int | Mapping[str, int], step: int
+) -> Iterator[dict[str, Any]]:
     """How far PEs moved, and how alike those of other seeds are; from the PEs that a run keeps.
 
     Where a study has several data sets of the same channels, also how alike those of other seeds on other data are, in
     the same world alone: two worlds may share what two data sets do not. Of the same data, others of the same world
-    where there are any.
+    where there are any. `worlds` is how many there are, by data set where they differ.
     """
+
+    def count(data: str) -> int:
+        return worlds if isinstance(worlds, int) else worlds[data]
+
     known = [number for number in members["member"] if f"pe_end/{number}" in arrays]
     ready = members[(members["state"] == "done") & members["member"].isin(known)]
     kinds = [name for name in members.columns if name not in AUXILIARY]
@@ -267,7 +297,9 @@ def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int, ste
                     others = others[others["data"] != own["data"]]
                     if others.empty:
                         continue
-                same = others[others["seed"] % worlds == own["seed"] % worlds]
+                many = count(own["data"])  # data sets with another number of worlds are split in another way
+                alike_split = others["data"].map(count) == many
+                same = others[alike_split & (others["seed"] % many == own["seed"] % many)]
                 if target == "other data" or not same.empty:
                     others = same
                 compared = [own["member"], *others["member"]]
@@ -311,7 +343,10 @@ def of_data(
                     found = _errors(name, task, pupils[world, share], values)
                     yield from ({**spec, "baseline": told, **row} for row in found)
         for name in (name for name in wanted if name in MATRICES):
-            yield from ({**spec, "baseline": name, **row} for row in _structure(MATRICES[name](values), task))
+            matrix = MATRICES[name](values)
+            yield from ({**spec, "baseline": name, **row} for row in _structure(matrix, task))
+            if name == "fc":
+                yield from ({**spec, **row} for row in _networks(matrix, task))
         if "spectral" in wanted and task.labels is not None:
             count = len(np.unique(task.labels[task.labels >= 0]))
             groups = connectivity.spectral_clusters(connectivity.correlation(values), count)
@@ -353,6 +388,21 @@ def _errors(name: str, task: Masked, pupil: Member, values: np.ndarray) -> Itera
         for condition in task.conditions:
             value = float(each[conditions == condition].mean())
             yield {"split": split, "condition": condition, "metric": "mse", "value": value}
+
+
+def _networks(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
+    """Known networks in functional connectivity: against maps as smooth, and all once more in centred correlations,
+    which are those to compare PEs with."""
+    centred = modules.centred(correlations)[None]
+    smooth = {
+        name: known_networks.beyond_smooth(each, task, SLOW_DRAWS)
+        for name, each in (("fc", correlations[None]), (known_networks.CENTRED, centred))
+    }
+    smooth[known_networks.CENTRED] |= known_networks.measured(centred, task, DRAWS)
+    for name, found in smooth.items():
+        for (metric, target), values in found.items():
+            row = {"split": "analysis", "condition": target, "metric": metric, "value": float(values[0])}
+            yield {"baseline": name, **row}
 
 
 def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> Iterator[dict[str, Any]]:

