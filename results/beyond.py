@@ -39,9 +39,7 @@ the runs; there are many claims, and a few that barely clear their margin may do
 results/NAME` prints the verdicts, `placecode report results/NAME` draws all figures. What the paper states is
 *reproduced* or *not reproduced*; questions of reviewers and our own are answered *yes* or *no*.
 
-A setting counts as *settled* where its mean accuracy changed by at most 0.02 over the last quarter of training. That is
-a plateau, not an end: over 4,000 epochs accuracy at sigma 1 rises on (docs/reproduction.md), so small effects may be
-effects on speed."""
+A setting counts as *settled* where its mean accuracy changed by at most 0.02 over the last quarter of training."""
 
 
 def page() -> str:

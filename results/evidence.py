@@ -24,7 +24,6 @@ ROOT = Path(__file__).parents[1]
 RUNS = (
     "lst-sigma",
     "lst-sigma-drawn",
-    "lst-sigma-4000",
     "lst-optimizer",
     "lst-heads",
     "lst-depth",

@@ -193,37 +193,6 @@ def both_puzzles_table(published: Findings, own: Findings) -> str:
     return grid(("claim", "published puzzles", "our own", "directions"), rows)
 
 
-def at_epoch_200(run: Run) -> int:
-    """The step."""
-    return int(run.metrics["step"].max()) // int(run.config["fields"]["epochs"]) * 200
-
-
-def late_gains(run: Run) -> pd.Series:
-    """Accuracy at the end less that at epoch 200, of every member, by sigma and seed."""
-    return pd.Series(by_sigma(run, accuracy(run) - accuracy(run, step=at_epoch_200(run))).stack())
-
-
-def long_table(run: Run) -> str:
-    """Accuracy at epoch 200 and at the end, and how far the PE has gone by then."""
-    step = at_epoch_200(run)
-    rows = []
-    for sigma in sorted(run.members["sigma"].dropna().unique()):
-        early, late = (spread(interval(at_sigma(run, accuracy(run, step=at), sigma).to_numpy())) for at in (step, None))
-        before, after = (
-            at_sigma(run, measured(run, "procrustes", "2d-fixed", when), sigma).mean() for when in ("start", "end")
-        )
-        rows.append(
-            (f"{sigma:g}", early, late, number(by_how_much(run, sigma)), f"{number(before)} to {number(after)}")
-        )
-    return grid(
-        (
-            *("sigma", "accuracy, epoch 200", "at the end", "PE moved / size"),
-            "Procrustes, scale-free, before to after",
-        ),
-        rows,
-    )
-
-
 # --------------------------------------------------------------------------------------------------- lst-encodings
 
 

@@ -324,11 +324,10 @@ def test_studies_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line[0] == "│"]
     assert [(row[0], row[1]) for row in rows] == [(name, study.about) for name, study in studies.STUDIES.items()]
-    sigma, encodings = rows[:2]
-    assert "18" in sigma  # members at quick scale
-    assert "330" in sigma
-    assert "24" in encodings
-    assert "480" in encodings
+    counts = {row[0]: row[2:] for row in rows}
+    assert counts["lst-sigma"] == ["18", "330"]  # members at quick and at paper scale
+    assert counts["lst-encodings"] == ["24", "570"]
+    assert counts["lst-frozen"] == ["16", "160"]
     assert "placecode run STUDY [--scale quick|paper]" in printed
 
 

@@ -143,7 +143,7 @@ def test_report_runs_and_claims_know_a_fit(fitted: tuple[Path, str], capsys: pyt
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "│ fit" in line)
     assert "done" in line and re.search(r"30% hidden: 0\.05: \d\.\d\d +0\.2: \d\.\d\d", line)
     assert cli.main(["claims", str(fitted[0])]) == 0
-    assert capsys.readouterr().out == f"{fitted[0]}: no claim of the paper is about fit.\n"
+    assert capsys.readouterr().out == f"{fitted[0]}: no claim is about fit.\n"
     assert cli.main(["claims", "--json", str(fitted[0])]) == 0
     assert json.loads(capsys.readouterr().out) == []
 

@@ -32,7 +32,7 @@ REFUSED = {
     ),
     "start": (
         {"start": "ones"},
-        "start must be one of normal, uniform, zero, true, centred, axes, taken, shuffled, before, rescaled, "
+        "start must be one of normal, uniform, zero, true, centred, axes, taken, shuffled, before, sized, rescaled, "
         "rescaled-shuffled, resized, resized-shuffled; got 'ones'.",
     ),
     "no sigma to be rescaled to": (

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from torch import Tensor
@@ -22,6 +22,8 @@ from placecode.runs import FILES, FOLDERS, TENSORS, Run, ranges, shapes_of, summ
 
 LOCK = "lock"
 """In the folder of the checkpoints, for as long as the run is not finished."""
+SLIMMED = "slimmed"
+"""In the record of a run that is a small copy of another."""
 LONGEST = 60
 """Letters of a list in a sentence."""
 
@@ -159,14 +161,15 @@ class Folder:
         metrics: pd.DataFrame,
         analysis: pd.DataFrame,
         arrays: Mapping[str, Tensor],
-        weights: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor] | None,
         baselines: pd.DataFrame | None = None,
     ) -> Run:
-        """Write the results; the summary last, since it marks the run as finished. Checkpoints are then in the way."""
+        """Write the results; the summary last, since it marks the run as finished. Then checkpoints are of no use."""
         members = members.sort_values("member", ignore_index=True)
         metrics, analysis = _by_member(metrics), _by_member(analysis)
         write_tensors(self.path / "arrays.safetensors", arrays)
-        write_tensors(self.path / "weights.safetensors", weights)
+        if weights is not None:
+            write_tensors(self.path / "weights.safetensors", weights)
         write_table(self.path / "members.parquet", members)
         write_table(self.path / "metrics.parquet", metrics)
         write_table(self.path / "analysis.parquet", analysis)
@@ -178,15 +181,18 @@ class Folder:
         return Run(self.path)
 
 
-def with_rows(analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def with_rows(
+    analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]], keep: Literal["first", "last"] = "last"
+) -> pd.DataFrame:
     """The table of analyses with these rows: in the place of an earlier one of the same member, step, block, analysis
-    and target, or else at the end. So pieces that are compared again once merged are the whole run, row by row."""
+    and target, or else at the end. So pieces that are compared again once merged are the whole run, row by row.
+    `keep="first"` keeps the earlier value."""
     if not rows:
         return analysis
     both = pd.concat([analysis, pd.DataFrame(rows, columns=list(analysis.columns))], ignore_index=True)
     keys = [name for name in both.columns if name != "value"]
-    places, latest = (both.drop_duplicates(keys, keep=which) for which in ("first", "last"))
-    return places[keys].merge(latest, on=keys, how="left", validate="one_to_one")[list(analysis.columns)]
+    places, kept = both.drop_duplicates(keys), both.drop_duplicates(keys, keep=keep)
+    return places[keys].merge(kept, on=keys, how="left", validate="one_to_one")[list(analysis.columns)]
 
 
 def _by_member(table: pd.DataFrame) -> pd.DataFrame:
@@ -235,7 +241,8 @@ Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Shapes, int], Sequence[M
 def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compare | None = None) -> Run:
     """One run from pieces of the same study, each made with other members.
 
-    `compare` is the study's: what is told by several members together is told anew, now that more of them are here.
+    `compare` is the study's: measures that take several members are computed again, now that more of them are here.
+    Where a piece has arrays in half precision, rows that it has already are kept: they were made from the full ones.
     """
     pieces = [Run(path) for path in paths]
     if len(pieces) < 2:
@@ -262,15 +269,38 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
     arrays, weights = ({k: v for piece in pieces for k, v in piece.tensors(name).items()} for name in TENSORS)
     if compare is not None:
         rows = compare(members, arrays, shapes_of(first.config, members), int(metrics["step"].max()))
-        analysis = with_rows(analysis, rows)
+        rounded = any(SLIMMED in piece.environment for piece in pieces)
+        analysis = with_rows(analysis, rows, keep="first" if rounded else "last")
     environment = {
         **first.environment,
         "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
     }
-    with Folder.open(out, {**first.config, "members": ranges(numbers)}, force=force) as folder:
+    config = {**first.config, "members": ranges(numbers)}
+    return _made(out, config, environment, force, members, metrics, analysis, arrays, weights or None, baselines)
+
+
+def slim(path: Path, out: Path, force: bool = False) -> Run:
+    """A small copy of a finished run: without its weights, its arrays in half precision. Its record says so."""
+    run = Run(path)
+    if not run.finished:
+        raise BadInput(unfinished(run.path, "summary.json"))
+    if run.path.resolve() == out.resolve():
+        raise BadInput(f"the output folder {out} must be another than that of the run; it is the same.")
+    environment = {**run.environment, SLIMMED: "no weights; arrays in float16"}
+    arrays = {
+        name: value.half() if value.is_floating_point() else value
+        for name, value in run.tensors("arrays.safetensors").items()
+    }
+    tables = (run.members, run.metrics, run.analysis, arrays, None, run.baselines)
+    return _made(out, run.config, environment, force, *tables)
+
+
+def _made(out: Path, config: Mapping[str, Any], environment: Mapping[str, Any], force: bool, *results: Any) -> Run:
+    """A finished run folder from results that are all there, or nothing."""
+    with Folder.open(out, config, force=force) as folder:
         try:
             write_json(out / "environment.json", environment)
-            return folder.finish(members, metrics, analysis, arrays, weights, baselines)
+            return folder.finish(*results)
         except BaseException:
             folder.abandon()
             raise

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).parent
 IN_CHECKOUT = "src/placecode"
@@ -69,21 +70,25 @@ def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
     return found
 
 
-def recorded_sources(environment: dict[str, object]) -> list[str]:
+def recorded_sources(environment: Mapping[str, Any]) -> list[str]:
     """The source hashes in the record of a run, one for each piece it was merged from; fewer where some are older than
     these hashes, none in a run that is older."""
+    return [str(record["source"]) for record in _records(environment) if "source" in record]
+
+
+def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The records of the pieces that a run was merged from, which may be merged themselves; or its own."""
     pieces = environment.get("pieces")
-    records = list(pieces.values()) if isinstance(pieces, dict) else [environment]
-    return [str(record["source"]) for record in records if "source" in record]
+    if not isinstance(pieces, Mapping):
+        return [environment]
+    return [record for piece in pieces.values() for record in _records(piece)]
 
 
-def record_of(environment: dict[str, object], folder: Path = PACKAGE) -> str:
+def record_of(environment: Mapping[str, Any], folder: Path = PACKAGE) -> str:
     """The record of a run in a word: the commit whose source made it, "older" where its source was not recorded, or
     "not in this history"."""
-    pieces = environment.get("pieces")
-    wanted = len(pieces) if isinstance(pieces, dict) else 1
     sources, known = recorded_sources(environment), commits_by_source(folder)
-    if len(sources) < wanted:
+    if len(sources) < len(_records(environment)):
         return "older"
     commits = dict.fromkeys(known[source][:8] if source in known else "not in this history" for source in sources)
     return ", ".join(commits)

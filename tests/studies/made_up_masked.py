@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from placecode.members import Member
-from placecode.runs import member_table, no_baselines
+from placecode.runs import End, member_table, no_baselines
 from placecode.studies.base import Study
 
 LAST = 10
@@ -56,7 +56,7 @@ def made_up(
         path=Path("made-up"),
         study=study.name,
         config=config,
-        members=member_table(range(len(members)), members, [3 if diverged(member) else -1 for member in members]),
+        members=member_table(range(len(members)), members, [End(3 if diverged(member) else -1) for member in members]),
         metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
         analysis=pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"]),
         baselines=pd.DataFrame(others, columns=list(no_baselines().columns)),

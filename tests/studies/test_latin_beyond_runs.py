@@ -90,7 +90,8 @@ def made(request: pytest.FixtureRequest, beyond: Runs) -> Made:
 
 
 def test_every_study_of_this_kind_is_looked_at() -> None:
-    assert set(OWN) == {name for name, kind in studies.STUDIES.items() if issubclass(kind, KnobStudy)}
+    others = {"lst-frozen", "lst-slingshot"}  # test_latin_training.py
+    assert set(OWN) == {name for name, kind in studies.STUDIES.items() if issubclass(kind, KnobStudy)} - others
     assert set(PLANNED) == set(OWN) - {"lst-causal"}
 
 

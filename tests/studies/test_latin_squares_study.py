@@ -73,7 +73,8 @@ def test_paper_is_the_published_protocol() -> None:
     assert (study.order, study.per_class, study.heldout, study.distance) == (4, 3000, 108, 0.8)
     assert study.references == (0.0, 0.1)
     assert len(study.members()) == 330  # 20 sigmas and 2 kinds of 2d-fixed, 15 seeds each
-    assert study == LstSigma()  # the defaults of the fields
+    assert (study.log_softmax, study.rest, study.block_noise) == (2, 100, (0.2,))
+    assert study == LstSigma(rest=100, block_noise=(0.2,))  # else the defaults of the fields
 
 
 def test_an_epoch_at_paper_scale_is_63_full_batches_and_one_of_36() -> None:
@@ -233,15 +234,16 @@ def test_all_encodings_at_paper_scale() -> None:
     """Encoding by encoding, first without and then with dropout, the seeds of each together."""
     study = LstEncodings.at("paper")
     members = study.members()
-    assert len(study.encodings) == 16
-    assert len(members) == 480
-    assert study == LstEncodings()
-    assert len(set(members)) == 480
+    assert len(study.encodings) == 19
+    assert len(members) == len(set(members)) == 570
+    assert (study.epochs, study.rest, study.dropout_epochs) == (1000, 100, 200)
     wanted = [(text, rate, seed) for text in study.encodings for rate in (0.0, 0.1) for seed in range(15)]
     for member, (text, rate, seed) in zip(members, wanted, strict=True):
         spec = encoding_spec(text)
         assert (member.encoding, member.sigma, dict(member.options)) == tuple(spec.values())
         assert (member.dropout, member.dropout_at_evaluation, member.seed) == (rate, rate > 0, seed)
+        short = rate > 0 and text not in ("learned:sigma=0.2", "sinusoid:axes=2")
+        assert member.last_epoch == (200 if short else None)
         assert (member.width, member.layers, member.heads, member.batch) == (160, 4, 1, 128)
         assert (member.start, member.learn, member.placement) == ("normal", True, "every")
     sweep = LstSigma.at("paper").members()

@@ -311,7 +311,7 @@ def test_verdicts_follow_what_was_planted(kind: Any, claim: Any, right: bool) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_study_has_its_claims_each_with_a_name_a_sentence_and_a_label(kind: Any) -> None:
-    assert kind.claims == KINDS[kind] and len(kind.claims) > 5
+    assert kind.claims[: len(KINDS[kind])] == KINDS[kind] and len(KINDS[kind]) > 5  # others: test_brain_networks.py
     assert (
         len({claim.id for claim in kind.claims}) == len({claim.statement for claim in kind.claims}) == len(kind.claims)
     )

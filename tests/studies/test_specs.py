@@ -82,7 +82,7 @@ def test_texts_without_sense_are_refused(text: str, sentence: str) -> None:
     with pytest.raises(BadInput) as error:
         encoding_spec(text)
     assert str(error.value) == sentence
-    table = member_table([0], [Member()], [-1])
+    table = member_table([0], [Member()])
     with pytest.raises(BadInput) as error:
         are(table, text, 0.0)
     assert str(error.value) == sentence
@@ -125,16 +125,16 @@ def test_a_sigma_that_is_no_number_is_refused_by_the_member() -> None:
 def test_encodings_are_shown_under_a_name_that_says_what_they_are(text: str, name: str) -> None:
     member = Member(**encoding_spec(text))
     assert shown_as(member.record()) == name
-    (found,) = named(member_table([7], [member], [-1]))["name"]
+    (found,) = named(member_table([7], [member]))["name"]
     assert found == name
 
 
 def test_no_two_encodings_of_the_study_share_a_name_and_each_finds_its_own_members() -> None:
     study = LstEncodings.at("paper", seeds=(0, 1))
     members = study.members()
-    table = member_table(range(len(members)), members, [-1] * len(members))
+    table = member_table(range(len(members)), members)
     names = named(table).drop_duplicates(["name", "encoding", "options", "sigma"])["name"]
-    assert len(set(names)) == len(names) == len(study.encodings) == 16
+    assert len(set(names)) == len(names) == len(study.encodings) == 19
     numbers = []
     for text in study.encodings:
         for rate in study.dropouts:
@@ -168,7 +168,7 @@ def test_members_are_found_by_encoding_sigma_options_and_dropout(text: str, drop
             (0.3, {"axes": 2, "base": 100}),  # its sigma means nothing
         )
     ]
-    table = member_table(range(6), members, [-1] * 6)
+    table = member_table(range(6), members)
     assert table.loc[are(table, text, dropout), "member"].tolist() == numbers
 
 
@@ -179,5 +179,5 @@ def test_every_start_of_a_pe_has_a_name_of_its_own() -> None:
         assert {names.pop(start) for start in drawn} == {"own PE" if learn else "random PE, frozen"}
         assert len(set(names.values())) == len(names) and all(name.endswith(ending) for name in names.values())
     members = [Member(start="true", learn=False), Member(), Member(start="resized-shuffled", origin=1)]
-    settings = differing(member_table(range(3), members, [-1] * 3))["setting"].tolist()
+    settings = differing(member_table(range(3), members))["setting"].tolist()
     assert settings == ["true arrangement, frozen", "own PE", "another's PE shuffled and resized, trained on"]

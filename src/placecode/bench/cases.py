@@ -25,7 +25,7 @@ from placecode.training import steps_per_epoch
 EPOCH = 64
 """Batches of an epoch, all of them full. The paper's epoch has as many, the last of them smaller."""
 SETTLED = 200
-"""Epochs after which the paper's models no longer change: its 4,000 give the same accuracies."""
+"""Epochs after which the mean accuracies of the paper's models no longer change."""
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,11 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, required=True, help="folder of the merged run")
     command.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
 
+    command = add("slim", "make a small copy of a finished run: no weights, arrays in half precision", _slim)
+    command.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    command.add_argument("--out", type=Path, required=True, help="folder of the copy")
+    command.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
+
     command = add("report", "draw the figures and write the report of finished runs anew", _report)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     command.add_argument(
@@ -320,6 +325,12 @@ def _merge(given: argparse.Namespace, console: Console) -> None:
     if missing:
         console.print(f"Still missing: {missing}; merge again when all are there.")
     console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
+
+
+def _slim(given: argparse.Namespace, console: Console) -> None:
+    run = folders.slim(given.run, given.out, given.force)
+    size = sum(file.stat().st_size for file in run.path.iterdir() if file.is_file())
+    console.print(f"{run.path}: {size / 2**20:.1f} MiB.", markup=False, soft_wrap=True)
 
 
 def compared(run: Run) -> together.Part:

@@ -17,7 +17,7 @@ from placecode.studies.reading import of_encoding
 LEARNED, TRUE = "learned:sigma=0.2", "sinusoid:axes=2"
 RIVALS = {
     "1d-fixed": ("sinusoid", "sinusoid", 0.1),
-    "relative": ("relative", "relative:causal=1", 0.0),
+    "relative": ("relative", "relative:causal=1:sigma=1", 0.0),
     "rotary": ("rotary", "rotary:fraction=0.5", 0.0),
     "random": ("random:sigma=1", "random:sigma=1", 0.1),
     "none": ("none", "none", 0.0),

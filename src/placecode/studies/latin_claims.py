@@ -149,8 +149,11 @@ def largest_gap(run: Run) -> Interval:
 
 
 def learned_at(run: Run, values: pd.Series, sigma: float) -> pd.Series:
-    """Values by seed of the members of the sweep with this sigma whose PE is learned."""
+    """Values by seed of the members of the sweep with this sigma whose PE is learned, from a random start and added
+    where the run adds it."""
     rows = swept(run)
+    rows = rows[rows["start"] == run.config["fields"].get("start", "normal")]
+    rows = rows[rows["placement"] == run.config["fields"].get("placement", "every")]
     rows = rows[rows["learn"].astype(bool) & (rows["encoding"] == "learned") & (rows["sigma"] == sigma)]
     if rows.empty:
         raise NotInRun(f"the run has no finished members with sigma {sigma:g}")

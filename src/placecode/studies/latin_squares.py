@@ -202,8 +202,8 @@ class LstEncodings(LatinStudy):
     encodings: tuple[str, ...] = setting(
         (
             *("learned:sigma=0.2", "learned:sigma=1", "sinusoid:axes=2", "sinusoid", "random:sigma=1", "none"),
+            *("relative", "relative:axes=2", "relative:causal=1"),
             *("relative:sigma=1", "relative:axes=2:sigma=1", "relative:causal=1:sigma=1"),
-            *("relative:sigma=0.2", "relative:axes=2:sigma=0.2", "relative:causal=1:sigma=0.2"),
             *("rotary", "rotary:axes=2", "rotary:fraction=0.5"),
             *("alibi", "alibi:axes=2", "causal-none", "causal-none:temperature=0.01"),
         ),
@@ -211,8 +211,8 @@ class LstEncodings(LatinStudy):
     )
     dropouts: tuple[float, ...] = setting((0.0, 0.1), "shares of features dropped from the sum of embedding and PE")
     dropout_at_evaluation: bool = setting(True, "drop at evaluation too, as the authors' fixed encodings did")
-    dropout_epochs: int | None = setting(
-        None, "epochs of members with dropout, which never come to rest; the same as of the others unless given"
+    dropout_epochs: int = setting(
+        0, "epochs of members with dropout, which never come to rest; 0: as many as of the others"
     )
     long_with_dropout: tuple[str, ...] = setting(
         ("learned:sigma=0.2", "sinusoid:axes=2"), "encodings that are trained with dropout for as long as without"
@@ -230,8 +230,7 @@ class LstEncodings(LatinStudy):
         super().__post_init__()
         self._all_different("encodings")
         self._all_different("dropouts")
-        if self.dropout_epochs is not None:
-            self._whole("dropout_epochs", 1)
+        self._whole("dropout_epochs", 0)
         specs = [encoding_spec(text) for text in self.encodings]  # one encoding may be written in several ways
         if any(spec in specs[:i] for i, spec in enumerate(specs)):
             raise must_be("encodings", "all different", list(self.encodings))
@@ -251,7 +250,7 @@ class LstEncodings(LatinStudy):
             **encoding_spec(text),
             dropout=rate,
             dropout_at_evaluation=self._drops(rate),
-            last_epoch=self.dropout_epochs if shorter else None,
+            last_epoch=self.dropout_epochs or None if shorter else None,
         )
 
     def _drops(self, rate: float) -> bool:

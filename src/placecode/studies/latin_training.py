@@ -18,7 +18,7 @@ from typing import Any
 from placecode.errors import must_be
 from placecode.members import Member, grid
 from placecode.runs import Run
-from placecode.studies import training_figures, training_words
+from placecode.studies import training_claims, training_figures, training_words
 from placecode.studies.base import Shown, setting
 from placecode.studies.latin_knobs import SMALLER, KnobStudy
 from placecode.studies.latin_squares import REST
@@ -40,6 +40,7 @@ class LstFrozen(KnobStudy):
 
     name = "lst-frozen"
     about = "Latin squares: learned PEs beside frozen ones, from very small to large sigma"
+    claims = training_claims.FROZEN_CLAIMS
     instead = {"placement": "both placements"}
     knob = "the PE"
 
@@ -84,6 +85,7 @@ class LstSlingshot(KnobStudy):
 
     name = "lst-slingshot"
     about = "Latin squares: one log-softmax in the loss, or two as in the authors' code"
+    claims = training_claims.SLINGSHOT_CLAIMS
     instead = {"log_softmax": "losses", "evaluations": "every"}
     knob = "log-softmax in the loss"
     turned = ("losses",)

@@ -8,26 +8,24 @@ from placecode.analysis.stats import interval
 from placecode.runs import Run
 from placecode.studies.knob_words import in_words, lost
 from placecode.studies.reading import accuracy
+from placecode.studies.training_claims import EARLY, late_gain
 
 SPIKE = 1e-4
 """A mean training loss above this, after one below a tenth of it, counts as a spike."""
-EARLY = 200
-"""The epoch that accuracy at the end is compared with."""
 
 
 def of_slingshots(run: Run, lines: pd.DataFrame) -> list[str]:
     """For every loss and sigma: how often the loss rose again, and by how much accuracy changed after epoch 200."""
-    fields, last = run.config["fields"], int(run.metrics["step"].max())
     sentences = []
-    early = accuracy(run, step=last // fields["epochs"] * EARLY) if fields["epochs"] > EARLY else None
+    late = late_gain(run) if run.config["fields"]["epochs"] > EARLY else None
     end, spiked = accuracy(run), spikes(run)
     for (line, sigma), own in lines.groupby(["line", "sigma"], sort=False):
         seeds = own.set_index("member").index
         several = int((spiked.reindex(seeds).fillna(0) > 0).sum())
         text = f"{str(line).capitalize()}, sigma {sigma:g}: OOD accuracy {end.reindex(seeds).mean():.3f}; the training "
         text += f"loss rose again in {several} of {len(seeds)} models"
-        if early is not None:
-            gain = interval((end - early).reindex(seeds).to_numpy())
+        if late is not None:
+            gain = interval(late.reindex(seeds).to_numpy())
             text += f"; accuracy after epoch {EARLY} changed by {in_words(gain)}"
         sentences.append(f"{text}.")
     return [*sentences, *lost(run)]
