@@ -121,8 +121,8 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         ([*RUN, "--optimizer", "adagrad"], "optimizer must be one of adam, adamw, sgd; got 'adagrad'."),
         (
             [*RUN, "--start", "ones"],
-            "start must be one of normal, uniform, zero, true, centred, axes, taken, shuffled, before, sized, rescaled, "
-            "rescaled-shuffled, resized, resized-shuffled; got 'ones'.",
+            "start must be one of normal, uniform, zero, true, centred, axes, taken, shuffled, before, sized, "
+            "rescaled, rescaled-shuffled, resized, resized-shuffled; got 'ones'.",
         ),
         ([*RUN, "--norm", "both"], "norm must be one of post, pre; got 'both'."),
         ([*RUN, "--placement", "last"], "placement must be one of every, input; got 'last'."),

@@ -124,9 +124,8 @@ def test_the_gap_is_that_computed_by_hand() -> None:
     run = planted(learned=lambda s: 0.9, frozen=lambda s: 0.8, sized=lambda s: 0.5, input=lambda s: 0.5)
     right = run.metrics[(run.metrics["split"] == "validation") & (run.metrics["step"] == 2000)]
     right = right[(right["condition"] == "all") & (right["metric"] == "accuracy")].set_index("member")["value"]
-    table = run.members.assign(
-        value=run.members["member"].map(right), kind=[kind(m) for m in LstFrozen.at("paper").members()]
-    )
+    kinds = [kind(member) for member in LstFrozen.at("paper").members()]
+    table = run.members.assign(value=run.members["member"].map(right), kind=kinds)
     table = table[table["sigma"] >= 0.1].groupby(["kind", "seed"])["value"].mean()
     (claim,) = (claim for claim in LstFrozen.claims if claim.id == "learning-is-not-needed")
     assert claim.check(run).found == pytest.approx(student(table[LEARNED] - table[FROZEN]), abs=1e-12)

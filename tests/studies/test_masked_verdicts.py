@@ -316,7 +316,7 @@ def test_a_study_has_its_claims_each_with_a_name_a_sentence_and_a_label(kind: An
         len({claim.id for claim in kind.claims}) == len({claim.statement for claim in kind.claims}) == len(kind.claims)
     )
     for claim in kind.claims:
-        assert re.fullmatch(r"[a-z]+(-[a-z]+)+", claim.id) and claim.way in WAYS
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", claim.id) and claim.way in WAYS
         assert claim.statement[0].isupper() and claim.statement.endswith(".") and "\n" not in claim.statement
         assert claim.label in CLAIM_LABELS and (claim.own_data or claim.label != "paper")
 
