@@ -411,7 +411,7 @@ def test_findings_tell_both_ends_and_the_difference() -> None:
     assert of_sigmas(run) == [
         f"sigma = 0.2: train 0.997, test 0.977, validation 0.930 (mean of 3 seeds). {GENERALIZES}",
         f"sigma = 2: train 0.990, test 0.567, validation 0.400 (mean of 3 seeds). {MEMORIZES}",
-        "Validation accuracy at sigma = 0.2 less that at 2: +0.53, 95% interval over seeds +0.40 to +0.66.",
+        "Validation accuracy at sigma 0.2 minus that at sigma 2 is 0.53 (95% interval over seeds 0.40 to 0.66).",
     ]
 
 
@@ -421,7 +421,7 @@ def test_findings_do_not_say_what_did_not_happen() -> None:
     assert lines == [
         f"sigma = 0.5: train 0.500, test 0.500, validation 0.300 (mean of 1 seed). {NOT_YET}",
         f"sigma = 1: train 0.600, test 0.500, validation 0.500 (mean of 1 seed). {NOT_YET}",
-        "Validation accuracy at sigma = 0.5 less that at 1: -0.20.",
+        "Validation accuracy at sigma 0.5 minus that at sigma 1 is -0.20.",
     ]
 
 
