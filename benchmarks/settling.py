@@ -3,8 +3,8 @@
     python benchmarks/settling.py --puzzles DIR --device cuda --epochs 800 --out settling.csv
 
 Trains the paper's model on Latin squares with the authors' loss, 4 seeds of 3 sigmas. For some epochs and every
-member: the share of its parameters that differ from those an epoch before; the largest change of one; the training loss
-of the epoch's last step; accuracy on held-out puzzles. `--quick` takes small models, for a CPU.
+member: the share of its parameters that differ from those an epoch before; the largest change of one; the mean
+training loss; accuracy on held-out puzzles. `--quick` takes small models, for a CPU.
 """
 
 from __future__ import annotations
@@ -48,17 +48,15 @@ def rows(members: list[Member], task: LatinSquares, device: str, epochs: int) ->
     trainer = Trainer(stack_for(members, task, device), task, steps)
     found: list[dict[str, float]] = []
     for epoch in range(1, epochs + 1):
+        trainer.sync()
         before = trainer.stack.flat.clone() if epoch % EVERY == 0 else None
         for _ in range(trainer.steps_per_epoch):
-            losses = trainer.update()
+            trainer.update()
         if before is None:
             continue
-        trainer.sync()
-        right = [
-            row["value"]
-            for row in trainer.evaluate()
-            if (row["split"], row["metric"], row["condition"]) == ("validation", "accuracy", "all")
-        ]
+        measured = [row for row in trainer.evaluate() if row["condition"] == "all"]  # brings the stack up to date
+        right = [row["value"] for row in measured if (row["split"], row["metric"]) == ("validation", "accuracy")]
+        losses = [row["value"] for row in measured if (row["split"], row["metric"]) == ("train", "loss")]
         change = trainer.stack.flat - before
         for place, member in enumerate(members):
             found.append(
@@ -68,7 +66,7 @@ def rows(members: list[Member], task: LatinSquares, device: str, epochs: int) ->
                     "seed": member.seed,
                     "changed": float((change[place] != 0).float().mean()),
                     "largest_change": float(change[place].abs().max()),
-                    "loss": float(losses[place]),
+                    "loss": losses[place],
                     "accuracy": right[place],
                 }
             )

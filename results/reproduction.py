@@ -310,8 +310,8 @@ def figure_by_figure(findings: dict[str, Findings], sweep: Run) -> Iterator[str]
         "**Robustness to noise reproduces on held-out puzzles, but not as a virtue of small sigmas.** There 0.2 is "
         "ahead of 2.0 because it starts ahead, and no longer from a noise of 0.5 on. On training puzzles, which all "
         "sigmas answer without noise, noise on the token embeddings hurts sigma 0.2 more than 1 or 2. The noise is "
-        "absolute: it may simply be large beside a small PE and small beside a large one. The paper's level is not "
-        "known.",
+        "absolute: it may simply be large beside a small PE and small beside a large one. The authors' code adds its "
+        "noise elsewhere, at the input of a block; that is measured below.",
     )
     yield picture(
         *("lst-sigma", "noise", "Accuracy under noise"),

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from placecode import cli
+from placecode import cli, studies
+from placecode.engines import local
 from placecode.source import PACKAGE, commits_by_source, git, record_of, recorded_sources, source_hash
 
 ROOT = Path(__file__).parents[1]
@@ -122,3 +123,19 @@ def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["runs", str(RESULTS / "demo-fresh")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "demo-fresh" in line]
     assert len(lines) == 1 and record_of(environment("demo-fresh"), ROOT) in lines[0]
+
+
+def test_code_that_resumes_a_run_is_recorded_too(tmp_path: Path) -> None:
+    options = {"sigmas": (0.2,), "seeds": (0,), "epochs": 40, "per_class": 20, "heldout": 9, "distance": 0.5}
+    options |= {"width": 8, "heads": 2, "layers": 1, "batch": 16, "references": ()}
+    study = studies.lookup("lst-sigma").at("quick", **options)
+    out = tmp_path / "run"
+    with pytest.raises(local.Interrupted):
+        local.execute(study, out, where=local.Where("cpu"), stop=lambda: True)
+    record = json.loads((out / "environment.json").read_text())
+    assert record["source"] == source_hash()
+    (out / "environment.json").write_text(json.dumps({**record, "source": "0" * 40}))
+    run = local.execute(study, out, where=local.Where("cpu"), resume=True)
+    assert run.environment["source"] == "0" * 40 and run.environment["resumed_by"] == [source_hash()]
+    assert recorded_sources(run.environment) == ["0" * 40, source_hash()]
+    assert "not in this history" in record_of(run.environment)

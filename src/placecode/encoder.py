@@ -352,7 +352,9 @@ class Stack(nn.Module):
 
     def members_alone(self, indices: Sequence[int]) -> Stack:
         """These members as a stack of their own, with their own copy of the weights."""
-        return self._with_weights([self.members[index] for index in indices], self.flat[list(indices)])
+        stack = self._with_weights([self.members[index] for index in indices], self.flat[list(indices)])
+        stack.halves = self.halves  # in the precision in which they have been computed so far
+        return stack
 
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
         settings: dict[str, Any] = {"readout": self.readout, "dtype": flat.dtype, "device": flat.device}

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -22,6 +22,8 @@ from placecode.runs import FILES, FOLDERS, TENSORS, Run, ranges, shapes_of, summ
 
 LOCK = "lock"
 """In the folder of the checkpoints, for as long as the run is not finished."""
+MOVEMENT = ("moved", "moved_relative")
+"""Measures of how far a member's PE moved, which half precision would spoil."""
 SLIMMED = "slimmed"
 """In the record of a run that is a small copy of another."""
 LONGEST = 60
@@ -181,17 +183,14 @@ class Folder:
         return Run(self.path)
 
 
-def with_rows(
-    analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]], keep: Literal["first", "last"] = "last"
-) -> pd.DataFrame:
+def with_rows(analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """The table of analyses with these rows: in the place of an earlier one of the same member, step, block, analysis
-    and target, or else at the end. So pieces that are compared again once merged are the whole run, row by row.
-    `keep="first"` keeps the earlier value."""
+    and target, or else at the end. So pieces that are compared again once merged are the whole run, row by row."""
     if not rows:
         return analysis
     both = pd.concat([analysis, pd.DataFrame(rows, columns=list(analysis.columns))], ignore_index=True)
     keys = [name for name in both.columns if name != "value"]
-    places, kept = both.drop_duplicates(keys), both.drop_duplicates(keys, keep=keep)
+    places, kept = both.drop_duplicates(keys), both.drop_duplicates(keys, keep="last")
     return places[keys].merge(kept, on=keys, how="left", validate="one_to_one")[list(analysis.columns)]
 
 
@@ -242,7 +241,8 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
     """One run from pieces of the same study, each made with other members.
 
     `compare` is the study's: measures that take several members are computed again, now that more of them are here.
-    Where a piece has arrays in half precision, rows that it has already are kept: they were made from the full ones.
+    Where a piece has arrays in half precision, measures of a single member's movement are kept as the pieces have them:
+    they were computed from the full arrays.
     """
     pieces = [Run(path) for path in paths]
     if len(pieces) < 2:
@@ -267,16 +267,20 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
     baselines = pd.concat([piece.baselines for piece in pieces], ignore_index=True)
     baselines = baselines.drop_duplicates([name for name in baselines.columns if name != "value"], ignore_index=True)
     arrays, weights = ({k: v for piece in pieces for k, v in piece.tensors(name).items()} for name in TENSORS)
+    slimmed = [piece.environment[SLIMMED] for piece in pieces if SLIMMED in piece.environment]
     if compare is not None:
         rows = compare(members, arrays, shapes_of(first.config, members), int(metrics["step"].max()))
-        rounded = any(SLIMMED in piece.environment for piece in pieces)
-        analysis = with_rows(analysis, rows, keep="first" if rounded else "last")
+        if slimmed:
+            rows = [row for row in rows if row["analysis"] not in MOVEMENT]
+        analysis = with_rows(analysis, rows)
     environment = {
-        **first.environment,
+        **{name: value for name, value in first.environment.items() if name != SLIMMED},
+        **({SLIMMED: slimmed[0]} if slimmed else {}),
         "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
     }
     config = {**first.config, "members": ranges(numbers)}
-    return _made(out, config, environment, force, members, metrics, analysis, arrays, weights or None, baselines)
+    whole = weights if len(weights) == len(members) else None  # of all members or of none
+    return _made(out, config, environment, force, members, metrics, analysis, arrays, whole, baselines)
 
 
 def slim(path: Path, out: Path, force: bool = False) -> Run:
@@ -286,13 +290,19 @@ def slim(path: Path, out: Path, force: bool = False) -> Run:
         raise BadInput(unfinished(run.path, "summary.json"))
     if run.path.resolve() == out.resolve():
         raise BadInput(f"the output folder {out} must be another than that of the run; it is the same.")
+    if (run.path / "fit.json").is_file():
+        raise BadInput(f"{run.path} must be a run of a study; it is a fit, whose map needs its full arrays.")
     environment = {**run.environment, SLIMMED: "no weights; arrays in float16"}
-    arrays = {
-        name: value.half() if value.is_floating_point() else value
-        for name, value in run.tensors("arrays.safetensors").items()
-    }
+    arrays = {name: _halved(value) for name, value in run.tensors("arrays.safetensors").items()}
     tables = (run.members, run.metrics, run.analysis, arrays, None, run.baselines)
     return _made(out, run.config, environment, force, *tables)
+
+
+def _halved(array: Tensor) -> Tensor:
+    """In half precision, where that can hold it."""
+    half = array.half()
+    fits = array.is_floating_point() and bool((half.isfinite() == array.isfinite()).all())
+    return half if fits else array
 
 
 def _made(out: Path, config: Mapping[str, Any], environment: Mapping[str, Any], force: bool, *results: Any) -> Run:

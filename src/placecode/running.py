@@ -1,9 +1,10 @@
 """The members of a stack that still train: one training step for all of them, and who stops, when and why.
 
 A member stops before the end for one of four reasons. It *diverges*: its loss, its gradient or its parameters are not
-finite. It has *settled*: its parameters were the same, bit for bit, at the ends of two epochs in a row. It is *at
-rest*: its training loss was exactly 0 in every step of so many epochs in a row. Or it has done its own number of epochs
-(`Member.last_epoch`). A member that has stopped keeps its parameters.
+finite. It has *settled*: its parameters are the same, bit for bit, as one or more whole epochs before, in training
+without random numbers (no dropout, no masks drawn anew). It is *at rest*: its training loss was exactly 0 in every step
+of so many epochs in a row. Or it has done its own number of epochs (`Member.last_epoch`). A member that has stopped
+keeps its parameters.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ are finite in TF32, and too large for float16."""
 LOSS, GRADIENT, PARAMETERS, FLOAT16 = range(1, len(CAUSES))
 NEVER = -1
 FOREVER = 1 << 62
+LEAST_STEPS = 50
+"""Steps between two looks at who has settled, rounded up to whole epochs: a look costs about as much as a step of a
+small model."""
 HASHED_COLUMNS = 1 << 16
 """Parameters of a member that are hashed at a time, so that the hash needs little memory."""
 
@@ -74,6 +78,8 @@ class Running:
         """Whether a member has settled, is at rest or has done its epochs; follows from the vectors above."""
         epochs = [FOREVER if member.last_epoch is None else member.last_epoch for member in stack.members]
         self._own_epochs = torch.tensor(epochs, dtype=torch.int64, device=device)
+        repeats = [not (self.task.drawn_anew or member.dropout) for member in stack.members]
+        self._repeats = torch.tensor(repeats, device=device)
         cooldown = torch.tensor([member.cooldown for member in stack.members], dtype=stack.flat.dtype, device=device)
         self._cooling_steps = (cooldown * steps)[:, None] if cooldown.any() else None
         self.gradient = torch.empty_like(stack.flat)
@@ -144,18 +150,26 @@ class Running:
 
         A GPU need not be waited for.
         """
-        found = fingerprints(self.stack.flat)
         training = self.alive & ~self.stopped
-        settled = training & (found == self.fingerprint) & (epoch > 1)
+        settled = self._settled(epoch) & training
         self.settled_epoch.copy_(torch.where(settled, epoch, self.settled_epoch))
         self.quiet_epochs.copy_(torch.where(self.loud, 0, self.quiet_epochs + training.long()))
         if rest:
             rested = training & ~settled & (self.quiet_epochs >= rest)
             self.rested_epoch.copy_(torch.where(rested, epoch, self.rested_epoch))
         self.ended.logical_or_(self._own_epochs <= epoch)
-        self.fingerprint.copy_(found)
         self.loud.zero_()
         self.see_stopped()
+
+    def _settled(self, epoch: int) -> Tensor:
+        """Whose parameters are those of the last look, (e,); nobody's at an epoch at which nobody looks."""
+        apart = -(-LEAST_STEPS // self.steps_per_epoch)
+        if epoch % apart:
+            return torch.zeros_like(self.alive)
+        found = fingerprints(self.stack.flat)
+        same = (found == self.fingerprint) & self._repeats & (epoch > apart)
+        self.fingerprint.copy_(found)
+        return same
 
     def see_stopped(self) -> None:
         """Bring `stopped` up to date."""
@@ -169,7 +183,7 @@ class Running:
         self.alive.logical_and_(~lost)
 
     def explain(self) -> None:
-        """Find out who diverged for want of float16's range: its last step is taken again in TF32, and is finite."""
+        """Find out who diverged for want of float16's range: taken again in TF32, its last step is finite."""
         if not self.stack.halves:
             return
         for place in ((self.cause == LOSS) | (self.cause == GRADIENT)).nonzero()[:, 0].tolist():
@@ -185,7 +199,10 @@ class Running:
         inputs, targets = task.batch("train", rows, step)
         losses, gradient = task.loss(alone(inputs, step=step), targets), torch.empty_like(alone.flat)
         alone.gradients(losses.sum(), out=gradient)
-        return bool(losses.isfinite().all() & gradient.isfinite().all())
+        if not alone.encoding.learns.all():
+            gradient[:, alone.encoding_columns :] = 0
+        norm = torch.linalg.vector_norm(gradient, dim=1)  # what the optimizer looks at
+        return bool(losses.isfinite().all() & norm.square().isfinite().all())
 
     # ----------------------------------------------------------------------------------------------- its state
 

@@ -16,8 +16,8 @@ from typing import Any
 PACKAGE = Path(__file__).parent
 IN_CHECKOUT = "src/placecode"
 """Where the package lies in a checkout."""
-NOT_SOURCE = ("__pycache__",)
-"""Folders that Python makes."""
+SUFFIXES = (".py", ".cpp", ".html", ".css", ".js", ".json", ".typed")
+"""Of the package's own files; others, as Python's caches, are no part of it."""
 
 
 def source_hash(folder: Path = PACKAGE) -> str:
@@ -34,9 +34,9 @@ def _entries(folder: Path) -> Iterator[tuple[bytes, bytes]]:
     for path in folder.iterdir():
         name = path.name.encode()
         if path.is_dir():
-            if path.name not in NOT_SOURCE and any(path.iterdir()):
+            if any(file.suffix in SUFFIXES for file in path.rglob("*")):
                 yield name + b"/", b"40000 " + name + b"\0" + _tree(path)
-        else:
+        elif path.suffix in SUFFIXES:
             yield name, b"100644 " + name + b"\0" + _object(b"blob", path.read_bytes())
 
 
@@ -71,9 +71,13 @@ def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
 
 
 def recorded_sources(environment: Mapping[str, Any]) -> list[str]:
-    """The source hashes in the record of a run, one for each piece it was merged from; fewer where some are older than
-    these hashes, none in a run that is older."""
-    return [str(record["source"]) for record in _records(environment) if "source" in record]
+    """The source hashes in the record of a run: of each piece it was merged from, and of those that resumed it. None of
+    a piece that is older than these hashes."""
+    found = []
+    for record in _records(environment):
+        found += [str(record["source"])] if "source" in record else []
+        found += [str(source) for source in record.get("resumed_by", [])]
+    return found
 
 
 def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -87,8 +91,9 @@ def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def record_of(environment: Mapping[str, Any], folder: Path = PACKAGE) -> str:
     """The record of a run in a word: the commit whose source made it, "older" where its source was not recorded, or
     "not in this history"."""
-    sources, known = recorded_sources(environment), commits_by_source(folder)
-    if len(sources) < len(_records(environment)):
+    known = commits_by_source(folder)
+    if any("source" not in record for record in _records(environment)):
         return "older"
+    sources = recorded_sources(environment)
     commits = dict.fromkeys(known[source][:8] if source in known else "not in this history" for source in sources)
     return ", ".join(commits)

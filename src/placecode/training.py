@@ -72,11 +72,10 @@ class Progress:
 class Trainer:
     """Trains the members of a stack together, each on its own order of the data.
 
-    Members that have settled (their parameters no longer change, bit for bit, over a whole epoch) stop, since every
-    later step would leave them as they are. So do members that have done their own number of epochs and, with `rest`,
-    members whose training loss has been exactly 0 for that many epochs in a row. Those that go on are trained in a
-    smaller stack once enough have stopped; when all have stopped, training ends, and the last evaluation counts for all
-    that were still to come.
+    Members that have settled (their parameters no longer change, bit for bit, over whole epochs) stop. So do members
+    that have done their own number of epochs and, with `rest`, members whose training loss has been exactly 0 for that
+    many epochs in a row. Those that go on are trained in a smaller stack once enough have stopped; when none is left,
+    training ends, and the last evaluation counts for all that were still to come.
 
     Parameters
     ----------
@@ -156,6 +155,8 @@ class Trainer:
             return
         going = (running.alive & ~running.stopped).tolist()
         if any(going) and int(running.stopped.sum()) >= FEWEST_STOPPED * len(going):
+            running.check_parameters(self.step)  # of those that leave, nobody looks again
+            running.explain()
             self._train_alone([place for place, goes in zip(self._places, going, strict=True) if goes], self._parts())
 
     def _train_alone(self, places: list[int], parts: dict[str, Tensor]) -> None:
@@ -187,11 +188,10 @@ class Trainer:
     @property
     def finished(self) -> bool:
         """Whether the last step is done, or no member is left that trains."""
-        return self.step >= self.steps or (
-            self.step % self.steps_per_epoch == 0
-            and bool(self.running.stopped.any())
-            and not (self.running.alive & ~self.running.stopped).any()
-        )
+        running = self.running
+        if self.step >= self.steps or self.step % self.steps_per_epoch:
+            return self.step >= self.steps
+        return self.step > 0 and not bool((running.alive & ~running.stopped).any())
 
     def run(self, seconds: float = 0.2) -> Iterator[Progress]:
         """Train to the end, yielding progress: about every so many seconds, and at each evaluation with its rows."""

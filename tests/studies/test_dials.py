@@ -69,7 +69,7 @@ def test_a_dial_has_mean_similarity_and_attention_of_the_seeds(demo: Run) -> Non
     assert stop.similarity is not None and stop.attention is not None and stop.places is not None
     np.testing.assert_allclose(stop.similarity, np.mean([modules.similarities(pe)[-1] for pe in pes], axis=0))
     np.testing.assert_allclose(stop.attention, np.mean(maps, axis=0))
-    np.testing.assert_allclose(stop.attention.sum(1), 1.0, atol=1e-5)  # a row looks, and looks somewhere
+    np.testing.assert_allclose(stop.attention.sum(1), 1.0, atol=1e-4)  # attention sums to 1, in half precision
     assert list(dial.names[:5]) == ["1, 1", "1, 2", "1, 3", "1, 4", "2, 1"]
     assert dial.groups is not None and dial.groups[:5].tolist() == [0, 0, 0, 0, 1]
     assert study_of(demo).channels(demo) is None  # cells have places, not names

@@ -98,7 +98,9 @@ def execute(
             memory.check_room(before, left, where)
         environment = {**describe_environment(where, crew), **split.record(where)}
         kept = before or environment
-        if before is None:
+        if before is not None and environment["source"] != before.get("source"):  # later results are of other code
+            kept["resumed_by"] = [*kept.get("resumed_by", []), environment["source"]]
+        if kept is environment or "resumed_by" in kept:
             write_json(out / "environment.json", kept)
         log = Log(out / "log.txt")
         log(f"{'resumed' if begun else 'started'}: {study.name}, {len(numbers)} members; {json.dumps(environment)}")

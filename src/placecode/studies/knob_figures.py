@@ -28,7 +28,9 @@ def of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = No
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     curves = rows[rows["split"] == "validation"][["member", "step", "value"]].merge(single, on="member")
     gained = worth(once(final))
-    last = "The last panel: accuracy at sigma 0.2 minus that at the largest sigma, seed by seed. " if len(gained) else ""
+    last = (
+        "The last panel: accuracy at sigma 0.2 minus that at the largest sigma, seed by seed. " if len(gained) else ""
+    )
     return [
         Shown(
             "accuracy",

@@ -93,7 +93,7 @@ class KnobStudy(LatinStudy):
         return [
             *measures.outline(stack, task),
             *measures.movement(stack, task),
-            *measures.robustness(stack, task, self.noise),
+            *measures.robustness(stack, task, self.noise, self.block_noise),
         ]
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:

@@ -48,7 +48,9 @@ class LatinStudy(ModelStudy):
     data_seed: int = setting(0, "seed of the puzzles and of the split into train and test")
     batch: int = setting(128, "puzzles per step")
     log_softmax: int = setting(
-        2, "times the logits go through log-softmax in the loss: 2 as in the authors' code, 1 as in textbooks"
+        2,
+        "times the logits go through log-softmax in the loss: 1 as in textbooks; 2 as in the authors' code, where both "
+        "the model and the loss apply it, which is equal but for rounding",
     )
     rest: int = setting(
         0, "stop a member once its training loss has been exactly 0 for this many epochs in a row; 0: never"

@@ -30,9 +30,7 @@ def of_sigmas(run: Run) -> list[str]:
         mean, low, high = interval((pair[small] - pair[large]).to_numpy())
         bounds = f" (95% interval over seeds {low:.2f} to {high:.2f})" if np.isfinite(low) else ""
         if np.isfinite(mean):  # else no seed finished at both
-            lines.append(
-                f"Validation accuracy at sigma {small:g} minus that at sigma {large:g} is {mean:.2f}{bounds}."
-            )
+            lines.append(f"Validation accuracy at sigma {small:g} minus that at sigma {large:g} is {mean:.2f}{bounds}.")
     return [*lines, *_lost(run)]
 
 

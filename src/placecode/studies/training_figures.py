@@ -45,7 +45,7 @@ def of_slingshots(run: Run, lines: pd.DataFrame) -> list[Shown]:
                 f"One log-softmax or two, {figures.SIGMA} = {sigma:g}",
                 "Training loss and mean logit on training puzzles, and accuracy on held-out puzzles, over training. "
                 "Thin lines are seeds, thick lines their means. With two log-softmax the loss comes to exactly 0 and "
-                "nothing moves any more; with one, does the mean logit drift, and does the loss spike again?",
+                "stays there; with one, does the mean logit drift, and does the loss spike again?",
                 figures.slingshots(panels, run_name(run), chance_of(run)),
             )
         )

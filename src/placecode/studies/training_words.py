@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from placecode.analysis.stats import interval
+from placecode.claims import NotInRun
 from placecode.runs import Run
 from placecode.studies.knob_words import in_words, lost
 from placecode.studies.reading import accuracy
@@ -17,7 +18,10 @@ SPIKE = 1e-4
 def of_slingshots(run: Run, lines: pd.DataFrame) -> list[str]:
     """For every loss and sigma: how often the loss rose again, and by how much accuracy changed after epoch 200."""
     sentences = []
-    late = late_gain(run) if run.config["fields"]["epochs"] > EARLY else None
+    try:
+        late = late_gain(run)
+    except NotInRun:  # the run is shorter, or was not evaluated at that epoch
+        late = None
     end, spiked = accuracy(run), spikes(run)
     for (line, sigma), own in lines.groupby(["line", "sigma"], sort=False):
         seeds = own.set_index("member").index

@@ -68,6 +68,8 @@ class Task:
     """The names of the conditions in the order in which to report them; sorted where not given."""
     pooled: bool = True
     """Whether a mean over all conditions ("all") means anything."""
+    drawn_anew: bool = False
+    """Whether a row of the training split may look different every time it is read."""
 
     @property
     def worlds(self) -> int:

@@ -55,6 +55,7 @@ class Masked(Task):
 
     readout = "token"
     pooled = False
+    drawn_anew = True
 
     def __init__(
         self, splits: Mapping[str, Recordings], window: int = 1, ratios: Sequence[float] = (0.5, 0.9), seed: int = 0
