@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from wording import grid, number, say, spread, told
+from wording import grid, number, picture, say, spread, told
 
+from placecode import figures
 from placecode.analysis.stats import interval
 from placecode.runs import Run
+from placecode.studies import study_of
 from placecode.studies.latin_claims import AUTHORS_MEANS, AUTHORS_SEEDS
 from placecode.studies.reading import accuracy, at_sigma, by_sigma, measured, swept
 
@@ -44,6 +47,10 @@ def section(run: Run) -> Iterator[str]:
     )
     table = gaps(run)
     yield _table(table)
+    yield picture(
+        *("lst-sigma", "published", "Our accuracies beside the authors'"),
+        f"From `results/{RUN}`. Crosses: the authors' means over {AUTHORS_SEEDS} seeds.",
+    )
     missing = [sigma for sigma in AUTHORS_MEANS if sigma not in table.index]
     by_chance = float(np.sqrt(2 / np.pi) * table["error"].mean())
     mean, largest = float(table["gap"].abs().mean()), float((table["gap"] / table["error"]).abs().max())
@@ -71,6 +78,14 @@ def section(run: Run) -> Iterator[str]:
         "gradients are still tiny numbers, and Adam moves most parameters a little in every epoch.",
     )
     yield from block_noise(run)
+
+
+def draw(root: Path) -> None:
+    """The figure of this section."""
+    run = Run(root / "results" / RUN)
+    for shown in study_of(run).figures(run):
+        if shown.name == "published":
+            figures.save(shown.figure, root / "docs" / "images" / "lst-sigma-published.png")
 
 
 def block_noise(run: Run) -> Iterator[str]:

@@ -417,6 +417,7 @@ def draw(root: Path = ROOT, names: Sequence[str] = tuple(PICTURES)) -> None:
         for shown in study_of(run).figures(run):
             if shown.name in PICTURES[name]:
                 figures.save(shown.figure, root / "docs" / "images" / f"{name}-{shown.name}.png")
+    published_length.draw(root)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from placecode.figures.networks import measures_by_variant, networks_by_sigma
 from placecode.figures.output import save, svg_text
 from placecode.figures.own import channel_map, maps_by_method, sigma_choice
 from placecode.figures.pictures import maps_as_pictures
+from placecode.figures.published import beside_published
 from placecode.figures.relations import forest, relation_panels
 from placecode.figures.scales import scales
 from placecode.figures.settings import before_and_after
@@ -41,6 +42,7 @@ __all__ = [
     "accuracy_by_sigma",
     "attention_maps",
     "before_and_after",
+    "beside_published",
     "causes",
     "channel_map",
     "conditions_by_sigma",

@@ -14,8 +14,9 @@ from placecode.encodings import sinusoid
 from placecode.runs import Run
 from placecode.studies import predictors
 from placecode.studies.base import Shown
+from placecode.studies.latin_claims import AUTHORS_MEANS
 from placecode.studies.measures import reference_members
-from placecode.studies.reading import dials, done, final_accuracy, in_sweep, measured, swept
+from placecode.studies.reading import accuracy, dials, done, final_accuracy, in_sweep, measured, swept
 from placecode.studies.specs import named
 from placecode.tasks.puzzles import CLASSES
 
@@ -55,11 +56,30 @@ def of_sigmas(run: Run) -> list[Shown]:
     ]
     if not in_sweep(run).any():  # a piece that holds the references alone
         return shown
+    shown += _published(run)
     if len(swept(run)["sigma"].unique()) > 2:
         shown += _relations(run)
     shown += _pictures(run)
     shown += _behaviour(run)
     return shown
+
+
+def _published(run: Run) -> list[Shown]:
+    """Our curve beside the authors', where the run is of their protocol: learned PEs on their puzzles."""
+    fields, rows = run.config["fields"], swept(run)
+    theirs = fields["puzzles"] is not None and fields["learn"] and run.config["scale"] == "paper"
+    if not theirs or len(set(rows["sigma"]) & set(AUTHORS_MEANS)) < 3:
+        return []
+    table = rows.assign(value=rows["member"].map(accuracy(run)))
+    return [
+        Shown(
+            "published",
+            "Our curve beside the authors'",
+            "OOD accuracy by sigma: our means with 95% intervals over seeds, and the authors' own means over 15 seeds "
+            "at epoch 4,000. Do the crosses lie within the bars?",
+            figures.beside_published(table, AUTHORS_MEANS, run_name(run), chance_of(run)),
+        )
+    ]
 
 
 def chance_of(run: Run) -> float:
