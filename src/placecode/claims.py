@@ -71,7 +71,8 @@ class Claim:
         Largest difference of our mean from the published value that counts as a match even where the interval does not
         contain it; usually half a unit of the last published digit.
     own_data : bool
-        Whether our data differ from the paper's: then a failure says nothing about the paper's own data.
+        Whether our data differ from the paper's in every run: then a failure says nothing about the paper's own data.
+        Runs on Latin squares that we drew ourselves count as such too.
     remark : str
         What else there is to know, such as when the margin was set.
     """
@@ -104,8 +105,13 @@ class Claim:
             note = _unsure(found)
         except NotInRun as missing:
             found, note = Interval(math.nan, math.nan, math.nan), str(missing)
-        direction = judge(found, self.margin, self.way)
-        return Finding(self, direction, compare(found, self.published, self.tolerance), found, str(run.path), note)
+        direction, number = judge(found, self.margin, self.way), compare(found, self.published, self.tolerance)
+        return Finding(self, direction, number, found, str(run.path), note, self.own_data or on_own_puzzles(run))
+
+
+def on_own_puzzles(run: Run) -> bool:
+    """Whether a run on Latin squares drew its puzzles instead of reading the published ones."""
+    return run.config["fields"].get("puzzles", "") is None
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,8 @@ class Finding:
     found: Interval
     run: str
     note: str = ""
+    own_data: bool = False
+    """Whether the data of the run differ from the paper's."""
 
     def record(self) -> dict[str, Any]:
         """As plain values; numbers that are missing are None."""
@@ -149,7 +157,7 @@ def direction_text(finding: Finding) -> str:
         return UNDECIDED
     if finding.claim.label != PAPER:
         return "yes" if finding.direction == HOLDS else "no"
-    found = "found on our data" if finding.claim.own_data else "reproduced"
+    found = "found on our data" if finding.own_data else "reproduced"
     return found if finding.direction == HOLDS else f"not {found}"
 
 

@@ -230,3 +230,23 @@ def test_a_step_that_waits_for_the_gpu_runs_uncaptured(cuda: str, tiny_task) -> 
         train(asking, task, 12)
     train(quiet, tiny_task, 12)
     torch.testing.assert_close(asking.flat, quiet.flat, rtol=0, atol=1e-5)
+
+
+def test_members_that_go_on_in_a_smaller_stack_train_as_before(task, kernel_device) -> None:
+    """One leaves after its own epoch, of 3 steps, with the bits it has then; the others train on by these kernels."""
+    members = [small(), small(seed=1, last_epoch=1), small(seed=2)]
+    trainer = Trainer(stack_for(members, task, kernel_device, fast=True), task, steps=9)
+    for _ in trainer.run():
+        pass
+    assert len(trainer.running.stack.members) == 2 and trainer.running.stack.fast
+    assert trainer.running.stack.halves == trainer.stack.halves
+    short, long = (stack_for(members, task, kernel_device, fast=True) for _ in range(2))
+    plain = Trainer(long, task, steps=9)
+    plain.running._own_epochs.fill_(9)  # nobody leaves
+    for step in range(9):
+        plain.update()
+        if step == 2:
+            short.flat.copy_(long.flat)
+    assert same_bits(trainer.stack.flat[1], short.flat[1])
+    torch.testing.assert_close(trainer.stack.flat[[0, 2]], long.flat[[0, 2]], rtol=1e-4, atol=1e-5)
+    assert (long.flat[[0, 2]] - short.flat[[0, 2]]).abs().max() > 1e-3
