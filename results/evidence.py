@@ -17,6 +17,7 @@ import pandas as pd
 
 from placecode.analysis.stats import Interval, interval
 from placecode.evidence import FILE
+from placecode.members import AUXILIARY
 from placecode.runs import Run
 from placecode.studies.reading import in_sweep
 
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 RUNS = (
     "lst-sigma",
     "lst-sigma-drawn",
+    "lst-frozen",
     "lst-optimizer",
     "lst-heads",
     "lst-depth",
@@ -58,7 +60,7 @@ STRUCTURE = {
     ("neighbor_agreement", "relation"): "nearest cell in the same row or column",
 }
 """What a PE shows of the true arrangement: analysis and target, and in words. The first that a run has is taken."""
-NOT_SPEC = ("member", "seed", "sigma", "encoding", "options", "start", "learn", "origin", "state", "diverged_at")
+NOT_SPEC = ("sigma", "encoding", "options", "start", "learn", *AUXILIARY)
 """Columns that do not tell settings of a sweep apart."""
 MAIN = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "hidden")
 """Fields that a setting is named by wherever they tell it apart; by others only where it has not the usual value."""

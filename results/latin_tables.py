@@ -162,28 +162,6 @@ def sigma_and_accuracy(run: Run) -> tuple[np.ndarray, np.ndarray]:
 # ------------------------------------------------------------------------------------------ other runs of the sweep
 
 
-def frozen_gaps(run: Run, still: Run) -> dict[float, Interval]:
-    """Trained PEs less those that never are, by sigma, paired by seed."""
-    return {
-        sigma: interval((at_sigma(run, accuracy(run), sigma) - at_sigma(still, accuracy(still), sigma)).to_numpy())
-        for sigma in sorted(still.members["sigma"].dropna().unique())
-    }
-
-
-def frozen_table(run: Run, still: Run, gaps: dict[float, Interval]) -> str:
-    rows = []
-    for sigma, gap in gaps.items():
-        own, other = (interval(at_sigma(each, accuracy(each), sigma).to_numpy()) for each in (run, still))
-        rows.append((f"{sigma:g}", spread(own), spread(other), told(gap, digits=3)))
-    return grid(("sigma", "trained PE", "frozen PE", "trained less frozen"), rows)
-
-
-def lead_gap(run: Run, still: Run) -> Interval:
-    """The lead of sigma 0.2 over 2.0 with trained PEs less that with frozen ones, paired by seed."""
-    leads = [at_sigma(each, accuracy(each), 0.2) - at_sigma(each, accuracy(each), 2.0) for each in (run, still)]
-    return interval((leads[0] - leads[1]).to_numpy())
-
-
 def both_puzzles_table(published: Findings, own: Findings) -> str:
     rows = [
         (id, effect(found), effect(own[id]), f"{direction_text(found)}; {direction_text(own[id])}")

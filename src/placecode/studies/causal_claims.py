@@ -3,7 +3,7 @@
 Margins were set before the run, by the rules of `knob_claims`: none (zero) for "helps at all", half of the published
 difference for an effect as large as that of sigma, 0.05 for "about equal". Controls that differ in nothing but rounding
 must stay within 0.02, those that are a matter of chance (another random draw) within 0.05. That a PE which is never
-trained does as well was known from results/lst-sigma-frozen. Differences are taken seed by seed.
+trained does as well was known from an earlier run with frozen PEs. Differences are taken seed by seed.
 """
 
 from __future__ import annotations
