@@ -48,10 +48,10 @@ def in_short(runs: Runs) -> Iterator[str]:
     )
     yield say(
         all(abs(each.mean) < 0.002 for each in random[:2]) and not apart_from_zero(random[2]),
-        "**To predict, a model must tell channels apart; it need not learn how**: frozen random vectors less "
-        f"learned PEs, both of sigma 1, are {told(random[0], digits=3)} in error on networks, "
-        f"{told(random[1], digits=3)} on brains and {told(random[2])} where no correlation can see. Of all encodings "
-        "only those learned at a small sigma give a map.",
+        "**Prediction needs PEs that distinguish the channels, not learned ones**: the error with frozen random "
+        f"vectors minus that with learned PEs, both of sigma 1, is {told(random[0], digits=3)} on networks, "
+        f"{told(random[1], digits=3)} on brains and {told(random[2])} on groups that correlations cannot detect. Of "
+        "all encodings, only PEs learned at a small sigma show how the channels are arranged.",
     )
 
 

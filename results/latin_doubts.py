@@ -15,6 +15,7 @@ from latin_tables import (
     correlations,
     learned_beside,
     movement_table,
+    of_pe,
     sigma_and_accuracy,
     significant,
     way_gone,
@@ -201,8 +202,6 @@ def at_fixed_sigma(run: Run, own: Run, found: Findings) -> Iterator[str]:
         *("lst-sigma", "fixed-sigma", "Which measure predicts accuracy once sigma is held fixed"),
         "All sigmas pooled. On the left the sigmas count as independent points, which they are not.",
     )
-    asked = correlations(own.path)["measure"]
-    of_pe = asked[~asked.str.startswith("attention")].nunique()
     lucky = significant(own, BEFORE)
     yield say(
         not significant(run, AFTER)
@@ -211,9 +210,9 @@ def at_fixed_sigma(run: Run, own: Run, found: Findings) -> Iterator[str]:
         and len(lucky) > 3
         and significant(own, AFTER) <= lucky,
         "**On the published puzzles no structure of the PE was found to predict accuracy.** On puzzles of our own "
-        f"(next section) {len(lucky)} of {of_pe} measures of the PE do, among them the distance to rows and columns; "
-        "but they do **before training**, and the very same draws of the PE do not on the published puzzles: a "
-        "random start that happens to favour some puzzles, or chance. **What training adds to the PE predicts "
+        f"(next section) {len(lucky)} of {len(of_pe(own))} measures of the PE do, among them the distance to rows and "
+        "columns; but they do **before training**, and the very same draws of the PE do not on the published puzzles: "
+        "a random start that happens to favour some puzzles, or chance. **What training adds to the PE predicts "
         "nothing that we found, on either.** The test is weak, though: training changes the arrangement noticeably "
         "at the smallest sigmas alone, and only there can it tell models apart.",
     )

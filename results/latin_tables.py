@@ -11,7 +11,7 @@ import pandas as pd
 from wording import bounds, effect, grid, number, spread, told
 
 from placecode.analysis.stats import Interval, interval
-from placecode.claims import Finding, NotInRun, direction_text, number_text
+from placecode.claims import Claim, Finding, NotInRun, direction_text, number_text
 from placecode.cli import command_of
 from placecode.runs import Run
 from placecode.studies import predictors, study_of
@@ -29,18 +29,23 @@ def runs_table(runs: dict[str, Run], about: dict[str, str]) -> str:
         puzzles = "published" if fields["puzzles"] else "our own"
         members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
         command = command_of(run, study_of(run)).replace(f"--puzzles {fields['puzzles']}", "--puzzles DIR")
-        rows.append((name, about[name], members, str(fields["epochs"]), puzzles, f"`{command}`"))
-    return grid(("run", "what", "members", "epochs", "puzzles", "command"), rows)
+        loss = "two" if run.config["task"].get("log_softmax") == 2 else "one"
+        rows.append((name, about[name], members, f"{fields['epochs']:,}", loss, puzzles, f"`{command}`"))
+    return grid(("run", "what", "members", "epochs, at most", "log-softmax", "puzzles", "command"), rows)
+
+
+def margin(claim: Claim) -> str:
+    """The side of the margin on which the whole interval must lie."""
+    return f"{ {'above': '>', 'below': '<', 'within': 'within'}[claim.way] } {claim.margin:g}"
 
 
 def claims_table(found: Findings) -> str:
-    sides = {"above": ">", "below": "<", "within": "within"}
     rows = [
         (
             finding.claim.id,
             finding.claim.statement + (f" ({finding.note})" if finding.note else ""),
             *(number(finding.found.mean), bounds(finding.found)),
-            f"{sides[finding.claim.way]} {finding.claim.margin:g}",
+            margin(finding.claim),
             direction_text(finding),
             number_text(finding),
             "; ".join(filter(None, (finding.claim.label, finding.claim.remark))),
@@ -65,7 +70,7 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
     """The lead of sigma 0.2 under noise, level by level."""
     levels = [0.0, *run.config["fields"]["noise"]]
     return {
-        f"{words}, sigma 0.2 less {other:g}": {
+        f"{words}, 0.2 minus {other:g}": {
             level: gap_of_sigmas(run, measured(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other)
             for level in levels
         }
@@ -77,7 +82,7 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
 def noise_table(gaps: dict[str, dict[float, Interval]]) -> str:
     levels = next(iter(gaps.values()))
     return grid(
-        ("noise", *(f"{level:g}" for level in levels)),
+        ("difference of accuracies, by noise", *(f"{level:g}" for level in levels)),
         [(words, *map(told, own.values())) for words, own in gaps.items()],
     )
 
@@ -144,6 +149,11 @@ def answer(run: Run, measure: str, question: str = AFTER) -> str:
     table = correlations(run.path)
     row = table[(table["measure"] == measure) & (table["question"] == question)].iloc[0]
     return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
+
+
+def of_pe(run: Run) -> set[str]:
+    """The measures of the PE, without those of attention."""
+    return {name for name in correlations(run.path)["measure"] if not name.startswith("attention")}
 
 
 def significant(run: Run, question: str, of_attention: bool = False) -> set[str]:

@@ -36,9 +36,9 @@ from masked_tables import (
     twins_table,
 )
 from synergy_sections import CAPTION
-from wording import apart_from_zero, effect, flipped, grid, number, picture, say, spread, told
+from wording import apart_from_zero, effect, flipped, grid, number, picture, plain, say, spread, told
 
-from placecode.claims import FAILS, HOLDS, UNDECIDED
+from placecode.claims import FAILS, HOLDS, UNDECIDED, Finding
 from placecode.runs import Run
 from placecode.studies.brain_networks import labelled
 from placecode.studies.masked_claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, of_second_half, over
@@ -88,7 +88,7 @@ def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         f"2.0 (chance {chance(runs['network-sigma'], NEIGHBOURS):.0%}); the nearest region is the mirror region for "
         f"{percent(brain, 'small-sigma-shows-mirrors')} and {percent(brain, 'large-sigma-shows-none')} (chance "
         f"{chance(runs['brain-sigma'], MIRROR):.0%}). But the plain correlation matrix shows both better, by "
-        f"{told(flipped(net['beats-correlation'].found))} and {told(flipped(brain['beats-correlation'].found))}.",
+        f"{points(net['beats-correlation'])} and {points(brain['beats-correlation'])} percentage points.",
     )
     yield say(
         net["small-sigma-predicts-better"].direction == HOLDS
@@ -113,14 +113,20 @@ def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         given["another-half-beats-shuffled"].direction == HOLDS
         and given["another-half-beats-random"].direction == UNDECIDED
         and gap.high < 0,
-        "**A PE moves between people**: learned from some at sigma 0.01 and frozen, it serves models of others "
-        "better than the same PE with its regions shuffled, by "
-        f"{told(flipped(given['another-half-beats-shuffled'].found))}. Beside frozen random vectors of sigma 0.5 it "
-        f"is about as good, {told(given['another-half-beats-random'].found, digits=3)}; one learned at 0.1 is a "
-        f"little better than those, {told(gap, digits=3)} (compared after the fact).",
+        "**A PE can be moved between people**: a PE that was learned from some people at sigma 0.01, and frozen, gives "
+        "models of other people a lower error than the same PE with its regions shuffled, by "
+        f"{plain(flipped(given['another-half-beats-shuffled'].found))}. Compared with frozen random vectors of sigma "
+        f"0.5, the error changes by {told(given['another-half-beats-random'].found, digits=3)}; with a PE learned at "
+        f"0.1 it changes by {told(gap, digits=3)} (compared after the fact).",
     )
     yield from synergy_sections.in_short(runs, findings)
     yield from choices_sections.in_short(runs)
+
+
+def points(finding: Finding) -> str:
+    """A difference between shares as percentage points, the other way round."""
+    found = flipped(finding.found)
+    return f"{100 * found.mean:.0f} ({100 * found.low:.0f} to {100 * found.high:.0f})"
 
 
 def networks(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:

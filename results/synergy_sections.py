@@ -49,9 +49,9 @@ def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         and best.fewest == 1
         and all(found[f"blind-{name}"].direction == HOLDS for name in BLIND)
         and tests_of_others(runs["synergy-sigma"], STRUCTURE).at_chance,
-        f"**Where no correlation can see, sigma decides what is found**: at 0.2, {small} models find the groups and "
-        "reach the least possible error within 12,000 steps; at 2.0 none does; every pairwise method stays at "
-        f"chance. With batches of 512, at sigma 0.05, {best} find every group.",
+        f"**On groups that correlations cannot detect, sigma decides what is found**: at 0.2, {small} models find the "
+        "groups and reach the least possible error within 12,000 steps; at 2.0 none does; every pairwise method stays "
+        f"at chance. With batches of 512, at sigma 0.05, {best} find every group.",
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from placecode.engines.where import Where
 from placecode.errors import BadInput
 from placecode.members import Member
 from placecode.running import Running, fingerprints
@@ -36,8 +37,10 @@ def slow(**fields: Any) -> Member:
     return small(**{"seed": 1, **fields})
 
 
-def trained(members: list[Member], epochs: int, **how: Any) -> tuple[Trainer, list[dict[str, Any]]]:
-    trainer = Trainer(stack_for(members, PUZZLES), PUZZLES, epochs * EPOCH, **how)
+def trained(
+    members: list[Member], epochs: int, device: str = "cpu", **how: Any
+) -> tuple[Trainer, list[dict[str, Any]]]:
+    trainer = Trainer(stack_for(members, PUZZLES, device), PUZZLES, epochs * EPOCH, **how)
     return trainer, [row for progress in trainer.run() for row in progress.rows]
 
 
@@ -45,9 +48,9 @@ def bits(values: Tensor) -> Tensor:
     return values.contiguous().view(torch.int32)
 
 
-def step_by_step(members: list[Member], epochs: int) -> Tensor:
+def step_by_step(members: list[Member], epochs: int, device: str = "cpu") -> Tensor:
     """The parameters after all of the epochs, none of which is left out: nobody looks who has settled."""
-    running = Running(stack_for(members, PUZZLES), PUZZLES, epochs * EPOCH)
+    running = Running(stack_for(members, PUZZLES, device), PUZZLES, epochs * EPOCH)
     for step in range(epochs * EPOCH):
         running.update(step)
     return running.stack.flat
@@ -74,6 +77,21 @@ def test_a_settled_stack_is_bit_for_bit_what_the_full_length_gives() -> None:
     }
     now = list(trainer.evaluate())
     assert ends == {(row["split"], row["metric"], row["condition"], row["member"], row["value"]) for row in now}
+
+
+@pytest.mark.parametrize("precision", ["high", "highest"])
+def test_on_a_gpu_too_a_settled_stack_is_bit_for_bit_what_the_full_length_gives(precision: str, cuda: str) -> None:
+    """Of those that really learn: gradients become exactly 0. When one leaves, the others may round differently."""
+    epochs, members = 180, [quick(seed=seed) for seed in (0, 2)]
+    with Where(cuda, precision).arithmetic():
+        for member in members:
+            trainer, _ = trained([member], epochs, cuda)
+            assert 2 * LOOK < trainer.outcome()["settled_epoch"].tolist()[0] < epochs
+            assert torch.equal(bits(trainer.stack.flat), bits(step_by_step([member], epochs, cuda)))
+        trainer, _ = trained(members, epochs, cuda)
+        settled = trainer.outcome()["settled_epoch"]
+        first = settled == settled[settled > 0].min()
+        assert torch.equal(bits(trainer.stack.flat[first]), bits(step_by_step(members, epochs, cuda)[first]))
 
 
 def test_members_that_have_not_settled_go_on_to_the_end() -> None:

@@ -59,7 +59,7 @@ class Claim:
     label : str
         One of `LABELS`.
     margin : float
-        Limit that the whole interval must lie beyond.
+        Threshold for the whole interval; `way` says on which side of it the interval must lie.
     measure : callable
         Gives the effect in a run with its interval over seeds, or raises NotInRun.
     way : str
@@ -152,7 +152,11 @@ class Finding:
 
 
 def direction_text(finding: Finding) -> str:
-    """The direction in the words that people read."""
+    """The direction as people read it.
+
+    For claims of the paper "reproduced" or "not reproduced", "found on our data" or "not found on our data" where the
+    data differ from the paper's, and for questions "yes" or "no".
+    """
     if finding.direction == UNDECIDED:
         return UNDECIDED
     if finding.claim.label != PAPER:

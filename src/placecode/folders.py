@@ -107,7 +107,7 @@ class Folder:
             raise BadInput(f"--resume must use the settings of the run; changed: {changed} (--force starts anew).")
 
     def _is_blank(self) -> bool:
-        """Whether there is nothing here but what a process leaves that was killed before it had begun."""
+        """Whether the folder is empty, apart from files of a run that was killed while it started."""
         for path in self.path.iterdir() if self.path.is_dir() else ():
             begun = path.iterdir() if path.name in FOLDERS and path.is_dir() else (path,)
             if not all(is_temporary(file) or file == self.checkpoints / LOCK for file in begun):
@@ -124,7 +124,7 @@ class Folder:
             (self.path / name).unlink(missing_ok=True)
 
     def abandon(self) -> None:
-        """Leave nothing: for a folder that can be filled again as quickly."""
+        """Delete what the run wrote, and the folder if it is then empty. For results that are quick to make again."""
         with contextlib.suppress(OSError):
             self._clear()
             self._drop_checkpoints()
@@ -184,8 +184,8 @@ class Folder:
 
 
 def with_rows(analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The table of analyses with these rows: in the place of an earlier one of the same member, step, block, analysis
-    and target, or else at the end. So pieces that are compared again once merged are the whole run, row by row."""
+    """Add rows to a table of analyses. A row replaces an earlier one of the same member, step, block, analysis and
+    target. So measures that are computed again after a merge give the table of a run made in one piece."""
     if not rows:
         return analysis
     both = pd.concat([analysis, pd.DataFrame(rows, columns=list(analysis.columns))], ignore_index=True)
@@ -200,7 +200,7 @@ def _by_member(table: pd.DataFrame) -> pd.DataFrame:
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Say it in a sentence when a folder cannot be written to. A full disk is no fault of the folder."""
+    """Turn an error of writing into a `BadInput` that names the folder, unless the disk is full."""
     try:
         yield
     except OSError as error:
@@ -306,7 +306,7 @@ def _halved(array: Tensor) -> Tensor:
 
 
 def _made(out: Path, config: Mapping[str, Any], environment: Mapping[str, Any], force: bool, *results: Any) -> Run:
-    """A finished run folder from results that are all there, or nothing."""
+    """Write a whole, finished run folder; write nothing if that fails."""
     with Folder.open(out, config, force=force) as folder:
         try:
             write_json(out / "environment.json", environment)

@@ -30,7 +30,7 @@ LOSS, GRADIENT, PARAMETERS, FLOAT16 = range(1, len(CAUSES))
 NEVER = -1
 FOREVER = 1 << 62
 LEAST_STEPS = 50
-"""Steps between two looks at who has settled, rounded up to whole epochs: a look costs about as much as a step of a
+"""Steps between two checks for settled members, rounded up to whole epochs. A check costs about as much as a step of a
 small model."""
 HASHED_COLUMNS = 1 << 16
 """Parameters of a member that are hashed at a time, so that the hash needs little memory."""
@@ -126,7 +126,7 @@ class Running:
         return losses.detach()
 
     def _pass(self, inputs: Tensor, targets: Tensor, step: int | Tensor) -> Tensor:
-        """Losses (e,); the gradients are in their place, in units."""
+        """Compute the losses, (e,), and write the gradients to `gradient`, divided by `unit` where float16 needs it."""
         if self.unit is not None:
             self.unit.fill_(1)
         self.stack.sink, self.stack.unit = self.gradient, self.unit
@@ -138,7 +138,7 @@ class Running:
         return losses
 
     def rate_scale(self, step: int | Tensor) -> Tensor | float:
-        """What the rates of a step are multiplied by, (e, 1): 1 until the cooldown, then falling to 0."""
+        """Factor of each member's learning rate, (e, 1): 1 until the cooldown begins, then falling linearly to 0."""
         if self._cooling_steps is None:
             return 1.0
         return ((self.steps - step) / self._cooling_steps).clamp(0, 1)
@@ -146,9 +146,9 @@ class Running:
     # ------------------------------------------------------------------------------------------------ who stops
 
     def end_epoch(self, epoch: int, rest: int) -> None:
-        """Look, after `epoch` epochs, who has settled, and who is at rest after `rest` epochs (0: nobody).
+        """After `epoch` epochs, mark the members that have settled, and those at rest for `rest` epochs (0: none).
 
-        A GPU need not be waited for.
+        Does not synchronize with the GPU.
         """
         training = self.alive & ~self.stopped
         settled = self._settled(epoch) & training
@@ -162,7 +162,7 @@ class Running:
         self.see_stopped()
 
     def _settled(self, epoch: int) -> Tensor:
-        """Whose parameters are those of the last look, (e,); nobody's at an epoch at which nobody looks."""
+        """Which members have the parameters of the last check, (e,); all False in epochs without a check."""
         apart = -(-LEAST_STEPS // self.steps_per_epoch)
         if epoch % apart:
             return torch.zeros_like(self.alive)
@@ -183,7 +183,7 @@ class Running:
         self.alive.logical_and_(~lost)
 
     def explain(self) -> None:
-        """Find out who diverged for want of float16's range: taken again in TF32, its last step is finite."""
+        """Mark members that diverged by float16 overflow: repeating their last step in TF32 gives finite numbers."""
         if not self.stack.halves:
             return
         for place in ((self.cause == LOSS) | (self.cause == GRADIENT)).nonzero()[:, 0].tolist():
@@ -215,12 +215,12 @@ class Running:
         return {"flat": self.stack.flat, **moments}
 
     def release(self) -> None:
-        """Give back the memory of captured steps, as nothing is trained here any more."""
+        """Free the memory of captured steps. Nothing can be trained afterwards."""
         self._captured = None
 
 
 def fingerprints(flat: Tensor) -> Tensor:
-    """A 64-bit hash of the bits of every row of (e, P), (e,): rows that differ in any bit differ in it."""
+    """A 64-bit hash of each row of an (e, P) tensor, (e,). Different rows have different hashes, but for chance."""
     words = flat.view({4: torch.int32, 8: torch.int64}[flat.element_size()])
     total = torch.zeros(len(flat), dtype=torch.int64, device=flat.device)
     for first in range(0, flat.shape[1], HASHED_COLUMNS):
@@ -237,8 +237,8 @@ def steps_per_epoch(examples: int, batch: int) -> int:
 class Captured:
     """The step of a running stack as CUDA graphs, one for each size of batch: recorded once, then launched as a whole.
 
-    The first steps of a size run as they are: they train, and they warm up what must not happen while recording. The
-    number of the step and the order of the examples live on the device, so nothing is handed over between steps.
+    The first steps of each batch size run eagerly, as warm-up for graph capture. The step count and the order of the
+    examples live on the device, so nothing is copied there between steps.
     """
 
     WARM_STEPS = 2
@@ -285,7 +285,7 @@ class Captured:
         return losses
 
     def _as_it_is(self, size: int) -> Tensor:
-        """A step on the stream that will record: autograd remembers the stream on which it first met a parameter."""
+        """Run a step eagerly, on the stream used for capture: autograd keeps the stream of a parameter's first use."""
         here = torch.cuda.current_stream()
         self.stream.wait_stream(here)
         with torch.cuda.stream(self.stream):
@@ -295,7 +295,7 @@ class Captured:
         return losses
 
     def _record(self, size: int) -> None:
-        """Nothing is computed while recording, so a step that cannot be recorded is as if it had not been tried."""
+        """Capture one step. Capturing computes nothing, so the state is unchanged even if it fails."""
         graph = torch.cuda.CUDAGraph()
         gc.collect()
         collects = gc.isenabled()
@@ -331,8 +331,8 @@ class Captured:
 
 @functools.cache
 def _stream_beside(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which steps are recorded, one for all: libraries keep tens of MiB for every stream they meet.
+    """The side stream for graph capture. It is shared, because libraries allocate tens of MiB for each stream.
 
-    So no two stacks may record at the same time; stacks on a GPU train one after the other.
+    So no two stacks may capture at the same time. Stacks on a GPU train one after the other.
     """
     return torch.cuda.Stream(device)

@@ -45,7 +45,7 @@ def _object(kind: bytes, content: bytes) -> bytes:
 
 
 def git(*arguments: str, folder: Path = PACKAGE, given: str | None = None) -> str | None:
-    """What git answers in a folder; None where there is no git, no checkout, or no answer."""
+    """Run a git command in a folder and return its output; None without git, without a checkout, or if it fails."""
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=folder, input=given, capture_output=True, text=True, timeout=60, check=True
@@ -57,8 +57,10 @@ def git(*arguments: str, folder: Path = PACKAGE, given: str | None = None) -> st
 
 @cache
 def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
-    """For the source hash of every commit in the history of a checkout, the oldest commit that has it. Empty outside a
-    checkout of placecode."""
+    """Map each source hash in the history of a checkout to the oldest commit that has it.
+
+    Empty outside a checkout of placecode.
+    """
     commits = (git("rev-list", "--reverse", "HEAD", folder=folder) or "").split()
     asked = "".join(f"{commit}:{IN_CHECKOUT}\n" for commit in commits)
     answers = (git("cat-file", "--batch-check", folder=folder, given=asked) or "").splitlines()
@@ -89,8 +91,7 @@ def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def record_of(environment: Mapping[str, Any], folder: Path = PACKAGE) -> str:
-    """The record of a run in a word: the commit whose source made it, "older" where its source was not recorded, or
-    "not in this history"."""
+    """The commit whose source made a run; "older" if its source was not recorded, or "not in this history"."""
     known = commits_by_source(folder)
     if any("source" not in record for record in _records(environment)):
         return "older"

@@ -31,8 +31,8 @@ __all__ = ["Progress", "Trainer", "evaluate", "portions", "stack_for", "steps_pe
 EVALUATION_VALUES = 1 << 21
 """Features that a forward pass of evaluation holds on a CPU: what its caches can bear. A GPU takes 64 times that."""
 FEWEST_STOPPED = 1 / 8
-"""Share of the running members that must have stopped before the others go on in a smaller stack: making one takes the
-time of some steps."""
+"""Share of the running members that must have stopped before the stack is reduced. A reduction takes the time of some
+steps."""
 OUTCOME = ("alive", "diverged_at", "cause", "settled_epoch", "rested_epoch")
 """What a finished stack tells of each member."""
 
@@ -60,8 +60,8 @@ def stack_for(
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after some steps: the mean loss of the members that train; the rows of an evaluation; and
-    how many members have stopped, as nothing is left to train."""
+    """Where training stands: the mean loss of the members in training, the rows of an evaluation if one was made, and
+    the number of members that have finished early (diverged ones not included)."""
 
     step: int
     loss: float
@@ -74,8 +74,8 @@ class Trainer:
 
     Members that have settled (their parameters no longer change, bit for bit, over whole epochs) stop. So do members
     that have done their own number of epochs and, with `rest`, members whose training loss has been exactly 0 for that
-    many epochs in a row. Those that go on are trained in a smaller stack once enough have stopped; when none is left,
-    training ends, and the last evaluation counts for all that were still to come.
+    many epochs in a row. Those that go on are trained in a smaller stack once enough have stopped. When none is left,
+    training ends: one last evaluation is made, and its rows are repeated for every evaluation that was still due.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Trainer:
     step : int
         Steps done.
     running : Running
-        The members that still train, those that have stopped lately among them.
+        The members in the current stack, including those that stopped since it was last reduced.
     """
 
     def __init__(self, stack: Stack, task: Task, steps: int, evaluate_at: Sequence[int] = (), rest: int = 0) -> None:
@@ -123,7 +123,7 @@ class Trainer:
 
     @property
     def stopped(self) -> Tensor:
-        """Which members have settled, are at rest or have done their own epochs, (e,)."""
+        """Which members have finished early, (e,): settled, at rest or at their last epoch. Not those that diverged."""
         known = self._known()
         return (known["settled_epoch"] >= 0) | (known["rested_epoch"] >= 0) | known["ended"]
 
@@ -218,7 +218,7 @@ class Trainer:
         return losses[self.running.alive & ~self.running.stopped].mean().item()
 
     def _end_early(self) -> Progress:
-        """No member changes any more: one evaluation is that of every step at which another was due."""
+        """Evaluate once more, and repeat the rows for every evaluation still due: no member trains any more."""
         self.running.check_parameters(self.step)
         self.running.explain()
         due = sorted(step for step in self.evaluate_at if step > self.step)

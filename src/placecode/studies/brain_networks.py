@@ -1,7 +1,7 @@
 """What runs on brains say of known networks, and whether preprocessing changes it: claims, figures and sentences.
 
-A variant is a data set of a run, the same recordings preprocessed in another way. Its worlds are splits of the people:
-seeds of one split are averaged first, and every interval is over splits.
+A variant is a data set of a run: the same recordings, preprocessed in another way. Each world is one split of the
+people. Seeds of one split are averaged first, and every interval is over splits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def partitions_in(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def labelled(run: Run) -> str:
-    """How many regions have a network, and how far the parcel is that gave it to them."""
+    """How many regions have a network, and how far away the atlas parcel is that gave them its network."""
     parts = []
     for name, known in partitions_in(run).items():
         regions = f"{known['labelled']} of {len(known['labels'])} regions have a {TITLES[name]} network"
@@ -82,14 +82,14 @@ def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Seri
 
 
 def falls(run: Run, variant: str, measure: Measure, small: float = SMALL, large: float = LARGE) -> Interval:
-    """By how much a measure is higher at a small sigma than at a large one, in one variant."""
+    """A measure at the small sigma minus that at the large sigma, in one variant; positive if it falls with sigma."""
     values = measured(run, *measure)
     change = (by_split(run, variant, values, small) - by_split(run, variant, values, large)).dropna()
     return stats.interval(change.to_numpy())
 
 
 def falls_in_every_variant(analysis: str, target: str, run: Run) -> Interval:
-    """The same in the variant in which it is least certain: that with the lowest lower limit."""
+    """`falls` of the variant in which it is least certain: the one with the lowest lower confidence limit."""
     every = [falls(run, variant, (analysis, target)) for variant in variants(run)]
     return min(every, key=lambda interval: (interval.low == interval.low, interval.low))
 

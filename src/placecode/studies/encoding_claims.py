@@ -29,7 +29,7 @@ PUBLISHED_LEADS = {"relative": 0.036}
 
 
 def against(text: str, dropout: float, own: float, run: Run) -> Interval:
-    """Accuracy of the learned PE (with dropout `own`) less that of an encoding."""
+    """Accuracy of the learned PE (with dropout `own`) minus that of another encoding."""
     return difference(of_encoding(run, LEARNED, own), of_encoding(run, text, dropout))
 
 

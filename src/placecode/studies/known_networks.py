@@ -3,8 +3,9 @@
 A task may have `partitions`, known groups of its channels by name (of a brain: yeo7, cole-anticevic). The name is the
 target of a measure in the tables of a run. Three measures: signed modularity Q*, system segregation (Chan et al., 2014,
 with cosines instead of Fisher's z, and negative ones set to 0), and the share of labelled channels whose nearest one
-belongs to the same network. Two nulls: labels shuffled over the labelled channels, and other maps as smooth in space
-(Moran spectral randomization). Each has a z, a p, and the range that holds 95% of its draws:
+belongs to the same network. Two nulls: labels shuffled over the labelled channels, and surrogate maps with the same
+spatial autocorrelation (Moran spectral randomization), called maps as smooth in space. Each has a z, a p, and
+the range that holds 95% of its draws:
 
 | ending | null |
 |---|---|

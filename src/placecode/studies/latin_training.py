@@ -5,8 +5,9 @@ random vectors of the size that the learned PE ends with, and PEs that are learn
 very small to large sigma. What to look for: where does the line of the learned PE leave that of the frozen ones?
 
 lst-slingshot: the loss with one log-softmax, as in textbooks, and with two, as in the authors' code. Mathematically
-they are equal. In float32, with one, the loss keeps spiking long after all training puzzles are known. What to look
-for: do the spikes come with a drift of the mean logit, and does accuracy on held-out puzzles rise with them?
+they are equal. In float32, with one, the loss keeps spiking long after all training puzzles are known; these spikes are
+called slingshots. What to look for: do the spikes come with a drift of the mean logit, and does accuracy on held-out
+puzzles rise with them?
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class LstFrozen(KnobStudy):
     scales = {"paper": {"rest": REST, "evaluations": 40}, "quick": SMALLER}
 
     def members(self) -> list[Member]:
-        """Kind by kind, sigma by sigma, the seeds of each together. Sized members start from the learned ones."""
+        """Kind by kind, sigma by sigma, the seeds of each together.
+
+        Frozen random vectors take the final size of the learned PE of the same sigma and seed.
+        """
         found: list[Member] = []
         for given in KINDS.values():
             kind = self.spec(**{name: value for name, value in given.items() if name != "start"})
@@ -130,7 +134,7 @@ class LstSlingshot(KnobStudy):
 
 
 def loss_name(times: int) -> str:
-    """The data set of members whose loss has so many log-softmax.
+    """The name of the data set of members whose loss applies log-softmax `times` times.
 
     >>> loss_name(2)
     'log_softmax=2'

@@ -2,7 +2,7 @@
 
 Frozen PEs at epoch 200 and some models of either loss were known from earlier runs. Margins: 0.05 for accuracies that
 are said to be about equal, 0.02 for "does not change any more" (the authors' logs), half of the earlier difference for
-the effect of where the PE is added, and 0 for "better at all".
+the effect of where the PE is added, and 0 for claims on the sign alone.
 """
 
 from __future__ import annotations
