@@ -1,0 +1,65 @@
+"""The check that two commits give the same numbers finds what differs, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from safetensors.numpy import save_file
+from unchanged import differences, of_page, of_run, of_table
+
+
+def metrics(split: str = "ood", change: float = 0.0) -> pd.DataFrame:
+    rows = [(member, step, split, "all", "accuracy", 0.1 * member + step) for member in (0, 1) for step in (0, 10)]
+    table = pd.DataFrame(rows, columns=["member", "step", "split", "condition", "metric", "value"])
+    table.loc[3, "value"] = np.nextafter(table.loc[3, "value"], np.inf) if change else table.loc[3, "value"]
+    return table
+
+
+def digest_of(path: Path, table: pd.DataFrame) -> dict[str, str]:
+    table.to_parquet(path)
+    return of_table(path, ("split", "metric"))
+
+
+def test_the_order_of_rows_and_the_old_name_of_a_split_make_no_difference(tmp_path: Path) -> None:
+    first = digest_of(tmp_path / "a.parquet", metrics())
+    assert list(first) == ["ood accuracy"] and first["ood accuracy"].startswith("4 values ")
+    assert first == digest_of(tmp_path / "b.parquet", metrics("validation"))
+    assert first == digest_of(tmp_path / "c.parquet", metrics().sample(frac=1, random_state=0))
+
+
+def test_a_last_bit_makes_a_difference(tmp_path: Path) -> None:
+    first, second = (digest_of(tmp_path / "a.parquet", metrics(change=change)) for change in (0.0, 1.0))
+    (line,) = differences({"train": first}, {"train": second})
+    assert line.startswith("train: ood accuracy: 4 values ")
+
+
+def test_weights_are_compared_bit_for_bit(tmp_path: Path) -> None:
+    metrics().to_parquet(tmp_path / "metrics.parquet")
+    found = []
+    for value in (1.0, 1.0, np.nextafter(np.float32(1), np.float32(2))):
+        save_file({"0": np.full(3, value, np.float32)}, tmp_path / "weights.safetensors")
+        found.append(of_run(tmp_path)["weights"])
+    assert found[0] == found[1] != found[2]
+
+
+def test_words_of_a_page_may_change_and_its_numbers_may_not(tmp_path: Path) -> None:
+    pages = (
+        "Accuracy is 0.94 (0.90 to 0.97), `--epochs 200`.",
+        "It is 0.94, from 0.90 to 0.97.",
+        "It is 0.95, 0.90 to 0.97.",
+    )
+    numbers = []
+    for text in pages:
+        (tmp_path / "page.md").write_text(text)
+        numbers.append(of_page(tmp_path / "page.md"))
+    assert numbers[0] == numbers[1] == ["0.90", "0.94", "0.97"]
+    assert not list(differences({"page x": numbers[0]}, {"page x": numbers[1]}))
+    (line,) = differences({"page x": numbers[0]}, {"page x": numbers[2]})
+    assert line == "page x: 1 numbers gone ['0.94'], 1 new ['0.95']"
+
+
+def test_what_only_one_of_them_has_is_named() -> None:
+    lines = list(differences({"claims": {"a": [1.0], "b": [2.0]}}, {"claims": {"a": [1.0], "c": [2.0]}}))
+    assert lines == ["claims: b is only in BASE", "claims: c is only in this checkout"]

@@ -1,0 +1,236 @@
+"""Check that a change of the code changes no number: python tests/unchanged.py BASE
+
+Runs the same commands with the source of the commit BASE and with that of this checkout, one after the other on this
+machine, and compares:
+
+- training: every study for a few steps, and the demo in full; metrics, analyses and weights, bit for bit;
+- committed runs: the summary and the effect and interval of every claim, computed anew from their tables;
+- pages that are made from committed runs: the numbers on them. Words may change.
+
+What BASE gave is kept in build/unchanged/ and used again. `make unchanged BASE=...` does the same. Names may change
+between the two (a split, a column): `SAME_NAME` lists those that mean the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors.numpy import load_file
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "build" / "unchanged"
+SAME_NAME = {"validation": "ood"}
+"""Old names of splits and the like, and what they are called now."""
+PAGES = ("reproduction.md", "beyond.md", "recommend.md", "performance.md")
+DEMO = "lst-sigma --scale quick"
+SHORT = {"lst": "--seeds 1 --epochs 1", "network": "--seeds 1 --steps 20", "synergy": "--seeds 1 --steps 20"}
+SHORT |= {"pixels": "--seeds 1 --steps 20", "brain": "--seeds 1 --steps 20"}
+"""Settings for a few steps, by the first part of a study's name."""
+OTHER_PATHS = ("lst-encodings --seeds 1 --epochs 1 --plain", "lst-sigma --seeds 1 --epochs 1 --precision highest")
+NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+Numbers = dict[str, Any]
+
+
+def placecode(tree: Path, *words: str) -> str:
+    """What a command of this tree prints."""
+    return python(tree, "import sys; from placecode.cli import main; sys.exit(main())", *words)
+
+
+def python(tree: Path, code: str, *words: str) -> str:
+    """What Python code prints that imports the package of this tree."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "src"), os.environ.get("PYTHONPATH", "")])}
+    answer = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tree, env=environment, capture_output=True, text=True
+    )
+    if answer.returncode:
+        raise RuntimeError(f"{' '.join(words)}, in {tree}: {answer.stderr.strip()[-2000:]}")
+    return answer.stdout
+
+
+def current(name: str) -> str:
+    """A name with its parts as they are called now."""
+    return " ".join(SAME_NAME.get(part, part) for part in name.split(" "))
+
+
+def digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def of_table(path: Path, names: Sequence[str]) -> Numbers:
+    """A digest of the values of a table for each combination of `names`, in the order of members and steps."""
+    table = pd.read_parquet(path)
+    texts = [name for name in table.columns if name != "value" and not pd.api.types.is_numeric_dtype(table[name])]
+    for name in texts:
+        table[name] = [current(str(text)) for text in table[name]]
+    order = [name for name in ("member", "step", "block", *sorted(texts)) if name in table.columns]
+    found = {}
+    for key, rows in table.groupby(list(names), sort=True, dropna=False):
+        values = rows.sort_values(order, kind="stable")["value"].to_numpy(dtype=np.float64)
+        found[" ".join(map(str, key))] = f"{len(values)} values {digest(values.tobytes())[:16]}"
+    return found
+
+
+def of_run(folder: Path) -> Numbers:
+    """What training and measuring gave, by table."""
+    found = {
+        f"metrics {key}": value for key, value in of_table(folder / "metrics.parquet", ("split", "metric")).items()
+    }
+    if (folder / "analysis.parquet").is_file():
+        analyses = of_table(folder / "analysis.parquet", ("analysis", "target"))
+        found |= {f"analysis {key}": value for key, value in analyses.items()}
+    if (folder / "weights.safetensors").is_file():
+        tensors = sorted(load_file(folder / "weights.safetensors").items())
+        found["weights"] = digest(*(name.encode() + values.tobytes() for name, values in tensors))[:16]
+    return found
+
+
+def of_training(tree: Path, words: str) -> Numbers:
+    """The digests of a run of this tree."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            placecode(tree, "run", *words.split(), "--device", "cpu", "--out", f"{folder}/run")
+        except RuntimeError as error:
+            if "is not installed" in str(error):
+                return {"skipped": "a package for this study is not installed"}
+            raise
+        return of_run(Path(folder) / "run")
+
+
+def trainings(tree: Path) -> list[str]:
+    """The runs to compare."""
+    listed = placecode(tree, "studies")
+    names = dict.fromkeys(re.findall(rf"\b((?:{'|'.join(SHORT)})-[a-z]+)\b", listed))
+    if not names:
+        raise RuntimeError(f"{tree} has no studies")
+    return [DEMO, *(f"{name} {SHORT[name.split('-')[0]]}" for name in names), *OTHER_PATHS]
+
+
+SUMMARIES = """
+import json, sys
+from pathlib import Path
+from placecode.runs import Run, summarize
+for path in map(Path, sys.argv[1:]):
+    run = Run(path)
+    baselines = run.baselines if (path / "baselines.parquet").is_file() else None
+    summary = summarize(run.study, run.members, run.metrics, run.analysis, baselines)
+    print(json.dumps([path.name, summary["rows"]]))
+"""
+
+
+def of_summaries(tree: Path, runs: Sequence[Path]) -> Numbers:
+    """The summaries of committed runs, computed anew: a digest of all rows, without names that may change."""
+    found = {}
+    for line in python(tree, SUMMARIES, *map(str, runs)).splitlines():
+        name, rows = json.loads(line)
+        kept = [[current(f"{row['split']} {row['condition']} {row['metric']}"), *numbers_of(row)] for row in rows]
+        found[name] = f"{len(rows)} rows {digest(json.dumps(sorted(kept, key=json.dumps)).encode())[:16]}"
+    return found
+
+
+def numbers_of(row: dict[str, Any]) -> list[Any]:
+    """What a row of a summary says of its members."""
+    return [row[name] for name in ("n", "diverged", "mean", "std")]
+
+
+def of_claims(tree: Path, runs: Sequence[Path]) -> Numbers:
+    """Effect and interval of every claim, computed anew."""
+    records = json.loads(placecode(tree, "claims", *map(str, runs), "--json"))
+    return {
+        f"{Path(record['run']).name} {record['id']}": [record[name] for name in ("effect", "low", "high")]
+        for record in records
+    }
+
+
+def of_page(path: Path) -> list[str]:
+    """The numbers on a page, in the order of their size in text; commands and links are left out."""
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", re.sub(r"```.*?```", " ", path.read_text(), flags=re.DOTALL))
+    return sorted(NUMBER.findall(text))
+
+
+def committed(tree: Path) -> list[Path]:
+    return sorted(path.parent for path in (tree / "results").rglob("config.json"))
+
+
+def record(tree: Path) -> Iterator[tuple[str, Any]]:
+    """Everything that must not change, by name."""
+    runs = committed(tree)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        trained = {words: pool.submit(of_training, tree, words) for words in trainings(tree)}
+        for words, result in trained.items():
+            yield f"train {words}", result.result()
+    yield "summaries", of_summaries(tree, runs)
+    yield "claims", of_claims(tree, [run for run in runs if run.parent.name == "results"])
+    for page in PAGES:
+        yield f"page {page}", of_page(tree / "docs" / page)
+
+
+def of_commit(commit: str) -> Numbers:
+    """The record of a commit, from build/unchanged/ or made in a checkout of its own."""
+    full = subprocess.run(
+        ["git", "rev-parse", "--verify", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    kept = KEPT / f"{full}.json"
+    if not kept.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            tree = Path(folder) / "tree"
+            subprocess.run(["git", "worktree", "add", "--detach", "--quiet", str(tree), full], cwd=ROOT, check=True)
+            try:
+                KEPT.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps(dict(_told(record(tree), f"{full[:8]}: "))))
+            finally:
+                subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+    return dict(json.loads(kept.read_text()))
+
+
+def _told(items: Iterator[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in items:
+        print(f"{prefix}{name}", flush=True)
+        yield name, value
+
+
+def differences(before: Any, after: Any, name: str = "") -> Iterator[str]:
+    """Sentences on what differs; nothing where all is equal."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            full = f"{name}: {key}" if name else key
+            if key not in after or key not in before:
+                yield f"{full} is only in {'BASE' if key in before else 'this checkout'}"
+            else:
+                yield from differences(before[key], after[key], full)
+    elif before != after:
+        if name.startswith("page"):
+            gone, new = Counter(before) - Counter(after), Counter(after) - Counter(before)
+            yield f"{name}: {gone.total()} numbers gone {list(gone)[:12]}, {new.total()} new {list(new)[:12]}"
+        else:
+            yield f"{name}: {str(before)[:120]} became {str(after)[:120]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base", metavar="BASE", help="the commit to compare with")
+    base = parser.parse_args().base
+    before = of_commit(base)
+    after = json.loads(json.dumps(dict(_told(record(ROOT), "now: "))))
+    found = list(differences(before, after))
+    if skipped := [name for name, value in after.items() if isinstance(value, dict) and "skipped" in value]:
+        print(f"Not compared, since a package for them is not installed: {', '.join(skipped)}.")
+    print("\n".join(found) if found else f"Unchanged since {base}: {len(before)} records.")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
