@@ -118,7 +118,6 @@ def page(root: Path = ROOT) -> str:
     parts = [
         WORDS,
         *in_short(runs, findings),
-        *made(runs),
         *figure_by_figure(findings, runs["lst-sigma"]),
         *published_length.section(runs["lst-sigma"]),
         *training_sections.frozen(runs["lst-frozen"], findings["lst-frozen"]),
@@ -126,6 +125,7 @@ def page(root: Path = ROOT) -> str:
         *structure_doubt(runs, findings),
         *own_puzzles(runs, findings),
         *masked_sections.sections(runs, findings),
+        *made(runs),
         VERDICTS,
         *all_claims(findings),
         *shortfalls(runs),
@@ -288,7 +288,7 @@ def made(runs: dict[str, Run]) -> Iterator[str]:
         and all((run.members["state"] == "done").all() for name, run in runs.items() if name not in SOME_DIVERGED),
         f"All on one {' or '.join(gpus)} but the small models, precision {', '.join(precisions)}. No member is left "
         f"out but those {len(lost)} that diverged, all of causal-none at a temperature of 0.01, and of small models "
-        "some by SGD (below).",
+        "some by SGD.",
     )
 
 
