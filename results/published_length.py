@@ -23,14 +23,14 @@ def in_short(run: Run) -> str:
     """How far our curve is from the authors', in two sentences."""
     table = gaps(run)
     errors, mean, null = table["gap"] / table["error"], float(table["gap"].abs().mean()), by_chance(run)
-    worst = errors.abs().idxmax()
+    outside = [f"{sigma:g}" for sigma, row in table.iterrows() if row["theirs"] > row["values"].high]
     return say(
-        mean > LIMIT and mean < null.high and errors.abs().max() < 3,
-        f"**True**: the curve of accuracy over sigma agrees with the authors' own, as far as {AUTHORS_SEEDS} seeds can "
-        f"tell. The mean absolute difference over {len(table)} sigmas is {number(mean)}. That is above our declared "
-        f"limit of {LIMIT}, but two sets of {AUTHORS_SEEDS} seeds of the same models differ by {number(null.mean)} "
-        f"({bounds(null)}). The largest difference is {abs(errors[worst]):.1f} standard errors (sigma {worst:g}: "
-        f"{table['gap'][worst]:+.2f}).",
+        LIMIT < mean < null.high and errors.abs().max() < 3 and outside == ["1.5", "1.6"],
+        f"**True, within the noise of {AUTHORS_SEEDS} seeds**: the curve of accuracy over sigma is the authors'. The "
+        f"mean absolute difference over {len(table)} sigmas is {number(mean)}. Our declared limit was {LIMIT}, but "
+        f"two sets of {AUTHORS_SEEDS} seeds of the same models differ by {number(null.mean)} ({bounds(null)}). At "
+        f"sigma {' and '.join(outside)} the authors' means lie above our intervals, by up to {errors.abs().max():.1f} "
+        "standard errors.",
     )
 
 
@@ -58,11 +58,11 @@ def section(run: Run) -> Iterator[str]:
     lower = float((table["gap"] < 0).mean())
     yield say(
         errors.abs().max() < 3 and LIMIT < mean < null.high and len(table) == len(AUTHORS_MEANS) and lower > 0.6,
-        f"**The curve agrees with the authors' at every sigma**: no mean is further from theirs than "
+        f"**The curve agrees with the authors' within the noise of seeds**: no mean is further from theirs than "
         f"{errors.abs().max():.1f} standard errors of the difference, if the authors' spread over seeds equals ours. "
         f"The mean absolute difference over the {len(table)} sigmas is {number(mean)}, above {LIMIT}, the largest "
-        f"that we had declared as agreement. Chance alone gives more than that limit: two sets of {AUTHORS_SEEDS} "
-        f"seeds, drawn from our own models ({DRAWS:,} draws, the same seeds at all sigmas), differ by "
+        "that we had declared as agreement. Two samples of seeds typically differ by more: two sets of "
+        f"{AUTHORS_SEEDS} seeds, drawn from our own models ({DRAWS:,} draws, the same seeds at all sigmas), differ by "
         f"{number(null.mean)} on average, and 95% of them by {bounds(null)}. Our means are lower at {lower:.0%} of "
         "the sigmas. Seeds share their initial weights and the order of the puzzles across sigmas, so a seed that "
         "does badly does so at many of them.",

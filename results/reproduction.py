@@ -65,7 +65,7 @@ PUBLISHED = (
     ("accuracy at sigma 2.0", "lst-sigma", "accuracy-at-2.0"),
     ("0.2 minus 2.0", "lst-sigma", "small-sigma-generalizes"),
     (
-        "training accuracy of all learned models (here: of the sigma where it is lowest)",
+        "training accuracy of learned models, at the sigma where it is lowest",
         "lst-sigma",
         "all-fit-training",
     ),
@@ -144,7 +144,7 @@ each token. *Sigma* is the standard deviation of the normal distribution from wh
 
 - **Experiment 1, Latin squares.** The model fills in one cell of a 4 x 4 Latin square (chance 0.25). It has 4
   transformer blocks of width 160 with one head, and the PE is added in every block. Protocol and puzzles are the
-  published ones. Accuracy is measured after training on the 108 held-out puzzles of the human study, unless another
+  published ones. After training, accuracy is measured on the 108 held-out puzzles of the human study, unless another
   split is named.
 - **Experiments 2 and 3, channels.** A simulated network and recordings of human brains; the protocol is partly ours.
   A fourth experiment, which is ours, has groups of channels that pairwise correlations cannot detect.
@@ -238,10 +238,10 @@ def in_short(runs: dict[str, Run], findings: dict[str, Findings]) -> Iterator[st
             )
             and noise["held-out puzzles, 0.2 minus 2"][0.2].low > 0
             and all(noise["held-out puzzles, 0.2 minus 1"][level].high < 0 for level in (0.2, 0.5, 1.0)),
-            "**True against 2.0, not against 1**: under noise up to 0.2, sigma 0.2 is more accurate than 2.0 on "
-            "held-out puzzles, because it is more accurate without noise too. It is less accurate than sigma 1 from "
-            "noise 0.2 to 1. On training puzzles, which every model solves when no noise is added, noise hurts small "
-            "sigmas more.",
+            "**Robust to noise? Against 2.0 yes, against 1 no**: under noise up to 0.2, sigma 0.2 is more accurate "
+            "than 2.0 on held-out puzzles, because it is more accurate without noise too. It is less accurate than "
+            "sigma 1 from noise 0.2 to 1. On training puzzles, which every model solves when no noise is added, noise "
+            "hurts small sigmas more.",
         ),
         *of_rivals(runs["lst-encodings"], findings["lst-encodings"]),
     ]
@@ -257,10 +257,11 @@ def of_rivals(run: Run, found: Findings) -> Iterator[str]:
         and found["dropout-lifts-2d-fixed"].direction == HOLDS
         and not apart_from_zero(found["near-2d-fixed-both-dropout"].found)
         and not apart_from_zero(found["near-2d-fixed-as-published"].found),
-        "**Not found**: that 2d-fixed is more accurate than the learned PE. Learned at sigma 0.2 minus 2d-fixed is "
-        f"{effect(found['near-2d-fixed-as-published'])} as published, where fixed encodings alone have dropout; "
-        f"{effect(found['near-2d-fixed-both-dropout'])} with dropout in both; and {effect(found['near-2d-fixed'])} "
-        f"without. The dropout is worth {effect(found['dropout-lifts-2d-fixed'])} to 2d-fixed.",
+        "**Undecided**: whether 2d-fixed is more accurate than the learned PE, as published. Learned at sigma 0.2 "
+        f"minus 2d-fixed is {effect(found['near-2d-fixed-as-published'])} as published, where only fixed encodings "
+        f"have dropout; {effect(found['near-2d-fixed-both-dropout'])} with dropout in both; and "
+        f"{effect(found['near-2d-fixed'])} without. The dropout is worth {effect(found['dropout-lifts-2d-fixed'])} to "
+        "2d-fixed.",
     )
     beaten = ("1d-fixed", "rotary", "none", "causal-none")
     ahead = against(run, "relative:axes=2", "learned:sigma=0.2")
@@ -331,7 +332,7 @@ def figure_by_figure(findings: dict[str, Findings], sweep: Run) -> Iterator[str]
         "model solves when no noise is added, noise on the token embeddings hurts sigma 0.2 more than 1 or 2. The "
         "noise has the same standard deviation at every sigma, so it is larger relative to a small PE, which may "
         "explain this. The authors' code adds its noise elsewhere, at the input of a block; that is measured below. "
-        "The column for noise 0 is evaluated once more with the noisy ones, and may differ in a puzzle by rounding.",
+        "The column for noise 0 was computed again with the noisy ones; rounding can change a puzzle.",
     )
     yield picture(
         *("lst-sigma", "noise", "Accuracy under noise"),
@@ -399,7 +400,7 @@ def shortfalls(runs: dict[str, Run]) -> Iterator[str]:
     }
     points = [
         "Members with the same settings in two runs (learned PEs in `lst-sigma` and `lst-frozen`) differ by rounding, "
-        "since they were stacked with other neighbours on a GPU. In the end that makes up to "
+        "since they were batched with other models on a GPU. In the end that makes up to "
         f"{again[0.2].abs().max():.2f} in accuracy for a single model at sigma 0.2 and {again[2.0].abs().max():.2f} "
         f"at 2.0; in the mean over {len(again[0.2])} seeds {told(mean(again[0.2]))} and {told(mean(again[2.0]))}. Do "
         "not read differences of that size.",

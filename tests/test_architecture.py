@@ -15,15 +15,16 @@ SOURCE = ROOT / "src" / "placecode"
 
 # every room with the rooms it may import; a room may always import itself
 MODELS = {"members", "draws", "encodings", "kernels", "fast", "encoder", "cpu", "optim", "running", "training"}
-CORE = {"errors", "version", "tasks", *MODELS}
+CORE = {"errors", "validation", "version", "tasks", *MODELS}
 MAY_IMPORT = {
     "errors": set(),
+    "validation": {"errors"},
     "version": set(),
     "source": set(),
-    "tasks": {"errors", "draws", "files"},  # files: for tables too large for memory
-    "members": {"errors"},
+    "tasks": {"errors", "validation", "draws", "files"},  # files: for tables too large for memory
+    "members": {"errors", "validation"},
     "draws": set(),
-    "encodings": {"errors", "members", "draws"},
+    "encodings": {"errors", "validation", "members", "draws"},
     "kernels": set(),
     "fast": {"draws", "encodings", "kernels", "encoder"},  # encoder: its types alone
     "encoder": {"errors", "members", "draws", "encodings", "kernels", "fast"},
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     "checkpoints": {"errors", "files"},
     "runs": {"errors", "members", "encodings", "encoder"},
     "folders": {"errors", "files", "runs"},
-    "analysis": {"errors", "encodings"},
+    "analysis": {"errors", "validation", "encodings"},
     "claims": {"errors", "runs", "analysis"},
     "figures": {"errors", "files", "analysis"},
     "report": {"errors", "files", "figures", "analysis", "claims", "version"},
@@ -45,7 +46,7 @@ MAY_IMPORT = {
     "estimator": CORE | {"runs", "studies", "engines", "fitting"},
     "libraries": set(),
     "evidence": {"analysis"},
-    "recommend": {"errors", "evidence", "libraries"},
+    "recommend": {"errors", "validation", "evidence", "libraries"},
     "bench": CORE | {"engines", "figures", "files", "studies"},
     "doctor": {"cpu", "tasks", "version", "errors"},
     "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "source", "studies"},

@@ -158,16 +158,16 @@ def test_the_command_prints_an_object(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--tokens", "1"], "tokens must be a whole number of at least 2"),
+        (["--tokens", "1"], "tokens must be a whole number from 2 to"),
         (["--tokens", "2.5"], "tokens must be a whole number; got '2.5'"),
-        (["--tokens", "1" + 30 * "0"], "tokens must be a whole number of at least 2, and at most 1,000,000,000"),
-        (["--width", "0"], "width must be a whole number of at least 1"),
+        (["--tokens", "1" + 30 * "0"], "tokens must be a whole number from 2 to 1,000,000,000"),
+        (["--width", "0"], "width must be a whole number from 1 to"),
         (["--width", "wide"], "width must be a whole number; got 'wide'"),
         (["--optimizer", "adagrad"], "optimizer must be one of adam, adamw, sgd; got 'adagrad'"),
         (["--learning-rate", "0"], "learning_rate must be a number above 0; got 0.0"),
         (["--learning-rate", "nan"], "learning_rate must be a number above 0; got nan"),
         (["--learning-rate", "fast"], "learning_rate must be a number; got 'fast'"),
-        (["--layers", "0"], "layers must be a whole number of at least 1"),
+        (["--layers", "0"], "layers must be a whole number from 1 to"),
         (["--goal", "beauty"], "goal must be one of accuracy, map; got 'beauty'"),
     ],
 )

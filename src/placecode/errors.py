@@ -10,7 +10,19 @@ INSTALL = "pip install 'placecode[brain]'"
 
 
 class BadInput(ValueError):
-    """What the user gave cannot be used. The message is one sentence: the name, what is allowed, what was given."""
+    """What the user gave cannot be used. The message is one sentence: the name, what is allowed, what was given.
+
+    Attributes
+    ----------
+    name, rule : str
+        What was given a wrong value, and what is allowed; empty where the sentence is not of that form.
+    given : object
+        The wrong value.
+    """
+
+    def __init__(self, sentence: str, name: str = "", rule: str = "", given: object = None) -> None:
+        super().__init__(sentence)
+        self.name, self.rule, self.given = name, rule, given
 
 
 def must_be(name: str, allowed: str, given: object) -> BadInput:
@@ -19,7 +31,7 @@ def must_be(name: str, allowed: str, given: object) -> BadInput:
     >>> print(must_be("sigma", "a number of at least 0", -1))
     sigma must be a number of at least 0; got -1.
     """
-    return BadInput(f"{name} must be {allowed}; got {given!r}.")
+    return BadInput(f"{name} must be {allowed}; got {given!r}.", name, allowed, given)
 
 
 def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from placecode.errors import BadInput, must_be, one_of
+from placecode.validation import choice, flag, is_whole, real_number, whole_number
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
@@ -177,44 +177,38 @@ class Member:
         if not isinstance(self.options, Options):
             object.__setattr__(self, "options", Options(self.options))
         if self.sigma is not None:
-            _number("sigma", self.sigma, low=0)
+            real_number("sigma", self.sigma, least=0)
         if isinstance(self.start, str) and self.start not in (*STARTS, *TAKEN):
             raise one_of("start", (*STARTS, *TAKEN), self.start)
-        whole = isinstance(self.origin, int) and not isinstance(self.origin, bool) and self.origin >= 0
-        if whole != (self.start in TAKEN) or (self.origin is not None and not whole):
+        has_origin = is_whole(self.origin) and self.origin >= 0
+        if has_origin != (self.start in TAKEN) or (self.origin is not None and not has_origin):
             when = "the number of a member" if self.start in TAKEN else f"left out for the start {self.start}"
             raise must_be("origin", when, self.origin)
         if self.start in RESCALED and self.sigma is None:
             raise must_be("sigma", f"a number of at least 0 for the start {self.start}", None)
         for name, allowed in (("placement", PLACEMENTS), ("norm", NORMS), ("optimizer", OPTIMIZERS)):
-            if getattr(self, name) not in allowed:
-                raise one_of(name, allowed, getattr(self, name))
+            choice(name, getattr(self, name), allowed)
         for name in ("learn", "dropout_at_evaluation"):
-            if not isinstance(getattr(self, name), bool):
-                raise must_be(name, "True or False", getattr(self, name))
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
-            raise must_be("seed", "a whole number of at least 0", self.seed)
-        last = self.last_epoch
-        if last is not None and (not isinstance(last, int) or isinstance(last, bool) or last < 1):
-            raise must_be("last_epoch", "a whole number of at least 1, or None", last)
-        if last is not None and self.cooldown:
-            raise must_be("last_epoch", "left out with a cooldown, which ends with the longest training", last)
-        if not isinstance(self.ramp, int) or isinstance(self.ramp, bool) or self.ramp < 0:
-            raise must_be("ramp", "a whole number of at least 0", self.ramp)
+            flag(name, getattr(self, name))
+        for name in ("seed", "ramp"):
+            whole_number(name, getattr(self, name), least=0)
+        if self.last_epoch is not None:
+            whole_number("last_epoch", self.last_epoch, least=1)
+            if self.cooldown:
+                rule = "left out with a cooldown, which ends with the longest training"
+                raise must_be("last_epoch", rule, self.last_epoch)
         for name in ("width", "layers", "heads", "expansion", "batch"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise must_be(name, "a whole number of at least 1", value)
+            whole_number(name, getattr(self, name), least=1)
         if self.width % self.heads:
             raise must_be("heads", f"a divisor of the width {self.width}", self.heads)
-        _number("gain", self.gain, above=0)
+        real_number("gain", self.gain, above=0)
         for name in ("learning_rate", "weight_decay", "epsilon"):
-            _number(name, getattr(self, name), low=0)
+            real_number(name, getattr(self, name), least=0)
         for name in ("pe_learning_rate", "pe_weight_decay", "clip"):
             if getattr(self, name) is not None:
-                _number(name, getattr(self, name), low=0)
+                real_number(name, getattr(self, name), least=0)
         for name in ("dropout", "momentum", "beta1", "beta2", "cooldown", "hidden"):
-            _number(name, getattr(self, name), low=0, below=1)
+            real_number(name, getattr(self, name), least=0, below=1)
         if not isinstance(self.data, str):
             raise must_be("data", "a text", self.data)
 
@@ -249,14 +243,6 @@ class Member:
 def _plain(value: Any) -> Any:
     """Numpy's scalars as Python's own, so that equal specs look equal and go into any file."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _number(name: str, value: Any, low: float = -math.inf, above: float = -math.inf, below: float = math.inf) -> None:
-    bounds = {"of at least": low, "above": above, "below": below}
-    told = [f"{words} {bound:g}" for words, bound in bounds.items() if math.isfinite(bound)]
-    real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (real and math.isfinite(value) and low <= value and above < value < below):
-        raise must_be(name, f"a number {' and '.join(told)}", value)
 
 
 def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:

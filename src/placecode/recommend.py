@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from placecode import evidence
-from placecode.errors import must_be, one_of
 from placecode.evidence import IN_NOISE, TOLERANCE, Setting
 from placecode.libraries import LIBRARIES
+from placecode.validation import choice, real_number, whole_number
 
 GOALS = ("accuracy", "map")
 """To predict well; or a PE that shows what belongs together."""
@@ -48,26 +48,19 @@ class Asked:
     goal: str = "accuracy"
 
     def __post_init__(self) -> None:
-        _whole("tokens", self.tokens, 2)
-        _whole("width", self.width, 1)
-        if self.optimizer not in FAMILIES:
-            raise one_of("optimizer", FAMILIES, self.optimizer)
-        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
-            raise must_be("learning_rate", "a number above 0", self.learning_rate)
+        whole_number("tokens", self.tokens, 2, MOST)
+        whole_number("width", self.width, 1, MOST)
+        choice("optimizer", self.optimizer, FAMILIES)
+        if self.learning_rate is not None:
+            real_number("learning_rate", self.learning_rate, above=0)
         if self.layers is not None:
-            _whole("layers", self.layers, 1)
-        if self.goal not in GOALS:
-            raise one_of("goal", GOALS, self.goal)
+            whole_number("layers", self.layers, 1, MOST)
+        choice("goal", self.goal, GOALS)
 
     def sizes(self) -> dict[str, float]:
         """What nearness is measured in, as far as it is given."""
         named = {name: getattr(self, name) for name in ("tokens", "width", "layers", "learning_rate")}
         return {name: value for name, value in named.items() if value is not None}
-
-
-def _whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
-        raise must_be(name, f"a whole number of at least {least}, and at most {MOST:,}", value)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from placecode.analysis.connectivity import HELD_OUT, check, one_thread, whole
+from placecode.analysis.connectivity import HELD_OUT, check, one_thread
 from placecode.errors import BadInput, must_be
+from placecode.validation import whole_number
 
 Array = npt.NDArray[np.float64]
 Marks = npt.NDArray[np.bool_]
@@ -176,7 +177,7 @@ class Pca(_Gaussian):
     """
 
     def __init__(self, components: int | None = None) -> None:
-        self.components = None if components is None else whole("components", components, 1)
+        self.components = None if components is None else whole_number("components", components, 1)
         self.components_ = components or 0
 
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None:
@@ -193,7 +194,7 @@ class Pca(_Gaussian):
                 )
                 missed.append(mse(guess, asked, unseen))
             self.components_ = row[int(np.argmin(missed))]
-        self._covariance = few_axes(flat.T @ flat / len(flat), whole("components", self.components_, 1, most))
+        self._covariance = few_axes(flat.T @ flat / len(flat), whole_number("components", self.components_, 1, most))
 
 
 class Ridge(Predictor):
@@ -206,7 +207,7 @@ class Ridge(Predictor):
     """
 
     def __init__(self, examples: int = 10_000) -> None:
-        self.examples = whole("examples", examples, 100)
+        self.examples = whole_number("examples", examples, 100)
 
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None:
         width, w = flat.shape[1], self.window_
@@ -238,7 +239,7 @@ class Trees(Predictor):
     """
 
     def __init__(self, examples: int = 10_000, trees: int = 60, channels: Sequence[int] | None = None) -> None:
-        self.examples, self.trees = whole("examples", examples, 100), whole("trees", trees, 1)
+        self.examples, self.trees = whole_number("examples", examples, 100), whole_number("trees", trees, 1)
         self.channels = channels
         self._models: dict[int, tuple[Any, int, npt.NDArray[np.int64]]] = {}
 

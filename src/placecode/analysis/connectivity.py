@@ -27,6 +27,7 @@ from scipy.stats import rankdata
 
 from placecode.analysis import geometry
 from placecode.errors import BadInput, must_be
+from placecode.validation import whole_number
 
 Array = npt.NDArray[np.float64]
 Values = npt.ArrayLike | Sequence[npt.ArrayLike]
@@ -61,7 +62,7 @@ def mutual_information(values: Values, bins: int | None = None) -> Array:
     in time. Bins are coarse: no more than log(bins) can be found. Without a number there are sqrt(T / 20), 20 samples
     to a cell of the histogram, but at least 2 and at most 8. The diagonal is the entropy of the bins.
     """
-    k = None if bins is None else whole("bins", bins, 2)
+    k = None if bins is None else whole_number("bins", bins, 2)
     return np.asarray(np.mean([_information(each, k) for each in recordings(values)], axis=0))
 
 
@@ -139,7 +140,7 @@ def pca_embedding(values: Values, k: int = 2) -> Array:
     `correlation`. Of the channels with the largest loading on a component the first is on the positive side.
     """
     matrix = correlation(values)
-    return _points(matrix)[:, : whole("k", k, 1, len(matrix))]
+    return _points(matrix)[:, : whole_number("k", k, 1, len(matrix))]
 
 
 def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
@@ -152,7 +153,7 @@ def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
     similar = _symmetric(matrix)
     if not np.allclose(np.diag(similar), 1.0) or np.abs(similar).max() > 1 + 1e-9:
         raise BadInput("matrix must hold correlations, from -1 to 1 with ones on the diagonal; it does not.")
-    return geometry.mds(_points(similar), axes=whole("k", k, 1, len(similar))).places
+    return geometry.mds(_points(similar), axes=whole_number("k", k, 1, len(similar))).places
 
 
 def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArray[np.int64]:
@@ -168,7 +169,9 @@ def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArr
     np.fill_diagonal(affinity, 0.0)
     # A channel without any link would fall out of the graph; a millionth of the largest one ties it to all alike.
     affinity += 1e-6 * (affinity.max() or 1.0)
-    found = SpectralClustering(whole("k", k, 1, len(similar)), affinity="precomputed", random_state=seed).fit(affinity)
+    found = SpectralClustering(whole_number("k", k, 1, len(similar)), affinity="precomputed", random_state=seed).fit(
+        affinity
+    )
     return np.asarray(found.labels_, dtype=np.int64)
 
 
@@ -200,14 +203,6 @@ def check(values: npt.ArrayLike) -> Array:
     if len(wrong):
         raise BadInput(f"values must vary in every channel; constant over {len(table)} samples: {_named(wrong)}.")
     return table
-
-
-def whole(name: str, number: int, least: int, most: int | None = None) -> int:
-    """A whole number within bounds."""
-    if not isinstance(number, (int, np.integer)) or number < least or (most is not None and number > most):
-        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise must_be(name, f"a whole number {bounds}", number)
-    return int(number)
 
 
 def one_thread() -> AbstractContextManager[Any]:

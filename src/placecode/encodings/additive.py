@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from placecode import draws
-from placecode.encodings.base import Encoding, Layout, positive, whole
+from placecode.encodings.base import Encoding, Layout
 from placecode.encodings.tables import scaled
 from placecode.errors import BadInput, must_be
 from placecode.members import PLACED, Member, Table
+from placecode.validation import real_number, whole_number
 
 
 def sinusoid(coordinates: np.ndarray, width: int, base: float = 10000.0) -> np.ndarray:
@@ -99,8 +100,8 @@ class Sinusoid(Additive):
     @classmethod
     def start(cls, member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
         options = dict(cls.settings(member))
-        coordinates = layout.coordinates(whole("axes", options["axes"]))
-        return sinusoid(coordinates, member.width, positive("base", options["base"]))
+        coordinates = layout.coordinates(whole_number("axes", options["axes"], least=1))
+        return sinusoid(coordinates, member.width, real_number("base", options["base"], above=0))
 
 
 class Random(Additive):

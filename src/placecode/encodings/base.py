@@ -119,24 +119,3 @@ class Encoding(nn.Module):
     def vectors(self) -> Tensor | None:
         """The PE itself, (e, l, n, d), where the encoding has one vector per token; else None."""
         return None
-
-
-def whole(name: str, value: Any, low: int = 1) -> int:
-    """An option that must be a whole number."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise must_be(name, f"a whole number of at least {low}", value)
-    return value
-
-
-def switch(name: str, value: Any) -> bool:
-    """An option that is on or off; on the command line, where there are numbers and words, 1 or 0."""
-    if not isinstance(value, int) or value not in (0, 1):
-        raise must_be(name, "True or False, or 1 or 0", value)
-    return bool(value)
-
-
-def positive(name: str, value: Any) -> float:
-    """An option that must be a number above zero."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise must_be(name, "a number above 0", value)
-    return float(value)

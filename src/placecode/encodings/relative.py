@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from placecode.encodings.additive import scaled_draw
-from placecode.encodings.base import ALL, Encoding, Layout, positive, switch, whole
+from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.errors import BadInput, one_of
 from placecode.members import Member
+from placecode.validation import real_number, switch, whole_number
 
 
 class Relative(Encoding):
@@ -35,13 +36,13 @@ class Relative(Encoding):
         super().__init__(members, layout)
         options, first = dict(self.settings(members[0])), members[0]
         self.causal = switch("causal", options["causal"])
-        coordinates = layout.coordinates(whole("axes", options["axes"]))
+        coordinates = layout.coordinates(whole_number("axes", options["axes"], least=1))
         if not np.array_equal(coordinates, np.round(coordinates)):
             raise BadInput("relative positions must be whole numbers; the true positions of these tokens are not.")
         offsets = (coordinates[None] - coordinates[:, None]).astype(int)  # (n, n, k): key minus query
         reach = int(abs(offsets).max())
         if options["max_distance"] is not None:
-            reach = whole("max_distance", options["max_distance"])
+            reach = whole_number("max_distance", options["max_distance"], least=1)
         places = np.clip(offsets, -reach, reach) + reach + (2 * reach + 1) * np.arange(offsets.shape[-1])
         self.register_buffer("places", torch.from_numpy(places).permute(2, 0, 1), persistent=False)  # (k, n, n)
         blocks = first.layers if first.placement == "every" else 1
@@ -103,10 +104,10 @@ class Alibi(Encoding):
         options, heads = dict(self.settings(members[0])), members[0].heads
         if options["distance"] not in ("euclidean", "manhattan"):
             raise one_of("distance", ("euclidean", "manhattan"), options["distance"])
-        coordinates = layout.coordinates(whole("axes", options["axes"]))
+        coordinates = layout.coordinates(whole_number("axes", options["axes"], least=1))
         offsets = torch.from_numpy(coordinates[None] - coordinates[:, None])  # (n, n, k)
         distance = offsets.norm(p=2 if options["distance"] == "euclidean" else 1, dim=-1)  # (n, n), exact
-        slopes = slopes_for(heads, positive("steepness", options["steepness"]))
+        slopes = slopes_for(heads, real_number("steepness", options["steepness"], above=0))
         self.register_buffer("penalty", -slopes[:, None, None] * distance, persistent=False)  # (h, n, n)
 
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor:
@@ -135,7 +136,7 @@ class CausalNone(Encoding):
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
-        self.temperature = positive("temperature", dict(self.settings(members[0]))["temperature"])
+        self.temperature = real_number("temperature", dict(self.settings(members[0]))["temperature"], above=0)
 
     def rotate(self, q: Tensor, k: Tensor, block: int = 0, at: slice = ALL) -> tuple[Tensor, Tensor]:
         return (q, k) if self.temperature == 1 else (q / self.temperature, k)

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from placecode.encodings.base import ALL, Encoding, Layout, positive, whole
+from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.errors import BadInput, must_be
 from placecode.members import Member
+from placecode.validation import real_number, whole_number
 
 
 class Rotary(Encoding):
@@ -28,7 +29,7 @@ class Rotary(Encoding):
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
         options, head = dict(self.settings(members[0])), members[0].width // members[0].heads
-        axes, fraction = whole("axes", options["axes"]), options["fraction"]
+        axes, fraction = whole_number("axes", options["axes"], least=1), options["fraction"]
         if not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
             raise must_be("fraction", "a number above 0 and at most 1", fraction)
         coordinates = layout.coordinates(axes)
@@ -38,7 +39,7 @@ class Rotary(Encoding):
                 f"rotary with axes={axes} and fraction={fraction:g} must turn at least {2 * axes} features of a head; "
                 f"got heads of {head} features."
             )
-        rates = positive("base", options["base"]) ** (-np.arange(0, share, 2) / share)
+        rates = real_number("base", options["base"], above=0) ** (-np.arange(0, share, 2) / share)
         angles = torch.from_numpy((coordinates[:, :, None] * rates).reshape(layout.tokens, -1))  # (n, r / 2)
         self.register_buffer("cosines", angles.cos(), persistent=False)
         self.register_buffer("sines", angles.sin(), persistent=False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from placecode.errors import must_be
 from placecode.members import Member
 from placecode.studies.base import Study, setting
+from placecode.validation import real_number, whole_number
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,10 @@ class ModelStudy(Study):
         self._all_different("seeds")
         self._whole("evaluations", 1)
         self._whole("data_seed", 0)
-        if not 0 < self.output_gain < math.inf:
-            raise must_be("output_gain", "a number above 0", self.output_gain)
+        real_number("output_gain", self.output_gain, above=0)
 
     def _whole(self, name: str, least: int) -> None:
-        if getattr(self, name) < least:
-            raise must_be(name, f"a whole number of at least {least}", getattr(self, name))
+        whole_number(name, getattr(self, name), least)
 
     def _all_different(self, name: str, least: int = 1) -> None:
         values = getattr(self, name)

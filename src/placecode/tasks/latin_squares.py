@@ -26,6 +26,7 @@ from placecode.errors import BadInput, must_be
 from placecode.tasks.base import Split, Task
 from placecode.tasks.puzzle_files import cached, read_folder
 from placecode.tasks.puzzles import CLASSES, ORDERS, Cells, Puzzles, apart, draw, first_of_each, join, one_hot
+from placecode.validation import is_whole, real_number, whole_number
 
 VERSION = 1
 """Of the recipe below. Raise it with every change of what a seed gives, or old cached puzzles would pass for new."""
@@ -73,7 +74,7 @@ class LatinSquares(Task):
         logits: bool = False,
     ) -> None:
         _check(order, seed, heldout, per_class, distance)
-        if not _whole(log_softmax) or log_softmax not in (1, 2):
+        if not is_whole(log_softmax) or log_softmax not in (1, 2):
             raise must_be("log_softmax", "1 or 2", log_softmax)
         self.log_softmax, self.logits = int(log_softmax), bool(logits)
         drawing, splitting = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
@@ -154,29 +155,21 @@ def first_puzzles(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.
     >>> first_puzzles(np.array([0, 0, 0, 1, 2, 1]), 4)
     array([0, 1, 3, 4])
     """
-    if not _whole(count) or not len(CLASSES) <= count <= len(classes):
-        raise must_be("train", f"a whole number from {len(CLASSES)} to {len(classes)}", count)
+    whole_number("train", count, len(CLASSES), len(classes))
     ranks = np.empty(len(classes), dtype=np.int64)  # how many of its class come before each
     for each in range(len(CLASSES)):
         ranks[classes == each] = np.arange(np.count_nonzero(classes == each))
     return np.sort(np.lexsort((classes, ranks))[:count])
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 def _check(order: int, seed: int, heldout: int, per_class: int, distance: float) -> None:
-    if not _whole(order) or order not in ORDERS:
+    if not is_whole(order) or order not in ORDERS:
         raise must_be("order", "4, 5 or 6", order)
-    if not _whole(seed) or seed < 0:
-        raise must_be("seed", "a whole number of at least 0", seed)
-    if not _whole(heldout) or heldout < 3 or heldout % 3:
+    whole_number("seed", seed, least=0)
+    if not is_whole(heldout) or heldout < 3 or heldout % 3:
         raise must_be("heldout", "a positive multiple of 3, for as many puzzles of each class", heldout)
-    if not _whole(per_class) or per_class < 2:
-        raise must_be("per_class", "a whole number of at least 2", per_class)
-    if isinstance(distance, bool) or not isinstance(distance, int | float) or not 0 <= distance < 1:
-        raise must_be("distance", "a number of at least 0 and below 1", distance)
+    whole_number("per_class", per_class, least=2)
+    real_number("distance", distance, least=0, below=1)
 
 
 def make_puzzles(

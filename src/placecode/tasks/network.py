@@ -10,15 +10,15 @@ so the activity of a hidden node is told best by nodes of its own cluster, and t
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.tasks.masked import Masked, recordings
+from placecode.validation import choice, flag, is_whole, real_number, whole_number
 
 NONLINEARITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
@@ -84,24 +84,20 @@ class Network(Masked):
         seed: int = 0,
     ) -> None:
         sizes = cluster_sizes(nodes, clusters, sizes)
-        if not is_real(density_within) or not 0 < density_within <= 1:
-            raise must_be("density_within", "a number above 0 and at most 1", density_within)
-        if not is_real(density_between) or not 0 <= density_between <= 1:
-            raise must_be("density_between", "a number of at least 0 and at most 1", density_between)
+        real_number("density_within", density_within, above=0, most=1)
+        real_number("density_between", density_between, least=0, most=1)
         strengths = {"strength_within": strength_within, "strength_between": strength_between}
         for name, value in {**strengths, "gain": gain, "noise": noise}.items():
-            at_least_zero(name, value)
-        if nonlinearity not in NONLINEARITIES:
-            raise one_of("nonlinearity", NONLINEARITIES, nonlinearity)
-        whole("lag", lag, 1)
-        whole("window", window, 1)
-        whole("train", train, max(LEAST_TIMES, window + lag + 1))
-        whole("test", test, window)
+            real_number(name, value, least=0)
+        choice("nonlinearity", nonlinearity, NONLINEARITIES)
+        whole_number("lag", lag, 1)
+        whole_number("window", window, 1)
+        whole_number("train", train, max(LEAST_TIMES, window + lag + 1))
+        whole_number("test", test, window)
         for name, value in {"burn_in": burn_in, "gap": gap, "seed": seed}.items():
-            whole(name, value, 0)
-        whole("worlds", worlds, 1)
-        if not isinstance(shuffled, bool):
-            raise must_be("shuffled", "True or False", shuffled)
+            whole_number(name, value, 0)
+        whole_number("worlds", worlds, 1)
+        flag("shuffled", shuffled)
 
         order, data = np.random.SeedSequence(seed).spawn(2)
         streams = [child.spawn(2) for child in data.spawn(worlds)]  # world k is the same however many there are
@@ -272,7 +268,7 @@ def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] | None = None)
     >>> cluster_sizes(11, 3)
     (4, 4, 3)
     """
-    whole("nodes", nodes, 4)
+    whole_number("nodes", nodes, 4)
     if sizes is not None:
         listed = isinstance(sizes, Sequence) and len(sizes) > 1 and all(is_whole(size) and size > 1 for size in sizes)
         if not listed or sum(sizes) != nodes:
@@ -281,24 +277,3 @@ def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] | None = None)
     if not is_whole(clusters) or not 2 <= clusters <= nodes // 2:
         raise must_be("clusters", f"a whole number from 2 to half of the {nodes} nodes", clusters)
     return tuple(nodes // clusters + (cluster < nodes % clusters) for cluster in range(clusters))
-
-
-def is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def is_real(value: object) -> TypeGuard[float]:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    return number and math.isfinite(float(value))  # type: ignore[arg-type]
-
-
-def whole(name: str, value: object, least: int) -> None:
-    """Refuses all but whole numbers of at least `least`."""
-    if not is_whole(value) or value < least:
-        raise must_be(name, f"a whole number of at least {least}", value)
-
-
-def at_least_zero(name: str, value: object) -> None:
-    """Refuses all but finite numbers of at least 0."""
-    if not is_real(value) or value < 0:
-        raise must_be(name, "a number of at least 0", value)

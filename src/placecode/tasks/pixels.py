@@ -23,7 +23,8 @@ import numpy as np
 
 from placecode.errors import BadInput, must_be, one_of
 from placecode.tasks.masked import Masked, recordings
-from placecode.tasks.network import standardize, whole
+from placecode.tasks.network import standardize
+from placecode.validation import flag, whole_number
 
 SOURCES = ("photos", "digits")
 GREY = (0.299, 0.587, 0.114)
@@ -70,10 +71,10 @@ class Pixels(Masked):
         seed: int = 0,
     ) -> None:
         _check(source, size, stride, shuffled)
-        whole("train", train, LEAST_TRAIN)
-        whole("test", test, 1)
-        whole("worlds", worlds, 1)
-        whole("seed", seed, 0)
+        whole_number("train", train, LEAST_TRAIN)
+        whole_number("test", test, 1)
+        whole_number("worlds", worlds, 1)
+        whole_number("seed", seed, 0)
         order, data = np.random.SeedSequence(seed).spawn(2)
         rngs = [np.random.default_rng(child) for child in data.spawn(worlds)]  # world k whatever their number
         cells, samples = _source(source, size, stride)
@@ -114,8 +115,8 @@ def table(
     whoever holds something out should hold out whole strips. Digits have none in common, and come in eight parts.
     """
     _check(source, size, stride, shuffled)
-    whole("samples", samples, 2 * LEAST_TRAIN)
-    whole("seed", seed, 0)
+    whole_number("samples", samples, 2 * LEAST_TRAIN)
+    whole_number("seed", seed, 0)
     order, data = np.random.SeedSequence(seed).spawn(2)
     cells, drawn = _source(source, size, stride)
     if shuffled:
@@ -255,7 +256,6 @@ def _names(positions: np.ndarray) -> tuple[str, ...]:
 def _check(source: str, size: int, stride: int, shuffled: bool) -> None:
     if source not in SOURCES:
         raise one_of("source", SOURCES, source)
-    whole("size", size, 2)
-    whole("stride", stride, 1)
-    if not isinstance(shuffled, bool):
-        raise must_be("shuffled", "True or False", shuffled)
+    whole_number("size", size, 2)
+    whole_number("stride", stride, 1)
+    flag("shuffled", shuffled)

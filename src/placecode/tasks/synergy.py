@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from placecode.errors import must_be, one_of
+from placecode.errors import must_be
 from placecode.tasks.masked import Masked, hidden_of, recordings
-from placecode.tasks.network import LEAST_TIMES, at_least_zero, is_real, is_whole, standardize, whole
+from placecode.tasks.network import LEAST_TIMES, standardize
+from placecode.validation import choice, flag, is_whole, real_number, whole_number
 
 VALUES = ("sign", "gaussian")
 SIZES = (3, 4)
@@ -63,18 +64,16 @@ class Synergy(Masked):
         worlds: int = 1,
         seed: int = 0,
     ) -> None:
-        whole("groups", groups, 1)
+        whole_number("groups", groups, 1)
         if not is_whole(group_size) or group_size not in SIZES:
             raise must_be("group_size", "3 or 4", group_size)
         if sizes is None:
             sizes = (group_size,) * groups
         elif not isinstance(sizes, Sequence) or not sizes or not all(is_whole(s) and s in SIZES for s in sizes):
             raise must_be("sizes", "one or more of 3 and 4, the size of each group", sizes)
-        if values not in VALUES:
-            raise one_of("values", VALUES, values)
-        at_least_zero("noise", noise)
-        if not is_real(correlation) or not 0 < correlation < 1:
-            raise must_be("correlation", "a number above 0 and below 1", correlation)
+        choice("values", values, VALUES)
+        real_number("noise", noise, least=0)
+        real_number("correlation", correlation, above=0, below=1)
         for name, value, least in (
             ("correlated", correlated, 0),
             ("distractors", distractors, 0),
@@ -83,9 +82,8 @@ class Synergy(Masked):
             ("worlds", worlds, 1),
             ("seed", seed, 0),
         ):
-            whole(name, value, least)
-        if not isinstance(shuffled, bool):
-            raise must_be("shuffled", "True or False", shuffled)
+            whole_number(name, value, least)
+        flag("shuffled", shuffled)
 
         counts = {"product": list(sizes), "correlated": [group_size] * correlated, "distractor": [1] * distractors}
         blocks = [(kind, size) for kind, each in counts.items() for size in each]

@@ -1,0 +1,73 @@
+"""Checks of single values: what they let through, and the fields of the error otherwise."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placecode.errors import BadInput, must_be
+from placecode.validation import choice, flag, real_number, switch, whole_number
+
+
+def refused(check: Any, *given: Any, **bounds: Any) -> BadInput:
+    with pytest.raises(BadInput) as error:
+        check("x", *given, **bounds)
+    assert (error.value.name, error.value.given) == ("x", given[0]) or given[0] != given[0]
+    assert str(error.value) == f"x must be {error.value.rule}; got {given[0]!r}."
+    return error.value
+
+
+@pytest.mark.parametrize("value", [1, 7, np.int64(3), np.uint8(5)])
+def test_whole_numbers_of_python_and_numpy_are_python_integers(value: Any) -> None:
+    result = whole_number("x", value, least=1)
+    assert result == value and type(result) is int
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, True, "1", None, math.nan, np.float64(2), np.bool_(True)])
+def test_other_values_are_no_whole_numbers(value: Any) -> None:
+    assert refused(whole_number, value, least=1).rule == "a whole number of at least 1"
+
+
+def test_a_whole_number_may_have_a_largest_value() -> None:
+    assert [whole_number("x", value, 2, 4) for value in (2, 4)] == [2, 4]
+    assert refused(whole_number, 5, least=2, most=4).rule == "a whole number from 2 to 4"
+    assert refused(whole_number, 0, least=1, most=1_000_000).rule == "a whole number from 1 to 1,000,000"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "inside", "outside", "rule"),
+    [
+        (
+            {"least": 0},
+            [0, 1e300, np.float32(2)],
+            [-1e-9, math.inf, math.nan, True, "0", None],
+            "a number of at least 0",
+        ),
+        ({"above": 0}, [1e-300, 2], [0, -0.0], "a number above 0"),
+        ({"least": 0, "below": 1}, [0, 0.999], [1, -0.1], "a number of at least 0 and below 1"),
+        ({"above": 0, "most": 1}, [0.5, 1], [0, 1.001], "a number above 0 and at most 1"),
+        ({}, [-1e9, 0], [math.inf, -math.inf, math.nan, 1j], "a number"),
+    ],
+)
+def test_numbers_within_bounds(bounds: dict[str, float], inside: list[Any], outside: list[Any], rule: str) -> None:
+    for value in inside:
+        assert real_number("x", value, **bounds) == value
+    for value in outside:
+        assert refused(real_number, value, **bounds).rule == rule
+
+
+def test_flags_switches_and_choices() -> None:
+    assert flag("x", True) is True and refused(flag, 1).rule == "True or False"
+    assert [switch("x", value) for value in (0, 1, True)] == [False, True, True]
+    assert refused(switch, 2).rule == "True or False, or 1 or 0"
+    assert choice("x", "sgd", ("adam", "sgd")) == "sgd"
+    assert refused(choice, "adagrad", ("adam", "sgd")).rule == "one of adam, sgd"
+
+
+def test_the_fields_of_an_error_survive_the_way_from_a_worker_process() -> None:
+    error = pickle.loads(pickle.dumps(must_be("sigma", "a number of at least 0", -1)))
+    assert (str(error), error.name, error.given) == ("sigma must be a number of at least 0; got -1.", "sigma", -1)
