@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import choices_sections
+import preprocessing_section
 import synergy_sections
 from latin_tables import Findings
 from masked_tables import (
@@ -49,6 +50,7 @@ RUNS = {
     "network-sigma-50000": "3 sigmas x 5 seeds of it for five times as long",
     "brain-sigma": "five people at rest: 11 sigmas x 15 seeds, each person held out from three of them",
     "brain-sigma-50000": "3 sigmas x 5 seeds of it for as long as the paper trained",
+    preprocessing_section.RUN: preprocessing_section.ABOUT,
     "brain-transfer": "PEs learned from two people, given to models that learn from two others; 10 seeds",
     **synergy_sections.RUNS,
     **choices_sections.RUNS,
@@ -56,6 +58,7 @@ RUNS = {
 PICTURES = {
     "network-sigma": ("structure", "error", "similarity"),
     "brain-sigma": ("structure", "networks", "error", "similarity", "brain"),
+    preprocessing_section.RUN: preprocessing_section.PICTURES,
     "brain-transfer": ("errors",),
     **synergy_sections.PICTURES,
     **choices_sections.PICTURES,
@@ -66,6 +69,7 @@ BOTH = ("network-sigma", "brain-sigma")
 def sections(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
     yield from networks(runs, findings)
     yield from brains(runs, findings)
+    yield from preprocessing_section.section(runs[preprocessing_section.RUN], findings[preprocessing_section.RUN])
     yield from transfer(runs, findings)
     yield from synergy_sections.synergy(runs, findings)
     yield from choices_sections.choices(runs)
@@ -90,6 +94,7 @@ def in_short(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         f"{chance(runs['brain-sigma'], MIRROR):.0%}). But the plain correlation matrix shows both better, by "
         f"{points(net['beats-correlation'])} and {points(brain['beats-correlation'])} percentage points.",
     )
+    yield preprocessing_section.in_short(runs[preprocessing_section.RUN], findings[preprocessing_section.RUN])
     yield say(
         net["small-sigma-predicts-better"].direction == HOLDS
         and net["small-sigma-predicts-better-shifted"].direction == UNDECIDED
@@ -222,8 +227,8 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         "regions of the AAL2 atlas, 355 time points each, standardized and otherwise as they come; two of them have "
         "little autocorrelation, as if time points were out of order. One time point to a token, half of the "
         f"regions hidden in training. {model(run)} Each person is held out from three of the 15 seeds; intervals are "
-        "over the five splits, whose people to learn from overlap. AAL2 has no networks, but regions come in mirror "
-        "pairs, a truth that needs none."
+        "over the five splits, whose people to learn from overlap. Regions come in mirror pairs, a truth that needs no "
+        "atlas of networks; known networks follow below, by small models."
     )
     structure = {MIRROR: "nearest region is the mirror region", ("modularity", "best"): "Q of the best partition"}
     structure |= {("fc_correlation", "fc"): "correlation with connectivity"}
@@ -251,7 +256,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         and found["modularity-falls-with-sigma"].direction == HOLDS
         and mean_of(run, "stability", "other seeds", 0.01) > 0.8 > 0.05 > mean_of(run, "stability", "other seeds", 2.0)
         and found["beats-correlation"].direction == FAILS,
-        "**What can be asked of the paper's claim about structure holds** (its networks cannot): small sigmas give "
+        "**The paper's claim about structure holds on our data**: small sigmas give "
         "PEs that follow functional connectivity, fall into modules, and are alike between seeds that learned from "
         "the same people; large ones none of it. And functional connectivity itself shows mirror regions better "
         f"than the PE of 0.01, by {told(flipped(found['beats-correlation'].found))}.",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import masked_sections
 import masked_tables
+import preprocessing_section
 import published_length
 import small_sections
 import training_sections
@@ -280,7 +281,8 @@ def made(runs: dict[str, Run]) -> Iterator[str]:
     yield "## What was run"
     yield runs_table({name: runs[name] for name in LATIN}, LATIN)
     yield masked_tables.runs_table(runs, masked_sections.RUNS)
-    large = {name: run for name, run in runs.items() if name not in small_sections.RUNS}
+    small = {*small_sections.RUNS, preprocessing_section.RUN}
+    large = {name: run for name, run in runs.items() if name not in small}
     gpus = sorted({str(run.environment.get("gpu")) for run in large.values()})
     precisions = sorted({run.config["precision"] for run in runs.values()})
     lost = runs["lst-encodings"].members.query("state == 'diverged'")

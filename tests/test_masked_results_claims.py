@@ -290,10 +290,9 @@ def test_the_runs_that_are_judged_are_there() -> None:
         *(f"synergy-size-60{what}" for what in ("", "-long", "-ramps", "-shares", "-widths")),
         *OLDER,
     } <= set(MASKED)
-    late = {"brain-preprocessing"}  # may be there or not
-    assert {*SWEEPS, "brain-transfer"} == set(JUDGED) - late
-    assert {*MASKED} - {*PICTURED} - late == {"brain-transfer"}
-    assert {CONFIGS[run]["study"] for run in JUDGED} | late == set(BY_HAND) == set(OF_ERRORS)
+    assert {*SWEEPS, "brain-transfer", "brain-preprocessing-quick"} == set(JUDGED)
+    assert {*MASKED} - {*PICTURED} == {"brain-transfer"}
+    assert {CONFIGS[run]["study"] for run in JUDGED} == set(BY_HAND) == set(OF_ERRORS)
 
 
 def test_the_run_with_batches_of_512_differs_in_that_and_has_fewer_sigmas_and_baselines() -> None:
