@@ -100,10 +100,10 @@ def test_the_tables_follow_from_the_pes_that_were_kept(run: str) -> None:
     """Those of seed 0, in half precision, as the correlation matrices are: a near tie may fall the other way."""
     arrays, members = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "members")
     first = members[(members["seed"] == 0) & ~members["encoding"].isin(NO_VECTORS)]
-    wanted = {f"pe_{when}/{number}" for when in ("start", "end") for number in first["member"]}
+    known = {f"pe_{when}/{number}" for when in ("start", "end") for number in members["member"]}
     done = where(first, state="done")
     needed = {f"pe_{when}/{number}" for when in ("start", "end") for number in done["member"]}
-    assert needed <= {name for name in arrays if "fc/" not in name} <= wanted
+    assert needed <= {name for name in arrays if "fc/" not in name} <= known
     assert all(values.dtype == np.float16 for values in arrays.values())
     for member in done.to_dict("records"):
         number, task, world = member["member"], parts_of(run)[member["data"]], 0
