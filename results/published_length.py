@@ -11,10 +11,13 @@ from wording import bounds, grid, number, picture, say, spread, told
 from placecode.analysis.stats import Interval, interval
 from placecode.runs import Run
 from placecode.studies.latin_claims import AUTHORS_MEANS, AUTHORS_SEEDS
+from placecode.studies.latin_squares import LstSigma
 from placecode.studies.reading import accuracy, at_sigma, by_sigma, measured, swept
 
 EARLY, SETTLED = 200, 0.02
-LIMIT, DRAWS = 0.025, 10_000
+DRAWS = 10_000
+(LIMIT,) = (claim.margin for claim in LstSigma.claims if claim.id == "sigma-curve")
+"""Largest mean absolute difference that was declared as agreement."""
 BLOCK_NOISE = 0.2
 """Standard deviation of the noise in the authors' code."""
 

@@ -130,7 +130,7 @@ def verdict(settings: Sequence[Setting]) -> str:
     compared = [f"ahead of {listed(better)}"] if better else []
     compared += [f"behind {listed(worse)}"] if worse else []
     return (
-        f"**How far to trust it**: in settings that had no say the recommended sigma lacks {own} of the gain on "
+        f"**How far to trust it**: in held-out settings the recommended sigma lacks {own} of the gain on "
         f"average ({own_full} on full sweeps alone, of {FULL} sigmas or more); where nothing of the same task was "
         f"known {alone} ({alone_full}), which is {' and '.join(compared)} on the settings that these reach. So it is a "
         "sigma to start with, not one to stop at."
@@ -272,8 +272,8 @@ def rule() -> Iterator[str]:
     )
     yield (
         "Tolerance, weights and grid are in `placecode.evidence` and `placecode.recommend`. When they were set, curves "
-        "were known; what settings that had no say would lose was not. That sweeps which were cut short have no say on "
-        "maps is a rule of later: sweeps that begin at 0.1 had come in, and were seen to draw the answer to 0.1."
+        "were known; the losses on held-out settings were not. Sweeps that were cut short do not count for maps. "
+        "That rule was added later, when sweeps that begin at 0.1 were seen to draw the answer to 0.1."
     )
 
 

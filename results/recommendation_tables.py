@@ -1,4 +1,4 @@
-"""The tables of docs/recommend.md: the settings that were studied, and what is lost in those that had no say."""
+"""The tables of docs/recommend.md: the settings that were studied, and what is lost in held-out ones."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _told(curve: Curve | None, cut: bool = False) -> tuple[str, str]:
 
 
 def left_out(settings: Sequence[Setting]) -> Iterator[str]:
-    yield "## Settings that had no say"
+    yield "## Held-out settings"
     yield (
         "Each setting is left out in turn, the others recommend a sigma for it, and what it lacks there is what would "
         "have been lost: a share of the gain, 0 at best. Beside it, what is lost by always taking a default. Not every "

@@ -37,8 +37,10 @@ SAME_NAME = {"validation": "ood"}
 """Old names of splits and the like, and what they are called now."""
 PAGES = ("reproduction.md", "beyond.md", "recommend.md", "performance.md")
 DEMO = "lst-sigma --scale quick"
-SHORT = {"lst": "--seeds 1 --epochs 1", "network": "--seeds 1 --steps 20", "synergy": "--seeds 1 --steps 20"}
-SHORT |= {"pixels": "--seeds 1 --steps 20", "brain": "--seeds 1 --steps 20"}
+SHORT = {
+    "lst": "--seeds 1 --epochs 1",
+    **dict.fromkeys(("network", "synergy", "pixels", "brain"), "--seeds 1 --steps 20"),
+}
 """Settings for a few steps, by the first part of a study's name."""
 OTHER_PATHS = ("lst-encodings --seeds 1 --epochs 1 --plain", "lst-sigma --seeds 1 --epochs 1 --precision highest")
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")

@@ -325,7 +325,7 @@ def _span(values: Iterator[int]) -> str:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A setting that had no say: what is lost in it, as a share of its gain, by each way to choose."""
+    """A held-out setting: what is lost in it, as a share of its gain, by each way to choose."""
 
     setting: Setting
     sigma: float
