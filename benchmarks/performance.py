@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from placecode import figures as drawing
 from placecode import files
 from placecode.analysis.stats import interval
 from placecode.bench import compared_with, disturbance, disturbed, figures, times_memory, times_placecode
 from placecode.bench.compare import baseline
 from placecode.bench.peers import STACKED
 from placecode.bench.profiling import KINDS, REST, kind_of
-from placecode.runs import Run
-from placecode.studies.reading import final_accuracy, swept
+from placecode.experiments.reading import final_accuracy, swept
+from placecode.reports import figures as drawing
+from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[1]
 IN_TF32 = "lst-sigma-tf32"

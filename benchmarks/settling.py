@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from placecode.engines.where import Where
-from placecode.members import Member, grid
+from placecode.execution.where import Where
+from placecode.models.member import Member, grid
 from placecode.tasks.latin_squares import LatinSquares
-from placecode.training import Trainer, stack_for, steps_per_epoch
+from placecode.training.trainer import Trainer, stack_for, steps_per_epoch
 
 EVERY = 50
 """Epochs between rows."""

@@ -24,10 +24,10 @@ from scipy.linalg import orthogonal_procrustes
 from placecode import Member, Run
 from placecode.analysis import alignment, modules, nulls
 from placecode.encodings import sinusoid
-from placecode.figures import base, save
-from placecode.figures.base import BLUE, GREEN, INK, MUTED, PAPER, SIGMA, VERMILLION
-from placecode.studies import structure
-from placecode.studies.reading import accuracy, by_sigma, chance_in, measured
+from placecode.experiments.channels import structure
+from placecode.experiments.reading import accuracy, by_sigma, chance_in, measured
+from placecode.reports.figures import base, save
+from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, PAPER, SIGMA, VERMILLION
 from placecode.tasks.network import Network
 
 ROOT = Path(__file__).parents[1]

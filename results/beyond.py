@@ -13,12 +13,15 @@ from beyond_answers import ANSWERS, Answer
 from latin_tables import Findings, claims_table
 from wording import grid, picture, say
 
-from placecode import figures
 from placecode.analysis.stats import interval
 from placecode.cli import command_of
-from placecode.runs import Run
-from placecode.studies import causal_claims, knob_claims, knob_words, study_of
-from placecode.studies.latin_knobs import KnobStudy
+from placecode.experiments import study_of
+from placecode.experiments.latin import causal_claims, knob_claims
+from placecode.experiments.latin.knobs import KnobStudy
+from placecode.reports import figures
+from placecode.reports.pages import knob_words
+from placecode.reports.pages.registry import page_of
+from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[1]
 PREFIX = "beyond"
@@ -67,7 +70,7 @@ def section(name: str, run: Run, found: Findings) -> Iterator[str]:
     answer: Answer = ANSWERS[name]
     yield f"## {answer.question}"
     yield f"`{name}`. {answer.short(run, found)}"
-    shown = {each.name: each for each in study_of(run).figures(run)}
+    shown = {each.name: each for each in page_of(study_of(run), run).figures()}
     for figure in answer.figures:
         yield picture(f"{PREFIX}-{name}", figure, shown[figure].title, shown[figure].caption)
     yield from answer.long(run, found)
@@ -143,7 +146,7 @@ def draw() -> None:
     """The figures that the page shows."""
     for name, answer in ANSWERS.items():
         run = Run(ROOT / "results" / name)
-        for shown in study_of(run).figures(run):
+        for shown in page_of(study_of(run), run).figures():
             if shown.name in answer.figures:
                 figures.save(shown.figure, ROOT / "docs" / "images" / f"{PREFIX}-{name}-{shown.name}.png")
 

@@ -11,7 +11,7 @@ import beyond_knobs as knobs
 import beyond_training as training
 from latin_tables import Findings
 
-from placecode.runs import Run
+from placecode.runs.read import Run
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from latin_tables import Findings
 from wording import directions, effect, grid, mean, plain, say, told
 
 from placecode.analysis.stats import Interval
-from placecode.claims import FAILS, HOLDS, UNDECIDED
 from placecode.encodings import sinusoid
-from placecode.runs import Run
-from placecode.studies import causal_claims, interventions, optimizer_claims
-from placecode.studies.knob_claims import FITTED, of, worth
-from placecode.studies.reading import accuracy, measured, where
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
+from placecode.experiments.latin import causal_claims, interventions, optimizer_claims
+from placecode.experiments.latin.knob_claims import FITTED, of, worth
+from placecode.experiments.reading import accuracy, measured, where
+from placecode.runs.read import Run
 
 HERE = Path(__file__).parent
 

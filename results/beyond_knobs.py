@@ -10,11 +10,11 @@ from beyond_tables import SIGMAS, means_table, unsettled
 from latin_tables import Findings
 from wording import directions, effect, mean, plain, say, told
 
-from placecode.claims import HOLDS, UNDECIDED
-from placecode.runs import Run
-from placecode.studies import knob_claims
-from placecode.studies.knob_claims import EQUAL, FITTED, between, of, worth
-from placecode.studies.reading import accuracy, measured, where
+from placecode.experiments.claims import HOLDS, UNDECIDED
+from placecode.experiments.latin import knob_claims
+from placecode.experiments.latin.knob_claims import EQUAL, FITTED, between, of, worth
+from placecode.experiments.reading import accuracy, measured, where
+from placecode.runs.read import Run
 
 # -------------------------------------------------------------------------------------------------------- the shape
 

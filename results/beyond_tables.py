@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from wording import grid
 
-from placecode.runs import Run
-from placecode.studies.reading import STILL, late_change, where
+from placecode.experiments.reading import STILL, late_change, where
+from placecode.runs.read import Run
 
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
 Kinds = Mapping[str, Mapping[str, Any]]

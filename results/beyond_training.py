@@ -14,11 +14,12 @@ from beyond_tables import SIGMAS, Kinds, means_table, unsettled
 from latin_tables import Findings, claims_table
 from wording import directions, effect, grid, mean, plain, say, told
 
-from placecode.claims import FAILS, HOLDS, UNDECIDED
-from placecode.runs import Run
-from placecode.studies import knob_claims, optimizer_claims, study_of
-from placecode.studies.knob_claims import EQUAL, FITTED, between, gained, of, worth
-from placecode.studies.reading import STILL, accuracy, late_change, measured, where
+from placecode.experiments import study_of
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
+from placecode.experiments.latin import knob_claims, optimizer_claims
+from placecode.experiments.latin.knob_claims import EQUAL, FITTED, between, gained, of, worth
+from placecode.experiments.reading import STILL, accuracy, late_change, measured, where
+from placecode.runs.read import Run
 
 HERE = Path(__file__).parent
 FRESH_SEEDS = HERE / "lst-decay-fresh"

@@ -11,11 +11,11 @@ from synergy_tables import models, tally
 from wording import apart_from_zero, flipped, grid, number, picture, say, told
 
 from placecode.analysis.stats import Interval
-from placecode.figures import SIGMA
-from placecode.runs import Run
-from placecode.studies.masked_claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, over
-from placecode.studies.reading import at_sigma, done, measured
-from placecode.studies.specs import named
+from placecode.experiments.channels.claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, over
+from placecode.experiments.reading import at_sigma, done, measured
+from placecode.experiments.specs import named
+from placecode.reports.figures import SIGMA
+from placecode.runs.read import Run
 
 RUNS = {
     "network-encodings": "every encoding on the networks, 5 seeds",

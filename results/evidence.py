@@ -1,4 +1,4 @@
-"""Writes src/placecode/evidence.json, on which `placecode recommend` rests, from the committed runs:
+"""Writes src/placecode/inspection/evidence.json, on which `placecode recommend` rests, from the committed runs:
 
     python results/evidence.py && python results/recommendation.py
 
@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from placecode.analysis.stats import Interval, interval
-from placecode.evidence import FILE
-from placecode.members import AUXILIARY
-from placecode.runs import Run
-from placecode.studies.reading import in_sweep
+from placecode.experiments.reading import in_sweep
+from placecode.inspection.evidence import FILE
+from placecode.models.member import AUXILIARY
+from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[1]
 RUNS = (

@@ -25,10 +25,10 @@ import numpy as np
 import pandas as pd
 
 from placecode.analysis.places import neighbors_in_space
-from placecode.engines.local import Where
+from placecode.execution.local import Where
+from placecode.experiments.channels.own import OwnData
 from placecode.files import write_bytes
-from placecode.fitting import fit
-from placecode.studies.own import OwnData
+from placecode.fit.fitting import fit
 from placecode.tasks.network import Network
 from placecode.tasks.synergy import Synergy
 from placecode.tasks.table import tables

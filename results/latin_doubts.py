@@ -27,9 +27,9 @@ from wording import apart_from_zero, effect, number, picture, say, told
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval, interval
-from placecode.claims import HOLDS
-from placecode.runs import Run
-from placecode.studies.reading import accuracy, at_sigma, by_sigma, measured, of_encoding, paired
+from placecode.experiments.claims import HOLDS
+from placecode.experiments.reading import accuracy, at_sigma, by_sigma, measured, of_encoding, paired
+from placecode.runs.read import Run
 
 IDEAL = "attention correlation to the ideal map"
 

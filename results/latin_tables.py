@@ -11,12 +11,12 @@ import pandas as pd
 from wording import bounds, effect, grid, number, spread, told
 
 from placecode.analysis.stats import Interval, interval
-from placecode.claims import Claim, Finding, NotInRun, direction_text, number_text
 from placecode.cli import command_of
-from placecode.runs import Run
-from placecode.studies import predictors, study_of
-from placecode.studies.reading import accuracy, at_sigma, by_sigma, done, measured, of_encoding
-from placecode.studies.specs import named
+from placecode.experiments import predictors, study_of
+from placecode.experiments.claims import Claim, Finding, NotInRun, direction_text, number_text
+from placecode.experiments.reading import accuracy, at_sigma, by_sigma, done, measured, of_encoding
+from placecode.experiments.specs import named
+from placecode.runs.read import Run
 
 Findings = dict[str, Finding]
 _OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
@@ -88,7 +88,7 @@ def noise_table(gaps: dict[str, dict[float, Interval]]) -> str:
 
 
 def correlation_table(table: pd.DataFrame) -> str:
-    """Measures x questions, as `placecode.studies.predictors` has them."""
+    """Measures x questions, as `placecode.experiments.predictors` has them."""
     questions = list(predictors.QUESTIONS)
     rows = []
     for measure, own in table.groupby("measure", sort=False):
@@ -138,7 +138,7 @@ def way_gone(run: Run, sigma: float, truth: Run) -> float:
 
 @functools.cache
 def correlations(folder: Path) -> pd.DataFrame:
-    """Every measure of a run against accuracy, as `placecode.studies.predictors` has them."""
+    """Every measure of a run against accuracy, as `placecode.experiments.predictors` has them."""
     table = predictors.correlations(Run(folder))
     assert table is not None
     return table

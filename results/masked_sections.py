@@ -39,11 +39,11 @@ from masked_tables import (
 from synergy_sections import CAPTION
 from wording import apart_from_zero, effect, flipped, grid, number, picture, plain, say, spread, told
 
-from placecode.claims import FAILS, HOLDS, UNDECIDED, Finding
-from placecode.runs import Run
-from placecode.studies.brain_networks import labelled
-from placecode.studies.masked_claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, of_second_half, over
-from placecode.studies.reading import measured
+from placecode.experiments.channels.brain_networks import labelled
+from placecode.experiments.channels.claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, of_second_half, over
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
+from placecode.experiments.reading import measured
+from placecode.runs.read import Run
 
 RUNS = {
     "network-sigma": "networks with known clusters: 11 sigmas x 15 seeds, a network for each seed",
@@ -228,7 +228,7 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Iterator[str]:
         "little autocorrelation, as if time points were out of order. One time point to a token, half of the "
         f"regions hidden in training. {model(run)} Each person is held out from three of the 15 seeds; intervals are "
         "over the five splits, whose people to learn from overlap. Regions come in mirror pairs, a truth that needs no "
-        "atlas of networks; known networks follow below, by small models."
+        "atlas of networks; known networks follow below."
     )
     structure = {MIRROR: "nearest region is the mirror region", ("modularity", "best"): "Q of the best partition"}
     structure |= {("fc_correlation", "fc"): "correlation with connectivity"}

@@ -10,12 +10,12 @@ from wording import grid, number, spread, told
 
 from placecode.analysis.stats import Interval
 from placecode.cli import command_of
-from placecode.runs import Run
-from placecode.studies import study_of
-from placecode.studies.brain_networks import TITLES
-from placecode.studies.known_networks import CENTRED
-from placecode.studies.masked_claims import SAME, error, of_second_half, over
-from placecode.studies.reading import at_sigma, by_sigma, chance_in, done, measured
+from placecode.experiments import study_of
+from placecode.experiments.channels.brain_networks import TITLES
+from placecode.experiments.channels.claims import SAME, error, of_second_half, over
+from placecode.experiments.channels.known_networks import CENTRED
+from placecode.experiments.reading import at_sigma, by_sigma, chance_in, done, measured
+from placecode.runs.read import Run
 
 Runs = dict[str, Run]
 

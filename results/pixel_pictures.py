@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from placecode import figures
 from placecode.analysis import places
-from placecode.runs import Run
-from placecode.studies import own_results
-from placecode.studies.own_words import SAID
-from placecode.studies.pixels import as_pictures
+from placecode.experiments.channels import own_results
+from placecode.reports import figures
+from placecode.reports.pages.own_words import SAID
+from placecode.reports.pages.pixel_figures import as_pictures
+from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
 
 ROOT = Path(__file__).parents[1]

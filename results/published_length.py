@@ -9,10 +9,10 @@ import pandas as pd
 from wording import bounds, grid, number, picture, say, spread, told
 
 from placecode.analysis.stats import Interval, interval
-from placecode.runs import Run
-from placecode.studies.latin_claims import AUTHORS_MEANS, AUTHORS_SEEDS
-from placecode.studies.latin_squares import LstSigma
-from placecode.studies.reading import accuracy, at_sigma, by_sigma, measured, swept
+from placecode.experiments.latin.claims import AUTHORS_MEANS, AUTHORS_SEEDS
+from placecode.experiments.latin.squares import LstSigma
+from placecode.experiments.reading import accuracy, at_sigma, by_sigma, measured, swept
+from placecode.runs.read import Run
 
 EARLY, SETTLED = 200, 0.02
 DRAWS = 10_000
@@ -87,8 +87,7 @@ def section(run: Run) -> Iterator[str]:
         f"**Where training ended.** The training loss of all {len(rows)} models came to stay at exactly 0, and they "
         f"stopped at epoch {rows['rested_epoch'].min()} to {rows['rested_epoch'].max():,}. No model's parameters "
         "became constant bit for bit: with a loss of exactly 0, gradients are still tiny numbers, and Adam moves most "
-        "parameters a little in every epoch. What the epochs up to 4,000 would change is still to be measured, by "
-        "models that go on.",
+        "parameters a little in every epoch. [Further below](#one-log-softmax-or-two) are models that train on.",
     )
     yield from block_noise(run)
 

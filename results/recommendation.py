@@ -19,10 +19,12 @@ import pandas as pd
 from recommendation_tables import FULL, full, in_common, learned, left_out, listed, mean, percent, studied
 from wording import grid, picture, say
 
-from placecode import cli, evidence, figures, recommend
-from placecode.evidence import IN_NOISE, LEAST, TOLERANCE, Setting
-from placecode.libraries import LIBRARIES
-from placecode.recommend import DEFAULTS, ENOUGH, FAMILIES, GOALS, GRID, Asked
+from placecode import cli
+from placecode.inspection import evidence, recommend
+from placecode.inspection.evidence import IN_NOISE, LEAST, TOLERANCE, Setting
+from placecode.inspection.libraries import LIBRARIES
+from placecode.inspection.recommend import DEFAULTS, ENOUGH, FAMILIES, GOALS, GRID, Asked
+from placecode.reports import figures
 
 ROOT = Path(__file__).parents[1]
 TOKENS, WIDTHS = (16, 64, 256, 1024), (32, 64, 160, 512, 1024)
@@ -53,7 +55,7 @@ def page() -> str:
 WORDS = """\
 # Which sigma to start with
 
-<!-- made by results/recommendation.py from src/placecode/evidence.json; edit that script, not this page -->
+<!-- made by results/recommendation.py from src/placecode/inspection/evidence.json; edit that script, not this page -->
 
 Learned positions are drawn from N(0, sigma^2), and sigma decides what a model learns. `placecode recommend` says which
 one to start with, from our own sweeps. This page says what that rests on, how well it works in settings that had no
@@ -153,7 +155,7 @@ def asking() -> Iterator[str]:
         "defaults did; blank where that was not studied. The same from Python:"
     )
     yield (
-        "```python\nfrom placecode.recommend import Asked, recommend, sentences\n\n"
+        "```python\nfrom placecode.inspection.recommend import Asked, recommend, sentences\n\n"
         'answer = recommend(Asked(tokens=196, width=768, optimizer="adamw"))\n'
         "sigma, (low, high) = answer.sigma, answer.flat\nwhy = list(sentences(answer))\n```"
     )
@@ -271,9 +273,9 @@ def rule() -> Iterator[str]:
         )
     )
     yield (
-        "Tolerance, weights and grid are in `placecode.evidence` and `placecode.recommend`. When they were set, curves "
-        "were known; the losses on held-out settings were not. Sweeps that were cut short do not count for maps. "
-        "That rule was added later, when sweeps that begin at 0.1 were seen to draw the answer to 0.1."
+        "Tolerance, weights and grid are in `placecode.inspection.evidence` and `placecode.inspection.recommend`. When "
+        "they were set, curves were known; the losses on held-out settings were not. Sweeps that were cut short do not "
+        "count for maps. That rule was added later, when sweeps that begin at 0.1 were seen to draw the answer to 0.1."
     )
 
 

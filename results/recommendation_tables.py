@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from wording import grid
 
-from placecode import recommend
-from placecode.evidence import IN_NOISE, TOLERANCE, Curve, Setting
-from placecode.recommend import DEFAULTS, HeldOut
+from placecode.inspection import recommend
+from placecode.inspection.evidence import IN_NOISE, TOLERANCE, Curve, Setting
+from placecode.inspection.recommend import DEFAULTS, HeldOut
 
 FULL = 6
 """From so many sigmas on a sweep is called full."""

@@ -15,6 +15,7 @@ import masked_sections
 import masked_tables
 import preprocessing_section
 import published_length
+import slingshot_section
 import small_sections
 import training_sections
 from latin_doubts import IDEAL, against, dropout_doubt, structure_doubt
@@ -37,16 +38,19 @@ from latin_tables import (
 )
 from wording import apart_from_zero, effect, grid, mean, picture, say, told
 
-from placecode import figures
-from placecode.claims import FAILS, HOLDS, UNDECIDED, direction_text, number_text
-from placecode.runs import Run
-from placecode.studies import study_of
-from placecode.studies.reading import accuracy, at_sigma
+from placecode.experiments import study_of
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, direction_text, number_text
+from placecode.experiments.reading import accuracy, at_sigma
+from placecode.reports import figures
+from placecode.reports.pages.registry import page_of
+from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[1]
 LATIN = {
     "lst-sigma": "the sweep over sigma: 20 sigmas x 15 seeds, and 15 2d-fixed models",
     "lst-frozen": "learned PEs beside frozen ones, 8 sigmas x 5 seeds",
+    "lst-slingshot": "one log-softmax or two, 3 sigmas x 5 seeds, and frozen PEs with one",
+    "lst-slingshot-highest": "one log-softmax in float32, 2 sigmas x 3 seeds",
     "lst-sigma-drawn": "the sweep on puzzles of our own, with 2d-fixed models with and without dropout",
     "lst-encodings": "every encoding x 15 seeds, with and without the authors' dropout",
     "lst-encodings-long": "2d-fixed for longer, since dropout makes training slow",
@@ -56,6 +60,7 @@ PICTURES = {
     **masked_sections.PICTURES,
     "lst-sigma": ("accuracy", "published", "relations", "fixed-sigma", "token-maps", "attention", "noise"),
     "lst-frozen": ("accuracy",),
+    "lst-slingshot": ("slingshots-0.2", "slingshots-1", "slingshots-2"),
     "lst-sigma-drawn": ("fixed-sigma",),
     "lst-encodings": ("dropout", "encodings"),
     "lst-encodings-long": ("curves",),
@@ -121,6 +126,7 @@ def page(root: Path = ROOT) -> str:
         *in_short(runs, findings),
         *figure_by_figure(findings, runs["lst-sigma"]),
         *published_length.section(runs["lst-sigma"]),
+        *slingshot_section.section(runs["lst-slingshot"], runs["lst-slingshot-highest"], findings["lst-slingshot"]),
         *training_sections.frozen(runs["lst-frozen"], findings["lst-frozen"]),
         *dropout_doubt(runs, findings),
         *structure_doubt(runs, findings),
@@ -443,7 +449,7 @@ def draw(root: Path = ROOT, names: Sequence[str] = tuple(PICTURES)) -> None:
     """The figures that the page shows."""
     for name in names:
         run = Run(root / "results" / name)
-        for shown in study_of(run).figures(run):
+        for shown in page_of(study_of(run), run).figures():
             if shown.name in PICTURES[name]:
                 figures.save(shown.figure, root / "docs" / "images" / f"{name}-{shown.name}.png")
 

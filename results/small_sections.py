@@ -10,9 +10,9 @@ from synergy_tables import HEADER, Tally, cells, models, tally
 from wording import apart_from_zero, grid, number, say, told
 
 from placecode.analysis.stats import Interval
-from placecode.runs import Run
-from placecode.studies.masked_claims import NEIGHBOURS, SAME, SHIFTED, over
-from placecode.studies.reading import at_sigma, chance_in, done, measured
+from placecode.experiments.channels.claims import NEIGHBOURS, SAME, SHIFTED, over
+from placecode.experiments.reading import at_sigma, chance_in, done, measured
+from placecode.runs.read import Run
 
 RUNS = {
     "network-noise-quick": "small models on networks with less and more noise: 3 sigmas x 5 seeds",

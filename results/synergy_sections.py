@@ -12,10 +12,10 @@ from masked_tables import Runs, baseline_table, chance, mean_error, model, of_ba
 from synergy_tables import CONDITION, NEAR_ENOUGH, at, by, models, tally, tally_table, tests_of_others, tried_table
 from wording import grid, number, picture, say, spread, told
 
-from placecode.claims import HOLDS, UNDECIDED
-from placecode.runs import Run
-from placecode.studies.masked_claims import NEIGHBOURS, error, over
-from placecode.studies.reading import at_sigma, chance_in, done, measured
+from placecode.experiments.channels.claims import NEIGHBOURS, error, over
+from placecode.experiments.claims import HOLDS, UNDECIDED
+from placecode.experiments.reading import at_sigma, chance_in, done, measured
+from placecode.runs.read import Run
 
 RUNS = {
     "synergy-sigma": "30 channels in groups of three that no pairwise measure can see: 11 sigmas x 15 seeds",

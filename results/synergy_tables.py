@@ -9,9 +9,9 @@ import pandas as pd
 from scipy.stats import binom
 from wording import grid, number
 
-from placecode.runs import Run
-from placecode.studies.masked_claims import NEIGHBOURS, error
-from placecode.studies.reading import done, measured
+from placecode.experiments.channels.claims import NEIGHBOURS, error
+from placecode.experiments.reading import done, measured
+from placecode.runs.read import Run
 
 CONDITION = "hidden 0.3"
 NEAR_ENOUGH = 0.02

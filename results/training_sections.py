@@ -9,10 +9,10 @@ from latin_tables import Findings
 from wording import effect, grid, mean, number, picture, plain, say, spread, told
 
 from placecode.analysis.stats import Interval
-from placecode.claims import FAILS, HOLDS, UNDECIDED
-from placecode.runs import Run
-from placecode.studies.latin_training import KINDS, kind_of
-from placecode.studies.reading import accuracy, measured, swept
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
+from placecode.experiments.latin.training import KINDS, kind_of
+from placecode.experiments.reading import accuracy, measured, swept
+from placecode.runs.read import Run
 
 LEARNED, FROZEN, SIZED, AT_INPUT = KINDS
 SMALL, LARGE, TINY = 0.2, 2.0, 0.01

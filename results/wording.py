@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from placecode.analysis.stats import Interval, interval
-from placecode.claims import Finding
+from placecode.experiments.claims import Finding
 
 
 def say(true: bool, sentence: str) -> str:

@@ -17,11 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from placecode import kernels
+from placecode.compute.gpu import kernels
 from placecode.tasks.base import Split, Task
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run in Triton's interpreter; read when they are imported
+
+from helpers.small_runs import beyond as beyond
+from helpers.small_runs import rates_run as rates_run
+from helpers.small_runs import sigmas_run as sigmas_run
 
 
 class GridTask(Task):
@@ -176,7 +180,7 @@ def bfloat16_products(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
     """Tiles of long attention so small that short sequences take several of them; and several units."""
-    from placecode.kernels import long_attention
+    from placecode.compute.gpu.kernels import long_attention
 
     sizes = {"forward": (16, 32), "queries": (32, 16), "keys": (16, 16)}
     tiles = {

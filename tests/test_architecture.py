@@ -1,4 +1,4 @@
-"""The house plan holds: imports go along the flow, the core needs torch and numpy alone, nothing reads pickles."""
+"""The architecture holds: imports go down the layers, the core needs torch and numpy alone, nothing reads pickles."""
 
 from __future__ import annotations
 
@@ -13,52 +13,31 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "placecode"
 
-# every room with the rooms it may import; a room may always import itself
-MODELS = {"members", "draws", "encodings", "kernels", "fast", "encoder", "cpu", "optim", "running", "training"}
-CORE = {"errors", "validation", "version", "tasks", *MODELS}
-MAY_IMPORT = {
-    "errors": set(),
-    "validation": {"errors"},
-    "version": set(),
-    "source": set(),
-    "tasks": {"errors", "validation", "draws", "files"},  # files: for tables too large for memory
-    "members": {"errors", "validation"},
-    "draws": set(),
-    "encodings": {"errors", "validation", "members", "draws"},
-    "kernels": set(),
-    "fast": {"draws", "encodings", "kernels", "encoder"},  # encoder: its types alone
-    "encoder": {"errors", "members", "draws", "encodings", "kernels", "fast"},
-    "cpu": {"encodings", "encoder", "tasks"},
-    "optim": {"members", "encoder", "kernels", "cpu"},
-    "running": {"draws", "encoder", "cpu", "optim", "tasks"},
-    "training": {"errors", "members", "encoder", "optim", "running", "tasks"},
-    "files": set(),
-    "checkpoints": {"errors", "files"},
-    "runs": {"errors", "members", "encodings", "encoder"},
-    "folders": {"errors", "files", "runs"},
-    "analysis": {"errors", "validation", "encodings"},
-    "claims": {"errors", "runs", "analysis"},
-    "figures": {"errors", "files", "analysis"},
-    "report": {"errors", "files", "figures", "analysis", "claims", "version"},
-    "studies": CORE | {"runs", "analysis", "claims", "figures", "files"},
-    "engines": CORE | {"files", "checkpoints", "folders", "runs", "source", "studies"},
-    "fitting": CORE | {"files", "runs", "analysis", "studies", "engines"},
-    "estimator": CORE | {"runs", "studies", "engines", "fitting"},
-    "libraries": set(),
-    "evidence": {"analysis"},
-    "recommend": {"errors", "validation", "evidence", "libraries"},
-    "bench": CORE | {"engines", "figures", "files", "studies"},
-    "doctor": {"cpu", "tasks", "version", "errors"},
-    "display": CORE | {"analysis", "bench", "claims", "doctor", "engines", "runs", "source", "studies"},
-    "cli": CORE
-    | {"bench", "display", "doctor", "engines", "files", "fitting", "folders"}
-    | {"recommend", "report", "runs", "studies"},
-}
+LAYERS = (
+    {"errors", "validation", "files", "random", "version"},
+    {"data"},
+    {"tasks"},
+    {"encodings", "models", "compute"},
+    {"training"},
+    {"analysis"},
+    {"runs"},
+    {"execution"},
+    {"experiments"},
+    {"reports"},
+    {"fit", "inspection", "bench"},
+    {"cli"},
+)
+"""Packages from the bottom up. A module may import from its own layer and from those below."""
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
-def room(path: Path) -> str:
+def package(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def layer(name: str) -> int:
+    (found,) = (height for height, names in enumerate(LAYERS) if name in names)
+    return found
 
 
 def imports(path: Path) -> set[str]:
@@ -77,17 +56,23 @@ def imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_go_along_the_flow(path: Path) -> None:
-    if room(path) == "__init__":
+def test_imports_go_down(path: Path) -> None:
+    if package(path) == "__init__":
         return
-    used = {name.split(".")[1] for name in imports(path) if name.startswith("placecode.")} - {room(path)}
-    assert used <= MAY_IMPORT[room(path)], f"{room(path)} must not import {used - MAY_IMPORT[room(path)]}"
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("placecode.")}
+    above = {name for name in used if layer(name) > layer(package(path))}
+    assert not above, f"{package(path)} must not import {above}, which is above it"
 
 
 def test_the_walk_sees_imports(tmp_path: Path) -> None:
     file = tmp_path / "x.py"
     file.write_text("from placecode import cli\nimport placecode.runs\nfrom placecode.tasks.base import Task\n")
     assert imports(file) == {"placecode.cli", "placecode.runs", "placecode.tasks.base"}
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    for path in SOURCE.rglob("__init__.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
 
 
 def test_core_needs_torch_and_numpy_alone() -> None:
@@ -100,9 +85,8 @@ class Refuse:
         if name.split(".")[0] in {others!r}:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
-import types
-package = types.ModuleType("placecode"); package.__path__ = [{str(SOURCE)!r}]; sys.modules["placecode"] = package
-import placecode.training, placecode.encodings, placecode.tasks.latin_squares, placecode.tasks.table_files
+import placecode, placecode.encodings
+import placecode.training.trainer, placecode.tasks.latin_squares, placecode.data.tables.files
 print("fine")
 """
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -124,7 +108,7 @@ def test_only_the_command_line_prints() -> None:
         assert "print" not in names, f"{path} prints"
 
 
-def test_every_room_is_described() -> None:
+def test_every_package_is_on_the_page() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
-    for name in {room(path) for path in FILES} - {"__init__", "version"}:
+    for name in {package(path) for path in FILES} - {"__init__", "version"}:
         assert f"`{name}" in page, f"docs/architecture.md does not say what {name} is for"

@@ -124,7 +124,10 @@ def trainings(tree: Path) -> list[str]:
 SUMMARIES = """
 import json, sys
 from pathlib import Path
-from placecode.runs import Run, summarize
+try:
+    from placecode.runs.read import Run, summarize
+except ImportError:  # before placecode.runs was a package
+    from placecode.runs import Run, summarize
 for path in map(Path, sys.argv[1:]):
     run = Run(path)
     baselines = run.baselines if (path / "baselines.parquet").is_file() else None

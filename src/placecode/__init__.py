@@ -1,4 +1,4 @@
-"""placecode: learn where tokens live.
+"""placecode: learned positional encodings, trained, measured and compared.
 
 >>> from placecode import Run, encodings
 >>> pe = encodings.make("learned", tokens=16, width=160, sigma=0.2)     # a drop-in for any model
@@ -6,16 +6,20 @@
 >>> fitted = LearnedPositions().fit(X)                                  # a map of the channels of a table
 """
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from placecode import encodings
-from placecode.encoder import Stack
 from placecode.errors import BadInput
-from placecode.members import Member, grid
-from placecode.runs import Run
+from placecode.models.encoder import Stack
+from placecode.models.member import Member, grid
 from placecode.tasks.latin_squares import LatinSquares
-from placecode.training import Trainer
+from placecode.training.trainer import Trainer
 from placecode.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from placecode.fit.estimator import LearnedPositions
+    from placecode.runs.read import Run
 
 __all__ = [
     "BadInput",
@@ -30,11 +34,11 @@ __all__ = [
     "grid",
 ]
 
+LATER = {"LearnedPositions": "placecode.fit.estimator", "Run": "placecode.runs.read"}
+"""Names that are imported at first use: they need pandas and scikit-learn, which take a second to load."""
+
 
 def __getattr__(name: str) -> Any:
-    """The estimator is imported when it is asked for: scikit-learn takes a second, and most of placecode needs none."""
-    if name == "LearnedPositions":
-        from placecode.estimator import LearnedPositions
-
-        return LearnedPositions
+    if name in LATER:
+        return getattr(import_module(LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from analysis.planted import GROUPS, noise, planted
+from helpers.planted import GROUPS, noise, planted
 from scipy import stats
 
 from placecode.analysis import alignment, modules

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import pytest
-from analysis.planted import GROUPS, noise, planted
+from helpers.planted import GROUPS, noise, planted
 
 from placecode.analysis import partitions
 from placecode.analysis.modules import modularity, similarities

@@ -12,9 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from placecode.bench.cases import CASES, Case, Synthetic, flops, linear_layers
 from placecode.bench.peers import Encoder, Plain, built, plain_attention, start_of
 from placecode.errors import BadInput
-from placecode.studies.latin_squares import LstSigma
+from placecode.experiments.latin.squares import LstSigma
 from placecode.tasks.latin_squares import LatinSquares
-from placecode.training import stack_for, steps_per_epoch
+from placecode.training.trainer import stack_for, steps_per_epoch
 
 TINY = Case("tiny", 16, 6, 3, 2, 2, 8, 5, 4, "last", 10)
 TOKEN = dataclasses.replace(TINY, readout="token", outputs=1, expansion=3)

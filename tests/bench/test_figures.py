@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from placecode import figures as drawing
 from placecode.bench import figures
 from placecode.bench.cases import CASES
 from placecode.bench.measure import Job, row_of
+from placecode.reports import figures as drawing
 
 pytestmark = pytest.mark.filterwarnings("error")
 

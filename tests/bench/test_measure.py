@@ -19,8 +19,8 @@ from placecode import bench
 from placecode.bench import authors, measure
 from placecode.bench.cases import Case, Synthetic, flops
 from placecode.bench.measure import ROUNDS, Job, Placecode, Products
-from placecode.engines import local
-from placecode.training import Trainer, stack_for
+from placecode.execution import local
+from placecode.training.trainer import Trainer, stack_for
 
 TINY = Case("tiny", 8, 4, 2, 1, 2, 4, 3, 2, "last", 100)
 

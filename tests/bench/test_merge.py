@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts import load
+from helpers.scripts import load
 
 from placecode.bench.cases import CASES
 from placecode.bench.measure import Job, row_of

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from placecode.bench import peers
 from placecode.bench.cases import Case, Synthetic
 from placecode.bench.peers import PEERS, CompiledVmap, Encoder, Peer, Plain, built, start_of
-from placecode.training import Trainer, stack_for
+from placecode.training.trainer import Trainer, stack_for
 
 LAST = Case("tiny", 16, 6, 3, 2, 2, 8, 5, 4, "last", 10, learning_rate=1e-2)
 TOKEN = dataclasses.replace(LAST, readout="token", outputs=1, heads=1)

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.scripts import load
 from scipy import stats
-from scripts import load
 
 from placecode.bench.cases import CASES, flops, linear_layers
 from placecode.bench.measure import Job, row_of
-from placecode.engines import local
-from placecode.engines.local import Where
-from placecode.studies.latin_squares import LstSigma
+from placecode.execution import local
+from placecode.execution.local import Where
+from placecode.experiments.latin.squares import LstSigma
 
 ROOT = Path(__file__).parents[2]
 

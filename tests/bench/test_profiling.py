@@ -15,7 +15,7 @@ from placecode.bench.measure import Job
 from placecode.bench.plan import Plan
 from placecode.bench.profiling import KINDS, REST, kind_of, profile
 
-ROOM = Path(profiling.__file__).parents[1] / "kernels"
+KERNELS = Path(profiling.__file__).parents[1] / "compute" / "gpu" / "kernels"
 
 
 def test_the_example_holds() -> None:
@@ -23,9 +23,9 @@ def test_the_example_holds() -> None:
 
 
 def launched() -> set[str]:
-    """The names of all kernels in the room that are launched: `_name[grid](...)`."""
+    """The names of all kernels that are launched: `_name[grid](...)`."""
     found = set()
-    for path in ROOM.glob("*.py"):
+    for path in KERNELS.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
                 assert isinstance(node.func.value, ast.Name)

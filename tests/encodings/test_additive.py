@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from placecode import encodings
-from placecode.encoder import Stack
 from placecode.encodings import Layout, sinusoid
 from placecode.errors import BadInput
-from placecode.members import Member, Table
+from placecode.models.encoder import Stack
+from placecode.models.member import Member, Table
 
 GRID = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)  # 4 x 4: (row, column)
 

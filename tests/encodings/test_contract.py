@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from placecode import encodings
-from placecode.encoder import ALIGNMENT, Stack, plan_stacks
 from placecode.encodings import ALL, Additive, Encoding, Layout
 from placecode.encodings.additive import Learned
 from placecode.errors import BadInput
-from placecode.members import Member
-from placecode.training import Trainer, stack_for
+from placecode.models.encoder import ALIGNMENT, Stack, plan_stacks
+from placecode.models.member import Member
+from placecode.training.trainer import Trainer, stack_for
 
 TOKENS, WIDTH, HEADS, LAYERS, BATCH = 6, 8, 2, 2, 3
 POSITIONS = np.stack(np.divmod(np.arange(TOKENS), 3), axis=1).astype(float)

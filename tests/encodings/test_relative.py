@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from placecode import encodings
-from placecode.encoder import Stack
 from placecode.encodings import ALL, Layout
 from placecode.encodings.relative import slopes_for
 from placecode.errors import BadInput
-from placecode.members import Member
+from placecode.models.encoder import Stack
+from placecode.models.member import Member
 
 GRID = np.stack(np.divmod(np.arange(6), 3), axis=1).astype(float)  # 2 x 3
 

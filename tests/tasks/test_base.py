@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from placecode.members import Member
-from placecode.training import evaluate, stack_for
+from placecode.models.member import Member
+from placecode.training.trainer import evaluate, stack_for
 
 
 @pytest.mark.parametrize("readout", ["last", "token"])

@@ -16,12 +16,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from placecode.data.puzzle_files import FILES, HELDOUT_FILE, read_puzzles
+from placecode.data.puzzles import CLASSES, Cells, Puzzles, classify, draw
 from placecode.errors import BadInput
 from placecode.tasks import latin_squares
 from placecode.tasks.base import Split
 from placecode.tasks.latin_squares import LatinSquares, first_puzzles, gather, make_puzzles, scale_givens, stratify
-from placecode.tasks.puzzle_files import FILES, HELDOUT_FILE, read_puzzles
-from placecode.tasks.puzzles import CLASSES, Cells, Puzzles, classify, draw
 
 PUBLISHED = Path(__file__).parents[2].parent / "shared/data/latin_squares"
 needs_published = pytest.mark.skipif(not PUBLISHED.exists(), reason="the published puzzles are not here")

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from placecode.errors import BadInput
-from placecode.members import Member
+from placecode.models.member import Member
 from placecode.tasks.masked import MOST_OF_TRAINING, Masked, hidden_of, recordings
 from placecode.tasks.several import Several
-from placecode.training import Trainer, stack_for
+from placecode.training.trainer import Trainer, stack_for
 
 N, T = 6, 40
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from placecode.errors import BadInput
-from placecode.members import Member, grid
+from placecode.models.member import Member, grid
 from placecode.tasks import table as room
 from placecode.tasks.table import PARTS, Table, tables
-from placecode.training import Trainer, evaluate, stack_for
+from placecode.training.trainer import Trainer, evaluate, stack_for
 
 SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "batch": 16, "encoding": "learned"}
 

@@ -21,7 +21,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from placecode import figures as drawing
 from placecode import files
 from placecode.bench import authors, figures, profiling
 from placecode.bench.cases import CASES, Case
@@ -30,9 +29,10 @@ from placecode.bench.measure import Job, ceiling_of, disturbed, in_fresh_process
 from placecode.bench.options import add_options, plan_of
 from placecode.bench.peers import PEERS, why_not
 from placecode.bench.plan import Plan
-from placecode.engines.environment import describe_environment
-from placecode.engines.where import Where
 from placecode.errors import BadInput, must_be
+from placecode.execution.environment import describe_environment
+from placecode.execution.where import Where
+from placecode.reports import figures as drawing
 
 __all__ = ["CASES", "PEERS", "Plan", "add_options", "check_folder", "compared_with", "disturbance", "disturbed"]
 __all__ += ["plan_of", "run", "times_memory", "times_placecode", "write"]

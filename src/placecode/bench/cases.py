@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from placecode.members import Member, grid
-from placecode.studies.latin_squares import LstSigma
+from placecode.experiments.latin.squares import LstSigma
+from placecode.models.member import Member, grid
 from placecode.tasks.base import Split, Task
-from placecode.training import steps_per_epoch
+from placecode.training.trainer import steps_per_epoch
 
 EPOCH = 64
 """Batches of an epoch, all of them full. The paper's epoch has as many, the last of them smaller."""

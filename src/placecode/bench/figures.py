@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from placecode.bench.compare import OURS, baseline, times_placecode
 from placecode.bench.measure import disturbed
 from placecode.bench.peers import STACKED
-from placecode.figures import BLUE, INK, MUTED, TEXT, VERMILLION
+from placecode.reports.figures import BLUE, INK, MUTED, TEXT, VERMILLION
 
 Row = dict[str, Any]
 

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from placecode.bench.cases import EPOCH, Case, Synthetic, flops, linear_layers
 from placecode.bench.peers import PEERS, start_of
-from placecode.encoder import plan_stacks
-from placecode.engines.where import Where
-from placecode.training import Trainer, stack_for
+from placecode.execution.where import Where
+from placecode.models.encoder import plan_stacks
+from placecode.training.trainer import Trainer, stack_for
 
 ROUNDS = 5
 WARM_UP = {"cpu": 1, "cuda": 8}

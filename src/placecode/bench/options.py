@@ -9,8 +9,8 @@ from typing import Any
 from placecode.bench.cases import CASES
 from placecode.bench.peers import PEERS
 from placecode.bench.plan import SECONDS, Plan
-from placecode.engines.where import PRECISIONS, Where
 from placecode.errors import must_be, one_of, value_of
+from placecode.execution.where import PRECISIONS, Where
 
 SIZES = ("width", "tokens", "layers", "batch")
 """What of a case can be changed."""

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from placecode.bench.cases import Case
-from placecode.encoder import Linear, Stack
+from placecode.models.encoder import Linear, Stack
 from placecode.tasks.base import Task
 
 Start = dict[str, Tensor]

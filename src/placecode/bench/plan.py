@@ -12,8 +12,8 @@ from placecode.bench import authors
 from placecode.bench.cases import CASES, USUAL_CASES, USUAL_MEMBERS, USUAL_PEER_MEMBERS, Case
 from placecode.bench.measure import CEILING_MEMBERS, Job
 from placecode.bench.peers import PEERS, STACKED
-from placecode.engines.where import PRECISIONS
 from placecode.errors import BadInput, must_be, one_of
+from placecode.execution.where import PRECISIONS
 
 USUAL_PRECISIONS = {"cpu": ("high",), "cuda": ("high", "bf16")}
 SECONDS = 2.0

@@ -1,4 +1,4 @@
-"""The command line. The only room that prints; a wrong input is one sentence and exit code 2.
+"""The command line. The only package that prints; bad input is one sentence and exit code 2.
 
     placecode run lst-sigma --scale quick --out runs/first
 
@@ -23,15 +23,19 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from placecode import bench, display, doctor, folders, report, runs, studies
-from placecode.cli import fit, flags, recommend
-from placecode.engines import local
-from placecode.engines.estimate import estimate
+from placecode import bench, experiments
+from placecode.cli import display, doctor, fit, flags, recommend
 from placecode.errors import BadInput, one_of, value_of
+from placecode.execution import local
+from placecode.execution.estimate import estimate
+from placecode.experiments import SCALES, OwnData, Study, study_of
 from placecode.files import is_full_disk
-from placecode.report import together
-from placecode.runs import Run
-from placecode.studies import SCALES, OwnData, Study, study_of
+from placecode.reports import html
+from placecode.reports.html import together
+from placecode.reports.pages.registry import page_of
+from placecode.runs import read as runs
+from placecode.runs import write as folders
+from placecode.runs.read import Run
 from placecode.version import VERSION
 
 
@@ -119,6 +123,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     command = add("slim", "make a small copy of a finished run: no weights, arrays in half precision", _slim)
     command.add_argument("run", type=Path, metavar="RUN", help="run folder")
     command.add_argument("--out", type=Path, required=True, help="folder of the copy")
+    command.add_argument("--seeds", metavar="A,B", help="keep arrays of these seeds only (default: of all)")
     command.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
 
     command = add("report", "draw the figures and write the report of finished runs anew", _report)
@@ -151,7 +156,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """The arguments of `run`: those of every study, and the fields of the study that is named."""
-    parser.add_argument("study", action=_StudyName, metavar="STUDY", help=f"one of {', '.join(studies.STUDIES)}")
+    parser.add_argument("study", action=_StudyName, metavar="STUDY", help=f"one of {', '.join(experiments.STUDIES)}")
     parser.add_argument("--scale", default="quick", help="quick (minutes on a laptop) or paper (as published)")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/STUDY-SCALE)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
@@ -176,7 +181,7 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     named = _named_study(words)
     if named is None:
         return
-    study = studies.lookup(named)
+    study = experiments.lookup(named)
     group = parser.add_argument_group(f"settings of {named}", "Defaults are those of the scale.")
     flags.add_settings(group, study)
 
@@ -185,7 +190,7 @@ class _StudyName(argparse.Action):
     """The name of a study, refused before any of its settings are."""
 
     def __call__(self, parser: Any, given: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
-        studies.lookup(values)
+        experiments.lookup(values)
         given.study = values
 
 
@@ -195,14 +200,14 @@ def _named_study(words: Sequence[str]) -> str | None:
         return None
     options = ("--scale", "--out", "--device", "--precision", "--stack", "--memory", "--workers", "--members")
     pairs = itertools.pairwise(words)
-    return next((word for before, word in pairs if word in studies.STUDIES and before not in options), None)
+    return next((word for before, word in pairs if word in experiments.STUDIES and before not in options), None)
 
 
 # ------------------------------------------------------------------------------------------------------- commands
 
 
 def _studies(given: argparse.Namespace, console: Console) -> None:
-    console.print(display.study_table(studies.STUDIES.values()))
+    console.print(display.study_table(experiments.STUDIES.values()))
     line = "Run one with: placecode run STUDY [--scale quick|paper]; its settings: placecode run STUDY --help"
     console.print(line, markup=False, soft_wrap=True)
 
@@ -214,7 +219,7 @@ def _run(given: argparse.Namespace, console: Console) -> int:
         raise BadInput(
             "--resume and --force must not be given together: one keeps the earlier run, the other drops it."
         )
-    kind = studies.lookup(given.study)
+    kind = experiments.lookup(given.study)
     study = kind.at(given.scale, **flags.settings(given, kind))
     stack, workers = (
         None if text is None else value_of(name, text, int)
@@ -239,13 +244,13 @@ def _run(given: argparse.Namespace, console: Console) -> int:
             notify=progress,
             stop=stopped,
         )
-    page = publish(run)
+    written = publish(run)
     console.print(display.results_table(run, study.metric))
-    for line in kind.words(study, run):
+    for line in page_of(study, run).words():
         console.print(line, markup=False, soft_wrap=True)
     if said := display.memory_text(run):
         console.print(said, markup=False, soft_wrap=True)
-    console.print(f"Report: {page}", markup=False, soft_wrap=True)
+    console.print(f"Report: {written}", markup=False, soft_wrap=True)
     return 0
 
 
@@ -274,24 +279,25 @@ def _stop_on_signals() -> Iterator[Callable[[], bool]]:
 def publish(run: Run) -> Path:
     """Draw the figures of a finished run and write its report; returns the report's path."""
     study = study_of(run)
-    return report.write(
+    page = page_of(study, run)
+    return html.write(
         run,
         _titled(study),
-        study.summary(run),
-        study.figures(run),
+        page.summary(),
+        page.figures(),
         command_of(run, study),
         metric=study.metric,
-        measures=study.measures,
+        measures=page.measures,
         claims=[claim.check(run).record() for claim in study.claims],
         sections=[
-            report.Section(each.title, tables=[report.tables.listed(each.caption, each.columns, each.rows)])
-            for each in study.listings(run)
+            html.Section(each.title, tables=[html.tables.listed(each.caption, each.columns, each.rows)])
+            for each in page.listings()
         ],
-        words=study.words(run),
-        verdicts=study.verdicts(run),
-        dial=study.dial(run),
-        channels=study.channels(run),
-        map_first=study.map_first,
+        words=page.words(),
+        verdicts=page.verdicts(),
+        dial=page.dial(),
+        channels=page.channels(),
+        map_first=page.map_first,
     )
 
 
@@ -328,7 +334,8 @@ def _merge(given: argparse.Namespace, console: Console) -> None:
 
 
 def _slim(given: argparse.Namespace, console: Console) -> None:
-    run = folders.slim(given.run, given.out, given.force)
+    seeds = None if given.seeds is None else [value_of("seeds", each, int) for each in given.seeds.split(",")]
+    run = folders.slim(given.run, given.out, given.force, seeds)
     size = sum(file.stat().st_size for file in run.path.iterdir() if file.is_file())
     console.print(f"{run.path}: {size / 2**20:.1f} MiB.", markup=False, soft_wrap=True)
 
@@ -336,15 +343,16 @@ def _slim(given: argparse.Namespace, console: Console) -> None:
 def compared(run: Run) -> together.Part:
     """A run as one of several on a page."""
     study = study_of(run)
+    page = page_of(study, run)
     return together.Part(
         run,
         _titled(study),
-        study.summary(run),
+        page.summary(),
         command_of(run, study),
         study.metric,
         claims=[claim.check(run).record() for claim in study.claims],
-        verdicts=study.verdicts(run),
-        dial=study.dial(run),
+        verdicts=page.verdicts(),
+        dial=page.dial(),
     )
 
 
@@ -383,7 +391,7 @@ def _claims(given: argparse.Namespace, console: Console) -> None:
         console.print(f"{run.path}: {run.study}, {run.config['scale']} scale", markup=False, soft_wrap=True)
         console.print(display.claims_table(findings))
         if run.config["scale"] != "paper":
-            console.print(report.tables.NO_TEST, markup=False, soft_wrap=True)
+            console.print(html.tables.NO_TEST, markup=False, soft_wrap=True)
 
 
 def _runs(given: argparse.Namespace, console: Console) -> None:

@@ -11,17 +11,17 @@ from typing import Any
 
 from rich.console import Console
 
-from placecode import display
-from placecode.cli import flags
-from placecode.engines import local
-from placecode.engines.estimate import estimate
+from placecode.cli import display, flags
+from placecode.data.tables.files import CHANNELS, read_labels, read_positions, read_sheet
 from placecode.errors import BadInput, must_be, value_of
+from placecode.execution import local
+from placecode.execution.estimate import estimate
+from placecode.experiments.channels.own import OwnData
 from placecode.files import is_full_disk
-from placecode.fitting import answers, fit
-from placecode.runs import Run
-from placecode.studies.own import OwnData
+from placecode.fit.fitting import answers, fit
+from placecode.reports.pages import own_words
+from placecode.runs.read import Run
 from placecode.tasks.table import PARTS, tables
-from placecode.tasks.table_files import CHANNELS, read_labels, read_positions, read_sheet
 
 FILES = ("groups", "labels", "positions", "names", "key")
 """Settings of the study that say where something is to be read."""
@@ -99,7 +99,7 @@ def run(
                 label_names=label_names,
             )
     page = publish(Run(out))
-    for line in study.sentences(found):
+    for line in own_words.sentences(found):
         console.print(line, markup=False, soft_wrap=True)
     console.print(f"Map: {out / 'map.csv'}", markup=False, soft_wrap=True)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from placecode.errors import must_be, value_of
-from placecode.studies import Study
+from placecode.experiments import Study
 
 
 def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) -> None:

@@ -8,9 +8,9 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from placecode import recommend
 from placecode.errors import value_of
-from placecode.recommend import FAMILIES, GOALS, Asked, Recommendation
+from placecode.inspection import recommend
+from placecode.inspection.recommend import FAMILIES, GOALS, Asked, Recommendation
 
 NEAREST = 6
 """Settings that are shown."""

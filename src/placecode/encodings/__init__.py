@@ -21,7 +21,7 @@ from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.encodings.relative import Alibi, CausalNone, Relative
 from placecode.encodings.rotary import Rotary
 from placecode.errors import BadInput, must_be, one_of
-from placecode.members import PLACED, Member, Options, Table
+from placecode.models.member import PLACED, Member, Options, Table
 
 __all__ = [
     "ALL",

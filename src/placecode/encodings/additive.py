@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from placecode import draws
+from placecode import random
 from placecode.encodings.base import Encoding, Layout
 from placecode.encodings.tables import scaled
 from placecode.errors import BadInput, must_be
-from placecode.members import PLACED, Member, Table
+from placecode.models.member import PLACED, Member, Table
 from placecode.validation import real_number, whole_number
 
 
@@ -133,11 +133,11 @@ def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
     if member.start == "zero":
         return np.zeros(shape)
     sigma = _sigma(member)
-    keys, count = draws.keys_for([member.seed], "encoding"), int(np.prod(shape))
+    keys, count = random.keys_for([member.seed], "encoding"), int(np.prod(shape))
     if member.start == "uniform":  # from -sqrt(3) to sqrt(3): variance 1
-        unit = (2 * draws.uniform(keys, 0, count) - 1) * 3**0.5
+        unit = (2 * random.uniform(keys, 0, count) - 1) * 3**0.5
     else:
-        unit = draws.normal(keys, 0, count)
+        unit = random.normal(keys, 0, count)
     return sigma * unit.numpy().reshape(shape)
 
 
@@ -153,8 +153,8 @@ def placed(member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.nd
         return scaled(waves - waves.mean(axis=0) if member.start == "centred" else waves, sigma)
     at = [np.unique(axis, return_inverse=True)[1] for axis in positions.T]
     first = np.cumsum([0, *(axis.max() + 1 for axis in at)])
-    keys, several = draws.keys_for([member.seed], "encoding by axes"), (shape[0], int(first[-1]), shape[2])
-    unit = draws.normal(keys, 0, int(np.prod(several))).numpy().reshape(several)  # (l, coordinates of all axes, d)
+    keys, several = random.keys_for([member.seed], "encoding by axes"), (shape[0], int(first[-1]), shape[2])
+    unit = random.normal(keys, 0, int(np.prod(several))).numpy().reshape(several)  # (l, coordinates of all axes, d)
     total = sum(unit[:, begin + axis] for begin, axis in zip(first[:-1], at, strict=True))
     return sigma * np.asarray(total / len(at) ** 0.5)
 

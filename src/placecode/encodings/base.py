@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from placecode.errors import BadInput, must_be, one_of
-from placecode.members import Member
+from placecode.models.member import Member
 
 ALL = slice(None)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from placecode.encodings.additive import scaled_draw
 from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.errors import BadInput, one_of
-from placecode.members import Member
+from placecode.models.member import Member
 from placecode.validation import real_number, switch, whole_number
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.errors import BadInput, must_be
-from placecode.members import Member
+from placecode.models.member import Member
 from placecode.validation import real_number, whole_number
 
 

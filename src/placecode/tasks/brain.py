@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from placecode.data import atlases, cleaning
+from placecode.data.recording_files import Files, Recording, by_name, find, package_folder, read, read_table
 from placecode.errors import BadInput, must_be, one_of
-from placecode.tasks import atlases, cleaning
 from placecode.tasks.masked import Masked, recordings
-from placecode.tasks.recording_files import Files, Recording, by_name, find, package_folder, read, read_table
 
 HCP_TERMS = "I accept the HCP Open Access Data Use Terms"
 HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
+from placecode.data.puzzle_files import cached, read_folder
+from placecode.data.puzzles import CLASSES, ORDERS, Cells, Puzzles, apart, draw, first_of_each, join, one_hot
 from placecode.errors import BadInput, must_be
 from placecode.tasks.base import Split, Task
-from placecode.tasks.puzzle_files import cached, read_folder
-from placecode.tasks.puzzles import CLASSES, ORDERS, Cells, Puzzles, apart, draw, first_of_each, join, one_hot
 from placecode.validation import is_whole, real_number, whole_number
 
 VERSION = 1

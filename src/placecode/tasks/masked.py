@@ -3,9 +3,9 @@
 A token is the value of a channel at one time, or a short window of values, and a mark that says whether it is hidden.
 Hidden values are shown as zero, the mean of standardized data. The loss counts hidden channels alone.
 
-In training every member hides other channels in every example, drawn from its own seed (`draws`). At evaluation what is
-hidden belongs to the example, so that all members answer the same questions; and every example is asked at several
-shares of hidden channels: how a model does at the share that it was trained with is never told without the others.
+In training every member hides other channels in every example, drawn from its own seed (`random`). At evaluation the
+hidden channels belong to the example, so that all members answer the same questions. Every example is evaluated at
+several shares of hidden channels, and results are reported for each of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from placecode import draws
+from placecode import random
 from placecode.errors import must_be
 from placecode.tasks.base import Pupil, Split, Task
 
@@ -71,7 +71,7 @@ class Masked(Task):
         self.ratios = tuple(float(ratio) for ratio in ratios)
         self.conditions = tuple(f"hidden {ratio:g}" for ratio in self.ratios)
         self.seed = int(seed)
-        self._asked = {name: draws.keys_for([seed], f"hidden in {name}") for name in splits}
+        self._asked = {name: random.keys_for([seed], f"hidden in {name}") for name in splits}
         self._keys = self._world = self._count = self._ramp = torch.empty(0)
 
     @property
@@ -104,7 +104,7 @@ class Masked(Task):
         bound = copy.copy(self)
         device = self.splits["train"].inputs.device
         seeds = [member.seed for member in members]
-        bound._keys = draws.keys_for(seeds, "hidden").to(device)
+        bound._keys = random.keys_for(seeds, "hidden").to(device)
         bound._world = torch.tensor([seed % self.worlds for seed in seeds], device=device)
         bound._count = torch.tensor([hidden_of(member.hidden, self.tokens) for member in members], device=device)
         bound._ramp = torch.tensor([max(member.ramp, 1) for member in members], device=device)
@@ -133,10 +133,10 @@ class Masked(Task):
         e, b, n, _ = values.shape
         if step is None:
             places = questions[..., None] * n + torch.arange(n, device=rows.device)
-            dice = draws.bits_at(self._asked[split].expand(e), 0, places.flatten(1)).view(e, b, n)
+            dice = random.bits_at(self._asked[split].expand(e), 0, places.flatten(1)).view(e, b, n)
             counts = torch.tensor([hidden_of(ratio, n) for ratio in self.ratios], device=rows.device)[kind]  # (e, b)
         else:
-            dice = draws.bits(self._keys, step, b * n).view(e, b, n)
+            dice = random.bits(self._keys, step, b * n).view(e, b, n)
             grown = torch.minimum(self._ramp, torch.zeros_like(self._ramp) + step + 1)
             counts = (1 + (self._count - 1) * grown // self._ramp)[:, None].expand(e, b)
         bar = dice.sort(dim=-1).values.gather(-1, (counts - 1)[..., None])

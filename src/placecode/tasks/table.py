@@ -28,10 +28,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from placecode import draws
+from placecode import random
+from placecode.data.cells import listed
 from placecode.errors import BadInput
 from placecode.tasks.base import Pupil
-from placecode.tasks.cells import listed
 from placecode.tasks.masked import Masked, Recordings
 from placecode.tasks.splits import SEEN, cut, memory_of, split_samples, whole_groups
 
@@ -155,14 +155,14 @@ class Table(Masked):
         else:
             share = self._share[:, None].expand(rows.shape)
         dice = (
-            self.dice(split, questions) if step is None else draws.bits(self._keys, step, rows.shape[1] * self.tokens)
+            self.dice(split, questions) if step is None else random.bits(self._keys, step, rows.shape[1] * self.tokens)
         )
         return self.ask(self.raw(split, rows), dice.view(*rows.shape, self.tokens), share)
 
     def dice(self, split: str, questions: Tensor) -> Tensor:
         """What decides which channels are hidden in questions (e, b) of evaluation, (e, b * n): the same for all."""
         places = questions[..., None] * self.tokens + torch.arange(self.tokens, device=questions.device)
-        return draws.bits_at(self._asked[split].expand(len(questions)), 0, places.flatten(1))
+        return random.bits_at(self._asked[split].expand(len(questions)), 0, places.flatten(1))
 
     def ask(self, raw: Tensor, dice: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Samples (..., n) as inputs and targets, with this share of the values that are known hidden, one at least and

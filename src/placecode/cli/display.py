@@ -1,0 +1,318 @@
+"""What the command line shows: progress with the time left, and tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from placecode.analysis.stats import half_width
+from placecode.bench import compared_with, disturbed, times_placecode
+from placecode.cli.doctor import Finding as Examined
+from placecode.errors import BadInput
+from placecode.execution.estimate import Estimate
+from placecode.execution.local import Event, Where
+from placecode.execution.memory import amount, peak_text
+from placecode.experiments import OwnData, Study, claims
+from placecode.experiments.claims import Finding
+from placecode.runs.read import Run, numbers_in
+from placecode.runs.source import record_of
+from placecode.tasks.table import PARTS
+
+SPLITS = ("train", "test", "validation")
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Callable[[Event], None]]:
+    """Something to be told the events of a run: a bar on a terminal, plain lines elsewhere."""
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
+    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[news]}"), console=console) as bars:
+        task = bars.add_task("preparing", total=None, news="")
+        known, done = "", _Done()
+
+        def show(event: Event) -> None:
+            nonlocal known
+            known = event.means() or known
+            stacks = f", stack {event.stack + 1} of {event.stacks}" if event.stacks > 1 else ""
+            bars.update(
+                task,
+                description=f"{_counted(event.members, 'member')}{stacks}",
+                total=event.steps * event.stacks,
+                completed=done.after(event),
+                news="  ".join(part for part in (_loss(event), event.stopped().strip("; "), known) if part),
+            )
+
+        yield show
+
+
+class _Done:
+    """Counts the steps of all stacks, some of which train side by side."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, int] = {}
+        self.found = 0
+        """Steps that an earlier process had done."""
+
+    def after(self, event: Event) -> int:
+        before = self.steps.get(event.stack, 0)
+        self.steps[event.stack] = event.progress.step
+        if not _loss(event):  # nothing was trained until here
+            self.found += event.progress.step - before
+        return sum(self.steps.values())
+
+
+class _Lines:
+    """Progress as lines: at every evaluation, and every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.begin, self.last, self.done = console, time.monotonic(), 0.0, _Done()
+
+    def __call__(self, event: Event) -> None:
+        now, whole = time.monotonic(), event.steps * event.stacks
+        if not self.done.steps:
+            self.begin = now
+        done = self.done.after(event)
+        own, news = done - self.done.found, event.means()
+        if not news and now - self.last < SECONDS_BETWEEN_LINES:
+            return
+        left = (now - self.begin) / own * (whole - done) if own else None
+        self.last = now
+        parts = [f"stack {event.stack + 1}/{event.stacks}"] if event.stacks > 1 else []
+        parts += [f"step {event.progress.step}/{event.steps}", _loss(event), event.stopped().strip("; "), news]
+        parts += [] if left is None else [f"{duration(left)} left"]
+        self.console.print("  ".join(part for part in parts if part), markup=False, soft_wrap=True)
+
+
+def _loss(event: Event) -> str:
+    """The loss in words; empty where nothing was trained since the event before, or no member is left that trains."""
+    return "" if np.isnan(event.progress.loss) else f"loss {event.progress.loss:.3f}"
+
+
+def results_table(run: Run, metric: str = "accuracy") -> Table:
+    """The metric of every setting at the end of training: on each split, or, where conditions are not to be mixed, in
+    each condition of what was held out; baselines below."""
+    rows = [row for row in run.summary if row["metric"] == metric]
+    pooled = [row for row in rows if row["condition"] == "all"]
+    rows = pooled or [row for row in rows if row["split"] != "train"]
+    measured = ("split", "condition", "metric", "mean", "std", "n", "diverged")
+    keys = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in measured]
+    keys = [name for name in keys if any(row.get(name) is not None for row in rows)]
+    title = metric.upper() if metric == "mse" else metric.capitalize()
+    table = Table(title=f"{title}, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})")
+    found = dict.fromkeys((row["split"], row["condition"]) for row in rows)
+    places = [(split, "all") for split in SPLITS] if pooled else list(found)
+    columns = [split if condition == "all" else f"{split}, {condition}" for split, condition in places]
+    for column in (*keys, *columns, "seeds", "diverged"):
+        table.add_column(column.replace("_", " "), justify="right")
+    settings: dict[tuple[str, ...], dict[tuple[str, str], dict[str, Any]]] = {}
+    for row in rows:
+        setting = tuple(_short(row.get(name)) for name in keys)
+        settings.setdefault(setting, {})[row["split"], row["condition"]] = row
+    for setting, by_place in settings.items():
+        first = next(iter(by_place.values()))
+        cells = [_mean(by_place.get(place), 2 if pooled else 3) for place in places]
+        table.add_row(*setting, *cells, str(first["n"]), str(first["diverged"]))
+    return table
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
+    """A mean with half the width of its 95% interval over seeds: 0.95 ± 0.03."""
+    if row is None or row["mean"] is None:
+        return "-"
+    half = half_width(row["std"], row["n"]) if row["std"] is not None else np.nan
+    return f"{row['mean']:.{digits}f}" + ("" if np.isnan(half) else f" ± {half:.{digits}f}")
+
+
+def claims_table(findings: Sequence[Finding]) -> Table:
+    """Both verdicts on claims, one row each."""
+    title = "Claims: effect and 95% interval over seeds"
+    table = Table(title=title, caption=claims.HOW_TO_READ, caption_justify="left")
+    table.add_column("claim", no_wrap=True)  # an id is copied as a whole
+    for column in ("label", "direction", "number (published)"):
+        table.add_column(column)
+    for column in ("effect", "95% interval", "margin"):
+        table.add_column(column, justify="right")
+    table.add_column("statement")
+    colors = {claims.HOLDS: "green", claims.FAILS: "red", claims.MATCH: "green", claims.NO_MATCH: "red"}
+    for finding in findings:
+        claim, found = finding.claim, finding.found
+        effect = "-" if np.isnan(found.mean) else f"{found.mean:+.3f}"
+        bounds = "-" if np.isnan(found.low) else f"{found.low:+.3f} to {found.high:+.3f}"
+        sign = {"above": ">", "below": "<", "within": "±"}[claim.way]
+        notes = "".join(f" ({note})" for note in (claim.remark, finding.note) if note)
+        table.add_row(
+            claim.id,
+            claim.label,
+            Text(claims.direction_text(finding), colors.get(finding.direction, "yellow")),
+            Text(claims.number_text(finding), colors.get(finding.number, "")),
+            effect,
+            bounds,
+            f"{sign} {claim.margin:g}",
+            escape(claim.statement + notes),
+        )
+    return table
+
+
+def study_table(known: Iterable[type[Study]]) -> Table:
+    table = Table("study", "what it shows", "members, quick", "members, paper")
+    for study in known:
+        counts = [str(len(study.at(scale).members())) for scale in ("quick", "paper")]
+        table.add_row(study.name, study.about, *counts)
+    return table
+
+
+def run_table(found: Sequence[Run]) -> Table:
+    """Runs side by side: accuracy or error from the smallest to the largest sigma tells them apart at a glance."""
+    columns = ("run", "study", "scale", "members", "state", "device", "source", "held-out accuracy or error, by sigma")
+    table = Table(*columns)
+    for run in found:
+        size = f"{run.config['members']} of {run.config['total']}"
+        try:
+            state, numbers = _outcome(run) if run.finished else ("unfinished", "")
+        except BadInput as error:
+            state, numbers = "damaged", str(error)
+        about = (run.study, run.config["scale"], size, state, run.config["device"], _source(run))
+        table.add_row(escape(str(run.path)), *about, escape(numbers))
+    return table
+
+
+def _source(run: Run) -> str:
+    try:
+        return record_of(run.environment)
+    except BadInput:  # no environment.json, or a damaged one
+        return "-"
+
+
+def _outcome(run: Run) -> tuple[str, str]:
+    """The state of a finished run, and its validation accuracy, or its test error, at up to five sigmas."""
+    lost = int((run.members["state"] == "diverged").sum())
+    wanted = (("validation", "accuracy"), ("test", "mse"))
+    rows = [row for row in run.summary if (row["split"], row["metric"]) in wanted and row["mean"] is not None]
+    rows = [row for row in rows if not row["encoding"].startswith("baseline")]
+    if run.study == OwnData.name:  # those that learn from either half of the samples are there for the confidence
+        rows = [row for row in rows if row.get("data", PARTS[0]) == PARTS[0]]
+    shares = list(run.members["hidden"].unique()) if "hidden" in run.members else []
+    trained = f"hidden {shares[0]:g}" if len(shares) == 1 else ""
+    rows = [row for row in rows if row["condition"] in ("all", trained)]
+    of_errors = bool(rows) and rows[0]["metric"] == "mse"
+    if of_errors and len({(row["encoding"], row["sigma"]) for row in rows}) < len(rows):
+        rows = []  # settings that a sigma does not tell apart
+    rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, 5).round().astype(int))] if rows else []
+    names = [row["encoding"] if row["sigma"] is None else f"{row['sigma']:g}" for row in rows]
+    numbers = "  ".join(f"{name}: {row['mean']:.2f}" for name, row in zip(names, rows, strict=True))
+    if rows and of_errors:
+        numbers = f"{100 * shares[0]:g}% hidden: {numbers}"
+    return ("done" if not lost else f"done, {lost} diverged"), numbers
+
+
+def estimate_text(study: Study, found: Estimate, where: Where) -> str:
+    """What a run would take, in a few lines."""
+    processes = f", {found.processes} worker processes" if found.processes > 1 else ""
+    lines = [
+        f"{study.name}: {_counted(found.members, 'member')} in {_counted(found.stacks, 'stack')}, "
+        f"{found.steps} steps each, on {where.device}{processes}, precision {where.precision}.",
+        f"Estimated time for training: {duration(found.seconds)}; memory: {found.bytes / 2**30:.1f} GiB.",
+    ]
+    if study.rest_epochs:
+        lines.append(
+            f"That is the most it can take: a member stops once its training loss has been exactly 0 for "
+            f"{study.rest_epochs} epochs."
+        )
+    if found.bytes_per_member is not None:
+        each, largest = amount(found.bytes_per_member), _counted(found.largest, "member")
+        lines.append(f"Each member takes {each} of the GPU; the largest stack has {largest}.")
+    return "\n".join(lines)
+
+
+def memory_text(run: Run) -> str | None:
+    """What the stack that took most of a GPU took of it; None where nothing was measured, as on a CPU."""
+    peaks = run.environment.get("memory", {}).get("peak bytes", [])
+    sizes = [len(numbers_in(part, run.config["total"])) for part in run.environment.get("split", [])]
+    found = [(peak, size) for peak, size in zip(peaks, sizes, strict=False) if peak is not None]
+    if not found:
+        return None
+    peak, size = max(found)
+    return f"Memory: a stack of {_counted(size, 'member')} took {peak_text(peak, size)}."
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" + ("" if count == 1 else "s")
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(42), duration(200), duration(9000)
+    ('42 seconds', '3 minutes', '2.5 hours')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def doctor_table(findings: Sequence[Examined]) -> Table:
+    table = Table("", "what", "found")
+    for finding in findings:
+        table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", escape(finding.name), escape(finding.found))
+    return table
+
+
+BENCH_WORDS = (
+    "us: microseconds per model and step; ceiling: what torch.bmm reaches on the products of the linear layers; "
+    "x: how many times as long as placecode in this run takes. Peers that train many models at once are compared with "
+    "placecode at the same number of models, loops with placecode at its fastest."
+)
+
+
+def bench_line(row: dict[str, Any]) -> str:
+    """What was found just now, in a line."""
+    what = f"{row['case']}, {row['precision']}: {row['name']}"
+    if row["name"] == "ceiling":
+        found = "" if row["tflops"] is None else f"{row['tflops']:.3g} TFLOP/s"
+    else:
+        what += f", {_counted(row['members'], 'model')}"
+        found = "" if row["us_per_model_step"] is None else f"{row['us_per_model_step']:,.0f} us"
+    return f"{what}: {found or row['note']}"
+
+
+def bench_tables(result: dict[str, Any]) -> Iterator[Table]:
+    """A table for each case and precision."""
+    rows = result["rows"]
+    for case, precision in dict.fromkeys((row["case"], row["precision"]) for row in rows):
+        table = Table(title=f"{case}, precision {precision}, on {result['environment']['device']}")
+        columns = ("", "models at once", "us", "models per hour", "TFLOP/s", "of ceiling", "peak MiB", "x")
+        for column in (*columns, "compared with"):
+            table.add_column(column, justify="right" if column else "left")
+        for row in rows:
+            if (row["case"], row["precision"]) == (case, precision):
+                cells = (
+                    (row["us_per_model_step"], "{:,.0f}"),
+                    (row["models_per_hour"], "{:,.3g}"),
+                    (row["tflops"], "{:.3g}"),
+                    (row["share_of_ceiling"], "{:.0%}"),
+                    (None if row["peak_bytes"] is None else row["peak_bytes"] / 2**20, "{:,.0f}"),
+                    (times_placecode(row, rows), "{:.3g}"),
+                )
+                texts = ["-" if value is None else form.format(value) for value, form in cells]
+                texts.append(compared_with(row, rows))
+                table.add_row(row["name"] + (" *" if disturbed(row) else ""), str(row["members"]), *texts)
+                if row["note"]:
+                    table.add_row(f"  [dim]{escape(row['note'])}[/]")
+        yield table

@@ -1,0 +1,131 @@
+"""What this machine has, and what is missing for what, in plain words."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from placecode.compute.cpu.kernels import kernels_for
+from placecode.data.puzzle_files import cache_folder
+from placecode.version import VERSION
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: its name, what was found, and whether it is as it should be."""
+
+    name: str
+    found: str
+    fine: bool = True
+
+
+def examine() -> list[Finding]:
+    """All findings, the most basic first."""
+    return [
+        Finding("placecode", VERSION),
+        Finding("Python", platform.python_version(), sys.version_info >= (3, 11)),
+        *_packages(),
+        _device(),
+        Finding("CPU", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"),
+        _kernels(),
+        _memory(),
+        _disk("free disk here", Path.cwd()),
+        _cache(),
+        *_extras(),
+    ]
+
+
+def _requirements() -> dict[str, list[str]]:
+    """Package names by extra ("" = always needed), from our own metadata."""
+    needed: dict[str, list[str]] = {"": []}
+    for line in importlib.metadata.requires("placecode") or []:
+        name = re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0]
+        extra = re.search(r"extra\s*==\s*[\"']([^\"']+)", line)
+        if name != "placecode":
+            needed.setdefault(extra[1] if extra else "", []).append(name)
+    return needed
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _packages() -> list[Finding]:
+    try:
+        needed = _requirements()[""]
+    except importlib.metadata.PackageNotFoundError:
+        have = f"torch {torch.__version__}, numpy {np.__version__}"
+        return [
+            Finding("packages", f"{have}; placecode is not installed (run from its source folder): others not checked")
+        ]
+    found = {name: _version(name) for name in needed}
+    missing = [name for name, version in found.items() if version is None]
+    have = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+    return [Finding("packages", have + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)]
+
+
+def _device() -> Finding:
+    if not torch.cuda.is_available():
+        return Finding("GPU", "none that torch can use; studies run on the CPU (quick scale: minutes)")
+    names = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return Finding("GPU", ", ".join(f"{p.name}, {p.total_memory / 2**30:.0f} GiB" for p in names))
+
+
+def _kernels() -> Finding:
+    if kernels_for(torch.zeros(1)).name == "compiled":
+        return Finding("CPU kernels", "compiled")
+    return Finding("CPU kernels", "torch's, which are slower: a C++ compiler (g++) was not found, or failed", False)
+
+
+def _memory() -> Finding:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    except (ValueError, OSError, AttributeError):
+        return Finding("memory", "this system does not tell")
+    return Finding("memory", f"{total:.1f} GiB", total >= 2)
+
+
+def _disk(name: str, path: Path) -> Finding:
+    free = shutil.disk_usage(path).free / 2**30
+    return Finding(name, f"{free:.1f} GiB" + ("" if free >= 1 else "; a paper-scale run can need 1 GiB"), free >= 1)
+
+
+def _cache() -> Finding:
+    try:
+        folder = cache_folder()
+    except OSError as error:
+        return Finding("cache", f"none ({error}): puzzles are drawn anew each time", False)
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    writable = nearest.is_dir() and os.access(nearest, os.W_OK)
+    note = "" if writable else "; not writable: puzzles are drawn anew each time"
+    return Finding("cache", f"{folder}{note}", writable)
+
+
+def _extras() -> list[Finding]:
+    try:
+        needed = _requirements()
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    findings = []
+    for extra, packages in needed.items():
+        missing = [name for name in packages if _version(name) is None]
+        if extra:
+            say = (
+                "complete"
+                if not missing
+                else f"missing {', '.join(missing)}; pip install -e '.[{extra}]' in the project's folder"
+            )
+            findings.append(Finding(f"extra {extra}", say, not missing))
+    return findings

@@ -1,0 +1,399 @@
+"""The gradients of a stack on a CPU, with forward and backward written out.
+
+Against automatic differentiation this saves passes over memory, and memory itself: arrays are made once and used again,
+for a few members at a time, so that they stay in the processor's caches. And products that follow from smaller ones
+are left out:
+
+- the embedding is linear, and so is the projection to queries, keys and values after it: the first block projects the
+  embedding's weights and the PE instead of all its tokens;
+- where the last block computes one token alone, its keys x K meet one query per head: q (x K)' = (q K') x'; and a mean
+  of values x V is V times the mean of x. So it computes neither keys nor values;
+- a single head folds its four matrices to two, Q K' and V W: queries meet keys as (x Q)(x K)' = (x Q K') x', so the
+  tokens themselves are the keys, and a mean of values x V W needs no projection after it;
+- the bias of the keys adds the same to all scores of a query, which softmax does not see; that of the values adds the
+  same to all their means, so that it joins the bias after them.
+
+All are the same numbers to rounding. Attention with an encoding that acts inside it is left to automatic
+differentiation; so are whole models that are not the paper's (see `fits`). It is also the reference in the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from placecode.compute.cpu.kernels import LANES, Kernels, Parts, kernels_for
+from placecode.compute.cpu.products import Round, as_it_is, product, times, to_bf16
+from placecode.encodings import ALL, Additive, Encoding
+from placecode.models.encoder import Attention, Linear, Stack, linear
+
+GROUP_VALUES = 1 << 19
+"""Features of all tokens of the members that are computed together: what caches can bear."""
+WORTH_FOLDING = 2
+"""Tokens per feature from which on folding the matrices of a head saves more than it costs."""
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def fits(stack: Stack) -> bool:
+    """Whether `Step` knows this stack: the paper's blocks, nothing dropped, a plain additive encoding or one that acts
+    in attention alone, on a CPU."""
+    first, kind = stack.members[0], type(stack.encoding)
+    known = kind is Additive or kind.add is Encoding.add
+    fitting = known and first.norm == "post" and first.dropout == 0
+    return fitting and stack.flat.device.type == "cpu" and not stack.plain
+
+
+class Step:
+    """Losses of a stack, and their gradients written into `gradient`, laid out as `stack.flat`."""
+
+    def __init__(self, stack: Stack, gradient: Tensor) -> None:
+        self.stack, self.gradient, self.kernels = stack, gradient, kernels_for(stack.flat)
+        gradient.index_fill_(1, stack.gaps, 0)
+        self._stores: dict[str, Tensor] = {}
+        self._groups: dict[tuple[int, int], _Group] = {}
+
+    @torch.no_grad()
+    def __call__(self, inputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
+        """Losses (e,) from inputs (e, b, n, f), targets (e, b, ...). Under autocast the blocks multiply in bf16."""
+        e, b, n, _ = inputs.shape
+        rounded = to_bf16 if torch.is_autocast_enabled("cpu") else as_it_is
+        size = max(1, GROUP_VALUES // (b * n * self.stack.members[0].width))
+        if type(self.stack.encoding) is not Additive:  # its hooks know all members or none
+            size = e
+        losses = []
+        for first in range(0, e, size):
+            part = slice(first, min(first + size, e))
+            if (first, b) not in self._groups:
+                self._groups[first, b] = _Group(self, part, b, n)
+            with torch.autocast("cpu", enabled=False):
+                losses.append(self._groups[first, b].run(inputs[part], targets[part], loss, rounded))
+        return torch.cat(losses)
+
+    def array(self, name: str, *shape: int) -> Tensor:
+        """Room for an array. Groups come one after the other, so they share it."""
+        size = math.prod(shape)
+        if name not in self._stores or len(self._stores[name]) < size:
+            self._stores[name] = self.stack.flat.new_empty(size)
+        return self._stores[name][:size].view(shape)
+
+    def named(self, flat: Tensor, part: slice) -> dict[str, Tensor]:
+        """Views of an array laid out as `flat`: the parameters of the members in `part` by name, matrices (in, out)."""
+        places = dict(zip(map(id, self.stack.ordered), self.stack.views(flat), strict=True))
+        views = {name: places[id(parameter)][part] for name, parameter in self.stack.named_parameters()}
+        for name, module in self.stack.named_modules():
+            if isinstance(module, Linear):
+                views[f"{name}.weight"] = module.as_matrix(views[f"{name}.weight"])
+        return views
+
+
+class _Group:
+    """Some members of a stack, which are computed together, and batches of one size."""
+
+    def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
+        stack, self.b, self.n = step.stack, batch, tokens
+        self.gain = None if stack.gain is None else stack.gain[part]  # not the stack: it would outlive its use
+        self.readout = stack.readout
+        self.encoding = None if type(stack.encoding) is Additive else stack.encoding
+        self.w, self.dw = step.named(stack.flat, part), step.named(step.gradient, part)
+        last = stack.members[0].layers - 1
+        inside = last + 1 if stack.members[0].placement == "every" else 1  # blocks in which such an encoding acts
+        self.blocks = [
+            _Block(step, self, i, self.encoding if i < inside else None, i == last and stack.readout == "last")
+            for i in range(last + 1)
+        ]
+        features, width = self.w["embedding.weight"].shape[1:]
+        self.shortcut = features < width and self.blocks[0].projects
+        tables = 0 if self.encoding is not None else self.w["encoding.table"].shape[1]
+        self.placed = self.blocks[:tables]  # blocks to whose input the encoding adds a table
+        self.output = step.array("output", *self.blocks[-1].middle.shape)
+
+    def run(self, inputs: Tensor, targets: Tensor, loss: Loss, rounded: Round) -> Tensor:
+        inputs = inputs.flatten(1, 2)  # (g, b n, f)
+        for block in self.blocks:
+            block.fold()
+        self._embed(inputs)
+        for i, block in enumerate(self.blocks):
+            if i and block in self.placed:
+                self._by_token(block.x).add_(self.w["encoding.table"][:, i, None])
+            if block.projects and not (i == 0 and self.shortcut):
+                block.project(rounded)
+            block.forward(self.blocks[i + 1].x if i + 1 < len(self.blocks) else self.output, rounded)
+        losses, gradient = self._answer(targets, loss)
+        for name, dparameter in self.dw.items():
+            if self.encoding is not None and name.startswith("encoding."):
+                dparameter.zero_()  # blocks add to it
+        for i, block in reversed(list(enumerate(self.blocks))):
+            gradient = block.backward(gradient, rounded)
+            if block.projects and not (i == 0 and self.shortcut):
+                block.project_back(gradient, rounded)
+            if i and block in self.placed:
+                torch.sum(self._by_token(gradient), 1, out=self.dw["encoding.table"][:, i])
+        self._embed_back(inputs, gradient)
+        return losses
+
+    def _by_token(self, x: Tensor) -> Tensor:
+        """(g, b n, d) -> (g, b, n, d)."""
+        return x.view(len(x), self.b, self.n, -1)
+
+    def _embed(self, inputs: Tensor) -> None:
+        """The input of the first block, and its projection where that follows from the embedding."""
+        first, embedding = self.blocks[0], self.w["embedding.weight"]
+        self.base = self.w["embedding.bias"][:, None].expand(-1, self.n, -1)  # (g, n, d)
+        if self.placed:
+            self.base = self.base + self.w["encoding.table"][:, 0]
+        self._by_token(first.x).copy_(self.base[:, None])
+        first.x.baddbmm_(inputs, embedding)
+        if self.shortcut:
+            self._by_token(first.projected).copy_(torch.bmm(self.base, first.matrix)[:, None])
+            first.projected.baddbmm_(inputs, torch.bmm(embedding, first.matrix))
+
+    def _embed_back(self, inputs: Tensor, gradient: Tensor) -> None:
+        first, dembedding = self.blocks[0], self.dw["embedding.weight"]
+        torch.bmm(inputs.mT, gradient, out=dembedding)
+        dbase = self._by_token(gradient).sum(1)  # (g, n, d)
+        if self.shortcut:
+            by_token = self._by_token(first.dprojected).sum(1)  # (g, n, 2 d or 3 d)
+            by_feature = torch.bmm(inputs.mT, first.dprojected)  # (g, f, 2 d or 3 d)
+            torch.bmm(self.w["embedding.weight"].mT, by_feature, out=first.dmatrix)
+            first.dmatrix.baddbmm_(self.base.mT, by_token)
+            first.unfold(by_token.sum(1))
+            dembedding.baddbmm_(by_feature, first.matrix.mT)
+            dbase.baddbmm_(by_token, first.matrix.mT)
+        if self.placed:
+            self.dw["encoding.table"][:, 0] = dbase
+        torch.sum(dbase, 1, out=self.dw["embedding.bias"])
+
+    def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+        """Losses (g,) and the gradient of the last block's output. A loss is the task's own: torch derives it."""
+        leaves = [
+            leaf.detach().requires_grad_() for leaf in (self.output, self.w["answer.weight"], self.w["answer.bias"])
+        ]
+        with torch.enable_grad():
+            x, weight, bias = leaves
+            if self.readout != "last":
+                x = self._by_token(x).mean(2) if self.readout == "mean" else self._by_token(x)
+            outputs = linear(x, weight, bias)
+            losses = loss(outputs if self.gain is None else outputs * self.gain, targets)
+            gradient, dweight, dbias = torch.autograd.grad(losses.sum(), leaves)
+        self.dw["answer.weight"].copy_(dweight)
+        self.dw["answer.bias"].copy_(dbias)
+        return losses.detach(), gradient.contiguous()
+
+
+class _Block:
+    """One block of a group: weights `w`, gradients `dw`, what the backward pass needs. `alone`: only the last token.
+
+    Products with weights go to torch, what is between them to the kernels.
+    """
+
+    def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, alone: bool) -> None:
+        self.kernels: Kernels = step.kernels
+        self.encoding = encoding  # that acts inside attention
+        self.alone, self.index, name = alone, index, f"blocks.{index}."
+        self.attention: Attention = step.stack.get_submodule(name + "attention")  # type: ignore[assignment]
+        self.group = group
+        self.w = {key.removeprefix(name): value for key, value in group.w.items() if key.startswith(name)}
+        self.dw = {key.removeprefix(name): value for key, value in group.dw.items() if key.startswith(name)}
+        (g, d, hidden), b, n = self.w["up.weight"].shape, group.b, group.n
+        self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if alone else b * n
+        self.projects = not alone and encoding is None  # works from a projection of all tokens
+        self.folded = self.projects and self.heads == 1 and rows >= WORTH_FOLDING * d
+
+        def own(key: str, *shape: int) -> Tensor:
+            return step.array(name + key, g, *shape)
+
+        self.x, self.up = own("x", b * n, d), own("up", rows, hidden)
+        self.mixed, self.unit_1, self.middle, self.down, self.unit_2 = (
+            own(key, rows, d) for key in ("mixed", "unit_1", "middle", "down", "unit_2")
+        )
+        self.out = self.mixed if self.folded else own("out", rows, d)
+        self.inverse_1, self.inverse_2 = own("inverse_1", rows), own("inverse_2", rows)
+        self.lean, self.offset = self.w["attention.projection.bias"][:, :d], self.w["attention.out.bias"]
+        if encoding is None:
+            self.offset = own("offset", d)
+        if alone:
+            self.read, self.weights = own("read", b, d), own("weights", b, self.heads, n)
+            self.query, self.seen = own("query", self.heads, b, d), own("seen", self.heads, b, d)
+        else:
+            self.weights = own("weights", b, self.heads, n, -(-n // LANES) * LANES)
+        if self.folded:
+            self.lean, self.matrix, self.dmatrix = own("lean", d), own("matrix", d, 2 * d), own("dmatrix", d, 2 * d)
+        else:
+            self.matrix, self.dmatrix = (each["attention.projection.weight"] for each in (self.w, self.dw))
+        if self.projects:
+            self.projected = own("projected", rows, self.matrix.shape[-1])
+            self.dprojected = step.array("dprojected", *self.projected.shape)
+        # of use to one block at a time
+        self.hidden, self.dhidden = step.array("hidden", g, rows, hidden), step.array("dhidden", g, rows, hidden)
+        self.dmiddle, self.dsum = step.array("dmiddle", g, rows, d), step.array("dsum", g, rows, d)
+        self.dx = step.array("dx", g, b * n, d)
+
+    def _parts(self, projected: Tensor, x: Tensor) -> Parts:
+        """Queries, keys and values; or their gradients from those of `projected` and x."""
+        first, *between, last = projected.chunk(2 if self.folded else 3, -1)
+        return first, x if self.folded else between[0], last
+
+    def fold(self) -> None:
+        """What follows from the weights alone: `matrix` and `lean`, by which x becomes `projected` and its queries get
+        their bias, where they are not weights themselves, and the bias of attention, `offset`."""
+        if self.encoding is not None:
+            return
+        (_, d), out = self.offset.shape, self.w["attention.out.weight"]
+        query, key, value = self.w["attention.projection.weight"].chunk(3, -1)
+        query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
+        torch.add(self.w["attention.out.bias"], times(value_bias, out), out=self.offset)
+        if self.folded:
+            torch.bmm(query, key.mT, out=self.matrix[..., :d])
+            torch.bmm(value, out, out=self.matrix[..., d:])
+            self.lean.copy_(times(query_bias, key.mT))
+
+    def unfold(self, dprojected: Tensor) -> None:
+        """The gradients of the weights from `dmatrix` and `dprojected` (g, d or more), the sum over all tokens.
+
+        That of the key bias is zero, and no rounding error, which Adam would take for a direction."""
+        (_, d), out, dout = self.offset.shape, self.w["attention.out.weight"], self.dw["attention.out.weight"]
+        query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
+        dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)
+        dlean, doffset = dprojected[:, :d], self.dw["attention.out.bias"]
+        if self.folded:
+            query, key, value = self.w["attention.projection.weight"].chunk(3, -1)
+            dquery, dkey, dvalue = self.dw["attention.projection.weight"].chunk(3, -1)
+            dscores, dvalues = self.dmatrix.chunk(2, -1)
+            torch.bmm(dscores, key, out=dquery)
+            torch.bmm(dscores.mT, query, out=dkey).addcmul_(dlean[:, :, None], query_bias[:, None])
+            torch.bmm(dvalues, out.mT, out=dvalue)
+            torch.bmm(value.mT, dvalues, out=dout)
+            dlean = times(dlean, key)
+        dout.addcmul_(value_bias[:, :, None], doffset[:, None])
+        dquery_bias.copy_(dlean)
+        dkey_bias.zero_()
+        dvalue_bias.copy_(times(doffset, out.mT))
+
+    def forward(self, y: Tensor, rounded: Round) -> None:
+        """From `x`, or `projected` too if it projects, to the block's output y."""
+        w, kernels = self.w, self.kernels
+        if self.alone:
+            self.read.copy_(self.x.view(-1, self.b, self.n, self.x.shape[-1])[:, :, -1])
+        if self.encoding is not None:
+            self._attend_as_derived(rounded)
+        elif self.alone:
+            self._look()
+        else:
+            kernels.attend(self.mixed, self.weights, self._parts(self.projected, self.x), self.lean)
+        if not self.folded:
+            product(self.out, rounded(self.mixed), rounded(w["attention.out.weight"]))
+        kernels.norm(
+            *(self.middle, self.unit_1, self.inverse_1, self.read if self.alone else self.x, self.out),
+            *(self.offset, w["norm_1.scale"], w["norm_1.shift"], False),
+        )
+        product(self.up, rounded(self.middle), rounded(w["up.weight"]))
+        kernels.gelu(self.hidden, self.up, w["up.bias"])
+        product(self.down, rounded(self.hidden), rounded(w["down.weight"]))
+        kernels.norm(
+            *(y, self.unit_2, self.inverse_2, self.middle, self.down),
+            *(w["down.bias"], w["norm_2.scale"], w["norm_2.shift"], True),
+        )
+
+    def backward(self, dy: Tensor, rounded: Round) -> Tensor:
+        """The gradient of x from that of y; if it projects, what comes through `projected` is missing: `dprojected`."""
+        w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
+        kernels.norm_back(
+            *(dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"]),
+            *(dw["norm_2.scale"], dw["norm_2.shift"], dw["down.bias"], True),
+        )
+        ddown = rounded(self.down)  # `down` is now its gradient
+        product(self.dhidden, ddown, rounded(w["down.weight"]).mT)
+        kernels.gelu_back(self.up, self.dhidden, w["up.bias"], dw["up.bias"])  # and `up` what `hidden` was
+        product(dw["down.weight"], rounded(self.up).mT, ddown)
+        dup = rounded(self.dhidden)
+        product(dw["up.weight"], rounded(self.middle).mT, dup)
+        product(dmiddle, dup, rounded(w["up.weight"]).mT, more=True)
+        kernels.norm_back(
+            *(dsum, self.out, dmiddle, self.unit_1, self.inverse_1, self.offset, w["norm_1.scale"]),
+            *(dw["norm_1.scale"], dw["norm_1.shift"], dw["attention.out.bias"], False),
+        )
+        dmixed = dsum
+        if not self.folded:
+            dout = rounded(dsum)
+            product(dw["attention.out.weight"], rounded(self.mixed).mT, dout)
+            dmixed = product(dmiddle, dout, rounded(w["attention.out.weight"]).mT)
+        if self.encoding is not None:
+            return self._attend_back_as_derived(dmixed)
+        if self.alone:
+            return self._look_back(dmixed)
+        into, parts = self._parts(self.dprojected, dsum), self._parts(self.projected, self.x)
+        kernels.attend_back(into, dmixed, self.weights, parts, self.lean, self.folded)
+        return dsum
+
+    def project(self, rounded: Round) -> None:
+        product(self.projected, rounded(self.x), rounded(self.matrix))
+
+    def project_back(self, gradient: Tensor, rounded: Round) -> None:
+        """What comes through `projected` is added to the gradient of x."""
+        dprojected = rounded(self.dprojected)
+        product(self.dmatrix, rounded(self.x).mT, dprojected)
+        product(gradient, dprojected, rounded(self.matrix).mT, more=True)
+        self.unfold(self.dprojected[..., : self.x.shape[-1]].sum(1))
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """(g, b, d) -> (g, h, b, c), a view; weights (g, d, d) likewise."""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def _look(self) -> None:
+        """Attention of the last token, without keys and values."""
+        d = self.x.shape[-1]
+        to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
+        x = self.x.view(-1, self.b, self.n, d)
+        self.q = self._by_head(linear(self.read, to_query, self.lean) * (d // self.heads) ** -0.5)
+        torch.matmul(self.q, self._by_head(to_key).mT, out=self.query)
+        self.kernels.look(self.seen, self.weights, self.query, x)
+        self._by_head(self.mixed).copy_(self.seen @ self._by_head(to_value))
+
+    def _look_back(self, dmixed: Tensor) -> Tensor:
+        d = self.x.shape[-1]
+        to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
+        dto_query, dto_key, dto_value = self.dw["attention.projection.weight"].chunk(3, -1)
+        x, dx = (each.view(-1, self.b, self.n, d) for each in (self.x, self.dx))
+        by_head = self._by_head(dmixed)
+        self._by_head(dto_value).copy_(self.seen.mT @ by_head)
+        dseen, dquery = by_head @ self._by_head(to_value).mT, torch.empty_like(self.query)
+        self.kernels.look_back(dx, dquery, dseen, self.weights, self.query, x)
+        self._by_head(dto_key).copy_(dquery.mT @ self.q)
+        dq = (dquery @ self._by_head(to_key)).transpose(1, 2).flatten(2) * (d // self.heads) ** -0.5  # (g, b, d)
+        torch.bmm(self.read.mT, dq, out=dto_query)
+        self.unfold(dq.sum(1))
+        dx[:, :, -1] += self.dsum.baddbmm_(dq, to_query.mT)
+        return self.dx
+
+    def _attend_as_derived(self, rounded: Round) -> None:
+        """Attention with an encoding that acts inside it: the module's own."""
+        assert self.encoding is not None
+        at, e = slice(self.n - 1, self.n) if self.alone else ALL, len(self.x)
+        low = torch.autocast("cpu", torch.bfloat16, enabled=rounded is to_bf16, cache_enabled=False)
+        with torch.enable_grad(), low:
+            x = self.x.view(e, self.b, self.n, -1).detach().requires_grad_()
+            mixed = self.attention.mix(x, self.encoding, self.index, at, None).flatten(1, 2)
+        self.mixed.copy_(mixed.detach())
+        self.derived = x, mixed
+
+    def _attend_back_as_derived(self, dmixed: Tensor) -> Tensor:
+        assert self.encoding is not None
+        x, mixed = self.derived
+        own = {f"encoding.{name}": parameter for name, parameter in self.encoding.named_parameters()}
+        leaves = [x, self.attention.projection.weight, self.attention.projection.bias, *own.values()]
+        # an encoding may leave a parameter unused in a block: its gradient there is zero
+        dx, dweight, dbias, *rest = torch.autograd.grad(mixed, leaves, dmixed.to(mixed.dtype), materialize_grads=True)
+        self.dw["attention.projection.weight"].copy_(dweight)
+        self.dw["attention.projection.bias"].copy_(dbias)
+        if "keys" not in self.encoding.rotated:  # else keys are turned by their positions, their bias too
+            self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
+        for name, dparameter in zip(own, rest, strict=True):
+            self.group.dw[name] += dparameter
+        if not self.alone:
+            return self.dsum.add_(dx.flatten(1, 2))
+        dx[:, :, -1] += self.dsum
+        return dx.flatten(1, 2)

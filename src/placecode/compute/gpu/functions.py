@@ -1,0 +1,396 @@
+"""The halves of a block as autograd functions: each forward pass beside its hand-written backward pass.
+
+Arrays are (e, b, n, d); `Matrix` is a matrix, with the place where its gradient is wanted, and `places` are those of
+vectors. A function returns the gradient of a parameter as that very place, if there is one.
+
+Products take x as it is; or, where a function is given x in float16 too, as `half`, they take that, and matrices and
+gradients in float16 likewise. What they give is float32, and so is all that is added up. Such a function also returns
+its result in float16, if it is wanted `halved`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from placecode.compute.gpu.kernels import attention, dropping, long_attention, mlp, rows
+from placecode.compute.gpu.kernels.attention import Parts
+
+Matrix = tuple[Tensor, Tensor | None]
+
+
+def _as_rows(x: Tensor) -> Tensor:
+    """(e, b, n, d) -> (e, b n, d)."""
+    return x.flatten(1, 2)
+
+
+def _product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
+    """a b, added to `plus` in place, if there is one; of float16 numbers in float32."""
+    if a.dtype != torch.float16:
+        return torch.bmm(a, b) if plus is None else plus.baddbmm_(a, b)
+    if a.device.type != "cuda":
+        return torch.bmm(a.float(), b.float()) if plus is None else plus.baddbmm_(a.float(), b.float())
+    if plus is None:
+        return torch.bmm(a, b, out_dtype=torch.float32)
+    return torch.baddbmm(plus, a, b, out_dtype=torch.float32, out=plus)
+
+
+def _outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
+    """The gradient of a matrix, x^T grad summed over rows, in float32: in its place in the stack, if there is one."""
+    if sink is None:
+        sink = torch.empty(x.shape[0], x.shape[2], grad.shape[2], device=x.device)
+    if x.dtype == torch.float32:
+        return torch.bmm(x.mT, grad, out=sink)
+    if x.device.type == "cuda":
+        return torch.bmm(x.mT, grad, out_dtype=torch.float32, out=sink)
+    return torch.bmm(x.mT.float(), grad.float(), out=sink)
+
+
+def _returned(ctx: Any, result: Tensor, half: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+    """What a function returns: its result, and the same in float16, through which no gradient flows."""
+    if half is None:
+        return result.view(shape), None
+    half = half.view(shape)
+    ctx.mark_non_differentiable(half)
+    ctx.set_materialize_grads(False)  # else zeros would be written for it on the way back
+    return result.view(shape), half
+
+
+def _is_long(parts: Parts, heads: int) -> bool:
+    keys = parts[1]
+    return long_attention.suits(keys.shape[2], keys.shape[3] // heads)
+
+
+def _attend(
+    parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
+) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+    """The values mixed by attention, (e, b m, d), and what the way back needs besides."""
+    if _is_long(parts, heads):
+        out, kept = long_attention.attend(parts, biases, table, heads)
+        return _as_rows(out), kept
+    out, weights = attention.attend(parts, biases, table, heads)
+    return _as_rows(out), (weights,)
+
+
+def _attend_backward(
+    grad: Tensor, out: Tensor, kept: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
+    heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False,
+) -> Tensor:  # fmt: skip
+    given = (parts, biases, table, heads, into, places, residual)
+    if not _is_long(parts, heads):
+        return attention.attend_backward(grad, kept[0], *given)
+    return long_attention.attend_backward(grad, out.view(parts[0].shape), kept, *given)
+
+
+class Embed(Function):
+    """x W + bias (+ pe), for tokens of a few features."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, pe: Tensor | None, halved: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        x = x.contiguous()
+        ctx.save_for_backward(x, matrix)
+        ctx.has_pe = pe is not None
+        return _returned(ctx, *rows.embed(_as_rows(x), matrix, bias, pe, halved), (*x.shape[:3], matrix.shape[2]))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        (x, matrix), grad = ctx.saved_tensors, _as_rows(grad.contiguous())
+        d_matrix, d_pe = rows.embed_backward(grad, _as_rows(x), x.shape[2])
+        d_x = torch.bmm(grad, matrix.mT.to(grad.dtype)).view_as(x) if ctx.needs_input_grad[0] else None
+        return d_x, d_matrix, d_pe.sum(1), d_pe if ctx.has_pe else None, None
+
+
+class Project(Function):
+    """x W + bias."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor, bias: Tensor, weights: Matrix) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.weights = weights
+        return rows.shift_rows(torch.bmm(_as_rows(x), weights[0]), bias).view(*x.shape[:3], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x,), grad = ctx.saved_tensors, _as_rows(grad.contiguous())
+        d_matrix = _outer(_as_rows(x), grad, ctx.weights[1])
+        d_x = torch.bmm(grad, ctx.weights[0].mT).view_as(x) if ctx.needs_input_grad[0] else None
+        return d_x, d_matrix, grad.sum(1, dtype=torch.float32), None
+
+
+class OutHalf(Function):
+    """LN(x + mixed W + bias)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, mixed: Tensor, matrix: Tensor, bias: Tensor, scale: Tensor, shift: Tensor,
+        weights: Matrix, places: rows.Sinks, halved: bool,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        x, mixed = x.contiguous(), mixed.contiguous()
+        y = torch.bmm(_as_rows(mixed), weights[0])
+        result, rounded, mean, spread = rows.norm(_as_rows(x), y, bias, scale, shift, None, False, halved)
+        ctx.save_for_backward(x, mixed, y, mean, spread, bias, scale)
+        ctx.weights, ctx.places = weights, places
+        return _returned(ctx, result, rounded, x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, mixed, y, mean, spread, bias, scale = ctx.saved_tensors
+        d_x, _, vectors, _ = rows.norm_backward(
+            _as_rows(grad.contiguous()), _as_rows(x), y, bias, scale, mean, spread, None, False, ctx.places
+        )
+        d_matrix = _outer(_as_rows(mixed), d_x, ctx.weights[1])
+        d_mixed = torch.bmm(d_x, ctx.weights[0].mT).view_as(mixed)
+        return d_x.view_as(x), d_mixed, d_matrix, *vectors, *[None] * 3
+
+
+class Fold(Function):
+    """The two matrices of attention with a single head, from its four: (e, d, 2 d), and two vectors (e, d).
+
+    Queries meet keys as (x Q + q)(x K + k)^T = (x Q K^T + K q) x^T + what all keys of a query share, which a softmax
+    does not see. And values leave as P (x V + v) W + w = P (x V W) + v W + w, since the weights P of a query sum to 1.
+    So with Q K^T and V W formed first, half of the products over rows fall away; the key bias counts for nothing.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, matrix: Tensor, bias: Tensor, out_matrix: Tensor, out_bias: Tensor,
+        sink: Tensor | None, out_sink: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        (query, key, value), d = matrix.chunk(3, -1), out_bias.shape[1]
+        folded = torch.empty(len(matrix), d, 2 * d, device=matrix.device)
+        with torch.autocast(matrix.device.type, enabled=False):  # small products, whose result is rounded later
+            torch.bmm(query, key.mT, out=folded[..., :d])
+            torch.bmm(value, out_matrix, out=folded[..., d:])
+            lean = torch.bmm(key, bias[:, :d, None])[..., 0]
+            offset = torch.bmm(bias[:, None, 2 * d :], out_matrix)[:, 0] + out_bias
+        ctx.save_for_backward(matrix, bias, out_matrix)
+        ctx.sink, ctx.out_sink = sink, out_sink
+        return folded, lean, offset
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_folded: Tensor, d_lean: Tensor, d_offset: Tensor) -> tuple[Tensor | None, ...]:
+        matrix, bias, out_matrix = ctx.saved_tensors
+        (query, key, value), d = matrix.chunk(3, -1), d_lean.shape[1]
+        d_matrix = torch.empty_like(matrix) if ctx.sink is None else ctx.sink
+        d_out = torch.empty_like(out_matrix) if ctx.out_sink is None else ctx.out_sink
+        d_scores, d_values = d_folded.split(d, -1)
+        torch.bmm(d_scores, key, out=d_matrix[..., :d])
+        d_key = torch.bmm(d_scores.mT, query, out=d_matrix[..., d : 2 * d])
+        d_key.addcmul_(d_lean[:, :, None], bias[:, None, :d])
+        torch.bmm(d_values, out_matrix.mT, out=d_matrix[..., 2 * d :])
+        torch.bmm(value.mT, d_values, out=d_out).addcmul_(bias[:, 2 * d :, None], d_offset[:, None])
+        with torch.autocast(matrix.device.type, enabled=False):
+            d_query_bias = torch.bmm(key.mT, d_lean[:, :, None])[..., 0]
+            d_value_bias = torch.bmm(out_matrix, d_offset[:, :, None])[..., 0]
+        d_bias = torch.cat([d_query_bias, torch.zeros_like(d_lean), d_value_bias], 1)
+        return d_matrix, d_bias, d_out, d_offset, None, None
+
+
+class FoldedHalf(Function):
+    """LN(x + attention(x)) with a single head: of all tokens, or of the last one alone, which goes without `half`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, half: Tensor | None, folded: Tensor, lean: Tensor, offset: Tensor, scale: Tensor,
+        shift: Tensor, table: Tensor | None, last: bool, places: rows.Sinks,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        x = x.contiguous()
+        taken = x if half is None else half
+        used = folded.to(taken.dtype)
+        e, b, n, d = x.shape
+        if last:  # one query: its keys and values are the tokens themselves
+            q = torch.bmm(x[:, :, -1], used[..., :d])[:, :, None]
+            parts = (q, x, x)
+            mixed, kept = _attend(parts, (lean,), table, 1)
+            y, residual = torch.bmm(mixed, used[..., d:]), x[:, :, -1]
+        else:
+            q, v = _product(_as_rows(taken), used).view(e, b, n, -1).split(d, -1)
+            parts = (q, taken, v)
+            y, kept = _attend(parts, (lean,), table, 1)
+            residual = mixed = _as_rows(x)
+        result, rounded, mean, spread = rows.norm(residual, y, offset, scale, shift, None, False, half is not None)
+        ctx.save_for_backward(x, *parts, mixed, y, mean, spread, used, lean, offset, scale, table, *kept)
+        ctx.last, ctx.places = last, places
+        return _returned(ctx, result, rounded, (e, b, 1 if last else n, d))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, q, taken, v, mixed, y, mean, spread, used, lean, offset, scale, table, *kept = ctx.saved_tensors
+        (e, b, n, d), last = x.shape, ctx.last
+        residual = x[:, :, -1] if last else _as_rows(x)
+        back, _, (d_offset, d_scale, d_shift), _ = rows.norm_backward(
+            _as_rows(grad.contiguous()), residual, y, offset, scale, mean, spread, None, False, ctx.places
+        )
+        d_x = torch.empty_like(x)
+        d_folded = torch.empty(e, 2 * d, d, device=x.device).mT
+        if last:
+            d_mixed, d_q = torch.bmm(back, used[..., d:].mT), torch.empty_like(q)
+            d_lean = _attend_backward(d_mixed, mixed, kept, (q, x, x), (lean,), table, 1, (d_q, d_x, d_x))
+            _outer(x[:, :, -1], d_q[:, :, 0], d_folded[..., :d])
+            _outer(mixed, back, d_folded[..., d:])
+            d_x[:, :, -1] += back.baddbmm_(d_q[:, :, 0], used[..., :d].mT)
+        else:
+            both = torch.empty(e, b, n, 2 * d, dtype=used.dtype, device=x.device)
+            d_q, d_v = both.split(d, -1)
+            d_lean = _attend_backward(back, y, kept, (q, taken, v), (lean,), table, 1, (d_q, d_x, d_v), residual=True)
+            _outer(_as_rows(taken), _as_rows(both), d_folded)
+            _product(_as_rows(both), used.mT, _as_rows(d_x))
+        return d_x, None, d_folded, d_lean, d_offset, d_scale, d_shift, *[None] * 3
+
+
+class AttentionHalf(Function):
+    """LN(x + attention(x)): of all tokens, or of the last one alone, which goes without `half`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, half: Tensor | None, matrix: Tensor, bias: Tensor, out_matrix: Tensor, out_bias: Tensor,
+        scale: Tensor, shift: Tensor, table: Tensor | None, heads: int, last: bool,
+        weights: Matrix, out_weights: Matrix, places: rows.Sinks, out_places: rows.Sinks,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        x = x.contiguous()
+        taken = x if half is None else half
+        (e, b, n, d), kind = x.shape, taken.dtype
+        w, out_w = weights[0].to(kind), out_weights[0].to(kind)
+        if last:
+            q = torch.bmm(x[:, :, -1], w[..., :d])[:, :, None]  # (e, b, 1, d)
+            k, v = torch.bmm(_as_rows(x), w[..., d:]).view(e, b, n, -1).split(d, -1)
+        else:
+            q, k, v = _product(_as_rows(taken), w).view(e, b, n, -1).split(d, -1)
+        mixed, kept = _attend((q, k, v), bias.split(d, -1), table, heads)
+        short = mixed.to(kind)
+        y = _product(short, out_w)
+        residual = x[:, :, -1] if last else _as_rows(x)
+        result, rounded, mean, spread = rows.norm(residual, y, out_bias, scale, shift, None, False, half is not None)
+        ctx.save_for_backward(
+            *(x, taken, q, k, v, mixed, short, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept)
+        )
+        ctx.heads, ctx.last, ctx.sinks = heads, last, (weights[1], out_weights[1])
+        ctx.places, ctx.out_places = places, out_places
+        return _returned(ctx, result, rounded, (e, b, 1 if last else n, d))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, taken, q, k, v, mixed, short, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept = (
+            ctx.saved_tensors
+        )
+        (e, b, n, d), (sink, out_sink), last, kind = x.shape, ctx.sinks, ctx.last, taken.dtype
+        residual = x[:, :, -1] if last else _as_rows(x)
+        back, d_y, vectors, _ = rows.norm_backward(
+            _as_rows(grad.contiguous()), residual, y, out_bias, scale, mean, spread, None, False, ctx.out_places, kind
+        )
+        d_out = _outer(short, d_y, out_sink)
+        d_mixed = _product(d_y, out_w.mT)
+        if last:
+            d_q, d_kv = torch.empty_like(q), torch.empty(e, b, n, 2 * d, dtype=kind, device=x.device)
+            into = (d_q, *d_kv.split(d, -1))
+        else:
+            d_all = torch.empty(e, b, n, 3 * d, dtype=kind, device=x.device)
+            into = d_all.split(d, -1)
+        d_bias = _attend_backward(
+            d_mixed, mixed, kept, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places
+        )
+        d_bias[:, d : 2 * d].zero_()  # in truth it is zero, see `bias_with` in encoder
+        if last:
+            sink = torch.empty(e, d, 3 * d, device=x.device) if sink is None else sink
+            _outer(x[:, :, -1], d_q[:, :, 0], sink[..., :d])
+            _outer(_as_rows(x), _as_rows(d_kv), sink[..., d:])
+            d_x = torch.bmm(_as_rows(d_kv), w[..., d:].mT).view_as(x)
+            d_x[:, :, -1] += back.baddbmm_(d_q[:, :, 0], w[..., :d].mT)
+            return d_x, None, sink, d_bias, d_out, *vectors, *[None] * 7
+        d_matrix = _outer(_as_rows(taken), _as_rows(d_all), sink)
+        d_x = _product(_as_rows(d_all), w.mT, back).view_as(x)
+        return d_x, None, d_matrix, d_bias, d_out, *vectors, *[None] * 7
+
+
+class MlpHalf(Function):
+    """LN(x + GELU(GELU(x U + bias) D + bias)) (+ pe)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, half: Tensor | None, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor,
+        scale: Tensor, shift: Tensor, pe: Tensor | None, up_weights: Matrix, down_weights: Matrix,
+        up_places: rows.Sinks, places: rows.Sinks, halved: bool,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        x = x.contiguous()
+        taken = x if half is None else half
+        kind = taken.dtype
+        up_w, down_w = up_weights[0].to(kind), down_weights[0].to(kind)
+        u = _product(_as_rows(taken), up_w)
+        g = mlp.activate(u, up_bias, kind)
+        y = _product(g, down_w)
+        result, rounded, mean, spread = rows.norm(_as_rows(x), y, down_bias, scale, shift, pe, True, halved)
+        ctx.save_for_backward(x, taken, u, g, y, mean, spread, up_w, down_w, up_bias, down_bias, scale)
+        ctx.tokens = None if pe is None else pe.shape[1]
+        ctx.sinks, ctx.up_places, ctx.places = (up_weights[1], down_weights[1]), up_places, places
+        return _returned(ctx, result, rounded, x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, taken, u, g, y, mean, spread, up_w, down_w, up_bias, down_bias, scale = ctx.saved_tensors
+        (up_sink, down_sink), kind = ctx.sinks, taken.dtype
+        back, d_y, vectors, d_pe = rows.norm_backward(
+            *(_as_rows(grad.contiguous()), _as_rows(x), y, down_bias, scale, mean, spread),
+            *(ctx.tokens, True, ctx.places, kind),
+        )
+        d_down = _outer(g, d_y, down_sink)
+        d_u, d_up_bias = mlp.activate_backward(_product(d_y, down_w.mT), u, up_bias, ctx.up_places, kind)
+        d_up = _outer(_as_rows(taken), d_u, up_sink)
+        d_x = _product(d_u, up_w.mT, back).view_as(x)
+        return d_x, None, d_up, d_up_bias, d_down, *vectors, d_pe, *[None] * 5
+
+
+class Measure(Function):
+    """Outputs as they are. Their gradient is brought to a size that float16 holds well, for each member by a power of
+    two of its own; `unit` (e,), which is written, takes what follows from it back."""
+
+    PEAK = 6
+    """The largest gradient of an output is below this power of two: so gradients of all that comes before may be a
+    thousand times as large, and as small as a millionth of it without losing a bit."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, unit: Tensor) -> Tensor:
+        ctx.unit = unit
+        return outputs.view_as(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        peak = grad.abs().flatten(1).amax(1)
+        power = (Measure.PEAK - torch.frexp(peak)[1]).clamp(-126, 126)
+        power = torch.where((peak > 0) & peak.isfinite(), power, 0)
+        ctx.unit.copy_(_power_of_two(-power))
+        return grad * _power_of_two(power).view(-1, *[1] * (grad.dim() - 1)), None
+
+
+def _power_of_two(power: Tensor) -> Tensor:
+    """2^power to the last bit, for whole numbers from -126 to 127: put together as float32 numbers are."""
+    return ((power + 127) << 23).view(torch.float32)
+
+
+class Drop(Function):
+    """Dropout; the gradient is dropped where the value was."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, streams: Tensor, keep: Tensor, first: int) -> Tensor:
+        ctx.save_for_backward(streams, keep)
+        ctx.first = first
+        return dropping.drop(x, streams, keep, first)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        streams, keep = ctx.saved_tensors
+        return dropping.drop(grad, streams, keep, ctx.first), None, None, None

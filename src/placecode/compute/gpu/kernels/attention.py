@@ -1,0 +1,242 @@
+"""Attention over short sequences: all tokens of an example and head are one tile that never leaves the chip.
+
+Queries, keys and values are read as they lie in a projection: no copies, no transposes, and biases are added here. The
+features of a head are read in chunks, so that no odd width is padded far.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
+
+LONGEST = 128
+"""Tokens that a tile can hold."""
+KEPT = 32
+"""Tokens up to which the attention weights are kept for the way back; beyond, they are computed again."""
+LAUNCH: dict[str, dict[int, dict[str, int]]] = {
+    "forward": {
+        16: {"C": 128, "num_warps": 2, "num_stages": 3},
+        32: {"C": 128, "num_warps": 2, "num_stages": 3},
+        64: {"C": 128, "num_warps": 4, "num_stages": 2},
+        128: {"C": 128, "num_warps": 8, "num_stages": 1},
+    },
+    "backward": {
+        16: {"C": 128, "num_warps": 2, "num_stages": 3},
+        32: {"C": 128, "num_warps": 2, "num_stages": 2},
+        64: {"C": 64, "num_warps": 4, "num_stages": 1},
+        128: {"C": 64, "num_warps": 8, "num_stages": 1},
+    },
+}
+"""For tiles of so many tokens: bytes of a row that are read at a time, warps of a program, and stages of its loop."""
+
+
+@triton.jit
+def operand(value, like, PRECISION: tl.constexpr):
+    """A float32 tile as a product takes it: in the type of `like`; for TF32 rounded, since the hardware cuts off."""
+    kind = like.dtype.element_ty
+    if kind == tl.float32 and PRECISION == "tf32":
+        bits = (value.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+        return tl.where(value == value, bits.to(tl.float32, bitcast=True), value)
+    return value.to(kind)
+
+
+@triton.jit
+def read(x, bias, row, row_stride, real, col, c, BIAS: tl.constexpr):
+    """Rows of one chunk of features, with the bias added, in float32."""
+    value = tl.load(x + row[:, None] * row_stride + col[None, :], mask=real & (col < c)[None, :], other=0.0)
+    value = value.to(tl.float32)
+    if BIAS:
+        value += tl.load(bias + col, mask=col < c, other=0.0)[None, :]
+    return value
+
+
+@triton.jit
+def _weights(
+    q, k, q_bias, k_bias, table, query, key, real_query, real_key, seen, n, c, q_row, k_row, scale,
+    TABLE: tl.constexpr, K_BIAS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Attention weights (M, N) of one example and head."""
+    scores = tl.zeros((M, N), tl.float32)
+    for first in range(0, c, C):
+        col = first + tl.arange(0, C)
+        a = read(q, q_bias, query, q_row, real_query, col, c, True) * scale
+        b = read(k, k_bias, key, k_row, real_key, col, c, K_BIAS)
+        scores = tl.dot(operand(a, q, PRECISION), tl.trans(operand(b, q, PRECISION)), scores, input_precision=PRECISION)
+    if TABLE:
+        scores += tl.load(table + query[:, None] * n + key[None, :], mask=seen, other=0.0)
+    scores = tl.where((key < n)[None, :], scores, float("-inf"))
+    scores = tl.exp(scores - tl.max(scores, 1)[:, None])
+    return scores / tl.sum(scores, 1)[:, None]
+
+
+@triton.jit
+def _forward(
+    q, k, v, q_bias, k_bias, v_bias, table, out, kept,
+    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own, table_head, scale,
+    TABLE: tl.constexpr, BIASES: tl.constexpr, KEEP: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(0).to(tl.int64), tl.program_id(1)
+    query, key = tl.arange(0, M), tl.arange(0, N)
+    real_query, real_key = (query < m)[:, None], (key < n)[:, None]
+    vector = member * own + head * c
+    weights = _weights(
+        q + member * q_member + item * q_item + head * c, k + member * k_member + item * k_item + head * c,
+        q_bias + vector, k_bias + vector, table + head * table_head, query, key, real_query, real_key,
+        real_query & (key < n)[None, :], n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
+    )  # fmt: skip
+    if KEEP:
+        kept += ((member * tl.num_programs(0) + item) * heads + head) * m * n
+        seen = real_query & (key < n)[None, :]
+        tl.store(kept + query[:, None] * n + key[None, :], weights, mask=seen)
+    weights = operand(weights, v, PRECISION)
+    v += member * v_member + item * v_item + head * c
+    out += ((member * tl.num_programs(0) + item) * m * heads + head) * c
+    for first in range(0, c, C):
+        col = first + tl.arange(0, C)
+        b = read(v, v_bias + vector, key, v_row, real_key, col, c, BIASES == 3)
+        mixed = tl.dot(weights, operand(b, v, PRECISION), input_precision=PRECISION)
+        there = out + query[:, None] * heads * c + col[None, :]
+        tl.store(there, mixed.to(out.dtype.element_ty), mask=real_query & (col < c)[None, :])
+
+
+@triton.jit
+def _backward(
+    q, k, v, q_bias, k_bias, v_bias, table, kept, grad, dq, dk, dv, dq_bias, dk_bias, dv_bias,
+    m, n, c, heads, q_member, q_item, q_row, k_member, k_item, k_row, v_member, v_item, v_row, own, table_head, scale,
+    sums,
+    TABLE: tl.constexpr, BIASES: tl.constexpr, KEEP: tl.constexpr, SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    member, item, head = tl.program_id(2).to(tl.int64), tl.program_id(0).to(tl.int64), tl.program_id(1)
+    query, key = tl.arange(0, M), tl.arange(0, N)
+    real_query, real_key = (query < m)[:, None], (key < n)[:, None]
+    seen = real_query & (key < n)[None, :]
+    vector = member * own + head * c
+    at_q = member * q_member + item * q_item + head * c
+    at_k = member * k_member + item * k_item + head * c
+    at_v = member * v_member + item * v_item + head * c
+    if KEEP:
+        kept += ((member * tl.num_programs(0) + item) * heads + head) * m * n
+        weights = tl.load(kept + query[:, None] * n + key[None, :], mask=seen, other=0.0)
+    else:
+        weights = _weights(
+            q + at_q, k + at_k, q_bias + vector, k_bias + vector, table + head * table_head, query, key,
+            real_query, real_key, seen, n, c, q_row, k_row, scale, TABLE, BIASES == 3, M, N, C, PRECISION,
+        )  # fmt: skip
+    grad += ((member * tl.num_programs(0) + item) * m * heads + head) * c
+    g_row = heads * c
+    back = tl.zeros((M, N), tl.float32)
+    for first in range(0, c, C):
+        col = first + tl.arange(0, C)
+        g = read(grad, grad, query, g_row, real_query, col, c, False)
+        b = read(v + at_v, v_bias + vector, key, v_row, real_key, col, c, BIASES == 3)
+        back = tl.dot(operand(g, q, PRECISION), tl.trans(operand(b, q, PRECISION)), back, input_precision=PRECISION)
+    back = weights * (back - tl.sum(weights * back, 1)[:, None])
+    back = operand(tl.where(seen, back, 0.0), q, PRECISION)
+    weights = operand(tl.where(seen, weights, 0.0), q, PRECISION)
+    piece = (member * tl.num_programs(0) + item) * sums + head * c
+    for first in range(0, c, C):
+        col = first + tl.arange(0, C)
+        used = (col < c)[None, :]
+        g = read(grad, grad, query, g_row, real_query, col, c, False)
+        a = read(q + at_q, q_bias + vector, query, q_row, real_query, col, c, True) * scale
+        b = read(k + at_k, k_bias + vector, key, k_row, real_key, col, c, BIASES == 3)
+        d_query = tl.dot(back, operand(b, q, PRECISION), input_precision=PRECISION) * scale
+        d_key = tl.dot(tl.trans(back), operand(a, q, PRECISION), input_precision=PRECISION)
+        d_value = tl.dot(tl.trans(weights), operand(g, q, PRECISION), input_precision=PRECISION)
+        there = dq + at_q + query[:, None] * q_row + col[None, :]
+        tl.store(there, d_query.to(dq.dtype.element_ty), mask=real_query & used)
+        tl.store(dq_bias + piece + col, tl.sum(d_query, 0), mask=col < c)
+        if BIASES == 3:
+            tl.store(dk_bias + piece + col, tl.sum(d_key, 0), mask=col < c)
+            tl.store(dv_bias + piece + col, tl.sum(d_value, 0), mask=col < c)
+        if RESIDUAL:
+            d_key += read(grad, grad, key, g_row, real_key, col, c, False)
+        if SHARED:
+            d_key += d_value
+        else:
+            there = dv + at_v + key[:, None] * v_row + col[None, :]
+            tl.store(there, d_value.to(dv.dtype.element_ty), mask=real_key & used)
+        there = dk + at_k + key[:, None] * k_row + col[None, :]
+        tl.store(there, d_key.to(dk.dtype.element_ty), mask=real_key & used)
+
+
+def _settings(q: Tensor, n: int, heads: int, biases: int, passing: str) -> dict[str, Any]:
+    m, c = q.shape[2], q.shape[3] // heads
+    tokens = max(16, triton.next_power_of_2(n))
+    launch = dict(LAUNCH[passing][tokens])
+    launch["C"] = min(launch["C"] // q.element_size(), max(16, triton.next_power_of_2(c)))
+    sizes = {"M": max(16, triton.next_power_of_2(m)), "N": tokens, "BIASES": biases}
+    return {**sizes, "PRECISION": exactness(q), **launch}
+
+
+def exactness(x: Tensor) -> str:
+    """How a kernel multiplies, as torch would now: true float32, or with the inputs of products rounded."""
+    return "ieee" if x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+Parts = tuple[Tensor, Tensor, Tensor]
+
+
+def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
+    """softmax(q k^T / sqrt(c) + table) v, (e, b, m, d); first the biases (e, d) of all three, or of q alone, are added.
+
+    `parts` are q (e, b, m, d), k and v (e, b, n, d), each with its features side by side, heads one after another; k
+    may be float16 where q is float32 and products round.
+    `table` (1 or h, m, n), float32, is added to the scores of every member and example. Also returns the attention
+    weights (e, b, h, m, n) of short sequences, for the way back.
+    """
+    q, k, v = parts
+    e, b, m, d = q.shape
+    n = k.shape[2]
+    out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
+    kept = torch.empty(e, b, heads, m, n, device=q.device) if n <= KEPT else None
+    _forward[(b, heads, e)](
+        *(q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table, out),
+        out if kept is None else kept,
+        *(m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+        *(biases[0].stride(0), per_head(table), (d // heads) ** -0.5),
+        **{"TABLE": table is not None, "KEEP": kept is not None},
+        **_settings(q, n, heads, len(biases), "forward"),
+    )
+    return out, kept
+
+
+def attend_backward(
+    grad: Tensor, kept: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
+    into: Parts, places: Sinks, residual: bool = False,
+) -> Tensor:  # fmt: skip
+    """The gradients of `attend`, given the weights that it kept, with respect to q, k and v: written into `into`, laid
+    out as they are.
+
+    Where v is the very tensor k, its gradient is their sum; with `residual`, `grad` (e, b, n, d) is added to that of k.
+    Returns the gradients of the biases side by side, (e, 3 d or d), in their place if there is one.
+    """
+    q, k, v = parts
+    e, b, m, d = q.shape
+    n = k.shape[2]
+    sums = torch.empty(e, b, 1, len(biases) * d, device=q.device)
+    pieces = sums.split(d, dim=3)
+    _backward[(b, heads, e)](
+        *(q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table),
+        *(grad if kept is None else kept, grad, *into),
+        *(*pieces, *pieces[:1] * (3 - len(biases))),
+        *(m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
+        *(biases[0].stride(0), per_head(table), (d // heads) ** -0.5, sums.shape[3]),
+        **{"TABLE": table is not None, "KEEP": kept is not None, "SHARED": k is v, "RESIDUAL": residual},
+        **_settings(q, n, heads, len(biases), "backward"),
+    )
+    return sum_pieces(sums, places)[0]
+
+
+def per_head(table: Tensor | None) -> int:
+    """How far the tables of two heads lie apart: 0 where they share one."""
+    return 0 if table is None or table.shape[0] == 1 else table.stride(0)

@@ -1,0 +1,42 @@
+"""Dropout whose masks are those of `random.uniform`: computed where they are used, never stored."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 1024
+
+
+@triton.jit
+def _mix(z):
+    """The finalizer of splitmix64; shifts of a signed number copy its sign, so the high bits are cleared."""
+    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return z ^ ((z >> 31) & 0x1FFFFFFFF)
+
+
+@triton.jit
+def _drop(x, streams, keep, out, size, first, BLOCK: tl.constexpr):
+    member = tl.program_id(1).to(tl.int64)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    word = _mix(tl.load(streams + member) + (first + index + 1) * -7046029254386353131)
+    unit = ((word >> 40) & 0xFFFFFF).to(tl.float32) * 5.9604644775390625e-08
+    share = tl.load(keep + member)
+    value = tl.load(x + member * size + index, mask=index < size, other=0.0).to(tl.float32)
+    value = value * (unit < share).to(tl.float32) / share
+    tl.store(out + member * size + index, value.to(out.dtype.element_ty), mask=index < size)
+
+
+def drop(x: Tensor, streams: Tensor, keep: Tensor, first: int) -> Tensor:
+    """x where a random number is below `keep` (e,), divided by it, else 0: x (e, ...), streams (e,) from `random`.
+
+    The number of element i of a member is that of `random.uniform` at index `first` + i.
+    """
+    x = x.contiguous()
+    size = x[0].numel()
+    out = torch.empty_like(x)
+    _drop[(triton.cdiv(size, BLOCK), len(x))](x, streams, keep, out, size, first, BLOCK=BLOCK, num_warps=4)
+    return out

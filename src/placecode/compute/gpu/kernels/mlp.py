@@ -1,0 +1,82 @@
+"""Bias and GELU between the two layers of the MLP, and the way back.
+
+The product before it stays with the library: kernels that kept the weights on chip and did the GELU before writing were
+tried, and were no quicker than both together (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from placecode.compute.gpu.kernels.rows import STAGES, Sinks, cut, gelu_and_slope, sum_pieces
+
+FORTH = {torch.float32: (32, 4), torch.bfloat16: (8, 2)}
+BACK = {torch.float32: (16, 4), torch.bfloat16: (8, 2)}
+"""Rows of a tile, and warps that share it."""
+PROGRAMS = 32768
+"""How many programs keep a large GPU busy on the way back."""
+
+
+@triton.jit
+def _activate(u, bias, out, rows, width, own, ROWS: tl.constexpr, COLS: tl.constexpr):
+    member = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    col = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    used = col < width
+    inside = (row < rows)[:, None] & used[None, :]
+    place = member * rows * width + row[:, None] * width + col[None, :]
+    before = tl.load(u + place, mask=inside, other=0.0).to(tl.float32)
+    before += tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
+    tl.store(out + place, gelu_and_slope(before)[0].to(out.dtype.element_ty), mask=inside)
+
+
+def activate(u: Tensor, bias: Tensor, kind: torch.dtype | None = None) -> Tensor:
+    """GELU(u + bias), as `kind`: u (e, rows, h), bias (e, h)."""
+    e, rows, width = u.shape
+    out = torch.empty_like(u, dtype=kind)
+    cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORTH[u.dtype]
+    _activate[(triton.cdiv(rows, block), triton.cdiv(width, cols), e)](
+        *(u, bias, out, rows, width, bias.stride(0)), ROWS=block, COLS=cols, num_warps=warps
+    )
+    return out
+
+
+@triton.jit
+def _activate_backward(
+    grad, u, bias, out, sums, rows, width, own, share, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr
+):
+    member, part = tl.program_id(2).to(tl.int64), tl.program_id(0)
+    col = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    used = col < width
+    offset = tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
+    total = tl.zeros((ROWS, COLS), tl.float32)
+    for first in tl.range(part * share, tl.minimum((part + 1) * share, rows), ROWS, num_stages=STAGES):
+        row = first + tl.arange(0, ROWS)
+        inside = (row < rows)[:, None] & used[None, :]
+        place = member * rows * width + row[:, None] * width + col[None, :]
+        before = tl.load(u + place, mask=inside, other=0.0).to(tl.float32) + offset
+        back = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32) * gelu_and_slope(before)[1]
+        tl.store(out + place, back.to(out.dtype.element_ty), mask=inside)
+        total += back
+    tl.store(sums + (member * tl.num_programs(0) + part) * width + col, tl.sum(total, 0), mask=used)
+
+
+def activate_backward(
+    grad: Tensor, u: Tensor, bias: Tensor, into: Sinks, kind: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """The gradients of `activate`: of u (e, rows, h), as `kind`, written over `grad` if that is of the same kind; of
+    the bias (e, h), `into` its place."""
+    e, rows, width = u.shape
+    out = grad if kind in (None, grad.dtype) else torch.empty_like(grad, dtype=kind)
+    cols, (block, warps) = min(128, triton.next_power_of_2(width)), BACK[u.dtype]
+    tiles = triton.cdiv(width, cols)
+    parts, share = cut(triton.cdiv(rows, block), tiles, e, PROGRAMS)
+    sums = torch.empty(e, parts, 1, width, device=u.device)
+    _activate_backward[(parts, tiles, e)](
+        *(grad, u, bias, out, sums, rows, width, bias.stride(0), share * block),
+        **{"ROWS": block, "COLS": cols, "STAGES": STAGES, "num_warps": warps},
+    )
+    return out, sum_pieces(sums, into)[0]

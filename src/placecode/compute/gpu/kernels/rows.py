@@ -1,0 +1,350 @@
+"""Kernels over rows of features: residual + layer norm, GELU, and their backward passes.
+
+Programs of one warp hold a few whole rows, so that sums over a row never leave the warp.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra import libdevice
+
+from placecode.compute.gpu.kernels import interpreted
+
+INTERPRETED: tl.constexpr = tl.constexpr(interpreted())
+EPSILON = 1e-5
+"""Added to the variance in a layer norm, as in torch."""
+VALUES = {torch.float32: 256, torch.bfloat16: 512}
+"""Features that a program of one warp holds of each array at a time on the way back; twice that on the way forth."""
+Sinks = tuple[Tensor | None, ...] | None
+"""Where gradients of vectors are wanted, (e, d), float32; None for a new tensor."""
+STAGES = 3
+"""Steps of a loop over rows whose loads are on their way at a time."""
+PROGRAMS = 8192
+"""How many such programs keep a large GPU busy; a backward pass cuts its rows into about so many shares."""
+PIECES = 256
+"""Shares of a member at most: their sums have to be summed in turn."""
+
+
+@triton.jit
+def _inverse(x):
+    """1 / x to one unit in the last place, for x >= 1; a GPU's exact division would take five instructions more."""
+    if INTERPRETED:
+        return 1.0 / x
+    else:
+        return libdevice.fast_dividef(1.0, x)
+
+
+@triton.jit
+def _normal_tail(x, bell):
+    """The normal distribution's integral beyond |x|, given exp(-x^2 / 2): error 3e-7, less than by torch's erf.
+
+    It is exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.3 |x|), fitted to a relative 1.5e-7.
+    """
+    t = _inverse(1.0 + 0.3 * tl.abs(x))
+    q = 0.035674259066581726 * t - 0.15720079839229584
+    q = q * t + 0.20634937286376953
+    q = q * t - 0.05367966368794441
+    q = q * t + 0.1285594254732132
+    q = q * t + 0.09991417825222015
+    q = q * t + 0.12075383961200714
+    q = q * t + 0.11962930858135223
+    return q * t * bell
+
+
+@triton.jit
+def gelu_and_slope(x):
+    """x times the normal distribution's integral up to x; and its derivative. One that is not used costs nothing."""
+    bell = tl.exp2(-0.7213475204444817 * x * x)  # exp(-x^2 / 2); a GPU has an instruction for powers of two
+    tail = _normal_tail(x, bell)
+    slope = tl.where(x < 0, tail, 1.0 - tail) + x * 0.3989422804014327 * bell
+    return tl.maximum(x, 0.0) - tl.abs(x) * tail, slope
+
+
+@triton.jit
+def _norm(
+    x, y, bias, scale, shift, pe, out, half, mean, spread,
+    rows, width, tokens, x_member, x_row, bias_member, own, epsilon,
+    GELU: tl.constexpr, PE: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    member = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    col = tl.arange(0, WIDTH)
+    real, used = row < rows, col < width
+    inside = real[:, None] & used[None, :]
+    place = member * rows * width + row[:, None] * width + col[None, :]
+    vector = member * own + col
+    branch = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
+    there = member * x_member + row[:, None] * x_row + col[None, :]
+    total = tl.load(x + there, mask=inside, other=0.0).to(tl.float32)
+    branch += tl.load(bias + member * bias_member + col, mask=used, other=0.0)[None, :]
+    if GELU:
+        branch = gelu_and_slope(branch)[0]
+    total += branch
+    centre = tl.sum(total, 1) / width
+    away = tl.where(inside, total - centre[:, None], 0.0)
+    rate = 1.0 / tl.sqrt(tl.sum(away * away, 1) / width + epsilon)
+    gain = tl.load(scale + vector, mask=used, other=0.0)
+    result = away * rate[:, None] * gain[None, :] + tl.load(shift + vector, mask=used, other=0.0)[None, :]
+    if PE:
+        token = row % tokens
+        result += tl.load(pe + member * own + token[:, None] * width + col[None, :], mask=inside, other=0.0)
+    tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
+    if HALF:
+        tl.store(half + place, result.to(half.dtype.element_ty), mask=inside)
+    tl.store(mean + member * rows + row, centre, mask=real)
+    tl.store(spread + member * rows + row, rate, mask=real)
+
+
+def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
+    """Into how many parts the items of a member are cut, given how many tiles each is cut into, and items to a part."""
+    share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), PIECES // tiles)))
+    return triton.cdiv(items, share), share
+
+
+def _tile(x: Tensor, times: int = 1) -> dict[str, Any]:
+    wide = triton.next_power_of_2(x.shape[-1])
+    return {"ROWS": max(1, times * VALUES[x.dtype] // wide), "WIDTH": wide, "num_warps": 1}
+
+
+def norm(
+    x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe: Tensor | None, activate: bool,
+    halved: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
+    """LN(x + f(y + bias)) * scale + shift (+ pe), with f GELU if `activate`, else nothing.
+
+    x and y (e, rows, d), x of any row stride; bias, scale, shift (e, d); pe (e, n, d), added to row r at r mod n.
+    Returns the result (e, rows, d); the same in float16, if it is wanted `halved`; and per row the mean and the inverse
+    standard deviation, (e, rows).
+    """
+    e, rows, width = y.shape
+    out = torch.empty_like(y)
+    half = torch.empty_like(y, dtype=torch.float16) if halved else None
+    mean, spread = (torch.empty(e, rows, device=y.device) for _ in range(2))
+    tile = _tile(y, 2)
+    _norm[(triton.cdiv(rows, tile["ROWS"]), e)](
+        *(x, y, bias, scale, shift, bias if pe is None else pe, out, out if half is None else half, mean, spread),
+        *(rows, width, 1 if pe is None else pe.shape[1]),
+        *(x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), EPSILON),
+        **{"GELU": activate, "PE": pe is not None, "HALF": halved},
+        **tile,
+    )
+    return out, half, mean, spread
+
+
+@triton.jit
+def _norm_backward(
+    grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, d_pe,
+    items, tokens, rows, width, x_member, x_row, bias_member, own, share,
+    GELU: tl.constexpr, PE: tl.constexpr, BRANCH: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """Rows are (item, token); a program takes a tile of tokens and a share of the items."""
+    member, part, tile = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
+    token = tile * ROWS + tl.arange(0, ROWS)
+    col = tl.arange(0, WIDTH)
+    used = col < width
+    gain = tl.load(scale + member * own + col, mask=used, other=0.0)[None, :]
+    offset = tl.load(bias + member * bias_member + col, mask=used, other=0.0)[None, :]
+    sum_bias = tl.zeros((WIDTH,), tl.float32)
+    sum_scale = tl.zeros((WIDTH,), tl.float32)
+    sum_grad = tl.zeros((ROWS, WIDTH), tl.float32)
+    for item in tl.range(part * share, tl.minimum((part + 1) * share, items), num_stages=STAGES):
+        row = item * tokens + token
+        real = (token < tokens) & (row < rows)
+        inside = real[:, None] & used[None, :]
+        place = member * rows * width + row[:, None] * width + col[None, :]
+        there = member * x_member + row[:, None] * x_row + col[None, :]
+        g = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
+        before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32) + offset
+        total = tl.load(x + there, mask=inside, other=0.0).to(tl.float32)
+        centre = tl.load(mean + member * rows + row, mask=real, other=0.0)[:, None]
+        rate = tl.load(spread + member * rows + row, mask=real, other=0.0)[:, None]
+        if GELU:
+            value, slope = gelu_and_slope(before)
+            total += value
+        else:
+            total += before
+        unit = tl.where(inside, (total - centre) * rate, 0.0)
+        inner = g * gain
+        back = rate * (inner - (tl.sum(inner, 1) / width)[:, None] - unit * (tl.sum(inner * unit, 1) / width)[:, None])
+        back = tl.where(inside, back, 0.0)
+        sum_scale += tl.sum(g * unit, 0)
+        sum_grad += g
+        tl.store(d_total + place, back.to(d_total.dtype.element_ty), mask=inside)
+        if GELU:
+            back = back * slope
+        if BRANCH:
+            tl.store(d_branch + place, back.to(d_branch.dtype.element_ty), mask=inside)
+        sum_bias += tl.sum(back, 0)
+    out = ((member * tl.num_programs(1) + part) * tl.num_programs(0) + tile) * 3 * width + col
+    tl.store(sums + out, sum_bias, mask=used)
+    tl.store(sums + out + width, sum_scale, mask=used)
+    tl.store(sums + out + 2 * width, tl.sum(sum_grad, 0), mask=used)
+    if PE:
+        here = ((member * tl.num_programs(1) + part) * tokens + token)[:, None] * width + col[None, :]
+        tl.store(d_pe + here, sum_grad, mask=(token < tokens)[:, None] & used[None, :])
+
+
+def norm_backward(
+    grad: Tensor, x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, mean: Tensor, spread: Tensor,
+    tokens: int | None, activate: bool, into: Sinks, kind: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
+    """The gradients of `norm`, given that of its result, (e, rows, d).
+
+    Returns those of x (e, rows, d), of y (e, rows, d, as `kind`; the very tensor of x's where the two are the same), of
+    bias, scale and shift (e, d), written `into` their places if there are any, and, with `tokens` = n, of the PE
+    (e, n, d).
+    """
+    e, rows, width = grad.shape
+    tile = _tile(y)
+    n = tokens or min(tile["ROWS"], rows)  # without a PE any cut into items will do
+    items, tiles = -(-rows // n), -(-n // tile["ROWS"])
+    parts, share = cut(items, tiles, e, PROGRAMS)
+    d_total = torch.empty_like(y)
+    kind = kind or y.dtype
+    apart = activate or kind != y.dtype
+    d_branch = torch.empty_like(y, dtype=kind) if apart else d_total
+    sums = torch.empty(e, parts * tiles, 3, width, device=grad.device)
+    d_pe = torch.empty(e, parts, n, width, device=grad.device) if tokens else None
+    _norm_backward[(tiles, parts, e)](
+        *(grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, sums if d_pe is None else d_pe),
+        *(items, n, rows, width, x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), share),
+        **{"GELU": activate, "PE": tokens is not None, "BRANCH": apart, "STAGES": STAGES},
+        **tile,
+    )
+    return d_total, d_branch, sum_pieces(sums, into), None if d_pe is None else d_pe.sum(1)
+
+
+@triton.jit
+def _sum_pieces(
+    pieces, first, second, third, parts, width, own_1, own_2, own_3, PARTS: tl.constexpr, WIDTH: tl.constexpr
+):
+    member, which = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    col = tl.arange(0, WIDTH)
+    total = tl.zeros((PARTS, WIDTH), tl.float32)
+    for start in range(0, parts, PARTS):
+        part = start + tl.arange(0, PARTS)
+        place = ((member * parts + part) * tl.num_programs(0) + which)[:, None] * width + col[None, :]
+        total += tl.load(pieces + place, mask=(part < parts)[:, None] & (col < width)[None, :], other=0.0)
+    result = tl.sum(total, 0)
+    if which == 0:
+        tl.store(first + member * own_1 + col, result, mask=col < width)
+    elif which == 1:
+        tl.store(second + member * own_2 + col, result, mask=col < width)
+    else:
+        tl.store(third + member * own_3 + col, result, mask=col < width)
+
+
+def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
+    """Sums over the pieces (e, parts, k, d) of k <= 3 gradients, (e, d) each, written `into` their places."""
+    e, parts, count, width = pieces.shape
+    given = (None,) * count if into is None else into
+    places = tuple(pieces.new_empty(e, width) if place is None else place for place in given)
+    padded = (*places, *places[:1] * (3 - count))
+    _sum_pieces[(count, e)](
+        pieces, *padded, parts, width, *(place.stride(0) for place in padded),
+        PARTS=16, WIDTH=triton.next_power_of_2(width), num_warps=4,
+    )  # fmt: skip
+    return places
+
+
+@triton.jit
+def _embed(
+    x, w, bias, pe, out, half, rows, width, features, tokens, w_in, w_out, own,
+    PE: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    member = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    col = tl.arange(0, WIDTH)
+    real, used = row < rows, col < width
+    inside = real[:, None] & used[None, :]
+    value = tl.zeros((ROWS, WIDTH), tl.float32) + tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
+    for feature in range(features):
+        factor = tl.load(x + (member * rows + row) * features + feature, mask=real, other=0.0).to(tl.float32)
+        line = tl.load(w + member * own + feature * w_in + col * w_out, mask=used, other=0.0)
+        value += factor[:, None] * line[None, :]
+    if PE:
+        token = row % tokens
+        value += tl.load(pe + member * own + token[:, None] * width + col[None, :], mask=inside, other=0.0)
+    place = member * rows * width + row[:, None] * width + col[None, :]
+    tl.store(out + place, value.to(out.dtype.element_ty), mask=inside)
+    if HALF:
+        tl.store(half + place, value.to(half.dtype.element_ty), mask=inside)
+
+
+def embed(x: Tensor, w: Tensor, bias: Tensor, pe: Tensor | None, halved: bool = False) -> tuple[Tensor, Tensor | None]:
+    """x W + bias (+ pe), (e, rows, d): x (e, rows, f), W (e, f, d), bias (e, d), pe (e, n, d) at row mod n; and the
+    same in float16, if it is wanted `halved`."""
+    (e, rows, features), width = x.shape, w.shape[2]
+    out = torch.empty(e, rows, width, dtype=x.dtype, device=x.device)
+    half = torch.empty_like(out, dtype=torch.float16) if halved else None
+    _embed[(triton.cdiv(rows, _tile(out, 2)["ROWS"]), e)](
+        *(x, w, bias, bias if pe is None else pe, out, out if half is None else half),
+        *(rows, width, features, 1 if pe is None else pe.shape[1], w.stride(1), w.stride(2), bias.stride(0)),
+        **{"PE": pe is not None, "HALF": halved},
+        **_tile(out, 2),
+    )
+    return out, half
+
+
+@triton.jit
+def _embed_backward(
+    grad, x, d_w, d_pe, items, tokens, rows, width, features, share,
+    FEATURES: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """A program takes one token and a share of the items."""
+    token, part, member = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    col, feature = tl.arange(0, WIDTH), tl.arange(0, FEATURES)
+    used = col < width
+    total = tl.zeros((WIDTH,), tl.float32)
+    outer = tl.zeros((FEATURES, WIDTH), tl.float32)
+    for item in tl.range(part * share, tl.minimum((part + 1) * share, items), num_stages=STAGES):
+        row = member * rows + item * tokens + token
+        g = tl.load(grad + row * width + col, mask=used, other=0.0).to(tl.float32)
+        factor = tl.load(x + row * features + feature, mask=feature < features, other=0.0).to(tl.float32)
+        total += g
+        outer += factor[:, None] * g[None, :]
+    piece = (member * tl.num_programs(1) + part) * tokens + token
+    tl.store(d_pe + piece * width + col, total, mask=used)
+    there = (piece * features + feature[:, None]) * width + col[None, :]
+    tl.store(d_w + there, outer, mask=(feature < features)[:, None] & used[None, :])
+
+
+def embed_backward(grad: Tensor, x: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+    """The gradients of `embed`: of W (e, f, d), and of the PE (e, n, d), whose sum over tokens is that of the bias."""
+    (e, rows, width), features = grad.shape, x.shape[2]
+    items = rows // tokens
+    parts, share = cut(items, tokens, e, PROGRAMS)
+    d_w = torch.empty(e, parts * tokens, features, width, device=grad.device)
+    d_pe = torch.empty(e, parts, tokens, width, device=grad.device)
+    _embed_backward[(tokens, parts, e)](
+        *(grad, x, d_w, d_pe, items, tokens, rows, width, features, share),
+        FEATURES=triton.next_power_of_2(features), WIDTH=triton.next_power_of_2(width), STAGES=STAGES, num_warps=2,
+    )  # fmt: skip
+    return d_w.sum(1), d_pe.sum(1)
+
+
+@triton.jit
+def _shift_rows(x, bias, rows, width, own, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    member = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    col = tl.arange(0, WIDTH)
+    used = col < width
+    inside = (row < rows)[:, None] & used[None, :]
+    place = member * rows * width + row[:, None] * width + col[None, :]
+    value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    value += tl.load(bias + member * own + col, mask=used, other=0.0)[None, :]
+    tl.store(x + place, value.to(x.dtype.element_ty), mask=inside)
+
+
+def shift_rows(x: Tensor, bias: Tensor) -> Tensor:
+    """x + bias, in place: x (e, rows, d), bias (e, d)."""
+    e, rows, width = x.shape
+    tile = _tile(x, 2)
+    _shift_rows[(triton.cdiv(rows, tile["ROWS"]), e)](x, bias, rows, width, bias.stride(0), **tile)
+    return x

@@ -1,0 +1,1 @@
+"""Read files: tables, recordings, atlases and puzzles. Arrays and names out; knows no models."""

@@ -1,0 +1,219 @@
+"""Puzzles as CSV files in the published format: read with every row checked, write, and cache.
+
+The layout of a folder is that of the published puzzles: one training file for each class and one file of held-out
+puzzles. The cache has the same layout, so that a cached folder can be given to others as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from placecode.data.puzzles import CLASSES, UNSOLVED, Puzzles, apart, classify, jaccard_distances, join, solve
+from placecode.errors import BadInput
+
+TRAINING_FILES = tuple(f"train_{name.lower()}.csv" for name in CLASSES)
+HELDOUT_FILE = "human_puzzles.csv"
+FILES = (*TRAINING_FILES, HELDOUT_FILE)
+HASHES_FILE = "sha256.txt"
+HEADER = ("ID", "LST_num", "condition", "puzzles", "solutions")
+COLUMNS = HEADER[2:]
+"""The columns that are read; the others only number the puzzles."""
+
+
+def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzles, Puzzles]:
+    """The training puzzles, class by class, and the held-out ones of a folder in the published layout, checked.
+
+    `BadInput` if a file is missing or has a bad row, or if a training puzzle is not further than `distance` from every
+    held-out one: without that rule the held-out puzzles would be no test of generalization.
+    """
+    folder = Path(folder)
+    missing = [name for name in FILES if not os.path.exists(folder / name)]
+    if missing:
+        raise BadInput(f"{folder} must be a folder with {', '.join(FILES)}; missing: {', '.join(missing)}.")
+    heldout, heldout_lines = read_puzzles(folder / HELDOUT_FILE, order)
+    training = []
+    for name, condition in zip(TRAINING_FILES, CLASSES, strict=True):
+        puzzles, lines = read_puzzles(folder / name, order, condition)
+        near = np.flatnonzero(~apart(puzzles.cells, heldout.cells, distance))
+        if len(near):
+            distances = jaccard_distances(puzzles.cells[near[:1]], heldout.cells)[0]
+            nearest = int(distances.argmin())
+            raise BadInput(
+                f"{folder / name}, line {lines[near[0]]}, and {folder / HELDOUT_FILE}, line {heldout_lines[nearest]}: "
+                f"their Jaccard distance must be above {distance}; it is {distances[nearest]:.3f}."
+            )
+        training.append(puzzles)
+    return join(training), heldout
+
+
+def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> tuple[Puzzles, npt.NDArray[np.int64]]:
+    """The puzzles of one file and the line of each, (N,); `BadInput` names the first line that is wrong, and why.
+
+    With `condition`, every puzzle must be of that class.
+    """
+    path = Path(path)
+    cells, conditions, answers, lines = [], [], [], []
+    for line, (name, text, answer) in _rows(path):
+        place = f"{path}, line {line}"
+        if name not in CLASSES:
+            raise BadInput(f"{place}: condition must be one of {', '.join(CLASSES)}; got {_shown(name)}.")
+        if condition is not None and name != condition:
+            raise BadInput(f"{place}: the file is for {condition} puzzles; got condition {name!r}.")
+        puzzle = _parse(text, order, place)
+        symbols = solve(puzzle)
+        if not symbols:
+            raise BadInput(f"{place}: the puzzle {text} has no completion to a Latin square.")
+        if len(symbols) > 1:
+            several = " or ".join(str(symbol) for symbol in sorted(symbols))
+            raise BadInput(f"{place}: the puzzle {text} has more than one solution: the target can be {several}.")
+        if answer != str(*symbols):
+            raise BadInput(f"{place}: the solution of the puzzle {text} is {symbols.pop()}; got {_shown(answer)}.")
+        cells.append(puzzle)
+        conditions.append(CLASSES.index(name))
+        answers.append(symbols.pop())
+        lines.append(line)
+    if not cells:
+        raise BadInput(f"{path} has a header and no puzzles.")
+
+    puzzles = Puzzles(np.array(cells, dtype=np.uint8), np.array(conditions), np.array(answers))
+    classes, _ = classify(puzzles.cells)
+    for row in np.flatnonzero(classes != puzzles.classes)[:1]:
+        found = "not solvable in one step" if classes[row] == UNSOLVED else CLASSES[classes[row]]
+        given = CLASSES[puzzles.classes[row]]
+        raise BadInput(f"{path}, line {lines[row]}: the puzzle is {found}; got condition {given!r}.")
+    first: dict[bytes, int] = {}
+    for line, puzzle in zip(lines, puzzles.cells, strict=True):
+        if first.setdefault(puzzle.tobytes(), line) != line:
+            raise BadInput(f"{path}, line {line}: the puzzle is the same as in line {first[puzzle.tobytes()]}.")
+    return puzzles, np.array(lines)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    """Line number and the values of `COLUMNS` for each row of a file; empty lines are passed over."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte-order mark
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
+    if "\0" in text:
+        raise BadInput(f"{path} must be a text file in UTF-8; it has a zero byte.")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if not text.strip():
+            raise BadInput(f"{path} is empty; it must have the columns {', '.join(HEADER)}.")
+        missing = [name for name in COLUMNS if name not in header]
+        if missing:
+            raise BadInput(f"{path} must have the columns {', '.join(HEADER)}; missing: {', '.join(missing)}.")
+        condition, puzzle, solution = (header.index(name) for name in COLUMNS)
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise BadInput(f"{path}, line {reader.line_num}: must have {len(header)} values; got {len(row)}.")
+            yield reader.line_num, (row[condition].strip(), row[puzzle].strip(), row[solution].strip())
+    except csv.Error as error:
+        raise BadInput(f"{path}, line {reader.line_num}: is not a row of a CSV file: {error}.") from error
+
+
+def _parse(text: str, order: int, place: str) -> list[int]:
+    """A puzzle's text as cells, with one target and no symbol twice in a row or column."""
+    target = str(order + 1)
+    allowed = "".join(str(value) for value in range(order + 2))
+    wrong = next((sign for sign in text if sign not in allowed), None)
+    if wrong is not None:
+        raise BadInput(f"{place}: a puzzle of order {order} has the digits 0 to {target}; got {_shown(wrong)}.")
+    if len(text) != order**2:
+        hint = "; a spreadsheet may have dropped its leading zeros" if len(text) < order**2 else ""
+        raise BadInput(f"{place}: a puzzle of order {order} has {order**2} digits; got {len(text)}{hint}.")
+    if text.count(target) != 1:
+        raise BadInput(f"{place}: a puzzle of order {order} has one target, {target}; got {text.count(target)}.")
+    for number in range(order):
+        for kind, group in (("row", text[number * order : (number + 1) * order]), ("column", text[number::order])):
+            twice = next((symbol for symbol in allowed[1:] if group.count(symbol) > 1), None)
+            if twice:
+                raise BadInput(f"{place}: the puzzle {text} has symbol {twice} twice in {kind} {number + 1}.")
+    return [int(sign) for sign in text]
+
+
+def _shown(value: str) -> str:
+    """A value from a file, quoted, and cut so that a message stays one sentence."""
+    return repr(value if len(value) <= 40 else value[:37] + "...")
+
+
+def to_csv(puzzles: Puzzles) -> str:
+    """Puzzles as the text of a file in the published format.
+
+    >>> one = np.array([[1, 2, 3, 5] + 12 * [0]], dtype=np.uint8)
+    >>> print(to_csv(Puzzles(one, np.array([0]), np.array([4]))), end="")
+    ID,LST_num,condition,puzzles,solutions
+    0,,Binary,1235000000000000,4
+    """
+    rows = zip(puzzles.cells, puzzles.classes, puzzles.solutions, strict=True)
+    lines = [f"{i},,{CLASSES[c]},{''.join(map(str, cells))},{s}\n" for i, (cells, c, s) in enumerate(rows)]
+    return ",".join(HEADER) + "\n" + "".join(lines)
+
+
+def write_folder(folder: Path, training: Puzzles, heldout: Puzzles) -> None:
+    """Write the published layout. The hashes come last, so that a reader takes nothing half-written for whole."""
+    parts = [training[training.classes == index] for index in range(len(CLASSES))]
+    contents = {name: to_csv(part).encode() for name, part in zip(FILES, (*parts, heldout), strict=True)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in {**contents, HASHES_FILE: _hashes(contents)}.items():
+        _write(folder / name, data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write under a temporary name and rename, so that nobody ever reads half a file."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _hashes(contents: Mapping[str, bytes]) -> bytes:
+    """Names and contents of files as the lines that `sha256sum` writes and checks."""
+    return "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items()).encode()
+
+
+def cached(
+    key: str, order: int, distance: float, make: Callable[[], tuple[Puzzles, Puzzles]]
+) -> tuple[Puzzles, Puzzles]:
+    """What `make` gives: from the folder `key` of the cache if it is there whole, else made and kept there.
+
+    A folder with a file whose hash differs is made anew, never trusted. A cache that cannot be read or written costs
+    the time to make the puzzles, no more.
+    """
+    with contextlib.suppress(OSError, BadInput):
+        folder = cache_folder() / key
+        contents = {name: (folder / name).read_bytes() for name in FILES}
+        if (folder / HASHES_FILE).read_bytes() == _hashes(contents):
+            return read_folder(folder, order, distance)
+    training, heldout = make()
+    with contextlib.suppress(OSError):
+        write_folder(cache_folder() / key, training, heldout)
+    return training, heldout
+
+
+def cache_folder() -> Path:
+    """Where made data are kept: $PLACECODE_CACHE, else placecode in the user's cache folder; OSError without a home."""
+    chosen = os.environ.get("PLACECODE_CACHE")
+    if chosen:
+        return Path(chosen)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "placecode"
+    except RuntimeError as error:  # a user without a home, as in some containers
+        raise FileNotFoundError("no home folder") from error

@@ -1,0 +1,346 @@
+"""Recordings as files, one for each person: found, read in any supported format, and turned time x region.
+
+| format | which table | region names |
+|---|---|---|
+| .npy | the array | |
+| .npz, .mat (also version 7.3), .h5, .hdf5 | the one named by `key`, or the only one there is | |
+| .csv, .tsv | with or without a header, or a first column, of region names | the header or the first column |
+| .ptseries.nii (parcellated CIFTI) | the series; it knows its repetition time too | the parcels |
+
+>>> read(["sub-01.npy", "sub-02.npy", "sub-03.npy"], orientation="region-time")  # doctest: +SKIP
+
+numpy alone is needed for the first two formats; what others need is imported when such a file is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import importlib
+import importlib.util
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placecode.data.cells import (
+    MISSING,
+    TIMES,
+    beginning,
+    counted,
+    described,
+    is_hdf5,
+    is_table,
+    is_word,
+    no_key,
+    pick,
+    separator,
+    unreadable,
+)
+from placecode.errors import BadInput, absent, one_of
+
+FORMATS = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".csv", ".tsv", ".ptseries.nii")
+ORIENTATIONS = ("auto", "time-region", "region-time")
+REGIONS = {"region", "parcel", "roi", "name", "label"}
+"""Headers of a first column that names the regions, in small letters."""
+SIDES = "time and region"
+
+Files = str | Path | Sequence[str | Path]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a file holds: `values` with two sides, and what it tells of them; `orientation` "auto" if it does not."""
+
+    path: Path
+    values: np.ndarray
+    names: tuple[str, ...] = ()
+    orientation: str = "auto"
+    tr: float | None = None
+
+    @property
+    def shape(self) -> str:
+        return " x ".join(str(side) for side in self.values.shape)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One person's recording: `values` (T, n), the regions' names and the repetition time in seconds where known."""
+
+    person: str
+    values: np.ndarray
+    names: tuple[str, ...] = ()
+    tr: float | None = None
+
+
+def read(
+    files: Files, key: str | None = None, orientation: str = "auto", regions: int | None = None
+) -> list[Recording]:
+    """The recordings of a folder, a pattern such as "data/*.npy", or a list of files, one file for each person.
+
+    `orientation` "auto" takes for regions the side that the file names, or that is as long as `regions` (their number,
+    where it is known), or that alone is equal in all people; `BadInput` where none of these tells it. Time points may
+    differ in number between people, regions may not, neither in number nor in name.
+    """
+    if orientation not in ORIENTATIONS:
+        raise one_of("orientation", ORIENTATIONS, orientation)
+    paths = find(files)
+    tables = [read_table(path, key) for path in paths]
+    turned = _orientation(tables, orientation, regions)
+    # turned in memory too: sums over another order would end in other digits
+    values = [table.values if turned == "time-region" else np.ascontiguousarray(table.values.T) for table in tables]
+    for table, array in zip(tables, values, strict=True):
+        if array.shape[1] != values[0].shape[1]:
+            raise BadInput(
+                f"All people must have the same regions; {tables[0].path} has {values[0].shape[1]}, "
+                f"{table.path} has {array.shape[1]}."
+            )
+        if table.names != tables[0].names:
+            pairs = enumerate(zip(tables[0].names, table.names, strict=False))
+            where = next((f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b), "one names none")
+            raise BadInput(f"All people must have the same regions; in {tables[0].path} and {table.path} {where}.")
+    people = zip(persons(paths), tables, values, strict=True)
+    return [Recording(person, array, table.names, table.tr) for person, table, array in people]
+
+
+def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> str:
+    """Which way round all tables are."""
+    for table in tables:
+        if "auto" not in (table.orientation, wanted) and table.orientation != wanted:
+            raise BadInput(f"{table.path} says itself that it is {table.orientation}; got orientation {wanted!r}.")
+    said = {table.orientation for table in tables} - {"auto"}
+    if len(said) > 1:
+        raise BadInput("All recordings must be the same way round; some files say time-region, others region-time.")
+    rows, columns = ([table.values.shape[side] for table in tables] for side in (0, 1))
+    sides = {"time-region": set(columns), "region-time": set(rows)}
+    fits = {way: side == {regions} if regions else len(side) == 1 for way, side in sides.items()}
+    if said or wanted != "auto":
+        chosen = said.pop() if said else wanted
+        other = ORIENTATIONS[3 - ORIENTATIONS.index(chosen)]
+        if not fits[chosen] and fits[other]:
+            why = f"{regions} regions are known" if regions else "the people differ in the side of regions alone"
+            first = f"{tables[0].path} is {tables[0].shape}"
+            raise BadInput(f"orientation must be {other!r}, since {first} and {why}; got {chosen!r}.")
+        return chosen
+    if fits["time-region"] and fits["region-time"]:
+        raise BadInput(
+            f"Which side is time cannot be told, since all files are {tables[0].shape}; give orientation 'time-region' "
+            "or 'region-time', or the regions' names."
+        )
+    if not any(fits.values()):
+        odd = next((table for table in tables if table.values.shape != tables[0].values.shape), tables[0])
+        if regions is not None:
+            raise BadInput(f"{regions} regions are known, and no side of {odd.path} is as long; it is {odd.shape}.")
+        first = f"{tables[0].path} is {tables[0].shape}"
+        raise BadInput(f"All people must have the same number of regions; {first}, {odd.path} is {odd.shape}.")
+    chosen, times = ("time-region", rows) if fits["time-region"] else ("region-time", columns)
+    if regions is None and max(sides[chosen]) > min(times):  # rather one time for all, and regions that differ
+        odd = next(table for table in tables if table.values.shape != tables[0].values.shape)
+        first = f"{tables[0].path} is {tables[0].shape}, {odd.path} is {odd.shape}"
+        raise BadInput(
+            f"All people must have the same number of regions, fewer than time points; {first}: else give orientation."
+        )
+    return chosen
+
+
+# Which files, and whose
+
+
+def find(files: Files) -> list[Path]:
+    """The files of a folder (of the folders in it, if it has none itself), of a pattern, or of a list as it is."""
+    if not isinstance(files, str | Path):
+        return [Path(file) for file in files]
+    if os.path.isdir(files):
+        below = sorted(path for path in Path(files).rglob("[!.]*") if _ending(path) in FORMATS and path.is_file())
+        found = [path for path in below if path.parent == Path(files)] or below
+        if not found:
+            raise BadInput(f"{files} must be a folder with recordings, files of {', '.join(FORMATS)}; it has none.")
+        endings = sorted({_ending(path) for path in found})
+        if len(endings) > 1:
+            hint = f"a pattern such as '{files}/*{endings[0]}' says which are meant"
+            raise BadInput(f"{files} must hold recordings of one format; got {', '.join(endings)}: {hint}.")
+        return found
+    if re.search(r"[*?\[]", str(files)) and not os.path.exists(files):
+        matching = sorted(Path(path) for path in glob.glob(str(files), recursive=True))
+        if not matching:
+            raise BadInput(f"{files} matches no file.")
+        return matching
+    return [Path(files)]
+
+
+def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
+    """Files in the order of the people whose names they bear, in their own names or their folders'; None where that
+    does not tell. Of a name counts what others do not share: "sub-01" of "sub-01_bold" and "sub-02_bold".
+
+    >>> files = [Path("b/sub-02/func/sub-02_motion.tsv"), Path("b/sub-01/func/sub-01_motion.tsv")]
+    >>> [path.name for path in by_name(files, ["sub-01_bold", "sub-02_bold"])]
+    ['sub-01_motion.tsv', 'sub-02_motion.tsv']
+    >>> by_name([Path("first.tsv"), Path("second.tsv")], ["sub-01", "sub-02"])
+    """
+    names = [set(re.split(r"[_/]", person)) for person in people]
+    shared = set.intersection(*names) if len(names) > 1 else set()
+    words = {path: set(re.split(r"[_/.]", path.as_posix())) for path in paths}
+    found = [[path for path in paths if name - shared <= words[path]] for name in names]
+    own = [each[0] for each in found if len(each) == 1]
+    return own if len(own) == len(people) == len(set(own)) else None
+
+
+def persons(paths: Sequence[Path]) -> list[str]:
+    """What to call the person of each file: its name without its ending, and with its folders where that is not enough.
+
+    >>> persons([Path("a/sub-01.npy"), Path("a/sub-02.npy")])
+    ['sub-01', 'sub-02']
+    >>> persons([Path("a/01/rest.npy"), Path("a/02/rest.npy")])
+    ['01/rest', '02/rest']
+    """
+    names = [path.name.removesuffix(path.name[-len(_ending(path)) :]) for path in paths]
+    if len(set(names)) < len(names):
+        folders = [os.path.relpath(path.parent, os.path.commonpath([p.parent for p in paths])) for path in paths]
+        names = [Path(folder, name).as_posix() for folder, name in zip(folders, names, strict=True)]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise BadInput(f"Every person must have one file; got {paths[i]} and {paths[names.index(name)]}.")
+    return names
+
+
+def _ending(path: Path) -> str:
+    """The ending that tells the format, as in `FORMATS` if it is one of them."""
+    return next((ending for ending in FORMATS if path.name.lower().endswith(ending)), path.suffix)
+
+
+def read_table(path: str | Path, key: str | None = None) -> Table:
+    """The table of numbers in a file; `BadInput` if it cannot be read, or holds none, or several."""
+    path = Path(path)
+    ending = _ending(path)
+    if ending not in FORMATS:
+        raise one_of(f"The format of {path}", FORMATS, ending)
+    no_key(path, ending, key)
+    head = beginning(path)
+    try:
+        if ending in (".csv", ".tsv"):
+            return _read_text(path)
+        if ending == ".ptseries.nii":
+            return _read_cifti(path)
+        if ending == ".npy":
+            return Table(path, _checked(path, np.load(path)))  # numpy refuses objects unless told otherwise
+        if ending == ".npz":
+            with np.load(path) as archive:
+                arrays = {name: archive[name] for name in archive.files if name == key or key is None}
+                return _chosen(path, arrays, archive.files, key)
+        if ending == ".mat" and not is_hdf5(head):
+            import scipy.io
+
+            inside = {name: value for name, value in scipy.io.loadmat(path).items() if not name.startswith("__")}
+            return _chosen(path, inside, list(inside), key)
+        return _read_hdf5(path, key, turned=ending == ".mat")
+    except BadInput:
+        raise
+    except Exception as error:  # every library has its own for a file that is cut short or something else
+        raise unreadable(path, ending) from error
+
+
+def _read_hdf5(path: Path, key: str | None, turned: bool) -> Table:
+    """A table of an HDF5 file; MATLAB writes columns first, so that its tables are `turned`."""
+    arrays: dict[str, np.ndarray] = {}
+    names: list[str] = []
+    h5py = needed("h5py", f"Reading {path}")
+    with h5py.File(path, "r") as file:
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and not name.startswith("#"):
+                names.append(name)
+                if name == (key or name).strip("/"):
+                    arrays[name] = np.asarray(item).T if turned else np.asarray(item)
+
+        file.visititems(visit)
+    return _chosen(path, arrays, names, key and key.strip("/"))
+
+
+def _read_cifti(path: Path) -> Table:
+    """A parcellated series; its header knows which side is which."""
+    nibabel = needed("nibabel", f"Reading {path}")
+    image = nibabel.load(path)
+    axes = [image.header.get_axis(side) for side in (0, 1)]
+    kinds = [type(axis).__name__ for axis in axes]
+    if sorted(kinds) != ["ParcelsAxis", "SeriesAxis"]:
+        raise BadInput(f"{path} must be a series of parcels; its sides are {' and '.join(kinds)}.")
+    series, parcels = axes[kinds.index("SeriesAxis")], axes[kinds.index("ParcelsAxis")]
+    tr = float(series.step) if series.unit == "SECOND" and series.step > 0 else None
+    orientation = "time-region" if kinds[0] == "SeriesAxis" else "region-time"
+    names = tuple(str(name) for name in parcels.name)
+    return Table(path, _checked(path, np.asarray(image.get_fdata())), names, orientation, tr)
+
+
+def _read_text(path: Path) -> Table:
+    """A table of text: commas, semicolons or tabs between values; names in a header, or in a first column."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte-order mark
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
+    sign = separator(_ending(path), text.lstrip().partition("\n")[0])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True)
+    lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    if len(lines) < 2:
+        raise BadInput(f"{path} must have a row for each time point, or for each region; it has {len(lines)}.")
+    head, mark = lines[0][1], lines[0][1][0].casefold()
+    for number, row in lines:
+        if len(row) != len(head):
+            raise BadInput(f"{path}, line {number}: must have {len(head)} values; got {len(row)}.")
+    named = any(is_word(cell) for cell in head[1:] or head)
+    counts = (
+        len(head) > 1 and mark in TIMES and (named or counted(head[1:]))
+    )  # a first column that numbers the time points
+    lists = is_word(lines[1][1][0]) and (mark in REGIONS or not named)  # a first column that names the regions
+    body = lines[1:] if named or counts or counted(head) or (lists and mark in REGIONS) else lines
+    values = np.array([_numbers(path, number, row[int(counts or lists) :]) for number, row in body])
+    if lists:
+        return Table(path, _checked(path, values), tuple(row[0] for _, row in body), "region-time")
+    names = tuple(head[int(counts) :]) if named else ()
+    return Table(path, _checked(path, values), names, "time-region" if named else "auto")
+
+
+def _numbers(path: Path, line: int, cells: Sequence[str]) -> list[float]:
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError:
+        for wrong in filter(is_word, cells):
+            raise BadInput(f"{path}, line {line}: every value must be a number; got {wrong[:40]!r}.") from None
+        return [np.nan if cell.casefold() in MISSING else float(cell) for cell in cells]
+
+
+def _chosen(path: Path, arrays: Mapping[str, Any], names: Sequence[str], key: str | None) -> Table:
+    """The table called `key`, or the only one with two sides."""
+    return Table(path, _checked(path, arrays[pick(path, arrays, names, key, SIDES)]))
+
+
+def _checked(path: Path, array: Any) -> np.ndarray:
+    """An array as a table of float64."""
+    if not isinstance(array, np.ndarray) or not is_table(array, least=1):
+        raise BadInput(
+            f"{path} must hold one person's table of numbers with two sides, {SIDES}; got {described(array)}."
+        )
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+# Packages of the extra
+
+
+def needed(module: str, what: str) -> Any:
+    """A module of the extra `brain`; `BadInput` with the line that installs it where it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise absent(what, module.partition(".")[0]) from error
+
+
+def package_folder(package: str, what: str) -> Path:
+    """Where a package of the extra `brain` lies, for its files of data; nothing of it is imported."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise absent(what, package)
+    return Path(next(iter(spec.submodule_search_locations)))

@@ -1,0 +1,85 @@
+"""Files of tables by their format: which source opens which, and their cells as they are.
+
+>>> read_cells("more.csv")  # a frame, for samples that trained models are to be asked about
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placecode.data.cells import beginning, no_key, unreadable
+from placecode.data.tables.arrays import array_source, available
+from placecode.data.tables.sources import ParquetSource, Source
+from placecode.data.tables.texts import TextSource
+from placecode.errors import BadInput, one_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".mat", ".h5", ".hdf5")
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """`BadInput` where a file cannot be read: every library has its own error if it is cut short or something else."""
+    try:
+        yield
+    except (BadInput, MemoryError):
+        raise
+    except Exception as error:
+        raise unreadable(path, path.suffix.lower()) from error
+
+
+def source_of(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
+    """The rows of a file by its format; `BadInput` if that is none of ours."""
+    head, ending = beginning(path), path.suffix.lower()
+    if ending not in FORMATS:
+        raise one_of(f"The format of {path}", FORMATS, path.suffix)
+    no_key(path, ending, key)
+    if ending in (".csv", ".tsv"):
+        return TextSource(path)
+    if ending == ".parquet":
+        return ParquetSource(path, groups)
+    return array_source(path, ending, head, key, memory)
+
+
+def warn_of_no_header(source: Source) -> None:
+    """Say it where a text has no header: a header of numbers that was taken for a sample would show nowhere else."""
+    if isinstance(source, TextSource) and not source.header:
+        warnings.warn(f"no header was found in {source.label}: its first line is taken for a sample", stacklevel=3)
+
+
+def called(source: Source) -> tuple[str | int, ...]:
+    """What pandas would call all columns: numbers where there is no header, "Unnamed: 3" where it says nothing."""
+    if not source.header:
+        return tuple(range(source.width))
+    return tuple(name or f"Unnamed: {column}" for column, name in enumerate(source.header))
+
+
+def read_cells(path: str | Path) -> pd.DataFrame:
+    """All columns of a file as a frame, numbers and words as they are: for samples that models are to be asked about,
+    which may be few, and need not have all the words that the models know."""
+    import pandas as pd
+
+    path = Path(path)
+    with reading(path):
+        source = source_of(path, None, None, available() // 4)
+        pieces = list(source.pieces())
+    warn_of_no_header(source)
+    numbers = np.concatenate([np.empty((0, source.width)), *(piece.numbers for piece in pieces)])
+    frame = pd.DataFrame(numbers, columns=list(called(source)))
+    for column in sorted({column for piece in pieces for column in piece.words}):
+        cells = [
+            np.where(piece.words[column] == None, piece.numbers[:, column], piece.words[column])  # noqa: E711
+            if column in piece.words
+            else piece.numbers[:, column].astype(object)
+            for piece in pieces
+        ]
+        frame.isetitem(column, np.concatenate(cells))
+    return frame

@@ -1,0 +1,56 @@
+"""Samples that trained models are to be asked about: for each of their cells stands what stood for it in fitting."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placecode.data.cells import MISSING
+from placecode.data.tables.sources import group_text, meaning
+from placecode.errors import must_be
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def filled(data: Any) -> Any:
+    """Masked values as missing ones; scikit-learn would take what is behind the mask."""
+    masked = isinstance(data, np.ma.MaskedArray) and data.dtype.kind in "biuf"
+    return np.ma.filled(data.astype(np.float64), np.nan) if masked else data
+
+
+def coded(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
+    """A frame with codes in place of words, as in fitting; a word that no training sample had is missing."""
+    import pandas as pd
+
+    found = frame.copy(deep=False)
+    for column, kind in enumerate(frame.dtypes):
+        words = categories.get(column, ())
+        if not words and pd.api.types.is_numeric_dtype(kind):
+            continue
+        codes = {word: float(code) for code, word in enumerate(words)}
+        cells = frame.iloc[:, column].astype(object)
+        if codes:
+            numbers = [_code(cell, codes) for cell in cells]
+        else:
+            numbers = [_number(cell, frame.columns[column]) for cell in cells]
+        found.isetitem(column, np.array(numbers, dtype=np.float64))
+    return found
+
+
+def _code(cell: Any, codes: Mapping[str, float]) -> float:
+    """The code of a word; a number is the word that it is written as, 3.0 as 3 where need be."""
+    word = str(cell).strip()
+    return np.nan if word.casefold() in MISSING else codes.get(word, codes.get(group_text(cell), np.nan))
+
+
+def _number(cell: Any, column: Hashable) -> float:
+    """A number, or 1 for true and 0 for false; `BadInput` for another word."""
+    value = meaning(cell)
+    if not isinstance(value, str):
+        return value
+    if value.casefold() not in ("true", "false"):
+        raise must_be(f"column {str(column)!r}", "numbers, as in fitting", value)
+    return float(value.casefold() == "true")

@@ -1,0 +1,127 @@
+"""Tables of text: .csv and .tsv, with a header or without."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from placecode.data.cells import separator, unreadable
+from placecode.data.tables import sources
+from placecode.data.tables.headers import LOOKED_AT, is_header, is_number
+from placecode.data.tables.sources import Piece, Source, of_arrow, plain_numbers
+from placecode.errors import BadInput
+
+
+class TextSource(Source):
+    """A text file: commas, semicolons or tabs between values; with a header or without."""
+
+    def __init__(self, path: Path) -> None:
+        self.label, self.path = str(path), path
+        lines = self._first_lines()
+        self._sign = separator(path.suffix.lower(), lines[0])
+        rows = [row for _, row in islice(self._lines(), LOOKED_AT + 1)]
+        if not rows:
+            raise BadInput(f"{path} is empty.")
+        first = rows[0]
+        self.width = len(first)
+        self.header = tuple(first) if is_header(rows, self._quoted(*lines)) else ()
+        self._block = max(sources.PIECE // 16, 64 * sum(len(cell) + 3 for cell in first))  # no line may be longer
+        if self.header and len(rows) == 1:
+            raise BadInput(f"{path} must have a row for each sample; it has only a header.")
+
+    def _first_lines(self) -> tuple[str, str]:
+        """The first two lines as they are, but for empty ones."""
+        with open(self.label, encoding="utf-8-sig", errors="replace") as file:  # spreadsheets write a byte-order mark
+            lines = (line for line in file if line.strip())
+            return next(lines, ""), next(lines, "")
+
+    def _quoted(self, first: str, second: str) -> bool:
+        """Whether all cells of the first line are in quotes, and a number of the second is not: R writes headers so."""
+        cells = [[cell.strip() for cell in line.split(self._sign)] for line in (first, second)]
+        plain = any(map(is_number, cells[1]))
+        return plain and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells[0])
+
+    def _lines(self, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
+        """Every row with the line it is on, slowly: for the first rows, and for what sentences say."""
+        with open(self.label, encoding="utf-8-sig", errors=errors, newline="") as file:
+            reader = csv.reader(file, delimiter=self._sign, skipinitialspace=True)
+            for row in reader:
+                if row:
+                    yield reader.line_num, [cell.strip() for cell in row]
+
+    @cached_property
+    def _spaced(self) -> bool:
+        """Whether there are spaces before a quote somewhere: pyarrow would keep both, and miss what is quoted."""
+        spaced = re.compile(rf'(^|{re.escape(self._sign)}) +"'.encode())
+        with open(self.label, "rb") as file:
+            return any(b' "' in line and spaced.search(line) for line in file)
+
+    def pieces(self, group: int | None = None) -> Iterator[Piece]:
+        return self._slowly(group) if self._spaced else self._quickly(group)
+
+    def _slowly(self, group: int | None) -> Iterator[Piece]:
+        """The pieces as Python reads the file."""
+        import pyarrow as pa
+
+        try:
+            rows = (row for _, row in islice(self._lines("strict"), int(bool(self.header)), None))
+            while some := list(islice(rows, self._step())):
+                if any(len(row) != self.width for row in some):
+                    raise self._fault()
+                yield of_arrow(self, [pa.array(cells, pa.string()) for cells in zip(*some, strict=True)], group)
+        except UnicodeDecodeError as error:
+            raise self._fault() from error
+
+    def _quickly(self, group: int | None) -> Iterator[Piece]:
+        """The pieces as pyarrow reads the file."""
+        import pyarrow as pa
+        import pyarrow.csv as arrow
+
+        header, plain = bool(self.header), group is None
+        try:
+            reader = arrow.open_csv(
+                self.label,
+                arrow.ReadOptions(use_threads=False, block_size=self._block, autogenerate_column_names=True),
+                arrow.ParseOptions(delimiter=self._sign, newlines_in_values=True),
+                arrow.ConvertOptions(
+                    column_types={f"f{i}": pa.string() for i in range(self.width)},
+                    null_values=[],
+                    strings_can_be_null=False,
+                ),
+            )
+            for batch in reader:
+                columns = [column[1:] for column in batch.columns] if header else batch.columns
+                # thousands of columns one by one are slow, and most tables have numbers alone
+                numbers = plain_numbers(pa.concat_arrays(columns)) if plain else None
+                header, plain = False, numbers is not None
+                if numbers is None:
+                    yield of_arrow(self, columns, group)
+                else:
+                    yield Piece(np.array(numbers.reshape(self.width, -1).T, order="C"), {})
+        except pa.ArrowInvalid as error:
+            raise self._fault() from error
+
+    def _fault(self) -> BadInput:
+        """What is wrong with a file that could not be read: the first line that is not text, or has another length."""
+        with open(self.label, "rb") as file:
+            for line, content in enumerate(file, 1):
+                try:
+                    content.decode()
+                except UnicodeDecodeError:
+                    return BadInput(f"{self.label} must be a text file in UTF-8; line {line} is not.")
+        for line, row in self._lines():
+            if len(row) != self.width:
+                return BadInput(f"{self.label}, line {line}: must have {self.width} values; got {len(row)}.")
+        return unreadable(Path(self.label), Path(self.label).suffix)
+
+    def row(self, number: int) -> str:
+        lines = (line for line, _ in self._lines())
+        for _ in range(number + bool(self.header)):
+            next(lines)
+        return f"{self.label}, line {next(lines)}"

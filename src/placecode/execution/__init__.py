@@ -1,0 +1,1 @@
+"""Where and how an experiment runs: memory, stacks, worker processes, progress."""

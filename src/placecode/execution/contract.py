@@ -1,0 +1,43 @@
+"""What execution needs to know of an experiment: which members to train on which task, and what to measure of them.
+
+`placecode.experiments.base.Study` describes every method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import pandas as pd
+from torch import Tensor
+
+from placecode.models.encoder import Stack
+from placecode.models.member import Member
+from placecode.tasks.base import Task
+
+
+class Experiment(Protocol):
+    """Anything that can be executed. See `placecode.experiments.base.Study`."""
+
+    name: ClassVar[str]
+    passing: ClassVar[tuple[str, ...]]
+    exchanges: ClassVar[bool]
+
+    @property
+    def rest_epochs(self) -> int: ...
+    def fields(self) -> dict[str, Any]: ...
+    def task(self) -> Task: ...
+    def members(self) -> list[Member]: ...
+    def training_steps(self, task: Task) -> int: ...
+    def evaluate_at(self, task: Task) -> Sequence[int]: ...
+    def rehearse(self, stack: Stack, task: Task) -> None: ...
+    def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]: ...
+    def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]: ...
+    def compare(
+        self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
+    ) -> list[dict[str, Any]]: ...
+    def exchange(
+        self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
+    ) -> list[dict[str, Any]]: ...
+    def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]: ...
+    def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]: ...

@@ -1,0 +1,49 @@
+"""What a run must tell of the machine and the code that made it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from placecode.compute.cpu.kernels import kernels_for
+from placecode.execution.where import Crew, Where
+from placecode.runs.source import git, source_hash
+from placecode.version import VERSION
+
+
+def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
+    """Versions, device, threads and state of the code: what one must know to get the same digits again."""
+    names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
+    gpu = torch.cuda.get_device_name() if where.device == "cuda" else None
+    return {
+        "placecode": VERSION,
+        "source": source_hash(),
+        "git": _git_state(),
+        "python": platform.python_version(),
+        "packages": {name: version for name, version in versions.items() if version},
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": where.device,
+        "gpu": gpu,
+        "cuda": torch.version.cuda if gpu else None,
+        "precision": where.precision,
+        "CPU kernels": kernels_for(torch.zeros(1)).name if where.device == "cpu" else None,
+        "threads per stack": crew.threads,
+        "stacks at once": crew.together,
+        "processes": crew.processes,
+        "cores": os.cpu_count(),
+        "stack": where.most,
+    }
+
+
+def _git_state() -> str | None:
+    """The commit of the code, marked when there are changes on top; None outside a checkout."""
+    here = Path(__file__)
+    if git("ls-files", "--error-unmatch", here.name, folder=here.parent) is None:
+        return None  # an installed copy may lie in a checkout of something else
+    return git("describe", "--always", "--dirty", "--abbrev=12", folder=here.parent)

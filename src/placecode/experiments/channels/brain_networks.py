@@ -1,0 +1,147 @@
+"""What runs on brains say of known networks, and whether preprocessing changes it: claims, figures and sentences.
+
+A variant is a data set of a run: the same recordings, preprocessed in another way. Each world is one split of the
+people. Seeds of one split are averaged first, and every interval is over splits.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from placecode.analysis import stats
+from placecode.analysis.stats import Interval
+from placecode.experiments.channels import known_networks
+from placecode.experiments.channels.claims import less_baseline, structure_between
+from placecode.experiments.claims import OURS, PAPER, REVIEWERS, Claim, NotInRun
+from placecode.experiments.reading import done, measured
+from placecode.runs.read import Run, shape_of
+
+Measure = tuple[str, str]
+SMALL, LARGE = 0.01, 2.0
+"""The sigmas that claims compare."""
+ALPHA = 0.05
+TITLES = {"yeo7": "Yeo-7", "yeo17": "Yeo-17", "cole-anticevic": "Cole-Anticevic"}
+WORDS = {
+    "modularity": "modularity Q",
+    "segregation": "segregation",
+    "neighbor_agreement": "share of regions whose nearest one is in the same network",
+}
+MIRROR: Measure = ("mirror_agreement", "partner")
+BY_VARIANT: dict[Measure, str] = {
+    ("modularity", "yeo7"): "modularity Q of the Yeo-7 networks",
+    ("modularity", "cole-anticevic"): "modularity Q of the Cole-Anticevic networks",
+    ("segregation", "yeo7"): "segregation of the Yeo-7 networks",
+    ("segregation", "cole-anticevic"): "segregation of the Cole-Anticevic networks",
+    MIRROR: "share of regions whose nearest one is the mirror region",
+}
+"""The measures of which it is asked whether preprocessing changes them."""
+DRAWN = (("modularity", "yeo7"), ("modularity", "cole-anticevic"), ("segregation", "yeo7"), MIRROR)
+
+
+# ---------------------------------------------------------------------------------------------- reading a run
+
+
+def partitions_in(run: Run) -> dict[str, dict[str, Any]]:
+    """What a run records of the known networks of its regions, by name; the same for all variants."""
+    task = run.config["task"]
+    first = next(iter(task["parts"].values())) if "parts" in task else task
+    return dict(first.get("partitions", {}))
+
+
+def labelled(run: Run) -> str:
+    """How many regions have a network, and how far away the atlas parcel is that gave them its network."""
+    parts = []
+    for name, known in partitions_in(run).items():
+        regions = f"{known['labelled']} of {len(known['labels'])} regions have a {TITLES[name]} network"
+        near, far = known["median_distance"], known["largest_distance"]
+        parts.append(f"{regions} (nearest parcel: median {near:.1f} mm, at most {far:.1f} mm)")
+    return "; ".join(parts)
+
+
+def variants(run: Run) -> list[str]:
+    """The data sets of a run, in order."""
+    return list(dict.fromkeys(run.members["data"]))
+
+
+def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Series:
+    """Values of the members of a variant and a sigma, by split of the people."""
+    rows = done(run)
+    rows = rows[(rows["data"] == variant) & (rows["sigma"] == sigma)]
+    kept = rows.assign(value=rows["member"].map(values)).dropna(subset=["value"])
+    if kept.empty:
+        raise NotInRun(f"the run has no finished members with sigma {sigma:g}" + (f" and {variant}" if variant else ""))
+    return pd.Series(kept.groupby(kept["seed"] % shape_of(run.config, variant)["worlds"])["value"].mean())
+
+
+def falls(run: Run, variant: str, measure: Measure, small: float = SMALL, large: float = LARGE) -> Interval:
+    """A measure at the small sigma minus that at the large sigma, in one variant; positive if it falls with sigma."""
+    values = measured(run, *measure)
+    change = (by_split(run, variant, values, small) - by_split(run, variant, values, large)).dropna()
+    return stats.interval(change.to_numpy())
+
+
+def falls_in_every_variant(analysis: str, target: str, run: Run) -> Interval:
+    """`falls` of the variant in which it is least certain: the one with the lowest lower confidence limit."""
+    every = [falls(run, variant, (analysis, target)) for variant in variants(run)]
+    return min(every, key=lambda interval: (interval.low == interval.low, interval.low))
+
+
+CLAIMS: tuple[Claim, ...] = tuple(
+    Claim(
+        id,
+        f"In every variant of the preprocessing the {words} is higher at sigma {SMALL:g} than at {LARGE}.",
+        label,
+        0.0,
+        partial(falls_in_every_variant, *measure),
+        own_data=label == PAPER,
+    )
+    for id, label, measure, words in (
+        ("yeo7-modularity-falls", PAPER, ("modularity", "yeo7"), BY_VARIANT["modularity", "yeo7"]),
+        (
+            "cole-anticevic-modularity-falls",
+            PAPER,
+            ("modularity", "cole-anticevic"),
+            BY_VARIANT["modularity", "cole-anticevic"],
+        ),
+        ("yeo7-segregation-falls", PAPER, ("segregation", "yeo7"), BY_VARIANT["segregation", "yeo7"]),
+        ("mirrors-fall", OURS, MIRROR, BY_VARIANT[MIRROR]),
+    )
+)
+"""Does preprocessing change the sign? The margin is 0, and was set before any run."""
+
+OVER_SIGMA: tuple[Claim, ...] = (
+    *(
+        Claim(
+            f"{target}-{name}-falls-with-sigma",
+            f"The {BY_VARIANT[name, target]} in the PE is higher at sigma {SMALL:g} than at {LARGE}.",
+            PAPER,
+            0.0,
+            partial(structure_between, name, target, SMALL, LARGE),
+            own_data=True,
+        )
+        for name in ("modularity", "segregation")
+        for target in ("yeo7", "cole-anticevic")
+    ),
+    Claim(
+        "beats-connectivity-on-networks",
+        f"The PE at sigma {SMALL:g} has a higher {BY_VARIANT['modularity', 'yeo7']} than functional connectivity that "
+        "is centred as PEs are.",
+        REVIEWERS,
+        0.0,
+        partial(less_baseline, known_networks.CENTRED, "modularity", "yeo7", SMALL, analysis=("modularity", "yeo7")),
+    ),
+)
+"""What the paper says of known networks, and what its reviewers asked. Margins were set before any full-scale run."""
+
+
+def connectivity(run: Run, variant: str, measure: Measure, baseline: str = "") -> list[float]:
+    """A measure of functional connectivity, split by split: centred as PEs are where that was measured."""
+    rows = run.baselines
+    rows = rows[(rows["data"] == variant) & (rows["split"] == "analysis")]
+    rows = rows[(rows["metric"] == measure[0]) & (rows["condition"] == measure[1])].dropna(subset=["value"])
+    names = set(rows["baseline"])
+    chosen = baseline or (known_networks.CENTRED if known_networks.CENTRED in names else "fc")
+    return [float(value) for value in rows.loc[rows["baseline"] == chosen, "value"]]

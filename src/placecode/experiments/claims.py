@@ -1,0 +1,205 @@
+"""Claims: statements that a run is checked against, each with two verdicts.
+
+*Direction*: does the effect have the stated sign, beyond its margin? It holds if the whole 95% interval over seeds
+lies beyond the margin, fails if the whole interval falls short of it, and is undecided otherwise: where the interval
+contains the margin, and where the run does not have what the claim is about. Margins are declared in the code.
+
+*Number*: does the published value lie within our interval, or our mean within a stated tolerance of it? There is no
+such verdict where no number is published, or where the effect has no interval.
+
+>>> judge(Interval(0.6, 0.5, 0.7), margin=0.3)
+'holds'
+>>> judge(Interval(0.01, -0.03, 0.05), margin=0.04, way="within")
+'undecided'
+>>> compare(Interval(-0.975, -0.99, -0.87), published=-0.98), compare(Interval(0.994, 0.988, 1.001), published=0.956)
+('match', 'no match')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from placecode.analysis.stats import Interval
+from placecode.errors import must_be, one_of
+from placecode.runs.read import Run
+
+PAPER, REVIEWERS, OURS = LABELS = ("paper", "asked by reviewers", "our question")
+"""Who makes the statement, or asks the question."""
+WAYS = ("above", "below", "within")
+HOLDS, FAILS, UNDECIDED = DIRECTIONS = ("holds", "fails", "undecided")
+MATCH, NO_MATCH, NO_NUMBER = "match", "no match", ""
+DASH = "-"
+HOW_TO_READ = (
+    "Direction: positive if the whole 95% interval over seeds lies beyond the margin, negative if the whole interval "
+    "falls short of it, else undecided. Positive reads as reproduced for claims of the paper, as found on our data "
+    "where the data differ from the paper's, and as yes for questions. Number: a match if the published value (in "
+    "parentheses) lies within our interval, or our mean within a stated tolerance of it; a dash where no number is "
+    "published or the effect has no interval. Margins are declared in the code."
+)
+"""What the words of `direction_text` and `number_text` mean, for tables of claims."""
+
+
+class NotInRun(Exception):
+    """The run does not have what a claim is about; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement, who makes it, and how it is measured in a run.
+
+    Parameters
+    ----------
+    id : str
+        Name in tables and on the command line.
+    statement : str
+        A whole sentence.
+    label : str
+        One of `LABELS`.
+    margin : float
+        Threshold for the whole interval; `way` says on which side of it the interval must lie.
+    measure : callable
+        Gives the effect in a run with its interval over seeds, or raises NotInRun.
+    way : str
+        Side of the margin on which the effect must lie: "above" it, "below" it, or "within" it on both sides of zero
+        (for what should make no difference).
+    published : float, optional
+        Value in the paper, in the unit of the effect.
+    tolerance : float, optional
+        Largest difference of our mean from the published value that counts as a match even where the interval does not
+        contain it; usually half a unit of the last published digit.
+    own_data : bool
+        Whether our data differ from the paper's in every run: then a failure says nothing about the paper's own data.
+        Runs on Latin squares that we drew ourselves count as such too.
+    remark : str
+        What else there is to know, such as when the margin was set.
+    """
+
+    id: str
+    statement: str
+    label: str
+    margin: float
+    measure: Callable[[Run], Interval]
+    way: str = "above"
+    published: float | None = None
+    tolerance: float | None = None
+    own_data: bool = False
+    remark: str = ""
+
+    def __post_init__(self) -> None:
+        if self.label not in LABELS:
+            raise one_of("label", LABELS, self.label)
+        if self.way not in WAYS:
+            raise one_of("way", WAYS, self.way)
+        if self.published is not None and not math.isfinite(self.published):
+            raise must_be("published", "a finite number", self.published)
+        if self.tolerance is not None and (self.published is None or not 0 <= self.tolerance < math.inf):
+            raise must_be("tolerance", "a number of at least 0, of a claim with a published value", self.tolerance)
+
+    def check(self, run: Run) -> Finding:
+        """Both verdicts of a finished run."""
+        try:
+            found = self.measure(run)
+            note = _unsure(found)
+        except NotInRun as missing:
+            found, note = Interval(math.nan, math.nan, math.nan), str(missing)
+        direction, number = judge(found, self.margin, self.way), compare(found, self.published, self.tolerance)
+        return Finding(self, direction, number, found, str(run.path), note, self.own_data or on_own_puzzles(run))
+
+
+def on_own_puzzles(run: Run) -> bool:
+    """Whether a run on Latin squares drew its puzzles instead of reading the published ones."""
+    return run.config["fields"].get("puzzles", "") is None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a run says about a claim: one of `DIRECTIONS`, and MATCH, NO_MATCH or NO_NUMBER."""
+
+    claim: Claim
+    direction: str
+    number: str
+    found: Interval
+    run: str
+    note: str = ""
+    own_data: bool = False
+    """Whether the data of the run differ from the paper's."""
+
+    def record(self) -> dict[str, Any]:
+        """As plain values; numbers that are missing are None."""
+        claim = self.claim
+        effect, low, high = (value if math.isfinite(value) else None for value in self.found)
+        return {
+            "id": claim.id,
+            "statement": claim.statement,
+            "label": claim.label,
+            "remark": claim.remark,
+            "direction": self.direction,
+            "direction_text": direction_text(self),
+            "number": self.number,
+            "number_text": number_text(self),
+            "published": claim.published,
+            "effect": effect,
+            "low": low,
+            "high": high,
+            "margin": claim.margin,
+            "way": claim.way,
+            "run": self.run,
+            "note": self.note,
+        }
+
+
+def direction_text(finding: Finding) -> str:
+    """The direction as people read it.
+
+    For claims of the paper "reproduced" or "not reproduced", "found on our data" or "not found on our data" where the
+    data differ from the paper's, and for questions "yes" or "no".
+    """
+    if finding.direction == UNDECIDED:
+        return UNDECIDED
+    if finding.claim.label != PAPER:
+        return "yes" if finding.direction == HOLDS else "no"
+    found = "found on our data" if finding.own_data else "reproduced"
+    return found if finding.direction == HOLDS else f"not {found}"
+
+
+def number_text(finding: Finding) -> str:
+    """The verdict on the number in the words that people read, with the published value in parentheses."""
+    published = finding.claim.published
+    return (finding.number or DASH) + ("" if published is None else f" ({published:g})")
+
+
+def _unsure(found: Interval) -> str:
+    """Why an effect has no interval; nothing where it has one."""
+    if math.isnan(found.mean):
+        return "the effect is not defined here: its values are too few, or all the same"
+    return "" if _has_bounds(found) else "too few seeds for an interval"
+
+
+def _has_bounds(found: Interval) -> bool:
+    return math.isfinite(found.low) and math.isfinite(found.high)
+
+
+def judge(found: Interval, margin: float, way: str = "above") -> str:
+    """The direction of an effect: does its whole interval lie beyond the margin, short of it, or neither?"""
+    if not _has_bounds(found):
+        return UNDECIDED
+    if way == "within":
+        beyond = -margin < found.low and found.high < margin
+        short = found.low > margin or found.high < -margin
+    elif way == "above":
+        beyond, short = found.low > margin, found.high < margin
+    else:
+        beyond, short = found.high < margin, found.low > margin
+    return HOLDS if beyond else FAILS if short else UNDECIDED
+
+
+def compare(found: Interval, published: float | None, tolerance: float | None = None) -> str:
+    """Whether the published value lies within the interval, or within the tolerance of the mean."""
+    if published is None or not _has_bounds(found):
+        return NO_NUMBER
+    inside = found.low <= published <= found.high
+    near = tolerance is not None and abs(found.mean - published) <= tolerance
+    return MATCH if inside or near else NO_MATCH

@@ -1,0 +1,1 @@
+"""Experiments on Latin squares, with their claims."""

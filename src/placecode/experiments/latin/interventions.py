@@ -1,0 +1,96 @@
+"""What becomes of a trained model when its PE is exchanged for another, while all its other weights stay.
+
+Each exchange is a table of PEs; accuracy on held-out examples is measured with it in place. Some of them must change
+nothing: a PE for itself, times one, or shuffled together with its cells. These are the controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from placecode.analysis import geometry
+from placecode.encodings import sinusoid
+from placecode.experiments.measures import Rows
+from placecode.models.encoder import Stack
+from placecode.tasks.base import Task
+from placecode.training.trainer import evaluate
+
+ACCURACY_WITH = "accuracy_with"
+ITSELF, NOTHING, MEAN, START = "itself", "nothing", "its mean", "its start"
+SHUFFLED, WITH_CELLS, TRUE = "shuffled", "shuffled with its cells", "the true one, own size"
+OTHER_SIGMA, OTHER_SIGMA_SIZED, OTHER_SEED = (
+    "that of the other sigma",
+    "that of the other sigma, own size",
+    "another seed's",
+)
+FACTORS = (0.5, 0.8, 1.0, 1.25, 2.0)
+
+Array = np.ndarray
+
+
+def times(factor: float) -> str:
+    return f"times {factor:g}"
+
+
+def sized(pe: Array, like: Array) -> Array:
+    """A PE scaled to the size of another; zeros stay zeros."""
+    size = float(geometry.norm(pe))
+    return pe if size == 0 else pe * (float(geometry.norm(like)) / size)
+
+
+def within_member(start: Array, end: Array, positions: Array, order: Sequence[int]) -> dict[str, Array]:
+    """The exchanges that take no other member: PEs (l, n, d) by name."""
+    true = np.broadcast_to(sinusoid(positions, end.shape[-1]), end.shape)
+    return {
+        ITSELF: end,
+        NOTHING: np.zeros_like(end),
+        MEAN: np.broadcast_to(end.mean(axis=1, keepdims=True), end.shape),
+        START: start,
+        SHUFFLED: end[:, order],
+        WITH_CELLS: end[:, order],
+        TRUE: sized(true, end),
+        **{times(factor): factor * end for factor in FACTORS},
+    }
+
+
+def order_of(tokens: int, seed: int = 0) -> list[int]:
+    """A random order of the tokens in which the last, from which the answer is read, keeps its place."""
+    return [*np.random.default_rng(seed).permutation(tokens - 1).tolist(), tokens - 1]
+
+
+@torch.no_grad()
+def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]], order: Sequence[int]) -> Rows:
+    """Rows of the accuracy of every member with each of its exchanges in place; the stack is left as it was."""
+    vectors = stack.encoding.vectors()
+    assert vectors is not None
+    own = vectors.detach().clone()
+    found: Rows = []
+    for name in dict.fromkeys(name for each in exchanges for name in each):
+        for member, each in enumerate(exchanges):
+            if name in each:
+                vectors.data[member] = torch.from_numpy(np.ascontiguousarray(each[name])).to(own)
+        asked = _moved(task, order) if name == WITH_CELLS else task
+        local = asked.to(stack.flat.device, stack.flat.dtype)
+        values = evaluate(stack, local, "validation")["all", "accuracy"]
+        vectors.data.copy_(own)
+        found += [_row(member, name, values[member]) for member, each in enumerate(exchanges) if name in each]
+    return found
+
+
+def _moved(task: Task, order: Sequence[int]) -> Task:
+    """The task with the tokens of its held-out examples in another order."""
+    held_out = task.splits["validation"]
+    moved = task.first(1)
+    inputs: Tensor = held_out.inputs[:, list(order)]
+    moved.splits = {**moved.splits, "validation": replace(held_out, inputs=inputs)}
+    return moved
+
+
+def _row(member: int, name: str, value: float) -> dict[str, Any]:
+    return {"member": member, "block": -1, "analysis": ACCURACY_WITH, "target": name, "value": float(value)}

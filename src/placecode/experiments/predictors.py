@@ -1,0 +1,127 @@
+"""Which measure of a member predicts its accuracy on held-out puzzles: over the sigmas, and once sigma is held fixed.
+
+Over the sigmas, whatever follows sigma predicts accuracy, learned or not. So every measure is also asked among members
+of the same sigma, before and after training, and after training once its value before is accounted for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from placecode.analysis import stats
+from placecode.experiments.claims import NotInRun
+from placecode.experiments.reading import accuracy, measured, paired, swept
+from placecode.runs.read import Run
+
+MEASURES: dict[str, tuple[str, str]] = {
+    "Procrustes distance, raw": ("procrustes_raw", "2d-fixed"),
+    "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
+    "RSA with 2d-fixed": ("rsa", "2d-fixed"),
+    "attention cosine to 2d-fixed": ("attention_cosine", "2d-fixed"),
+}
+"""What is held against accuracy, by the name that figures show: analysis and target."""
+MORE_MEASURES: dict[str, tuple[str, str]] = {
+    **MEASURES,
+    "Procrustes z against permuted tokens": ("procrustes_z", "2d-fixed"),
+    "Procrustes distance to row and column": ("procrustes", "one-hot"),
+    "RSA with grid distances": ("rsa", "grid"),
+    "RSA with same row or column": ("rsa", "relation"),
+    "CKA with 2d-fixed": ("cka", "2d-fixed"),
+    "nearest token in same row or column": ("neighbor_agreement", "relation"),
+    "row decoded": ("probe", "row"),
+    "column decoded": ("probe", "column"),
+    "PE norm": ("norm", ""),
+    "PE effective dimension": ("effective_dimension", ""),
+    "attention correlation to 2d-fixed": ("attention_correlation", "2d-fixed"),
+    "attention cosine per puzzle": ("attention_cosine_each", "2d-fixed"),
+    "attention cosine to the ideal map": ("attention_cosine", "ideal"),
+    "attention correlation to the ideal map": ("attention_correlation", "ideal"),
+    "attention cosine to an even map": ("attention_cosine", "even"),
+}
+QUESTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "over the sigmas": ("end", stats.over_settings),
+    "fixed sigma, before training": ("start", stats.within),
+    "fixed sigma, after training": ("end", stats.within),
+    "fixed sigma, after, given before": ("given", stats.within_given),
+}
+
+
+def correlations(run: Run) -> pd.DataFrame | None:
+    """Every measure's rank correlation with held-out accuracy, to each question: value, low, high, p, adjusted.
+
+    Intervals are over seeds. At a fixed sigma, p is by permuting seeds; over the sigmas it is that of a correlation of
+    as many independent points as there are sigmas. It is adjusted (FDR) for the measures that are asked together.
+    """
+    rows = []
+    for label, (analysis, target) in MORE_MEASURES.items():
+        try:
+            after, y = (table.to_numpy() for table in paired(run, analysis, target))
+            before = paired(run, analysis, target, "start")[0].to_numpy()
+        except NotInRun:
+            continue
+        if after.shape[0] < 3 or after.shape[1] < stats.LEAST_SEEDS:
+            continue
+        for question, (moment, statistic) in QUESTIONS.items():
+            x = before if moment == "start" else after
+            found = stats.bootstrap(statistic, *((x, y, before) if moment == "given" else (x, y)))
+            if statistic is stats.over_settings:
+                p = _p_over_settings(x, y)
+            else:
+                p = stats.permutation_within(x, y, before if moment == "given" else None)
+            bounds = {"value": found.mean, "low": found.low, "high": found.high}
+            rows.append({"measure": label, "question": question, **bounds, "p": p})
+    if not rows:
+        return None
+    table = pd.DataFrame(rows)
+    table["adjusted"] = table.groupby("question")["p"].transform(lambda p: stats.fdr(p.to_numpy()))
+    return table
+
+
+def _p_over_settings(x: np.ndarray, y: np.ndarray) -> float:
+    """Two-sided p of `stats.over_settings`, NaN where it is; its means, rounded as there, as independent points."""
+    if np.isnan(stats.over_settings(x, y)):
+        return math.nan
+    both = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))
+    kept = both[:, ~np.isnan(both[0]).all(axis=1)]
+    return float(spearmanr(*np.nanmean(kept, axis=-1).astype(np.float32)).pvalue)
+
+
+def relations(run: Run) -> pd.DataFrame | None:
+    """The main measures of every member, before and after training, beside its accuracy in the end."""
+    right, parts = accuracy(run), []
+    for label, (analysis, target) in MEASURES.items():
+        try:
+            moments = {moment: measured(run, analysis, target, moment) for moment in ("start", "end")}
+        except NotInRun:
+            continue
+        for moment, values in moments.items():
+            rows = swept(run)[["member", "sigma", "seed"]]
+            rows = rows.assign(measure=label, moment=moment, value=rows["member"].map(values))
+            parts.append(rows.assign(accuracy=rows["member"].map(right)))
+    return pd.concat(parts, ignore_index=True) if parts else None
+
+
+def notes(run: Run) -> dict[str, str]:
+    """The correlation over the sigmas of each main measure, after and before training, in words."""
+    found = {}
+    for label, (analysis, target) in MEASURES.items():
+        try:
+            tables = {when: paired(run, analysis, target, when) for when in ("start", "end")}
+        except NotInRun:
+            continue
+        before, after = (_told(float(stats.over_settings(*tables[when]))) for when in ("start", "end"))
+        # members of a seed start from one draw, scaled by sigma: what knows no scale is the same at every sigma
+        start = tables["start"][0]
+        alike = bool((start.max() - start.min()).max() <= 1e-5 * start.abs().max().max())
+        found[label] = f"rank correlation {after}, before training {'the same at every sigma' if alike else before}"
+    return found
+
+
+def _told(correlation: float) -> str:
+    return "undefined" if math.isnan(correlation) else f"{correlation:.2f}"

@@ -1,0 +1,195 @@
+"""Reading a finished run by setting and seed: the tables that claims and figures are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from placecode.analysis.places import neighbors_in_space
+from placecode.experiments.claims import NotInRun
+from placecode.experiments.specs import are
+from placecode.runs.read import Run
+
+LAST_QUARTER = 0.75
+"""Where the last quarter of training begins: a mean that changes by more than STILL in it has not settled."""
+STILL = 0.02
+
+
+def done(run: Run) -> pd.DataFrame:
+    """The members that did not diverge."""
+    finished: pd.DataFrame = run.members[run.members["state"] == "done"]
+    return finished
+
+
+def in_sweep(run: Run) -> pd.Series:
+    """Which members belong to the sweep over sigma: references have none, even where the encoding is the same."""
+    members = run.members
+    return pd.Series(
+        (members["encoding"] == run.config["fields"].get("encoding", "learned")) & members["sigma"].notna()
+    )
+
+
+def swept(run: Run) -> pd.DataFrame:
+    """The members of the sweep over sigma that did not diverge."""
+    finished: pd.DataFrame = run.members[in_sweep(run) & (run.members["state"] == "done")]
+    return finished
+
+
+def accuracy(run: Run, split: str = "validation", step: int | None = None) -> pd.Series:
+    """Accuracy on all examples of a split, by member; at the last step unless another is given."""
+    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
+    rows = rows[(rows["split"] == split) & (rows["step"] == (rows["step"].max() if step is None else step))]
+    if rows.empty:
+        raise NotInRun(f"the run has no {split} accuracy" + ("" if step is None else f" at step {step}"))
+    return rows.set_index("member")["value"]
+
+
+def first_epoch(run: Run, level: float, split: str = "train") -> pd.Series:
+    """The epoch at which a member first reaches an accuracy, by member.
+
+    Linear interpolation between evaluations. A member that never reaches it has the last epoch.
+    """
+    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
+    rows = rows[rows["split"] == split]
+    if rows.empty:
+        raise NotInRun(f"the run has no {split} accuracy")
+    table = rows.pivot(index="member", columns="step", values="value").sort_index(axis="columns")
+    steps = table.columns.to_numpy(dtype=float)
+    reached = [_crossing(steps, values, level) for values in table.to_numpy(dtype=float)]
+    epochs = np.array(reached) * run.config["fields"]["epochs"] / steps[-1]
+    return pd.Series(epochs, index=table.index)
+
+
+def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
+    """Where values first reach a level, on the line from the value before; the last step where they never do."""
+    above = np.flatnonzero(values >= level)
+    if len(above) == 0 or above[0] == 0:
+        return float(steps[-1] if len(above) == 0 else steps[0])
+    after, before = above[0], above[0] - 1
+    share = (level - values[before]) / (values[after] - values[before])
+    return float(steps[before] + share * (steps[after] - steps[before]))
+
+
+def measured(run: Run, analysis: str, target: str, when: str = "end", block: int = -1) -> pd.Series:
+    """An analysis by member, at the start or at the end."""
+    rows = run.analysis[(run.analysis["analysis"] == analysis) & (run.analysis["target"] == target)]
+    rows = rows[(rows["block"] == block) & (rows["step"] == (0 if when == "start" else run.analysis["step"].max()))]
+    if rows.empty:
+        raise NotInRun(f"the run has no {analysis} ({target})")
+    return rows.set_index("member")["value"]
+
+
+def by_sigma(run: Run, values: pd.Series) -> pd.DataFrame:
+    """Values by member as a table, sigmas x seeds."""
+    rows = swept(run).assign(value=lambda table: table["member"].map(values))
+    return rows.pivot(index="sigma", columns="seed", values="value")
+
+
+def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
+    """Values by seed at one sigma."""
+    table = by_sigma(run, values)
+    if sigma not in table.index:
+        raise NotInRun(f"the run has no finished members with sigma {sigma:g}")
+    return pd.Series(table.loc[sigma])
+
+
+def of_encoding(run: Run, text: str, dropout: float, split: str = "validation") -> pd.Series:
+    """Accuracy by seed of the members with one encoding and dropout."""
+    rows = done(run)[are(done(run), text, dropout)]
+    if rows.empty:
+        raise NotInRun(f"the run has no finished members {text} with dropout {dropout:g}")
+    values = accuracy(run, split)
+    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
+
+
+def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
+    """Values by seed of the members of the sweep with these columns: the mean over those of these sigmas that the run
+    goes through, or over all of them.
+
+    A seed counts only where it finished at every one of them. None as a value stands for "not given".
+    """
+    rows = swept(run)
+    for name, value in columns.items():
+        rows = rows[rows[name].isna() if value is None else rows[name] == value]
+    told = ", ".join(f"{name.replace('_', ' ')} {'not given' if v is None else v}" for name, v in columns.items())
+    wanted = planned(run, run.config["fields"]["sigmas"] if sigmas is None else sigmas)
+    table = by_seed(rows.assign(value=rows["member"].map(values)))
+    if missing := [sigma for sigma in wanted if sigma not in table.columns]:
+        raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}" + (f" and {told}" if told else ""))
+    return pd.Series(table[wanted].dropna().mean(axis="columns"))
+
+
+def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The column `value` as a table, seeds x sigmas that have any; several members of one seed are averaged."""
+    kept = rows.dropna(subset=["value"])
+    return kept.groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
+
+
+def planned(run: Run, sigmas: Sequence[float]) -> list[float]:
+    """Those of these sigmas that the run goes through, as a small run has fewer; all of them if it has none."""
+    return [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]] or list(sigmas)
+
+
+def first_quarter(epochs: int) -> int:
+    """The epoch at which a quarter of the training is done."""
+    return max(1, round(epochs / 4))
+
+
+def early_accuracy(run: Run) -> pd.Series:
+    """Held-out accuracy after a quarter of the training, by member."""
+    epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
+    return accuracy(run, step=last // epochs * first_quarter(epochs))
+
+
+def late_change(run: Run, split: str = "validation") -> pd.Series:
+    """By how much accuracy has changed over the last quarter of training, by member."""
+    steps = run.metrics["step"].unique()
+    before = steps[steps <= LAST_QUARTER * steps.max()].max()
+    return accuracy(run, split) - accuracy(run, split, int(before))
+
+
+def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy of these members at the last step, on all splits: their own columns, split and value."""
+    rows = run.metrics
+    rows = rows[(rows["metric"] == "accuracy") & (rows["condition"] == "all") & (rows["step"] == rows["step"].max())]
+    joined: pd.DataFrame = rows[["member", "split", "value"]].merge(members, on="member")
+    return joined
+
+
+def paired(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A measure, at the start or at the end, and accuracy on held-out puzzles in the end: sigmas x seeds each."""
+    values, right = by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
+    if not (values.isna() | right.isna()).all(axis="columns").equals(right.isna().all(axis="columns")):
+        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # merged from pieces
+    return values, right
+
+
+def dials(run: Run) -> tuple[float, float]:
+    """Which sigmas to show side by side: 0.2 where there is one, else the smallest; and the largest."""
+    sigmas = sorted(run.members.loc[in_sweep(run), "sigma"].unique())
+    return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]
+
+
+def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+    """What chance gives of measures of channels, where that is a number, by what a run records of its data."""
+    chance: dict[tuple[str, str], float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
+    if task.get("labels") is not None:
+        labels = pd.Series(task["labels"])
+        sizes = labels[labels >= 0].map(labels.value_counts())
+        chance["neighbor_agreement", "labels"] = float(((sizes - 1) / (len(labels) - 1)).mean())
+    if task.get("positions") is not None:
+        near = neighbors_in_space(task["positions"])
+        chance["neighbor_agreement", "positions"] = float(near.sum() / (len(near) * (len(near) - 1)))
+    if "tokens" in task:
+        chance["mirror_agreement", "partner"] = 1 / (task["tokens"] - 1)
+    return chance
+
+
+def once(lines: pd.DataFrame) -> pd.DataFrame:
+    """Members with the panel and the line in which they are drawn, each of them once, by its first
+    name. Those that are drawn in several panels by one name have no panel."""
+    panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
+    return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")

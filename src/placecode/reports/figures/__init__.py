@@ -1,0 +1,76 @@
+"""Result tables -> matplotlib figures. One function, one figure; means come with 95% intervals over seeds.
+
+Every figure names its run in small print, which also says what the means are over and who was left out. `base` is what
+all figures share, `output` turns them into files; the other modules hold one kind of figure each.
+
+>>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
+>>> save(figure, Path("figures/accuracy_by_sigma.png"))
+"""
+
+from placecode.reports.figures.accuracy import MOST_SIGMAS, accuracy_by_sigma, learning_curves
+from placecode.reports.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT, VERMILLION, thinned
+from placecode.reports.figures.behaviour import conditions_by_sigma, error_maps, noise_curves
+from placecode.reports.figures.brain import regions_on_brain
+from placecode.reports.figures.causes import causes
+from placecode.reports.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
+from placecode.reports.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
+from placecode.reports.figures.knobs import accuracy_by_setting, curves_by_setting
+from placecode.reports.figures.maps import Maps, attention_maps, similarity_maps, token_maps
+from placecode.reports.figures.networks import measures_by_variant, networks_by_sigma
+from placecode.reports.figures.output import save, svg_text
+from placecode.reports.figures.own import channel_map, maps_by_method, sigma_choice
+from placecode.reports.figures.pictures import maps_as_pictures
+from placecode.reports.figures.published import beside_published
+from placecode.reports.figures.relations import forest, relation_panels
+from placecode.reports.figures.scales import scales
+from placecode.reports.figures.settings import before_and_after
+from placecode.reports.figures.slingshots import slingshots
+from placecode.reports.figures.structure import measure_by_name, similarity_by_sigma, structure_by_sigma
+
+__all__ = [
+    "BLUE",
+    "INK",
+    "MOST_SIGMAS",
+    "MUTED",
+    "SIGMA",
+    "SPLITS",
+    "TEXT",
+    "VERMILLION",
+    "Maps",
+    "accuracy_by_name",
+    "accuracy_by_setting",
+    "accuracy_by_sigma",
+    "attention_maps",
+    "before_and_after",
+    "beside_published",
+    "causes",
+    "channel_map",
+    "conditions_by_sigma",
+    "curves_by_name",
+    "curves_by_setting",
+    "error_by_sigma",
+    "error_curves",
+    "error_maps",
+    "forest",
+    "heatmap_by_settings",
+    "learning_curves",
+    "maps_as_pictures",
+    "maps_by_method",
+    "measure_by_name",
+    "measures_by_variant",
+    "networks_by_sigma",
+    "noise_curves",
+    "regions_on_brain",
+    "relation_panels",
+    "save",
+    "scales",
+    "sigma_choice",
+    "similarity_by_sigma",
+    "similarity_maps",
+    "slingshots",
+    "structure_by_sigma",
+    "svg_text",
+    "thinned",
+    "token_maps",
+    "worth_of_dropout",
+]

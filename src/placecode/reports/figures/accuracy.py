@@ -1,0 +1,192 @@
+"""Accuracy of the members of a run: against sigma at the final step, and against the training step.
+
+>>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from placecode.analysis.stats import interval
+from placecode.reports.figures import base
+from placecode.reports.figures.base import MUTED, SIGMA, SPLITS, TEXT
+
+MOST_SIGMAS = 6
+"""Panels of learning curves for one sweep; more are thinned out evenly, the smallest and the largest kept."""
+
+_NOT_SPEC = (
+    *("member", "sigma", "seed", "origin", "state", "options", "encoding"),
+    *("diverged_at", "diverged_by", "settled_epoch", "rested_epoch"),
+)
+
+
+def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
+    """Accuracy at the final step against sigma: each seed a faint dot, each mean with its 95% interval.
+
+    One panel for each encoding that was run at several sigmas, and one for all the others, side by side on one scale.
+    Bounds are clipped to [0, 1] for drawing only. A sigma at which every member diverged keeps its place, and says so.
+    """
+    settings = _labelled(members)
+    final = _accuracies(settings, metrics)
+    final = final[final["step"] == final.groupby("member")["step"].transform("max")]
+    sweeps, others = _sweeps(settings)
+    widths = [5.6] * len(sweeps) + [0.9 + 0.7 * len(others)] * bool(others)
+    figure, panels = base.panels(1, len(widths), (max(sum(widths) + 0.8, 6.4), 4.2), width_ratios=widths)
+    for axes, label in zip(panels, sweeps, strict=False):
+        sigmas = np.sort(settings.loc[settings["label"] == label, "sigma"].dropna().unique())
+        base.sigma_axis(axes, sigmas)
+        _points(axes, final[final["label"] == label], "sigma", {sigma: sigma for sigma in sigmas}, line=True)
+        axes.set_xlabel(f"initial scale {SIGMA} of the encoding", fontsize=TEXT)
+        if len(widths) > 1:
+            base.title(axes, label)
+    if others:
+        axes = panels[-1]
+        axes.set_xlim(-0.6, len(others) - 0.4)
+        axes.set_xticks(range(len(others)), others, rotation=30, ha="right", rotation_mode="anchor", parse_math=False)
+        _points(axes, final, "label", {label: i for i, label in enumerate(others)}, line=False)
+        if sweeps:
+            base.title(axes, "other encodings")
+        else:
+            axes.set_xlabel("encoding", fontsize=TEXT)
+    for axes in panels:
+        base.accuracy_axis(axes, chance)
+    panels[0].set_ylabel("accuracy at the final step", fontsize=TEXT)
+    base.legend(figure, [*SPLITS])
+    base.small_print(figure, run_name, f"faint: single seeds; bars: {_means_over(final)}", _left_out(settings))
+    return figure
+
+
+def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
+    """Accuracy against training step, a panel for each sigma (at most six of a sweep) and for each other encoding.
+
+    Lines are means over seeds, bands their 95% intervals, clipped to [0, 1] for drawing only.
+    """
+    settings = _labelled(members)
+    table = _accuracies(settings, metrics)
+    sweeps, others = _sweeps(settings)
+    wanted: list[tuple[str, float | None]] = []
+    for label in sweeps:
+        sigmas = settings.loc[settings["label"] == label, "sigma"].dropna().to_numpy()
+        wanted += [(label, sigma) for sigma in base.thinned(sigmas, MOST_SIGMAS)]
+    wanted += [(label, None) for label in others]
+    last = max(float(metrics["step"].max()), 1.0)
+    columns = min(3, len(wanted))
+    rows = -(-len(wanted) // columns)
+    figure, panels = base.panels(rows, columns, (max(2.75 * columns + 0.6, 5.6), 2.15 * rows + 0.9))
+    for i, (axes, (label, sigma)) in enumerate(zip(panels, wanted, strict=False)):
+        here = table[(table["label"] == label) & ((table["sigma"] == sigma) | (sigma is None))]
+        for split, style in SPLITS.items():
+            groups = list(here[here["split"] == split].groupby("step")["value"])
+            steps = np.array([step for step, _ in groups], dtype=float)
+            mean, low, high = np.array([interval(values.to_numpy()) for _, values in groups]).reshape(-1, 3).T
+            axes.fill_between(steps, low.clip(0, 1), high.clip(0, 1), color=style["color"], alpha=0.16, linewidth=0)
+            axes.plot(steps, mean, label=split, color=style["color"], linestyle=style["linestyle"], linewidth=1.6)
+        if here.empty:
+            axes.text(0.5, 0.6, "all members diverged", transform=axes.transAxes, ha="center", color=MUTED, fontsize=8)
+        at = "" if sigma is None else f"{SIGMA} = {sigma:g}"
+        base.title(axes, at if at and len(sweeps) == 1 else ", ".join(part for part in (label, at) if part))
+        base.accuracy_axis(axes, chance)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_xlim(-0.02 * last, 1.02 * last)
+        if i // columns == rows - 1:
+            axes.set_xlabel("training step", fontsize=TEXT)
+        if i % columns == 0:
+            axes.set_ylabel("accuracy", fontsize=TEXT)
+    for axes in panels[len(wanted) :]:
+        axes.set_axis_off()
+    base.legend(figure, [*SPLITS])
+    base.small_print(figure, run_name, f"line and band: {_means_over(table)}", _left_out(settings))
+    return figure
+
+
+def _labelled(members: pd.DataFrame) -> pd.DataFrame:
+    """The members with a `label`: their encoding, and what else sets members of that encoding apart, sigma aside."""
+    specs = [
+        {**{name: row[name] for name in row if name not in _NOT_SPEC}, **json.loads(row.get("options") or "{}")}
+        for row in members.to_dict("records")
+    ]
+    encodings = members["encoding"].astype(str).tolist()
+    labels = []
+    for encoding, spec in zip(encodings, specs, strict=True):
+        kin = [other for name, other in zip(encodings, specs, strict=True) if name == encoding]
+        varied = [name for name in spec if len({str(other.get(name)) for other in kin}) > 1]
+        labels.append(", ".join([encoding, *(f"{str(name).replace('_', ' ')} {spec[name]}" for name in varied)]))
+    return members.assign(label=labels, sigma=pd.to_numeric(members["sigma"]))
+
+
+def _sweeps(settings: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """The labels that were run at several sigmas (or at one, if none was at several), and all other labels."""
+    sigmas = settings.groupby("label", sort=False)["sigma"].nunique()
+    enough = min(2, int(sigmas.max()))
+    swept = [str(label) for label in sigmas.index if enough and sigmas[label] >= enough]
+    return swept, [str(label) for label in sigmas.index if label not in swept]
+
+
+def _accuracies(settings: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy over all examples, with each row's label and sigma; members that diverged are left out."""
+    rows = metrics[(metrics["metric"] == "accuracy") & (metrics["condition"] == "all")]
+    done = settings.loc[settings["state"] == "done", ["member", "label", "sigma"]]
+    return rows.merge(done, on="member")
+
+
+def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, float], line: bool) -> None:
+    """Dots of the seeds, and means with intervals, of each split at each place; splits stand a little apart."""
+    for shift, (split, style) in zip((-1, 0, 1), SPLITS.items(), strict=True):
+        rows = table[(table["split"] == split) & table[column].isin(list(places))]
+        groups = [(places[key], values["value"].to_numpy()) for key, values in rows.groupby(column)]
+        if not groups:
+            continue
+        x = np.array([place for place, _ in groups])
+        color, marker = style["color"], style["marker"]
+        near = 0.02 if line else 1.0
+        for place, (_, values) in zip(_beside(axes, x, places, shift + 0.38, near), groups, strict=True):
+            axes.plot(np.full(len(values), place), values, marker, color=color, alpha=0.3, markersize=3.6, mew=0)
+        mean, low, high = np.array([interval(values) for _, values in groups]).T
+        bars = axes.errorbar(
+            _beside(axes, x, places, shift, near),
+            mean,
+            np.nan_to_num([mean - low.clip(0, 1), high.clip(0, 1) - mean]),
+            label=split,
+            color=color,
+            marker=marker,
+            linestyle=style["linestyle"] if line else "none",
+            linewidth=1.3,
+            markersize=5.4 if len(places) <= 10 else 4.2,
+            capsize=2,
+        )
+        bars.lines[0].set_markeredgewidth(0)
+    for lost in set(places) - set(table[column]):
+        axes.text(
+            places[lost], 0.5, "all members diverged", rotation=90, ha="center", va="center", color=MUTED, fontsize=8
+        )
+
+
+def _beside(
+    axes: Axes, x: npt.NDArray[Any], places: Mapping[Any, float], shift: float, near: float
+) -> npt.NDArray[Any]:
+    """x moved by `shift` steps of a fifth of the smallest gap between places, or of `near` times the axis if less."""
+    log = axes.get_xscale() == "log"
+    ends = np.array(sorted(places.values()), dtype=float)
+    ends, x = (np.log(ends), np.log(x)) if log else (ends, x)
+    span = ends[-1] - ends[0] if len(ends) > 1 else 2.0
+    moved = x + shift * min(near * span, np.diff(ends).min(initial=1.0) / 5)
+    return np.asarray(np.exp(moved) if log else moved)
+
+
+def _means_over(table: pd.DataFrame) -> str:
+    return base.over_seeds(table, ["label", "sigma", "split", "step"], unit="member")
+
+
+def _left_out(settings: pd.DataFrame) -> str:
+    """Who was left out, if anyone."""
+    lost = int((settings["state"] != "done").sum())
+    return f"{lost} of {len(settings)} members diverged and are left out" if lost else ""

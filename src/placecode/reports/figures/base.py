@@ -1,0 +1,314 @@
+"""What all figures share: the palette, panels and their axes, means over seeds, small print.
+
+Figures are made without pyplot, so they hold no global state: they can be made in any thread and are freed like any
+other object. Colours are those of Okabe and Ito, which colour-blind readers can tell apart; markers and line styles
+differ too, so that a grey print reads as well.
+
+>>> figure, (axes,) = panels(1, 1, (5, 3))
+>>> for key, rows in means(table, ["split", "sigma"]).groupby("split"):
+...     errorbars(axes, rows["sigma"], rows, color=BLUE)
+>>> small_print(figure, "lst-quick", over_seeds(table, ["split", "sigma"]))
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from placecode.analysis.stats import interval
+from placecode.errors import must_be
+from placecode.experiments.specs import SIGMA as SIGMA
+
+INK = "#1d2126"
+"""Text, axes and the train curve. Inline SVG writes it as currentColor, so that a dark page can turn it light."""
+MUTED = "#6d747d"
+"""Small print, grids, the chance level: seen after the data. Readable on white and on near-black."""
+PAPER = "#fffffe"
+"""The inside of hollow markers: white, and by no other name, so that inline SVG can write the page's own."""
+BLUE, VERMILLION = "#0072B2", "#D55E00"
+GREEN, ORANGE, PURPLE = "#009E73", "#E69F00", "#CC79A7"
+SPLITS: Mapping[str, Mapping[str, Any]] = {
+    "train": {"color": INK, "marker": "o", "linestyle": (0, (1, 1.4))},
+    "test": {"color": BLUE, "marker": "s", "linestyle": (0, (5, 2))},
+    "validation": {"color": VERMILLION, "marker": "D", "linestyle": "-"},
+}
+"""How each split is drawn, in the order in which they are drawn and listed."""
+KINDS: Sequence[Mapping[str, Any]] = (
+    {"color": INK, "marker": "o", "linestyle": "-"},
+    {"color": BLUE, "marker": "s", "linestyle": (0, (5, 2))},
+    {"color": VERMILLION, "marker": "D", "linestyle": (0, (3, 1.2, 1, 1.2))},
+    {"color": GREEN, "marker": "^", "linestyle": (0, (1, 1.4))},
+    {"color": PURPLE, "marker": "v", "linestyle": (0, (7, 1.5, 1, 1.5, 1, 1.5))},
+    {"color": ORANGE, "marker": "P", "linestyle": (0, (2, 3))},
+)
+"""Styles for kinds that have no style of their own, taken in turn."""
+TEXT = 9.5
+"""Size of titles and axis labels, in points."""
+SMALL = 7.5
+"""Size of notes and of labels inside a panel."""
+NARROWEST = 4.4
+"""The least width of a figure, in inches: room for legend and small print."""
+
+Array = npt.NDArray[Any]
+Style = dict[str, Any]
+"""Keywords for matplotlib."""
+
+
+# ----------------------------------------------------------------------------------------------- means over seeds
+
+
+def finite(table: pd.DataFrame, columns: Sequence[str], values: Sequence[str] = ("value",)) -> tuple[pd.DataFrame, str]:
+    """The rows whose `values` are all finite, and a sentence on how many are not, if any; all columns must be there."""
+    if not set(columns) <= set(table.columns):
+        raise must_be("the table", f"one with the columns {', '.join(columns)}", list(table.columns))
+    kept = table[np.isfinite(table[list(values)].to_numpy(dtype=float)).all(axis=1)]
+    lost = len(table) - len(kept)
+    return kept, f"{lost} of {len(table)} values are missing (diverged, or not defined) and left out" if lost else ""
+
+
+def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:
+    """The columns `by`, sorted, with mean, low and high (95% t interval) of the rows of each."""
+    rows = [(*key, *interval(group.to_numpy())) for key, group in table.groupby(list(by))[value]]
+    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high"])
+
+
+def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> str:
+    """What the means are over: "... over 3 seeds", or "... over 2 to 3 seeds" where some were lost."""
+    counts = table.groupby(list(by), dropna=False)[unit].nunique()
+    low, high = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
+    if high < 2:
+        return "a single seed, so no interval" if high else "no values"
+    return f"mean and 95% t interval over {f'{low} to ' if low < high else ''}{high} seeds"
+
+
+def distances(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Array:
+    """From each mean down to low and up to high, (2, k), as error bars want them; 0 without an interval.
+
+    `bounds` clip the interval for drawing: an accuracy's may reach beyond 1.
+    """
+    mean, low, high = (rows[name].to_numpy(dtype=float) for name in ("mean", "low", "high"))
+    low, high = (np.clip(end, *bounds) for end in (low, high)) if bounds else (low, high)
+    return np.asarray(np.nan_to_num([mean - low, high - mean]).clip(min=0))
+
+
+def in_order(values: pd.Series) -> list[Any]:
+    """Different values, in the order of their first appearance."""
+    return list(dict.fromkeys(values.tolist()))
+
+
+def thinned(values: Sequence[float] | Array, most: int) -> list[float]:
+    """At most so many of the values, sorted, evenly spread, the smallest and the largest kept."""
+    ordered = np.unique(np.asarray(values, dtype=float))
+    kept = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), most)).round().astype(int))
+    return [float(ordered[i]) for i in kept]
+
+
+# --------------------------------------------------------------------------------------------------------- panels
+
+
+def panels(
+    rows: int, columns: int, size: tuple[float, float], sharey: bool = True, **grid: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with rows x columns plain panels, in reading order."""
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.06))
+    drawn = figure.subplots(rows, columns, sharey=sharey, squeeze=False, gridspec_kw=grid).ravel()
+    for axes in drawn:
+        plain(axes)
+    return figure, list(drawn)
+
+
+def grid_of(
+    count: int, most: int, side: tuple[float, float], extra: tuple[float, float] = (0.6, 0.9), **more: Any
+) -> tuple[Figure, list[Axes]]:
+    """`count` panels of about `side` inches, at most so many in a row; places left over are blank. At least one."""
+    rows = max(1, -(-count // most))
+    columns = max(1, -(-count // rows))  # as equal rows as can be
+    size = (max(side[0] * columns + extra[0], NARROWEST), side[1] * rows + extra[1])
+    figure, drawn = panels(rows, columns, size, **more)
+    for axes in drawn[max(count, 1) :]:
+        axes.set_axis_off()
+    if count == 0:
+        nothing(drawn[0])
+    return figure, drawn[: max(count, 1)]
+
+
+def at_edge(axes: Axes) -> tuple[bool, bool]:
+    """Whether a panel is the first of its row, and whether no other stands below it."""
+    place = axes.get_subplotspec()
+    assert place is not None
+    below = [
+        other
+        for other in axes.figure.axes
+        if (spec := other.get_subplotspec()) is not None
+        and spec.get_gridspec() is place.get_gridspec()
+        and spec.colspan.start == place.colspan.start
+        and spec.rowspan.start > place.rowspan.start
+        and other.axison
+    ]
+    return place.is_first_col(), not below
+
+
+def plain(axes: Axes) -> None:
+    """No box, quiet ticks, ink from the palette."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[:].set_color(MUTED)
+    axes.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK, length=3)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
+    axes.set_facecolor("none")
+
+
+def nothing(axes: Axes, text: str = "no values") -> None:
+    """Says in the middle of a panel that there is nothing to draw."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=8)
+
+
+def title(axes: Axes, text: str, note: str = "", width: int = 44) -> None:
+    """A panel's title, and a note in smaller letters below it; both wrapped to the room of so many small letters."""
+    head, lines = wrapped(short(text, 90), round(width * SMALL / TEXT)), wrapped(note, width)
+    if note:
+        below: Style = {"transform": axes.transAxes, "ha": "center", "va": "bottom", "linespacing": 1.25}
+        axes.text(0.5, 1.02, lines, fontsize=SMALL, color=MUTED, parse_math=False, **below)
+    pad = 6 + 1.25 * SMALL * (lines.count("\n") + 1) + 1 if note else 6
+    axes.set_title(head, fontsize=TEXT, color=INK, parse_math=False, pad=pad)
+
+
+def label(axes: Axes, x: str = "", y: str = "") -> None:
+    """Axis labels, where given."""
+    for text, setter in ((x, axes.set_xlabel), (y, axes.set_ylabel)):
+        if text:
+            setter(text, fontsize=TEXT, color=INK, parse_math=False)
+
+
+def wrapped(text: str, width: int, even: bool = True) -> str:
+    """The text in lines of at most `width` letters, its own line breaks kept; if `even`, about equally long ones."""
+    lines = []
+    for line in text.split("\n"):
+        parts = textwrap.wrap(line, width)
+        narrower = (textwrap.wrap(line, less) for less in range(width - 1, 0, -1))
+        while even and len(parts) > 1 and len(better := next(narrower, [])) == len(parts):
+            parts = better
+        lines += parts or [""]
+    return "\n".join(lines)
+
+
+def short(text: str, most: int = 60) -> str:
+    """The text, without its middle if it has more letters than that."""
+    return text if len(text) <= most else text[: most // 2 - 2] + "…" + text[2 - most // 2 :]
+
+
+# ----------------------------------------------------------------------------------------------------------- axes
+
+
+def uneven(sigmas: Array) -> bool:
+    """Whether sigmas are spread so unevenly that they want a logarithmic scale."""
+    gaps = np.diff(sigmas)
+    return len(gaps) > 1 and bool(sigmas[0] > 0 and gaps.max() > 2.5 * gaps.min())
+
+
+def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
+    """A tick at every sigma, or at some of them; a logarithmic scale where sigmas are spread unevenly."""
+    if uneven(sigmas):
+        axes.set_xscale("log")
+        axes.set_xlim(sigmas[0] / 1.25, sigmas[-1] * 1.25)
+    else:
+        room = 0.06 * (sigmas[-1] - sigmas[0]) or 1.0
+        axes.set_xlim(sigmas[0] - room, sigmas[-1] + room)
+    axes.xaxis.set_minor_locator(NullLocator())
+    shown = sigmas[:: -math.ceil(len(sigmas) / most)][::-1]  # counted from the largest
+    axes.set_xticks(shown, [f"{sigma:g}" for sigma in shown])
+
+
+def aside(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
+    """Sigmas of one of several lines, a little apart from those of the others, so that bars do not hide each other."""
+    steps = place - (count - 1) / 2
+    values = x.to_numpy(dtype=float)
+    if uneven(sigmas):
+        return values * (1 + 0.03 * steps)
+    return values + 0.012 * steps * (sigmas[-1] - sigmas[0] or 2.0)
+
+
+def sigma_colors(sigmas: Array) -> Normalize:
+    """From sigma to the place on a colour scale, spread like `sigma_axis`."""
+    if len(sigmas) == 0:
+        return Normalize(0, 1)
+    return (LogNorm if uneven(sigmas) else Normalize)(sigmas[0], sigmas[-1] if len(sigmas) > 1 else sigmas[0] + 1)
+
+
+def accuracy_axis(axes: Axes, chance: float, along: Literal["x", "y"] = "y") -> None:
+    """An axis from 0 to 1 with quiet lines, and the chance level."""
+    low, high, ticks = -0.02, 1.03, [0, 0.25, 0.5, 0.75, 1]
+    dashed: Style = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2, 1, 2)), "label": "chance", "zorder": 1}
+    if along == "y":
+        axes.set(ylim=(low, high), yticks=ticks)
+        axes.axhline(chance, **dashed)
+    else:
+        axes.set(xlim=(low, high), xticks=ticks)
+        axes.axvline(chance, **dashed)
+    quiet_lines(axes, along)
+
+
+def quiet_lines(axes: Axes, along: Literal["x", "y", "both"] = "y") -> None:
+    axes.grid(axis=along, color=MUTED, alpha=0.22, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def errorbars(axes: Axes, x: Any, y: Any, hollow: bool = False, **style: Any) -> ErrorbarContainer:
+    """Points with intervals, drawn the same in all figures: filled, or hollow with an edge."""
+    drawn = axes.errorbar(
+        np.asarray(x), np.asarray(y), **{"linestyle": "none", "capsize": 0, "elinewidth": 1.1, **style}
+    )
+    line = drawn.lines[0]
+    line.set(markerfacecolor=PAPER if hollow else style["color"], markeredgewidth=1.2 if hollow else 0)
+    return drawn
+
+
+def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
+    """One legend for all panels, above them: the names in `order` first, then the others as they were drawn."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, names = axes.get_legend_handles_labels()
+        found = dict(zip(names, handles, strict=True)) | found
+    last = [name for name in ("chance",) if name in found]
+    names = [name for name in dict.fromkeys([*order, *found]) if name in found and name not in last] + last
+    if not names:
+        return
+    look: Style = {"ncols": columns, "frameon": False, "fontsize": 9, "labelcolor": INK}
+    shown = figure.legend(
+        [found[name] for name in names], [short(name) for name in names], loc="outside upper left", **look
+    )
+    for text in shown.get_texts():
+        text.set_parse_math(False)
+
+
+def key(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None:
+    """The key of a colour scale, with a few round ticks unless given; `place` says where, as for `Figure.colorbar`."""
+    bar = figure.colorbar(shades, **{"ticks": MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]), **place})
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=SMALL, color=MUTED, labelcolor=INK, length=2)
+    bar.minorticks_off()
+    bar.set_label(text, fontsize=8, color=INK)
+
+
+def small_print(figure: Figure, run_name: str, *notes: str) -> None:
+    """The last lines of a figure: which run, and how to read it; further notes stand on lines of their own."""
+    name = short(run_name, 100)
+    first, *more = [note for note in notes if note] or [""]
+    lines = [f"run {name} · {first}" if first else f"run {name}", *more]
+    width = int(figure.get_size_inches()[0] * 19)
+    text = "\n".join(wrapped(line, width, even=False) for line in lines)
+    place = {} if figure.get_layout_engine() else {"y": 0.01, "va": "bottom"}  # the engine finds room for it by itself
+    figure.supxlabel(text, fontsize=7, color=MUTED, x=0.01, ha="left", parse_math=False, **place)

@@ -1,0 +1,359 @@
+"""The regions of a brain, drawn where they lie, in the colours of their groups.
+
+>>> rows = {"small": groups, "large": others}  # (n,) each, -1 for a region in no group
+>>> figure = regions_on_brain(rows, task.positions, "brain-quick", {"small": nearest}, task.partner)
+
+The outline is nilearn's glass brain, which comes with the extra `brain` and is imported when a figure is drawn; the
+axes are our own, so that nothing of it reaches pyplot.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.figure import Figure
+from matplotlib.markers import MarkerStyle
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from matplotlib.transforms import IdentityTransform
+from scipy.optimize import linear_sum_assignment
+
+from placecode.errors import BadInput, absent, must_be, one_of
+from placecode.reports.figures import base
+from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SMALL, TEXT, VERMILLION
+
+PALETTE = ((BLUE, "o"), (VERMILLION, "D"), (GREEN, "^"), (ORANGE, "s"), (PURPLE, "v"), ("#56B4E9", "P"))
+"""Colour and marker of the groups that have one of their own, the largest first; all others are grey."""
+GREY = len(PALETTE)
+"""The number that stands for the grey of all groups beyond the palette."""
+AREAS = {"o": 30.0, "D": 23.0, "^": 32.0, "s": 26.0, "v": 32.0, "P": 44.0}
+"""Of the markers, in square points, such that they look equally large."""
+SCALE = 0.0105
+"""Inches of paper for a millimetre of brain, in all views."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+class View(NamedTuple):
+    """A side from which a brain is seen: what is said of it, nilearn's letter, the axes across and up, and along sight.
+
+    `near` is +1 where regions with a large coordinate along sight are the near ones, else -1; `half` the sign of x of
+    the regions that are shown, 0 for all of them; `turned` whether numbers grow to the left.
+    """
+
+    said: str
+    letter: str
+    across: int
+    up: int
+    along: int
+    near: int
+    half: int = 0
+    turned: bool = False
+
+
+VIEWS = (
+    View("left side", "l", 1, 2, 0, -1, half=-1, turned=True),
+    View("from behind", "y", 0, 2, 1, -1),
+    View("from above", "z", 0, 1, 2, 1),
+    View("right side", "r", 1, 2, 0, 1, half=1),
+)
+
+
+def regions_on_brain(
+    maps: Mapping[str, npt.ArrayLike],
+    coordinates: npt.ArrayLike,
+    run_name: str,
+    neighbors: Mapping[str, npt.ArrayLike] | None = None,
+    partner: npt.ArrayLike | None = None,
+    note: str = "",
+) -> Figure:
+    """A brain from four sides for each title of `maps`, its regions at their places, coloured by their groups.
+
+    `maps`: the group of each region (n,), -1 for none. `coordinates`: (n, 3) in mm of MNI space. `neighbors`: for some
+    or all titles the region that is nearest to each one, (n,), -1 for none; a line joins the two. `partner`: the mirror
+    region of each region (n,), -1 for none; lines to it are dark, and counted. `note` is added to the small print.
+
+    Groups of different rows have the same colour where they are mostly the same regions: see `matched`. The regions of
+    groups beyond the `PALETTE` are grey, those in no group hollow; both are counted beside their row.
+    """
+    places = np.asarray(coordinates, dtype=float)
+    if places.ndim != 2 or places.shape[1] != 3:
+        raise must_be("coordinates", "numbers of shape (regions, 3)", places.shape)
+    if lost := int((~np.isfinite(places).all(axis=1)).sum()):
+        raise BadInput(f"coordinates must be finite; those of {lost} of {len(places)} regions are not.")
+    n = len(places)
+    groups = {title: _numbers(f"the groups of {title!r}", given, n) for title, given in maps.items()}
+    mirror = None if partner is None else _numbers("partner", partner, n, n)
+    nearest = {
+        title: _numbers(f"the neighbors of {title!r}", given, n, n) for title, given in (neighbors or {}).items()
+    }
+    for title in nearest:
+        if title not in groups:
+            raise one_of("a title of neighbors", groups, title)
+    if not groups:
+        figure, (empty,) = base.panels(1, 1, (base.NARROWEST, 2))
+        base.nothing(empty, "no maps")
+        empty.set_axis_off()
+        base.small_print(figure, run_name, note)
+        return figure
+
+    colors = dict(zip(groups, matched(list(groups.values())), strict=True))
+    first = next(iter(colors.values()))
+    rows = []
+    for title, own in colors.items():
+        said = []
+        if own is not first:
+            kept = int(((own == first) & (first >= 0) & (first < GREY)).sum())
+            said.append(f"{kept} of {n} regions have the colour they have in the first row")
+        if title in nearest and mirror is not None:
+            paired = (mirror >= 0) & (nearest[title] >= 0)
+            hits = int((nearest[title] == mirror)[paired].sum())
+            said.append(f"nearest neighbour is the mirror region: {hits} of {int(paired.sum())}")
+        rows.append(_Column(title, groups[title], own, said))
+    grey = any((own == GREY).any() for own in colors.values())
+    notes = [*_reading(n, len(rows), grey, bool(nearest), mirror is not None), note]
+    figure, columns, brains = _sheet(rows, notes)
+    for row, column, views in zip(rows, columns, brains, strict=True):
+        row.write(column)
+        for view, axes in zip(VIEWS, views, strict=True):
+            if row.title in nearest:
+                _join(axes, view, places, nearest[row.title], mirror)
+            _mark(axes, view, places, row.colors)
+    base.small_print(figure, run_name, *notes)
+    return figure
+
+
+def matched(maps: Sequence[Numbers], most: int = GREY) -> list[Numbers]:
+    """Colours of groups, such that as many regions as can be have the colour they have in the maps before theirs.
+
+    Maps are group numbers (n,), -1 for no group, and so are the results: 0 to most - 1 for the `most` largest groups of
+    a map, `most` for those of all others, -1 for no group. The groups of the first map have their colours in order of
+    size; those of a later one by Hungarian matching with all before it, and what shares no region with any takes the
+    colours that are left, again in order of size.
+
+    >>> matched([np.array([4, 4, 4, 2, 2]), np.array([0, 0, 1, 1, 1])])
+    [array([0, 0, 0, 1, 1]), array([0, 0, 1, 1, 1])]
+    """
+    done: list[Numbers] = []
+    for numbers in maps:
+        largest = by_size(numbers)[:most]
+        shared = np.zeros((len(largest), most))
+        for before in done:
+            for i, group in enumerate(largest):
+                shared[i] += np.bincount(before[(numbers == group) & (before >= 0) & (before < most)], minlength=most)
+        pairs = zip(*linear_sum_assignment(shared, maximize=True), strict=True)
+        taken = {int(i): int(color) for i, color in pairs if shared[i, color] > 0}
+        left = (color for color in range(most) if color not in taken.values())
+        colors = np.where(numbers >= 0, most, -1)
+        for i, group in enumerate(largest):
+            colors[numbers == group] = taken[i] if i in taken else next(left)
+        done.append(colors.astype(np.int64))
+    return done
+
+
+def by_size(numbers: Numbers) -> list[int]:
+    """The groups of a map, the largest first, and the one with the lower number first where two are equal.
+
+    >>> by_size(np.array([7, 7, 2, 2, 2, -1, 5, 5]))
+    [2, 5, 7]
+    """
+    found, sizes = np.unique(numbers[numbers >= 0], return_counts=True)
+    return [int(found[i]) for i in np.argsort(-sizes, kind="stable")]
+
+
+# -------------------------------------------------------------------------------------------------------- the sheet
+
+
+class _Column:
+    """What is written at the left of a row: its title, its colours with the regions that have them, and notes."""
+
+    wide = 1.6
+    """Inches; the heights below too."""
+    steps = {"title": 0.175, "key": 0.165, "note": 0.135}
+
+    def __init__(self, title: str, numbers: Numbers, colors: Numbers, notes: Sequence[str]) -> None:
+        self.title, self.colors = title, colors
+        self.head = base.wrapped(base.short(title, 90), 20)
+        self.notes = [base.wrapped(note, 29) for note in notes]
+        self.key: list[tuple[int, str]] = []
+        for color in [*sorted(range(GREY), key=lambda color: -int((colors == color).sum())), GREY, -1]:
+            count = int((colors == color).sum())
+            others = len(np.unique(numbers[colors == color]))
+            said = {GREY: f"{count} in {others} smaller group{'s' * (others > 1)}", -1: f"{count} in no group"}
+            if count:
+                self.key.append((color, said.get(color, f"{count} region{'s' * (count > 1)}")))
+
+    @property
+    def tall(self) -> float:
+        lines = sum(note.count("\n") + 1 for note in self.notes)
+        steps = self.steps
+        gaps = 0.06 + 0.08 * len(self.notes)
+        return (
+            steps["title"] * (self.head.count("\n") + 1) + steps["key"] * len(self.key) + steps["note"] * lines + gaps
+        )
+
+    def write(self, axes: Axes) -> None:
+        """Into axes whose data are inches from the upper left corner, half-way down."""
+        y = (axes.get_ylim()[0] - self.tall) / 2
+        words: base.Style = {"ha": "left", "va": "top", "parse_math": False, "linespacing": 1.25}
+        axes.text(0, y, self.head, fontsize=TEXT, color=INK, **words)
+        y += self.steps["title"] * (self.head.count("\n") + 1) + 0.06
+        for color, said in self.key:
+            y += self.steps["key"] / 2
+            _markers(axes, np.array([[0.07, y]]), [color])
+            axes.text(0.19, y, said, fontsize=8, color=INK, ha="left", va="center_baseline")
+            y += self.steps["key"] / 2
+        for note in self.notes:
+            axes.text(0, y + 0.08, note, fontsize=SMALL, color=MUTED, **words)
+            y += self.steps["note"] * (note.count("\n") + 1) + 0.08
+
+
+def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[Axes], list[list[Axes]]]:
+    """A figure with axes to write into, and outlines of brains, for each row, and room for notes at its foot.
+
+    Laid out in inches by hand: all views have one scale.
+    """
+    outlines, bounds = zip(*(_outline(view) for view in VIEWS), strict=True)
+    sizes = [(SCALE * (x1 - x0), SCALE * (y1 - y0)) for x0, x1, y0, y1 in bounds]
+    left, right, gap, top = 0.15, 0.1, 0.16, 0.3
+    row = max(*(tall for _, tall in sizes), *(column.tall for column in rows)) + 0.12
+    width = left + _Column.wide + sum(wide + gap for wide, _ in sizes) + right
+    lines = sum(len(note) // int(width * 17) + 1 for note in notes if note)  # a few letters less than in fact
+    bottom = 0.2 + 0.125 * lines
+    height = bottom + row * len(rows) + top
+    figure = Figure(figsize=(width, height))
+
+    def panel(x: float, y: float, wide: float, tall: float) -> Axes:
+        axes = figure.add_axes((x / width, y / height, wide / width, tall / height))
+        axes.set_axis_off()
+        return axes
+
+    columns: list[Axes] = []
+    brains: list[list[Axes]] = []
+    for floor in (bottom + row * up for up in reversed(range(len(rows)))):
+        columns.append(panel(left, floor, _Column.wide, row))
+        columns[-1].set(xlim=(0, _Column.wide), ylim=(row, 0))
+        brains.append([])
+        x = left + _Column.wide
+        for view, outline, bound, (wide, tall) in zip(VIEWS, outlines, bounds, sizes, strict=True):
+            x += gap
+            axes = panel(x, floor + (row - tall) / 2, wide, tall)
+            look: base.Style = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.8, "capstyle": "round"}
+            axes.add_patch(PathPatch(outline, alpha=0.45, zorder=1, **look))
+            axes.set(xlim=bound[1::-1] if view.turned else bound[:2], ylim=bound[2:])
+            for letter, at in (("L", 0.04), ("R", 0.96)) if view.half == 0 else ():
+                axes.text(at, 0.97, letter, transform=axes.transAxes, fontsize=TEXT, color=INK, ha="center", va="top")
+            if len(brains) == 1:
+                place: base.Style = {"ha": "center", "va": "top", "fontsize": 8.5, "color": INK}
+                figure.text((x + wide / 2) / width, 1 - 0.1 / height, view.said, **place)
+            brains[-1].append(axes)
+            x += wide
+    _scale_bar(brains[-1][0], bounds[0])
+    return figure, columns, brains
+
+
+def _scale_bar(axes: Axes, bound: tuple[float, float, float, float]) -> None:
+    """Five centimetres, below the front of a brain that looks to the left."""
+    front, floor = bound[1] - 4, bound[2] + 8
+    axes.plot([front, front - 50], [floor, floor], color=MUTED, linewidth=1.2, solid_capstyle="butt")
+    axes.text(front - 25, floor + 3, "5 cm", fontsize=SMALL, color=MUTED, ha="center", va="bottom")
+
+
+def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
+    """nilearn's outline of a brain, and its bounds (left, right, lower, upper), in mm.
+
+    Its hundreds of strokes are made one path: one element in an SVG, and no darker where they meet. `BadInput` with the
+    line that installs nilearn where it is missing.
+    """
+    try:
+        displays = importlib.import_module("nilearn.plotting.displays")
+    except ImportError as error:
+        raise absent("Drawing regions on a brain", "nilearn") from error
+    axes = Figure().add_subplot()
+    bounds = displays.GlassBrainAxes(axes, view.letter, 0.0).get_object_bounds()
+    strokes = [stroke.get_path().transformed(stroke.get_data_transform() - axes.transData) for stroke in axes.patches]
+    return Path.make_compound_path(*strokes), bounds
+
+
+# ------------------------------------------------------------------------------------------------- what is drawn
+
+
+def _mark(axes: Axes, view: View, places: npt.NDArray[Any], colors: Numbers) -> None:
+    """A marker for each region of a view, the near ones above the far ones."""
+    seen = np.flatnonzero(places[:, 0] * view.half >= 0)
+    order = seen[np.argsort(view.near * places[seen, view.along], kind="stable")]
+    _markers(axes, places[order][:, [view.across, view.up]], colors[order].tolist())
+
+
+def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
+    """Markers at places (k, 2), in the looks of their colours; later ones lie above the earlier."""
+    looks = [_look(color) for color in colors]
+    marks = [MarkerStyle(look["marker"]) for look in looks]
+    drawn = PathCollection(
+        [mark.get_path().transformed(mark.get_transform()) for mark in marks],
+        sizes=[look["area"] for look in looks],
+        offsets=at,
+        offset_transform=axes.transData,
+        facecolors=[look["face"] for look in looks],
+        edgecolors=[look["edge"] for look in looks],
+        linewidths=[look["line"] for look in looks],
+        zorder=3,
+    )
+    drawn.set_transform(IdentityTransform())
+    axes.add_collection(drawn, autolim=False)
+
+
+def _join(axes: Axes, view: View, places: npt.NDArray[Any], nearest: Numbers, mirror: Numbers | None) -> None:
+    """A line from each region to its nearest one, if both are in the view: dark to its mirror region, else light."""
+    start = np.flatnonzero(nearest >= 0)
+    end = nearest[start]
+    both = (places[start, 0] * view.half >= 0) & (places[end, 0] * view.half >= 0)
+    hit = np.zeros(len(start), dtype=bool) if mirror is None else end == mirror[start]
+    flat = places[:, [view.across, view.up]]
+    for chosen, color, width in ((both & ~hit, MUTED, 0.6), (both & hit, INK, 0.9)):
+        pairs = np.unique(np.sort(np.stack([start[chosen], end[chosen]], axis=1), axis=1), axis=0)  # each line once
+        axes.add_collection(LineCollection(list(flat[pairs]), colors=color, linewidths=width, zorder=2), autolim=False)
+
+
+def _look(color: int) -> base.Style:
+    if color < 0:
+        return {"face": PAPER, "edge": MUTED, "line": 0.8, "marker": "o", "area": 18.0}
+    if color >= GREY:
+        return {"face": MUTED, "edge": PAPER, "line": 0.5, "marker": "o", "area": 18.0}
+    face, marker = PALETTE[color]
+    return {"face": face, "edge": PAPER, "line": 0.5, "marker": marker, "area": AREAS[marker]}
+
+
+def _reading(n: int, rows: int, grey: bool, joined: bool, mirrored: bool) -> list[str]:
+    """How to read the figure."""
+    colors = "a colour is a group"
+    if rows > 1:
+        colors += ", chosen such that as many regions as can be have the colour they have in the rows above"
+    said = [f"{n} regions at their centres in MNI space; {colors}"]
+    if grey:
+        said.append(f"grey dots are regions of groups that are not among the {GREY} largest of their row")
+    if joined:
+        dark = ", dark ones a region with its mirror region" if mirrored else ""
+        lines = f"lines join each region with its nearest neighbour in the PE{dark}"
+        said.append(f"{lines}; side views show only the lines within a hemisphere")
+    return said
+
+
+# -------------------------------------------------------------------------------------------------- what is given
+
+
+def _numbers(what: str, given: npt.ArrayLike, n: int, most: int | None = None) -> Numbers:
+    """Whole numbers (n,) of at least -1, and below `most` if given."""
+    array = np.asarray(given)
+    if array.shape != (n,):
+        raise must_be(what, f"a number for each of {n} regions", array.shape)
+    if n and (array.dtype.kind not in "iu" or array.min() < -1 or (most is not None and array.max() >= most)):
+        allowed = "of at least -1" if most is None else f"from -1 to {most - 1}"
+        raise must_be(what, f"whole numbers {allowed}", array.tolist()[:10])
+    return array.astype(np.int64)

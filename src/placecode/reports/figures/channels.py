@@ -1,0 +1,394 @@
+"""Errors of the prediction of hidden channels: against sigma, against the training step, and over two settings.
+
+What figures of masked prediction share is here too: members of a sweep with their values, and lines for baselines.
+
+>>> figure = error_by_sigma(run.members, run.metrics, run.baselines, "network-sigma", best={"hidden 0.5": 0.62})
+>>> figure = heatmap_by_settings(table, "brain-mask", "trained", "hidden", said="test error (mse)")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator, NullLocator
+
+from placecode.errors import must_be
+from placecode.reports.figures import base
+from placecode.reports.figures.base import BLUE, GREEN, INK, KINDS, MUTED, ORANGE, PAPER, PURPLE, SIGMA, VERMILLION
+
+MOST_LINES = 6
+"""Sigmas in a panel of curves; more are thinned out evenly, the smallest and the largest kept."""
+BEST = "best possible"
+GONE = "all members diverged"
+LEVELS: Sequence[Mapping[str, Any]] = (
+    {"color": VERMILLION, "marker": "D", "linestyle": (0, (5, 2))},
+    {"color": GREEN, "marker": "^", "linestyle": (0, (1, 1.4))},
+    {"color": PURPLE, "marker": "v", "linestyle": (0, (3, 1.2, 1, 1.2))},
+    {"color": ORANGE, "marker": "P", "linestyle": (0, (2, 3))},
+    {"color": INK, "marker": "X", "linestyle": (0, (7, 1.5, 1, 1.5, 1, 1.5))},
+    {"color": MUTED, "marker": "h", "linestyle": (0, (9, 3))},
+)
+"""How baselines are drawn, taken in turn; blue is for members, a solid line for the best possible error."""
+SHADES = "Blues"
+"""From paper white to dark, as steady in grey as in colour."""
+SCALE = ListedColormap(colormaps["cividis"](np.linspace(0, 0.86, 256)))
+"""From the smallest to the largest sigma, as for dots, but for the lightest: a thin line must be seen on white."""
+
+
+def error_by_sigma(
+    members: pd.DataFrame,
+    metrics: pd.DataFrame,
+    baselines: pd.DataFrame | None,
+    run_name: str,
+    split: str = "test",
+    best: Mapping[str, float] | None = None,
+) -> Figure:
+    """Mean squared error at the final step against sigma, a panel for each share of hidden channels, on its own scale.
+
+    Members without a sigma are left out. Lines are the baselines that predict, the mean over worlds, and the `best`
+    possible error by condition; each ends in a mark at the right of the panel. A sigma at which every member
+    diverged keeps its place, and says so.
+    """
+    settings = swept(members)
+    rows, lost = of_members(settings, final_errors(metrics, split), ["condition"])
+    shares = conditions(metrics, split)
+    known = {share: of_data(members, baselines, split, share, "mse") for share in shares}
+    styles = level_styles([*known.values()], best=bool(best))
+    figure, panels = base.grid_of(len(shares), 3, (3.3 + 0.09 * len(styles), 2.8), sharey=False)
+    for axes, share in zip(panels, shares, strict=False):
+        along_sigma(axes, settings, rows[rows["condition"] == share], bounds=(0, np.inf), told="members")
+        levels(axes, known[share], styles, (best or {}).get(share))
+        base.title(axes, *share_title(share, members))
+        base.quiet_lines(axes)
+        own_scale(axes)
+        first, last = base.at_edge(axes)
+        base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", _error(split) if first else "")
+    legend(figure, ["members", *styles])
+    how = f"faint: single seeds; bars: {base.over_seeds(rows, ['condition', 'sigma'])}; panels have scales of their own"
+    base.small_print(figure, run_name, how, over_worlds([*known.values()]), left_out(settings), lost)
+    return figure
+
+
+def error_curves(
+    members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, split: str = "test", log: bool = False
+) -> Figure:
+    """Mean squared error against training step, a panel for each share of hidden channels and a line per sigma.
+
+    At most six sigmas. Lines are means over seeds, bands their 95% intervals. With `log` steps are on a logarithmic
+    axis, which has no place for step 0.
+    """
+    settings = swept(members)
+    rows = metrics[(metrics["metric"] == "mse") & (metrics["split"] == split) & ((metrics["step"] > 0) | (not log))]
+    kept, lost = of_members(settings, rows, ["condition", "step"])
+    shares, by = conditions(metrics, split), ["condition", "sigma", "step"]
+    means = base.means(kept, by)
+    every = np.sort(settings["sigma"].unique())
+    sigmas = base.thinned(every, MOST_LINES)
+    colors = ScalarMappable(base.sigma_colors(every), SCALE)
+    figure, panels = base.grid_of(len(shares), 3, (3.3, 2.7), sharey=False)
+    for axes, share in zip(panels, shares, strict=False):
+        for i, sigma in enumerate(sigmas):
+            here = means[(means["condition"] == share) & (means["sigma"] == sigma)]
+            color: Any = colors.to_rgba(np.array([sigma]))[0]
+            look: base.Style = {"color": color, "linestyle": KINDS[i]["linestyle"], "linewidth": 1.7}
+            why = f" ({'diverged' if _gone(settings, sigma) else 'no values'})"
+            said = f"{SIGMA} = {sigma:g}{'' if (means['sigma'] == sigma).any() else why}"
+            axes.plot(here["step"], here["mean"], label=said, **look)
+            steps, low, high = (here[name].to_numpy(dtype=float) for name in ("step", "low", "high"))
+            axes.fill_between(steps, low.clip(0), high, color=color, alpha=0.13, linewidth=0)
+        if not (means["condition"] == share).any():
+            base.nothing(axes)
+        elif log:
+            axes.set_xscale("log")
+            axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        base.title(axes, *share_title(share, members))
+        base.quiet_lines(axes)
+        own_scale(axes)
+        first, last = base.at_edge(axes)
+        base.label(axes, "training step" if last else "", _error(split) if first else "")
+    legend(figure, [str(line.get_label()) for line in panels[0].lines])
+    some = f"; {len(sigmas)} of {len(every)} sigmas" if len(every) > len(sigmas) else ""
+    without = "; step 0 is not shown" if log else ""
+    base.small_print(
+        figure, run_name, f"line and band: {base.over_seeds(kept, by)}{some}{without}", left_out(settings), lost
+    )
+    return figure
+
+
+def _error(split: str) -> str:
+    return f"mean squared error\non hidden channels, {split}"
+
+
+def heatmap_by_settings(
+    table: pd.DataFrame,
+    run_name: str,
+    down: str,
+    across: str,
+    said: str = "value",
+    labels: Mapping[str, str] | None = None,
+    panel: str = "",
+    form: str = ".2f",
+) -> Figure:
+    """A value over two settings: in every cell the mean over seeds and half the width of its 95% interval.
+
+    `table` has the columns `down` (a row of the map for each of its values), `across`, seed and value, one row for
+    each; with `panel`, a column whose values have a map each, on one scale. Numbers are in order, words as they come.
+    `labels` name settings, `said` the value, `form` is how it is written. A cell never run says so, and so does one
+    without a finite value.
+    """
+    by = [*([panel] if panel else []), down, across]
+    kept, lost = base.finite(table, [*by, "seed", "value"])
+    if table.duplicated([*by, "seed"]).any():
+        raise must_be("the table", f"one with a single row for each {', '.join(by)} and seed", "several")
+    means = base.means(kept, by).set_index(by)
+    counts = table.groupby(by).size()
+    y, x = _ordered(table[down]), _ordered(table[across])
+    shown = _ordered(table[panel]) if panel else ["all"] if len(table) else []
+    norm = Normalize(*_ends(means["mean"].to_numpy(dtype=float)))
+    side = (0.74 * max(len(x), 2) + 0.7, 0.46 * max(len(y), 2) + 0.75)
+    most = max(1, min(4, int(9 / side[0])))
+    figure, panels = base.grid_of(len(shown), most, side, extra=(1.2, 0.5), sharey=False)
+    for axes, name in zip(panels, shown, strict=False):
+        cells = np.full((len(y), len(x)), np.nan)
+        for place in np.ndindex(*cells.shape):
+            setting = (*([name] if panel else []), y[place[0]], x[place[1]])
+            mean, low, high = means.loc[setting] if setting in means.index else (np.nan,) * 3
+            cells[place] = mean
+            _write(axes, place, (mean, high - low), "no values" if setting in counts.index else "not run", norm, form)
+        axes.imshow(cells, cmap=SHADES, norm=norm, interpolation="none", aspect="auto")
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        axes.set_xticks(range(len(x)), [_word(value) for value in x], parse_math=False)
+        axes.set_yticks(range(len(y)), [base.wrapped(_word(value, 60), 26) for value in y], parse_math=False)
+        if panel:
+            base.title(axes, f"{(labels or {}).get(panel, panel)} {_word(name)}".strip(), width=int(side[0] * 16))
+        first, last = base.at_edge(axes)
+        names = (base.short((labels or {}).get(setting, setting), 78) for setting in (across, down))
+        x_name, y_name = (base.wrapped(text, int(12 * room)) for text, room in zip(names, side, strict=True))
+        base.label(axes, x_name if last else "", y_name if first else "")
+        if not first:
+            axes.tick_params(labelleft=False)
+    if len(means):
+        told = base.wrapped(base.short(said, 78), int(14 * side[1]))
+        base.key(figure, ScalarMappable(norm, SHADES), told, ax=panels, fraction=0.05, aspect=18, pad=0.02)
+    how = base.over_seeds(kept, by).replace("mean and", "mean and half the width of its")
+    base.small_print(figure, run_name, f"in a cell: {how}", lost)
+    return figure
+
+
+def _write(
+    axes: Axes, place: tuple[int, ...], found: tuple[float, float], without: str, norm: Normalize, form: str
+) -> None:
+    """The mean and, below it and smaller, half the width of its interval; the ink follows the cell, not the page."""
+    mean, width = found
+    middle: base.Style = {"ha": "center", "va": "center", "parse_math": False}
+    if not np.isfinite(mean):
+        axes.text(place[1], place[0], without, fontsize=7, color=MUTED, **middle)
+        return
+    ink = "#fefefe" if float(norm(mean)) > 0.7 else "#111417"
+    sure = np.isfinite(width)
+    axes.text(place[1], place[0] - 0.14 * sure, format(mean, form), fontsize=8.5, color=ink, **middle)
+    if sure:
+        axes.text(place[1], place[0] + 0.22, f"± {width / 2:{form}}", fontsize=6.5, color=ink, **middle)
+
+
+def _ordered(values: pd.Series) -> list[Any]:
+    found = base.in_order(values)
+    return sorted(found) if all(isinstance(value, int | float) for value in found) else found
+
+
+def _word(value: Any, most: int = 24) -> str:
+    return f"{value:,g}" if isinstance(value, int | float) and value < 1e6 else base.short(str(value), most)
+
+
+def _ends(values: base.Array) -> tuple[float, float]:
+    """The smallest and the largest, a little apart at least."""
+    if len(values) == 0:
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
+    return (low, high) if high > low else (low - 0.5 * (abs(low) or 1), low + 0.5 * (abs(low) or 1))
+
+
+# ------------------------------------------------------------------------------------------- members and their values
+
+
+def checked(members: pd.DataFrame, by: str) -> pd.DataFrame:
+    """The members, if there is one for each value of `by` and each seed: more would make seeds look like more seeds."""
+    wanted = ["member", by, "seed", "state"]
+    if not set(wanted) <= set(members.columns):
+        raise must_be("the members", f"a table with the columns {', '.join(wanted)}", list(members.columns))
+    if members.duplicated([by, "seed"]).any():
+        raise must_be("the members", f"one for each {by} and seed", "several, which differ in other settings")
+    return members
+
+
+def swept(members: pd.DataFrame) -> pd.DataFrame:
+    """The members that have a sigma, one for each sigma and seed."""
+    with_sigma = members[pd.to_numeric(members["sigma"]).notna()]
+    return checked(with_sigma.assign(sigma=pd.to_numeric(with_sigma["sigma"])), "sigma")
+
+
+def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
+    """Finite values of the members that did not diverge, with their settings; and a sentence on those that are not."""
+    own = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
+    joined = rows[["member", *columns, "value"]].merge(settings.loc[settings["state"] == "done", own], on="member")
+    return base.finite(joined, ["value"])
+
+
+def final_errors(metrics: pd.DataFrame, split: str) -> pd.DataFrame:
+    """The errors of each member at its last step."""
+    rows = metrics[(metrics["metric"] == "mse") & (metrics["split"] == split)]
+    return rows[rows["step"] == rows.groupby("member")["step"].transform("max")]
+
+
+def conditions(metrics: pd.DataFrame, split: str) -> list[str]:
+    rows = metrics[(metrics["metric"] == "mse") & (metrics["split"] == split)]
+    return sorted(base.in_order(rows["condition"]), key=lambda name: (_share(name) is None, _share(name) or 0.0))
+
+
+def _share(condition: str) -> float | None:
+    """0.5 of "hidden 0.5"; None of other conditions."""
+    try:
+        return float(condition.removeprefix("hidden "))
+    except ValueError:
+        return None
+
+
+def share_title(condition: str, members: pd.DataFrame) -> tuple[str, str]:
+    """A panel's title and its note: how many channels are hidden, and whether members were trained with as many."""
+    share, trained = _share(condition), _trained(members)
+    if share is None:
+        return condition, ""
+    note = f"trained with {' or '.join(f'{each:.3g}%' for each in 100 * trained)}" if len(trained) else ""
+    return f"{100 * share:.3g}% hidden", "as in training" if list(trained) == [share] else note
+
+
+def trained_first(shares: Sequence[str], members: pd.DataFrame) -> list[str]:
+    """The conditions, the share that members were trained with before the others."""
+    return sorted(shares, key=lambda name: _share(name) not in _trained(members))
+
+
+def _trained(members: pd.DataFrame) -> base.Array:
+    return np.unique(members["hidden"].dropna().to_numpy(dtype=float)) if "hidden" in members.columns else np.zeros(0)
+
+
+def _gone(settings: pd.DataFrame, sigma: float) -> bool:
+    return bool((settings.loc[settings["sigma"] == sigma, "state"] != "done").all())
+
+
+def left_out(settings: pd.DataFrame) -> str:
+    lost = int((settings["state"] != "done").sum())
+    return f"{lost} of {len(settings)} members diverged and are left out" if lost else ""
+
+
+def along_sigma(
+    axes: Axes,
+    settings: pd.DataFrame,
+    after: pd.DataFrame,
+    before: pd.DataFrame | None = None,
+    bounds: tuple[float, float] | None = None,
+    told: str = "",
+) -> None:
+    """Seeds as faint dots, means with intervals, before training hollow and grey; a sigma without values says so."""
+    sigmas = np.sort(settings["sigma"].unique())
+    if len(sigmas) == 0:
+        return base.nothing(axes)
+    base.sigma_axis(axes, sigmas, most=6)
+    ring: base.Style = {"color": MUTED, "hollow": True, "markersize": 6.6, "zorder": 3, "label": "before training"}
+    dot: base.Style = {"color": BLUE, "hollow": False, "markersize": 4.4, "zorder": 4, "label": told}
+    if len(after):
+        aside = _aside(axes, after["sigma"].to_numpy(dtype=float), sigmas)
+        axes.plot(aside, after["value"], "o", color=BLUE, alpha=0.3, markersize=3.2, markeredgewidth=0, zorder=2)
+    for values, look, line in ((before, ring, (0, (1, 1.4))), (after, dot, "-")):
+        if values is not None and len(values):
+            rows = base.means(values, ["sigma"])
+            base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.distances(rows, bounds), marker="o", **look)
+            joined = rows.set_index("sigma")["mean"].reindex(sigmas)  # broken where a sigma has no mean
+            axes.plot(sigmas, joined, linestyle=line, linewidth=1.1, color=look["color"], zorder=look["zorder"])
+    for sigma in sorted(set(sigmas) - set(after["sigma"])):
+        text = f"{SIGMA} = {sigma:g}: {GONE if _gone(settings, sigma) else 'no values'}"
+        place: base.Style = {"ha": "center", "va": "center", "rotation": 90, "transform": axes.get_xaxis_transform()}
+        behind: base.Style = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8}
+        axes.text(sigma, 0.5, text, color=MUTED, fontsize=7, bbox=behind, **place)
+    return None
+
+
+def _aside(axes: Axes, x: base.Array, sigmas: base.Array) -> base.Array:
+    """A little to the right of their sigmas, by a quarter of the smallest gap or less."""
+    log = axes.get_xscale() == "log"
+    ends, low_high = (np.log(each) if log else np.asarray(each) for each in (sigmas, axes.get_xlim()))
+    step = min(0.022 * float(np.ptp(low_high)), np.diff(ends).min(initial=np.inf) / 4)
+    return np.asarray(x * np.exp(step) if log else x + step)
+
+
+def own_scale(axes: Axes, along: Literal["x", "y"] = "y") -> None:
+    """Enough round ticks on an axis that need not start at 0, each written in full."""
+    axis = axes.yaxis if along == "y" else axes.xaxis
+    axis.set_major_locator(MaxNLocator(7 if along == "y" else 5, min_n_ticks=4, steps=[1, 2, 2.5, 5, 10]))
+    axes.ticklabel_format(axis=along, useOffset=False)
+
+
+# ---------------------------------------------------------------------------------------------------------- baselines
+
+
+def of_data(
+    members: pd.DataFrame, baselines: pd.DataFrame | None, split: str, condition: str, metric: str
+) -> pd.DataFrame:
+    """What the baselines reached on the data that the members were trained on: world, baseline, finite value."""
+    columns = ["world", "baseline", "value"]
+    if baselines is None or baselines.empty:
+        return pd.DataFrame({name: pd.Series(dtype=object) for name in columns})
+    asked = (baselines["split"] == split) & (baselines["condition"] == condition) & (baselines["metric"] == metric)
+    if {"data"} <= set(members.columns) & set(baselines.columns):
+        asked &= baselines["data"].isin(members["data"].unique())
+    return pd.DataFrame(baselines.loc[asked & np.isfinite(baselines["value"].astype(float)), columns])
+
+
+def level_styles(known: Sequence[pd.DataFrame], best: bool = False) -> dict[str, dict[str, Any]]:
+    """How each baseline of these tables is drawn, the same in all panels; the best possible error last."""
+    names = dict.fromkeys(str(name) for rows in known for name in rows["baseline"])
+    styles = {name: dict(LEVELS[i % len(LEVELS)]) for i, name in enumerate(names)}
+    return {**styles, BEST: {"color": INK, "marker": "*", "linestyle": "-"}} if best else styles
+
+
+def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], best: float | None = None) -> None:
+    """A line across the panel at the mean of each baseline, out to its mark, which has a place of its own."""
+    for i, (name, style) in enumerate(styles.items()):
+        values = rows.loc[rows["baseline"] == name, "value"].to_numpy(dtype=float)
+        if name == BEST and best is not None:
+            values = np.array([best])
+        if len(values):
+            ends, level = np.array([0, 1.03 + 0.042 * i]), np.full(2, values.mean())
+            look: base.Style = {"linewidth": 1.1, "markersize": 7 if name == BEST else 4.6, "markeredgewidth": 0}
+            free: base.Style = {"clip_on": False, "markevery": [1], "label": name, "zorder": 1.5}
+            axes.plot(ends, level, transform=axes.get_yaxis_transform(), **look, **free, **style)
+
+
+def legend(figure: Figure, order: Sequence[str]) -> None:
+    """The legend in as many columns as there is room for, up to six, on a sheet that grows if they are long."""
+    width, height = figure.get_size_inches()
+    longest = max((len(base.short(name)) for name in order), default=1)
+    columns = max(1, min(6, int(width / (0.08 * longest + 0.55))))
+    base.legend(figure, order, columns)
+    figure.set_size_inches(width, height + 0.2 * max(-(-len(order) // columns) - 2, 0))
+
+
+def over_worlds(
+    known: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines", what: str = "mean"
+) -> str:
+    """What is said of baselines: where they are drawn, and what they are means over."""
+    counts = [rows["world"].nunique() for table in known for _, rows in table.groupby("baseline")]
+    if not counts:
+        return ""
+    low, high = min(counts), max(counts)
+    many = f"{what} over {f'{low} to ' if low < high else ''}{high} worlds" if high > 1 else "in a single world"
+    return f"{where}, fitted on the same data, {many}"

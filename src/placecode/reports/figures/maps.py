@@ -1,0 +1,213 @@
+"""Maps: what tokens are similar to, attend to, and where they lie.
+
+>>> figure = similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", rule=4)
+>>> figure = attention_maps([("small", small), ("large", large)], "lst-quick", rule=4)  # (l, n, n) each
+>>> figure = token_maps([("after training", places, 0.08)], edges, names, "lst-quick")  # (n, 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from placecode.errors import must_be
+from placecode.reports.figures import base, labels
+from placecode.reports.figures.base import BLUE, INK, MUTED, SIGMA, TEXT
+
+MOST_PANELS = 5
+"""Maps of tokens in a row."""
+SHADES = "Blues"
+"""From paper white to dark, as steady in grey as in colour."""
+
+Maps = npt.NDArray[Any] | tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]
+
+
+def similarity_maps(
+    true: npt.NDArray[Any],
+    small: Maps,
+    large: Maps,
+    labels: Sequence[str],
+    run_name: str,
+    titles: tuple[str, str, str] = (f"small {SIGMA}", f"large {SIGMA}", "true arrangement"),
+    rule: int | None = None,
+) -> Figure:
+    """Cosine similarity of the tokens' centred PEs at a small and a large sigma beside the true one, on one scale.
+
+    All maps are (n, n), as from `analysis.alignment.similarity`. `small` and `large` are one map, after training, or a
+    pair (before, after). `labels` name the tokens and are written for up to 25 of them. `rule` draws a thin line after
+    every so many tokens: the length of a row, if they form a grid.
+
+    >>> similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", ("0.2", "2.0", "2-D sinusoid"), rule=4)
+    """
+    pairs = [maps if isinstance(maps, tuple) else (None, maps) for maps in (small, large)]
+    rows = [row for row in (0, 1) if any(pair[row] is not None for pair in pairs)]
+    n, named = len(true), len(true) <= 25
+    for array in (true, *(pair[row] for pair in pairs for row in rows)):
+        if array is not None and array.shape != (n, n):
+            raise must_be("a similarity map", f"an array of shape ({n}, {n}), as the true one", array.shape)
+    # Laid out in inches by hand: the maps stay square and equal, and the true one stands half-way between the rows.
+    side, gap = 2.7, 0.16
+    names = 0.12 + 0.058 * max((len(label) for label in labels), default=0) if named else 0.12
+    left = names + 0.3
+    width = left + 3 * side + gap + names + 0.35 + 0.95
+    bottom = names + 0.35
+    height = bottom + len(rows) * side + (len(rows) - 1) * gap + 0.4
+    figure = Figure(figsize=(width, height))
+
+    def panel(array: npt.NDArray[Any], x: float, y: float, edges: tuple[bool, bool]) -> Axes:
+        axes = figure.add_axes((x / width, y / height, side / width, side / height))
+        axes.imshow(array, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="none")
+        base.plain(axes)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0, pad=2)
+        axes.set_xticks(range(n) if named and edges[0] else [], labels if named and edges[0] else [])
+        axes.set_yticks(range(n) if named and edges[1] else [], labels if named and edges[1] else [])
+        axes.tick_params("x", rotation=90)
+        for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+            text.set(fontsize=6.5, parse_math=False)
+        _rules(axes, n, rule)
+        return axes
+
+    for column, pair in enumerate(pairs):
+        for i, row in enumerate(rows):
+            if (array := pair[row]) is None:
+                continue
+            up = len(rows) - 1 - i
+            axes = panel(array, left + column * (side + gap), bottom + up * (side + gap), (up == 0, column == 0))
+            if i == 0:
+                base.title(axes, titles[column])
+            if column == 0:
+                axes.set_ylabel(("before training", "after training")[row], fontsize=TEXT, color=INK)
+    middle = bottom + (len(rows) - 1) * (side + gap) / 2
+    axes = panel(true, left + 2 * side + gap + names + 0.35, middle, (True, True))
+    base.title(axes, titles[2])
+    bar_axes = figure.add_axes(((width - 0.8) / width, middle / height, 0.11 / width, side / height))
+    base.key(figure, axes.images[0], "cosine similarity of centred PEs", cax=bar_axes, ticks=[-1, -0.5, 0, 0.5, 1])
+    base.small_print(figure, run_name, f"{n} tokens, in the same order along both sides of every map")
+    return figure
+
+
+def attention_maps(columns: Sequence[tuple[str, npt.NDArray[Any]]], run_name: str, rule: int | None = None) -> Figure:
+    """Attention of each block, from the tokens down to the tokens across: a column of maps for each (title, maps).
+
+    Maps are (l, n, n). All are on one scale, from 0 to the 99.5th percentile of all entries, so that a few sharp
+    ones do not hide the others. `rule` draws a thin line after every so many tokens. A map that is not finite says so.
+    """
+    arrays = [np.asarray(array, dtype=float) for _, array in columns]
+    for array in arrays:
+        if array.ndim != 3 or array.shape != (*arrays[0].shape[:2], array.shape[1]):
+            raise must_be("attention maps", "arrays of shape (blocks, tokens, tokens), all the same", array.shape)
+    blocks, n = arrays[0].shape[:2] if arrays else (1, 0)
+    entries = np.concatenate([array[np.isfinite(array)] for array in arrays]) if arrays else np.zeros(0)
+    most = float(np.percentile(entries, 99.5)) if len(entries) else 0.0
+    lines = max((base.wrapped(base.short(str(name), 90), 21).count("\n") for name, _ in columns), default=0)
+    figure, panels = squares(
+        blocks, max(len(arrays), 1), 1.45, (0.1, 0.1), top=0.32 + 0.16 * lines, left=0.42, right=0.85
+    )
+    for i, axes in enumerate(panels if arrays else ()):
+        block, column = divmod(i, len(arrays))
+        axes.imshow(arrays[column][block], cmap=SHADES, vmin=0, vmax=most or 1, interpolation="none")
+        _rules(axes, n, rule)
+        if not np.isfinite(arrays[column][block]).all():
+            base.nothing(axes, "not finite")
+        if block == 0:
+            base.title(axes, str(columns[column][0]), width=27)
+        if column == 0:
+            base.label(axes, y=f"block {block + 1}")
+    if arrays:
+        scale = ScalarMappable(cmap=SHADES)
+        scale.set_clim(0, most or 1)
+        more = "max" if entries.max(initial=0) > most else "neither"
+        base.key(figure, scale, "attention", cax=_bar_beside(figure, panels), extend=more)
+    else:
+        base.nothing(panels[0], "no maps")
+    base.small_print(figure, run_name, f"each row of a map shows where one of {n} tokens looks")
+    return figure
+
+
+def token_maps(
+    panels: Sequence[tuple[str, npt.NDArray[Any], float]],
+    edges: Sequence[tuple[int, int]] | npt.NDArray[Any],
+    names: Sequence[str],
+    run_name: str,
+) -> Figure:
+    """Where tokens lie on a plane, each with its name; tokens that are neighbours in truth (`edges`) are joined.
+
+    A panel is (title, places (n, 2), stress), the stress being how badly the plane shows the true distances. At most
+    five stand in a row.
+    """
+    pairs = np.asarray(edges, dtype=int).reshape(-1, 2)
+    rows = max(1, -(-len(panels) // MOST_PANELS))
+    columns = max(1, -(-len(panels) // rows))
+    side = 2.1 if len(panels) > 1 else 3.0
+    lines = max((base.wrapped(base.short(str(name), 90), 30).count("\n") for name, _, _ in panels), default=0)
+    head = 0.45 + 0.16 * lines
+    figure, drawn = squares(rows, columns, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
+    if not panels:
+        base.nothing(drawn[0], "no maps")
+    for axes, (name, given, stress) in zip(drawn, panels, strict=False):
+        places = np.asarray(given, dtype=float)
+        if places.shape != (len(names), 2):
+            raise must_be("places", f"an array of shape ({len(names)}, 2), a row per name", places.shape)
+        base.title(axes, str(name), f"stress {stress:.2f}" if np.isfinite(stress) else "", width=38)
+        if not np.isfinite(places).all():
+            base.nothing(axes, "not finite")
+            continue
+        middle = (places.max(axis=0) + places.min(axis=0)) / 2
+        reach = 0.5 * np.ptp(places, axis=0).max() * 1.18 or 1.0
+        axes.set(
+            xlim=(middle[0] - reach, middle[0] + reach), ylim=(middle[1] - reach, middle[1] + reach), aspect="equal"
+        )
+        axes.add_collection(LineCollection(list(places[pairs]), colors=MUTED, linewidths=0.9, alpha=0.7, zorder=1))
+        axes.plot(places[:, 0], places[:, 1], "o", color=BLUE, markersize=4.2, markeredgewidth=0, zorder=2)
+        room, tokens = (72 * side, 72 * side), [str(token) for token in names]
+        labels.write_beside(axes, places, tokens, room, lines=places[pairs], size=6.3, gap=3.0)
+    base.small_print(figure, run_name, "lines join tokens that are neighbours in truth; only distances have a meaning")
+    return figure
+
+
+# ---------------------------------------------------------------------------------------- square panels, by hand
+
+
+def squares(
+    rows: int, columns: int, side: float, gap: tuple[float, float], top: float, left: float, right: float
+) -> tuple[Figure, list[Axes]]:
+    """A figure with rows x columns square panels in reading order, all measures in inches; without spines and ticks.
+
+    By hand, because the layout engine leaves panels of a fixed shape too little room for their titles.
+    """
+    bottom = 0.42
+    wide, tall = columns * (side + gap[0]) - gap[0], rows * (side + gap[1]) - gap[1]
+    width, height = max(left + wide + right, base.NARROWEST), bottom + tall + top
+    figure = Figure(figsize=(width, height))
+    panels = []
+    for row in range(rows):
+        for column in range(columns):
+            x, y = left + column * (side + gap[0]), bottom + (rows - 1 - row) * (side + gap[1])
+            axes = figure.add_axes((x / width, y / height, side / width, side / height))
+            base.plain(axes)
+            axes.spines[:].set_visible(False)
+            axes.set(xticks=[], yticks=[])
+            panels.append(axes)
+    return figure, panels
+
+
+def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
+    """Room for a key at the right of the panels, at half their height."""
+    width, height = figure.get_size_inches()
+    first, last = panels[0].get_position(), panels[-1].get_position()
+    tall = min(first.y1 - last.y0, 2.4 / height)
+    return figure.add_axes((last.x1 + 0.14 / width, (first.y1 + last.y0 - tall) / 2, 0.11 / width, tall))
+
+
+def _rules(axes: Axes, n: int, rule: int | None) -> None:
+    for edge in range(rule, n, rule) if rule else ():
+        axes.axhline(edge - 0.5, color=MUTED, linewidth=0.5)
+        axes.axvline(edge - 0.5, color=MUTED, linewidth=0.5)

@@ -1,0 +1,190 @@
+"""Figures of a fit: the map of the channels, beside those of other methods, and by which sigma it was chosen.
+
+>>> figure = channel_map(places, names, labels, confidence, "my fit")
+>>> figure = maps_by_method({"placecode": places, "PCA": loadings}, labels, "my fit", positions)
+>>> figure = sigma_choice(table, 0.05, "my fit")
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from placecode.analysis.geometry import turned
+from placecode.reports.figures import base
+from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SIGMA, SMALL, VERMILLION
+
+Array = npt.NDArray[Any]
+
+COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, "#56B4E9", "#F0E442")
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
+"""Modules differ in colour and in marker, seven and eight of them, so that the first 56 can be told apart, and
+neighbours in grey too."""
+MOST_NAMES = 60
+"""Channels up to which all of them are named on the map."""
+CLOSE, MOST_TOGETHER = 0.03, 6
+"""Channels nearer than this share of the map's extent are named together, so many of them."""
+MOST_MODULES = 14
+"""Modules up to which a key lists them."""
+
+
+def channel_map(
+    places: Array,
+    names: Sequence[str],
+    labels: Array,
+    confidence: Array,
+    run_name: str,
+    edges: Sequence[tuple[int, int, float]] = (),
+) -> Figure:
+    """Channels at their places (n, 2), coloured by module; those whose place is unsure are pale, and lines join pairs
+    that are neighbours surely: two channels, and how surely."""
+    figure, (axes,) = base.panels(1, 1, (7.2, 6.2))
+    _frame(axes)
+    if not np.isfinite(places).all():
+        base.nothing(axes)
+        places, names, labels, confidence, edges = places[:0], (), labels[:0], confidence[:0], ()
+    if edges:
+        lines = [places[[one, two]] for one, two, _ in edges]
+        axes.add_collection(LineCollection(lines, colors=MUTED, linewidths=0.7, alpha=0.5, zorder=1))
+    shade = np.where(np.isfinite(confidence), 0.25 + 0.75 * np.clip(confidence, 0, 1), 1.0)
+    _modules(axes, places, labels, shade, 36 if len(places) <= 200 else 14)
+    if 0 < len(names) <= MOST_NAMES:
+        for (x, y), text in _named_places(places, names):
+            at: base.Style = {"xytext": (5, 0), "textcoords": "offset points", "fontsize": SMALL - 1, "color": INK}
+            axes.annotate(text, (x, y), parse_math=False, va="center", **at)
+    count = int(labels.max(initial=0)) + 1
+    if 1 < count <= MOST_MODULES:
+        _key(figure, count)
+    least = min((math.floor(100 * sure + 1e-9) for *_, sure in edges), default=0)
+    joined = f" · lines: neighbours with a confidence of {least}% or more" if edges else ""
+    base.small_print(
+        figure, run_name, f"units are arbitrary, and so is the orientation · pale: unsure of its place{joined}"
+    )
+    return figure
+
+
+def maps_by_method(
+    maps: Mapping[str, Array],
+    labels: Mapping[str, Array],
+    run_name: str,
+    positions: Array | None = None,
+    notes: Mapping[str, str] | None = None,
+    colored: str = "modules that the method found",
+) -> Figure:
+    """The map of each method (n, 2), coloured by its `labels`, such as the modules that it found; where the true places
+    are known, they come first, and each map is turned onto them and coloured by the true place instead."""
+    panels = {**({} if positions is None else {"known positions": positions}), **maps}
+    figure, drawn = base.grid_of(len(panels), 3, (2.6, 2.7), sharey=False)
+    target = next(iter(panels.values()))
+    for axes, (name, places) in zip(drawn, panels.items(), strict=False):
+        _frame(axes)
+        base.title(axes, name, (notes or {}).get(name, ""), width=40)
+        if not np.isfinite(places).all():
+            base.nothing(axes)
+            continue
+        shown = turned(_unit(places), _unit(target))
+        if positions is None:
+            _modules(axes, shown, labels[name], np.ones(len(shown)), 16)
+        else:
+            axes.scatter(shown[:, 0], shown[:, 1], c=_two_way(positions), s=16, linewidths=0)
+    shown_by = "colour: true place" if positions is not None else f"colour and marker: {colored}"
+    base.small_print(figure, run_name, f"{shown_by} · every map is turned onto the first one and scaled for display")
+    return figure
+
+
+def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: str) -> Figure:
+    """The validation error and the agreement between fits of every sigma, and which one was chosen."""
+    sigmas = np.array([row["sigma"] for row in table])
+    figure, (errors, alike) = base.panels(1, 2, (7.2, 3.1), sharey=False)
+    for axes, name, words in (
+        (errors, "error", "validation error"),
+        (alike, "stability", "agreement between fits"),
+    ):
+        values = np.array([np.nan if row[name] is None else row[name] for row in table], dtype=float)
+        spread = np.array([row["standard_error"] for row in table]) if name == "error" else None
+        axes.plot(sigmas, values, color=MUTED, linewidth=1, zorder=1)
+        base.errorbars(axes, sigmas, values, yerr=spread, color=BLUE, marker="o", markersize=5)
+        axes.plot([chosen], values[sigmas == chosen], "o", markersize=11, mfc="none", mec=VERMILLION, mew=1.6)
+        base.sigma_axis(axes, sigmas)
+        base.quiet_lines(axes)
+        base.label(axes, f"initial scale {SIGMA}", words)
+    best = min(table, key=lambda row: row["error"])
+    errors.axhline(best["error"] + best["standard_error"], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    base.small_print(
+        figure,
+        run_name,
+        f"ring: the chosen {SIGMA} · bars: one standard error over blocks of samples · dashes: the lowest error plus "
+        "one standard error, above which no sigma is taken",
+    )
+    return figure
+
+
+def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float, float], str]]:
+    """Where to write which names: those of channels that nearly coincide stand below each other."""
+    extent = float(np.ptp(places, axis=0).max()) or 1.0
+    heads: list[list[int]] = []
+    for i, place in enumerate(places):
+        near = [group for group in heads if np.linalg.norm(places[group[0]] - place) < CLOSE * extent]
+        if near:
+            near[0].append(i)
+        else:
+            heads.append([i])
+    texts = []
+    for group in heads:
+        few = [base.short(names[i], 20) for i in group[:MOST_TOGETHER]]
+        more = [f"and {len(group) - MOST_TOGETHER} more"] if len(group) > MOST_TOGETHER else []
+        middle = places[group].mean(axis=0)
+        texts.append(((float(places[group, 0].max()), float(middle[1])), "\n".join(few + more)))
+    return texts
+
+
+def _frame(axes: Axes) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.set_aspect("equal", adjustable="datalim")  # a box of its own shape would push its title out of the figure
+    axes.spines[:].set_visible(False)
+    axes.margins(0.08)
+
+
+def _modules(axes: Axes, places: Array, labels: Array, shade: Array, size: float) -> None:
+    for module in np.unique(labels):
+        own = labels == module
+        color, marker = _look(int(module))
+        x, y = places[own].T
+        axes.scatter(x, y, c=color, marker=marker, s=size, alpha=shade[own], linewidths=0, zorder=2)
+
+
+def _look(module: int) -> tuple[str, str]:
+    if module < 0:
+        return MUTED, "."
+    return COLORS[module % len(COLORS)], MARKERS[module % len(MARKERS)]
+
+
+def _key(figure: Figure, count: int) -> None:
+    looks = [_look(module) for module in range(count)]
+    handles = [
+        Line2D([], [], linestyle="none", marker=marker, color=color, markeredgecolor=PAPER, label=f"module {i + 1}")
+        for i, (color, marker) in enumerate(looks)
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=7, frameon=False, fontsize=8, labelcolor=INK)
+
+
+def _unit(places: Array) -> Array:
+    centred = places - places.mean(axis=0)
+    size = np.linalg.norm(centred) / np.sqrt(len(places))
+    return np.asarray(centred / (size or 1.0))
+
+
+def _two_way(positions: Array) -> Array:
+    """A colour for every place: blue grows along the first axis, orange along the second."""
+    flat = positions[:, :2] - positions[:, :2].min(axis=0)
+    share = flat / np.where(flat.max(axis=0) > 0, flat.max(axis=0), 1.0)
+    red, green, blue = 0.15 + 0.75 * share[:, 1], 0.35 + 0.1 * share.sum(axis=1), 0.2 + 0.65 * share[:, 0]
+    return np.stack([red, green, blue], axis=1)

@@ -1,0 +1,172 @@
+"""Does a measure of the PEs go with accuracy? Dots over the sigmas, and correlations with their intervals.
+
+>>> figure = relation_panels(table, "lst-sigma", notes={"Procrustes distance": "over the sigmas -0.98"})
+>>> figure = forest(correlations, "lst-sigma")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+
+from placecode.reports.figures import base, labels
+from placecode.reports.figures.base import BLUE, MUTED, PAPER, SIGMA, SMALL
+
+COLORS = "cividis"
+"""The scale of colours from the smallest to the largest sigma: as steady in grey as in colour."""
+SURE = 0.05
+"""The adjusted p below which a correlation is drawn as a filled dot."""
+
+Means = tuple[pd.DataFrame, pd.DataFrame]
+"""Means of a measure and of accuracy, a row per sigma."""
+
+
+# ------------------------------------------------------------------------------------------------- over the sigmas
+
+
+def relation_panels(
+    table: pd.DataFrame, run_name: str, notes: Mapping[str, str] | None = None, y_label: str = "held-out accuracy"
+) -> Figure:
+    """Accuracy against each measure, a panel each: one dot per sigma, the means over seeds with intervals both ways.
+
+    `table` has a row per measure, moment ("start" or "end"), sigma and seed, with the columns value and accuracy. Dots
+    after training are filled and joined in the order of sigma; those of the measure before training are hollow and
+    grey. A note, such as the correlation, stands under a panel's title. Seeds with a value or an accuracy that is not
+    finite are left out of both means.
+    """
+    kept, lost = base.finite(
+        table, ["measure", "moment", "sigma", "seed", "value", "accuracy"], values=("value", "accuracy")
+    )
+    by = ["measure", "moment", "sigma"]
+    x, y = base.means(kept, by), base.means(kept, by, "accuracy")
+    measures = base.in_order(table["measure"])
+    figure, panels = base.grid_of(len(measures), 4, (2.65, 2.5), extra=(1.0, 0.9))
+    sigmas = np.sort(table["sigma"].unique().astype(float))
+    colors = ScalarMappable(base.sigma_colors(sigmas), COLORS)
+    drawn: list[tuple[Means, Means]] = []
+    for axes, measure in zip(panels, measures, strict=False):
+        here = [(x["measure"] == measure) & (x["moment"] == moment) for moment in ("start", "end")]
+        before, after = ((x[rows], y[rows]) for rows in here)
+        drawn.append((before, after))
+        _before(axes, *before)
+        _after(axes, *after, colors)
+        if before[0].empty and after[0].empty:
+            base.nothing(axes)
+        axes.margins(0.13)
+        base.quiet_lines(axes, "both")
+        base.title(axes, str(measure), (notes or {}).get(measure, ""), width=40)
+        first, last = base.at_edge(axes)
+        base.label(axes, "mean of the measure" if last else "", y_label if first else "")
+    for axes, (before, after) in zip(panels, drawn, strict=False):  # now that the scale, which they share, is known
+        if len(after[0]):
+            _name_ends(axes, before, after)
+    if not kept.empty:
+        ticks = base.thinned(sigmas, 5)
+        place: base.Style = {
+            "ax": panels,
+            "fraction": 0.03,
+            "aspect": 24,
+            "pad": 0.015,
+            "shrink": 0.9 if len(panels) < 5 else 0.5,
+        }
+        base.key(figure, colors, f"initial scale {SIGMA}", ticks=ticks, format="%g", **place)
+    base.legend(figure, ["after training", "before training"])
+    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(kept, by)}", lost)
+    return figure
+
+
+def _before(axes: Axes, x: pd.DataFrame, y: pd.DataFrame) -> None:
+    """Hollow and wider than what is drawn over them: where nothing has moved, a ring is seen around the dot."""
+    if len(x):
+        style: dict[str, Any] = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
+        reach = {"xerr": base.distances(x), "yerr": base.distances(y, (0, 1))}
+        base.errorbars(axes, x["mean"], y["mean"], hollow=True, label="before training", **reach, **style)
+
+
+def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable) -> None:
+    if x.empty:
+        return
+    axes.plot(x["mean"], y["mean"], color=MUTED, linewidth=0.9, zorder=3)
+    reach: base.Style = {"xerr": base.distances(x), "yerr": base.distances(y, (0, 1))}
+    shades: Any = colors.to_rgba(x["sigma"].to_numpy(dtype=float))
+    axes.errorbar(x["mean"], y["mean"], **reach, linestyle="none", ecolor=shades, elinewidth=0.9, zorder=4)
+    dots: base.Style = {"s": 21, "linewidths": 0.4, "edgecolors": MUTED, "zorder": 5}
+    axes.scatter(x["mean"], y["mean"], c=shades, label="after training", **dots)
+
+
+def _name_ends(axes: Axes, before: Means, after: Means) -> None:
+    """Writes sigma beside the smallest and the largest, clear of dots, line and bars."""
+    dots = np.concatenate([np.stack([x["mean"], y["mean"]], axis=1) for x, y in (after, before)])
+    sigmas = after[0]["sigma"].tolist()
+    ends = [0, len(sigmas) - 1][: len(sigmas)]
+    path = dots[: len(sigmas)]
+    reach = np.stack([base.distances(means).T for means in after])  # (2, k, 2): along x and y, down and up
+    bars = [path[:, None] + np.eye(2)[i] * (reach[i] * [-1, 1])[..., None] for i in (0, 1)]
+    lines = np.concatenate([np.stack([path[:-1], path[1:]], axis=1), *bars])
+    texts = [f"{SIGMA} = {sigmas[end]:g}" for end in ends]
+    labels.write_beside(axes, path[ends], texts, room=(145, 115), dots=dots, lines=lines, gap=5.5)
+
+
+# ------------------------------------------------------------------------------------------------------ all at once
+
+
+def forest(table: pd.DataFrame, run_name: str, x_label: str = "rank correlation\nwith held-out accuracy") -> Figure:
+    """Correlations with their intervals: a row per measure, a panel per question, zero marked.
+
+    `table` has the columns measure, question, value, low, high and adjusted, the p value adjusted for asking often:
+    below 0.05 the dot is filled, otherwise (and where it is NaN) hollow. Without bounds there is no bar, without a
+    value a word in its place.
+    """
+    columns = ["measure", "question", "value", "low", "high", "adjusted"]
+    kept, lost = base.finite(table, columns)
+    measures, questions = base.in_order(table["measure"]), base.in_order(table["question"])
+    names = [base.wrapped(base.short(str(measure), 80), 40) for measure in measures]
+    longest = max((len(line) for name in names for line in name.split("\n")), default=0)
+    row = 0.31 if any("\n" in name for name in names) else 0.27
+    size = (
+        max(0.075 * longest + 2.2 * max(len(questions), 1) + 0.3, base.NARROWEST),
+        row * max(len(measures), 2) + 1.6,
+    )
+    figure, panels = base.panels(1, max(len(questions), 1), size)
+    for axes, question in zip(panels, questions, strict=False):
+        rows = kept[kept["question"] == question]
+        _estimates(axes, rows, measures)
+        for missing in (measure for measure in measures if measure not in set(rows["measure"])):
+            asked = ((table["measure"] == missing) & (table["question"] == question)).any()
+            note: base.Style = {"ha": "center", "va": "center", "fontsize": SMALL, "color": MUTED}
+            box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
+            axes.text(0, measures.index(missing), "no value" if asked else "not asked", bbox=box, **note)
+        base.title(axes, str(question), width=46)
+        base.label(axes, x_label)
+    for axes in panels:
+        axes.axvline(0, color=MUTED, linewidth=1.1, zorder=1)
+        axes.set_xlim(-1.05, 1.05)
+        axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["\N{MINUS SIGN}1", "\N{MINUS SIGN}0.5", "0", "0.5", "1"])
+        base.quiet_lines(axes, "both")
+        axes.spines["left"].set_visible(False)
+        axes.tick_params("y", length=0)
+    if not questions:
+        base.nothing(panels[0])
+    panels[0].set_ylim(max(len(measures), 1) - 0.4, -0.6)
+    panels[0].set_yticks(range(len(measures)), names, parse_math=False)
+    base.legend(figure, [f"adjusted p < {SURE:g}", "otherwise"])
+    bare = int((~np.isfinite(kept[["low", "high"]].to_numpy(dtype=float)).all(axis=1)).sum())
+    without = f"{bare} of {len(kept)} have no interval" if bare else ""
+    base.small_print(figure, run_name, "bars: 95% intervals; p adjusted for the number of tests", without, lost)
+    return figure
+
+
+def _estimates(axes: Axes, rows: pd.DataFrame, measures: list[Any]) -> None:
+    rows = rows.rename(columns={"value": "mean"})
+    sure = rows["adjusted"].to_numpy(dtype=float) < SURE  # a NaN is not
+    for hollow, kind, name in ((False, rows[sure], f"adjusted p < {SURE:g}"), (True, rows[~sure], "otherwise")):
+        if len(kind):
+            at = [measures.index(measure) for measure in kind["measure"]]
+            style = {"color": BLUE, "marker": "o", "markersize": 5.4, "label": name, "zorder": 3}
+            base.errorbars(axes, kind["mean"], at, hollow=hollow, xerr=base.distances(kind), **style)

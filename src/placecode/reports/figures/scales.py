@@ -1,0 +1,114 @@
+"""How good each sigma is in many settings, and where libraries start on the same axis.
+
+>>> figure = scales(curves, marks, "lst-sigma and 19 others")
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from placecode.reports.figures import base
+from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, PAPER, SIGMA, SMALL, Style
+
+LEAST, MOST = 0.004, 3.2
+"""The ends of the axis; a library that starts at zero is drawn at the left one."""
+TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
+DOTTED: Style = {"color": MUTED, "linewidth": 0.8, "linestyle": (0, (1, 2)), "zorder": 0}
+WORST = -0.1
+"""The lowest share that is drawn."""
+LETTERS = 100
+"""Small letters that fit along the axis."""
+
+
+def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
+    """A panel for each kind of outcome with a line for each setting, tasks apart; below, a row for each scale of
+    libraries, so that names never meet.
+
+    `curves` has the columns panel, task, setting, sigma and share: of what the best sigma gains, 1 is all of it and 0
+    nothing. `marks` has formula, names, low and high: the same twice for a fixed scale, or the ends of one that depends
+    on the size of the model.
+    """
+    kept, lost = base.finite(curves, ["panel", "task", "setting", "sigma", "share"], ["sigma", "share"])
+    names = base.in_order(kept["panel"])
+    lines = [
+        textwrap.wrap(str(mark["names"]), _room(float(mark["low"]), float(mark["high"])))
+        for _, mark in marks.iterrows()
+    ]
+    rows = [0.5 + 0.5 * len(each) for each in lines]
+    heights = [*([2.3] * len(names)), 0.25 * sum(rows) + 0.4]
+    figure, panels = base.panels(len(names) + 1, 1, (7.2, sum(heights) + 1.1), sharey=False, height_ratios=heights)
+    styles = {task: KINDS[i % len(KINDS)] for i, task in enumerate(base.in_order(kept["task"]))}
+    for axes, name in zip(panels, names, strict=False):
+        _across(axes, marks)
+        for (task, _), own in kept[kept["panel"] == name].groupby(["task", "setting"], sort=False):
+            own = own.sort_values("sigma")
+            look: Style = {**styles[task], "linewidth": 1.1, "markersize": 3.2, "alpha": 0.7, "mew": 0}
+            axes.plot(own["sigma"], own["share"].clip(lower=WORST), label=task, **look)
+        axes.set(ylim=(-0.14, 1.06), yticks=[0, 0.25, 0.5, 0.75, 1])
+        base.quiet_lines(axes)
+        base.label(axes, y=base.wrapped(name, 34))
+        _axis(axes)
+        axes.tick_params(labelbottom=False)
+    _names(panels[-1], marks, lines, rows)
+    base.legend(figure, columns=6)
+    note = "a line is a setting: 1 is what its best sigma gains, 0 a model that has learned nothing"
+    below = f"less than {WORST} is drawn there" if (kept["share"] < WORST).any() else ""
+    base.small_print(figure, run_name, note, below, lost)
+    return figure
+
+
+def _axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(LEAST, MOST)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+
+
+def _across(axes: Axes, marks: pd.DataFrame) -> None:
+    """Quiet lines where libraries start."""
+    for low in marks.loc[(marks["low"] == marks["high"]) & (marks["low"] > 0), "low"]:
+        axes.axvline(low, **DOTTED)
+
+
+def _on_the_right(low: float, high: float) -> bool:
+    """Whether there is more room on the right of a mark."""
+    return max(low, LEAST) * high < LEAST * MOST
+
+
+def _room(low: float, high: float) -> int:
+    """How many letters fit beside a mark."""
+    ends = (max(high, LEAST), MOST) if _on_the_right(low, high) else (LEAST, low)
+    return max(20, round(LETTERS * math.log(ends[1] / ends[0]) / math.log(MOST / LEAST)))
+
+
+def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[float]) -> None:
+    """A row for each scale: a dot, or a bar from end to end, and who uses it on the side where there is room."""
+    place = 0.0
+    for (_, mark), texts, height in zip(marks.iterrows(), lines, rows, strict=True):
+        middle = place + height / 2
+        place += height
+        low, high = (max(float(mark[end]), LEAST * 1.12) for end in ("low", "high"))
+        look: Style = {"color": BLUE, "solid_capstyle": "round", "zorder": 3}
+        if mark["high"] == 0:
+            axes.plot([low], [middle], marker="<", markersize=6, **look)
+        elif low == high:
+            axes.plot([low], [middle], marker="o", markersize=5.5, **look)
+            axes.plot([low, low], [0, middle], **DOTTED)
+        else:
+            axes.plot([low, high], [middle, middle], linewidth=4.5, **look)
+        right = _on_the_right(low, high)
+        said = "\n".join(texts)
+        words: Style = {"fontsize": SMALL, "color": INK, "va": "center", "linespacing": 1.2, "parse_math": False}
+        words |= {"bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 1}}  # lines end at names
+        words |= {"ha": "left", "xytext": (8, 0)} if right else {"ha": "right", "xytext": (-8, 0)}
+        axes.annotate(said, (high if right else low, middle), textcoords="offset points", **words)
+    axes.set(ylim=(place, 0), yticks=[])
+    axes.spines["left"].set_visible(False)
+    _axis(axes)
+    base.label(axes, f"initial scale {SIGMA} of the encoding")

@@ -1,0 +1,1 @@
+"""What the report of each experiment shows: its figures, sentences, dial and map."""

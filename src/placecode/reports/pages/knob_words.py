@@ -1,0 +1,93 @@
+"""What studies that turn something beside sigma show, in plain sentences, which are true whatever a run shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from placecode.analysis.stats import Interval
+from placecode.experiments.latin.optimizer_claims import TRUE
+from placecode.experiments.reading import STILL, accuracy, late_change, once
+from placecode.experiments.specs import are
+from placecode.runs.read import Run
+
+MOST = 6
+"""Settings that have not settled, of which each is named in a report."""
+
+
+def called(panel: str, line: str) -> str:
+    return f"{panel}, {line}" if panel else line
+
+
+def of_knob(run: Run, lines: pd.DataFrame) -> list[str]:
+    """A sentence for every line: where accuracy is highest, and what it is at both ends of sigma."""
+    told = []
+    table = once(lines).assign(value=lambda rows: rows["member"].map(accuracy(run)))
+    for (panel, line), rows in table.groupby(["panel", "line"], sort=False):
+        means = rows.groupby("sigma")["value"].mean()
+        few, many = (f"{means[sigma]:.3f} at sigma {sigma:g}" for sigma in (means.index.min(), means.index.max()))
+        best = f"highest at sigma {means.idxmax():g} ({means.max():.3f})"
+        ends = f"{few}, {many}; {best}" if len(means) > 1 else few
+        told.append(f"{_capital(called(str(panel), str(line)))}: held-out accuracy {ends}.")
+    return [*told, *unsettled_words(run, lines), *lost(run)]
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def settling(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
+    """By how much the mean accuracy of each setting (a line, at a sigma) has changed over the last quarter of
+    training; 2d-fixed models, which have no sigma, are settings too where no line shows them."""
+    shown = once(lines)
+    fixed = run.members[are(run.members, TRUE, 0.0) & (run.members["state"] == "done")]
+    fixed = fixed[~fixed["member"].isin(shown["member"])]
+    varied = [name for name in ("data", "weight_decay") if fixed[name].nunique() > 1]
+    names = [_fixed({name: row[name] for name in varied}) for row in fixed.to_dict("records")]
+    table = pd.concat([shown, fixed.assign(panel="", line=names)]) if len(fixed) else shown
+    table = table.assign(value=table["member"].map(late_change(run)))
+    return table.groupby(["panel", "line", "sigma"], sort=False, dropna=False)["value"].mean().reset_index()
+
+
+def _fixed(told: dict[str, Any]) -> str:
+    return ", ".join(["2d-fixed", *(f"{name.replace('_', ' ')} {value}" for name, value in told.items())])
+
+
+def unsettled(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
+    """Settings (panel, line, sigma) whose mean accuracy has changed by more than STILL, with that change."""
+    return _unsettled(settling(run, lines))
+
+
+def _unsettled(means: pd.DataFrame) -> pd.DataFrame:
+    return means[means["value"].abs() > STILL + 1e-9].reset_index(drop=True)
+
+
+def unsettled_words(run: Run, lines: pd.DataFrame, most: int = MOST) -> list[str]:
+    """Whose curves have not settled, in a sentence that names so many of them."""
+    means = settling(run, lines)
+    found, total = _unsettled(means), len(means)
+    rule = f"held-out accuracy changed by more than {STILL:g} over the last quarter of training"
+    if found.empty:
+        return [f"All curves have settled: in none of {total} settings the mean {rule}."]
+    widest = found.reindex(found["value"].abs().sort_values(ascending=False).index)
+    named = "; ".join(
+        called(row["panel"], row["line"])
+        + (f", sigma {row['sigma']:g}" if row["sigma"] == row["sigma"] else "")
+        + f" ({row['value']:+.2f})"
+        for row in widest.head(most).to_dict("records")
+    )
+    more = f"; and {len(found) - most} more" if len(found) > most else ""
+    return [f"Not settled, {len(found)} of {total} settings, where the mean {rule}: {named}{more}."]
+
+
+def lost(run: Run) -> list[str]:
+    gone = int((run.members["state"] == "diverged").sum())
+    return [f"{gone} of {len(run.members)} members diverged and are left out of the means."] if gone else []
+
+
+def in_words(found: Interval) -> str:
+    """A difference with its interval: "+0.12 (+0.05 to +0.19)"; without one where seeds are too few."""
+    bounds = f" ({found.low:+.2f} to {found.high:+.2f})" if np.isfinite(found.low) else ""
+    return f"{found.mean:+.2f}{bounds}"

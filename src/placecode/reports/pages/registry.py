@@ -1,0 +1,312 @@
+"""Which page belongs to which experiment.
+
+>>> page = page_of(study, run)
+>>> page.summary(), page.figures()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from importlib.util import find_spec
+from typing import ClassVar
+
+from placecode.errors import INSTALL
+from placecode.experiments.base import Study
+from placecode.experiments.channels import own_results
+from placecode.experiments.channels.brain import BrainPreprocessing, BrainSigma, BrainStudy, BrainTransfer
+from placecode.experiments.channels.masked import MaskedStudy
+from placecode.experiments.channels.own import OwnData
+from placecode.experiments.channels.pixels import NEXT_TO, PixelsStudy
+from placecode.experiments.latin.causal import LstCausal
+from placecode.experiments.latin.data import LstSize
+from placecode.experiments.latin.knobs import KnobStudy, LstDecay
+from placecode.experiments.latin.squares import LstEncodings, LstSigma
+from placecode.experiments.latin.training import LstFrozen, LstSlingshot
+from placecode.reports.pages import (
+    brain_networks,
+    causal_figures,
+    causal_words,
+    knob_figures,
+    knob_words,
+    latin_figures,
+    latin_words,
+    masked_figures,
+    masked_words,
+    own_figures,
+    own_words,
+    pixel_figures,
+    training_figures,
+    training_words,
+)
+from placecode.reports.pages.base import Page, Shown
+from placecode.reports.pages.panels import Channels, Dial, Listing, Verdict
+from placecode.runs.read import Run
+from placecode.tasks.brain import DEFAULT_PARTITIONS
+
+LATIN_MEASURES = (
+    ("norm", ""),
+    ("moved_relative", "start"),
+    ("procrustes_raw", "2d-fixed"),
+    ("procrustes", "2d-fixed"),
+    ("rsa", "2d-fixed"),
+    ("neighbor_agreement", "relation"),
+    ("attention_cosine", "2d-fixed"),
+)
+
+
+class SigmaPage(Page):
+    """lst-sigma."""
+
+    measures = LATIN_MEASURES
+
+    def figures(self) -> list[Shown]:
+        return latin_figures.of_sigmas(self.run)
+
+    def words(self) -> list[str]:
+        return latin_words.of_sigmas(self.run)
+
+
+class EncodingsPage(Page):
+    """lst-encodings."""
+
+    measures = LATIN_MEASURES
+
+    def figures(self) -> list[Shown]:
+        return latin_figures.of_encodings(self.run)
+
+    def words(self) -> list[str]:
+        return latin_words.of_encodings(self.run)
+
+
+class KnobPage(Page):
+    """Studies on Latin squares that sweep something else beside sigma."""
+
+    study: KnobStudy
+    measures = (
+        ("norm", ""),
+        ("moved_relative", "start"),
+        ("weights_moved", "start"),
+        ("procrustes", "2d-fixed"),
+        ("rsa", "relation"),
+        ("neighbor_agreement", "relation"),
+    )
+
+    def dial(self) -> Dial | None:
+        return None  # it would show one of the settings, and not say which
+
+    def figures(self) -> list[Shown]:
+        return knob_figures.of_knob(self.run, self.study.lines(self.run), self.study.knob)
+
+    def words(self) -> list[str]:
+        return knob_words.of_knob(self.run, self.study.lines(self.run))
+
+
+class DecayPage(KnobPage):
+    """lst-decay, with 2d-fixed models of the same decay beside it."""
+
+    def figures(self) -> list[Shown]:
+        beside = knob_figures.fixed_beside(
+            self.run, lambda row: [(panel, _fixed(row["weight_decay"])) for panel, _ in self.study.told(row)]
+        )
+        return knob_figures.of_knob(self.run, self.study.lines(self.run), self.study.knob, beside)
+
+
+def _fixed(decay: float) -> str:
+    return "2d-fixed, with the same decay" if decay else "2d-fixed, no decay"
+
+
+class SizePage(KnobPage):
+    """lst-size, with 2d-fixed models on grids of the same size beside it."""
+
+    study: LstSize
+
+    def figures(self) -> list[Shown]:
+        beside = knob_figures.fixed_beside(self.run, lambda row: [(self.study.panel(row), "2d-fixed")])
+        return knob_figures.of_knob(self.run, self.study.lines(self.run), self.study.knob, beside)
+
+
+class CausalPage(KnobPage):
+    """lst-causal."""
+
+    def figures(self) -> list[Shown]:
+        return causal_figures.of_causes(self.run, self.study.lines(self.run))
+
+    def words(self) -> list[str]:
+        return causal_words.of_causes(self.run, self.study.lines(self.run))
+
+
+class FrozenPage(KnobPage):
+    """lst-frozen."""
+
+    def figures(self) -> list[Shown]:
+        return training_figures.of_frozen(self.run, self.study.lines(self.run))
+
+
+class SlingshotPage(KnobPage):
+    """lst-slingshot."""
+
+    def figures(self) -> list[Shown]:
+        return training_figures.of_slingshots(self.run, self.study.lines(self.run))
+
+    def words(self) -> list[str]:
+        return training_words.of_slingshots(self.run, self.study.lines(self.run))
+
+
+class MaskedPage(Page):
+    """Masked prediction of channels."""
+
+    measures: ClassVar[Sequence[tuple[str, str]]] = (
+        ("neighbor_agreement", "labels"),
+        ("modularity", "labels"),
+        ("ari", "labels"),
+        ("fc_correlation", "fc"),
+        ("moved_relative", "start"),
+        ("stability", "other seeds"),
+    )
+
+    def figures(self) -> list[Shown]:
+        return masked_figures.of_run(self.run)
+
+    def words(self) -> list[str]:
+        return masked_words.of_settings(self.run)
+
+    def summary(self) -> list[str]:
+        return masked_words.in_short(self.run)
+
+    def verdicts(self) -> list[Verdict]:
+        return masked_words.verdicts(self.run)
+
+
+class PixelsPage(MaskedPage):
+    """Shuffled pixels."""
+
+    measures = (
+        NEXT_TO,
+        ("procrustes_r2", "positions"),
+        ("coordinate_agreement", "positions"),
+        ("fc_correlation", "fc"),
+        ("moved_relative", "start"),
+        ("stability", "other seeds"),
+    )
+
+    def figures(self) -> list[Shown]:
+        return [*super().figures(), *pixel_figures.as_pictures(self.run)]
+
+
+class BrainPage(MaskedPage):
+    """Human fMRI."""
+
+    measures = (
+        ("mirror_agreement", "partner"),
+        ("coordinate_agreement", "positions"),
+        ("modularity", "best"),
+        *((measure, target) for target in DEFAULT_PARTITIONS for measure in ("modularity", "segregation")),
+        ("fc_correlation", "fc"),
+        ("moved_relative", "start"),
+        ("stability", "other seeds"),
+    )
+
+    def words(self) -> list[str]:
+        lines = super().words()
+        if find_spec("nilearn") is None:
+            lines.append(f"The regions are not drawn on a brain, which takes nilearn: {INSTALL}.")
+        return lines
+
+
+class BrainSigmaPage(BrainPage):
+    """brain-sigma, with known networks."""
+
+    def figures(self) -> list[Shown]:
+        first, *others = super().figures()
+        return [first, *brain_networks.over_sigma(self.run), *others]
+
+    def words(self) -> list[str]:
+        return [*super().words(), *brain_networks.sentences_on_networks(self.run)]
+
+
+class BrainPreprocessingPage(BrainPage):
+    """brain-preprocessing: the same measures for each variant."""
+
+    def figures(self) -> list[Shown]:
+        return [*brain_networks.over_variants(self.run), *super().figures()]
+
+    def words(self) -> list[str]:
+        return [*brain_networks.sentences_on_variants(self.run), *super().words()]
+
+    def summary(self) -> list[str]:
+        return list(brain_networks.sentences_on_variants(self.run)) or super().summary()
+
+
+class BrainTransferPage(BrainPage):
+    """brain-transfer."""
+
+    measures = (
+        ("mirror_agreement", "partner"),
+        ("fc_correlation", "fc"),
+        ("moved_relative", "start"),
+        ("stability", "other seeds"),
+        ("stability", "other data"),
+    )
+
+
+class FitPage(Page):
+    """A fit of a user's own table. What was found is read once."""
+
+    measures = (("moved_relative", "start"), ("stability", "other seeds"), ("stability", "other data"))
+    map_first = True
+
+    @cached_property
+    def found(self) -> own_results.Found:
+        return own_results.read(self.run.path)
+
+    def figures(self) -> list[Shown]:
+        return own_figures.of_fit(self.found, latin_figures.run_name(self.run))
+
+    def words(self) -> list[str]:
+        return own_words.sentences(self.found)
+
+    def summary(self) -> list[str]:
+        return own_words.in_short(self.found)
+
+    def verdicts(self) -> list[Verdict]:
+        return [own_words.verdict(self.found)]
+
+    def dial(self) -> Dial | None:
+        dial = super().dial()
+        if dial is None:
+            return None
+        first = next((i for i, stop in enumerate(dial.stops) if stop.sigma == self.found.sigma), 0)
+        return replace(dial, **own_figures.sorting(self.found), first=first)
+
+    def channels(self) -> Channels | None:
+        return own_figures.channels(self.found)
+
+    def listings(self) -> list[Listing]:
+        return own_figures.listings(self.found)
+
+
+PAGES: dict[type[Study], type[Page]] = {
+    LstSigma: SigmaPage,
+    LstEncodings: EncodingsPage,
+    KnobStudy: KnobPage,
+    LstDecay: DecayPage,
+    LstSize: SizePage,
+    LstCausal: CausalPage,
+    LstFrozen: FrozenPage,
+    LstSlingshot: SlingshotPage,
+    MaskedStudy: MaskedPage,
+    PixelsStudy: PixelsPage,
+    BrainStudy: BrainPage,
+    BrainSigma: BrainSigmaPage,
+    BrainPreprocessing: BrainPreprocessingPage,
+    BrainTransfer: BrainTransferPage,
+    OwnData: FitPage,
+}
+"""The page of each experiment, or of the nearest class that it derives from."""
+
+
+def page_of(study: Study, run: Run) -> Page:
+    """The page of a run of this experiment."""
+    return next(PAGES[kind] for kind in type(study).__mro__ if kind in PAGES)(study, run)

@@ -1,0 +1,1 @@
+"""Train a stack of models: steps, optimizers, evaluation, early stopping and checkpoints."""

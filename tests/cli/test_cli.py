@@ -1,0 +1,459 @@
+"""The command line: what each command prints, leaves behind and means by its words."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from placecode import cli, experiments
+from placecode.cli import flags
+from placecode.execution import local
+from placecode.runs import read as runs
+from placecode.runs import write as folders
+from placecode.runs.read import Run
+from placecode.version import VERSION
+
+TINY = ["--per-class", "20", "--heldout", "9", "--distance", "0.5", "--epochs", "2", "--evaluations", "2"]
+TINY += ["--width", "8", "--heads", "2", "--layers", "1", "--batch", "16", "--device", "cpu", "--stack", "2"]
+TINY += ["--sigmas", "0.1,2.0", "--seeds", "2", "--references", ""]
+RUN = ["run", "lst-sigma", *TINY]
+RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *runs.TENSORS)
+
+
+def environment() -> dict[str, str]:
+    """For a child in another folder: a relative path to the source would lead nowhere."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than training here, and has tests of its own."""
+    monkeypatch.setattr(cli, "publish", lambda run: run.path / "report.html")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run made by the command line, report and all, and what it printed; no test changes it."""
+    folder = tmp_path_factory.mktemp("runs")
+    command = [sys.executable, "-m", "placecode.cli", *RUN, "--out", "first"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return folder / "first", done.stdout
+
+
+# run
+
+
+def test_run_prints_the_table_the_findings_and_the_path_of_the_report(ran: tuple[Path, str]) -> None:
+    run, printed = Run(ran[0]), ran[1]
+    assert "Accuracy, mean ± 95% interval over seeds (lst-sigma, quick)" in printed
+    for sigma, members in (("0.1", [0, 1]), ("2", [2, 3])):
+        (line,) = (line for line in printed.splitlines() if re.match(rf"│ +learned │ +{re.escape(sigma)} │", line))
+        cells = [cell.strip() for cell in line.strip("│").split("│")][1:]
+        final = run.metrics.query("step == 8 and condition == 'all' and metric == 'accuracy'")
+        final = final[final["member"].isin(members)].groupby("split")["value"].mean()
+        assert [cell.split(" ±")[0] for cell in cells[1:4]] == [
+            f"{final[split]:.2f}" for split in ("train", "test", "validation")
+        ]
+        assert cells[4:] == ["2", "0"]
+    assert "has not fitted its training puzzles yet" in printed
+    assert printed.splitlines()[-1] == "Report: first/report.html"
+
+
+def test_run_leaves_the_summary_the_report_and_the_figures(ran: tuple[Path, str]) -> None:
+    of_others = {"baselines.parquet", "fit.json", "fit.safetensors", "map.csv"}
+    assert {path.name for path in ran[0].iterdir()} == {*runs.FILES, "figures"} - of_others
+    assert json.loads((ran[0] / "summary.json").read_text())["study"] == "lst-sigma"
+    assert {path.stem for path in (ran[0] / "figures").iterdir()} == {
+        *("accuracy", "curves", "similarity", "token-maps", "geometry", "attention", "noise", "classes", "errors")
+    }
+    page = (ran[0] / "report.html").read_text()
+    assert "<svg" in page
+    asked = {claim.id: html.escape(claim.statement) in page for claim in experiments.lookup("lst-sigma").claims}
+    assert asked["all-fit-training"] and not asked["small-sigma-generalizes"]  # there is no sigma of 0.2
+    assert "placecode run lst-sigma --scale quick" in page
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(ran: tuple[Path, str]) -> None:
+    lines = [line for line in ran[1].splitlines() if line.startswith("stack ")]
+    assert re.fullmatch(r"stack 1/2  step 0/8  accuracy train 0\.\d\d, test 0\.\d\d, validation 0\.\d\d", lines[0])
+    last = (
+        r"stack 2/2  step 8/8  loss \d\.\d{3}  accuracy train 0\.\d\d, test 0\.\d\d, validation 0\.\d\d  0 seconds left"
+    )
+    assert re.fullmatch(last, lines[-1])
+    assert "\x1b" not in ran[1]  # no colours, no bars
+    assert "━━━━━━━━━━ " not in ran[1].split("Accuracy, mean")[0]
+    assert "nan" not in ran[1]
+
+
+def test_the_default_folder_names_study_and_scale(tmp_path: Path, no_report: None) -> None:
+    assert cli.main(RUN) == 0
+    assert (tmp_path / "runs" / "lst-sigma-quick" / "summary.json").is_file()
+
+
+def test_resume_of_a_finished_run_shows_its_table_again(
+    ran: tuple[Path, str], no_report: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in ran[0].rglob("*")}
+    assert cli.main([*RUN, "--out", str(ran[0]), "--resume"]) == 0
+    printed = capsys.readouterr().out
+    assert "Accuracy, mean ± 95% interval over seeds" in printed
+    assert "step" not in printed
+    assert {path: path.stat().st_mtime_ns for path in ran[0].rglob("*")} == before
+
+
+def test_force_runs_anew(tmp_path: Path, no_report: None) -> None:
+    assert cli.main([*RUN, "--out", "a"]) == 0
+    first = (tmp_path / "a" / "summary.json").read_bytes()
+    assert cli.main([*RUN, "--out", "a", "--force", "--data-seed", "1"]) == 0
+    assert Run("a").config["fields"]["data_seed"] == 1
+    assert (tmp_path / "a" / "summary.json").read_bytes() != first
+
+
+def test_the_study_may_come_after_options(tmp_path: Path, no_report: None) -> None:
+    assert cli.main(["run", "--memory", "0.5", "--workers", "1", "--out", "lst-sigma", "lst-sigma", *TINY]) == 0
+    assert Run("lst-sigma").study == "lst-sigma"
+
+
+def test_encodings_without_vectors_have_a_report_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rotary has no vector for each token, so nothing to compare with the true arrangement."""
+    assert cli.main([*RUN, "--encoding", "rotary", "--sigmas", "0.1,", "--out", "a"]) == 0
+    names = {"accuracy", "curves", "attention", "noise", "classes", "errors"}
+    assert {path.stem for path in (tmp_path / "a" / "figures").iterdir()} == names
+    assert cli.main(["runs", "."]) == 0
+    assert "rotary: 0." in capsys.readouterr().out
+
+
+def test_members_that_diverge_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*RUN, "--optimizer", "sgd", "--learning-rate", "1e30", "--out", "a"]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"│ +learned │ +0\.1 │ +- │ +- │ +- │ +0 │ +2 │", printed)
+    assert "sigma = 0.1: no member finished; all diverged." in printed
+    assert "4 of 4 members diverged and are left out of the means." in printed
+    assert (tmp_path / "a" / "report.html").is_file()
+    assert cli.main(["runs", "."]) == 0
+    assert "done, 4 diverged" in capsys.readouterr().out
+
+
+def test_references_have_a_row_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "publish", lambda run: run.path / "report.html")  # drawn once, below
+        assert cli.main([*RUN, "--references", "0.0,0.1", "--out", "a"]) == 0
+    printed = capsys.readouterr().out
+    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line[0] == "│"]
+    assert [line[:3] for line in lines] == [
+        ["learned", "0.1", "0"],
+        ["learned", "2", "0"],
+        ["sinusoid", "-", "0"],
+        ["sinusoid", "-", "0.1"],
+    ]
+    assert printed.count("\nsigma = ") == 2  # the words are about the sweep
+    assert cli.main(["report", "a"]) == 0
+    assert (tmp_path / "a" / "report.html").is_file()
+    assert cli.main([*RUN, "--references", "0.0", "--members", "4:6", "--out", "b"]) == 0  # a piece with them alone
+    assert "The run holds references alone" in capsys.readouterr().out
+
+
+# What the words mean
+
+
+def fields_of(*words: str) -> dict[str, object]:
+    """The settings that a command line gives, without running it."""
+    given = cli._parser(["run", "lst-sigma", *words]).parse_args(["run", "lst-sigma", *words])
+    return flags.settings(given, experiments.lookup("lst-sigma"))
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        (["--seeds", "3"], "seeds", (0, 1, 2)),
+        (["--seeds", "1"], "seeds", (0,)),
+        (["--seeds", "5,7"], "seeds", (5, 7)),
+        (["--seeds", "4,"], "seeds", (4,)),
+        (["--seeds", "5", "7"], "seeds", (5, 7)),
+        (["--sigmas", "0.1,0.2"], "sigmas", (0.1, 0.2)),
+        (["--sigmas", "0.1", "0.2"], "sigmas", (0.1, 0.2)),
+        (["--sigmas", "0.1,", "0.2"], "sigmas", (0.1, 0.2)),
+        (["--sigmas", "3"], "sigmas", (3.0,)),
+        (["--epochs", "7"], "epochs", 7),
+        (["--clip", "1e-1"], "clip", 0.1),
+        (["--puzzles", "some/where"], "puzzles", "some/where"),
+        (["--references", ""], "references", ()),
+        (["--references", "0.1"], "references", (0.1,)),
+        (["--noise", ""], "noise", ()),
+        (["--dropout-at-evaluation"], "dropout_at_evaluation", True),
+        (["--no-dropout-at-evaluation"], "dropout_at_evaluation", False),
+    ],
+)
+def test_settings_are_read_as_meant(words: list[str], field: str, value: object) -> None:
+    assert fields_of(*words) == {field: value}
+
+
+def test_what_is_not_given_is_that_of_the_scale() -> None:
+    assert fields_of() == {}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["--seeds", "4,"],
+        ["--sigmas", "0.1"],
+        ["--members", "1:3"],
+        ["--dropout", "0.1", "--dropout-at-evaluation", "--clip", "0.5", "--pe-learning-rate", "1e-05"],
+        ["--scale", "paper", "--precision", "highest"],
+        ["--stack", "3"],
+        ["--references", "0.0,0.1", "--noise", ""],
+        ["--references", "0.1"],
+    ],
+)
+def test_the_command_in_the_report_makes_the_same_config_again(
+    tmp_path: Path, no_report: None, more: list[str]
+) -> None:
+    assert cli.main([*RUN, *more, "--out", "a"]) == 0
+    first = Run("a")
+    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in first.config["fields"].items()}
+    words = shlex.split(cli.command_of(first, experiments.lookup("lst-sigma")(**fields)))
+    assert words[0] == "placecode"
+    assert cli.main([*words[1:], "--out", "b"]) == 0
+    assert Run("b").config == first.config
+    for name in RESULTS:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_the_command_leaves_out_what_the_scale_gives(ran: tuple[Path, str]) -> None:
+    run = Run(ran[0])
+    usual = experiments.lookup("lst-sigma").at("quick")
+    run.config |= {"fields": usual.fields(), "stack": local.STACK["cpu"], "members": "0:18", "total": 18}
+    assert cli.command_of(run, usual) == "placecode run lst-sigma --scale quick --device cpu --precision high"
+
+
+# Stopping
+
+
+LONGER = [*RUN, "--epochs", "60", "--evaluations", "30"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A longer run that nobody has stopped."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "publish", lambda run: run.path / "report.html")
+        assert cli.main([*LONGER, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(
+    tmp_path: Path, whole: Path, number: signal.Signals, no_report: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in the middle of a run; the printed command, taken at its word, ends as if it had never been stopped."""
+    words = [*LONGER, "--out", "broken", "--force"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "placecode.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if re.match(r"stack 1/2  step \d\d", line):
+            process.send_signal(number)
+            break
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    said, command = err.splitlines()
+    assert said == "Stopped and saved. Go on with:"
+    assert "Traceback" not in err
+    assert not Run("broken").finished
+    again = shlex.split(command)
+    assert again == ["placecode", *(word for word in words if word != "--force"), "--resume"]
+    assert cli.main(again[1:]) == 0
+    for name in RESULTS:
+        assert (tmp_path / "broken" / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_a_second_ctrl_c_stops_at_once_and_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(*arguments: object, **named: object) -> None:
+        signal.raise_signal(signal.SIGINT)  # asks
+        signal.raise_signal(signal.SIGINT)  # insists
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(local, "execute", execute)
+    assert cli.main([*RUN, "--out", "a"]) == 130
+    assert capsys.readouterr().err == "Stopped at once. --resume goes on from the last checkpoint.\n"
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_worker_that_dies_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(*arguments: object, where: local.Where, **named: object) -> None:
+        assert (where.workers, where.memory) == (3, 0.5)
+        raise local.WorkerFailed("worker 1 of 3 has failed [x].")
+
+    monkeypatch.setattr(local, "execute", execute)
+    assert cli.main([*RUN, "--workers", "3", "--memory", "0.5", "--out", "a"]) == 1
+    assert capsys.readouterr().err == "placecode: worker 1 of 3 has failed [x].\n"
+
+
+# The other commands
+
+
+def test_studies_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["studies"]) == 0
+    printed = capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if line[0] == "│"]
+    assert [(row[0], row[1]) for row in rows] == [(name, study.about) for name, study in experiments.STUDIES.items()]
+    counts = {row[0]: row[2:] for row in rows}
+    assert counts["lst-sigma"] == ["18", "330"]  # members at quick and at paper scale
+    assert counts["lst-encodings"] == ["24", "570"]
+    assert counts["lst-frozen"] == ["16", "160"]
+    assert "placecode run STUDY [--scale quick|paper]" in printed
+
+
+def test_dry_run_says_what_it_would_take_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*RUN, "--out", "a", "--dry-run"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "lst-sigma: 4 members in 2 stacks, 8 steps each, on cpu, precision high."
+    assert re.fullmatch(r"Estimated time for training: \d+ seconds; memory: \d+\.\d GiB\.", second)
+    assert list(tmp_path.iterdir()) == []
+    assert cli.main([*RUN, "--members", "0:1", "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("lst-sigma: 1 member in 1 stack, 8 steps each")
+
+
+def test_runs_lists_finished_and_unfinished_ones_side_by_side(
+    ran: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs" / "deep [bold]").mkdir(parents=True)
+    (tmp_path / "runs" / "done").symlink_to(ran[0])
+    config = json.loads((ran[0] / "config.json").read_text())
+    (tmp_path / "runs" / "deep [bold]" / "config.json").write_text(json.dumps({**config, "members": "0:2"}))
+    damaged = tmp_path / "runs" / "damaged"
+    damaged.mkdir()
+    (damaged / "config.json").write_text(json.dumps(config))
+    (damaged / "summary.json").write_text("{}")
+    assert cli.main(["runs", str(ran[0].parent)]) == 0
+    assert cli.main(["runs"]) == 0
+    printed = capsys.readouterr().out
+    numbers = [row["mean"] for row in Run(ran[0]).summary if row["split"] == "validation"][:1]
+    (line,) = (line for line in printed.splitlines() if str(ran[0]) in line)
+    for cell in ("│ lst-sigma │", "│ quick │", "│ 0:4 of 4 │", "│ done ", "│ cpu ", f"│ 0.1: {numbers[0]:.2f}  2: "):
+        assert cell in line
+    (line,) = (line for line in printed.splitlines() if "runs/deep [bold] " in line)
+    assert "│ 0:2 of 4 │ unfinished │" in line
+    assert re.search(r"runs/damaged +│ lst-sigma │ quick │ 0:4 of 4 │ damaged ", printed)
+
+
+def test_runs_on_channels_show_their_errors_and_not_those_of_baselines(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__).resolve().parents[1] / "results" / "synergy-sigma-512"
+    assert cli.main(["runs", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    rows = [row for row in Run(folder).summary if (row["split"], row["condition"]) == ("test", "hidden 0.3")]
+    own = {row["sigma"]: row["mean"] for row in rows if row["encoding"] == "learned"}
+    assert f"30% hidden: 0.05: {own[0.05]:.2f}" in printed and "baseline" not in printed
+    assert cli.main(["runs", str(folder.with_name("synergy-size"))]) == 0
+    assert "hidden: " not in capsys.readouterr().out  # settings that a sigma does not tell apart
+
+
+def test_runs_says_how_to_start_where_there_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["runs", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"No runs in {tmp_path}. Start one with: placecode run lst-sigma\n"
+
+
+def test_merge_puts_pieces_together_and_says_what_is_missing(
+    ran: tuple[Path, str], tmp_path: Path, no_report: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cut in ("0:2", "2:3", "3:4"):
+        assert cli.main([*RUN, "--members", cut, "--out", cut[0]]) == 0
+    capsys.readouterr()
+    assert cli.main(["merge", "0", "3", "--out", "some"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "3 of 4 members of lst-sigma are in some.",
+        "Still missing: 1; merge again when all are there.",
+        "Report: some/report.html",
+    ]
+    assert cli.main([*RUN, "--members", "2:4", "--out", "23"]) == 0
+    capsys.readouterr()
+    assert cli.main(["merge", "23", "0", "--out", "all"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "4 of 4 members of lst-sigma are in all."
+    for name in RESULTS:
+        assert (tmp_path / "all" / name).read_bytes() == (ran[0] / name).read_bytes()
+
+
+def test_the_command_of_a_run_with_holes_can_be_run(tmp_path: Path, no_report: None) -> None:
+    for cut in ("0:1", "2:4"):
+        assert cli.main([*RUN, "--members", cut, "--out", cut[0]]) == 0
+    merged = folders.merge([Path("0"), Path("2")], Path("all"))
+    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in merged.config["fields"].items()}
+    words = shlex.split(cli.command_of(merged, experiments.lookup("lst-sigma")(**fields)))
+    assert cli.main([*words[1:], "--out", "again"]) == 0
+    assert Run("again").config == merged.config
+    assert Run("again").members.equals(merged.members)
+
+
+def test_report_is_written_anew(ran: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = ran[0] / "report.html"
+    page.write_text("")
+    assert cli.main(["report", str(ran[0])]) == 0
+    assert capsys.readouterr().out == f"Report: {page}\n"
+    assert "Accuracy against sigma" in page.read_text()
+    assert not list(ran[0].rglob("*.part"))
+
+
+def test_doctor_speaks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("placecode", VERSION, "Python", "GPU", "threads used", "free disk here", "cache"):
+        assert word in printed
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["studies"], ["run"], ["run", "lst-sigma"], ["merge"], ["report"], ["claims"], ["runs"], ["doctor"]]
+)
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        cli.main([*command, "--help"])
+    assert done.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: placecode")
+    assert "==SUPPRESS==" not in printed
+
+
+def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", "lst-sigma", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    for field in dataclasses.fields(experiments.lookup("lst-sigma")):
+        assert f"--{field.name.replace('_', '-')}" in printed
+        assert field.metadata["help"] in printed
+    assert "settings of lst-sigma" in printed
+    assert f"{local.STACK['cpu']} on cpu, {local.STACK['cuda']} on cuda" in printed
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        cli.main(["--version"])
+    assert done.value.code == 0
+    assert capsys.readouterr().out == f"placecode {VERSION}\n"

@@ -1,0 +1,211 @@
+"""What is shown while a run goes on, and its tables."""
+
+from __future__ import annotations
+
+import doctest
+import io
+import math
+import statistics
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from placecode.analysis.stats import Interval
+from placecode.cli import display
+from placecode.cli.doctor import Finding
+from placecode.execution.local import Event
+from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
+from placecode.training.trainer import Progress
+
+
+def test_examples_in_the_module_hold() -> None:
+    assert doctest.testmod(display).failed == 0
+    assert doctest.testmod(display).attempted > 0
+
+
+def event(step: int, loss: float = 1.0, stack: int = 0, accuracy: float | None = None) -> Event:
+    row = {"member": 0, "step": step, "split": "train", "condition": "all", "metric": "accuracy", "value": accuracy}
+    others = [{**row, "condition": "Binary", "value": 9.0}, {**row, "metric": "loss", "value": 9.0}]
+    rows = () if accuracy is None else (row, {**row, "member": 1, "value": accuracy + 0.1}, *others)
+    return Event(stack, 2, 2, Progress(step, loss, rows), 100)
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(display.time, "monotonic", lambda: self.now)
+
+
+def shown(events: list[tuple[float, Event]], clock: Clock) -> list[str]:
+    """The lines that a console which is no terminal gets for events at these seconds."""
+    stream = io.StringIO()
+    with display.progress(Console(file=stream, width=30)) as notify:
+        for seconds, each in events:
+            clock.now = 1000.0 + seconds
+            notify(each)
+    return stream.getvalue().splitlines()
+
+
+def test_lines_at_evaluations_and_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [
+        (0, event(0, math.nan, accuracy=0.2)),
+        (2, event(10)),  # too soon after the line before
+        (5, event(50, accuracy=0.6)),
+        (16, event(80)),
+        (20, event(100, accuracy=0.9)),
+        (30, event(50, 0.5, stack=1, accuracy=0.3)),
+    ]
+    assert shown(events, Clock(monkeypatch)) == [
+        "stack 1/2  step 0/100  accuracy train 0.25",
+        "stack 1/2  step 50/100  loss 1.000  accuracy train 0.65  15 seconds left",
+        "stack 1/2  step 80/100  loss 1.000  24 seconds left",
+        "stack 1/2  step 100/100  loss 1.000  accuracy train 0.95  20 seconds left",
+        "stack 2/2  step 50/100  loss 0.500  accuracy train 0.35  10 seconds left",
+    ]
+
+
+def test_what_an_earlier_process_has_done_does_not_count_as_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run: the first stack is there at once; the second went on at step 50 and makes 1 step a second."""
+    events = [(0, event(100, math.nan)), (0, event(50, math.nan, stack=1)), (10, event(60, stack=1, accuracy=0.5))]
+    assert shown(events, Clock(monkeypatch))[-1].endswith("  40 seconds left")
+
+
+def test_a_bar_on_a_terminal() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=140)
+    with display.progress(console) as notify:
+        notify(event(0, math.nan, accuracy=0.2))
+        notify(event(30, stack=1, accuracy=0.6))  # side by side
+        notify(event(100))
+        notify(event(60, stack=1))
+    printed = stream.getvalue()
+    assert "2 members, stack 2 of 2" in printed
+    assert "160/200" in printed
+    assert "loss 1.000  accuracy train 0.65" in printed  # the accuracy stays until the next evaluation
+    assert "nan" not in printed
+
+
+def printed(table: Table, width: int = 200) -> list[list[str]]:
+    """The cells of a table as they are printed, row by row, its head first."""
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(table)
+    lines = [line for line in stream.getvalue().splitlines() if line[:1] in "│┃"]
+    return [[cell.strip() for cell in line.replace("┃", "│").strip("│").split("│")] for line in lines]
+
+
+def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace:
+    """A run with the summary of these settings: their fields, and validation accuracies, None for diverged."""
+    rows = []
+    for fields, values in groups.values():
+        alive = [value for value in values if value is not None]
+        mean = statistics.mean(alive) if alive else None
+        numbers = {"mean": mean, "std": statistics.stdev(alive) if len(alive) > 1 else None, "n": len(alive)}
+        numbers["diverged"] = len(values) - len(alive)
+        row = {**fields, "split": "validation", "condition": "all", "metric": "accuracy", **numbers}
+        rows += [row, {**row, "condition": "Binary", "mean": 0.111}, {**row, "metric": "loss", "mean": 0.222}]
+        rows += [{**row, "split": "train", "mean": mean and 1.0, "std": 0.0}]
+        rows += [{**row, "split": "analysis", "metric": "norm", "mean": 0.333}]
+    return SimpleNamespace(summary=rows, study="s", config={"scale": "quick"})
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([0.5], "0.50"),
+        ([0.5, 0.5], "0.50 ± 0.00"),
+        ([0.90, 0.92, 0.97], "0.93 ± 0.09"),
+        ([0.0, 1.0], "0.50 ± 6.35"),
+        ([0.5, None], "0.50"),
+        ([None], "-"),
+    ],
+)
+def test_accuracies_have_half_of_students_interval(values: list[float | None], text: str) -> None:
+    head, row = printed(display.results_table(fake(a=({"encoding": "learned", "sigma": 0.2}, values))))
+    cells = dict(zip(head, row, strict=True))
+    assert cells["validation"] == text
+    assert (cells["seeds"], cells["diverged"]) == (str(len(values) - values.count(None)), str(values.count(None)))
+
+
+def test_every_setting_has_a_row_with_what_sets_it_apart() -> None:
+    """A column for each field that members differ in; what an encoding has not is a dash; what none has, no column."""
+    none = {"pe_learning_rate": None}
+    run = fake(
+        a=({"encoding": "learned", "sigma": 0.2, "dropout_at_evaluation": False, "axes": None, **none}, [0.9, 0.9]),
+        b=({"encoding": "learned", "sigma": 2.0, "dropout_at_evaluation": False, "axes": None, **none}, [0.4, 0.4]),
+        c=({"encoding": "sinusoid", "sigma": None, "dropout_at_evaluation": True, "axes": 2, **none}, [0.8, None]),
+    )
+    head, *rows = printed(display.results_table(run))
+    splits = ["train", "test", "validation"]
+    assert head == ["encoding", "sigma", "dropout at evaluation", "axes", *splits, "seeds", "diverged"]
+    assert rows == [
+        ["learned", "0.2", "False", "-", "1.00 ± 0.00", "-", "0.90 ± 0.00", "2", "0"],
+        ["learned", "2", "False", "-", "1.00 ± 0.00", "-", "0.40 ± 0.00", "2", "0"],
+        ["sinusoid", "-", "True", "2", "1.00", "-", "0.80", "1", "1"],
+    ]
+
+
+def test_claims_stand_with_their_verdicts_interval_and_margin() -> None:
+    def found(interval: Interval, margin: float, way: str, note: str = "", **more: Any) -> display.Finding:
+        claim = Claim(
+            "an-id",
+            "More [bold] than less.",
+            **{"label": PAPER, **more},
+            margin=margin,
+            measure=lambda run: interval,
+            way=way,
+        )
+        number = compare(interval, claim.published)
+        return display.Finding(claim, judge(interval, margin, way), number, interval, "run", note)
+
+    findings = [
+        found(Interval(0.6, 0.5, 0.7), 0.3, "above", published=0.58),
+        found(Interval(0.6, 0.5, 0.7), 0.25, "below", published=0.4),
+        found(Interval(0.01, -0.03, 0.05), 0.04, "within", remark="asked [later]"),
+        found(Interval(0.01, -0.03, 0.05), 0.06, "within", label=OURS),
+        found(Interval(math.nan, math.nan, math.nan), -0.05, "above", "the run has no [such] members"),
+    ]
+    head, *rows = printed(display.claims_table(findings))
+    words = "More [bold] than less."
+    assert head == [
+        "claim",
+        "label",
+        "direction",
+        "number (published)",
+        "effect",
+        "95% interval",
+        "margin",
+        "statement",
+    ]
+    assert rows == [
+        ["an-id", "paper", "reproduced", "match (0.58)", "+0.600", "+0.500 to +0.700", "> 0.3", words],
+        ["an-id", "paper", "not reproduced", "no match (0.4)", "+0.600", "+0.500 to +0.700", "< 0.25", words],
+        ["an-id", "paper", "undecided", "-", "+0.010", "-0.030 to +0.050", "± 0.04", f"{words} (asked [later])"],
+        ["an-id", "our question", "yes", "-", "+0.010", "-0.030 to +0.050", "± 0.06", words],
+        ["an-id", "paper", "undecided", "-", "-", "-", "> -0.05", f"{words} (the run has no [such] members)"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 seconds"), (99, "99 seconds"), (100, "2 minutes"), (5999, "100 minutes"), (6000, "1.7 hours")],
+)
+def test_duration_in_words(seconds: float, text: str) -> None:
+    assert display.duration(seconds) == text
+
+
+def test_install_lines_keep_their_brackets() -> None:
+    """To the printer, [brain] is a style; to pip, it is what to install."""
+    stream = io.StringIO()
+    findings = [
+        Finding("extra brain", "missing nilearn; pip install 'placecode[brain]'", False),
+        Finding("Python", "3"),
+    ]
+    Console(file=stream, width=100).print(display.doctor_table(findings))
+    lines = stream.getvalue().splitlines()
+    assert any("│ -- │ extra brain │ missing nilearn; pip install 'placecode[brain]' │" in line for line in lines)
+    assert any("│ ok │ Python " in line for line in lines)

@@ -1,0 +1,143 @@
+"""The table of results where conditions are not pooled: a column for each share of hidden channels, baselines below."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.made_up_masked import STRANGE, made_up
+from rich.console import Console
+from rich.table import Table
+from scipy import stats
+
+from placecode.cli import display
+from placecode.experiments.channels.brain import BrainMask
+from placecode.experiments.channels.network import NetworkSigma, NetworkSize
+from placecode.models.member import Member
+from placecode.runs.read import summarize
+
+CONDITIONS = ("hidden 0.5", "hidden 0.9")
+PLACES = [f"test, {condition}" for condition in CONDITIONS]
+NEAR = {("neighbor_agreement", "labels"): (lambda m: 0.2, lambda m: 0.6)}
+BASELINES = {
+    ("linear", "test", "hidden 0.5", "mse"): {0: 0.75, 1: 0.77},
+    ("linear", "test", "hidden 0.9", "mse"): {0: 0.9, 1: 0.96},
+    ("ridge", "test", "hidden 0.5", "mse"): {0: 0.7},
+    ("fc", "analysis", "labels", "neighbor_agreement"): {0: 0.9, 1: 1.0},
+}
+
+
+def value(member: Member, condition: str) -> float:
+    """An error that tells the setting and the share: 1 more with more hidden."""
+    start = 0.5 if condition == "hidden 0.5" else 1.5
+    return start + (member.sigma or 0) / 10 + 0.01 * member.seed**2 + member.hidden / 1000 + len(member.data) / 100
+
+
+def table_of(study: Any, metric: str = "mse", **changes: Any) -> Table:
+    given = {"errors": {c: lambda m, c=c: value(m, c) for c in CONDITIONS}, "analyses": NEAR, "baselines": BASELINES}
+    run = made_up(study, **{**given, **changes})
+    run.summary = summarize(study.name, run.members, run.metrics, run.analysis, run.baselines)["rows"]
+    return display.results_table(run, metric)
+
+
+def printed(table: Table) -> list[list[str]]:
+    """The cells of a table as they are printed, row by row, its head first."""
+    stream = io.StringIO()
+    Console(file=stream, width=200).print(table)
+    lines = [line for line in stream.getvalue().splitlines() if line[:1] in "│┃"]
+    return [[cell.strip() for cell in line.replace("┃", "│").strip("│").split("│")] for line in lines]
+
+
+def said(values: list[float]) -> str:
+    """A mean with half of Student's interval, by scipy."""
+    half = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
+    return f"{np.mean(values):.3f} ± {half:.3f}"
+
+
+def test_errors_stand_by_condition_of_what_was_held_out() -> None:
+    study = NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1, 2))
+    head, *rows = printed(table_of(study))
+    assert head == ["encoding", "sigma", *PLACES, "seeds", "diverged"]
+    for row, sigma in zip(rows[:2], (0.01, 2.0), strict=True):
+        own = [member for member in study.members() if member.sigma == sigma]
+        cells = [said([value(member, condition) for member in own]) for condition in CONDITIONS]
+        assert row == ["learned", f"{sigma:g}", *cells, "3", "0"]
+    assert f"{STRANGE:.3f}" not in str(rows)  # errors on training data, and before training
+
+
+def test_the_title_names_the_metric_and_the_run() -> None:
+    table = table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1)))
+    assert table.title == "MSE, mean ± 95% interval over seeds (network-sigma, paper)"
+
+
+def test_baselines_that_predict_stand_below_with_their_worlds() -> None:
+    rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
+    assert rows == [
+        ["baseline:linear", "-", said([0.75, 0.77]), said([0.9, 0.96]), "2", "0"],
+        ["baseline:ridge", "-", "0.700", "-", "1", "0"],  # in a single world, and never asked at the other share
+    ]
+
+
+def test_without_baselines_there_are_members_alone() -> None:
+    rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1)), baselines={}))
+    assert [row[0] for row in rows] == ["encoding", "learned", "learned"]
+
+
+def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash() -> None:
+    study = NetworkSigma.at("paper", sigmas=(0.01, 0.5, 2.0), seeds=(0, 1))
+    gone = {(0.5, 1), (2.0, 0), (2.0, 1)}
+    rows = printed(table_of(study, baselines={}, diverged=lambda m: (m.sigma, m.seed) in gone))[1:]
+    assert [row[-2:] for row in rows] == [["2", "0"], ["1", "1"], ["0", "2"]]
+    alone = next(member for member in study.members() if (member.sigma, member.seed) == (0.5, 0))
+    assert rows[1][2:4] == [f"{value(alone, condition):.3f}" for condition in CONDITIONS]
+    assert rows[2][2:4] == ["-", "-"]
+
+
+@pytest.mark.parametrize(
+    ("study", "name", "cell"),
+    [
+        (NetworkSize.at("quick", many=(25, 100), seeds=(0, 1)), "data", lambda m: m.data),
+        (BrainMask.at("quick", trained_with=(0.15, 0.9), seeds=(0, 1)), "hidden", lambda m: f"{m.hidden:g}"),
+    ],
+    ids=["data", "hidden"],
+)
+def test_what_else_members_differ_in_has_a_column(study: Any, name: str, cell: Any) -> None:
+    head, *rows = printed(table_of(study, baselines={}))
+    assert head == ["encoding", "sigma", name, *PLACES, "seeds", "diverged"]
+    kinds = list(dict.fromkeys((f"{m.sigma:g}", cell(m)) for m in study.members()))
+    assert [tuple(row[1:3]) for row in rows] == kinds and len(kinds) > 1
+    for row in rows:
+        own = [value(m, "hidden 0.5") for m in study.members() if (f"{m.sigma:g}", cell(m)) == tuple(row[1:3])]
+        assert row[3] == said(own)
+
+
+def test_baselines_of_several_data_sets_have_a_row_each() -> None:
+    study = NetworkSize.at("quick", many=(25, 100), sigmas=(0.01,), seeds=(0, 1))
+    run = made_up(study, {"hidden 0.5": lambda m: value(m, "hidden 0.5")}, NEAR, BASELINES)
+    linear = run.baselines[run.baselines["baseline"] == "linear"].query("condition == 'hidden 0.5'")
+    more = [linear.assign(data=name, value=linear["value"] + i) for i, name in enumerate(("nodes=25", "nodes=100"))]
+    run.baselines = pd.concat(more, ignore_index=True)
+    run.summary = summarize(study.name, run.members, run.metrics, run.analysis, run.baselines)["rows"]
+    rows = [row for row in printed(display.results_table(run, "mse")) if row[0] == "baseline:linear"]
+    assert [row[1:4] for row in rows] == [
+        ["-", "nodes=25", said([0.75, 0.77])],
+        ["-", "nodes=100", said([1.75, 1.77])],
+    ]
+
+
+def test_where_conditions_are_pooled_their_parts_have_no_columns() -> None:
+    """The negative twin: one row of "all" and the splits are columns again, with two digits."""
+    study = NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))
+    run = made_up(study, {"all": lambda m: 0.5, "easy": lambda m: 0.1}, {})
+    run.summary = summarize("s", run.members, run.metrics, run.analysis, None)["rows"]
+    head, row = printed(display.results_table(run, "mse"))
+    assert head == ["encoding", "sigma", "train", "test", "validation", "seeds", "diverged"]
+    assert row == ["learned", "0.01", "0.12 ± 0.00", "0.50 ± 0.00", "-", "2", "0"]
+
+
+def test_a_metric_that_the_run_has_not_gives_an_empty_table() -> None:
+    table = table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1)), metric="accuracy")
+    assert table.row_count == 0 and str(table.title).startswith("Accuracy, mean")

@@ -1,0 +1,252 @@
+"""Training with the fast path: beside the plain path, member by member, in bfloat16, and as captured graphs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton", reason="the kernels need Triton")
+
+from placecode.execution.where import Where
+from placecode.models.encoder import Stack
+from placecode.models.member import Member
+from placecode.tasks.base import Task
+from placecode.training import trainer as training
+from placecode.training.trainer import Trainer, evaluate, stack_for
+
+pytestmark = [
+    pytest.mark.usefixtures("exact_products", "bfloat16_products"),
+    pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),  # NaN that is meant
+]
+
+
+def small(**fields: Any) -> Member:
+    defaults = {"width": 6, "layers": 2, "expansion": 2, "batch": 2, "sigma": 0.5, "learning_rate": 1e-2}
+    return Member(**{**defaults, **fields})
+
+
+@pytest.fixture
+def task(make_task) -> Task:
+    """2 x 2 cells, 5 examples: batches of 2, 2 and 1."""
+    return make_task(rows=2, columns=2, train=5, test=3)
+
+
+def train(stack: Stack, task: Task, steps: int) -> list[Tensor]:
+    """The losses of all steps; rates cool down over the last of them, if members say so."""
+    trainer = Trainer(stack, task, steps=steps)
+    losses = [trainer.update() for _ in range(steps)]
+    assert trainer.alive.all()
+    return losses
+
+
+def answers(stack: Stack, task: Task) -> Tensor:
+    x = task.splits["test"].inputs.to(stack.flat)
+    with torch.no_grad():
+        return stack(x.expand(len(stack.members), *x.shape))
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Equal bit for bit, NaN too."""
+    whole = {8: torch.int64, 4: torch.int32, 1: torch.uint8}[one.element_size()]
+    return torch.equal(one.contiguous().view(whole), other.contiguous().view(whole))
+
+
+def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(same_bits(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"heads": 1, "optimizer": "adamw", "weight_decay": 0.1, "pe_weight_decay": 2.0, "clip": 1.0, "cooldown": 0.5},
+        {"heads": 2, "encoding": "relative", "dropout": 0.2, "optimizer": "sgd", "gain": 2.0},
+    ],
+    ids=str,
+)
+def test_both_paths_stay_together(fields: dict[str, Any], task, kernel_device) -> None:
+    """Over more than an epoch, with its smaller last batch; and evaluation agrees at the end."""
+    members = [small(seed=seed, sigma=sigma, **fields) for seed, sigma in enumerate((0.1, 1.0))]
+    fast, plain = (stack_for(members, task, kernel_device, fast=way) for way in (True, False))
+    start, here = answers(plain, task), task.to(kernel_device)
+    for ours, theirs in zip(train(fast, task, 5), train(plain, task, 5), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+    found, expected = answers(fast, task), answers(plain, task)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    assert (expected - start).abs().amax((1, 2)).min() > 0.05  # they went somewhere
+    expected = evaluate(plain, here, "test")
+    for key, ours in evaluate(fast, here, "test").items():
+        assert ours == pytest.approx(expected[key], abs=1e-4)
+
+
+def test_evaluation_does_not_depend_on_the_portions(task, kernel_device, monkeypatch) -> None:
+    """With dropout, whose masks belong to examples, and against the plain path."""
+    members = [small(seed=seed, dropout=0.5, dropout_at_evaluation=True) for seed in range(2)]
+    fast, plain = (stack_for(members, task, kernel_device, fast=way) for way in (True, False))
+    task = task.to(kernel_device)
+    expected = evaluate(plain, task, "test")
+    for values in (10**6, 100 if kernel_device == "cpu" else 2):
+        monkeypatch.setattr(training, "EVALUATION_VALUES", values)
+        for key, found in evaluate(fast, task, "test").items():
+            assert found == pytest.approx(expected[key], abs=1e-5)
+
+
+def test_alone_and_among_three(task, kernel_device) -> None:
+    member = small(seed=3, weight_decay=0.01, pe_weight_decay=0.2, gain=2.0)
+    alone = stack_for([member], task, kernel_device, fast=True)
+    together = stack_for([small(seed=1, encoding="sinusoid"), member, small(clip=0.1)], task, kernel_device, fast=True)
+    train(alone, task, 2)
+    train(together, task, 2)
+    torch.testing.assert_close(answers(together, task)[1], answers(alone, task)[0], rtol=0, atol=1e-5)
+    assert (answers(together, task)[0] - answers(alone, task)[0]).abs().max() > 1e-2  # a neighbour is another model
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_nan_in_one_member_leaves_the_others_bit_for_bit(heads: int, task, kernel_device) -> None:
+    """It keeps its own bits too; a PE that does not learn never moves; nothing lies between the parameters."""
+    members = [small(heads=heads, layers=1, weight_decay=0.1, seed=seed, learn=seed != 2) for seed in range(3)]
+    hit, quiet = (Trainer(stack_for(members, task, kernel_device, fast=True), task, steps=9) for _ in range(2))
+    start, columns, others = hit.stack.flat.clone(), hit.stack.encoding_columns, [0, 2]
+    for step in range(2):
+        if step == 1:
+            hit.stack.blocks[0].up.weight.data[1, 1, 1] = math.nan
+            planted = hit.stack.flat[1].clone()
+        losses, expected = hit.update(), quiet.update()
+        assert same_bits(losses[others], expected[others])
+        assert hit.alive.tolist() == [True, step < 1, True]
+    assert hit.diverged_at.tolist() == [-1, 2, -1] and quiet.alive.all()
+    assert same_bits(hit.stack.flat[others], quiet.stack.flat[others])
+    assert same_bits(hit.stack.flat[1], planted) and planted.isnan().sum() == 1
+    for name, value in hit.optimizer.state.items():
+        assert same_bits(value[others], quiet.optimizer.state[name][others])
+    moved = (quiet.stack.flat != start)[:, columns:].any(1).tolist()
+    assert moved == [True, True, False]
+    between = torch.ones_like(start)
+    for view in quiet.stack.views(between):
+        view.zero_()
+    assert between.any() and not quiet.stack.flat[between == 1].any()
+    assert quiet.stack.sink is None  # the place of a step's gradients is that step's alone
+
+
+def test_gradients_after_training_are_their_own(task, kernel_device) -> None:
+    """Two passes, one sum, on a stack that a trainer holds."""
+    fast, plain = (stack_for([small()], task, kernel_device, fast=way) for way in (True, False))
+    for stack in (fast, plain):
+        Trainer(stack, task, steps=3).update()
+    plain.flat.copy_(fast.flat)
+    x = task.splits["test"].inputs.to(fast.flat)
+    for stack in (fast, plain):
+        (stack(x[:2]).square().sum() + stack(x[2:]).sum()).backward()
+    for ours, theirs in zip(fast.ordered, plain.ordered, strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "encoding": "alibi"}], ids=str)
+def test_bfloat16_trains_close_to_float32(fields: dict[str, Any], task, kernel_device) -> None:
+    members = [small(seed=1, **fields)]
+    half, plain = (stack_for(members, task, kernel_device, fast=way) for way in (True, False))
+    start, expected = answers(plain, task), train(plain, task, 4)
+    with torch.autocast(kernel_device, torch.bfloat16, cache_enabled=False):
+        losses = train(half, task, 4)
+        found = answers(half, task)
+    assert half.flat.dtype == torch.float32
+    assert not same_bits(losses[0].float(), expected[0].float())
+    for ours, theirs in zip(losses, expected, strict=True):
+        torch.testing.assert_close(ours.float(), theirs, rtol=0, atol=0.1)
+    true = answers(plain, task)
+    assert (found.float() - true).norm() < 0.3 * (true - start).norm()
+
+
+# ---- captured graphs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["highest", "tf32", "high", "bf16"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"heads": 1, "dropout": 0.2, "cooldown": 0.5, "clip": 1.0},
+        {"heads": 2, "encoding": "rotary", "optimizer": "sgd"},
+        {"heads": 2, "encoding": "relative", "optimizer": "adamw", "weight_decay": 0.1},
+    ],
+    ids=str,
+)
+def test_a_captured_step_is_the_step(fields: dict[str, Any], precision: str, task, cuda: str) -> None:
+    """Bit for bit, over several epochs with a smaller last batch, and with a member that diverges on the way."""
+    members = [small(seed=seed, **fields) for seed in range(3)]
+    captured, stepwise = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(2))
+    stepwise.running._captured.WARM_STEPS = 10**9
+    with Where(cuda, precision).arithmetic():
+        for step in range(15):
+            if step == 8:
+                for trainer in (captured, stepwise):
+                    trainer.stack.answer.bias.data[1] = math.nan
+            assert same_bits(captured.update(), stepwise.update()), step
+    assert sorted(captured.running._captured.graphs) == [1, 2] and not stepwise.running._captured.graphs
+    assert same_state(captured.state(), stepwise.state())
+    assert captured.diverged_at.tolist() == [-1, 9, -1]
+
+
+@pytest.mark.parametrize("stop", [4, 6, 11])
+def test_a_captured_run_is_taken_up_again_bit_for_bit(stop: int, task, cuda: str) -> None:
+    """In the middle of an epoch of 3 steps and at its end, before and after graphs are recorded."""
+    members = [small(seed=seed, dropout=0.2, cooldown=0.5) for seed in range(2)]
+    unbroken, first, second = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(3))
+    for _ in range(15):
+        unbroken.update()
+    for _ in range(stop):
+        first.update()
+    second.load(first.state(), step=stop)
+    for _ in range(15 - stop):
+        second.update()
+    assert same_state(second.state(), unbroken.state())
+    first.load(Trainer(stack_for(members, task, cuda, fast=True), task, steps=15).state(), step=0)  # back to the start
+    for _ in range(15):
+        first.update()
+    assert same_state(first.state(), unbroken.state())
+
+
+def test_losses_of_captured_steps_are_kept_apart(task, cuda: str) -> None:
+    """A graph writes to the same place every time; what `update` returned before stays as it was."""
+    trainer = Trainer(stack_for([small(batch=5)], task, cuda, fast=True), task, steps=9)
+    losses = [trainer.update() for _ in range(9)]
+    assert len({value.item() for value in losses}) == 9
+
+
+def test_a_step_that_waits_for_the_gpu_runs_uncaptured(cuda: str, tiny_task) -> None:
+    """A task of somebody's own may ask for a value on the way: that cannot be recorded, and must not stop training."""
+
+    class Asking(type(tiny_task)):  # type: ignore[misc]
+        def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            losses = super().loss(outputs, targets)
+            assert losses.sum().item() > 0
+            return losses
+
+    task = Asking()
+    asking, quiet = (stack_for([small(batch=8)], each, cuda) for each in (task, tiny_task))
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        train(asking, task, 12)
+    train(quiet, tiny_task, 12)
+    torch.testing.assert_close(asking.flat, quiet.flat, rtol=0, atol=1e-5)
+
+
+def test_members_that_go_on_in_a_smaller_stack_train_as_before(task, kernel_device) -> None:
+    """One leaves after its own epoch, of 3 steps, with the bits it has then; the others train on by these kernels."""
+    members = [small(), small(seed=1, last_epoch=1), small(seed=2)]
+    trainer = Trainer(stack_for(members, task, kernel_device, fast=True), task, steps=9)
+    for _ in trainer.run():
+        pass
+    assert len(trainer.running.stack.members) == 2 and trainer.running.stack.fast
+    assert trainer.running.stack.halves == trainer.stack.halves
+    short, long = (stack_for(members, task, kernel_device, fast=True) for _ in range(2))
+    plain = Trainer(long, task, steps=9)
+    plain.running._own_epochs.fill_(9)  # nobody leaves
+    for step in range(9):
+        plain.update()
+        if step == 2:
+            short.flat.copy_(long.flat)
+    assert same_bits(trainer.stack.flat[1], short.flat[1])
+    torch.testing.assert_close(trainer.stack.flat[[0, 2]], long.flat[[0, 2]], rtol=1e-4, atol=1e-5)
+    assert (long.flat[[0, 2]] - short.flat[[0, 2]]).abs().max() > 1e-3

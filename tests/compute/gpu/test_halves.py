@@ -1,0 +1,334 @@
+"""Precision high on the fast path: products take float16, which has the bits of TF32; gradients come in units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+pytest.importorskip("triton", reason="the kernels need Triton")
+
+from helpers.both_ways import errors_of, inputs_of, losses_of, outcome, stack_of
+
+from placecode import encodings
+from placecode.compute.gpu import kernels
+from placecode.compute.gpu.functions import Measure
+from placecode.compute.gpu.kernels import attention, rows
+from placecode.models.encoder import Stack
+from placecode.models.member import Member
+from placecode.training.trainer import Trainer, stack_for
+
+pytestmark = pytest.mark.usefixtures("float16_products")
+
+DRAWS = 48 if torch.cuda.is_available() else 12
+
+
+class Rounded(TorchDispatchMode):
+    """On a CPU, what TF32 does on a GPU: the inputs of products are rounded to ten bits after the leading one."""
+
+    PRODUCTS = (torch.ops.aten.bmm, torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.baddbmm)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in self.PRODUCTS:
+            factors = len(args) - 2
+            args = (*args[:factors], *(self.rounded(each) for each in args[factors:]))
+        return func(*args, **(kwargs or {}))
+
+    @staticmethod
+    def rounded(x: Tensor) -> Tensor:
+        mantissa, exponent = torch.frexp(x)
+        return torch.ldexp((mantissa * 2**11).round() / 2**11, exponent)
+
+
+@pytest.fixture
+def float16_products(exact_products: None) -> None:
+    """Precision high, until that fixture puts back what was set."""
+    torch.set_float32_matmul_precision("high")
+
+
+def in_units(stack: Stack, x: Tensor, factor: float = 1.0) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """As `outcome`, with gradients in units: they, as they are without; and the gradient and the units themselves."""
+    stack.unit = torch.full((len(stack.members),), torch.nan, device=x.device)
+    stack.sink = gradient = torch.full_like(stack.flat, torch.nan)
+    losses = factor * losses_of(stack, x, step=0)
+    stack.gradients(losses.sum(), out=gradient)
+    unit = stack.unit
+    stack.sink = stack.unit = None
+    names = {id(p): name for name, p in stack.named_parameters()}
+    views = zip(stack.ordered, stack.views(gradient * unit[:, None]), strict=True)
+    return {"loss": losses.detach(), **{names[id(p)]: view for p, view in views}}, gradient, unit
+
+
+def fast_and_exact(device: str, **fields: Any) -> tuple[Stack, Stack]:
+    stack, exact = stack_of(device, **fields), stack_of(device, **fields, fast=False, dtype=torch.float64)
+    exact.flat.copy_(stack.flat)
+    return stack, exact
+
+
+SHAPES = [
+    {"heads": 1},
+    {"heads": 1, "readout": "token", "width": 7},
+    {"heads": 2, "readout": "mean"},
+    {"heads": 2},
+    {"heads": 1, "dropout": 0.3, "readout": "token"},
+    {"heads": 1, "placement": "input", "features": 19},
+    {"encoding": "rotary", "readout": "token"},
+    {"encoding": "alibi", "heads": 2, "readout": "mean"},
+    {"layers": 1, "readout": "token"},
+]
+
+
+@pytest.mark.parametrize("fields", SHAPES, ids=str)
+def test_as_exact_as_tf32(fields: dict[str, Any], kernel_device) -> None:
+    """Over many draws, the fast path's error is at most that of the plain path with TF32, and half as much again.
+
+    That one is computed on a CPU: of so small matrices, a GPU's library may multiply some in another way.
+    """
+    fast = stack_of(kernel_device, **fields)
+    plain, exact = (stack_of("cpu", **fields, fast=False, dtype=each) for each in (torch.float32, torch.float64))
+    for other in (plain, exact):
+        other.flat.copy_(fast.flat)
+    errors: dict[str, list[dict[str, float]]] = {"fast": [], "plain": []}
+    for seed in range(DRAWS):
+        x = inputs_of(plain, 4, seed)
+        true = outcome(exact, x.double(), step=0)
+        with Rounded():
+            errors["plain"].append(errors_of(outcome(plain, x, step=0), true))
+        if kernel_device == "cuda" or seed < 2:  # the interpreter takes its time
+            found, _, _ = in_units(fast, x.to(kernel_device))
+            errors["fast"].append(errors_of({name: value.cpu() for name, value in found.items()}, true))
+    pooled = {
+        way: {name: sum(each[name] ** 2 for each in found) / len(found) for name in found[0]}
+        for way, found in errors.items()
+    }
+    more, least = (1.5, 1e-4) if kernel_device == "cuda" else (2.5, 2e-4)
+    worse = {
+        name: (pooled["fast"][name] ** 0.5, pooled["plain"][name] ** 0.5)
+        for name in true
+        if not pooled["fast"][name] ** 0.5 <= more * pooled["plain"][name] ** 0.5 + least
+    }
+    assert max(pooled["fast"].values()) > 1e-10  # they are rounded
+    assert not worse
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_size_of_the_loss_does_not_matter(heads: int, kernel_device) -> None:
+    """Not to the last bit: gradients are the same, in other units."""
+    stack = stack_of(kernel_device, heads=heads, readout="token")
+    x = inputs_of(stack)
+    _, gradient, unit = in_units(stack, x)
+    assert gradient.isfinite().all()
+    for power in (-60, -20, 30, 60):
+        _, again, other = in_units(stack, x, 2.0**power)
+        assert torch.equal(gradient, again), power
+        assert torch.equal(other, unit * 2.0**power), power
+
+
+@pytest.mark.parametrize("readout", ["last", "token"])
+def test_the_gain_does_not_matter_either(readout: str, kernel_device) -> None:
+    """Of a loss that is linear in the outputs: gains that are powers of two are in the units, and in nothing else."""
+    found = []
+    for gains in ((1.0, 1.0), (2.0**-7, 2.0**7)):
+        stack = stack_of(kernel_device, readout=readout, gains=gains)
+        stack.unit = torch.full((2,), torch.nan, device=kernel_device)
+        stack.sink = gradient = torch.full_like(stack.flat, torch.nan)
+        stack.gradients(stack(inputs_of(stack), step=0).sum(), out=gradient)
+        found.append((gradient, stack.unit))
+    (plain, unit), (ours, other) = found
+    assert torch.equal(ours, plain) and plain.isfinite().all()
+    assert torch.equal(other, unit * torch.tensor(gains, device=kernel_device))
+
+
+def test_units_are_powers_of_two_and_bring_outputs_to_their_size(kernel_device) -> None:
+    unit = torch.zeros(5, device=kernel_device)
+    outputs = torch.zeros(5, 2, 3, device=kernel_device, requires_grad=True)
+    given = torch.zeros(5, 2, 3, device=kernel_device)
+    given[0, 0, 0], given[1, 1, 2], given[2, 0, 1], given[3, 0, 0], given[4, 0, 1] = 3.0, -1e-30, 1e38, torch.nan, 0.0
+    (found,) = torch.autograd.grad(Measure.apply(outputs, unit), outputs, given)
+    peaks = found.abs().flatten(1).amax(1)
+    assert ((peaks[:3] < 2**Measure.PEAK) & (peaks[:3] >= 2 ** (Measure.PEAK - 1))).all()
+    torch.testing.assert_close(found[:3] * unit[:3, None, None], given[:3], rtol=0, atol=0)
+    assert (torch.frexp(unit)[0] == 0.5).all()
+    assert peaks[3].isnan() and unit[3] == 1 and peaks[4] == 0 and unit[4] == 1
+
+
+def test_without_a_unit_gradients_are_as_they_are(kernel_device) -> None:
+    """Whoever calls the stack alone, and not in a training step, knows nothing of units."""
+    stack, exact = fast_and_exact(kernel_device)
+    x = inputs_of(stack)
+    errors = errors_of(outcome(stack, x), outcome(exact, x.double()))
+    assert max(errors.values()) < 5e-3
+
+
+def test_evaluation_takes_the_same_products(kernel_device) -> None:
+    stack = stack_of(kernel_device, readout="token")
+    x = inputs_of(stack)
+    with torch.no_grad():
+        alone = stack(x)
+    stack.unit = torch.ones(2, device=kernel_device)
+    assert torch.equal(alone, stack(x).detach())
+    stack.unit = None
+    assert not torch.equal(alone, stack(x).detach())  # TF32 on a GPU; on a CPU products of all bits
+
+
+def trainer_of(task: Any, device: str, members: int = 3, **fields: Any) -> Trainer:
+    shape = {"width": 6, "layers": 2, "batch": 4, "expansion": 2, "learning_rate": 3e-3, "sigma": 0.2, **fields}
+    return Trainer(stack_for([Member(seed=seed, **shape) for seed in range(members)], task, device, fast=True), task, 8)
+
+
+@pytest.mark.parametrize("fields", [{"heads": 1, "clip": 0.05}, {"heads": 2, "optimizer": "sgd"}], ids=str)
+def test_training_goes_the_same_way(fields: dict[str, Any], kernel_device, tiny_task) -> None:
+    """A few steps in halves end where exact ones end, nearer than the steps are long; clipping goes by true norms."""
+    ends: dict[str, Tensor] = {}
+    for precision in ("highest", "high"):
+        torch.set_float32_matmul_precision(precision)
+        trainer = trainer_of(tiny_task, kernel_device, 2, **fields)
+        start = trainer.stack.flat.clone()
+        for _ in range(2):
+            trainer.update()
+        assert trainer.alive.all()
+        ends[precision] = trainer.stack.flat - start
+    gap = (ends["high"] - ends["highest"]).norm() / ends["highest"].norm()
+    assert 0 < gap < 0.05
+
+
+@pytest.mark.parametrize("precision", ["tf32", "highest"])
+def test_other_precisions_go_without(precision: str, kernel_device, tiny_task, monkeypatch) -> None:
+    """Neither units nor float16: that would stop a member with such large numbers, see below."""
+    monkeypatch.setattr(kernels, "HALVES", precision != "tf32")
+    torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
+    trainer = trainer_of(tiny_task, kernel_device, 1)
+    trainer.stack.blocks[0].norm_1.scale.data[0] = 1e6
+    assert trainer.update().isfinite().all() and trainer.alive.all()
+    assert trainer.running.unit.tolist() == [1.0]
+
+
+def test_a_unit_is_of_one_step(kernel_device, tiny_task, monkeypatch) -> None:
+    """A trainer that goes on in another precision, or after a failure, does not keep what the last step had."""
+    trainer = trainer_of(tiny_task, kernel_device, 1)
+    trainer.update()
+    assert trainer.running.unit.item() != 1
+    torch.set_float32_matmul_precision("highest")
+    trainer.update()
+    assert trainer.running.unit.item() == 1
+    torch.set_float32_matmul_precision("high")
+    trainer = trainer_of(tiny_task, kernel_device, 1)
+    monkeypatch.setattr(type(trainer.task), "loss", lambda task, outputs, targets: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trainer.update()
+    assert trainer.stack.unit is None and trainer.stack.sink is None
+
+
+def test_a_member_alone_and_among_others(kernel_device, tiny_task) -> None:
+    """To the rounding of products, which a GPU's library may choose by their number."""
+    together, alone = trainer_of(tiny_task, kernel_device, 3), trainer_of(tiny_task, kernel_device, 1)
+    start = alone.stack.flat.clone()
+    for trainer in (together, alone):
+        for _ in range(2):
+            trainer.update()
+    gap = (together.stack.flat[:1] - alone.stack.flat).norm() / (alone.stack.flat - start).norm()
+    assert gap < (1e-4 if kernel_device == "cpu" else 0.03)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # infinity that is meant
+def test_what_float16_cannot_hold_stops_that_member_alone(kernel_device, tiny_task) -> None:
+    quiet, loud = (trainer_of(tiny_task, kernel_device) for _ in range(2))
+    loud.stack.blocks[0].norm_1.scale.data[1] = 1e6
+    for trainer in (quiet, loud):
+        for _ in range(2):
+            trainer.update()
+    assert loud.alive.tolist() == [True, False, True] and loud.diverged_at[1] == 1
+    assert torch.equal(loud.stack.flat[[0, 2]], quiet.stack.flat[[0, 2]])
+
+
+@pytest.mark.parametrize("fields", [{"heads": 1}, {"heads": 2, "readout": "token"}], ids=str)
+def test_long_sequences(fields: dict[str, Any], kernel_device, small_tiles, monkeypatch) -> None:
+    monkeypatch.setattr(attention, "LONGEST", 4)
+    stack, exact = fast_and_exact(kernel_device, tokens=21, members=1, **fields)
+    x = inputs_of(stack, 1)
+    errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
+    assert 1e-5 < max(errors.values()) < 5e-3
+
+
+class Turned(encodings.Encoding):
+    """Adds nothing, and leaves the numbers in another order in memory."""
+
+    def add(self, x: Tensor, block: int) -> Tensor:
+        return x.transpose(1, 2).contiguous().transpose(1, 2) if block else x.mT.contiguous().mT
+
+
+class Larger(encodings.Encoding):
+    """What float16 copies of the block before would not know of."""
+
+    def add(self, x: Tensor, block: int) -> Tensor:
+        return 1.5 * x
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("kind", [Turned, Larger])
+def test_an_encoding_of_ones_own(kind: type[encodings.Encoding], heads: int, kernel_device, monkeypatch) -> None:
+    monkeypatch.setattr(encodings, "_REGISTRY", {**encodings._REGISTRY, "own": kind})
+    stack, exact = fast_and_exact(kernel_device, encoding="own", heads=heads, readout="token")
+    x = inputs_of(stack)
+    errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
+    assert 1e-5 < max(errors.values()) < 3e-3
+
+
+def test_gradients_may_be_several_hundred_times_as_large_as_at_the_outputs(kernel_device) -> None:
+    stack, exact = fast_and_exact(kernel_device, readout="token")
+    for each in (stack, exact):
+        each.answer.weight.data *= 400
+    x = inputs_of(stack)
+    errors = errors_of(in_units(stack, x)[0], outcome(exact, x.double(), step=0))
+    assert max(errors.values()) < 3e-3
+
+
+@pytest.mark.parametrize(
+    ("fields", "takes"),
+    [
+        ({"sigma": 2.0, "layers": 4}, True),
+        ({"sigma": 9.0, "layers": 4}, False),
+        ({"sigma": 9.0, "layers": 2}, True),
+        ({"sigma": 2.0, "layers": 12}, False),
+        ({"sigma": 9.0, "layers": 12, "placement": "input"}, True),
+        ({"sigma": 1e5, "layers": 1}, False),
+        ({"sigma": 1e30, "layers": 12}, False),
+        ({"encoding": "rotary", "layers": 12}, True),
+        ({"sigma": 0.2, "layers": 4, "weight_decay": 0.1, "optimizer": "adamw"}, True),
+        ({"sigma": 0.2, "layers": 4, "weight_decay": 1.0, "optimizer": "adamw"}, False),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of numbers that no one would take
+def test_large_encodings_go_without(fields: dict[str, Any], takes: bool, kernel_device) -> None:
+    """Each norm makes gradients smaller by the size of what it divides by: they would become too small for float16. So
+    they would with norms whose scales decay."""
+    stack = stack_of(kernel_device, **fields, width=8)
+    assert stack.halves == takes
+    if not takes and fields["layers"] > 1:
+        stack.unit = torch.full((2,), torch.nan, device=kernel_device)
+        stack(inputs_of(stack, 1)).sum().backward()
+        assert stack.unit.isnan().all()  # nothing was measured
+
+
+@pytest.mark.parametrize("spoil", ["unit", "half"])
+def test_a_mistake_would_be_noticed(spoil: str, kernel_device, monkeypatch) -> None:
+    """The negative twin: a unit that is not undone, a half of the wrong numbers."""
+    stack, exact = fast_and_exact(kernel_device)
+    x = inputs_of(stack)
+    norm = rows.norm
+
+    def spoilt(*given: Any) -> tuple[Tensor | None, ...]:
+        out, half, *rest = norm(*given)
+        return out, None if half is None else half * 1.02, *rest
+
+    if spoil == "half":
+        monkeypatch.setattr(rows, "norm", spoilt)
+    found, gradient, _ = in_units(stack, x)
+    if spoil == "unit":
+        names = {id(p): name for name, p in stack.named_parameters()}
+        found |= {names[id(p)]: v for p, v in zip(stack.ordered, stack.views(gradient), strict=True)}
+    assert max(errors_of(found, outcome(exact, x.double(), step=0)).values()) > 5e-3

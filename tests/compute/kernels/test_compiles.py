@@ -1,0 +1,92 @@
+"""The kernels compile for a GPU, where there is none: the interpreter takes what a compiler would refuse."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("triton", reason="the kernels need Triton")
+
+SCRIPT = """
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+    import torch
+    from placecode.compute.gpu.kernels import attention, long_attention, mlp, rows, updates
+
+    VECTORS = {
+        "table", "lse", "delta", "means", "kept", "q_bias", "k_bias", "v_bias", "dq_bias", "dk_bias", "dv_bias",
+        "bias", "shift", "pe", "mean", "spread", "sums", "d_pe", "w",
+    }
+    ARRAYS = {"q", "k", "v", "g", "x", "y", "u", "grad", "out", "dq", "dk", "dv", "half", "d_total", "d_branch"}
+
+    def check(kernel, products, kind, halves=("half",), num_warps=8, num_stages=2, **constants):
+        constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
+        types, of_attention = {}, kernel.__module__.endswith("attention")
+        for name in kernel.arg_names:
+            vector = name in VECTORS or name.endswith("units") or (name == "scale" and not of_attention)
+            numbers = "fp32" if name in ("scale", "log2_e", "factor", "epsilon") else "i32"
+            vector = vector and not (of_attention and name == "sums")  # there, a number
+            array = "*fp16" if name in halves else "*" + kind
+            types[name] = "*fp32" if vector else array if name in ARRAYS else numbers
+            types[name] = "constexpr" if name in constants else types[name]
+        made = compile(
+            ASTSource(kernel, types, constexprs=constants), target=GPUTarget("cuda", 90, 32),
+            options={"num_warps": num_warps, "num_stages": num_stages},
+        )
+        assert made.metadata.shared <= 99 * 1024, (kernel.__name__, made.metadata.shared)  # what any GPU has
+        assert (("mma" in made.asm["ptx"]) == products), kernel.__name__
+
+    room = long_attention
+    kernels = {"forward": room._forward, "queries": room._backward_queries, "keys": room._backward_keys}
+    for name, kernel in kernels.items():
+        shared = dict(UNIT=room.UNIT, PRECISION="tf32", RESIDUAL=True)
+        for c in (64, 128):
+            sizes = {**room._launch(name, c, torch.float16), "C": c, **shared}
+            halves = ("q", "k", "v", "g")
+            check(kernel, True, "fp32", halves, HALF=True, TABLE=c == 128, BIASES=1, SHARED=False, **sizes)
+            check(kernel, True, "bf16", HALF=False, TABLE=True, BIASES=3, SHARED=c == 128, **sizes)
+            sizes = {**room._launch(name, c, torch.float32), "C": c, **shared}
+            check(kernel, True, "fp32", (), HALF=False, TABLE=True, BIASES=3, SHARED=c == 128, **sizes)
+        exact = {**sizes, "C": 64 if name == "queries" else 16, "PRECISION": "ieee"}  # larger ones take long
+        check(kernel, False, "fp32", HALF=False, TABLE=True, BIASES=3, SHARED=False, **exact)
+    check(room._halve, False, "fp32", ("out",), BIAS=True, TOKENS=room.UNIT, C=64)
+    check(room._halve, False, "fp32", ("x", "out"), BIAS=False, TOKENS=room.UNIT, C=64)
+    for half in (True, False):
+        check(room._halve_gradient, False, "fp32", HALF=half, TOKENS=room.UNIT, C=64)
+    for kernel in (attention._forward, attention._backward):
+        for kind in ("fp32", "bf16"):
+            for keep in (True, False):
+                sizes = dict(M=16, N=16, C=32, PRECISION="tf32")
+                check(kernel, True, kind, TABLE=keep, BIASES=1, KEEP=keep, SHARED=keep, RESIDUAL=not keep, **sizes)
+        halves = ("k", "dq", "dv")
+        check(kernel, True, "fp32", halves, TABLE=False, BIASES=1, KEEP=True, SHARED=False, RESIDUAL=True, **sizes)
+    for kind in ("fp32", "bf16"):
+        for half in (True, False):
+            halves = ("half", "d_branch", "out") if half else ()
+            sizes = dict(ROWS=2, WIDTH=256, STAGES=3, num_warps=1)
+            check(rows._norm, False, kind, ("half",), GELU=half, PE=half, HALF=half, **sizes)
+            check(rows._norm_backward, False, kind, halves, GELU=not half, PE=half, BRANCH=True, **sizes)
+            check(rows._embed, False, kind, ("half",), PE=half, HALF=half, **sizes)
+            tile = dict(ROWS=16, COLS=128, STAGES=3, num_warps=4)
+            check(mlp._activate, False, kind, halves, **tile)
+            check(mlp._activate_backward, False, kind, halves, **tile)
+    kernel = updates._update
+    for kind, decay, pe_decay in (("adam", True, False), ("adamw", False, True), ("sgd", True, True)):
+        constants = dict(KIND=kind, FACTOR=True, DECAY=decay, PE_DECAY=pe_decay, BLOCK=updates.BLOCK)
+        others = {"size": "i32", "pe_first": "i32", **dict.fromkeys(constants, "constexpr")}
+        types = {name: others.get(name, "*fp32") for name in kernel.arg_names}
+        compile(ASTSource(kernel, types, constexprs=constants), target=GPUTarget("cuda", 90, 32))
+"""
+
+
+def test_kernels_compile_and_fit() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT)],
+        env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]

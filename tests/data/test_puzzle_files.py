@@ -1,0 +1,347 @@
+"""Puzzle files: what is written is read back, and each kind of bad file gets its own sentence."""
+
+from __future__ import annotations
+
+import doctest
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placecode.data import puzzle_files
+from placecode.data.puzzle_files import (
+    FILES,
+    HASHES_FILE,
+    HELDOUT_FILE,
+    cache_folder,
+    cached,
+    read_folder,
+    read_puzzles,
+    to_csv,
+    write_folder,
+)
+from placecode.data.puzzles import CLASSES, Puzzles, apart, draw, first_of_each, join
+from placecode.errors import BadInput
+
+HEADER = "ID,LST_num,condition,puzzles,solutions"
+GOOD = "0,,Binary,1235000000000000,4"
+
+
+def some_puzzles(seed: int, order: int = 4, givens: tuple[int, int] = (3, 11)) -> Puzzles:
+    """A few distinct puzzles, class by class."""
+    drawn = draw(np.random.default_rng(seed), order, 200, givens)
+    drawn = drawn[first_of_each(drawn.cells)]
+    return join([drawn[drawn.classes == index] for index in range(len(CLASSES))])
+
+
+HELDOUT = some_puzzles(1)[::10]
+TRAINING = some_puzzles(0)
+TRAINING = TRAINING[apart(TRAINING.cells, HELDOUT.cells, 0.8)]
+
+
+def same(one: Puzzles, other: Puzzles) -> bool:
+    return (
+        np.array_equal(one.cells, other.cells)
+        and np.array_equal(one.classes, other.classes)
+        and np.array_equal(one.solutions, other.solutions)
+    )
+
+
+def refusal(path: Path, order: int = 4, condition: str | None = None) -> str:
+    """The sentence with which a file is refused, without the path."""
+    with pytest.raises(BadInput) as error:
+        read_puzzles(path, order, condition)
+    message = str(error.value)
+    assert message.startswith(str(path)) and message.endswith(".") and "\n" not in message
+    return message.removeprefix(str(path))
+
+
+# Reading and writing one file
+
+
+@pytest.mark.parametrize(("order", "givens"), [(4, (3, 11)), (5, (5, 17)), (6, (20, 25))])
+def test_what_is_written_is_read_back(tmp_path: Path, order: int, givens: tuple[int, int]) -> None:
+    written = some_puzzles(0, order, givens)
+    assert len(written) > 20
+    path = tmp_path / "p.csv"
+    path.write_text(to_csv(written))
+    read, lines = read_puzzles(path, order)
+    assert same(read, written)
+    assert lines.tolist() == list(range(2, len(written) + 2))
+    assert to_csv(read) == path.read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{HEADER}\n{GOOD}\n",
+        f"{HEADER}\n{GOOD}",  # no newline at the end
+        f"{HEADER}\r\n\r\n{GOOD}\r\n",  # as a spreadsheet writes it, with an empty line
+        f"\ufeff{HEADER}\n{GOOD}\n",  # and with a byte-order mark
+        f"{HEADER},remark\n{GOOD},a good one\n",
+        'solutions,puzzles,condition\n4,"1235000000000000",Binary\n',
+        f"{HEADER}\n0,7, Binary , 1235000000000000 , 4 \n",
+    ],
+)
+def test_good_files(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "näme with space.csv"
+    path.write_bytes(text.encode())
+    puzzles, _ = read_puzzles(path, 4, "Binary")
+    assert puzzles.cells.tolist() == [[1, 2, 3, 5] + [0] * 12]
+    assert (puzzles.classes.tolist(), puzzles.solutions.tolist()) == ([0], [4])
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("1,,Binary,123500000000000,4", "a puzzle of order 4 has 16 digits; got 15; a spreadsheet may have dropped"),
+        ("1,,Binary,12350000000000000,4", "a puzzle of order 4 has 16 digits; got 17."),
+        ("1,,Binary,,4", "a puzzle of order 4 has 16 digits; got 0"),
+        ("1,,Binary,1235000000000006,4", "a puzzle of order 4 has the digits 0 to 5; got '6'."),
+        ("1,,Binary,123500000000000x,4", "a puzzle of order 4 has the digits 0 to 5; got 'x'."),
+        ("1,,Binary,1.235E+15,4", "a puzzle of order 4 has the digits 0 to 5; got '.'."),
+        ("1,,Binary,123500000000000²,4", "a puzzle of order 4 has the digits 0 to 5; got '²'."),
+        ("1,,Binary,1230000000000000,4", "a puzzle of order 4 has one target, 5; got 0."),
+        ("1,,Binary,1235000000000005,4", "a puzzle of order 4 has one target, 5; got 2."),
+        ("1,,Binary,1135000000000000,4", "the puzzle 1135000000000000 has symbol 1 twice in row 1."),
+        ("1,,Binary,1235020000000000,4", "the puzzle 1235020000000000 has symbol 2 twice in column 2."),
+        ("1,,Binary,1235000000000004,4", "the puzzle 1235000000000004 has no completion to a Latin square."),
+        ("1,,Quaternary,1200000300045000,3", "the puzzle 1200000300045000 has no completion to a Latin square."),
+        (
+            "1,,Binary,1205000000000000,4",
+            "the puzzle 1205000000000000 has more than one solution: the target can be 3 or 4.",
+        ),
+        ("1,,Binary,1235000000000000,3", "the solution of the puzzle 1235000000000000 is 4; got '3'."),
+        ("1,,Binary,1235000000000000,", "the solution of the puzzle 1235000000000000 is 4; got ''."),
+        ("1,,Binary,1235000000000000,four", "the solution of the puzzle 1235000000000000 is 4; got 'four'."),
+        ("1,,binary,1235000000000000,4", "condition must be one of Binary, Ternary, Quaternary; got 'binary'."),
+        ("1,,,1235000000000000,4", "condition must be one of Binary, Ternary, Quaternary; got ''."),
+        ("1,,Ternary,1235000000000001,4", "the puzzle is Binary; got condition 'Ternary'."),
+        ("1,,Binary,1205000000030000,4", "the puzzle is Ternary; got condition 'Binary'."),
+        ("1,,Binary,1205003000000000,3", "the puzzle is Quaternary; got condition 'Binary'."),
+        ("1,,Binary,1235000000000000", "must have 5 values; got 4."),
+        ("1,,Binary,1235000000000000,4,4", "must have 5 values; got 6."),
+        ("1,,Binary,1235000000000000,4", "the puzzle is the same as in line 2."),
+        ('1,,"Binary,1235000000000000,4', "is not a row of a CSV file: unexpected end of data."),
+    ],
+)
+def test_bad_rows(tmp_path: Path, row: str, sentence: str) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"{HEADER}\n{GOOD}\n{row}\n", encoding="utf-8")
+    assert refusal(path).startswith(f", line 3: {sentence}")
+
+
+def test_a_puzzle_that_takes_two_steps_is_refused(tmp_path: Path) -> None:
+    # One solution, but no single step to it: row 3 must be filled before a 1 is shut out of the end of row 1.
+    path = tmp_path / "p.csv"
+    path.write_text(f"{HEADER}\n0,,Quaternary,4500001034000000,1\n")
+    assert refusal(path) == ", line 2: the puzzle is not solvable in one step; got condition 'Quaternary'."
+
+
+def test_line_numbers_count_empty_lines(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"{HEADER}\n\n{GOOD}\n\n\n1,,Binary,5,4\n")
+    assert refusal(path).startswith(", line 6: ")
+
+
+def test_a_file_for_one_class_takes_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"{HEADER}\n{GOOD}\n")
+    assert len(read_puzzles(path, 4, "Binary")[0]) == 1
+    assert refusal(path, condition="Ternary") == ", line 2: the file is for Ternary puzzles; got condition 'Binary'."
+
+
+def test_a_file_of_another_order_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"{HEADER}\n{GOOD}\n")
+    assert refusal(path, order=5).startswith(", line 2: a puzzle of order 5 has 25 digits; got 16")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", " is empty; it must have the columns ID, LST_num, condition, puzzles, solutions."),
+        (b"\n \n", " is empty; it must have the columns ID, LST_num, condition, puzzles, solutions."),
+        (HEADER.encode(), " has a header and no puzzles."),
+        (HEADER.encode() + b"\n\n", " has a header and no puzzles."),
+        (GOOD.encode(), " must have the columns ID, LST_num, condition, puzzles, solutions; missing: condition,"),
+        (
+            b"ID,LST_num,condition,puzzles\n",
+            " must have the columns ID, LST_num, condition, puzzles, solutions; missing: sol",
+        ),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", " must be a text file in UTF-8; byte 0 is not."),
+        (HEADER.encode() + b"\n0,,Bin\xe4ry,1235000000000000,4\n", " must be a text file in UTF-8; byte 45 is not."),
+        (HEADER.encode() + b"\n\x00\x00", " must be a text file in UTF-8; it has a zero byte."),
+        (f"{HEADER}\n{GOOD}\n".encode("utf-16"), " must be a text file in UTF-8; byte 0 is not."),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes, sentence: str) -> None:
+    path = tmp_path / "p.csv"
+    path.write_bytes(content)
+    assert refusal(path).startswith(sentence)
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none.csv") == " cannot be read: No such file or directory."
+    assert refusal(tmp_path) == " cannot be read: Is a directory."
+
+
+def test_long_values_are_cut_in_messages(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"{HEADER}\n0,,{'x' * 5000},1235000000000000,4\n")
+    assert len(refusal(path)) < 200
+
+
+# A folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A good folder in the published layout."""
+    where = tmp_path / "puzzles"
+    write_folder(where, TRAINING, HELDOUT)
+    return where
+
+
+def test_a_folder_is_read_class_by_class(folder: Path) -> None:
+    assert all(len(part[part.classes == index]) for part in (TRAINING, HELDOUT) for index in range(3))
+    training, heldout = read_folder(folder, 4, 0.8)
+    assert same(training, TRAINING) and same(heldout, HELDOUT)
+    assert sorted(os.listdir(folder)) == sorted([*FILES, HASHES_FILE])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(BadInput, match=rf"must be a folder with train_binary.csv, .*; missing: {name}\.$"):
+        read_folder(folder, 4, 0.8)
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(BadInput, match=r"must be a folder with .*; missing: train_binary.csv, train_ternary"):
+            read_folder(path, 4, 0.8)
+
+
+def test_a_training_puzzle_near_a_heldout_one_is_refused(folder: Path) -> None:
+    first, second = folder / "train_ternary.csv", folder / HELDOUT_FILE
+    first.write_text(f"{HEADER}\n0,,Ternary,1205000000030000,4\n1,,Ternary,4350000000100000,2\n")
+    second.write_text(f"{HEADER}\n0,,Binary,0000000000004235,1\n1,,Binary,4351000000000000,2\n")
+    (folder / "train_binary.csv").write_text(f"{HEADER}\n0,,Binary,0000123500000000,4\n")
+    (folder / "train_quaternary.csv").write_text(f"{HEADER}\n0,,Quaternary,0100500000100001,1\n")
+    with pytest.raises(BadInput) as error:
+        read_folder(folder, 4, 0.8)
+    assert str(error.value) == (
+        f"{first}, line 3, and {second}, line 3: their Jaccard distance must be above 0.8; it is 0.400."
+    )
+    read_folder(folder, 4, 0.39)
+
+
+# The cache
+
+
+class Maker:
+    """Makes the same two sets each time and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> tuple[Puzzles, Puzzles]:
+        self.calls += 1
+        return TRAINING, HELDOUT
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def fetch(make: Maker) -> tuple[Puzzles, Puzzles]:
+    return cached("key", 4, 0.8, make)
+
+
+def test_a_hit_is_what_was_made(cache: Path) -> None:
+    make = Maker()
+    made, hit = fetch(make), fetch(make)
+    assert make.calls == 1
+    assert all(same(one, other) for one, other in zip(made, hit, strict=True))
+    assert not list(cache.rglob("*.tmp"))
+    cached("other key", 4, 0.8, make)
+    assert make.calls == 2
+
+
+@pytest.mark.parametrize("name", [*FILES, HASHES_FILE])
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "binary"])
+def test_a_damaged_cache_is_made_anew(cache: Path, name: str, damage: str) -> None:
+    make = Maker()
+    fetch(make)
+    path = cache / "key" / name
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes({"cut": whole[:-20], "changed": whole[:-2] + b"9\n", "binary": b"\xff\x00"}[damage])
+    training, heldout = fetch(make)
+    assert make.calls == 2 and same(training, TRAINING) and same(heldout, HELDOUT)
+    assert path.read_bytes() == whole
+    fetch(make)
+    assert make.calls == 2  # mended
+
+
+def test_hashes_do_not_make_bad_puzzles_good(cache: Path) -> None:
+    make = Maker()
+    fetch(make)
+    flipped = Puzzles(TRAINING.cells, TRAINING.classes, TRAINING.solutions % 4 + 1)
+    write_folder(cache / "key", flipped, HELDOUT)
+    training, _ = fetch(make)
+    assert make.calls == 2 and same(training, TRAINING)
+
+
+def test_a_cache_that_cannot_be_written_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "file"))
+    make = Maker()
+    for calls in (1, 2):
+        assert same(fetch(make)[0], TRAINING) and make.calls == calls
+
+
+def test_a_full_disk_leaves_no_half_file(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: object, target: object) -> None:
+        raise OSError("No space left on device")
+
+    make = Maker()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        assert same(fetch(make)[0], TRAINING)
+    assert os.listdir(cache / "key") == []
+    fetch(make)
+    assert make.calls == 2
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACECODE_CACHE", "/a")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/b")
+    monkeypatch.setenv("HOME", "/c")
+    assert cache_folder() == Path("/a")
+    monkeypatch.delenv("PLACECODE_CACHE")
+    assert cache_folder() == Path("/b/placecode")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path("/c/.cache/placecode")
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("PLACECODE_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    make = Maker()
+    assert same(fetch(make)[0], TRAINING) and make.calls == 1
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(puzzle_files).failed == 0

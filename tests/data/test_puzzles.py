@@ -1,0 +1,313 @@
+"""Puzzles against solvers, classes and distances written a second time here, in another way."""
+
+from __future__ import annotations
+
+import doctest
+import operator
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from placecode.data import puzzles
+from placecode.data.puzzles import (
+    CLASSES,
+    UNSOLVED,
+    Cells,
+    Puzzles,
+    apart,
+    classify,
+    draw,
+    first_of_each,
+    jaccard_distances,
+    one_hot,
+    random_squares,
+    reduced_squares,
+    solve,
+)
+
+GIVENS = {4: (3, 11), 5: (5, 17), 6: (7, 25)}
+
+
+def grid(text: str) -> Cells:
+    """A puzzle written row by row, with spaces between the rows."""
+    return np.array([int(sign) for sign in text.replace(" ", "")], dtype=np.uint8)
+
+
+def symbols_by_rows(puzzle: Cells) -> set[int]:
+    """The target's symbols over all completions, by fitting whole rows: the row with the fewest fits first."""
+    n = round(len(puzzle) ** 0.5)
+    at_row, at_column = divmod(int(np.flatnonzero(puzzle == n + 1)[0]), n)
+    fits = []
+    for row in puzzle.reshape(n, n):
+        open_to = [range(1, n + 1) if cell in (0, n + 1) else (cell,) for cell in row]
+        fits.append([p for p in permutations(range(1, n + 1)) if all(map(operator.contains, open_to, p))])
+
+    def complete(left: dict[int, list[tuple[int, ...]]]) -> Iterator[tuple[int, ...]]:
+        if not left:
+            yield ()
+            return
+        number = min(left, key=lambda k: len(left[k]))
+        for chosen in left[number]:
+            rest = {
+                k: [p for p in rows if not any(map(operator.eq, p, chosen))] for k, rows in left.items() if k != number
+            }
+            if all(rest.values()):
+                yield from complete(rest)
+
+    found = set()
+    for symbol in range(1, n + 1):
+        left = {k: [p for p in rows if k != at_row or p[at_column] == symbol] for k, rows in enumerate(fits)}
+        if all(left.values()) and next(complete(left), None) is not None:
+            found.add(symbol)
+    return found
+
+
+def class_by_sets(puzzle: Cells) -> tuple[int, int]:
+    """Class and solution from the words of the definition, one cell at a time."""
+    n = round(len(puzzle) ** 0.5)
+    square = puzzle.reshape(n, n).tolist()
+    row, column = divmod(int(np.flatnonzero(puzzle == n + 1)[0]), n)
+    symbols = set(range(1, n + 1))
+    across = symbols & set(square[row])
+    down = symbols & {line[column] for line in square}
+    for kind, seen in ((0, across), (0, down), (1, across | down)):
+        if len(seen) == n - 1:
+            return kind, (symbols - seen).pop()
+    for grid_, r, seen in ((square, row, across), ([list(c) for c in zip(*square, strict=True)], column, down)):
+        blanks = [k for k in range(n) if grid_[r][k] == 0]
+        for symbol in symbols - seen:
+            if all(any(line[k] == symbol for line in grid_) for k in blanks):
+                return 2, symbol
+    return UNSOLVED, 0
+
+
+def random_grids(rng: np.random.Generator, order: int, count: int) -> Cells:
+    """Grids with one target and a few symbols anywhere: some solvable, some open, some contradictory."""
+    cells = np.zeros((count, order**2), dtype=np.uint8)
+    for row in cells:
+        places = rng.permutation(order**2)
+        row[places[0]] = order + 1
+        givens = places[1 : 1 + rng.integers(0, order + 3)]
+        row[givens] = rng.integers(1, order + 1, size=len(givens))
+    return cells
+
+
+def masked_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
+    """Puzzles that have a completion, of every class and of none."""
+    cells = random_squares(rng, order, count).reshape(count, -1)
+    for row in cells:
+        places = rng.permutation(order**2)
+        row[places[1 + rng.integers(0, order**2) :]] = 0
+        row[places[0]] = order + 1
+    return cells
+
+
+# The solver
+
+
+@pytest.mark.parametrize(
+    ("text", "symbols"),
+    [
+        ("1235 0000 0000 0000", {4}),
+        ("5000 0000 0000 0000", {1, 2, 3, 4}),
+        ("1205 0000 0000 0000", {3, 4}),
+        ("1235 4000 0400 0000", {4}),
+        ("1235 0004 0000 0000", set()),  # nothing is left for the target
+        ("1100 0000 0000 5000", set()),  # twice in a row
+        ("1005 1000 0000 0000", set()),  # twice in a column
+        ("5230 0001 0000 0000", {1}),  # 1 fits nowhere else in the row
+        ("5230 0000 0000 0001", {1}),
+        ("5230 0002 0000 0000", {1, 4}),
+    ],
+)
+def test_solve_examples(text: str, symbols: set[int]) -> None:
+    assert solve(grid(text)) == symbols
+
+
+def test_solve_knows_a_contradiction_that_no_row_or_column_shows() -> None:
+    # The first row lacks 3 and 4, and its last cell can take neither, though no symbol stands twice anywhere.
+    assert solve(grid("1200 0003 0004 5000")) == set()
+    assert solve(grid("1200 0003 0000 5000")) != set()
+
+
+@pytest.mark.parametrize(("order", "count"), [(4, 400), (5, 60), (6, 12)])
+def test_solve_agrees_with_row_by_row_search(order: int, count: int) -> None:
+    rng = np.random.default_rng(order)
+    grids = np.concatenate([random_grids(rng, order, count), masked_squares(rng, order, count)])
+    found = [solve(puzzle) for puzzle in grids]
+    assert found == [symbols_by_rows(puzzle) for puzzle in grids]
+    assert {min(len(symbols), 2) for symbols in found} == {0, 1, 2}  # the three cases were all met
+
+
+# The classes
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "solution"),
+    [
+        ("1235 0000 0000 0000", "Binary", 4),
+        ("1000 2000 5000 4000", "Binary", 3),
+        ("1205 0000 0003 0000", "Ternary", 4),
+        ("0005 0001 0002 0003", "Binary", 4),
+        ("1235 0001 0002 0000", "Binary", 4),  # Ternary too: the earlier class counts
+        ("1205 0030 0000 0000", "Quaternary", 3),  # the other blank of the row has a 3 in its column
+        ("1000 2000 0300 5000", "Quaternary", 3),  # the same, turned: the other blank of the column has a 3 in its row
+        ("5000 0100 0010 0001", "Quaternary", 1),
+        ("5000 0100 0010 0002", None, 0),
+        ("1205 0000 0000 0000", None, 0),
+        ("5000 0000 0000 0000", None, 0),
+    ],
+)
+def test_classify_examples(text: str, kind: str | None, solution: int) -> None:
+    classes, solutions = classify(grid(text)[None])
+    assert (classes[0], solutions[0]) == (UNSOLVED if kind is None else CLASSES.index(kind), solution)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "solution"),
+    [
+        ("12346 00000 00000 00000 00000", "Binary", 5),
+        ("12306 00000 00000 00004 00000", "Ternary", 5),
+        ("12006 00300 00030 00000 00000", "Quaternary", 3),
+        ("12006 00300 00040 00000 00000", None, 0),
+    ],
+)
+def test_classify_examples_of_order_5(text: str, kind: str | None, solution: int) -> None:
+    classes, solutions = classify(grid(text)[None])
+    assert (classes[0], solutions[0]) == (UNSOLVED if kind is None else CLASSES.index(kind), solution)
+
+
+@pytest.mark.parametrize("order", [4, 5, 6])
+def test_classify_agrees_with_the_definition_and_is_a_proof(order: int) -> None:
+    cells = masked_squares(np.random.default_rng(order), order, 600)
+    classes, solutions = classify(cells)
+    assert list(zip(classes, solutions, strict=True)) == [class_by_sets(puzzle) for puzzle in cells]
+    assert set(classes) == {UNSOLVED, 0, 1, 2}
+    for puzzle, solution in zip(cells[classes != UNSOLVED], solutions[classes != UNSOLVED], strict=True):
+        assert solve(puzzle) == {solution}
+
+
+def test_a_class_does_not_depend_on_names_or_turns() -> None:
+    rng = np.random.default_rng(0)
+    cells = masked_squares(rng, 4, 300)
+    classes, solutions = classify(cells)
+    names = np.array([0, 3, 1, 4, 2, 5], dtype=np.uint8)
+    squares = cells.reshape(-1, 4, 4)[:, rng.permutation(4)][:, :, rng.permutation(4)].transpose(0, 2, 1)
+    other_classes, other_solutions = classify(names[squares.reshape(-1, 16)])
+    assert (other_classes == classes).all()
+    assert (other_solutions == names[solutions]).all()
+
+
+# Random squares and puzzles
+
+
+@pytest.mark.parametrize(("order", "count"), [(4, 4), (5, 56), (6, 9408)])
+def test_reduced_squares_are_as_many_as_known(order: int, count: int) -> None:
+    squares = reduced_squares(order)
+    assert len({square.tobytes() for square in squares}) == len(squares) == count
+    in_order = np.arange(1, order + 1)
+    assert (squares[:, 0] == in_order).all() and (squares[:, :, 0] == in_order).all()
+    assert_latin(squares)
+
+
+def assert_latin(squares: Cells) -> None:
+    in_order = np.arange(1, squares.shape[1] + 1)
+    assert (np.sort(squares, axis=1) == in_order[:, None]).all()
+    assert (np.sort(squares, axis=2) == in_order).all()
+
+
+@pytest.mark.parametrize("order", [4, 5, 6])
+def test_random_squares_are_latin(order: int) -> None:
+    assert_latin(random_squares(np.random.default_rng(0), order, 500))
+
+
+def test_random_squares_are_uniform() -> None:
+    def chi_square(squares: Cells) -> float:
+        counts = np.unique(squares.reshape(len(squares), -1), axis=0, return_counts=True)[1]
+        assert len(counts) == 576
+        return float(((counts - 100) ** 2 / 100).sum())
+
+    squares = random_squares(np.random.default_rng(0), 4, 57_600)
+    # 575 degrees of freedom: mean 575, standard deviation 34.
+    assert chi_square(squares) < 575 + 4 * 34
+    uneven = np.concatenate([squares[:48_000], squares[:9_600]])  # the twin: a sixth of the draws counted twice
+    assert chi_square(uneven) > 575 + 4 * 34
+
+
+@pytest.mark.parametrize("order", [4, 5, 6])
+def test_draw_gives_valid_puzzles_of_every_class(order: int) -> None:
+    drawn = draw(np.random.default_rng(0), order, 2_000, GIVENS[order])
+    assert drawn.order == order
+    assert ((drawn.cells == order + 1).sum(axis=1) == 1).all()
+    assert set(drawn.classes) == {0, 1, 2}
+    assert drawn.givens.min() >= GIVENS[order][0] and drawn.givens.max() == GIVENS[order][1]
+    some = drawn[:60]
+    for puzzle, kind, solution in zip(some.cells, some.classes, some.solutions, strict=True):
+        assert class_by_sets(puzzle) == (kind, solution)
+        assert symbols_by_rows(puzzle) == {solution}
+
+
+def test_draw_takes_exactly_the_givens_asked_for() -> None:
+    assert set(draw(np.random.default_rng(0), 4, 500, (5, 5)).givens) == {5}
+    assert set(draw(np.random.default_rng(0), 4, 5_000, (4, 7)).givens) == {4, 5, 6, 7}
+
+
+def test_draw_depends_on_the_generator_alone() -> None:
+    one, same, other = (draw(np.random.default_rng(seed), 5, 300, GIVENS[5]) for seed in (1, 1, 2))
+    assert (one.cells == same.cells).all()
+    assert one.cells.shape != other.cells.shape or (one.cells != other.cells).any()
+
+
+def test_draw_of_nothing_is_empty() -> None:
+    assert draw(np.random.default_rng(0), 4, 0, GIVENS[4]).cells.shape == (0, 16)
+
+
+# Codes and distances
+
+
+def test_one_hot_has_zeros_for_blanks_and_a_value_for_the_target() -> None:
+    code = one_hot(grid("1235 0000 0000 0004")[None])
+    assert code.shape == (1, 16, 5) and code.dtype == np.float32
+    assert code[0, [0, 1, 2, 3, 15]].argmax(axis=1).tolist() == [0, 1, 2, 4, 3]
+    assert (code[0, 4:15] == 0).all() and code.sum() == 5
+
+
+def distance_by_sets(one: Cells, other: Cells) -> Fraction:
+    a, b = ({(at, int(cell)) for at, cell in enumerate(puzzle) if cell} for puzzle in (one, other))
+    return 1 - Fraction(len(a & b), len(a | b))
+
+
+def test_jaccard_agrees_with_sets() -> None:
+    rng = np.random.default_rng(0)
+    one, other = masked_squares(rng, 4, 40), masked_squares(rng, 4, 30)
+    expected = [[float(distance_by_sets(a, b)) for b in other] for a in one]
+    np.testing.assert_allclose(jaccard_distances(one, other), expected, atol=1e-12)
+    assert (np.diag(jaccard_distances(one, one)) == 0).all()
+
+
+@pytest.mark.parametrize("distance", [Fraction(7, 10), Fraction(3, 4), Fraction(4, 5), Fraction(9, 10)])
+def test_apart_is_strict(distance: Fraction) -> None:
+    rng = np.random.default_rng(1)
+    one, other = masked_squares(rng, 4, 400), masked_squares(rng, 4, 40)
+    nearest = [min(distance_by_sets(a, b) for b in other) for a in one]
+    assert apart(one, other, float(distance)).tolist() == [near > distance for near in nearest]
+    assert distance in nearest  # so that "above" and "at least" differ here
+
+
+def test_first_of_each_keeps_the_order() -> None:
+    cells = np.array([[3, 1], [0, 2], [3, 1], [0, 1], [0, 2]], dtype=np.uint8)
+    assert first_of_each(cells).tolist() == [0, 1, 3]
+    assert first_of_each(cells[:0]).tolist() == []
+
+
+def test_rows_can_be_taken_and_joined() -> None:
+    drawn = draw(np.random.default_rng(0), 4, 100, GIVENS[4])
+    both = puzzles.join([drawn[:5], drawn[np.arange(5, len(drawn))]])
+    assert isinstance(both, Puzzles) and (both.cells == drawn.cells).all() and (both.classes == drawn.classes).all()
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(puzzles).failed == 0

@@ -1,0 +1,392 @@
+"""A user's own table: every format gives the same sheet, and a cell means the same in all of them."""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.table_data import FLAT, KINDS, frame, numbers, refusal, same, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placecode.data import cells, channel_files
+from placecode.data.tables import arrays as table_arrays
+from placecode.data.tables import columns as table_columns
+from placecode.data.tables import files as table_files
+from placecode.data.tables import headers
+from placecode.data.tables import sources as table_sources
+from placecode.data.tables import texts as table_texts
+from placecode.data.tables.files import Sheet, read_sheet, sheet_of
+from placecode.errors import BadInput
+
+ROWS = 60
+
+
+def test_the_docstrings_hold() -> None:
+    for module in (cells, channel_files, headers, table_arrays, table_columns, table_files, table_sources, table_texts):
+        assert doctest.testmod(module).failed == 0
+
+
+# Every format
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_gives_the_same_sheet(tmp_path: Path, kind: str) -> None:
+    table = numbers(ROWS)
+    sheet = read_sheet(write(tmp_path / kind, table))
+    assert sheet.values.dtype == np.float32 and sheet.source == kind
+    np.testing.assert_array_equal(sheet.values.view(np.uint32), table.to_numpy().astype(np.float32).view(np.uint32))
+    assert sheet.names == (tuple(f"channel {i}" for i in range(1, 8)) if kind in FLAT else tuple(table.columns))
+    assert sheet.categories == {} and sheet.groups is None and sheet.group_names == ()
+    other = numbers(ROWS, seed=1)
+    assert not same(sheet, read_sheet(write(tmp_path / kind, other)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FLAT])
+@pytest.mark.parametrize("groups", [None, "who", "day"])
+def test_names_groups_and_categories_are_the_same_wherever_they_can_be(
+    tmp_path: Path, kind: str, groups: str | None
+) -> None:
+    table = frame(ROWS) if groups == "day" else frame(ROWS).drop(columns="day")
+    table = table if groups == "who" else table.assign(who=table["who"].map({"Ann": 0.0, "Bo": 1.0}))
+    sheet = read_sheet(write(tmp_path / kind, table), groups=groups)
+    assert same(sheet, sheet_of(table, groups=groups))
+    wind = sheet.names.index("wind")
+    assert sheet.categories == {wind: ("east", "north", "west")} and sheet.values.dtype == np.float32
+    words = [None if np.isnan(code) else sheet.categories[wind][int(code)] for code in sheet.values[:, wind]]
+    assert words == [None if pd.isna(word) else word.strip() for word in table["wind"]]
+    np.testing.assert_array_equal(sheet.values[:, sheet.names.index("dry")], table["dry"].astype(float))
+    if groups is None:
+        assert sheet.groups is None
+        return
+    assert groups not in sheet.names and sheet.groups is not None and sheet.groups.dtype == np.int64
+    told = [sheet.group_names[code] for code in sheet.groups]
+    wanted = table["who"] if groups == "who" else [str(day)[:10] for day in table["day"]]
+    assert told == list(wanted)
+    assert list(dict.fromkeys(sheet.groups.tolist())) == list(range(len(sheet.group_names)))  # of first appearance
+
+
+def test_groups_of_an_array_are_a_column_by_its_number(tmp_path: Path) -> None:
+    values = numbers(ROWS).to_numpy(copy=True)
+    values[:, 2] = np.arange(ROWS) // 20 + 5
+    np.save(tmp_path / "t.npy", values)
+    sheet = read_sheet(tmp_path / "t.npy", groups="channel 3")
+    assert sheet.group_names == ("5", "6", "7")
+    assert sheet.names == ("channel 1", "channel 2", "channel 4", "channel 5", "channel 6", "channel 7")
+    np.testing.assert_array_equal(sheet.values, np.delete(values, 2, axis=1).astype(np.float32))
+    assert same(sheet, sheet_of(values, groups="channel 3"))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64, np.int16, np.int64, np.uint8, ">f4", np.longdouble, bool])
+def test_all_kinds_of_numbers(tmp_path: Path, kind: Any) -> None:
+    values = (numbers(ROWS).fillna(0).to_numpy() * 10).clip(0, 200).astype(kind)
+    wanted = values.astype(np.float64).astype(np.float32)
+    for order in ("C", "F"):
+        np.save(tmp_path / "t.npy", np.asarray(values, order=order))  # type: ignore[call-overload]
+        np.testing.assert_array_equal(read_sheet(tmp_path / "t.npy").values, wanted)
+    np.testing.assert_array_equal(sheet_of(values).values, wanted)
+
+
+def test_whole_numbers_round_alike_in_every_format(tmp_path: Path) -> None:
+    """2^24 + 1 and its kind lie between two of float32: straight and by way of float64 may differ."""
+    values = np.array([[2**60 + 2**36 + 1 + i * j for j in range(5)] for i in range(ROWS)])
+    table = pd.DataFrame(values, columns=list("abcde"))
+    sheets = [read_sheet(write(tmp_path / kind, table)) for kind in ("t.csv", "t.parquet", "t.npy")]
+    for sheet in sheets:
+        np.testing.assert_array_equal(sheet.values, sheets[0].values)
+    assert not np.array_equal(sheets[0].values, values.astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["t.csv", "t.parquet", "t.npy", "t.h5"])
+@pytest.mark.parametrize("offset", [1e8, -1e12, 1e5])
+def test_what_varies_beside_a_large_offset_is_kept(tmp_path: Path, kind: str, offset: float) -> None:
+    """Float32 holds 100000000 and 100000008, and nothing between them."""
+    table = numbers(ROWS)
+    plain = np.random.default_rng(0).normal(size=ROWS)
+    table["a"], table["d"] = plain + offset, offset  # one varies, one does not
+    sheet = read_sheet(write(tmp_path / kind, table))
+    assert sheet.offsets.tolist() == [table["a"].min(), *[0.0] * 6]
+    np.testing.assert_allclose(sheet.values[:, 0] + sheet.offsets[0], table["a"], rtol=0, atol=2e-4)
+    np.testing.assert_allclose(sheet.values[:, 0], plain - plain.min(), rtol=0, atol=2e-4)
+    np.testing.assert_array_equal(sheet.values[:, 3], np.float32(offset))
+    again = sheet_of(table)
+    np.testing.assert_array_equal(again.values, sheet.values)
+    np.testing.assert_array_equal(again.offsets, sheet.offsets)
+
+
+def test_rounding_beside_an_offset_is_not_taken_for_what_varies() -> None:
+    values = np.ones((ROWS, 3)) * [0.1, 3e7, 1e4]
+    values[::2, 0] += 1e-17
+    values[::2, 1] += np.spacing(3e7) * 4
+    values[:, 2] += np.arange(ROWS)
+    float32 = values.astype(np.float32)
+    float32[::2, 0] = np.nextafter(float32[::2, 0], 1)  # noise of what has been float32 before
+    for each in (values, float32, float32.astype(np.float64), np.ones((2, 3)) * np.nan_to_num([np.nan])):
+        assert not sheet_of(each).offsets.any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(
+        st.lists(st.one_of(st.none(), st.floats(-1e30, 1e30), st.integers(-(10**9), 10**9)), min_size=5, max_size=5),
+        min_size=50,
+        max_size=52,
+    ),
+    sign=st.sampled_from(",;\t"),
+)
+def test_a_text_is_read_as_python_reads_it(tmp_path_factory: pytest.TempPathFactory, rows: Any, sign: str) -> None:
+    path = tmp_path_factory.mktemp("text") / "t.csv"
+    full = [[1.0] * 5, *rows, *rows[: len(rows)], *[[0] * 5] * 200]  # so that no more than half is missing
+    lines = [sign.join("" if cell is None else repr(cell) for cell in row) for row in full]
+    path.write_text("\n".join([sign.join("vwxyz"), *lines]))
+    wanted = np.array([[np.nan if cell is None else float(cell) for cell in row] for row in full])
+    np.testing.assert_array_equal(read_sheet(path).values, wanted.astype(np.float32))
+
+
+# Text files as people have them
+
+
+def text(path: Path, first: list[str], row: Callable[[int], str], rows: int = ROWS) -> Path:
+    path.write_text("\n".join([*first, *(row(i) for i in range(rows))]) + "\n")
+    return path
+
+
+def test_a_header_is_told_from_values(tmp_path: Path) -> None:
+    path, named = tmp_path / "t.csv", ("a", "b", "c", "d", "e")
+    none = tuple(f"channel {i}" for i in range(1, 6))
+    plain = lambda i: f"{i},2,3,{i * i},5"  # noqa: E731
+    worded = lambda i: f"{i},{'yes' if i % 2 else 'no'},3,{i * i},5"  # noqa: E731
+    for first, row, names, rows in [
+        (["a,b,c,d,e"], plain, named, ROWS),
+        ([" a ,b,\"c\",d, 'e'"], plain, ("a", "b", "c", "d", "'e'"), ROWS),
+        (["Na,K,n/a,d,e"], plain, ("Na", "K", "n/a", "d", "e"), ROWS),  # sodium is not missing
+        (["a,b,,d,e"], plain, ("a", "b", "channel 3", "d", "e"), ROWS),
+        (["2019,2020,total,d,e"], plain, ("2019", "2020", "total", "d", "e"), ROWS),
+        ([], plain, none, ROWS),
+        (["0,1,2,3,4"], plain, ("0", "1", "2", "3", "4"), ROWS),  # a header that only counts
+        (["1,2,3,4,5"], plain, ("1", "2", "3", "4", "5"), ROWS),
+        (["9,yes,3,4,5"], worded, none, ROWS + 1),  # words over words, beside numbers: a row of values
+        (["a,b,c,d,e"], worded, named, ROWS),
+        (["", "a,b,c,d,e", ""], plain, named, ROWS),
+    ]:
+        sheet = read_sheet(text(path, first, row))
+        assert (sheet.names, len(sheet.values)) == (names, rows), first
+        assert sheet.categories == ({1: ("no", "yes")} if row is worded else {})
+    path.write_bytes(b"\xef\xbb\xbf" + text(path, ["a,b,c,d,e"], plain).read_bytes().replace(b"\n", b"\r\n"))
+    assert read_sheet(path).names == named
+
+
+@pytest.mark.parametrize("head", ["", "index", "Unnamed: 0", "Time", "row"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_first_column_that_only_counts_is_no_channel(tmp_path: Path, head: str, first: int) -> None:
+    path = tmp_path / "t.csv"
+    row = lambda i: f"{i + first},{i},2,3,4,5"  # noqa: E731
+    assert read_sheet(text(path, [f"{head},a,b,c,d,e"], row)).names == ("a", "b", "c", "d", "e")
+    assert read_sheet(text(path, [f"{head},0,1,2,3,4"], row)).names == ("0", "1", "2", "3", "4")
+    with pytest.warns(UserWarning, match="is taken for a channel, since it does not count the rows evenly"):
+        kept = read_sheet(text(path, [f"{head},a,b,c,d,e"], lambda i: f"{i + first + (i > 50)},{i},2,3,4,5"))
+    assert kept.names == (head or "channel 1", "a", "b", "c", "d", "e")
+    assert len(read_sheet(text(path, ["speed,a,b,c,d,e"], row)).names) == 6
+    grouped = read_sheet(text(path, [f"{head},a,b,c,d,e"], row), groups=head or "channel 1")
+    assert len(grouped.group_names) == ROWS and len(grouped.names) == 5
+
+
+def test_the_index_of_a_frame_is_no_channel(tmp_path: Path) -> None:
+    table = numbers(ROWS)
+    table.index = pd.Index(np.arange(ROWS) * 0.5, name="seconds")
+    table.to_parquet(tmp_path / "t.parquet")
+    assert same(read_sheet(tmp_path / "t.parquet"), sheet_of(table))
+    assert len(read_sheet(tmp_path / "t.parquet", groups="seconds").group_names) == ROWS
+
+
+@pytest.mark.parametrize("missing", ["", "n/a", "NA", "nan", "NaN", "Null", "NONE", "  "])
+def test_what_is_missing(tmp_path: Path, missing: str) -> None:
+    path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{missing if i == 7 else ' 1e1 '},+3,.5,6")
+    values = read_sheet(path).values
+    assert np.isnan(values[7, 1]) and np.isnan(values).sum() == 1
+    np.testing.assert_array_equal(values[8], np.float32([8, 10, 3, 0.5, 6]))
+
+
+def test_what_is_missing_in_a_frame() -> None:
+    table = pd.DataFrame(
+        {"a": [1, None, pd.NA, np.nan, "n/a", "", Decimal("2.5")], "b": [True, False, None] + [1 > 0] * 4}
+    )
+    table["c"] = pd.array([1, None, 3, 4, 5, 6, 7], dtype="Int64")
+    table["d"] = pd.Categorical(["x", "y", None, "x", "x", "nan", "y"])
+    table["e"] = pd.Categorical([3, 1, 3, 3, 3, 1, 1])
+    table["f"] = pd.array(["u", None, "u", "v", "v", " v", "u"], dtype="string")
+    nan = np.nan
+    sheet = sheet_of(table)
+    np.testing.assert_array_equal(sheet.values[:, 0], np.float32([1, nan, nan, nan, nan, nan, 2.5]))
+    np.testing.assert_array_equal(sheet.values[:, 1], np.float32([1, 0, nan, 1, 1, 1, 1]))
+    np.testing.assert_array_equal(sheet.values[:, 2], np.float32([1, nan, 3, 4, 5, 6, 7]))
+    np.testing.assert_array_equal(sheet.values[:, 3], np.float32([0, 1, nan, 0, 0, nan, 1]))
+    np.testing.assert_array_equal(sheet.values[:, 4], np.float32([1, 0, 1, 1, 1, 0, 0]))
+    np.testing.assert_array_equal(sheet.values[:, 5], np.float32([0, nan, 0, 1, 1, 1, 0]))
+    assert sheet.categories == {3: ("x", "y"), 4: ("1", "3"), 5: ("u", "v")}
+
+
+def test_a_declared_category_is_one_whatever_its_values(tmp_path: Path) -> None:
+    """A frame and a Parquet file can say so; numbers of which nobody says so stay numbers."""
+    table = numbers(ROWS)
+    for name, values in (
+        ("code", [10, 2, 2, 7]),
+        ("digits", ["1", "0", "0", " 1"]),
+        ("size", [0.5, 1.5, 1.5, np.nan]),
+        ("comma", ["0,5", "1,5", "0,5", None]),
+        ("day", ["2024-05-01", "2024-05-02", "n/a", "2024-05-01"]),
+    ):
+        table[name] = pd.Categorical(values * (ROWS // 4))
+    sheet = read_sheet(write(tmp_path / "t.parquet", table))
+    assert same(sheet, sheet_of(table))
+    assert sheet.categories == {
+        **{7: ("10", "2", "7"), 8: ("0", "1"), 9: ("0.5", "1.5"), 10: ("0,5", "1,5")},
+        11: ("2024-05-01", "2024-05-02"),
+    }
+    nan = np.nan
+    np.testing.assert_array_equal(
+        sheet.values[:4, 7:], np.float32([[0, 1, 0, 0, 0], [1, 0, 1, 1, 1], [1, 0, 1, 0, nan], [2, 1, nan, nan, 0]])
+    )
+    grouped = read_sheet(tmp_path / "t.parquet", groups="code")
+    assert grouped.group_names == ("10", "2", "7") and same(grouped, sheet_of(table, groups="code"))
+    plain = table.assign(code=table["code"].astype(int), digits=table["digits"].astype(str))
+    assert set(sheet_of(plain).categories) == {9, 10, 11}
+    table["code"] = pd.Categorical(range(ROWS))
+    assert "must hold numbers, or at most 20 different words; got 60" in refusal(lambda: sheet_of(table))
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view"])
+def test_texts_of_every_kind_are_words(tmp_path: Path, kind: str) -> None:
+    table = pa.table({name: pa.array(np.arange(ROWS) + i) for i, name in enumerate("abcd")})
+    texts = ["west", None, " east", "west"] * (ROWS // 4)
+    table = table.append_column("wind", pa.array(texts, type=getattr(pa, kind)()))
+    table = table.append_column("more", pa.array([str(i / 8) for i in range(ROWS)], type=getattr(pa, kind)()))
+    pq.write_table(table, tmp_path / "t.parquet")
+    sheet = read_sheet(tmp_path / "t.parquet")
+    assert sheet.categories == {4: ("east", "west")}
+    np.testing.assert_array_equal(sheet.values[:4, 4], np.float32([1, np.nan, 0, 1]))
+    np.testing.assert_array_equal(sheet.values[:, 5], np.arange(ROWS) / 8)
+
+
+def test_twenty_words_are_a_category_and_true_and_false_are_numbers(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},w{i % 20:02},{'true' if i % 3 else 'FALSE'},d,{i}")
+    sheet = read_sheet(path)
+    assert sheet.categories == {1: tuple(f"w{i:02}" for i in range(20)), 3: ("d",)}
+    np.testing.assert_array_equal(sheet.values[:, 2], np.float32([i % 3 > 0 for i in range(ROWS)]))
+    path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},{i},{['true', 'false', 'unknown'][i % 3]},4,{i}")
+    assert read_sheet(path).categories == {2: ("false", "true", "unknown")}
+
+
+def test_a_column_without_any_value_is_allowed(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},,3,4,5")
+    assert np.isnan(read_sheet(path).values[:, 1]).all()
+
+
+def test_quotes_and_line_ends_inside_values(tmp_path: Path) -> None:
+    path = text(tmp_path / "t.csv", ['a,"b\n2","c,c",d,e'], lambda i: f'{i},"{i}","x, y","say ""so""",5')
+    sheet = read_sheet(path)
+    assert sheet.names == ("a", "b\n2", "c,c", "d", "e") and sheet.categories == {2: ("x, y",), 3: ('say "so"',)}
+    np.testing.assert_array_equal(sheet.values[:, 1], np.arange(ROWS))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_names_that_count_are_names(tmp_path: Path, first: int) -> None:
+    """Files of positions and labels call channels by them; only what pandas has for want of names is none."""
+    names = tuple(str(i + first) for i in range(7))
+    table = numbers(ROWS).set_axis(list(names), axis=1)
+    for kind in ("t.csv", "t.parquet", "index.csv"):
+        sheet = read_sheet(write(tmp_path / kind, table))
+        assert sheet.names == names and sheet.columns[-7:] == names and same(sheet, sheet_of(table))
+    (tmp_path / "p.csv").write_text("name,x,y\n" + "".join(f"{name},{name},0\n" for name in names[::-1]))
+    places = table_files.read_positions(tmp_path / "p.csv", sheet.names)
+    assert places[:, 0].tolist() == [int(name) for name in names]
+    counted = table.set_axis([int(name) for name in names], axis=1)
+    assert sheet_of(counted).names == (names if first else tuple(f"channel {i}" for i in range(1, 8)))
+    assert sheet_of(counted[[3, 1]]).names == ("3", "1")
+
+
+# Arrays and lists
+
+
+def test_arrays_frames_and_lists_are_the_same(tmp_path: Path) -> None:
+    table = numbers(ROWS)
+    values = table.to_numpy()
+    np.save(tmp_path / "m.npy", values)
+    sheets = [
+        sheet_of(values),
+        sheet_of(np.asfortranarray(values)),
+        sheet_of(np.load(tmp_path / "m.npy", mmap_mode="r")),
+        sheet_of(values.tolist()),
+        sheet_of(pd.DataFrame(values)),
+        sheet_of(np.ma.masked_invalid(values)),
+    ]
+    assert all(same(sheet, sheets[0]) for sheet in sheets) and sheets[0].source == "array"
+    assert same(sheet_of(table), sheet_of(values, names=list(table.columns)))
+    assert np.ma.masked_greater(values, 0).count() < np.isfinite(values).sum()
+    hidden = sheet_of(np.ma.masked_array(np.ones((2, 2)), [[1, 0], [0, 0]])).values
+    np.testing.assert_array_equal(hidden, [[np.nan, 1], [1, 1]])
+
+
+def test_an_array_of_the_user_is_never_changed_nor_shared(tmp_path: Path) -> None:
+    values = np.ones((3, 2), dtype=np.float32)
+    sheet_of(values).values[0, 0] = 7
+    assert (values == 1).all()
+    np.save(tmp_path / "m.npy", values)
+    there = np.load(tmp_path / "m.npy", mmap_mode="r+")
+    sheet = sheet_of(there)
+    assert isinstance(sheet.values, np.memmap) and not sheet.values.flags.writeable and there.flags.writeable
+
+
+def test_groups_of_rows_given_beside_them() -> None:
+    values = np.arange(8.0).reshape(4, 2)
+    sheet = sheet_of(values, groups=["b", "a", "b", "c"])
+    assert sheet.groups is not None and sheet.groups.tolist() == [0, 1, 0, 2]
+    assert sheet.group_names == ("b", "a", "c")
+    for those in (np.array([2, 1, 2, 3]), pd.Series([2.0, 1.0, 2.0, 3.0])):
+        assert sheet_of(values, groups=those).group_names == ("2", "1", "3")
+
+
+def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
+    table = pd.DataFrame(np.arange(12.0).reshape(3, 4))
+    for name in (2, np.int64(2), 2.0):
+        sheet = sheet_of(table, groups=name)
+        assert sheet.group_names == ("2", "6", "10") and sheet.channels == (0, 1, 3)
+    pairs = table.set_axis(pd.MultiIndex.from_product([["a", "b"], [1, 2]]), axis=1)
+    assert sheet_of(pairs, groups=("b", 1)).group_names == ("2", "6", "10")
+    assert sheet_of(table, groups=("x", "y", "x")).group_names == ("x", "y")  # a group for each row
+    for data in (table, table.to_numpy()):
+        for wrong in (7, 1.5, pd.NA, np.array(3)):
+            assert refusal(lambda: sheet_of(data, groups=wrong)) == (  # noqa: B023
+                f"groups must be the name of a column of data, or the group of each row; got {wrong!r}."
+            )
+
+
+def test_one_sample_of_one_channel_is_a_table() -> None:
+    sheet = sheet_of([[3]])
+    assert isinstance(sheet, Sheet) and sheet.values.tolist() == [[3.0]] and sheet.names == ("channel 1",)
+
+
+def test_cells_of_a_file_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over pieces of which some have words; few rows and columns will do."""
+    monkeypatch.setattr(table_sources, "PIECE", 64)
+    wind = pd.Series([None] * 40 + ["west", "east"], dtype=object)
+    data = pd.DataFrame({"": range(42), "a": np.arange(42) / 2, "wind": wind, "day": ["2024-05-01"] * 42})
+    for name, save in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
+        save(tmp_path / name, index=False)
+        found = table_files.read_cells(tmp_path / name)
+        assert list(found.columns) == ["Unnamed: 0", "a", "wind", "day"]
+        assert found["a"].tolist() == data["a"].tolist() and set(found["day"]) == {"2024-05-01"}
+        assert found["wind"].isna().sum() == 40 and found["wind"].tolist()[40:] == ["west", "east"]
+    np.save(tmp_path / "t.npy", np.empty((0, 3)))
+    assert table_files.read_cells(tmp_path / "t.npy").shape == (0, 3)
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(BadInput, match=r"must be a whole \.parquet file of plain numbers; it cannot be read as one\.$"):
+        table_files.read_cells(tmp_path / "t.parquet")

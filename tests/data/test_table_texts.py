@@ -1,0 +1,159 @@
+"""What is easily misread: decimal commas, columns of times, spaces before quotes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.table_data import refusal, same
+
+from placecode.data.channel_files import read_positions
+from placecode.data.tables import sources as table_sources
+from placecode.data.tables import texts as table_texts
+from placecode.data.tables.files import read_cells, read_sheet, sheet_of
+
+ROWS = 60
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def table(rows: int = ROWS) -> pd.DataFrame:
+    values = np.random.default_rng(0).normal(size=(rows, 5)).round(3).astype(np.float32)
+    return pd.DataFrame(values, columns=list(NAMES))
+
+
+# Decimal commas
+
+
+@pytest.mark.parametrize("sign", [";", "\t"])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("quoting", [0, 1])
+def test_decimal_commas_are_told_of(tmp_path: Path, sign: str, header: bool, quoting: int) -> None:
+    path, data = tmp_path / "t.csv", table()
+    data.to_csv(path, sep=sign, decimal=",", index=False, header=header, quoting=quoting)  # type: ignore[call-overload]
+    name, first = ("a" if header else "channel 1"), f"{data.iloc[0, 0]:g}".replace(".", ",")
+    assert refusal(lambda: read_sheet(path), tmp_path) == (
+        f"t.csv, line {1 + header}: column {name!r} must hold numbers with a decimal point; "
+        f"got the decimal comma of {first!r}."
+    )
+
+
+def test_decimal_commas_are_told_of_where_they_are_few(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    for cells in (["0,5", "-1,5"], ["1", "0,5"], ["", ",5"]):  # two words would be a category; and some are whole
+        path.write_text("a;b;c;d;e\n" + "".join(f"1;2;3;4;{cells[i % 2]}\n" for i in range(ROWS)))
+        assert "column 'e' must hold numbers with a decimal point; got the decimal comma of" in refusal(
+            lambda: read_sheet(path)
+        )
+        frame = pd.DataFrame({"a": range(4), "e": pd.Series(cells * 2, dtype=object)})
+        assert "must hold numbers with a decimal point" in refusal(lambda: sheet_of(frame))  # noqa: B023
+    path.write_text("a;b;c;d;e\n" + "".join(f"1;2;3;4;{['0,5', 'low'][i % 2]}\n" for i in range(ROWS)))
+    assert read_sheet(path).categories == {4: ("0,5", "low")}
+    path.write_text("a,b,c,d,e\n" + "".join(f"1,2,3,{i},x;y\n" for i in range(ROWS)))
+    assert read_sheet(path).categories == {4: ("x;y",)}
+
+
+# A first column of times
+
+
+def both(folder: Path, data: pd.DataFrame) -> list[tuple[str, ...]]:
+    """The names of the channels, as a file and as a frame, and with every later row alone."""
+    data.to_csv(folder / "t.csv", index=False)
+    sheets = [read_sheet(folder / "t.csv"), sheet_of(data)]
+    assert same(*sheets)
+    return [*(sheet.names for sheet in sheets), sheet_of(data.iloc[10:]).names]
+
+
+@pytest.mark.parametrize("piece", [200, 2**22])
+@pytest.mark.parametrize("header", ["time", "id", "Unnamed: 0", "t"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(ROWS) / 10,
+        np.arange(ROWS) * 0.1 + 273.15,
+        np.arange(ROWS) + 1001,
+        np.arange(ROWS) * 5 - 60,
+        (np.arange(ROWS) / 30).round(2),  # 0, 0.03, 0.07, 0.1: even but for rounding
+        (1.7e9 + np.arange(ROWS) / 8),
+        (np.arange(ROWS) * 0.7 + 1e5).astype(np.float32).astype(np.float64),  # rounded by float32
+    ],
+)
+def test_times_are_no_channel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, values: np.ndarray, piece: int
+) -> None:
+    monkeypatch.setattr(table_sources, "PIECE", piece)
+    data = table()
+    data.insert(0, header, values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert both(tmp_path, data) == [NAMES] * 3
+        data.insert(0, "speed", data.pop(header))  # by another name, or elsewhere, it is a channel
+        assert both(tmp_path, data) == [("speed", *NAMES)] * 3
+        data.insert(5, header, data.pop("speed"))
+        assert both(tmp_path, data) == [(*NAMES, header)] * 3
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(ROWS)[::-1],
+        np.arange(ROWS) // 2,
+        np.arange(ROWS) ** 2,
+        np.arange(ROWS) + (np.arange(ROWS) > 30),  # a sample was left out
+        np.where(np.arange(ROWS) == 30, np.nan, np.arange(ROWS)),
+        np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, ROWS)),
+        np.full(ROWS, 3),
+    ],
+)
+def test_what_does_not_count_evenly_is_a_channel_and_that_is_said(tmp_path: Path, values: np.ndarray) -> None:
+    data = table()
+    data.insert(0, "time", values)
+    sentence = "'time', is taken for a channel, since it does not count the rows evenly: leave it out if it is none"
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert both(tmp_path, data) == [("time", *NAMES)] * 3
+    assert len(said) == 3 and all(str(each.message).endswith(sentence) for each in said)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sheet_of(data.fillna(0), groups="time")
+
+
+# Spaces before quotes
+
+
+@pytest.mark.parametrize("piece", [200, 2**22])
+def test_spaces_before_quotes_mean_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(table_sources, "PIECE", piece)
+    plain, spaced = tmp_path / "p.csv", tmp_path / "s.csv"
+    rows = [f'{i},"{i}","x, y","say ""so""","wind\n{i % 3}"' for i in range(ROWS)]
+    plain.write_text("\n".join(['"a","b","c,c","d","e"', *rows]) + "\n")
+    spaced.write_text(plain.read_text().replace(',"', ',  "').replace('"a"', ' "a"'))
+    assert table_texts.TextSource(spaced)._spaced and not table_texts.TextSource(plain)._spaced
+    sheet = read_sheet(spaced)
+    assert same(sheet, read_sheet(plain)) and sheet.names == ("a", "b", "c,c", "d", "e")
+    assert sheet.categories == {2: ("x, y",), 3: ('say "so"',), 4: ("wind\n0", "wind\n1", "wind\n2")}
+    pd.testing.assert_frame_equal(read_cells(spaced), read_cells(plain))
+    assert same(read_sheet(spaced, memory=100, spool=tmp_path), sheet)
+    late = plain.read_text() + '1, "2", "z", "say ""so""", "wind\n1"\n'  # far below the first lines
+    spaced.write_text(late)
+    assert read_sheet(spaced).categories[2] == ("x, y", "z")
+
+
+def test_errors_are_the_same_with_spaces_before_quotes(tmp_path: Path) -> None:
+    lines = ['"a", "b", "c", "d", "e"', *(['"1", "2", "3", "4", "5"'] * ROWS)]
+    path = tmp_path / "t.csv"
+    for line, sentence in (
+        (b'"1", "2", "3", "4"', "t.csv, line 8: must have 5 values; got 4."),
+        (b'"1", "2", "3", "4", "five"', "t.csv, line 8: column 'e' must hold numbers; got 'five'."),
+        (b'"1", "2", "3", "4", "\xff"', "t.csv must be a text file in UTF-8; line 8 is not."),
+    ):
+        path.write_bytes("\n".join(lines[:7]).encode() + b"\n" + line + b"\n" + "\n".join(lines[8:]).encode())
+        assert refusal(lambda: read_sheet(path), tmp_path) == sentence
+
+
+def test_spaces_before_quotes_in_files_beside_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text('"name", "x", "y"\n"a, b", "1", "2"\n')
+    assert read_positions(path, ["a, b"]).tolist() == [[1, 2]]

@@ -1,0 +1,74 @@
+"""docs/beyond.md is what the committed runs say, and a sentence that they do not bear out is never written."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from helpers.scripts import load
+
+from placecode.experiments import study_of
+from placecode.experiments.claims import FAILS, NO_NUMBER, Finding, direction_text
+from placecode.runs.read import Run
+
+ROOT = Path(__file__).parents[2]
+
+beyond = load(ROOT / "results" / "beyond.py")
+causes, knobs = (load(ROOT / "results" / f"beyond_{name}.py") for name in ("causes", "knobs"))
+PAGE = (ROOT / "docs" / "beyond.md").read_text()
+
+
+def findings(name: str) -> tuple[Run, dict[str, Finding]]:
+    run = Run(ROOT / "results" / name)
+    return run, {claim.id: claim.check(run) for claim in study_of(run).claims}
+
+
+def test_the_committed_page_is_what_the_runs_give() -> None:
+    assert beyond.page() == PAGE, "run python results/beyond.py"
+
+
+def test_every_figure_of_the_page_is_there_and_is_shown() -> None:
+    shown = set(re.findall(r"\(images/(beyond-[^)]+)\)", PAGE))
+    assert shown == {path.name for path in (ROOT / "docs" / "images").glob("beyond-*.png")}
+
+
+TABLES = [(name, name) for name in beyond.ANSWERS] + [("lst-decay", "lst-decay-fresh")]
+"""The sections, and the runs whose claims stand in a table there; claims of fresh seeds stand first."""
+
+
+@pytest.mark.parametrize(("name", "of_run"), TABLES)
+def test_every_claim_that_can_be_asked_is_on_the_page_with_effect_and_verdict(name: str, of_run: str) -> None:
+    _, found = findings(of_run)
+    part = PAGE.split(f"\n`{name}`. ")[1].split("\n## ")[0]
+    if (name, "lst-decay-fresh") in TABLES:
+        own = part.rindex("| claim |")
+        part = part[own:] if of_run == name else part[:own]
+    for id, finding in found.items():
+        if math.isfinite(finding.found.mean):
+            (row,) = [line for line in part.splitlines() if line.startswith(f"| {id} |")]
+            cells = row.strip("| ").split(" | ")
+            assert cells[1] == finding.claim.statement and direction_text(finding) in cells
+            assert cells[2] == f"{finding.found.mean:.3f}".replace("-0.000", "0.000")
+        elif of_run == name:
+            assert f"{id} (the run has no" in part
+    assert of_run != name or "ettled" in part  # whether its curves have
+
+
+def test_an_answer_is_refused_where_the_runs_say_otherwise() -> None:
+    run, found = findings("lst-heads")
+    turned = {id: Finding(each.claim, FAILS, NO_NUMBER, each.found, each.run) for id, each in found.items()}
+    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: More heads hurt"):
+        knobs.heads_short(run, turned)
+
+
+def test_most_of_2d_fixed_is_a_vector_that_all_cells_share() -> None:
+    """By the variance of sines and cosines over four places, frequency by frequency."""
+    waves = [10000.0 ** (-i / 40) for i in range(40)]
+    apart = 0.0
+    for wave in waves:
+        for turn in (math.sin, math.cos):
+            values = [turn(place * wave) for place in range(4)]
+            apart += sum((value - sum(values) / 4) ** 2 for value in values) / 4
+    assert causes.shared_part() == pytest.approx(1 - 2 * apart / 80)

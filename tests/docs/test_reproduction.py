@@ -1,0 +1,106 @@
+"""docs/reproduction.md is what the committed runs say, and a sentence that they do not bear out is never written."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from helpers.scripts import load
+
+from placecode.analysis.stats import Interval
+from placecode.experiments import claims, study_of
+from placecode.runs.read import Run
+
+ROOT = Path(__file__).parents[2]
+
+
+reproduction = load(ROOT / "results" / "reproduction.py")
+synergy_tables = load(ROOT / "results" / "synergy_tables.py")
+wording = load(ROOT / "results" / "wording.py")
+PAGE = (ROOT / "docs" / "reproduction.md").read_text()
+
+
+def test_the_committed_page_is_what_the_runs_give() -> None:
+    assert reproduction.page() == PAGE, "run python results/reproduction.py"
+
+
+def test_every_figure_of_the_page_is_there_and_is_shown() -> None:
+    shown = set(re.findall(r"\(images/((?:lst|network|brain|synergy)-[^)]+)\)", PAGE))
+    kept = [path.name for path in (ROOT / "docs" / "images").glob("*.png")]
+    assert shown == {name for name in kept if name.startswith(("lst-", "network-", "brain-", "synergy-"))}
+
+
+def test_every_claim_of_every_run_is_on_the_page_with_its_verdicts() -> None:
+    for name in reproduction.RUNS:
+        run = Run(ROOT / "results" / name)
+        findings = [claim.check(run) for claim in study_of(run).claims]
+        if all(finding.note for finding in findings):  # a run that the claims are not about
+            assert not re.search(rf"\n`{name}`[^\n]*:\n", PAGE)
+            continue
+        asked = [finding for finding in findings if not math.isnan(finding.found.mean)]
+        (part,) = re.findall(rf"\n`{name}`[^\n]*:\n\n(.*?)\n\n", PAGE, flags=re.DOTALL)
+        rows = [line.strip("| ").split(" | ") for line in part.splitlines()[2:]]
+        assert [row[0] for row in rows] == [finding.claim.id for finding in asked]
+        for row, finding in zip(rows, asked, strict=True):
+            assert row[1].startswith(finding.claim.statement)
+            assert claims.direction_text(finding) in row and claims.number_text(finding) in row
+            assert finding.claim.label in row[-1]
+
+
+def test_methods_are_at_chance_only_if_their_tests_on_every_measure_are() -> None:
+    measures = [("neighbor_agreement", "labels"), ("ari", "labels")]
+
+    def run_with(low: dict[str, int]) -> Any:
+        rows = [
+            {"split": "analysis", "condition": "labels", "metric": f"{name}_p", "value": 0.01 if world < count else 0.5}
+            for name, count in low.items()
+            for world in range(100)
+        ]
+        return SimpleNamespace(baselines=pd.DataFrame(rows))
+
+    none = synergy_tables.tests_of_others(run_with({"neighbor_agreement": 5, "ari": 6, "ami": 90}), measures)
+    assert none == (11, 200) and none.expected == 10 and none.at_chance  # of ami nothing is shown
+    for low in ({"neighbor_agreement": 20, "ari": 5}, {"neighbor_agreement": 5, "ari": 20}):
+        assert not synergy_tables.tests_of_others(run_with(low), measures).at_chance
+    assert not synergy_tables.tests_of_others(run_with({"ami": 1}), measures).at_chance  # nothing was tested
+
+
+def test_a_sentence_that_is_not_borne_out_is_refused() -> None:
+    assert reproduction.say(True, "It is so.") == "It is so."
+    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: It is so"):
+        reproduction.say(False, "It is so.")
+
+
+def test_numbers_and_tables_are_put_as_markdown_has_them() -> None:
+    assert wording.told(Interval(-0.0214, -0.1, 0.0571)) == "-0.02 (-0.10 to +0.06)"
+    assert wording.spread(Interval(0.5, -0.0001, 1.0)) == "0.500 (0.000 to 1.000)"
+    assert wording.bounds(Interval(0.5, math.nan, math.nan)) == ""  # one seed
+    assert wording.grid(("a", "b"), [("1", "2"), ("3", "")]) == "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 |  |"
+    assert [wording.apart_from_zero(Interval(0.0, *ends)) for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_the_curve_at_the_published_length_is_that_of_its_tables() -> None:
+    """Means, differences and standard errors, once more from the Parquet files."""
+    published = load(ROOT / "results" / "published_length.py")
+    folder = ROOT / "results" / "lst-sigma"
+    members, metrics = (pd.read_parquet(folder / f"{name}.parquet") for name in ("members", "metrics"))
+    rows = metrics[(metrics["split"] == "validation") & (metrics["metric"] == "accuracy")]
+    rows = rows[(rows["condition"] == "all") & (rows["step"] == rows["step"].max())].merge(members, on="member")
+    table = published.gaps(Run(folder))
+    authors = {0.1: 0.925, 0.2: 0.956, 1.0: 0.894, 1.7: 0.480, 2.0: 0.377}
+    for sigma, theirs in authors.items():
+        own = rows.loc[rows["sigma"] == sigma, "value"]
+        assert len(own) == 15
+        found = table.loc[sigma]
+        assert found["gap"] == pytest.approx(own.mean() - theirs, abs=1e-12)
+        assert found["error"] == pytest.approx(own.std(ddof=1) * math.sqrt(2 / 15), abs=1e-12)
+        assert f"| {sigma:g} | {theirs:.3f} | {own.mean():.3f} " in PAGE

@@ -1,0 +1,191 @@
+"""PEs of one grid for models on another: what members start from, and that it is the same however a run is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.two_orders import FIVE, FOUR, HEIRS, TwoOrders
+
+from placecode.analysis import attention
+from placecode.encodings.tables import resized
+from placecode.errors import BadInput
+from placecode.execution import local, origins
+from placecode.execution.local import Event, Interrupted, Where
+from placecode.models.member import TAKEN, Member
+from placecode.reports.pages import dials
+from placecode.runs.read import TENSORS, Run
+from placecode.runs.write import merge
+from placecode.tasks.base import Task
+
+CPU = Where("cpu", stack=4)
+RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *TENSORS)
+SEEDS = 2
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return TwoOrders.at("quick").task()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return local.execute(TwoOrders.at("quick"), tmp_path_factory.mktemp("run") / "whole", where=CPU)
+
+
+def places(order: int) -> np.ndarray:
+    return np.stack(np.divmod(np.arange(order**2), order), axis=1).astype(float)
+
+
+def size(pe: np.ndarray) -> float:
+    return float(np.sqrt((pe.astype(float) ** 2).mean()))
+
+
+def assert_same(found: Run, wanted: Run) -> None:
+    for name in RESULTS:
+        assert (found.path / name).read_bytes() == (wanted.path / name).read_bytes(), name
+
+
+def test_every_start_is_what_it_says(whole: Run) -> None:
+    heirs = whole.members[whole.members["origin"].notna()].to_dict("records")
+    assert [(row["data"], row["start"], row["sigma"]) for row in heirs[::SEEDS]] == list(HEIRS)
+    assert (whole.members["state"] == "done").all()
+    for row in heirs:
+        begun, learned = whole.array(f"pe_start/{row['origin']}"), whole.array(f"pe_end/{row['origin']}")
+        assert abs(learned - begun).max() > 0.01
+        order = np.random.default_rng(row["seed"]).permutation(16)
+        unscaled = {
+            "before": begun,
+            "rescaled": learned,
+            "shuffled": learned[:, order],
+            "resized": resized(learned, places(4), places(5 if row["data"] == FIVE else 4)),
+            "resized-shuffled": resized(learned[:, order], places(4), places(5)),
+        }[row["start"]]
+        found = whole.array(f"pe_start/{row['member']}")
+        np.testing.assert_array_equal(found, whole.array(f"pe_end/{row['member']}"))  # frozen
+        if row["start"] in ("before", "shuffled"):
+            np.testing.assert_array_equal(found, unscaled)
+        else:
+            assert size(found) == pytest.approx(row["sigma"], rel=1e-6)
+            np.testing.assert_allclose(found / size(found), unscaled / size(unscaled), rtol=0, atol=1e-6)
+
+
+def test_a_loaded_member_is_of_its_own_shape(whole: Run, task: Task) -> None:
+    for number, data in ((0, FOUR), (3, FIVE), (17, FIVE)):
+        assert whole.member(number).data == data
+        inputs = task.part(data).splits["validation"].inputs
+        found = whole.load(number)(inputs).softmax(-1).detach().numpy()
+        np.testing.assert_allclose(found, whole.array(f"probabilities_end/{number}"), rtol=0, atol=1e-5)
+
+
+def test_members_are_compared_with_those_on_their_own_data(whole: Run) -> None:
+    members, rows = whole.members, whole.analysis.set_index(["analysis", "target", "step", "block", "member"])["value"]
+    assert not rows.index.duplicated().any()
+    end = int(whole.analysis["step"].max())
+    maps = {n: each.astype(float).mean(1) for n, each in whole.arrays("attention_end").items()}  # (l, n, n)
+    answers = {n: each.argmax(-1) for n, each in whole.arrays("probabilities_end").items()}
+    for order, data in ((4, FOUR), (5, FIVE)):
+        own = members[members["data"] == data]
+        fixed = own.loc[own["encoding"] == "sinusoid", "member"].tolist()
+        assert len(fixed) == SEEDS
+        for number in own["member"]:
+            wanted = {
+                "ideal": np.broadcast_to(attention.ideal_map(places(order)), maps[number].shape),
+                "2d-fixed": np.mean([maps[each] for each in fixed if each != number], axis=0),
+            }
+            for target, each in wanted.items():
+                found = [rows["attention_cosine", target, end, block, number] for block in (0, 1)]
+                np.testing.assert_allclose(found, attention.cosine(maps[number], each), rtol=1e-6)
+        for _, group in own.groupby(["encoding", "start", "sigma"], dropna=False):
+            numbers = group["member"].tolist()
+            found = [rows["agreement", "other seeds", end, -1, number] for number in numbers]
+            alike = np.nan if len(numbers) == 1 else (answers[numbers[0]] == answers[numbers[1]]).mean()
+            np.testing.assert_allclose(found, alike)
+
+
+def test_merged_pieces_are_compared_as_the_whole_run_is(whole: Run, tmp_path: Path) -> None:
+    """Those who start from others in one piece; who starts by itself on order 5, and what is 2d-fixed, in the other."""
+    study = TwoOrders.at("quick")
+    for name, cut in (("a", "0:2,4:18"), ("b", "2:4,18:22")):
+        local.execute(study, tmp_path / name, where=CPU, chosen=cut)
+    merged = merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged", compare=study.compare)
+    keys = ["member", "step", "block", "analysis", "target"]
+    wanted, found = (run.analysis.set_index(keys)["value"].sort_index() for run in (whole, merged))
+    lost = wanted.index.difference(found.index)  # maps of single puzzles are not kept
+    assert {(key[3], key[4]) for key in lost} == {("attention_cosine_each", "2d-fixed")}
+    pd.testing.assert_series_equal(found, wanted.drop(lost), rtol=0, atol=1e-5)  # other stacks
+
+
+def test_tokens_have_the_names_of_their_own_order(whole: Run) -> None:
+    members = whole.members
+    for data, order in ((FOUR, 4), (FIVE, 5)):
+        names, rows, row_names = dials.named_channels(whole, members[members["data"] == data])
+        assert len(names) == order**2 and rows is not None and len(row_names) == order
+
+
+def resizing(events: list[Event]) -> bool:
+    return any(event.stack >= 4 and event.progress.step for event in events)
+
+
+def test_stopped_and_resumed_it_is_as_if_never_stopped(whole: Run, tmp_path: Path) -> None:
+    """Stopped while those train whose PEs were resized: with the last two of six stacks."""
+    seen: list[Event] = []
+    study = TwoOrders.at("quick")
+    with pytest.raises(Interrupted):
+        local.execute(study, tmp_path / "run", where=CPU, notify=seen.append, stop=lambda: resizing(seen))
+    assert_same(local.execute(study, tmp_path / "run", where=CPU, resume=True), whole)
+
+
+@pytest.mark.usefixtures("soon")
+def test_in_two_processes_it_is_the_same(whole: Run, tmp_path: Path) -> None:
+    assert_same(local.execute(TwoOrders.at("quick"), tmp_path / "two", where=replace(CPU, workers=2)), whole)
+
+
+def test_before_needs_no_origin_that_ended_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that learns. Other starts of an origin that diverged are lost with it; zeros cannot be rescaled."""
+    wild = {"learning_rate": 1e30, "optimizer": "sgd"}
+
+    def members(self: TwoOrders) -> list[Member]:
+        given = (wild, {"encoding": "random"}, {"start": "zero", "learn": False})
+        first = [self.spec(data=FOUR, **each) for each in given]
+        heirs = (("before", 0), ("rescaled", 0), ("before", 1), ("rescaled", 2))
+        return [*first, *(self.spec(start=start, origin=origin, data=FOUR) for start, origin in heirs)]
+
+    monkeypatch.setattr(TwoOrders, "members", members)
+    run = local.execute(TwoOrders.at("quick", epochs=1), tmp_path / "run", where=CPU)
+    assert run.members.loc[run.members["state"] == "diverged", "member"].tolist() == [0, 4]
+    for heir, origin in ((3, 0), (5, 1), (6, 2)):
+        np.testing.assert_array_equal(run.array(f"pe_start/{heir}"), run.array(f"pe_start/{origin}"))
+    assert not run.array("pe_start/6").any() and run.array("pe_end/6").any()
+
+
+def test_pes_that_fit_nobody_are_refused(task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Member(width=8, layers=2, data=FOUR)
+
+    def said(start: str, data: str = FOUR, **given: object) -> str:
+        heir = Member(**{**{"width": 8, "layers": 2, "start": start, "origin": 0, "data": data}, **given})
+        with pytest.raises(BadInput) as refused:
+            origins.check([first, heir], [0, 1], task)
+        return str(refused.value)
+
+    for start in TAKEN:
+        for name, own in (("width", 16), ("layers", 3), ("placement", "input")):
+            text = f"member 1 must have the {name} of its origin 0, {getattr(first, name)}, for the start {start}; "
+            assert said(start, **{name: own}) == f"{text}got {own}."
+        if not start.startswith("resized"):
+            text = f"member 1 must have the number of tokens of its origin 0, 16, for the start {start}; got 25."
+            assert said(start, FIVE) == text
+    for place, who in ((FIVE, "its own"), (FOUR, "those of its origin 0")):
+        with monkeypatch.context() as patch:
+            patch.setattr(task.part(place), "positions", None)
+            for start in ("resized", "resized-shuffled"):
+                text = f"the start {start} of member 1 must be between tokens on full grids of rows and columns; "
+                assert said(start, FIVE) == f"{text}{who} are on none."
+
+    monkeypatch.setattr(TwoOrders, "members", lambda self: [first, replace(first, start="taken", origin=0, data=FIVE)])
+    with pytest.raises(BadInput, match="number of tokens"):
+        local.execute(TwoOrders.at("quick"), tmp_path / "run", where=CPU)
+    assert not (tmp_path / "run").exists()

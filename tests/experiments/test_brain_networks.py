@@ -1,0 +1,148 @@
+"""What is said of known networks and of preprocessing, on made-up runs whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.made_up import student
+from helpers.made_up_masked import made_up
+
+from placecode.errors import BadInput
+from placecode.experiments.channels import brain_networks
+from placecode.experiments.channels.brain import VARIANTS, BrainPreprocessing, BrainSigma
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, NotInRun
+from placecode.models.member import Member
+from placecode.reports.figures import SIGMA
+from placecode.reports.pages import brain_networks as network_pages
+
+PARTITION = {
+    **{"labels": [0, 0, 1, 1, -1, -1], "networks": ["a", "b"], "labelled": 4},
+    **{"median_distance": 3.0, "largest_distance": 7.5, "max_distance": 10.0},
+}
+TASK = {"partitions": {"yeo7": PARTITION, "cole-anticevic": PARTITION}}
+
+
+def nothing(member: Member) -> float:
+    return 0.0
+
+
+def preprocessed(end: Callable[[Member], float], **given: Any) -> Any:
+    """A run of brain-preprocessing; five splits, three without two people."""
+    study = BrainPreprocessing.at("paper", **given)
+    measures = dict.fromkeys(brain_networks.BY_VARIANT, (nothing, end))
+    names = [study.of_variant(variant)[0] for variant in study.variants]
+    baselines = {("fc", "analysis", "yeo7", "modularity"): {0: 0.1, 1: 0.3}}
+    run = made_up(study, {"hidden 0.5": lambda member: 0.8}, measures, baselines, worlds=5)
+    run.config["task"] = {"task": "brain", "parts": dict.fromkeys(names, TASK)}
+    run.config["shapes"] = {name: {"worlds": 3 if "left out" in name else 5, "positions": None} for name in names}
+    run.baselines["data"] = names[0]
+    return run
+
+
+def higher_when_small(member: Member) -> float:
+    return (0.5 if member.sigma == 0.01 else 0.1) + 0.02 * member.seed * (member.sigma == 0.01)
+
+
+def test_the_study_crosses_variants_sigmas_and_seeds() -> None:
+    study = BrainPreprocessing.at("paper")
+    assert len(study.members()) == 6 * 4 * 5 and study.variants == VARIANTS
+    assert len({member.data for member in study.members()}) == 6
+    assert study.of_variant("all")[1] == {"detrend": True, "low": 0.01, "high": 0.1, "global_signal": True}
+    assert study.of_variant("as-is") == ("no preprocessing", {})
+    assert study.of_variant("without")[1] == {"exclude": ("NAP_001", "NAP_013")}
+    with pytest.raises(BadInput, match=r"^variants must be one of as-is, detrend, .*; got 'smooth'\.$"):
+        BrainPreprocessing.at("paper", variants=("smooth",))
+    with pytest.raises(BadInput, match=r"^band must be two frequencies in Hz, the lower first; got \[0.1\]\.$"):
+        BrainPreprocessing.at("paper", band=(0.1,))
+
+
+def test_a_difference_is_over_splits_of_the_people() -> None:
+    run = preprocessed(higher_when_small)
+    found = brain_networks.falls(run, "no preprocessing", ("modularity", "yeo7"))
+    assert tuple(found) == pytest.approx(student([0.4 + 0.02 * seed for seed in range(5)]))
+    few = brain_networks.falls(run, "NAP_001 and NAP_013 left out", ("modularity", "yeo7"))
+    assert tuple(few) == pytest.approx(student([0.4 + 0.02 * seed for seed in (1.5, 2.5, 2)]))  # 0 and 3, 1 and 4, 2
+
+
+def test_a_claim_holds_only_if_every_variant_does() -> None:
+    good = preprocessed(higher_when_small)
+    bad = preprocessed(
+        lambda member: -higher_when_small(member) if member.data == "detrending" else higher_when_small(member)
+    )
+    for claim in brain_networks.CLAIMS:
+        assert claim.check(good).direction == HOLDS
+        assert claim.check(bad).direction == FAILS
+    lines = list(network_pages.sentences_on_variants(bad))
+    assert len(lines) == len(brain_networks.BY_VARIANT)
+    assert "in 5 of 6 variants, and lower in 1:" in lines[0] and "detrending -0.44" in lines[0]
+
+
+def test_noise_is_undecided_and_a_missing_sigma_says_so() -> None:
+    rng = np.random.default_rng(0)
+    noise = {
+        (member.data, member.sigma, member.seed): rng.normal() for member in BrainPreprocessing.at("paper").members()
+    }
+    run = preprocessed(lambda member: noise[member.data, member.sigma, member.seed])
+    assert {claim.check(run).direction for claim in brain_networks.CLAIMS} == {UNDECIDED}
+    less = preprocessed(higher_when_small, sigmas=(0.1, 2.0))
+    with pytest.raises(NotInRun, match=r"^the run has no finished members with sigma 0.01 and no preprocessing$"):
+        brain_networks.falls(less, "no preprocessing", ("modularity", "yeo7"))
+    assert {claim.check(less).direction for claim in brain_networks.CLAIMS} == {UNDECIDED}
+    assert list(network_pages.sentences_on_variants(less)) == []
+
+
+def test_the_figure_of_variants_has_their_means_and_connectivity() -> None:
+    (shown,) = network_pages.over_variants(preprocessed(higher_when_small))
+    assert shown.name == "preprocessing" and len(shown.figure.axes) == 4
+    first = shown.figure.axes[0]
+    assert [text.get_text().replace("\n", " ") for text in first.get_yticklabels()] == [
+        *("no preprocessing", "detrending", "a band of 0.01 to 0.1 Hz", "the global signal removed", "all three"),
+        "NAP_001 and NAP_013 left out",
+    ]
+    marks = {each.get_label(): each.lines[0].get_xdata() for each in first.containers}
+    np.testing.assert_allclose(marks[f"{SIGMA} = 0.01"], [0.54] * 6)
+    np.testing.assert_allclose(marks["functional connectivity"], [0.2])
+
+
+def swept(**given: Any) -> Any:
+    """A run of brain-sigma in which small sigmas are beyond chance."""
+    measures = {}
+    for target in ("yeo7", "cole-anticevic"):
+        for name in ("modularity", "segregation", "neighbor_agreement"):
+            measures[name, target] = (nothing, higher_when_small)
+            for ending in ("_p", "_smooth_p"):
+                chance = lambda member: 0.01 if member.sigma == 0.01 else 0.5  # noqa: E731
+                measures[f"{name}{ending}", target] = (chance, chance)
+            for ending in ("_low", "_high", "_smooth_low", "_smooth_high"):
+                measures[f"{name}{ending}", target] = (nothing, nothing)
+    study = BrainSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1, 2))
+    return made_up(study, {"hidden 0.5": lambda member: 0.8}, measures, **{**TASK, "labels": None, **given})
+
+
+def test_words_and_figure_of_known_networks() -> None:
+    first, *others = network_pages.sentences_on_networks(swept())
+    assert (
+        first
+        == "; ".join(
+            f"4 of 6 regions have a {name} network (nearest parcel: median 3.0 mm, at most 7.5 mm)"
+            for name in ("Yeo-7", "Cole-Anticevic")
+        )
+        + "."
+    )
+    assert len(others) == 6
+    above = "(above shuffled labels in 3 of 3 models, above maps as smooth in 3 of 3 models)"
+    below = "(above shuffled labels in 0 of 3 models, above maps as smooth in 0 of 3 models)"
+    assert others[0] == (
+        f"Yeo-7, modularity Q: 0.52 (95% CI 0.47 to 0.57) at sigma 0.01 {above}; "
+        f"0.10 (95% CI 0.10 to 0.10) at sigma 2 {below}."
+    )
+    (shown,) = network_pages.over_sigma(swept())
+    assert shown.name == "networks" and len(shown.figure.axes) == 4
+
+
+def test_a_run_without_known_networks_says_nothing_of_them() -> None:
+    run = swept(partitions={})
+    assert network_pages.over_sigma(run) == list(brain_networks.sentences_on_networks(run)) == []

@@ -1,0 +1,133 @@
+"""PEs against known networks: planted ones are found, shuffled ones are not, and both nulls are what they say."""
+
+from __future__ import annotations
+
+import networkx
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from placecode.analysis import modules
+from placecode.data.atlases import Partition
+from placecode.experiments.channels import known_networks, structure
+from placecode.models.member import Member
+from placecode.tasks.masked import Masked, recordings
+from placecode.training.trainer import stack_for
+
+N, SIZE = 24, 6
+PLANTED = np.where(np.arange(N) < N - 2, np.arange(N) // SIZE, -1)  # the last two belong nowhere
+SHUFFLED = np.random.default_rng(3).permutation(PLANTED)
+
+
+def partition(labels: np.ndarray) -> Partition:
+    return Partition("yeo7", labels, tuple("abcd"), np.ones(N), 10.0)
+
+
+class Regions(Masked):
+    """Regions at random places, of which one partition is planted in the recordings and another is not."""
+
+    name = "regions"
+
+    def __init__(self, placed: bool = True) -> None:
+        rng = np.random.default_rng(0)
+        shared, own = rng.normal(size=(400, 4)), rng.normal(size=(400, N))
+        values = np.where(PLANTED >= 0, shared[:, PLANTED], 0) + own
+        super().__init__({"train": recordings([values[:300]]), "test": recordings([values[300:]])})
+        self.positions = rng.normal(size=(N, 3)) if placed else None
+        self.partitions = {"yeo7": partition(PLANTED), "cole-anticevic": partition(SHUFFLED)}
+
+
+def blocks(labels: np.ndarray) -> np.ndarray:
+    """Similarity 1 within networks, 0 between them."""
+    return ((labels[:, None] == labels) & (labels >= 0)).astype(float)
+
+
+def test_a_perfectly_modular_matrix_has_segregation_one_and_the_modularity_of_networkx() -> None:
+    similar = blocks(PLANTED)
+    found = known_networks.measured(similar[None], Regions())
+    weights = similar - np.diag(np.diag(similar))
+    parts = [set(np.flatnonzero(label == PLANTED)) for label in range(4)]
+    graph = networkx.from_numpy_array(weights).subgraph(set().union(*parts))
+    assert found["segregation", "yeo7"][0] == found["neighbor_agreement", "yeo7"][0] == 1
+    assert found["modularity", "yeo7"][0] == pytest.approx(networkx.community.modularity(graph, parts))
+    assert found["segregation", "cole-anticevic"][0] < 0.5 > found["modularity", "cole-anticevic"][0]
+    assert len(found) == 6  # no null was asked for
+
+
+@pytest.mark.parametrize("measure", known_networks.MEASURES)
+def test_planted_networks_are_beyond_both_nulls_and_shuffled_ones_are_not(measure: str) -> None:
+    noise = np.random.default_rng(1).normal(size=(20, 1, N, 8))
+    noise[:, 0, :, :4] += 5 * np.where(PLANTED[:, None] >= 0, np.eye(4)[PLANTED], 0)
+    similar = modules.similarities(noise)[-1]
+    task = Regions()
+    found = {**known_networks.measured(similar, task, 199), **known_networks.beyond_smooth(similar, task, 99)}
+    for ending in ("", "_smooth"):
+        planted, shuffled = (found[f"{measure}{ending}_z", target] for target in task.partitions)
+        assert planted.min() > 2 > abs(shuffled.mean())
+        assert (found[f"{measure}{ending}_p", "yeo7"] <= 0.05).all()
+        assert (found[f"{measure}{ending}_p", "cole-anticevic"] > 0.05).any()
+        low, high = (found[f"{measure}{ending}_{end}", "yeo7"] for end in ("low", "high"))
+        assert (low < high).all() and (high < found[measure, "yeo7"]).all()
+
+
+def test_random_labels_have_a_z_of_about_zero() -> None:
+    """On average over labellings, of a matrix with strong networks of its own."""
+    task, z = Regions(), []
+    for seed in range(20):
+        task.partitions = {"yeo7": partition(np.random.default_rng(seed).permutation(PLANTED))}
+        z.append(known_networks.measured(blocks(PLANTED)[None], task, 99)["modularity_z", "yeo7"][0])
+    assert abs(np.mean(z)) < 0.6
+
+
+def test_every_measure_is_in_the_rows_of_a_stack_before_any_block_has_a_null() -> None:
+    task = Regions()
+    stack = stack_for([Member(width=8, layers=2, sigma=0.1, seed=seed) for seed in (0, 1)], task)
+    with torch.no_grad():
+        stack.encoding.vectors()[0, :, :, :4] += 5 * torch.from_numpy(  # type: ignore[index]
+            np.where(PLANTED[:, None] >= 0, np.eye(4)[PLANTED], 0)
+        )
+    table = pd.DataFrame(structure.of_pes(stack, task.bind(stack.members)))
+    rows = table[table["target"].isin(list(task.partitions))]
+    ends = [f"{kind}_{end}" for kind in ("", "_smooth") for end in ("z", "p", "low", "high")]
+    assert set(rows["analysis"]) == {f"{name}{end}" for name in known_networks.MEASURES for end in ("", *ends)}
+    nulls = rows[~rows["analysis"].isin(list(known_networks.MEASURES))]
+    assert set(nulls["block"]) == {-1} and set(rows["block"]) == {-2, -1, 0, 1}
+    chosen = rows[(rows["block"] == -1) & (rows["target"] == "yeo7")].set_index(["analysis", "member"])["value"]
+    for name in ("modularity_p", "modularity_smooth_p"):
+        assert chosen[name, 0] < 0.02 < chosen[name, 1]
+
+
+def test_threads_change_no_number() -> None:
+    task = Regions()
+    stack = stack_for([Member(width=8, layers=1, sigma=0.1, seed=seed) for seed in range(3)], task)
+    one, many = (pd.DataFrame(structure.of_pes(stack, task.bind(stack.members), threads=count)) for count in (1, 3))
+    pd.testing.assert_frame_equal(one, many, check_exact=True)
+
+
+def test_connectivity_is_measured_as_pes_are() -> None:
+    member = [Member(width=8, layers=1, seed=0)]
+    table = pd.DataFrame(structure.of_data(Regions(), member, ("fc", "partial correlation"), []))
+    rows = table[table["condition"] == "yeo7"].set_index(["baseline", "metric"])["value"]
+    fc = np.corrcoef(structure.training_values(Regions(), 0).T)
+    assert rows["fc", "modularity"] == pytest.approx(float(modules.modularity(fc, PLANTED)))
+    assert rows["fc", "neighbor_agreement"] == 1
+    assert rows["fc", "modularity_p"] < 0.01 and rows["fc", "modularity_smooth_p"] < 0.02
+    for name in ("modularity", "modularity_z", "modularity_smooth_p", "segregation_high"):
+        assert ("centred fc", name) in rows
+    centred = modules.similarities(structure.training_values(Regions(), 0).T[None])[-1]
+    assert rows["centred fc", "segregation"] == pytest.approx(float(modules.segregation(centred, PLANTED)), abs=0.03)
+    assert set(table.loc[table["baseline"] == "centred fc", "condition"]) == set(Regions().partitions)
+    # the null that keeps smoothness needs a matrix of correlations, which this is not
+    assert ("partial correlation", "modularity_p") in rows and (
+        "partial correlation",
+        "modularity_smooth_p",
+    ) not in rows
+
+
+def test_without_places_or_partitions_there_is_less() -> None:
+    similar, nowhere, plain = blocks(PLANTED)[None], Regions(placed=False), Regions()
+    assert known_networks.beyond_smooth(similar, nowhere, 9) == {}
+    assert ("modularity_z", "yeo7") in structure.measured(similar, nowhere)
+    plain.partitions = {}
+    assert known_networks.measured(similar, plain, 9) == known_networks.beyond_smooth(similar, plain, 9) == {}

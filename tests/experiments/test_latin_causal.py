@@ -1,0 +1,340 @@
+"""lst-causal: every PE is what the name of its kind says, and what an exchange of it costs is counted once more."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers.beyond import smallest
+
+from placecode.encodings import sinusoid
+from placecode.experiments.latin import interventions
+from placecode.experiments.latin.causal import LstCausal
+from placecode.experiments.latin.causal_claims import KINDS, LATER_KINDS, kind_of
+from placecode.models.encoder import Stack
+from placecode.runs.read import Run, member_table
+from placecode.tasks.base import Task
+from placecode.training.trainer import stack_for
+
+SIGMAS, SEEDS = (0.2, 2.0), (0, 1)
+DONORS = tuple(itertools.product(SIGMAS, (1000, 1001)))
+"""Sigma and seed of members 0 to 3."""
+FREE = ("learned", "true, learned on", "rows and columns, learned on", "donor's, learned on", "donor")
+FREE += ("master", "learned, by SGD")
+"""Kinds that learn their PE; all others are frozen."""
+CONTROLS = ("itself", "times 1", "shuffled with its cells")
+
+
+@pytest.fixture(scope="module")
+def run(beyond: Callable[[str], Run]) -> Run:
+    return beyond("lst-causal")
+
+
+@pytest.fixture(scope="module")
+def study() -> LstCausal:
+    found = smallest("lst-causal")
+    assert isinstance(found, LstCausal)
+    return found
+
+
+@pytest.fixture(scope="module")
+def task(study: LstCausal) -> Task:
+    return study.task()
+
+
+@pytest.fixture(scope="module")
+def table(run: Run) -> pd.DataFrame:
+    """Members, their kind, and their accuracy on held-out puzzles."""
+    rows = run.metrics.query("split == 'validation' and condition == 'all' and metric == 'accuracy'")
+    last = rows[rows["step"] == rows["step"].max()].set_index("member")["value"]
+    return run.members.assign(kind=kind_of(run.members), accuracy=run.members["member"].map(last))
+
+
+def of_kind(table: pd.DataFrame, kind: str) -> list[dict[Any, Any]]:
+    found = table[table["kind"] == kind].to_dict("records")
+    assert found
+    return found
+
+
+def size(pe: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(pe.astype(float) ** 2)))
+
+
+# Members
+
+
+def test_members_are_donors_kinds_controls_twins_and_what_was_asked_later(table: pd.DataFrame) -> None:
+    every = list(itertools.product(SIGMAS, SEEDS))
+    wanted: list[tuple[Any, ...]] = [("donor", *pair) for pair in DONORS]
+    wanted += [(kind, *pair) for kind in KINDS for pair in every]
+    for kind, sigma in (
+        *(("frozen by its step size", 0.2), ("2d-fixed as a start", 0.5**0.5)),
+        *(("2d-fixed", None), ("no PE", None)),
+    ):
+        wanted += [(kind, sigma, seed) for seed in SEEDS]
+    wanted += [(kind, 0.2, seed) for kind in ("twin, frozen", TWIN_AGAIN) for seed in (2000, 2001)]
+    wanted += [("master", 0.05, seed) for seed in (3000, 3001)]
+    wanted += [(kind, *pair) for kind in LATER_KINDS for pair in every]
+    sigma = table["sigma"].astype(object).where(table["sigma"].notna(), None)
+    assert list(zip(table["kind"], sigma, table["seed"], strict=True)) == wanted
+    assert (table["state"] == "done").all()
+
+
+TWIN_AGAIN = "twin's own untrained one, transplanted"
+
+
+def test_a_member_of_no_kind_is_not_taken_for_one(study: LstCausal) -> None:
+    odd = study.spec(sigma=0.2, start="uniform", learn=False)
+    with pytest.raises(ValueError, match="member 7 is of no kind of lst-causal"):
+        kind_of(member_table([7], [odd]))
+
+
+def test_donors_are_other_models_of_the_same_size(table: pd.DataFrame) -> None:
+    heirs = table[table["origin"].notna() & (table["seed"] < 1000)]
+    masters = table[table["kind"] == "master"].set_index("seed")
+    assert (masters["optimizer"] == "sgd").all()
+    taught = heirs[heirs["kind"].str.startswith("master's")]
+    assert taught["origin"].tolist() == masters.loc[taught["seed"] + 3000, "member"].tolist()
+    heirs = heirs.drop(taught.index)
+    assert len(heirs) == 6 * len(DONORS) and len(taught) == 2 * len(DONORS)
+    for row in heirs.to_dict("records"):
+        sigma, seed = DONORS[row["origin"]]
+        wanted = {"donor's of 0.2 rescaled, frozen": 0.2, "donor's of 2.0 rescaled, frozen": 2.0}
+        assert (sigma, seed) == (wanted.get(row["kind"], row["sigma"]), row["seed"] + 1000)
+
+
+# What the PE is
+
+
+def test_the_pe_of_every_kind_starts_as_its_name_says(run: Run, table: pd.DataFrame, task: Task) -> None:
+    assert task.positions is not None
+    truth = np.broadcast_to(sinusoid(task.positions, 8), (2, 16, 8))
+
+    def pe(number: int, when: str = "start") -> np.ndarray:
+        return run.array(f"pe_{when}/{number}").astype(float)
+
+    own = {(row["sigma"], row["seed"]): row["member"] for row in of_kind(table, "learned")}
+    for row in table.to_dict("records"):
+        kind, begun = row["kind"], pe(row["member"])
+        donor = None if pd.isna(row["origin"]) else row["origin"]
+        if kind in ("random, frozen", "frozen by its step size", "random, frozen, by SGD", "learned, by SGD"):
+            np.testing.assert_array_equal(begun, pe(own[row["sigma"], row["seed"]]))  # the same draw
+        elif kind == "true centred, frozen":
+            assert abs(begun.mean(axis=1)).max() < 1e-6 * row["sigma"]
+            centred = truth - truth.mean(axis=1, keepdims=True)
+            np.testing.assert_allclose(begun, centred * row["sigma"] / size(centred), rtol=1e-4, atol=1e-6)
+        elif kind.startswith("true"):
+            np.testing.assert_allclose(begun, truth * row["sigma"] / size(truth), rtol=1e-5, atol=1e-7)
+        elif kind == "2d-fixed as a start" or kind == "2d-fixed":
+            np.testing.assert_allclose(begun, truth, rtol=1e-5, atol=1e-6)
+        elif kind.startswith("rows and columns"):
+            grid = begun.reshape(2, 4, 4, 8)
+            mixed = grid - grid[:, :1] - grid[:, :, :1] + grid[:, :1, :1]
+            assert abs(mixed).max() < 1e-5 * row["sigma"] < 0.5 * size(begun)  # what a row and a column give adds up
+        elif kind == "no PE":
+            assert not begun.any()
+        elif kind in ("untrained donor's, frozen", TWIN_AGAIN):
+            np.testing.assert_array_equal(begun, pe(donor))
+        elif kind in ("donor's, frozen", "donor's, learned on"):
+            np.testing.assert_array_equal(begun, pe(donor, "end"))
+            assert abs(begun - pe(donor)).max() > 1e-3  # the donor has learned something
+        elif kind.endswith("shuffled, frozen"):
+            given = pe(donor, "end")
+            if kind.startswith("master's"):
+                assert size(begun) == pytest.approx(row["sigma"], rel=1e-6)
+                given = run.array(f"pe_end/{donor}") * np.float64(row["sigma"] / size(given))
+                given = given.astype(np.float32).astype(float)
+            order = [int(np.flatnonzero((given[0] == token).all(axis=1))[0]) for token in begun[0]]
+            assert sorted(order) == list(range(16)) != order
+            np.testing.assert_array_equal(begun, given[:, order])
+        elif "rescaled" in kind or kind == "master's, frozen":
+            given = pe(donor, "end")
+            assert size(begun) == pytest.approx(row["sigma"], rel=1e-6)
+            np.testing.assert_allclose(begun / size(begun), given / size(given), rtol=0, atol=1e-6)
+        else:
+            assert kind in ("learned", "donor", "twin, frozen", "master")
+            assert size(begun) == pytest.approx(row["sigma"], rel=0.3)
+    assert size(pe(own[0.2, 0]) - pe(own[0.2, 1])) > 0.1
+
+
+def test_frozen_pes_end_where_they_start_and_the_others_do_not(run: Run, table: pd.DataFrame) -> None:
+    for number, kind in zip(table["member"], table["kind"], strict=True):
+        same = np.array_equal(run.array(f"pe_start/{number}"), run.array(f"pe_end/{number}"))
+        assert same == (kind not in FREE), kind
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("frozen by its step size", "random, frozen"),
+        ("2d-fixed as a start", "2d-fixed"),
+        (TWIN_AGAIN, "twin, frozen"),
+    ],
+)
+def test_two_ways_of_the_same_are_trained_alike(run: Run, table: pd.DataFrame, one: str, other: str) -> None:
+    losses = run.metrics.query("metric == 'loss' and condition == 'all'").set_index(["member", "step", "split"])[
+        "value"
+    ]
+    for a in of_kind(table, one):
+        (b,) = (b for b in of_kind(table, other) if b["seed"] == a["seed"] and b["sigma"] != 2.0)
+        np.testing.assert_allclose(losses[a["member"]], losses[b["member"]], rtol=1e-4)
+
+
+# What an exchange costs
+
+
+def with_exchange(run: Run, number: int) -> dict[str, float]:
+    rows = run.analysis[(run.analysis["analysis"] == "accuracy_with") & (run.analysis["member"] == number)]
+    assert set(rows["step"]) == {run.metrics["step"].max()} and set(rows["block"]) == {-1}
+    assert not rows["target"].duplicated().any()
+    return dict(zip(rows["target"], rows["value"], strict=True))
+
+
+def test_controls_change_nothing_at_all(run: Run, table: pd.DataFrame) -> None:
+    for row in table.to_dict("records"):
+        found = with_exchange(run, row["member"])
+        still = [
+            *CONTROLS,
+            *(["its start"] if row["kind"] not in FREE else []),
+            *["nothing"] * (row["kind"] == "no PE"),
+        ]
+        assert {name: found[name] for name in still} == dict.fromkeys(still, row["accuracy"]), row["kind"]
+
+
+def test_only_controls_change_nothing_of_a_model_that_looks_at_places(study: LstCausal, task: Task) -> None:
+    """After a few steps no model does; one of large random weights does."""
+    stack = stack_for([study.spec(sigma=2.0, seed=seed) for seed in range(5)], task)
+    stack.flat *= 3
+    vectors = stack.encoding.vectors()
+    assert vectors is not None and task.positions is not None
+    order, ends = interventions.order_of(16), vectors.detach().double().numpy()
+    starts = ends + np.random.default_rng(0).normal(size=ends.shape)
+    exchanges = [interventions.within_member(*each, task.positions, order) for each in zip(starts, ends, strict=True)]
+    rows = pd.DataFrame(interventions.accuracies(stack, task, exchanges, order))
+    by_name = rows.pivot(index="target", columns="member", values="value")
+    same = (by_name == by_name.loc["itself"]).all(axis="columns")
+    assert set(same.index[same]) == set(CONTROLS) and len(same) == 12
+
+
+def test_who_is_swapped_with_whom(run: Run, table: pd.DataFrame) -> None:
+    swaps = {"that of the other sigma", "that of the other sigma, own size", "another seed's"}
+    for row in table.to_dict("records"):
+        found = set(with_exchange(run, row["member"])) & swaps
+        assert found == (swaps if row["kind"] == "learned" else set())
+
+
+def by_hand(model: Stack, task: Task, pe: np.ndarray, order: list[int] | None = None) -> float:
+    """Accuracy on held-out puzzles with another PE in place, outside of all that measures it."""
+    vectors = model.encoding.vectors()
+    assert vectors is not None
+    own = vectors.detach().clone()
+    vectors.data[0] = torch.from_numpy(np.ascontiguousarray(pe))
+    held_out = task.splits["validation"]
+    with torch.no_grad():
+        answers = model(held_out.inputs if order is None else held_out.inputs[:, order])
+    vectors.data.copy_(own)
+    return float((answers.reshape(len(held_out), -1).argmax(1) == held_out.targets).float().mean())
+
+
+def test_accuracies_with_another_pe_are_those_counted_by_hand(run: Run, table: pd.DataFrame, task: Task) -> None:
+    learned = {(row["sigma"], row["seed"]): row["member"] for row in of_kind(table, "learned")}
+    order = [*np.random.default_rng(0).permutation(15).tolist(), 15]
+    assert task.positions is not None
+    truth = np.broadcast_to(sinusoid(task.positions, 8), (2, 16, 8))
+
+    def pe(sigma: float, seed: int, when: str = "end") -> np.ndarray:
+        return run.array(f"pe_{when}/{learned[sigma, seed]}").astype(np.float32)
+
+    for (sigma, seed), number in learned.items():
+        model, own = run.load(number), pe(sigma, seed)
+        other = pe(2.2 - sigma if sigma == 0.2 else 0.2, seed)
+        wanted = {
+            "itself": own,
+            "nothing": 0 * own,
+            "its mean": np.stack([np.tile(block.mean(axis=0), (16, 1)) for block in own]),
+            "its start": pe(sigma, seed, "start"),
+            "shuffled": np.stack([block[order] for block in own]),
+            "shuffled with its cells": np.stack([block[order] for block in own]),
+            "the true one, own size": (truth / size(truth) * size(own)).astype(np.float32),
+            **{f"times {factor:g}": np.float32(factor) * own for factor in (0.5, 0.8, 1, 1.25, 2)},
+            "that of the other sigma": other,
+            "that of the other sigma, own size": (other * (size(own) / size(other))).astype(np.float32),
+            "another seed's": pe(sigma, 1 - seed),
+        }
+        found = with_exchange(run, number)
+        assert list(found) == list(wanted)
+        for name, each in wanted.items():
+            moved = order if name == "shuffled with its cells" else None
+            assert found[name] == pytest.approx(by_hand(model, task, each, moved), abs=1e-6), name
+
+
+def test_a_trained_model_is_kept_as_it_was_trained(run: Run, table: pd.DataFrame, task: Task) -> None:
+    """What the run folder holds has not been touched by exchanges."""
+    for row in table.to_dict("records")[::9]:
+        own = run.array(f"pe_end/{row['member']}")
+        assert by_hand(run.load(row["member"]), task, own) == pytest.approx(row["accuracy"], abs=1e-6)
+
+
+def test_exchanges_leave_the_stack_untouched(study: LstCausal, task: Task) -> None:
+    members = [study.spec(sigma=sigma, seed=3) for sigma in SIGMAS]
+    stack = stack_for(members, task)
+    before = stack.flat.detach().clone()
+    pes = np.random.default_rng(0).normal(size=(2, 2, 16, 8))
+    order = interventions.order_of(16)
+    rows = interventions.accuracies(stack, task, [{"a": pes[0], "b": pes[1]}, {"b": pes[1]}], order)
+    assert [(row["member"], row["target"]) for row in rows] == [(0, "a"), (0, "b"), (1, "b")]
+    torch.testing.assert_close(stack.flat, before, rtol=0, atol=0)
+    inputs = task.splits["validation"].inputs.clone()
+    interventions.accuracies(
+        stack, task, [interventions.within_member(pe, pe, task.positions, order) for pe in pes], order
+    )  # type: ignore[arg-type]
+    assert torch.equal(task.splits["validation"].inputs, inputs)  # nor the puzzles
+
+
+def test_a_partner_that_is_not_there_or_diverged_is_not_swapped(study: LstCausal, run: Run, task: Task) -> None:
+    """Pieces of a study know their own members alone."""
+    (number,) = run.members.query("seed == 0 and sigma == 0.2 and start == 'normal' and learn")["member"][:1]
+    arrays = {name: array for name, array in run.tensors("arrays.safetensors").items() if name.startswith("pe_")}
+
+    def swapped(members: pd.DataFrame) -> list[str]:
+        rows = study.exchange(run.load(number), task, [number], members, arrays)
+        return [row["target"] for row in rows if row["target"].startswith(("that", "another"))]
+
+    sigma = ["that of the other sigma", "that of the other sigma, own size"]
+    learned = (run.members["start"] == "normal") & run.members["learn"] & (run.members["seed"] < 1000)
+    large, other = learned & (run.members["sigma"] == 2.0), learned & (run.members["seed"] == 1)
+    lost = run.members.assign(state=run.members["state"].mask(large, "diverged"))
+    assert swapped(run.members) == [*sigma, "another seed's"]
+    assert swapped(run.members[~large]) == swapped(lost) == ["another seed's"]
+    assert swapped(run.members[~other]) == sigma
+
+
+def test_a_single_seed_has_no_other(task: Task, run: Run) -> None:
+    single = LstCausal.at("quick", seeds=(0,))
+    members = run.members[run.members["seed"] % 1000 == 0]
+    arrays = {name: array for name, array in run.tensors("arrays.safetensors").items() if name.startswith("pe_")}
+    rows = single.exchange(run.load(4), task, [4], members, arrays)
+    assert "another seed's" not in {row["target"] for row in rows}
+
+
+# The exchanges themselves
+
+
+def test_an_order_keeps_the_last_token_and_moves_the_others() -> None:
+    for tokens in (4, 16, 25):
+        order = interventions.order_of(tokens)
+        assert sorted(order) == list(range(tokens)) != order and order[-1] == tokens - 1
+        assert order == interventions.order_of(tokens) != interventions.order_of(tokens, seed=1)
+
+
+def test_sized_has_the_size_of_another_and_leaves_zeros_alone() -> None:
+    rng = np.random.default_rng(0)
+    small, large = rng.normal(size=(2, 4, 3)), 7 * rng.normal(size=(2, 4, 3))
+    assert size(interventions.sized(small, large)) == pytest.approx(size(large))
+    np.testing.assert_allclose(interventions.sized(small, large) / size(large), small / size(small))
+    assert not interventions.sized(np.zeros((2, 4, 3)), large).any()

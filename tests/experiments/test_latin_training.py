@@ -1,0 +1,208 @@
+"""lst-frozen and lst-slingshot: their members, what is drawn and said, and verdicts on runs whose truth is planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.beyond import SMALLEST
+from helpers.made_up import made_up, student
+
+from placecode.encodings.tables import root_mean_square
+from placecode.errors import BadInput
+from placecode.execution import local
+from placecode.experiments import STUDIES, study_of
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
+from placecode.experiments.latin.training import KINDS, LstFrozen, LstSlingshot, kind_of
+from placecode.models.member import Member
+from placecode.reports.pages.registry import page_of
+from placecode.reports.pages.training_words import spikes
+from placecode.runs.read import Run
+
+SMALL = {name: value for name, value in SMALLEST.items() if name not in ("evaluations",)}
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return local.execute(LstFrozen.at("quick", **{**SMALL, "layers": 2}), tmp_path_factory.mktemp("frozen") / "run")
+
+
+@pytest.fixture(scope="module")
+def slingshot(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    study = LstSlingshot.at("quick", **SMALL, every=1)
+    return local.execute(study, tmp_path_factory.mktemp("slingshot") / "run")
+
+
+# lst-frozen
+
+
+def test_every_kind_has_every_sigma_and_seed() -> None:
+    study = LstFrozen.at("paper")
+    members = study.members()
+    assert len(members) == len(set(members)) == 4 * 8 * 5 == 160
+    assert (study.epochs, study.rest, study.log_softmax) == (1000, 100, 2)
+    for place, kind in enumerate(KINDS):
+        own = members[40 * place : 40 * (place + 1)]
+        assert {kind_of({**member.record()}) for member in own} == {kind}
+        assert [(member.sigma, member.seed) for member in own] == [(s, k) for s in study.sigmas for k in range(5)]
+    sized = members[80:120]
+    assert [member.origin for member in sized] == list(range(40))
+    assert all((members[m.origin].sigma, members[m.origin].seed) == (m.sigma, m.seed) for m in sized)  # type: ignore[index]
+
+
+def test_sized_vectors_are_the_start_at_the_size_of_the_end(frozen: Run) -> None:
+    """Block by block; and they are frozen."""
+    for number, origin in zip(range(8, 12), range(4), strict=True):
+        start, end = (frozen.array(f"pe_{when}/{origin}").astype(float) for when in ("start", "end"))
+        own = frozen.array(f"pe_start/{number}").astype(float)
+        assert np.array_equal(own, frozen.array(f"pe_end/{number}"))
+        for block in range(2):
+            factor = root_mean_square(end[block]) / root_mean_square(start[block])
+            assert own[block] == pytest.approx(start[block] * factor, abs=1e-6)
+            assert factor != pytest.approx(1, abs=1e-6)
+
+
+def test_a_frozen_run_is_drawn_told_and_read_again(frozen: Run) -> None:
+    study = study_of(frozen)
+    assert isinstance(study, LstFrozen)
+    shown = page_of(study, frozen).figures()
+    assert [each.name for each in shown] == ["accuracy", "curves"]
+    for each in shown:
+        each.figure.draw_without_rendering()
+    words = page_of(study, frozen).words()
+    assert all(any(sentence.lower().startswith(kind.lower()) for sentence in words) for kind in KINDS)
+
+
+def kind(member: Member) -> str:
+    return kind_of(member.record())
+
+
+LEARNED, FROZEN, SIZED, INPUT = KINDS
+
+
+def planted(**levels: Any) -> Any:
+    """A run of lst-frozen whose accuracies are these functions of sigma, by kind, and a little noise by seed."""
+    noise = np.random.default_rng(0).normal(size=(4, 8, 5)) * 0.004
+    study = LstFrozen.at("paper")
+
+    def accuracy(member: Member) -> float:
+        place = list(KINDS).index(kind(member)), study.sigmas.index(member.sigma), member.seed  # type: ignore[arg-type]
+        return float(levels[("learned", "frozen", "sized", "input")[place[0]]](member.sigma) + noise[place])
+
+    return made_up(study, accuracy, train=lambda member: 1.0 if (member.sigma or 0) > 0.02 else 0.7)
+
+
+def verdicts(run: Any) -> dict[str, str]:
+    return {claim.id: claim.check(run).direction for claim in STUDIES[run.study].claims}
+
+
+def test_verdicts_on_frozen_pes_follow_what_was_planted() -> None:
+    falls = lambda sigma: 0.9 - 0.25 * sigma  # noqa: E731
+    flat = lambda sigma: 0.9  # noqa: E731
+    tiny = lambda sigma: falls(sigma) - 0.3 * (sigma < 0.1)  # noqa: E731
+    found = verdicts(planted(learned=falls, frozen=tiny, sized=falls, input=flat))
+    assert {id: found[id] for id in found if not id.startswith("large")} == {
+        "learning-is-not-needed": HOLDS,
+        "learning-helps-at-0.01": HOLDS,
+        "learning-helps-at-0.05": HOLDS,
+        "size-is-what-is-learned-at-0.01": HOLDS,
+        "size-is-what-is-learned-at-0.05": HOLDS,
+        "input-alone-shrinks-the-effect": HOLDS,
+        "tiny-sigma-stalls": HOLDS,
+    }
+    other = verdicts(planted(learned=tiny, frozen=lambda s: falls(s) - 0.2 * (s > 0.05), sized=falls, input=falls))
+    assert other["learning-is-not-needed"] == FAILS
+    assert other["learning-helps-at-0.01"] == other["learning-helps-at-0.05"] == FAILS
+    assert other["size-is-what-is-learned-at-0.01"] == FAILS
+    assert other["input-alone-shrinks-the-effect"] == FAILS
+
+
+def test_the_gap_is_that_computed_by_hand() -> None:
+    run = planted(learned=lambda s: 0.9, frozen=lambda s: 0.8, sized=lambda s: 0.5, input=lambda s: 0.5)
+    right = run.metrics[(run.metrics["split"] == "validation") & (run.metrics["step"] == 2000)]
+    right = right[(right["condition"] == "all") & (right["metric"] == "accuracy")].set_index("member")["value"]
+    kinds = [kind(member) for member in LstFrozen.at("paper").members()]
+    table = run.members.assign(value=run.members["member"].map(right), kind=kinds)
+    table = table[table["sigma"] >= 0.1].groupby(["kind", "seed"])["value"].mean()
+    (claim,) = (claim for claim in LstFrozen.claims if claim.id == "learning-is-not-needed")
+    assert claim.check(run).found == pytest.approx(student(table[LEARNED] - table[FROZEN]), abs=1e-12)
+
+
+# lst-slingshot
+
+
+def test_both_losses_and_frozen_pes(slingshot: Run) -> None:
+    study = LstSlingshot.at("paper")
+    members = study.members()
+    assert len(members) == len(set(members)) == 3 * 3 * 5
+    assert [(m.data, m.learn) for m in members[::15]] == [
+        ("log_softmax=1", True),
+        ("log_softmax=2", True),
+        ("log_softmax=1", False),
+    ]
+    assert slingshot.config["task"]["parts"]["log_softmax=1"]["log_softmax"] == 1
+    assert slingshot.config["task"]["parts"]["log_softmax=2"]["log_softmax"] == 2
+    parts = slingshot.config["task"]["parts"].values()
+    assert len({part["sha256"] for part in parts}) == 1  # the same puzzles
+
+
+def test_mean_logit_loss_and_accuracy_are_recorded_every_so_many_epochs(slingshot: Run) -> None:
+    assert sorted(slingshot.metrics["step"].unique()) == [0, 4, 8]
+    assert set(slingshot.metrics["metric"]) == {"accuracy", "loss", "mean_logit"}
+    study = study_of(slingshot)
+    shown = page_of(study, slingshot).figures()
+    assert [each.name for each in shown] == ["slingshots-0.2", "slingshots-2"]
+    for each in shown:
+        each.figure.draw_without_rendering()
+        assert [axes.get_title() for axes in each.figure.axes] == ["training loss", "mean logit", "OOD accuracy"]
+    words = page_of(study, slingshot).words()
+    assert len(words) == 6 and all("the training loss rose again in 0 of 2 models" in sentence for sentence in words)
+
+
+@pytest.mark.parametrize(
+    "given", [{"losses": (3,)}, {"losses": ()}, {"frozen": (0,)}, {"every": 0}, {"losses": (1, 1)}]
+)
+def test_settings_without_sense_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        LstSlingshot.at("quick", **given)
+
+
+def slung(once: float, twice: float, still: float) -> Any:
+    """A run whose accuracies rise by so much after epoch 200."""
+    noise = np.random.default_rng(1).normal(size=100) * 0.002
+    study = LstSlingshot.at("paper")
+    rise = {("log_softmax=1", True): once, ("log_softmax=2", True): twice, ("log_softmax=1", False): still}
+    numbers = {member: number for number, member in enumerate(study.members())}
+    return made_up(
+        study,
+        lambda m: 0.8 + rise[m.data, m.learn] + noise[numbers[m]],
+        early=lambda m: 0.8,
+    )
+
+
+def test_verdicts_on_slingshots_follow_what_was_planted() -> None:
+    assert set(verdicts(slung(0.05, 0.0, 0.05)).values()) == {HOLDS}
+    assert set(verdicts(slung(0.0, 0.05, -0.05)).values()) == {FAILS}
+    short = LstSlingshot.at("paper", epochs=150)
+    assert set(verdicts(made_up(short, lambda m: 0.8)).values()) == {UNDECIDED}
+
+
+def test_a_spike_is_a_loss_that_rises_after_it_was_small() -> None:
+    losses = {
+        0: [1.0, 1e-3, 1e-6, 1e-6, 1e-6],  # falls
+        1: [1.0, 1e-6, 1e-2, 1e-6, 1e-2],  # two spikes
+        2: [1.0, 1e-6, 5e-5, 1e-6, 1e-2],  # one, and one that is too small
+        3: [1.0, 0.5, 1.0, 0.5, 1.0],  # never small
+    }
+    rows = [
+        {"member": member, "step": step, "split": "train", "condition": "all", "metric": "loss", "value": value}
+        for member, values in losses.items()
+        for step, value in enumerate(values)
+    ]
+    strange = [{**row, "split": "test", "value": 9.0} for row in rows]
+    run: Any = SimpleNamespace(path=Path("x"), metrics=pd.DataFrame([*rows, *strange]))
+    assert spikes(run).to_dict() == {0: 0, 1: 2, 2: 1, 3: 0}

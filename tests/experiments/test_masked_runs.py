@@ -1,0 +1,332 @@
+"""Every study of masked prediction, run by the command line at quick scale with tiny settings: what it leaves behind,
+and that resuming it, or cutting it into pieces and merging them, changes nothing."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from placecode import cli, experiments
+from placecode.experiments.channels import structure
+from placecode.experiments.channels.masked import BASELINES, MaskedStudy
+from placecode.models.member import AUXILIARY
+from placecode.runs import read as runs
+from placecode.runs.read import Run
+from placecode.tasks import network
+
+PEOPLE, TIMES, REGIONS = 4, 120, 12
+MODEL = ["--width", "8", "--layers", "1", "--heads", "1", "--expansion", "1", "--batch", "4", "--seeds", "2"]
+MODEL += [
+    "--steps",
+    "3",
+    "--evaluations",
+    "1",
+    "--device",
+    "cpu",
+    "--stack",
+    "1",
+]  # a stack each: pieces are bit by bit
+NETWORK = ["--nodes", "10", "--clusters", "2", "--train", "300", "--test", "30"]
+SYNERGY = ["--groups", "2", "--train", "300", "--test", "30"]
+FEW = "linear,pca,fc,spectral"
+RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", *runs.TENSORS)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked of a study and what must come of it; PLACES stands for files that describe the regions."""
+
+    words: list[str]
+    members: int
+    tokens: dict[str, int]
+    figures: set[str]
+    shares: tuple[str, ...] = ("hidden 0.5", "hidden 0.9")
+    against: str = FEW
+    cut: int = 1
+    worlds: tuple[int, ...] = (0, 1)
+
+
+SWEEP, PAIRS, KINDS = {"structure", "error", "curves", "similarity"}, {"errors", "structure"}, {"encodings"}
+ON_BRAIN = {"brain"} if find_spec("nilearn") else set()
+LOW = ("hidden 0.3", "hidden 0.5")
+ENCODINGS = ["--encodings", "learned:sigma=0.1,none,rotary"]
+CASES = {
+    "network-sigma": Case([*NETWORK, "--sigmas", "0.1,2"], 4, {"": 10}, SWEEP),
+    "network-encodings": Case([*NETWORK, *ENCODINGS], 6, {"": 10}, KINDS, cut=3),
+    "network-size": Case(
+        [*NETWORK, "--sigmas", "0.1,2", "--many", "8,12"], 8, {"nodes=8": 8, "nodes=12": 12}, PAIRS, cut=5
+    ),
+    "network-noise": Case(
+        [*NETWORK, "--sigmas", "0.1,", "--noises", "0.2,0.4"], 4, {"noise=0.2": 10, "noise=0.4": 10}, PAIRS, cut=2
+    ),
+    "synergy-sigma": Case([*SYNERGY, "--sigmas", "0.1,2"], 4, {"": 6}, SWEEP, LOW, ",".join(BASELINES)),
+    "synergy-encodings": Case([*SYNERGY, *ENCODINGS], 6, {"": 6}, KINDS, LOW),
+    "synergy-size": Case(
+        [*SYNERGY, "--sigmas", "0.1,", "--many", "2,3", "--samples", "100,200", "--widths", "8,", "--batches", "4,"],
+        *(8, {f"groups={k} samples={n}": 3 * k for k in (2, 3) for n in (100, 200)}, PAIRS, LOW),
+        cut=3,
+    ),
+    "synergy-optimizer": Case(
+        [*SYNERGY, "--sigmas", "0.1,2", "--optimizers", "adam,sgd", "--rates", "0.001,"], 8, {"": 6}, PAIRS, LOW, cut=4
+    ),
+    "pixels-sigma": Case(
+        ["--size", "4", "--train", "300", "--test", "30", "--sigmas", "0.1,2"],
+        4,
+        {"": 16},
+        SWEEP | {"picture"},
+        against="linear,pca,fc",
+    ),
+    "brain-sigma": Case(["PLACES", "--sigmas", "0.1,2"], 4, {"": REGIONS}, SWEEP | ON_BRAIN),
+    "brain-encodings": Case(["PLACES", *ENCODINGS], 6, {"": REGIONS}, KINDS, against="linear,pca,fc", cut=3),
+    "brain-mask": Case(
+        ["PLACES", "--folds", "1", "--sigmas", "0.1,2", "--trained-with", "0.25,0.75", "--ratios", "0.25,0.75"],
+        *(8, {"": REGIONS}, PAIRS, ("hidden 0.25", "hidden 0.75"), "linear,ridge,fc"),
+        cut=4,
+        worlds=(0,),
+    ),
+    "brain-transfer": Case(  # a piece must hold the members from which others of it start: sigma by sigma
+        ["PLACES", "--sigmas", "0.1,2"],
+        *(24, {"first half": REGIONS, "second half": REGIONS}, PAIRS),
+        against="linear,pca,fc",
+        cut=12,
+        worlds=(0,),
+    ),
+    "brain-preprocessing": Case(
+        ["PLACES", "--sigmas", "0.01,2", "--variants", "as-is,all,without", "--without", "sub-0,", "--tr", "2"],
+        12,
+        {"no preprocessing": REGIONS, "all three": REGIONS, "sub-0 left out": REGIONS},
+        PAIRS | {"preprocessing"},
+        against="linear,fc",
+        cut=6,
+    ),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_draws() -> Iterator[None]:
+    """Nulls take longer than training here."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (name for name in vars(structure) if name.endswith("DRAWS")):
+            patch.setattr(structure, name, 19)
+        yield
+
+
+@pytest.fixture(scope="module")
+def brains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Options of the studies on brains: people from the simulator as files, and more or less that is known of them."""
+    folder = tmp_path_factory.mktemp("brains")
+    labels = np.tile(np.repeat([0, 1], 3), 2)
+    wiring, *driving = (np.random.default_rng(seed) for seed in np.random.SeedSequence(0).spawn(1 + PEOPLE))
+    weights = np.repeat(network.graph([wiring], labels, density=(1.0, 0.1)), PEOPLE, axis=0)
+    (folder / "people").mkdir()
+    for person, states in enumerate(network.simulate(driving, weights, 100 + TIMES, noise=0.1)):
+        np.save(folder / "people" / f"sub-{person}.npy", states[100:])
+    (folder / "names.txt").write_text("\n".join(f"{side}_{i}" for side in "LR" for i in range(REGIONS // 2)))
+    (folder / "networks.txt").write_text("\n".join(f"network {label}" for label in labels))
+    np.savetxt(folder / "places.csv", np.random.default_rng(1).normal(size=(REGIONS, 3)), delimiter=",")
+    whose = ["--people", str(folder / "people"), "--orientation", "time-region"]
+    names = [*whose, "--names", str(folder / "names.txt")]
+    all_known = [*names, "--networks", str(folder / "networks.txt"), "--coordinates", str(folder / "places.csv")]
+    return {
+        "brain-sigma": all_known,
+        "brain-encodings": whose,
+        "brain-mask": names,
+        "brain-transfer": names,
+        "brain-preprocessing": names,
+    }
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A study that was run by the command line."""
+
+    name: str
+    case: Case
+    command: list[str]
+    run: Run
+    page: str
+
+
+def asked(name: str, words: list[str]) -> list[str]:
+    """Options without those that the study goes through several values of, in other ones."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    gone = experiments.lookup(name).instead
+    return [word for pair in pairs if pair[0][2:].replace("-", "_") not in gone for word in pair]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def ran(request: pytest.FixtureRequest, brains: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Each study once, report and all; no test changes it."""
+    name, case = request.param, CASES[request.param]
+    words = [each for word in case.words for each in (brains[name] if word == "PLACES" else [word])]
+    command = ["run", name, "--scale", "quick", *asked(name, [*MODEL, *words]), "--against", case.against]
+    out = tmp_path_factory.mktemp("runs") / name
+    assert cli.main([*command, "--out", str(out)]) == 0
+    return Ran(name, case, command, Run(out), html.unescape((out / "report.html").read_text()))
+
+
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than training here."""
+    monkeypatch.setattr(cli, "publish", lambda run: run.path / "report.html")
+
+
+def by_world(run: Run) -> pd.DataFrame:
+    keys = ["data", "world", "baseline", "split", "condition", "metric"]
+    return run.baselines.sort_values(keys, ignore_index=True)
+
+
+def test_every_study_of_masked_prediction_is_here() -> None:
+    assert set(CASES) == {name for name, study in experiments.STUDIES.items() if issubclass(study, MaskedStudy)}
+
+
+def test_it_leaves_a_whole_folder(ran: Ran) -> None:
+    folder = ran.run.path
+    assert {path.name for path in folder.iterdir()} == {*runs.FILES, "figures"} - {
+        "fit.json",
+        "fit.safetensors",
+        "map.csv",
+    }
+    assert {path.stem for path in (folder / "figures").iterdir()} == ran.case.figures
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in (folder / "figures").iterdir())
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["study"], summary["step"]) == (ran.name, 3)
+    assert (ran.run.members["state"] == "done").all()
+
+
+def test_it_has_the_members_that_were_asked_for(ran: Ran) -> None:
+    members = ran.run.members
+    assert members["member"].tolist() == list(range(ran.case.members)) and ran.run.config["total"] == ran.case.members
+    assert set(members["seed"]) == {0, 1} and (members["width"] == 8).all()
+    assert list(dict.fromkeys(members["data"])) == list(ran.case.tokens)
+    specs = [name for name in members.columns if name not in set(AUXILIARY) - {"seed"}]
+    assert not members.duplicated(specs).any()
+    assert (members.groupby([name for name in specs if name != "seed"], dropna=False)["seed"].nunique() == 2).all()
+
+
+def test_every_member_is_asked_at_its_own_share_and_at_another(ran: Ran) -> None:
+    metrics = ran.run.metrics
+    assert np.isfinite(metrics["value"]).all() and set(metrics["metric"]) == {"mse"}
+    asked = metrics.groupby(["member", "step", "split"])["condition"].agg(list)
+    assert len(asked) == ran.case.members * 2 * 2  # before and after training, training and test
+    assert all(sorted(conditions) == list(ran.case.shares) for conditions in asked)
+    for share in ran.run.members["hidden"]:
+        assert f"hidden {share:g}" in ran.case.shares and len(ran.case.shares) == 2
+
+
+def test_every_member_has_the_tokens_of_its_data(ran: Ran) -> None:
+    config = ran.run.config
+    assert len(config.get("shapes", {"": ""})) == len(ran.case.tokens)
+    for number, data in zip(ran.run.members["member"], ran.run.members["data"], strict=True):
+        tokens = ran.case.tokens[data]
+        assert config.get("shapes", {}).get(data, config["shape"])["tokens"] == tokens
+        if ran.run.has_array(f"pe_end/{number}"):
+            assert ran.run.array(f"pe_end/{number}").shape == (1, tokens, 8)
+        out = ran.run.load(number)(torch.zeros(2, tokens, 2))
+        assert out.shape == (2, tokens, 1) and bool(torch.isfinite(out).all())
+
+
+def test_baselines_are_there_for_every_world(ran: Ran) -> None:
+    table, wanted = ran.run.baselines, ran.case.against.split(",")
+    worlds = set(ran.case.worlds)
+    for data in ran.case.tokens:
+        for world in worlds:
+            here = table[(table["data"] == data) & (table["world"] == world)]
+            late = (
+                structure.SLOW if world > 0 else ()
+            )  # those that take long are fitted in the first world alone, at this scale
+            found = list(dict.fromkeys(here["baseline"].str.split(", trained").str[0]))
+            assert found == [name for name in wanted if name not in late]
+            errors = here.loc[here["metric"] == "mse", "baseline"].unique()
+            if ran.name == "brain-mask":  # what is fitted as members are is fitted at each of their shares
+                assert {"ridge, trained with 0.25 hidden", "ridge, trained with 0.75 hidden"} < set(errors)
+            for name in errors:
+                rows = here[(here["baseline"] == name) & (here["split"] == "test") & (here["metric"] == "mse")]
+                assert rows["condition"].tolist() == list(ran.case.shares) and (rows["value"] > 0).all()
+    assert set(table["data"]) == set(ran.case.tokens) and set(table["world"]) == worlds
+    if len(worlds) > 1:  # worlds are other data
+        linear = table[(table["baseline"] == "linear") & (table["condition"] == ran.case.shares[0])]
+        assert (linear.groupby("data")["value"].nunique() == 2).all()
+
+
+def test_baselines_are_in_the_summary(ran: Ran) -> None:
+    rows = pd.DataFrame(ran.run.summary)
+    for data in ran.case.tokens:
+        here = rows[(rows["encoding"] == "baseline:linear") & (rows["metric"] == "mse")]
+        here = here[here["data"] == data] if data else here
+        own = ran.run.baselines[(ran.run.baselines["baseline"] == "linear") & (ran.run.baselines["data"] == data)]
+        assert here.set_index("condition")["mean"].to_dict() == pytest.approx(
+            own.groupby("condition")["value"].mean().to_dict()
+        )
+
+
+def test_the_report_tells_of_baselines_and_of_every_condition(ran: Ran) -> None:
+    page = re.sub(r"<svg.*?</svg>", "", ran.page, flags=re.DOTALL)
+    drawn = re.findall(r'<div class="wide[^>]*><svg', ran.page)
+    assert len(drawn) == len(ran.case.figures)
+    for name in {"linear", "pca", "ridge", "trees"} & set(ran.case.against.split(",")):
+        assert f"baseline:{name}" in page
+    assert page.count("best linear predictor has a held-out error of") == len(ran.case.tokens)
+    for share in ran.case.shares:
+        assert f">{share}</th>" in page and f"({share})" in page  # in a table, and in words
+    for data in ran.case.tokens:
+        assert data in page
+    assert f"placecode run {ran.name} --scale quick" in page
+
+
+def test_a_finished_run_is_resumed_without_work(ran: Ran, no_report: None, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in ran.run.path.rglob("*")}
+    assert cli.main([*ran.command, "--out", str(ran.run.path), "--resume"]) == 0
+    printed = capsys.readouterr().out
+    assert "MSE, mean" in printed and "baseline:linear" in printed and "step 3/3" not in printed
+    assert {path: path.stat().st_mtime_ns for path in ran.run.path.rglob("*")} == before
+
+
+@pytest.fixture(scope="module")
+def pieces(ran: Ran, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The study in two pieces."""
+    folder, cut = tmp_path_factory.mktemp("pieces"), ran.case.cut
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "publish", lambda run: run.path / "report.html")
+        for name, part in (("first", f"0:{cut}"), ("second", f"{cut}:{ran.case.members}")):
+            assert cli.main([*ran.command, "--members", part, "--out", str(folder / name)]) == 0
+    return [str(folder / "first"), str(folder / "second")]
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "the later piece first"])
+def test_pieces_that_are_merged_are_the_whole(
+    ran: Ran, pieces: list[str], order: int, tmp_path: Path, no_report: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["merge", *pieces[::order], "--out", str(tmp_path / "merged")]) == 0
+    told = f"{ran.case.members} of {ran.case.members} members of {ran.name} are in {tmp_path / 'merged'}."
+    assert "".join(told.split()) in "".join(capsys.readouterr().out.split())
+    merged = Run(tmp_path / "merged")
+    assert merged.config == ran.run.config
+    for file in RESULTS:
+        assert (merged.path / file).read_bytes() == (ran.run.path / file).read_bytes(), file
+    pd.testing.assert_frame_equal(by_world(merged), by_world(ran.run), check_exact=True)
+
+
+def test_a_piece_alone_has_fewer_members_and_says_so(ran: Ran, pieces: list[str]) -> None:
+    """The negative twin: what merging has to put together is not in either piece."""
+    first, second = (Run(path) for path in pieces)
+    assert len(first.members) == ran.case.cut and len(first.members) + len(second.members) == ran.case.members
+    assert first.config["members"] == f"0:{ran.case.cut}" and first.config["total"] == ran.case.members
+    assert len(first.metrics) < len(ran.run.metrics) and len(second.metrics) < len(ran.run.metrics)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if experiments.lookup(name).instead])
+def test_an_option_that_would_have_no_say_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for option, other in experiments.lookup(name).instead.items():
+        assert cli.main(["run", name, f"--{option.replace('_', '-')}", "1", "--out", "nowhere"]) == 2
+        assert f"{option} must be left out of {name}, which goes through {other}; got" in capsys.readouterr().err

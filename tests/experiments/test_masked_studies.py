@@ -1,0 +1,150 @@
+"""Studies of masked prediction: small ones run to their end, cut into pieces and merged, with baselines beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from placecode.cli import main
+from placecode.errors import BadInput
+from placecode.execution import local
+from placecode.experiments import study_of
+from placecode.experiments.channels.masked import BASELINES
+from placecode.experiments.channels.network import NetworkSigma
+from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma, SynergySize
+from placecode.experiments.specs import differing
+from placecode.reports.pages.registry import page_of
+from placecode.runs import write as folders
+from placecode.runs.read import Run
+
+MODEL: dict[str, Any] = {"width": 8, "layers": 1, "batch": 8, "seeds": (0, 1), "steps": 3, "evaluations": 2}
+TINY = {
+    NetworkSigma: {**MODEL, "sigmas": (0.1, 2.0), "nodes": 10, "clusters": 2, "train": 300, "test": 30},
+    SynergySigma: {**MODEL, "sigmas": (0.1, 2.0), "groups": 2, "train": 300, "test": 30},
+}
+FEW = ("linear", "fc", "spectral")
+
+
+@pytest.mark.parametrize("kind", TINY)
+def test_a_study_runs_to_its_end_with_baselines_in_its_tables(kind: Any, tmp_path: Path) -> None:
+    study = kind.at("quick", **TINY[kind], against=FEW)
+    run = local.execute(study, tmp_path / "run")
+    assert study_of(run) == study
+    assert len(run.members) == 4
+    final = run.metrics[run.metrics["step"] == 3]
+    assert set(final["metric"]) == {"mse"}
+    assert set(final["condition"]) == {f"hidden {share:g}" for share in study.ratios}
+    assert set(run.baselines["baseline"]) == set(FEW)
+    rows = pd.DataFrame(run.summary)
+    linear = rows[(rows["encoding"] == "baseline:linear") & (rows["metric"] == "mse")]
+    assert set(linear["condition"]) == set(final["condition"])
+    values = run.baselines[(run.baselines["baseline"] == "linear") & (run.baselines["condition"] == "hidden 0.5")]
+    assert linear.loc[linear["condition"] == "hidden 0.5", "mean"].tolist() == [pytest.approx(values["value"].mean())]
+    start = run.analysis[run.analysis["step"] == 0]
+    assert set(start["analysis"]) >= {"neighbor_agreement", "modularity", "modularity_p", "ari", "fc_correlation"}
+
+
+def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
+    study = NetworkSigma.at("quick", **TINY[NetworkSigma], gain=1.1, output_gain=0.5)
+    assert {member.gain for member in study.members()} == {0.5}
+    assert study.task().describe()["gain"] == 1.1
+
+
+def test_pieces_merged_are_the_whole(tmp_path: Path) -> None:
+    study = NetworkSigma.at("quick", **TINY[NetworkSigma], against=FEW)
+    where = local.Where("cpu", stack=1)
+    whole = local.execute(study, tmp_path / "whole", where=where)
+    for name, cut in (("a", "0:1"), ("b", "1:4")):
+        local.execute(study, tmp_path / name, where=where, chosen=cut)
+    merged = folders.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged", compare=study.compare)
+    for name in ("members", "metrics", "analysis"):
+        pd.testing.assert_frame_equal(getattr(merged, name), getattr(whole, name))
+    keys = ["world", "baseline", "split", "condition", "metric"]
+    ours, theirs = (run.baselines.sort_values(keys, ignore_index=True) for run in (merged, whole))
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+def test_a_seed_has_its_world_whatever_other_seeds_there_are(tmp_path: Path) -> None:
+    few = {**TINY[NetworkSigma], "sigmas": (0.1,), "against": ("linear",)}
+    one, both = (
+        local.execute(
+            NetworkSigma.at("quick", **{**few, "seeds": seeds}), tmp_path / str(seeds), where=local.Where("cpu")
+        )
+        for seeds in ((1,), (0, 1))
+    )
+
+    def errors(run: Run, seed: int) -> np.ndarray:
+        number = run.members.loc[run.members["seed"] == seed, "member"].item()
+        return run.metrics.loc[run.metrics["member"] == number, "value"].to_numpy()
+
+    assert errors(one, 1) == pytest.approx(errors(both, 1), abs=1e-5)
+    assert abs(errors(both, 0) - errors(both, 1)).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"steps": 0}, "steps must be a whole number of at least 1; got 0."),
+        ({"against": ("tree",)}, f"against must be one of {', '.join(BASELINES)}; got 'tree'."),
+        ({"seeds": ()}, "seeds must be at least one; got []."),
+        ({"sigmas": (0.1, 0.1)}, "sigmas must be all different; got [0.1, 0.1]."),
+        ({"against": ("fc", "fc")}, "against must be all different; got ['fc', 'fc']."),
+        ({"ratios": (0.9,)}, "ratios must be at least two, the share hidden in training (0.5) among them; got [0.9]."),
+        (
+            {"hidden": 0.15},
+            "ratios must be at least two, the share hidden in training (0.15) among them; got [0.5, 0.9].",
+        ),
+    ],
+)
+def test_bad_settings(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        NetworkSigma.at("quick", **given)
+    assert str(error.value) == sentence
+
+
+def test_ramps_are_settings_that_a_study_goes_through(tmp_path: Path) -> None:
+    """Of half of six channels; over all of the four steps, fewer than that in the first ones."""
+    words = ["--seeds", "2", "--many", "2,", "--samples", "300,", "--test", "30", "--steps", "4", "--layers", "1"]
+    words += ["--widths", "8,", "--batches", "8,", "--shares", "0.5,", "--against", "linear,", "--device", "cpu"]
+    assert main(["run", "synergy-size", *words, "--ramps", "0,4", "--out", str(tmp_path / "run")]) == 0
+    run = Run(tmp_path / "run")
+    assert run.members[["ramp", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [4, 0], [4, 1]]
+    study = study_of(run)
+    assert study.fields()["ramps"] == [0, 4]
+    assert set(differing(run.members)["setting"]) == {"ramp 0", "ramp 4"}
+    assert "ramp 4" in " ".join(page_of(study, run).words()) and "ramp 4" in (tmp_path / "run/report.html").read_text()
+    for seed in (0, 1):
+        plain, ramped = (run.array(f"pe_end/{number}") for number in (seed, 2 + seed))
+        assert np.array_equal(run.array(f"pe_start/{seed}"), run.array(f"pe_start/{2 + seed}"))
+        assert not np.array_equal(plain, ramped)
+    with pytest.raises(BadInput, match=r"^ramps must be all different; got \[5, 5\]\.$"):
+        SynergySize.at("quick", ramps=(5, 5))
+    for wrong in (-5, 3001):
+        told = rf"^ramps must be whole numbers from 0 to the 3000 steps of training; got {wrong}\.$"
+        with pytest.raises(BadInput, match=told):
+            SynergySize.at("quick", ramps=(0, wrong))
+
+
+def test_every_optimizer_is_another() -> None:
+    members = SynergyOptimizer.at("quick", optimizers=("adam", "adamw", "sgd"), rates=(2e-3,)).members()
+    found = {(each.optimizer, each.learning_rate, each.weight_decay) for each in members}
+    assert found == {("adam", 2e-3, 0.0), ("adamw", 2e-3, 0.01), ("sgd", 0.02, 0.0)}
+    decayed = SynergyOptimizer.at("quick", optimizers=("adam", "adamw"), weight_decay=0.1).members()
+    assert {each.weight_decay for each in decayed} == {0.1}
+
+
+def test_seeds_have_worlds_of_their_own_and_few_of_them() -> None:
+    assert NetworkSigma.at("quick", seeds=(3, 7)).worlds == 8  # a seed's world is the same whoever is beside it
+    far = NetworkSigma.at("quick", seeds=(2024, 2026, 2028))
+    assert far.worlds == 3 and len({seed % far.worlds for seed in far.seeds}) == 3
+
+
+def test_baselines_that_take_long_are_fitted_in_the_first_worlds_that_there_are(tmp_path: Path) -> None:
+    given = {**TINY[NetworkSigma], "seeds": (5, 6), "sigmas": (0.1,), "against": ("linear", "ridge"), "slow_in": 1}
+    run = local.execute(NetworkSigma.at("quick", **given), tmp_path / "run")
+    found = run.baselines.groupby("baseline")["world"].unique()
+    assert sorted(found["linear"]) == [5, 6] and list(found["ridge"]) == [5]

@@ -1,0 +1,533 @@
+"""What is measured of members: the same whoever their neighbours are, and equal to what a direct call gives."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from placecode.analysis import alignment, attention, geometry
+from placecode.analysis.robustness import tolerance
+from placecode.analysis.targets import related, targets
+from placecode.experiments import measures
+from placecode.experiments.latin.squares import LstSigma
+from placecode.models.encoder import Stack
+from placecode.models.member import Member
+from placecode.runs.read import End, member_table
+from placecode.tasks.latin_squares import LatinSquares
+from placecode.training import trainer as training
+from placecode.training.trainer import Trainer, evaluate, stack_for
+
+SMALL: dict[str, Any] = {"width": 8, "layers": 2, "heads": 2, "batch": 16}
+DROPPING: dict[str, Any] = {"dropout": 0.1, "dropout_at_evaluation": True}
+KEYS = ["member", "block", "analysis", "target"]
+
+
+@pytest.fixture(scope="module")
+def task() -> LatinSquares:
+    return LstSigma.at("quick", per_class=20, heldout=9, distance=0.5).task()
+
+
+def members(count: int = 3, **given: Any) -> list[Member]:
+    return [Member(**{**SMALL, "sigma": 0.2 + i, "seed": i, **given}) for i in range(count)]
+
+
+@pytest.fixture(scope="module", params=[{}, DROPPING], ids=["whole", "dropping"])
+def trained(request: pytest.FixtureRequest, task: LatinSquares) -> Stack:
+    """Three members that have learned something, so that what disturbs them shows; no test changes them."""
+    stack = stack_for(members(learning_rate=0.01, cooldown=0.3, **request.param), task)
+    for _ in Trainer(stack, task, steps=400).run():
+        pass
+    return stack
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a forward pass could hold a single example."""
+    monkeypatch.setattr(training, "EVALUATION_VALUES", 1)
+
+
+def in_portions(monkeypatch: pytest.MonkeyPatch, stack: Stack, task: LatinSquares, examples: int) -> None:
+    values = examples * len(stack.members) * task.tokens * stack.members[0].width
+    monkeypatch.setattr(training, "EVALUATION_VALUES", values)
+    assert len(training.portions(stack, task, examples)) == 1
+    assert len(training.portions(stack, task, examples + 1)) == 2
+
+
+# Noise
+
+
+@pytest.fixture
+def noises(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """Every noise that a stack is given, in turn."""
+    seen: list[Tensor] = []
+    plain = Stack.with_noise
+
+    def note(self: Stack, x: Tensor, noise: Tensor, first_row: int = 0) -> Tensor:
+        seen.append(noise)
+        return plain(self, x, noise, first_row)
+
+    monkeypatch.setattr(Stack, "with_noise", note)
+    return seen
+
+
+def test_noisy_accuracy_does_not_depend_on_neighbours(task: LatinSquares, trained: Stack) -> None:
+    levels = (0.0, 0.3, 2.0)
+    together = measures.noisy_accuracy(trained, task, "train", levels)
+    for place in range(3):
+        alone = measures.noisy_accuracy(trained.member(place), task, "train", levels)
+        assert alone == {level: [together[level][place]] for level in levels}
+    means = [np.mean(together[level]) for level in levels]
+    assert means[0] > means[1] > means[2]
+
+
+@pytest.mark.parametrize("examples", [1, 4, 53])
+def test_noisy_accuracy_does_not_depend_on_portions(
+    task: LatinSquares, trained: Stack, monkeypatch: pytest.MonkeyPatch, examples: int
+) -> None:
+    whole = measures.noisy_accuracy(trained, task, "train", (0.0, 0.3))
+    in_portions(monkeypatch, trained, task, examples)
+    assert measures.noisy_accuracy(trained, task, "train", (0.0, 0.3)) == whole
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_without_noise_it_is_the_accuracy(task: LatinSquares, trained: Stack, split: str) -> None:
+    found = measures.noisy_accuracy(trained, task, split, (0.0,))
+    assert found == {0.0: evaluate(trained, task, split)["all", "accuracy"]}
+
+
+def test_only_the_first_examples_are_asked(
+    task: LatinSquares, trained: Stack, noises: list[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = measures.noisy_accuracy(trained, task, "train", (0.3,))
+    monkeypatch.setattr(measures, "NOISY_EXAMPLES", 7)
+    found = measures.noisy_accuracy(trained, task, "train", (0.3,))
+    assert found == measures.noisy_accuracy(trained, task.first(7), "train", (0.3,)) != whole
+    assert [noise.shape[1] for noise in noises] == [54, 7, 7]
+    assert torch.equal(noises[0][:, :7], noises[1])
+
+
+def test_members_of_a_seed_meet_the_same_noise_in_every_example_another(
+    task: LatinSquares, noises: list[Tensor]
+) -> None:
+    stack = stack_for([*members(2), dataclasses.replace(members(1)[0], sigma=2.0)], task)  # seeds 0, 1, 0
+    measures.noisy_accuracy(stack, task, "train", (1.0, 2.0))
+    unit, double = noises
+    assert unit.shape == (3, 54, 16, 8)
+    assert torch.equal(unit[0], unit[2])
+    assert torch.equal(double, 2 * unit)
+    assert abs(unit.std().item() - 1) < 0.02
+    assert abs(unit.mean().item()) < 0.02
+    assert torch.corrcoef(torch.stack([unit[0].flatten(), unit[1].flatten()]))[0, 1].abs() < 0.05  # another seed
+    assert torch.corrcoef(unit[0].flatten(1)).fill_diagonal_(0).abs().max() < 0.5  # another example
+    measures.noisy_accuracy(stack, task, "validation", (1.0,))
+    pair = torch.stack([noises[-1][0].flatten(), unit[0, :9].flatten()])
+    assert torch.corrcoef(pair)[0, 1].abs() < 0.1  # another split
+
+
+def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: Stack) -> None:
+    everything = measures.robustness(trained, task, (2.0, 0.5))  # in any order
+    rows = [row for row in everything if row["analysis"] == "noise_accuracy"]
+    assert {row["target"] for row in rows} == {
+        f"{split} {level}" for split in ("train", "validation") for level in ("0", "0.5", "2")
+    }
+    assert len(rows) == 3 * 2 * 3
+    values = {(row["member"], row["target"]): row["value"] for row in rows}
+    for split in ("train", "validation"):
+        direct = measures.noisy_accuracy(trained, task, split, (2.0,))[2.0]
+        assert [values[i, f"{split} 2"] for i in range(3)] == direct
+        borne = [row["value"] for row in everything if (row["analysis"], row["target"]) == ("noise_tolerance", split)]
+        accuracy = [[values[i, f"{split} {level}"] for level in ("0", "0.5", "2")] for i in range(3)]
+        expected = tolerance(accuracy, [0, 0.5, 2], chance=0.25)
+        np.testing.assert_allclose(borne, np.where(np.isinf(expected), np.nan, expected))
+
+
+# Probabilities and attention
+
+
+def test_probabilities_sum_to_one_and_answer_as_evaluated(
+    task: LatinSquares, trained: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for split in ("train", "validation"):
+        shares = measures.probabilities(trained, task, split)
+        data = task.splits[split]
+        assert shares.shape == (3, len(data), 4)
+        assert (shares.sum(-1) - 1).abs().max() < 1e-6
+        right = (shares.argmax(-1) == data.targets).double().mean(1)
+        assert right.tolist() == evaluate(trained, task, split)["all", "accuracy"]
+        loss = -shares.gather(2, data.targets.expand(3, -1)[..., None]).log().mean((1, 2))
+        assert np.allclose(loss, evaluate(trained, task, split)["all", "loss"], atol=1e-5)
+    in_portions(monkeypatch, trained, task, 4)
+    assert (measures.probabilities(trained, task) - shares).abs().max() < 1e-6
+
+
+def test_behaviour_is_how_sure_a_member_is_and_where_it_errs(task: LatinSquares, trained: Stack) -> None:
+    data = task.splits["validation"]
+    asked = data.inputs[:, :, -1].argmax(1).tolist()
+    table = pd.DataFrame(measures.behaviour(trained, task, asked))
+    assert not table.duplicated(KEYS).any()
+    shares = measures.probabilities(trained, task).numpy()
+    values = table.set_index(["member", "analysis", "target"])["value"]
+    for member in range(3):
+        sure, wrong = shares[member].max(-1), shares[member].argmax(-1) != data.targets.numpy()
+        assert values[member, "confidence", "all"] == pytest.approx(sure.mean())
+        for name in set(data.conditions):
+            chosen = np.array(data.conditions) == name
+            assert values[member, "confidence", name] == pytest.approx(sure[chosen].mean())
+        for token, name in enumerate(task.token_names):
+            there = np.array(asked) == token
+            rate = values[member, "error_rate", name]
+            assert rate == pytest.approx(wrong[there].mean()) if there.any() else np.isnan(rate)
+
+
+def test_attention_maps_are_those_that_are_captured(task: LatinSquares, trained: Stack) -> None:
+    mean, each = measures.attention_maps(trained, task)
+    assert mean.shape == (3, 2, 2, 16, 16)  # (e, l, h, n, n)
+    assert each.shape == (3, 9, 2, 16, 16)  # (e, b, l, n, n)
+    assert each.dtype == torch.float16
+    assert (mean.sum(-1) - 1).abs().max() < 1e-5
+    assert (each.double().sum(-1) - 1).abs().max() < 2e-3
+    assert (each.double().mean(1) - mean.double().mean(2)).abs().max() < 1e-3
+    inputs = task.splits["validation"].inputs.expand(3, -1, -1, -1)
+    seen = trained.capture(inputs, "attention.*")
+    for block in range(2):
+        assert (mean[:, block] - seen[f"attention.{block}"].mean(1)).abs().max() < 1e-6
+        assert (each[:, :, block].float() - seen[f"attention.{block}"].mean(2)).abs().max() < 1e-3
+
+
+def test_attention_maps_do_not_depend_on_portions(
+    task: LatinSquares, trained: Stack, one_at_a_time: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where features are dropped at evaluation, a mask belongs to an example."""
+    alone, alone_each = measures.attention_maps(trained, task)
+    in_portions(monkeypatch, trained, task, 9)
+    mean, each = measures.attention_maps(trained, task)
+    assert (mean - alone).abs().max() < 1e-6
+    assert (each.double() - alone_each.double()).abs().max() < 1e-3
+    few, _ = measures.attention_maps(trained, task, most=5)
+    assert (few.mean(2) - each[:, :5].float().mean(1)).abs().max() < 1e-3
+    assert (few - mean).abs().max() > 1e-4
+
+
+def test_under_autocast_they_are_the_same_to_rounding(task: LatinSquares, one_at_a_time: None) -> None:
+    stack = stack_for(members(), task)
+    (mean, each), shares = measures.attention_maps(stack, task), measures.probabilities(stack, task)
+    with torch.autocast("cpu", torch.bfloat16):
+        (rough, rough_each), rough_shares = measures.attention_maps(stack, task), measures.probabilities(stack, task)
+    assert (rough.dtype, rough_each.dtype, rough_shares.dtype) == (torch.float32, torch.float16, torch.float32)
+    for found, exact in ((rough, mean), (rough_each, each), (rough_shares, shares)):
+        assert (found.double() - exact.double()).abs().max() < 0.05
+    assert (rough_shares.sum(-1) - 1).abs().max() < 1e-6
+
+
+# What dropping costs
+
+
+@pytest.mark.parametrize("trained", [DROPPING], indirect=True, ids=["dropping"])
+def test_without_dropout_is_the_accuracy_of_the_same_weights(task: LatinSquares, trained: Stack) -> None:
+    found = {(row["member"], row["target"]): row["value"] for row in measures.without_dropout(trained, task)}
+    whole = stack_for(members(), task)
+    whole.flat.copy_(trained.flat)
+    for split in ("train", "test", "validation"):
+        wanted = evaluate(whole, task, split)["all", "accuracy"]
+        assert [found[member, split] for member in range(3)] == wanted
+    assert len(found) == 9
+    assert [found[member, "train"] for member in range(3)] != evaluate(trained, task, "train")["all", "accuracy"]
+
+
+@pytest.mark.parametrize("drops", [{}, {"dropout": 0.5}, {"dropout_at_evaluation": True}])
+def test_without_dropout_has_nothing_to_say_where_nothing_is_dropped(task: LatinSquares, drops: dict[str, Any]) -> None:
+    assert measures.without_dropout(stack_for(members(**drops), task), task) == []
+
+
+# The arrangement of the PEs
+
+
+def test_arrangement_has_every_measure_once_for_each_member(task: LatinSquares) -> None:
+    table = pd.DataFrame(measures.arrangement(stack_for(members(), task), task))
+    assert not table.duplicated(KEYS).any()
+    names = set(targets(task.positions, 8))
+    assert len(names) == 5
+    for block in (-2, -1, 0, 1):
+        here = table[table["block"] == block]
+        wanted = {("norm", ""), ("effective_dimension", ""), ("neighbor_agreement", "relation")}
+        wanted |= {("probe", "row"), ("probe", "column")}
+        wanted |= {(measure, name) for measure in ("procrustes", "procrustes_raw", "rsa", "cka") for name in names}
+        if block == -1:
+            wanted |= {(f"procrustes_{what}", name) for what in "zp" for name in names} | {("mds_stress", "")}
+        assert set(zip(here["analysis"], here["target"], strict=True)) == wanted
+        assert len(here) == 3 * len(wanted)
+    assert set(table["block"]) == {-2, -1, 0, 1}
+
+
+def test_arrangement_is_what_the_analyses_say_of_the_vectors(task: LatinSquares) -> None:
+    stack = stack_for(members(), task)
+    rows = measures.arrangement(stack, task)
+    found = {tuple(row[key] for key in KEYS): row["value"] for row in rows}
+    pe = stack.encoding.vectors().detach().double().numpy()
+    row, column = task.positions.T.astype(int)
+    for member in range(3):
+        own = pe[member]
+        views = {-1: own, -2: own.mean(0, keepdims=True), 0: own[:1], 1: own[1:]}
+        for block, view in views.items():
+            assert found[member, block, "norm", ""] == pytest.approx(np.sqrt((view**2).mean()))
+            dimension = geometry.effective_dimension(view)
+            assert found[member, block, "effective_dimension", ""] == pytest.approx(dimension)
+            for name, target in targets(task.positions, 8).items():
+                tokens = alignment.side_by_side(view)
+                everywhere = np.concatenate([target] * len(view), axis=1)
+                wanted = {
+                    "procrustes_raw": alignment.procrustes_raw(tokens, everywhere),
+                    "procrustes": alignment.procrustes(tokens, target),
+                    "rsa": alignment.rsa(view, target),
+                    "cka": alignment.cka(view, target),
+                }
+                for analysis, value in wanted.items():
+                    assert found[member, block, analysis, name] == pytest.approx(float(value)), (analysis, name, block)
+            near = alignment.neighbor_agreement(view, related(task.positions))
+            assert found[member, block, "neighbor_agreement", "relation"] == pytest.approx(float(near))
+            assert found[member, block, "probe", "row"] == pytest.approx(float(alignment.probe(view, row, column)))
+            assert found[member, block, "probe", "column"] == pytest.approx(float(alignment.probe(view, column, row)))
+        for name, target in targets(task.positions, 8).items():
+            null = alignment.permuted(own, target)
+            assert found[member, -1, "procrustes_z", name] == pytest.approx(float(null.z))
+            assert found[member, -1, "procrustes_p", name] == float(null.p)
+        assert found[member, -1, "mds_stress", ""] == pytest.approx(float(geometry.mds(own).stress))
+
+
+@pytest.mark.parametrize("encoding", ["rotary", "alibi", "relative", "causal-none"])
+def test_encodings_without_vectors_have_no_arrangement(task: LatinSquares, encoding: str) -> None:
+    stack = stack_for(members(encoding=encoding), task)
+    assert stack.encoding.vectors() is None
+    assert measures.arrangement(stack, task) == []
+
+
+def test_tokens_without_places_have_a_size_and_no_alignment(make_task: Any) -> None:
+    task = make_task()
+    task.positions = None
+    table = pd.DataFrame(measures.arrangement(stack_for(members(), task), task))
+    assert set(table["analysis"]) == {"norm", "effective_dimension", "mds_stress"}
+    assert not table.duplicated(KEYS).any()
+
+
+def test_the_outline_is_a_part_of_the_arrangement_to_the_last_bit(task: LatinSquares) -> None:
+    stack = stack_for(members(), task)
+    whole = {tuple(row[key] for key in KEYS): row["value"] for row in measures.arrangement(stack, task)}
+    found = {tuple(row[key] for key in KEYS): row["value"] for row in measures.outline(stack, task)}
+    named = [("norm", ""), ("procrustes", "2d-fixed"), ("rsa", "2d-fixed"), ("rsa", "relation")]
+    assert set(found) == {(i, -1, *name) for i in range(3) for name in (*named, ("neighbor_agreement", "relation"))}
+    assert found == {key: whole[key] for key in found}
+
+
+def test_the_outline_of_tokens_without_places_is_their_size(make_task: Any, task: LatinSquares) -> None:
+    nowhere = make_task()
+    nowhere.positions = None
+    (row,) = measures.outline(stack_for(members(1), nowhere), nowhere)
+    assert (row["analysis"], row["block"]) == ("norm", -1)
+    assert measures.outline(stack_for(members(1, encoding="rotary"), task), task) == []
+
+
+def test_a_member_that_diverged_is_nan_and_its_neighbours_are_not(task: LatinSquares) -> None:
+    stack = stack_for(members(), task)
+    before = pd.DataFrame(measures.arrangement(stack, task))
+    stack.flat[1].fill_(torch.nan)
+    after = pd.DataFrame(measures.arrangement(stack, task))
+    assert after.loc[after["member"] == 1, "value"].isna().all()
+    others = after["member"] != 1
+    assert np.allclose(after.loc[others, "value"], before.loc[others, "value"], equal_nan=True)
+
+
+# Across members
+
+PLACES = np.stack(np.divmod(np.arange(4), 2), axis=1)
+FIXED = Member("sinusoid", sigma=None, options={"axes": 2})
+DROPPED = dataclasses.replace(FIXED, dropout=0.1, dropout_at_evaluation=True)
+
+
+def with_arrays(
+    specs: list[Member], diverged: tuple[int, ...] = (), each: bool = True
+) -> tuple[pd.DataFrame, dict[str, Tensor]]:
+    """A table of members and made-up arrays of them: 2 blocks, 3 heads, 4 tokens, 5 examples, 3 answers."""
+    rng = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=rng).softmax(-1)
+
+    table = member_table(range(len(specs)), specs, [End(3 if i in diverged else -1) for i in range(len(specs))])
+    arrays = {}
+    for number in range(len(specs)):
+        for moment in ("start", "end"):
+            arrays[f"pe_{moment}/{number}"] = draw(2, 4, 6)
+            arrays[f"attention_{moment}/{number}"] = draw(2, 3, 4, 4)
+            arrays[f"probabilities_{moment}/{number}"] = draw(5, 3)
+            if each:
+                arrays[f"attention_each_{moment}/{number}"] = draw(5, 2, 4, 4).half()
+    return table, arrays
+
+
+def across(table: pd.DataFrame, arrays: dict[str, Tensor]) -> pd.DataFrame:
+    """The rows by member, step, block, analysis and target."""
+    rows = pd.DataFrame(measures.across(table, arrays, {"": PLACES}, 9))
+    assert not rows.duplicated(["step", *KEYS]).any()
+    return rows
+
+
+def value(rows: pd.DataFrame, member: int, step: int, block: int, analysis: str, target: str) -> float:
+    keys = rows[["member", "step", "block", "analysis", "target"]].apply(tuple, axis=1)
+    (found,) = rows.loc[keys == (member, step, block, analysis, target), "value"]
+    return float(found)
+
+
+def heads_averaged(arrays: dict[str, Tensor], name: str) -> np.ndarray:
+    return arrays[name].double().mean(1).numpy()
+
+
+@pytest.mark.parametrize(("moment", "step"), [("start", 0), ("end", 9)])
+def test_references_leave_out_the_member_itself(moment: str, step: int) -> None:
+    """Member 0 is beside the mean of all references, a reference beside that of the others; those after training."""
+    specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(3))]
+    table, arrays = with_arrays(specs)
+    rows = across(table, arrays)
+    for number, others in ((0, [1, 2, 3]), (1, [2, 3]), (3, [1, 2])):
+        own = heads_averaged(arrays, f"attention_{moment}/{number}")
+        mean = np.mean([heads_averaged(arrays, f"attention_end/{other}") for other in others], axis=0)
+        for name, measure in (("cosine", attention.cosine), ("correlation", attention.correlation)):
+            for block in range(2):
+                found = value(rows, number, step, block, f"attention_{name}", "2d-fixed")
+                assert found == pytest.approx(float(measure(own[block], mean[block])))
+            whole = measure(np.concatenate(list(own)), np.concatenate(list(mean)))  # (l * n, n)
+            assert value(rows, number, step, -1, f"attention_{name}", "2d-fixed") == pytest.approx(float(whole))
+        each = arrays[f"attention_each_{moment}/{number}"].double().numpy()
+        wanted = np.mean([arrays[f"attention_each_end/{other}"].double().numpy() for other in others], axis=0)
+        cosines = attention.cosine(each, wanted)  # (b, l)
+        assert value(rows, number, step, 1, "attention_cosine_each", "2d-fixed") == pytest.approx(cosines[:, 1].mean())
+        assert value(rows, number, step, -1, "attention_cosine_each", "2d-fixed") == pytest.approx(cosines.mean())
+
+
+def test_the_ideal_map_is_held_against_every_member() -> None:
+    table, arrays = with_arrays([Member(), FIXED])
+    rows = across(table, arrays)
+    ideal = attention.ideal_map(PLACES)
+    for number in (0, 1):
+        own = heads_averaged(arrays, f"attention_end/{number}")
+        assert value(rows, number, 9, 1, "attention_cosine", "ideal") == pytest.approx(
+            float(attention.cosine(own[1], ideal))
+        )
+        each = attention.cosine(arrays[f"attention_each_end/{number}"].double().numpy(), ideal)
+        assert value(rows, number, 9, -1, "attention_cosine_each", "ideal") == pytest.approx(each.mean())
+
+
+def test_attention_is_held_against_an_even_map_too() -> None:
+    table, arrays = with_arrays([Member(), FIXED])
+    rows = across(table, arrays)
+    even = rows[rows["target"] == "even"]
+    assert set(even["analysis"]) == {"attention_cosine"}  # a correlation with what is the same everywhere is none
+    maps = arrays["attention_end/0"].double().mean(1).numpy()
+    by_hand = maps[1].mean() * maps[1].size / np.linalg.norm(maps[1]) / maps[1].shape[0]
+    assert value(rows, 0, 9, 1, "attention_cosine", "even") == pytest.approx(by_hand)
+
+
+def test_one_reference_alone_is_beside_none() -> None:
+    table, arrays = with_arrays([Member(), FIXED])
+    rows = across(table, arrays)
+    named = rows[rows["target"] == "2d-fixed"]
+    assert set(named["member"]) == {0}
+    assert set(named["analysis"]) == {"attention_cosine", "attention_correlation", "attention_cosine_each"}
+    assert not rows["value"].isna().any() or set(rows.loc[rows["value"].isna(), "analysis"]) == {"agreement"}
+
+
+def test_kinds_of_references_are_kept_apart() -> None:
+    table, arrays = with_arrays([Member(), FIXED, DROPPED, Member("sinusoid", sigma=None)])
+    assert measures.reference_members(table) == {"2d-fixed": [1], "2d-fixed, dropout 0.1": [2]}
+    rows = across(table, arrays)
+    for target, others in (("2d-fixed", {0, 2, 3}), ("2d-fixed, dropout 0.1", {0, 1, 3})):
+        assert set(rows.loc[rows["target"] == target, "member"]) == others
+    own, wanted = (heads_averaged(arrays, f"attention_end/{number}") for number in (0, 2))
+    found = value(rows, 0, 9, 0, "attention_cosine", "2d-fixed, dropout 0.1")
+    assert found == pytest.approx(float(attention.cosine(own[0], wanted[0])))
+
+
+def test_members_on_other_data_are_neither_references_nor_other_seeds() -> None:
+    """Even where the data are of one shape; and one data set among others is as one alone."""
+    specs = [
+        dataclasses.replace(member, seed=seed, data=data)
+        for member in (Member(), FIXED)
+        for data in ("a", "b")
+        for seed in (0, 1)
+    ]
+    table, arrays = with_arrays(specs)
+    rows = pd.DataFrame(measures.across(table, arrays, {"a": PLACES, "b": PLACES[::-1]}, 9))
+    told = set(rows.loc[rows["target"] == "2d-fixed", "member"])
+    assert told == set(range(8))
+    for data, places in (("a", PLACES), ("b", PLACES[::-1])):
+        own = table[table["data"] == data]
+        alone = pd.DataFrame(measures.across(own, arrays, {data: places}, 9)).set_index(["step", *KEYS])["value"]
+        among = rows[rows["member"].isin(own["member"])].set_index(["step", *KEYS])["value"]
+        pd.testing.assert_series_equal(among[alone.index], alone, check_exact=True)
+        assert len(among) == len(alone)
+
+
+def test_members_that_diverged_are_no_references() -> None:
+    specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(3))]
+    table, arrays = with_arrays(specs, diverged=(2,))
+    arrays["attention_end/2"] = torch.full_like(arrays["attention_end/2"], torch.nan)
+    arrays["attention_each_end/2"] = torch.full_like(arrays["attention_each_end/2"], torch.nan)
+    assert measures.reference_members(table) == {"2d-fixed": [1, 3]}
+    rows = across(table, arrays)
+    named = rows[(rows["target"] == "2d-fixed") & (rows["step"] == 9)]
+    assert named.loc[named["member"] != 2, "value"].notna().all()
+    assert named.loc[named["member"] == 2, "value"].isna().all()  # it is measured all the same
+    mean = np.mean([heads_averaged(arrays, f"attention_end/{number}") for number in (1, 3)], axis=0)
+    found = value(rows, 0, 9, 0, "attention_cosine", "2d-fixed")
+    assert found == pytest.approx(float(attention.cosine(heads_averaged(arrays, "attention_end/0")[0], mean[0])))
+
+
+def test_a_pe_that_was_not_touched_has_not_moved() -> None:
+    table, arrays = with_arrays([Member(), Member(sigma=1.0), Member("rotary", sigma=None)])
+    arrays["pe_end/0"] = arrays["pe_start/0"].clone()
+    for moment in ("start", "end"):
+        del arrays[f"pe_{moment}/2"]
+    rows = across(table, arrays)
+    for name in ("moved", "moved_relative"):
+        assert value(rows, 0, 9, -1, name, "start") == 0
+    start, end = (arrays[f"pe_{moment}/1"].double() for moment in ("start", "end"))
+    assert value(rows, 1, 9, -1, "moved", "start") == pytest.approx((end - start).norm().item())
+    assert value(rows, 1, 9, -1, "moved_relative", "start") == pytest.approx(
+        ((end - start).norm() / start.norm()).item()
+    )
+    moved = rows[rows["analysis"].isin(["moved", "moved_relative"])]
+    assert set(moved["member"]) == {0, 1}
+    assert set(moved["step"]) == {9}
+
+
+def test_agreement_is_with_the_other_seeds_of_a_setting() -> None:
+    specs = [*(Member(sigma=0.1, seed=seed) for seed in range(3)), Member(sigma=2.0), Member(sigma=2.0, seed=1)]
+    specs += [FIXED, dataclasses.replace(FIXED, seed=1), dataclasses.replace(DROPPED, seed=1)]
+    table, arrays = with_arrays(specs, diverged=(2,))
+    answers = {0: [0, 1, 2, 0, 1], 1: [0, 1, 2, 2, 2], 2: [0] * 5, 3: [1] * 5, 4: [1] * 5, 5: [0] * 5, 6: [2] * 5}
+    for number, given in answers.items():
+        arrays[f"probabilities_end/{number}"] = torch.eye(3)[given]
+    rows = across(table, arrays)
+    rows = rows[rows["analysis"] == "agreement"].set_index("member")
+    assert set(rows["target"]) == {"other seeds"}
+    assert set(rows["step"]) == {9}
+    wanted = {0: 0.6, 1: 0.6, 3: 1.0, 4: 1.0, 5: 0.0, 6: 0.0, 7: np.nan}  # 2 diverged, 7 is alone in its setting
+    assert rows["value"].to_dict() == pytest.approx(wanted, nan_ok=True)
+
+
+def test_a_run_that_was_kept_without_its_arrays_is_left_as_it_is() -> None:
+    table, _ = with_arrays([Member(), FIXED])
+    assert measures.across(table, {}, {"": PLACES}, 9) == []
+
+
+def test_without_the_maps_of_single_examples_all_else_is_told() -> None:
+    """They are not kept: merged pieces are compared without them."""
+    specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(2))]
+    whole, less = (across(*with_arrays(specs)), across(*with_arrays(specs, each=False)))
+    assert set(whole["analysis"]) - set(less["analysis"]) == {"attention_cosine_each"}
+    assert len(less) == (whole["analysis"] != "attention_cosine_each").sum()

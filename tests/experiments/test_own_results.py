@@ -1,0 +1,156 @@
+"""What a fit found, written and read back: nothing is lost, and what could not be told is null."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.made_up_own import made_up, method, scored
+
+from placecode.errors import BadInput
+from placecode.experiments.channels import own_results
+from placecode.experiments.channels.own_results import FOUND, LEVEL, NOT_FOUND, Found
+from placecode.reports.pages import own_words
+
+
+def rich() -> Found:
+    found = scored(
+        made_up(labels=np.array([0, 0, 0, 1, 1, 1, -1, 0]), label_names=("left", "right")),
+        {"ari": 0.5, "ari_p": 0.01, "neighbor_agreement": 0.75, "neighbor_agreement_p": 0.02, "procrustes_r2": 0.9},
+        {"ari": 0.25, "ari_p": 0.3, "neighbor_agreement": 0.5, "neighbor_agreement_p": 0.2, "procrustes_r2": 0.5},
+    )
+    return replace(found, positions=np.arange(16.0).reshape(8, 2))
+
+
+def same(a: Any, b: Any, rough: float = 1e-6) -> None:
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        for name in a:
+            same(a[name], b[name])
+    elif isinstance(a, own_results.Method):
+        for field in fields(a):
+            same(getattr(a, field.name), getattr(b, field.name))
+    elif isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_allclose(a, b, atol=rough)
+    else:
+        assert a == b
+
+
+def test_all_of_it_is_read_back(tmp_path: Path) -> None:
+    found = replace(rich(), sigmas=[{"sigma": 0.05, "error": 0.4, "standard_error": 0.02, "stability": 0.9}])
+    own_results.write(found, tmp_path)
+    again = own_results.read(tmp_path)
+    for field in fields(found):
+        same(getattr(found, field.name), getattr(again, field.name))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.json", "fit.safetensors", "map.csv"]
+
+
+def test_what_is_said_of_a_fit_is_the_same_after_reading(tmp_path: Path) -> None:
+    """Also of a pair whose confidence is 0.9 exactly, which float32 would put below."""
+    found = rich()
+    own_results.write(found, tmp_path)
+    again = own_results.read(tmp_path)
+    assert own_words.sentences(again) == own_words.sentences(found)
+    assert "; 1 pair of channels are neighbours with a confidence of 90% or more." in own_words.sentences(again)[1]
+    assert again.summary() == found.summary()
+
+
+def test_what_cannot_be_told_is_null(tmp_path: Path) -> None:
+    unsure = made_up(confidence=np.full(8, np.nan), pairs=np.full((8, 8), np.nan), stability={2: float("nan")})
+    unsure = scored(unsure, {"procrustes_r2": float("nan")}, {})
+    own_results.write(unsure, tmp_path)
+    told = json.loads((tmp_path / "fit.json").read_text())
+    assert told["sigmas"][1]["stability"] is None and told["stability"] == {"2": None}
+    assert told["scores"]["ours"]["procrustes_r2"] is None
+    again = own_results.read(tmp_path)
+    assert np.isnan(again.confidence).all() and np.isnan(again.stability[2])
+    for each in (unsure, again):
+        summary = each.summary()
+        assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+        assert summary["confidence"] is None and summary["modules_agreement"] is None
+        assert own_words.sentences(each)[1] == (
+            "A single model was trained, so that nothing can be said of how sure its map is."
+        )
+
+
+def test_the_summary_has_what_is_promised() -> None:
+    told = rich().summary()
+    assert list(told)[:6] == ["verdict", "p_value", "sigma", "why", "heldout_mse", "linear_mse"]
+    assert (told["verdict"], told["p_value"], told["sigma"]) == ("structure found", 0.005, 0.05)
+    assert (told["heldout_mse"], told["linear_mse"], told["modules"]) == (0.25, 0.375, 2)
+    assert (told["procrustes_r2"], told["neighbor_agreement"], told["ari"]) == (0.9, 0.75, 0.5)
+    assert list(told["baselines"]) == ["correlation", "pca", "umap"]
+    for name in ("procrustes_r2", "neighbor_agreement", "ari"):
+        assert all(name in scores for scores in told["baselines"].values())
+    assert "heldout_mse" not in told["baselines"]["umap"]
+    assert told["left_out"] == {"graphical lasso": "left out: it did not converge"}
+    assert not {"procrustes_r2", "ari", "neighbor_agreement"} & set(made_up().summary())
+
+
+@pytest.mark.parametrize(("p", "verdict"), [(0.005, FOUND), (LEVEL, FOUND), (0.051, NOT_FOUND), (1.0, NOT_FOUND)])
+def test_the_verdict_hangs_on_the_level(p: float, verdict: str) -> None:
+    assert made_up(p_value=p).verdict == made_up(p_value=p).summary()["verdict"] == verdict
+
+
+def test_the_map_is_a_table_for_people(tmp_path: Path) -> None:
+    found = rich()
+    own_results.write(found, tmp_path)
+    table = pd.read_csv(tmp_path / "map.csv", keep_default_na=False)
+    assert list(table.columns) == [
+        *("name", "x", "y", "x_3d", "y_3d", "z_3d", "module", "confidence"),
+        *("neighbor_1", "neighbor_1_confidence", "neighbor_2", "neighbor_2_confidence", "label"),
+    ]
+    assert table["name"].tolist() == list(found.names)
+    assert table["module"].tolist() == [1, 2] * 4  # from 1 on
+    assert table["neighbor_1"].tolist() == ["c2", "c3", "c4", "c5", "c6", "c7", "c8", "c1"]
+    assert table["label"].tolist() == ["left"] * 3 + ["right"] * 3 + ["", "left"]
+    np.testing.assert_allclose(table[["x", "y"]], found.ours.maps[2], rtol=1e-5)
+    np.testing.assert_allclose(
+        table["neighbor_1_confidence"], [found.pairs[i, (i + 1) % 8] for i in range(8)], rtol=1e-5
+    )
+
+
+def test_a_channel_without_a_place_has_empty_cells() -> None:
+    own = made_up()
+    lost = np.arange(8) == 4
+    told = replace(own.ours, labels=np.where(lost, -1, own.ours.labels))
+    table = made_up(ours=told, confidence=np.where(lost, 0.0, own.confidence)).table()
+    assert table["module"].isna().tolist() == table["confidence"].isna().tolist() == lost.tolist()
+    assert table["neighbor_1_confidence"].isna().tolist() == [i in (3, 4) for i in range(8)]
+
+
+def test_names_with_commas_quotes_and_lines_survive_the_table(tmp_path: Path) -> None:
+    names = ("a,b", 'say "x"', "two\nlines", "<b>&amp;</b>", "$x_1$", "é", "", " ")
+    own_results.write(made_up(names=names), tmp_path)
+    assert tuple(pd.read_csv(tmp_path / "map.csv", keep_default_na=False)["name"]) == names
+
+
+def test_two_channels_have_no_third_axis() -> None:
+    few = method(2)
+    few = replace(few, maps={2: few.maps[2]})
+    found = made_up(2, ours=few, neighbors=np.array([[1], [0]]))
+    assert "x_3d" not in found.table() and list(found.table()["neighbor_1"]) == ["c2", "c1"]
+
+
+@pytest.mark.parametrize("lost", ["fit.json", "fit.safetensors"])
+def test_a_folder_without_a_fit_is_refused(tmp_path: Path, lost: str) -> None:
+    own_results.write(made_up(), tmp_path)
+    (tmp_path / lost).unlink()
+    sentence = f"{tmp_path} must hold a finished fit, with fit.json and fit.safetensors; it does not."
+    with pytest.raises(BadInput) as error:
+        own_results.read(tmp_path)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("lost", ["fit.json", "fit.safetensors"])
+def test_a_fit_that_was_cut_short_is_refused(tmp_path: Path, lost: str) -> None:
+    own_results.write(made_up(), tmp_path)
+    (tmp_path / lost).write_bytes((tmp_path / lost).read_bytes()[:40])
+    with pytest.raises(BadInput, match="must hold a finished fit"):
+        own_results.read(tmp_path)

@@ -1,0 +1,166 @@
+"""The study of a user's own table: who is trained on what, with which settings, and what a run of it can show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placecode.analysis import places
+from placecode.analysis.partitions import ari
+from placecode.errors import BadInput
+from placecode.experiments import STUDIES, study_of
+from placecode.experiments.channels import own, own_results
+from placecode.experiments.channels.own import OwnData
+from placecode.fit import others
+from placecode.fit.fitting import fit
+from placecode.reports.pages.registry import page_of
+from placecode.runs.read import Run
+from placecode.tasks.table import tables
+
+TINY: dict[str, Any] = {"steps": 6, "width": 8, "layers": 1, "batch": 16, "draws": 19, "evaluations": 2}
+LEARNED = {**TINY, "steps": 200, "learning_rate": 1e-2}
+"""Enough for the two sources of the channels to be found."""
+
+
+def values(samples: int = 200, channels: int = 6) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    source = rng.normal(size=(samples, 2))[:, np.arange(channels) % 2]
+    return (source + 0.3 * rng.normal(size=(samples, channels))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(others, "find_spec", lambda name: None)
+        made = tables(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
+        folder = tmp_path_factory.mktemp("own") / "run"
+        fit(OwnData(tables=made, **LEARNED, sigmas=(0.05, 0.2)), folder)
+    return Run(folder)
+
+
+def test_every_sigma_has_seeds_on_all_samples_and_others_on_either_half() -> None:
+    study = OwnData(sigmas=(0.1, 0.3), seeds=(4, 7), halves=2)
+    told = [(member.sigma, member.data, member.seed) for member in study.members()]
+    one = [("all", 4), ("all", 7), ("first half", 8), ("first half", 9), ("second half", 10), ("second half", 11)]
+    assert told == [(sigma, data, seed) for sigma in (0.1, 0.3) for data, seed in one]
+    assert {member.encoding for member in study.members()} == {"learned"}
+    assert len(OwnData(halves=0, sigmas=(0.1,)).members()) == 2
+
+
+def test_no_seed_is_met_twice_at_one_sigma() -> None:
+    """So that fits which agree do not owe it to the same start."""
+    seeds = [member.seed for member in OwnData(sigmas=(0.1,), seeds=(0, 1, 2), halves=3).members()]
+    assert len(set(seeds)) == len(seeds) == 9
+
+
+@pytest.mark.parametrize(
+    ("effort", "channels", "batch", "steps"),
+    [
+        *(("quick", 5, 64, 3000), ("quick", 60, 53, 3000), ("quick", 61, 52, 2000), ("quick", 1000, 8, 2000)),
+        *(("thorough", 20, 512, 8000), ("thorough", 1000, 32, 8000)),
+    ],
+)
+def test_more_channels_have_smaller_batches(effort: str, channels: int, batch: int, steps: int) -> None:
+    found = OwnData(**OwnData.sized(effort, channels))
+    assert (found.batch, found.steps) == (batch, steps)
+    given = OwnData(**OwnData.sized(effort, channels, batch=3, steps=7))
+    assert (given.batch, given.steps) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"steps": 0}, "steps must be a whole number of at least 1; got 0."),
+        ({"halves": -1}, "halves must be a whole number of at least 0; got -1."),
+        ({"draws": 18}, "draws must be a whole number of at least 19; got 18."),
+        ({"neighbors": 0}, "neighbors must be a whole number of at least 1; got 0."),
+        ({"hidden": 1.0}, "hidden must be a number above 0 and below 1; got 1.0."),
+        ({"sigmas": (0.1, 0.1)}, "sigmas must be all different; got [0.1, 0.1]."),
+        ({"sigmas": ()}, "sigmas must be at least one; got []."),
+    ],
+)
+def test_wrong_settings_are_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        OwnData(**given)
+    assert str(error.value) == sentence
+
+
+def test_it_is_no_study_that_is_run_by_name() -> None:
+    assert OwnData.name not in STUDIES
+
+
+def test_a_run_is_known_by_its_study_without_the_data(run: Run) -> None:
+    study = study_of(run)
+    assert isinstance(study, OwnData) and study.sigmas == (0.05, 0.2) and not study.tables
+    found = own_results.read(run.path)
+    assert page_of(study, run).words()[0] == page_of(study, run).verdicts()[0].sentence
+    assert page_of(study, run).summary() and set(page_of(study, run).summary()) <= set(page_of(study, run).words())
+    assert [each.name for each in page_of(study, run).figures()] == ["map", "methods", "sigma"]
+    channels = page_of(study, run).channels()
+    assert channels is not None and channels.names == found.names
+    assert {"known group", "known x", "known y", "known z"} <= set(channels.columns)
+    titles = [each.title for each in page_of(study, run).listings()]
+    assert titles == [
+        "Beside other methods",
+        "The sigmas",
+        "How many modules",
+    ]
+    dial = page_of(study, run).dial()
+    assert dial is not None and dial.groups is not None and len(dial.groups) == 6
+
+
+def test_known_places_in_space_are_scored_by_the_map_in_space(run: Run) -> None:
+    """Positions on three axes are held against the map on three axes, the nearest against theirs in space."""
+    found = own_results.read(run.path)
+    assert found.positions is not None and found.labels is not None
+    near = places.neighbors_in_space(np.random.default_rng(1).random((6, 3)))
+    for method in (found.ours, *found.others.values()):
+        r2 = places.procrustes_r2(method.maps[3], found.positions)
+        assert method.scores["procrustes_r2"] == pytest.approx(r2, abs=1e-4)
+        agreed = float(places.place_agreement(method.similarity, near))
+        assert method.scores["neighbor_agreement"] == pytest.approx(agreed)
+        assert method.scores["ari"] == pytest.approx(
+            float(ari(np.where(method.labels < 0, 99, method.labels), found.labels))
+        )
+        assert 1 / 200 <= method.scores["ari_p"] <= 1 and 1 / 200 <= method.scores["neighbor_agreement_p"] <= 1
+
+
+def test_errors_are_told_of_samples_that_nobody_learned_from_or_chose_by(run: Run) -> None:
+    """Ours is the mean over seeds of the chosen sigma on the test samples, as the run's own table has it."""
+    found = own_results.read(run.path)
+    members = run.members
+    own = members.loc[(members["sigma"] == found.sigma) & (members["data"] == "all"), "member"]
+    final = run.metrics[(run.metrics["step"] == 200) & (run.metrics["split"] == "test")]
+    assert found.heldout_mse == pytest.approx(final[final["member"].isin(own)]["value"].mean(), rel=1e-5)
+    validation = run.metrics[(run.metrics["step"] == 200) & (run.metrics["split"] == "validation")]
+    for row in found.sigmas:
+        own = members.loc[(members["sigma"] == row["sigma"]) & (members["data"] == "all"), "member"]
+        assert row["error"] == pytest.approx(validation[validation["member"].isin(own)]["value"].mean(), rel=1e-5)
+
+
+def test_models_that_all_diverge_are_said_in_a_sentence(tmp_path: Path) -> None:
+    study = OwnData(tables=tables(values()), **TINY, sigmas=(0.1,), optimizer="sgd", learning_rate=1e30)
+    with pytest.raises(BadInput, match=r"^the learning rate must be lower, .*: every model diverged\.$"):
+        fit(study, tmp_path / "run")
+    assert not (tmp_path / "run" / "fit.json").exists()
+
+
+def test_the_same_table_gives_the_same_fit(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(others, "find_spec", lambda name: None)
+    made = tables(values(), positions=np.random.default_rng(1).random((6, 3)), labels=np.arange(6) % 2)
+    fit(OwnData(tables=made, **LEARNED, sigmas=(0.05, 0.2)), tmp_path / "run")
+    for name in ("fit.json", "fit.safetensors", "map.csv", "summary.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (run.path / name).read_bytes(), name
+
+
+def test_many_channels_keep_no_attention_maps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(others, "find_spec", lambda name: None)
+    monkeypatch.setattr(own, "MOST_ATTENTION", 5)
+    study = OwnData(tables=tables(values()), **TINY, sigmas=(0.1,))
+    fit(study, tmp_path / "run")
+    assert not Run(tmp_path / "run").has_array("attention_end/0") and Run(tmp_path / "run").has_array("pe_end/0")
+    page_of(study, Run(tmp_path / "run")).figures()
+    page_of(study, Run(tmp_path / "run")).dial()

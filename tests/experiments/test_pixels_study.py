@@ -1,0 +1,220 @@
+"""The study on shuffled pixels: its claims on planted runs, what it says and draws, and that chance is what it is."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.figure_reading import words
+from helpers.made_up_masked import made_up
+from helpers.small_runs import made
+
+from placecode import experiments
+from placecode.analysis import modules, places
+from placecode.errors import BadInput
+from placecode.experiments.channels.pixels import NEXT_TO, PIXELS, PixelsSigma
+from placecode.experiments.claims import LABELS, WAYS
+from placecode.experiments.reading import chance_in
+from placecode.models.member import Member
+from placecode.reports.figures import SIGMA
+from placecode.reports.pages.masked_words import of_settings
+from placecode.reports.pages.pixel_figures import as_pictures
+from placecode.reports.pages.registry import page_of
+from placecode.runs.read import Run
+from placecode.tasks.pixels import Pixels
+
+pytest.importorskip("PIL", reason="reads the photographs")
+
+SIGMAS, SEEDS, SIZE = (0.01, 0.2, 0.5, 1.0, 2.0), (0, 1, 2, 3), 5
+SAME = "hidden 0.5"
+POSITIONS = np.stack(np.divmod(np.random.default_rng(0).permutation(SIZE**2), SIZE), axis=1).astype(float)
+TINY: dict[str, Any] = {
+    **{"size": 4, "train": 200, "test": 30, "width": 8, "layers": 1, "batch": 8, "steps": 3, "evaluations": 1},
+    **{"seeds": (0, 1), "sigmas": (0.01, 2.0), "against": ("linear", "fc", "pca of channels")},
+}
+
+
+def run_of(near: Callable[[Member], float], error: Callable[[Member], float], fc: float, **given: Any) -> Any:
+    """A made-up run: how often neighbours are found, and the error, by member; how often by correlation."""
+    worlds = range(len(SEEDS))
+    run = made_up(
+        PixelsSigma.at("paper", sigmas=SIGMAS, seeds=SEEDS),
+        {SAME: error, "hidden 0.9": lambda m: 0.8},
+        {NEXT_TO: (lambda m: 0.03, near), ("procrustes_r2", "positions"): (lambda m: 0.02, lambda m: 0.9)},
+        {
+            ("linear", "test", SAME, "mse"): {w: 0.3 + w / 1e3 for w in worlds},
+            ("fc", "analysis", "positions", "neighbor_agreement"): {w: fc - w / 1e4 for w in worlds},
+        },
+        labels=None,
+        tokens=SIZE**2,
+        positions=POSITIONS.tolist(),
+        **given,
+    )
+    run.config["shape"]["positions"] = POSITIONS.tolist()
+    bumps = np.exp(-np.square(POSITIONS[:, None] - POSITIONS).sum(-1) / 6)
+    small = set(run.members.loc[run.members["sigma"] < 0.1, "member"])
+
+    def array(name: str) -> np.ndarray:
+        """PEs that know the grid at the smallest sigma alone; and correlations that do."""
+        kind, number = name.split("/")
+        noise = np.random.default_rng(int(number)).normal(size=(2, SIZE**2, SIZE**2))
+        return bumps if kind == "fc" else bumps[None] + 0.01 * noise if int(number) in small else noise
+
+    run.has_array, run.array = (lambda name: True), array
+    return run
+
+
+def planted(right: bool) -> Any:
+    small, large, error, fc = (0.98, 0.05, 0.4, 1.0) if right else (0.4, 0.05, 0.2, 0.3)
+    return run_of(
+        lambda m: (small if m.sigma < 0.1 else large) + m.seed / 1e3, lambda m: error + m.seed / 1e3 + m.sigma / 1e3, fc
+    )
+
+
+# Claims
+
+
+def test_the_study_is_known_by_its_name() -> None:
+    assert experiments.lookup("pixels-sigma") is PixelsSigma
+    paper, quick = PixelsSigma.at("paper"), PixelsSigma.at("quick")
+    assert len(paper.members()) == 11 * 15 and (paper.width, paper.layers) == (64, 4)
+    assert len(quick.members()) == 4 * 3 and {0.01, 2.0} <= set(quick.sigmas)
+    task = PixelsSigma.at("quick", train=100, test=20, size=4, stride=2, shuffled=False, seeds=(0, 1)).task()
+    assert isinstance(task, Pixels) and (task.tokens, task.worlds, task.options["stride"]) == (16, 2, 2)
+
+
+@pytest.mark.parametrize("claim", PIXELS, ids=lambda claim: claim.id)
+@pytest.mark.parametrize(("right", "verdict"), [(True, "holds"), (False, "fails")])
+def test_verdicts_follow_what_was_planted(claim: Any, right: bool, verdict: str) -> None:
+    finding = claim.check(planted(right))
+    assert (finding.direction, finding.note) == (verdict, "")
+
+
+def test_margins_are_those_that_were_set_and_effects_those_of_the_tables() -> None:
+    assert PixelsSigma.claims == PIXELS
+    assert {claim.id: (claim.margin, claim.way) for claim in PIXELS} == {
+        "grid-falls-with-sigma": (0.5, "above"),
+        "correlation-does-as-well": (0.05, "below"),
+        "linear-predicts-better": (0.0, "above"),
+    }
+    effects = [claim.check(planted(True)).found.mean for claim in PIXELS]
+    worlds = np.arange(len(SEEDS))
+    assert effects == pytest.approx(
+        [
+            0.93,
+            np.mean(0.98 + worlds / 1e3 - (1.0 - worlds / 1e4)),
+            np.mean(0.40001 + worlds / 1e3 - 0.3 - worlds / 1e3),
+        ]
+    )
+    for claim in PIXELS:
+        assert claim.label in LABELS and claim.way in WAYS and claim.statement.endswith(".")
+
+
+def test_a_run_without_the_smallest_sigma_decides_nothing() -> None:
+    run = planted(True)
+    run.members.loc[run.members["sigma"] == 0.01, "sigma"] = 0.02
+    for claim in PIXELS:
+        finding = claim.check(run)
+        assert (finding.direction, finding.note) == ("undecided", "the run has no finished members with sigma 0.01")
+
+
+# Words, chance and figures
+
+
+def test_what_is_said_of_neighbours_is_that_of_the_tables() -> None:
+    lines = of_settings(planted(True))
+    assert re.search(r"next to it in space for 98%, .*\(before training 3%\); held-out error 0\.402", lines[0])
+    assert re.search(r"next to it in space for 5%", lines[4])
+    assert any(line.endswith("the nearest channel is next to it in space for 100% by correlation.") for line in lines)
+
+
+def test_chance_is_the_share_of_pairs_that_are_neighbours() -> None:
+    near = np.abs(POSITIONS[:, None] - POSITIONS).sum(-1) == 1
+    found = chance_in({"tokens": SIZE**2, "positions": POSITIONS.tolist(), "labels": None})[NEXT_TO]
+    assert found == pytest.approx(near.sum() / (SIZE**2 * (SIZE**2 - 1)))
+    noise = modules.similarities(np.random.default_rng(1).normal(size=(300, 1, SIZE**2, 8)))[-1]
+    assert places.place_agreement(noise, near).mean() == pytest.approx(found, abs=0.02)
+    assert NEXT_TO not in chance_in({"tokens": 25, "labels": None})
+
+
+def test_maps_are_shown_from_the_largest_sigma_to_the_smallest_beside_correlation() -> None:
+    (shown,) = as_pictures(planted(True))
+    assert (shown.name, shown.caption[-1]) == ("picture", ".")
+    titles = [axes.get_title() for axes in shown.figure.axes]
+    assert titles == [*(f"{SIGMA} = {each}" for each in ("2", "1", "0.2", "0.01")), "plain correlation", "true grid"]
+    notes = [[text.get_text() for text in axes.texts if text.get_text()] for axes in shown.figure.axes]
+    right = [int(re.search(r"for (\d+)%", note[0])[1]) for note in notes[:5]]  # type: ignore[index]
+    fits = [float(re.search(r"R² (\d\.\d+)", note[0])[1]) for note in notes[:5]]  # type: ignore[index]
+    assert right[3] == right[4] == 100 and max(right[:3]) < 60
+    assert min(fits[3:]) > 0.9 and fits[0] < 0.5
+    assert "means over 4 seeds" in words(shown.figure) and "run made-up" in words(shown.figure)
+    shown.figure.savefig(io.BytesIO(), format="png", dpi=40)
+
+
+def test_without_arrays_or_finished_members_no_map_is_shown() -> None:
+    run = planted(True)
+    run.has_array = lambda name: name.startswith("fc")
+    assert as_pictures(run) == []
+    run = planted(True)
+    run.has_array = lambda name: name.startswith("pe")
+    titles = [axes.get_title() for axes in as_pictures(run)[0].figure.axes if axes.axison]
+    assert titles[-2:] == [f"{SIGMA} = 0.01", "true grid"]
+    run.members["state"] = "diverged"
+    assert as_pictures(run) == []
+
+
+# A run that was really made
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return made(PixelsSigma.at("quick", **TINY), tmp_path_factory.mktemp("pixels") / "run")
+
+
+def test_a_run_has_all_that_claims_figures_and_words_ask_for(tiny: Run) -> None:
+    study = experiments.study_of(tiny)
+    assert study == PixelsSigma.at("quick", **TINY)
+    for claim in study.claims:
+        assert claim.check(tiny).note == ""
+    assert [each.name for each in page_of(study, tiny).figures()] == [
+        "structure",
+        "error",
+        "curves",
+        "similarity",
+        "picture",
+    ]
+    assert (
+        sum("next to it in space" in line for line in page_of(study, tiny).words()) == 3
+    )  # both sigmas, and the correlation
+    known = set(zip(tiny.analysis["analysis"], tiny.analysis["target"], strict=True))
+    assert set(page_of(study, tiny).measures or ()) <= known and ("neighbor_agreement_p", "positions") in known
+    own = tiny.baselines[tiny.baselines["condition"] == "positions"]
+    assert {"neighbor_agreement", "neighbor_agreement_p", "procrustes_r2"} <= set(own["metric"])
+    assert set(own["baseline"]) == {"fc", "pca of channels"}
+
+
+def test_what_was_measured_of_a_pe_is_what_its_array_says(tiny: Run) -> None:
+    near = places.neighbors_in_space(tiny.config["shape"]["positions"])
+    rows = tiny.analysis.query(
+        "analysis == 'neighbor_agreement' and target == 'positions' and block == -1 and step == 3"
+    )
+    for number, value in zip(rows["member"], rows["value"], strict=True):
+        similar = modules.similarities(tiny.array(f"pe_end/{number}").astype(float))[-1]
+        assert value == pytest.approx(float(places.place_agreement(similar, near)))
+
+
+def test_bad_settings_are_those_of_the_task() -> None:
+    with pytest.raises(BadInput, match=r"^source must be one of photos, digits; got 'faces'\.$"):
+        PixelsSigma.at("quick", source="faces").task()
+
+
+def test_of_the_digits_there_are_as_many_as_there_are() -> None:
+    for scale, tested in (("quick", 449), ("paper", 449)):
+        splits = PixelsSigma.at(scale, source="digits", seeds=(0,)).task().splits
+        assert {name: len(split) for name, split in splits.items()} == {"train": 1797 - tested, "test": tested}
+    few = PixelsSigma.at("quick", source="digits", train=100, test=50, seeds=(0,)).task().splits
+    assert {name: len(split) for name, split in few.items()} == {"train": 100, "test": 50}

@@ -1,0 +1,183 @@
+"""Encodings as short texts: read as meant, shown under a name of their own, and found again in a table of members."""
+
+from __future__ import annotations
+
+import doctest
+from typing import Any
+
+import pytest
+
+from placecode.errors import BadInput
+from placecode.experiments import specs
+from placecode.experiments.latin.squares import LstEncodings
+from placecode.experiments.specs import SIGMA, are, differing, encoding_spec, named, option, shown_as, whose_pe
+from placecode.models.member import STARTS, TAKEN, Member
+from placecode.runs.read import member_table
+
+OPTIONS = "options must be NAME=VALUE, such as axes=2; got "
+
+
+def test_examples_in_the_module_hold() -> None:
+    assert doctest.testmod(specs).failed == 0
+    assert doctest.testmod(specs).attempted > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ("axes=2", ("axes", 2)),
+        ("fraction=0.5", ("fraction", 0.5)),
+        ("base=1e4", ("base", 10000.0)),
+        ("distance=manhattan", ("distance", "manhattan")),
+        ("a=b=c", ("a", "b=c")),
+        ("causal=-1", ("causal", -1)),
+    ],
+)
+def test_options_are_numbers_where_they_read_as_such(text: str, pair: tuple[str, Any]) -> None:
+    assert option(text) == pair
+    assert type(option(text)[1]) is type(pair[1])
+
+
+@pytest.mark.parametrize("text", ["", "axes", "axes=", "=2", "="])
+def test_options_without_a_name_or_a_value_are_refused(text: str) -> None:
+    with pytest.raises(BadInput) as error:
+        option(text)
+    assert str(error.value) == f"{OPTIONS}{text!r}."
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "sigma", "options"),
+    [
+        ("learned", "learned", 0.2, {}),
+        ("learned:sigma=2", "learned", 2, {}),
+        ("random:sigma=0.5", "random", 0.5, {}),
+        ("relative:axes=2:sigma=1", "relative", 1, {"axes": 2}),
+        ("relative:causal=1", "relative", 0.2, {"causal": 1}),
+        ("sinusoid", "sinusoid", None, {}),
+        ("sinusoid:axes=2", "sinusoid", None, {"axes": 2}),
+        ("none", "none", None, {}),
+        ("rotary:fraction=0.5:axes=2", "rotary", None, {"fraction": 0.5, "axes": 2}),
+        ("alibi", "alibi", None, {}),
+        ("causal-none:temperature=0.01", "causal-none", None, {"temperature": 0.01}),
+    ],
+)
+def test_a_text_gives_the_fields_of_a_member(
+    text: str, encoding: str, sigma: float | None, options: dict[str, Any]
+) -> None:
+    assert encoding_spec(text) == {"encoding": encoding, "sigma": sigma, "options": options}
+    Member(**encoding_spec(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("sinusoid:sigma=1", "sigma must be left out for the encoding sinusoid, which draws nothing; got 1."),
+        ("rotary:sigma=0.2", "sigma must be left out for the encoding rotary, which draws nothing; got 0.2."),
+        ("learned:sigma", f"{OPTIONS}'sigma'."),
+        ("learned:", f"{OPTIONS}''."),
+        ("sinusoid:axes=2:", f"{OPTIONS}''."),
+    ],
+)
+def test_texts_without_sense_are_refused(text: str, sentence: str) -> None:
+    with pytest.raises(BadInput) as error:
+        encoding_spec(text)
+    assert str(error.value) == sentence
+    table = member_table([0], [Member()])
+    with pytest.raises(BadInput) as error:
+        are(table, text, 0.0)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("text", ["", "lerned", "sinusoid=2", ":axes=2"])
+def test_unknown_encodings_are_refused(text: str) -> None:
+    with pytest.raises(BadInput) as error:
+        encoding_spec(text)
+    assert str(error.value).startswith("encoding must be one of ")
+    assert str(error.value).endswith(f"; got {text.split(':')[0]!r}.")
+
+
+def test_a_sigma_that_is_no_number_is_refused_by_the_member() -> None:
+    with pytest.raises(BadInput) as error:
+        Member(**encoding_spec("learned:sigma=big"))
+    assert str(error.value) == "sigma must be a number of at least 0; got 'big'."
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("learned", f"learned, {SIGMA} 0.2"),
+        ("learned:sigma=1", f"learned, {SIGMA} 1"),
+        ("random:sigma=0.2", f"random, {SIGMA} 0.2"),
+        ("sinusoid", "1d-fixed"),
+        ("sinusoid:axes=2", "2d-fixed"),
+        ("sinusoid:axes=2:base=100", "2d-fixed, base 100"),
+        ("none", "none"),
+        ("relative", "relative"),
+        ("relative:sigma=1", f"relative, {SIGMA} 1"),
+        ("relative:axes=2", "relative 2-D"),
+        ("relative:causal=1", "relative, causal"),
+        ("rotary:axes=2", "rotary 2-D"),
+        ("rotary:fraction=0.5", "rotary, fraction 0.5"),
+        ("alibi:axes=2", "alibi 2-D"),
+        ("causal-none:temperature=0.01", "causal-none, temperature 0.01"),
+    ],
+)
+def test_encodings_are_shown_under_a_name_that_says_what_they_are(text: str, name: str) -> None:
+    member = Member(**encoding_spec(text))
+    assert shown_as(member.record()) == name
+    (found,) = named(member_table([7], [member]))["name"]
+    assert found == name
+
+
+def test_no_two_encodings_of_the_study_share_a_name_and_each_finds_its_own_members() -> None:
+    study = LstEncodings.at("paper", seeds=(0, 1))
+    members = study.members()
+    table = member_table(range(len(members)), members)
+    names = named(table).drop_duplicates(["name", "encoding", "options", "sigma"])["name"]
+    assert len(set(names)) == len(names) == len(study.encodings) == 19
+    numbers = []
+    for text in study.encodings:
+        for rate in study.dropouts:
+            found = table.loc[are(table, text, rate), "member"].tolist()
+            assert len(found) == 2
+            numbers += found
+    assert numbers == list(range(len(members)))  # in the order of the study
+
+
+@pytest.mark.parametrize(
+    ("text", "dropout", "numbers"),
+    [
+        ("learned:sigma=0.2", 0.0, [0]),
+        ("learned", 0.0, [0]),
+        ("learned:sigma=1.0", 0.0, [1]),
+        ("learned:sigma=0.2", 0.1, [2]),
+        ("learned:sigma=1", 0.1, []),
+        ("sinusoid", 0.0, [4]),
+        ("sinusoid:base=100:axes=2", 0.0, [5]),  # options in any order
+        ("sinusoid:axes=2", 0.0, [3]),
+        ("rotary", 0.0, []),
+    ],
+)
+def test_members_are_found_by_encoding_sigma_options_and_dropout(text: str, dropout: float, numbers: list[int]) -> None:
+    members = [Member(), Member(sigma=1.0), Member(dropout=0.1)]
+    members += [
+        Member("sinusoid", sigma=sigma, options=options)
+        for sigma, options in (
+            (None, {"axes": 2}),
+            (None, {}),
+            (0.3, {"axes": 2, "base": 100}),  # its sigma means nothing
+        )
+    ]
+    table = member_table(range(6), members)
+    assert table.loc[are(table, text, dropout), "member"].tolist() == numbers
+
+
+def test_every_start_of_a_pe_has_a_name_of_its_own() -> None:
+    drawn = {"normal", "uniform", "zero"}
+    for learn, ending in ((True, ", trained on"), (False, ", frozen")):
+        names = {start: whose_pe(start, learn) for start in (*STARTS, *TAKEN)}
+        assert {names.pop(start) for start in drawn} == {"own PE" if learn else "random PE, frozen"}
+        assert len(set(names.values())) == len(names) and all(name.endswith(ending) for name in names.values())
+    members = [Member(start="true", learn=False), Member(), Member(start="resized-shuffled", origin=1)]
+    settings = differing(member_table(range(3), members))["setting"].tolist()
+    assert settings == ["true arrangement, frozen", "own PE", "another's PE shuffled and resized, trained on"]

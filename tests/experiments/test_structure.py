@@ -1,0 +1,328 @@
+"""What is measured of PEs where channels belong together, and of the same data by others: the same questions to all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from placecode.analysis import baselines, connectivity, modules
+from placecode.analysis.places import procrustes_r2
+from placecode.experiments.channels import structure
+from placecode.models.member import Member
+from placecode.tasks.masked import Masked, recordings
+from placecode.tasks.network import Network
+from placecode.training.trainer import stack_for
+
+N = 12
+
+
+@pytest.fixture(scope="module")
+def task() -> Network:
+    return Network(nodes=N, clusters=3, worlds=2, train=600, test=60, shuffled=True, seed=1)
+
+
+def members(*seeds: int) -> list[Member]:
+    return [Member(width=8, layers=2, batch=8, sigma=0.1, seed=seed) for seed in seeds]
+
+
+def table(rows: list[dict[str, object]]) -> pd.DataFrame:
+    return pd.DataFrame(rows).set_index(["analysis", "target", "block", "member"])["value"]
+
+
+def test_planted_clusters_are_found_and_random_ones_are_not(task: Network) -> None:
+    stack = stack_for(members(0, 1), task)
+    with torch.no_grad():
+        places = torch.eye(8)[torch.from_numpy(task.labels)]  # (n, d)
+        stack.encoding.vectors()[0] += 5 * places  # type: ignore[index]
+    found = table(structure.of_pes(stack, task.bind(stack.members)))
+    for block in (-1, -2, 0, 1):
+        assert found["neighbor_agreement", "labels", block, 0] == 1
+        assert found["neighbor_agreement", "labels", block, 1] < 0.8
+    assert found["ari", "labels", -1, 0] == found["ami", "labels", -1, 0] == 1
+    assert found["modularity_p", "labels", -1, 0] < 0.01 < found["modularity_p", "labels", -1, 1]
+    assert found["modularity", "best", -1, 0] == pytest.approx(found["modularity", "labels", -1, 0])
+    assert found["modules", "best", -1, 0] == 3
+    for name in ("ari_p", "ami_p"):
+        assert found[name, "labels", -1, 0] == pytest.approx(1 / 200, abs=0.006)
+        assert found[name, "labels", -1, 1] > 0.02
+    assert found["silhouette_p", "labels", -1, 0] < 0.01 < found["silhouette_p", "labels", -1, 1] <= 1
+    assert found["silhouette_z", "labels", -1, 0] > 3 > found["silhouette_z", "labels", -1, 1]
+    chance = found[[name for name in found.index if name[0].endswith(("_p", "_z"))]]
+    assert set(chance.index.get_level_values("block")) == {-1}
+
+
+def test_connectivity_is_that_of_the_member_s_own_world(task: Network) -> None:
+    stack = stack_for(members(0, 1), task)
+    for world in (0, 1):
+        fc = np.corrcoef(structure.training_values(task, world).T)
+        values, vectors = np.linalg.eigh(fc)
+        similar = vectors * np.sqrt(values.clip(0))  # inner products are the correlations
+        own = modules.matrix_correlation(similar @ similar.T, structure._connectivity(stack, task))
+        assert own[world] == pytest.approx(1, abs=1e-6)
+        assert own[1 - world] < 0.99
+
+
+def test_an_encoding_without_vectors_has_no_structure(task: Network) -> None:
+    assert structure.of_pes(stack_for([Member(encoding="rotary", width=8, layers=1)], task), task) == []
+
+
+def test_baselines_are_asked_what_members_are_asked(task: Network) -> None:
+    (pupil,) = members(1)
+    rows = pd.DataFrame(structure.of_data(task, [pupil], ("linear",), [0]))
+    assert set(rows["world"]) == {1}
+    met = task.bind([pupil])
+    inputs, targets = met.batch("test", torch.arange(met.rows("test"))[None])
+    fitted = baselines.Linear().fit(structure.training_values(task, 1))
+    hidden = inputs[0, ..., 1].bool().numpy()
+    guess = fitted.predict(targets[0, ..., 0].double().numpy(), hidden)
+    mse = met.metrics(torch.from_numpy(guess)[None, ..., None], targets)["mse"][0].numpy()
+    for number, condition in enumerate(task.conditions):
+        (value,) = rows.loc[rows["condition"] == condition, "value"]
+        assert value == pytest.approx(mse.reshape(2, -1)[number].mean(), abs=1e-6)
+
+
+def test_structure_of_data_is_measured_as_that_of_pes(task: Network) -> None:
+    rows = pd.DataFrame(structure.of_data(task, members(0, 1, 2), ("fc", "spectral", "mds of fc"), [0, 1]))
+    assert set(rows["world"]) == {0, 1}
+    fc = rows[(rows["baseline"] == "fc") & (rows["metric"] == "neighbor_agreement")]
+    assert fc["value"].tolist() == [
+        pytest.approx(
+            structure.measured(np.corrcoef(structure.training_values(task, world).T)[None], task, null=False)[
+                "neighbor_agreement", "labels"
+            ][0]
+        )
+        for world in (0, 1)
+    ]
+    assert set(rows.loc[rows["baseline"] == "spectral", "metric"]) == {"ari", "ami"}
+
+
+class Mirrored(Masked):
+    """Channels that are like those of their group, more so like their mirror, and lie near both; in another order than
+    the one that is known, none of it."""
+
+    name = "mirrored"
+
+    def __init__(self, order: np.ndarray) -> None:
+        rng = np.random.default_rng(4)
+        group, pair, own = (rng.normal(size=(400, size)) for size in (3, N // 2, N))
+        self.labels, self.partner = np.arange(N) // 4, np.arange(N) ^ 1
+        values = group[:, self.labels] + pair[:, np.arange(N) // 2] + 0.3 * own
+        super().__init__({name: recordings([values[part][:, order]]) for name, part in HALVES.items()})
+        self.positions = 9 * np.eye(3)[self.labels] + np.repeat(rng.normal(size=(N // 2, 3)), 2, axis=0)
+        self.positions += 0.1 * rng.normal(size=(N, 3))
+
+
+HALVES = {"train": slice(300), "test": slice(300, None)}
+SCRAMBLED = np.random.default_rng(8).permutation(N)
+
+
+@pytest.mark.parametrize("baseline", ["fc", "mds of fc"])
+def test_baselines_are_held_against_chance_as_pes_are(baseline: str) -> None:
+    targets = {f"{name}_p": "labels" for name in ("modularity", "segregation", "neighbor_agreement", "silhouette")}
+    targets |= {"ari_p": "labels", "ami_p": "labels"}
+    targets |= {"mirror_agreement_p": "partner", "coordinate_agreement_p": "positions"}
+    found = {}
+    for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
+        table = pd.DataFrame(structure.of_data(Mirrored(order), members(0), (baseline,), []))
+        chance = table[table["metric"].str.endswith("_p")].set_index("metric")
+        assert chance["condition"].to_dict() == targets
+        assert chance["value"].between(0, 1).all()
+        found[kind] = chance["value"]
+    assert found["known"].max() < 0.02
+    assert found["scrambled"].min() > 0.05
+
+
+def test_pes_are_held_against_chance_by_mirror_and_place() -> None:
+    task = Mirrored(np.arange(N))
+    stack = stack_for(members(0, 1), task)
+    with torch.no_grad():
+        stack.encoding.vectors()[0, ..., :6] += 5 * torch.eye(6)[torch.arange(N) // 2]  # type: ignore[index]
+    found = table(structure.of_pes(stack, task.bind(stack.members)))
+    for name, target in (("mirror_agreement_p", "partner"), ("coordinate_agreement_p", "positions")):
+        assert found[name, target, -1, 0] < 0.01 and 0.05 < found[name, target, -1, 1] <= 1
+        assert (name, target, 0, 0) not in found.index
+
+
+class Placed(Masked):
+    """Channels on a grid of 3 x 4 that are the more alike the nearer they lie; in another order than the one that is
+    known, not so. There are no sides that could mirror each other."""
+
+    name = "placed"
+
+    def __init__(self, order: np.ndarray) -> None:
+        self.positions = np.stack(np.divmod(np.arange(N), 4), axis=1).astype(np.float64)
+        apart = np.square(self.positions[:, None] - self.positions).sum(-1)
+        values = np.random.default_rng(5).multivariate_normal(
+            np.zeros(N), np.exp(-apart / 4) + np.eye(N) / 10, size=400
+        )
+        super().__init__({name: recordings([values[part][:, order]]) for name, part in HALVES.items()})
+
+
+@pytest.mark.parametrize("baseline", ["fc", "partial correlation", "mds of fc", "pca of channels"])
+def test_baselines_are_held_against_places(baseline: str) -> None:
+    found = {}
+    for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
+        table = pd.DataFrame(structure.of_data(Placed(order), members(0), (baseline,), []))
+        table = table[(table["condition"] == "positions")].set_index("metric")["value"]
+        assert {"neighbor_agreement", "neighbor_agreement_p", "procrustes_r2", "coordinate_agreement"} <= set(
+            table.index
+        )
+        found[kind] = table
+    assert found["known"]["neighbor_agreement"] > 0.7 and found["known"]["neighbor_agreement_p"] < 0.02
+    assert found["scrambled"]["neighbor_agreement_p"] > 0.02
+    assert found["scrambled"]["procrustes_r2"] < 0.5
+    assert found["known"]["procrustes_r2"] > (0.3 if baseline == "pca of channels" else 0.8)
+
+
+def test_methods_that_place_channels_are_judged_by_their_own_places() -> None:
+    task = Placed(np.arange(N))
+    rows = pd.DataFrame(structure.of_data(task, members(0), ("mds of fc", "pca of channels"), []))
+    found = rows[rows["metric"] == "procrustes_r2"].set_index("baseline")["value"]
+    values = structure.training_values(task, 0)
+    fc = connectivity.correlation(values)
+    own = {"mds of fc": connectivity.mds_embedding(fc, 8), "pca of channels": connectivity.pca_embedding(values, 8)}
+    for name, placed in own.items():
+        assert found[name] == pytest.approx(procrustes_r2(placed[:, :2], task.positions))
+
+
+def test_pes_are_held_against_places() -> None:
+    task = Placed(np.arange(N))
+    stack = stack_for(members(0, 1), task)
+    bumps = np.exp(-np.square(task.positions[:, None] - task.positions).sum(-1) / 4)[:, ::2]
+    with torch.no_grad():
+        stack.encoding.vectors()[0, ..., :6] += 9 * torch.from_numpy(bumps).float()  # type: ignore[index]
+    found = table(structure.of_pes(stack, task.bind(stack.members)))
+    one, other = (found.xs(("positions", -1, member), level=(1, 2, 3)) for member in (0, 1))
+    assert one["neighbor_agreement"] > 0.7 and one["neighbor_agreement_p"] < 0.01 and one["procrustes_r2"] > 0.8
+    assert other["neighbor_agreement_p"] > 0.02 and other["procrustes_r2"] < 0.6
+    assert ("neighbor_agreement", "positions", 0, 0) in found.index
+    assert ("neighbor_agreement_p", "positions", 0, 0) not in found.index
+    assert ("procrustes_r2", "positions", 0, 0) not in found.index
+
+
+def test_brains_are_not_asked_for_neighbours_in_space() -> None:
+    """Their nearest region is the mirror, which lies far away."""
+    task = Mirrored(np.arange(N))
+    found = structure.measured(np.eye(N)[None], task)
+    assert ("coordinate_agreement", "positions") in found
+    assert not {("neighbor_agreement", "positions"), ("procrustes_r2", "positions")} & set(found)
+
+
+def test_what_is_no_matrix_of_cosines_has_no_map() -> None:
+    values = np.random.default_rng(0).normal(size=(50, N))
+    assert np.isnan(structure.flat_map(connectivity.mutual_information(values))).all()
+    assert np.isnan(structure.flat_map(np.full((N, N), np.nan))).all()
+    assert structure.flat_map(np.corrcoef(values.T)).shape == (N, 2)
+
+
+def test_what_takes_long_is_fitted_in_the_first_worlds_alone(task: Network) -> None:
+    rows = pd.DataFrame(structure.of_data(task, members(0, 1), ("linear", "ridge"), [0]))
+    assert {name: set(own["world"]) for name, own in rows.groupby("baseline")} == {"linear": {0, 1}, "ridge": {0}}
+
+
+def test_attention_is_held_against_the_connectivity_of_the_own_world(
+    task: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = stack_for(members(0, 1), task)
+    fc = np.stack([np.corrcoef(structure.training_values(task, world).T) for world in (0, 1)])
+    maps = torch.from_numpy(
+        np.stack([fc, -fc], 1)[:, :, None]
+    )  # (e, l, h, n, n): like it in one block, unlike in the other
+    monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps)
+    found = table(structure.of_attention(stack, task))
+    assert [found["attention_correlation", "fc", 0, member] for member in (0, 1)] == pytest.approx([1, 1])
+    assert [found["attention_correlation", "fc", 1, member] for member in (0, 1)] == pytest.approx([-1, -1])
+    monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps.flip(0))
+    assert table(structure.of_attention(stack, task))["attention_correlation", "fc", 0, 0] < 0.99
+
+
+def test_attention_is_held_against_channels_in_random_order(task: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = stack_for(members(0, 1), task)
+    fc = torch.from_numpy(np.corrcoef(structure.training_values(task, 0).T))
+    noise = torch.from_numpy(np.random.default_rng(0).normal(size=(N, N)))
+    maps = torch.stack([fc, noise])[:, None, None].expand(2, 2, 1, N, N)  # as connected in the first member alone
+    monkeypatch.setattr(structure, "attention_maps", lambda stack, task: maps)
+    found = table(structure.of_attention(stack, task))
+    assert found["attention_correlation_p", "fc", -1, 0] == 1 / 200
+    assert 0.05 < found["attention_correlation_p", "fc", -1, 1] <= 1
+    assert set(found["attention_correlation_p"].index.get_level_values("block")) == {-1}
+    assert "attention_correlation_p" not in table(structure.of_attention(stack, task, null=False)).index
+
+
+def test_attention_is_averaged_over_held_out_questions(task: Network) -> None:
+    stack = stack_for(members(0, 1), task)
+    maps = structure.attention_maps(stack, task.bind(stack.members))
+    assert maps.shape == (2, 2, 1, N, N)
+    assert (maps.sum(-1) - 1).abs().max() < 1e-5
+
+
+def test_members_of_other_settings_are_not_held_against_each_other() -> None:
+    specs = [(0.1, 0), (0.1, 1), (2.0, 0)]
+    frame = pd.DataFrame({"member": range(3), "sigma": [s for s, _ in specs], "seed": [k for _, k in specs]})
+    frame = frame.assign(state="done", diverged_at=-1, data="")
+    rng = np.random.default_rng(0)
+    start = [torch.from_numpy(rng.normal(size=(2, N, 8))) for _ in specs]
+    end = [start[0], start[0].clone(), start[2] * 3]
+    arrays = {f"pe_{when}/{i}": pe for when, pes in (("start", start), ("end", end)) for i, pe in enumerate(pes)}
+    found = pd.DataFrame(structure.across(frame, arrays, 1, 7)).set_index(["analysis", "step", "member"])["value"]
+    assert found["stability", 7, 0] == pytest.approx(1) and abs(found["stability", 0, 0]) < 0.5
+    assert np.isnan(found["stability", 7, 2])  # alone
+    assert found["moved", 7, 0] == 0 and found["moved_relative", 7, 2] == pytest.approx(2)
+
+
+def test_data_sets_are_held_against_each_other_within_a_world_and_never_with_the_same_seed() -> None:
+    """Seeds 0 and 2 live in the first of two worlds, 1 and 3 in the second; a seed has the same start on all data."""
+    kinds = [(data, seed) for data in ("first", "second") for seed in range(4)]
+    frame = pd.DataFrame({"member": range(8), "data": [d for d, _ in kinds], "seed": [s for _, s in kinds]})
+    frame = frame.assign(state="done", diverged_at=-1, sigma=0.1)
+    rng = np.random.default_rng(1)
+    own = {seed: rng.normal(size=(1, N, 8)) for seed in range(4)}
+    shared = {world: rng.normal(size=(1, N, 8)) for world in (0, 1)}
+    arrays = {}
+    for number, (_, seed) in enumerate(kinds):
+        arrays[f"pe_start/{number}"] = torch.from_numpy(own[seed])
+        arrays[f"pe_end/{number}"] = torch.from_numpy(shared[seed % 2])
+    found = pd.DataFrame(structure.across(frame, arrays, 2, 9)).set_index(["analysis", "target", "step", "member"])
+    for target in ("other seeds", "other data"):
+        values = found["value"]["stability", target]
+        assert values[9].to_list() == pytest.approx([1.0] * 8)  # the same world alone
+        assert values[0].abs().max() < 0.5  # at the start the same seed would be the same PE
+    apart = frame.assign(data=[f"{d} {s}" for d, s in kinds])  # no other seed on one's own data
+    found = pd.DataFrame(structure.across(apart, arrays, 2, 9)).set_index(["analysis", "target", "step", "member"])
+    assert found["value"]["stability", "other seeds", 9].isna().all()
+
+
+def test_baselines_see_no_window_that_crosses_from_one_recording_into_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[np.ndarray] = []
+
+    class Watching(baselines.Linear):
+        def fit(self, values: np.ndarray, seed: int = 0, share: float = 0.5) -> baselines.Linear:
+            seen.append(np.asarray(values))
+            return super().fit(values, seed=seed, share=share)
+
+    monkeypatch.setitem(structure.PREDICTORS, "linear", Watching)
+    parts = [np.random.default_rng(i).normal(size=(1, 30, 4)) for i in range(3)]
+    task = Masked({"train": recordings(parts, 3), "test": recordings(parts[:1], 3)}, 3)
+    list(structure.of_data(task, members(0), ("linear",), []))
+    assert seen[0].shape == (3 * 28, 4, 3)  # (windows, channels, times)
+    np.testing.assert_allclose(seen[0][28], parts[1][0, :3].T, atol=1e-6)
+
+
+def test_attention_maps_are_the_same_in_any_portions(task: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = stack_for(members(0, 1), task)
+    whole = structure.attention_maps(stack, task.bind(stack.members))
+    monkeypatch.setattr(structure, "MOST_MAPS", 1)
+    assert len(structure._portions(stack, task, 7)) == 7
+    torch.testing.assert_close(structure.attention_maps(stack, task.bind(stack.members)), whole)
+
+
+def test_halves_are_never_held_against_those_of_another_world() -> None:
+    frame = pd.DataFrame({"member": range(4), "data": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1]})
+    frame = frame.assign(state="done", diverged_at=-1, sigma=0.1)
+    pe = torch.from_numpy(np.random.default_rng(0).normal(size=(1, N, 8)))
+    arrays = {f"pe_{when}/{i}": pe for when in ("start", "end") for i in range(4)}
+    found = pd.DataFrame(structure.across(frame, arrays, 2, 9))
+    assert found[found["target"] == "other data"]["value"].isna().all()
+    assert found[(found["target"] == "other seeds") & (found["step"] == 9)]["value"].to_list() == pytest.approx([1] * 4)

@@ -1,0 +1,138 @@
+"""A fit of channels of which some have nothing to do with any other: these have no place, and stopping is clean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from placecode.analysis import places
+from placecode.analysis.partitions import ari
+from placecode.errors import BadInput
+from placecode.execution import local
+from placecode.experiments.channels import own_results
+from placecode.experiments.channels.own import OwnData
+from placecode.fit import others
+from placecode.fit.fitting import Found, _near_share, fit
+from placecode.tasks.table import tables
+
+SMALL: dict[str, Any] = {"layers": 1, "batch": 64, "learning_rate": 1e-2, "sigmas": (0.1,), "seeds": (0, 1)}
+SMALL |= {"halves": 1, "evaluations": 2, "draws": 99}
+TINY: dict[str, Any] = {**SMALL, "steps": 2, "width": 8, "draws": 19}
+GROUPS = np.arange(20) // 5
+
+
+@pytest.fixture(autouse=True)
+def _without_umap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(others, "find_spec", lambda name: None)
+
+
+def noise(channels: int, samples: int = 600) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(samples, channels)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Path]:
+    """Four groups of five channels, and five channels of noise."""
+    rng = np.random.default_rng(0)
+    grouped = rng.normal(size=(600, 4))[:, GROUPS] + 0.5 * rng.normal(size=(600, 20))
+    made = tables(np.concatenate([grouped, noise(5)], axis=1).astype(np.float32))
+    folder = tmp_path_factory.mktemp("fit") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(others, "find_spec", lambda name: None)
+        return fit(OwnData(tables=made, **SMALL, steps=300, width=16), folder), folder
+
+
+def test_channels_that_nobody_tells_have_no_place_and_the_groups_do(partly: tuple[Found, Path]) -> None:
+    found, _ = partly
+    assert found.found and (~found.placed[20:]).sum() >= 4 and found.placed[:20].sum() >= 17
+    kept = np.flatnonzero(found.placed[:20])
+    assert ari(found.ours.labels[kept], GROUPS[kept]) > 0.8
+
+
+def test_what_has_no_place_has_no_confidence_and_no_module(partly: tuple[Found, Path]) -> None:
+    found, folder = partly
+    lost = ~found.placed
+    assert (found.confidence[lost] == 0).all() and (found.confidence[~lost] > 0).all()
+    assert (found.pairs[lost] == 0).all() and (found.pairs[:, lost] == 0).all() and found.pairs.max() > 0.5
+    told = pd.read_csv(folder / "map.csv")
+    np.testing.assert_array_equal(told["module"].isna(), lost)
+    np.testing.assert_array_equal(told.loc[~lost, "module"], found.ours.labels[~lost] + 1)
+    np.testing.assert_array_equal(own_results.read(folder).placed, found.placed)
+
+
+def test_where_nothing_is_found_nobody_has_a_place(tmp_path: Path) -> None:
+    found = fit(OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run")
+    assert not found.found and not found.placed.any() and not found.stability
+    assert (found.confidence == 0).all() and (found.pairs == 0).all()
+    assert pd.read_csv(tmp_path / "run" / "map.csv")["module"].isna().all()
+
+
+def test_neighbours_are_counted_over_channels_that_have_one(tmp_path: Path) -> None:
+    """Channels without a label cannot be right; the six that have one could all be."""
+    labels = np.array([0, 0, 0, 1, 1, 1, -1, -1, -1, -1])
+    found = fit(OwnData(tables=tables(noise(10, 200), labels=labels), **TINY), tmp_path / "run")
+    same = (labels[:, None] == labels) & (labels >= 0)
+    for method in (found.ours, found.others["correlation"]):  # which have no ties
+        nearest = np.where(np.eye(10, dtype=bool), -np.inf, method.similarity).argmax(axis=1)
+        by_hand = same[np.arange(10), nearest][labels >= 0].mean()
+        assert method.scores["neighbor_agreement"] == pytest.approx(by_hand)
+    assert found.ours.scores["ari"] == 0  # all are one group: those without a module
+
+
+@pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
+def test_labels_that_tell_nothing_score_nothing(labels: Any, tmp_path: Path) -> None:
+    """None at all, one for all, or each its own: only the last ones tell channels apart and put any two together."""
+    found = fit(OwnData(tables=tables(noise(6), labels=np.asarray(labels)), **TINY), tmp_path / "run")
+    told = list(labels) == [0, 0, 0, 1, 1, 1]
+    for method in (found.ours, *found.others.values()):
+        assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (told, told)
+
+
+def test_positions_in_one_point_score_nothing(tmp_path: Path) -> None:
+    found = fit(OwnData(tables=tables(noise(6), positions=np.ones((6, 2))), **TINY), tmp_path / "run")
+    assert set(found.ours.scores) == {"heldout_mse"}
+
+
+def test_the_share_of_true_neighbours_is_that_of_place_agreement() -> None:
+    rng = np.random.default_rng(0)
+    similar, positions = rng.normal(size=(30, 30)), rng.normal(size=(30, 2))
+    similar, near = similar + similar.T, places.neighbors_in_space(positions)
+    measure = _near_share(similar, near)
+    for order in (np.arange(30), rng.permutation(30)):
+        dealt = near[order][:, order]
+        assert measure(order) == pytest.approx(float(places.place_agreement(similar, dealt)))
+    assert np.isnan(_near_share(np.zeros((30, 30)), near)(np.arange(30)))
+
+
+def test_a_fit_stopped_before_its_conclusion_is_gone_on_with_only_if_asked(tmp_path: Path) -> None:
+    study, folder, said = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
+    with pytest.raises(local.Interrupted):
+        fit(study, folder, tell=said.append, stop=lambda: len(said) == 2)
+    assert said == ["choosing sigma", "asking what chance would do"]
+    assert (folder / "summary.json").is_file() and not (folder / "fit.json").exists()
+    with pytest.raises(BadInput) as error:
+        fit(study, folder)
+    assert str(error.value) == (
+        f"the output folder {folder} must be new; it holds a fit that was stopped before its conclusion (--resume goes "
+        "on with it, --force starts anew)."
+    )
+    trained = (folder / "weights.safetensors").stat().st_mtime_ns
+    found = fit(study, folder, resume=True)
+    assert (folder / "weights.safetensors").stat().st_mtime_ns == trained
+    straight = fit(study, tmp_path / "straight")
+    assert (found.p_value, found.heldout_mse) == (straight.p_value, straight.heldout_mse)
+
+
+def test_a_run_of_another_study_is_not_taken_for_a_stopped_fit(tmp_path: Path) -> None:
+    study, folder = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run"
+    fit(study, folder)
+    (folder / "fit.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "study": "latin-squares"}))
+    with pytest.raises(BadInput, match=r"must hold no other study; it holds latin-squares, and this is fit\.$"):
+        fit(study, folder)

@@ -1,0 +1,215 @@
+"""What others make of the same table: the same numbers as rooms that compute them by themselves."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+
+from placecode.analysis import baselines, connectivity
+from placecode.analysis.partitions import ari
+from placecode.fit import others
+from placecode.fit.others import Asked, Other, compare, correlation_of, covariance_of
+from placecode.models.member import Member
+from placecode.tasks.table import Table, tables
+
+N = 12
+GROUPS = np.arange(N) % 3
+
+
+def values_of(samples: int = 600, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(samples, 3))[:, GROUPS] + 0.7 * rng.normal(size=(samples, N))
+    return (values * rng.uniform(0.1, 9, size=N) + rng.normal(size=N)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Table]:
+    return tables(values_of())
+
+
+@pytest.fixture(scope="module")
+def found(made: dict[str, Table]) -> dict[str, Other]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(others, "find_spec", lambda name: None)
+        told = dict(compare(made, 0.3))
+    assert list(told) == list(others.NAMES)
+    return {name: other for name, other in told.items() if isinstance(other, Other)}
+
+
+def train_of(made: dict[str, Table], split: str = "train") -> np.ndarray:
+    task = made["all"]
+    return task.splits[split].inputs[0][task.splits[split].targets].double().numpy()
+
+
+def questions(task: Table) -> tuple[np.ndarray, np.ndarray]:
+    """Raw values of the test questions and what is hidden in them."""
+    _, targets = task.bind([Member(hidden=0.3)]).batch("test", torch.arange(task.rows("test"))[None])
+    return task.raw("test", torch.arange(task.examples("test"))).double().numpy(), targets[0, ..., -1].numpy() > 0
+
+
+def test_the_linear_error_is_that_of_the_linear_predictor(made: dict[str, Table], found: dict[str, Other]) -> None:
+    predictor = baselines.Linear().fit(train_of(made))
+    values, hidden = questions(made["all"])
+    scale = train_of(made).std(axis=0)
+    guess = predictor.predict(values, hidden)
+    by_hand = (((guess - values) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)
+    plain = Asked(made["all"], "test", 0.3).error(covariance_of(made["all"]))
+    assert plain == pytest.approx(by_hand.mean(), rel=1e-3)
+    assert found["correlation"].error == pytest.approx(plain, rel=0.02)  # shrunk, of which this much data needs little
+    mean = (((values - train_of(made).mean(axis=0)) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)
+    assert Asked(made["all"], "test", 0.3).of_means() == pytest.approx(mean.mean(), rel=1e-4)
+    assert by_hand.mean() < 0.6 * mean.mean()
+
+
+def test_a_covariance_of_few_samples_is_shrunk_as_far_as_validation_prefers() -> None:
+    for samples, least in ((40, 0.1), (4_000, 0.0)):
+        task = tables(values_of(samples))["all"]
+        covariance, validation = covariance_of(task), Asked(task, "validation", 0.3)
+        shrunk = others._shrunk(covariance, validation)
+        np.testing.assert_allclose(np.diag(shrunk), np.diag(covariance))
+        off = ~np.eye(N, dtype=bool)
+        share = 1 - shrunk[off] / covariance[off]
+        assert np.ptp(share) < 1e-6 and min(abs(share.mean() - tried) for tried in others.SHRINKAGE) < 1e-6
+        assert share.mean() >= least - 1e-6 and (least or share.mean() < 0.05)
+        assert validation.error(shrunk) <= validation.error(covariance)
+
+
+def test_all_components_are_the_linear_predictor(made: dict[str, Table]) -> None:
+    """All but one: the mean variance of a single axis is its own."""
+    covariance, asked = covariance_of(made["all"]), Asked(made["all"], "test", 0.3)
+    assert asked.error(baselines.few_axes(covariance, N - 1)) == pytest.approx(asked.error(covariance), rel=1e-6)
+    assert asked.error(baselines.few_axes(covariance, 1)) > asked.error(covariance)
+
+
+def test_pca_takes_the_number_of_components_that_does_best_on_validation(
+    made: dict[str, Table], found: dict[str, Other]
+) -> None:
+    covariance = covariance_of(made["all"])
+    validation, test = (Asked(made["all"], split, 0.3) for split in ("validation", "test"))
+    missed = {k: validation.error(baselines.few_axes(covariance, k)) for k in range(1, N)}
+    best = min(missed, key=lambda k: missed[k])
+    assert best == 3  # as many as there are sources
+    assert found["pca"].error == pytest.approx(test.error(baselines.few_axes(covariance, 3)))
+    loadings = connectivity.pca_embedding(train_of(made), 3)
+    np.testing.assert_allclose(found["pca"].maps[3] @ found["pca"].maps[3].T, loadings @ loadings.T, atol=1e-3)
+
+
+def test_correlation_and_its_map_are_those_of_connectivity(made: dict[str, Table], found: dict[str, Other]) -> None:
+    matrix = connectivity.correlation(train_of(made))
+    np.testing.assert_allclose(found["correlation"].similarity, matrix, atol=1e-4)
+    for axes, places in found["correlation"].maps.items():
+        expected = connectivity.mds_embedding(matrix, axes)
+        apart = [np.linalg.norm(each[:, None] - each, axis=-1) for each in (places, expected)]
+        np.testing.assert_allclose(*apart, atol=1e-3)
+
+
+def test_the_graphical_lasso_is_that_of_connectivity(made: dict[str, Table], found: dict[str, Other]) -> None:
+    """Its penalty is chosen on the validation samples, where connectivity holds out the last fifth."""
+    own = train_of(made)
+    held = (train_of(made, "validation") - own.mean(axis=0)) / own.std(axis=0)
+    matrix = connectivity.correlation(own)
+    inverse = connectivity.sparse_precision(matrix, held.T @ held / len(held), matrix)
+    assert inverse is not None
+    np.testing.assert_allclose(found["graphical lasso"].similarity, connectivity.partial_of(inverse), atol=1e-3)
+    order = np.concatenate([own, train_of(made, "validation")])
+    alike = connectivity.partial_correlation(order)
+    both = [each[np.triu_indices(N, k=1)] for each in (alike, found["graphical lasso"].similarity)]
+    assert np.corrcoef(both)[0, 1] > 0.9
+
+
+def test_every_method_finds_groups_that_show_in_pairs(found: dict[str, Other]) -> None:
+    for name, other in found.items():
+        assert ari(other.labels, GROUPS) == 1, name
+        assert other.similarity.shape == (N, N) and {k: m.shape for k, m in other.maps.items()} == {
+            2: (N, 2),
+            3: (N, 3),
+        }
+        assert other.error is not None and other.error < 0.7
+
+
+# Missing values and categories
+
+
+def test_the_covariance_is_of_samples_in_which_both_are_known() -> None:
+    values = values_of()
+    values[np.random.default_rng(1).random(values.shape) < 0.15] = np.nan
+    task = tables(values)["all"]
+    own = values[task.splits["train"].targets].astype(np.float64)
+    unit = (own - np.nanmean(own, axis=0)) / np.nanstd(own, axis=0)
+    by_hand = np.array([[np.nanmean(unit[:, i] * unit[:, j]) for j in range(N)] for i in range(N)])
+    np.testing.assert_allclose(covariance_of(task), by_hand, atol=2e-4)
+    assert np.linalg.eigvalsh(covariance_of(task)).min() > 0
+
+
+def test_a_covariance_that_missing_values_have_spoilt_is_one_that_data_could_have() -> None:
+    """Three channels that never meet in one sample, each two with a perfect correlation, one of them negative."""
+    rng = np.random.default_rng(0)
+    source = rng.normal(size=(600, 1))
+    values = (source * [1, 1, 1, 0] + [0, 0, 0, 1] * rng.normal(size=(600, 4))).astype(np.float32)
+    turn = np.arange(600) % 3
+    values[turn == 0, 2], values[turn == 1, 1], values[turn == 2, 0] = np.nan, np.nan, np.nan
+    values[turn == 2, 2] *= -1
+    covariance = covariance_of(tables(values)["all"])
+    assert np.linalg.eigvalsh(covariance).min() > 0 and np.allclose(covariance, covariance.T)
+
+
+def test_pieces_make_the_same_covariance(made: dict[str, Table], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = covariance_of(made["all"])
+    monkeypatch.setattr(others, "AT_ONCE", 100)
+    np.testing.assert_allclose(covariance_of(made["all"]), whole, rtol=1e-9)
+
+
+def test_a_category_that_repeats_another_correlates_with_it_fully(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(others, "find_spec", lambda name: None)
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(600, 6)).astype(np.float32)
+    values[:, 1] = rng.integers(3, size=600)
+    values[:, 4] = 2 - values[:, 1]
+    made = tables(values, categories={1: ("a", "b", "c"), 4: ("x", "y", "z")})
+    matrix = correlation_of(covariance_of(made["all"]), made["all"])
+    np.testing.assert_allclose(np.diag(matrix), 1)
+    assert matrix[1, 4] == pytest.approx(1, abs=1e-3)
+    matrix[[1, 4], [4, 1]] = 0
+    assert np.abs(matrix - np.eye(6)).max() < 0.25
+    told = dict(compare(made, 0.3))
+    assert told["graphical lasso"] == "left out: it is for numbers, and some channels are categories"
+    assert isinstance(told["correlation"], Other) and told["correlation"].error is not None
+    assert told["correlation"].error < 0.9
+
+
+# What is left out
+
+
+def test_what_is_not_installed_is_left_out_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tables(values_of(200))
+    monkeypatch.setattr(others, "find_spec", lambda name: None)
+    monkeypatch.setattr(others, "MOST_FOR_LASSO", N - 1)
+    told = dict(compare(made, 0.3))
+    assert told["umap"] == "left out: pip install 'placecode[umap]'"
+    assert told["graphical lasso"] == f"left out: it takes too long for more than {N - 1} channels"
+
+
+def test_a_lasso_that_does_not_converge_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(others, "find_spec", lambda name: None)
+    monkeypatch.setattr(connectivity, "sparse_precision", lambda *matrices: None)
+    assert dict(compare(tables(values_of(200)), 0.3))["graphical lasso"] == "left out: it did not converge"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="needs umap-learn")
+def test_umap_puts_groups_together() -> None:
+    told = others._umap(tables(values_of(300))["all"], [2, 3])
+    assert isinstance(told, Other) and told.error is None
+    assert set(told.maps) == {2, 3} and np.isfinite(told.maps[2]).all()
+    near = np.where(np.eye(N, dtype=bool), -1, told.similarity).argmax(axis=1)
+    assert (GROUPS[near] == GROUPS).mean() > 0.8
+
+
+def test_two_channels_are_enough() -> None:
+    rng = np.random.default_rng(0)
+    values = (rng.normal(size=(200, 1)) + 0.1 * rng.normal(size=(200, 2))).astype(np.float32)
+    told = dict(compare(tables(values), 0.3))
+    assert told["umap"] in ("left out: it needs five channels", "left out: pip install 'placecode[umap]'")
+    assert isinstance(told["correlation"], Other) and set(told["correlation"].maps) == {2}

@@ -1,0 +1,34 @@
+"""The studies beyond the paper on Latin squares, at a size that is run in less than a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from placecode import experiments
+from placecode.experiments.latin.knobs import KnobStudy
+
+SMALLEST: dict[str, Any] = {
+    **{"per_class": 20, "heldout": 6, "distance": 0.5, "batch": 16, "epochs": 2, "evaluations": 2, "seeds": (0, 1)},
+    **{"sigmas": (0.2, 2.0), "width": 8, "layers": 1, "heads": 2, "expansion": 1, "learning_rate": 1e-2},
+}
+OWN: dict[str, dict[str, Any]] = {
+    "lst-causal": {"layers": 2, "heldout": 60},
+    "lst-optimizer": {"sigmas": (0.01, 0.2), "rates": (1e-3, 1e-2), "sgd_rates": (0.1,), "pe_rates": (0.1, 10.0)},
+    "lst-heads": {"many": (1, 2, 4)},
+    "lst-depth": {"depths": (2, 1)},
+    "lst-width": {"widths": (8, 16)},
+    "lst-decay": {"decays": (1.0, 3.0)},
+    "lst-placement": {"layers": 2},
+    "lst-gain": {"gains": (0.1, 1.0, 10.0)},
+    "lst-data": {"samples": (18, 54)},
+    "lst-size": {},
+}
+"""What each study goes through, in as few members as show it."""
+
+
+def smallest(name: str, **given: Any) -> KnobStudy:
+    """A study of this name at the smallest size."""
+    kind = experiments.STUDIES[name]
+    assert issubclass(kind, KnobStudy)
+    settings = {**SMALLEST, **OWN[name], **given}
+    return kind.at("quick", **{field: value for field, value in settings.items() if field not in kind.instead})

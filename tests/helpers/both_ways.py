@@ -1,0 +1,56 @@
+"""A small stack on the fast or the plain path, and how far one is from float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from placecode.models.encoder import Stack
+from placecode.models.member import Member
+
+
+def stack_of(
+    device: str, tokens: int = 5, features: int = 3, readout: str = "last", members: int = 2, fast: bool = True,
+    dtype: torch.dtype = torch.float32, gains: tuple[float, ...] = (1.0,), **fields: Any,
+) -> Stack:  # fmt: skip
+    """A stack with other weights than at the start, so that biases and norms matter too."""
+    shape = {"width": 6, "layers": 2, "expansion": 2, "sigma": 0.5}
+    specs = [Member(**{**shape, "seed": seed, "gain": gains[seed % len(gains)], **fields}) for seed in range(members)]
+    positions = np.stack(np.divmod(np.arange(tokens), 3), axis=1).astype(float)
+    sizes = {"tokens": tokens, "features": features, "outputs": 2, "readout": readout, "positions": positions}
+    stack, generator = Stack(specs, **sizes, device=device, dtype=dtype, fast=fast), torch.Generator().manual_seed(1)
+    for view in stack.views(stack.flat):
+        view += 0.1 * torch.randn(view.shape, generator=generator).to(view)
+    return stack
+
+
+def inputs_of(stack: Stack, batch: int = 2, seed: int = 0) -> Tensor:
+    shape = (len(stack.members), batch, stack.shape["tokens"], stack.shape["features"])
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(stack.flat)
+
+
+def losses_of(stack: Stack, x: Tensor, **call: int) -> Tensor:
+    """A loss for every number that comes out, (e, b, ...)."""
+    outputs = stack(x, **call).to(stack.flat.dtype)
+    weights = torch.linspace(-1, 1, outputs[0, 0].numel()).view(outputs[0, 0].shape).to(outputs)
+    return (outputs * weights + 0.5).square()
+
+
+def outcome(stack: Stack, x: Tensor, **call: int) -> dict[str, Tensor]:
+    """Losses, and the gradient of every parameter by its name."""
+    gradient = torch.full_like(stack.flat, torch.nan)
+    stack.sink = gradient if stack.fast else None
+    losses = losses_of(stack, x, **call)
+    stack.gradients(losses.sum(), out=gradient)
+    names = {id(p): name for name, p in stack.named_parameters()}
+    views = zip(stack.ordered, stack.views(gradient), strict=True)
+    return {"loss": losses.detach(), **{names[id(p)]: view for p, view in views}}
+
+
+def errors_of(found: dict[str, Tensor], true: dict[str, Tensor]) -> dict[str, float]:
+    """Relative, by norm."""
+    sizes = {name: value.norm().clamp_min(1e-30) for name, value in true.items()}
+    return {name: ((found[name].double() - true[name]).norm() / sizes[name]).item() for name in true}

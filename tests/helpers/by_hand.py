@@ -1,0 +1,282 @@
+"""The effects that claims beyond the paper are about, by hand: which members, which sigmas, one by one.
+
+`KNOBS` are sums of means over members with certain columns, `BETWEEN`, `SIZES` and `EXCHANGED` are about what was done
+to the PE in lst-causal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from placecode.experiments.latin.causal_claims import kind_of
+
+Term = tuple[float, Sequence[float] | None, dict[str, Any]]
+"""A weight, the sigmas whose mean is taken (None for all of the run), and the columns of the members."""
+TINY, ALL, SMALLS = (0.01, 0.05, 0.1), None, (0.1, 0.2, 0.5)
+
+
+def less(sigmas: Sequence[float] | None, one: dict[str, Any], other: dict[str, Any]) -> list[Term]:
+    return [(1, sigmas, one), (-1, sigmas, other)]
+
+
+def worth(columns: dict[str, Any], large: float = 2.0) -> list[Term]:
+    return [(1, (0.2,), columns), (-1, (large,), columns)]
+
+
+def minus(terms: list[Term]) -> list[Term]:
+    return [(-weight, *rest) for weight, *rest in terms]  # type: ignore[misc]
+
+
+def decayed(rest: float, pe: float) -> dict[str, Any]:
+    return {"encoding": "learned", "weight_decay": rest, "pe_weight_decay": pe}
+
+
+def true(amount: float) -> Term:
+    return 1, (), {"encoding": "sinusoid", "weight_decay": amount}
+
+
+def turned(**columns: Any) -> dict[str, Any]:
+    usual = {"optimizer": "adam", "learning_rate": 1e-4, "pe_learning_rate": None, "epsilon": 1e-8}
+    return {**usual, **columns}
+
+
+def started(start: str) -> dict[str, Any]:
+    return {"encoding": "learned", "data": "order=5", "start": start}
+
+
+SGD = turned(optimizer="sgd", learning_rate=0.01)
+
+
+def dip(columns: dict[str, Any]) -> list[Term]:
+    return [(1, (0.2,), columns), (-1, TINY, columns)]
+
+
+def gap(amount: float) -> list[Term]:
+    return [true(amount), (-1, (0.2,), decayed(amount, amount))]
+
+
+def decay_terms(amount: float) -> dict[str, list[Term]]:
+    """The claims on a weight decay, with one of this amount."""
+    every, rest, pe, none = (decayed(*each) for each in ((amount, amount), (amount, 0), (0, amount), (0, 0)))
+    return {
+        "decay-matches-2d-fixed": gap(amount),
+        "there-is-a-gap-to-close": gap(0.0),
+        "decay-reaches-0.97": [(1, (0.2,), every)],
+        "decay-lifts-2d-fixed": [true(amount), (-1, *true(0.0)[1:])],
+        "decay-on-all-lifts": less([0.2], every, none),
+        "decay-on-rest-lifts": less([0.2], rest, none),
+        "decay-on-pe-lifts": less([0.2], pe, none),
+        "decay-on-pe-rescues-large-sigma": less([2.0], pe, none),
+    }
+
+
+RATE = 1e-4
+"""The usual step size."""
+
+
+def gained(gain: float) -> dict[str, Any]:
+    """A gain with the step size divided by it."""
+    return {"gain": gain, "learning_rate": RATE / gain}
+
+
+SAME: tuple[dict[str, Any], ...] = tuple({"gain": gain, "learning_rate": RATE} for gain in (0.1, 10.0))
+KNOBS: dict[str, dict[str, list[Term]]] = {
+    "lst-heads": {
+        "2-heads-hurt": less(ALL, {"heads": 1}, {"heads": 2}),
+        "4-heads-hurt": less(ALL, {"heads": 1}, {"heads": 4}),
+        "4-heads-hurt-at-0.2": less([0.2], {"heads": 1}, {"heads": 4}),
+    },
+    "lst-depth": {
+        "depth-helps": less([0.2], {"layers": 6}, {"layers": 2}),
+        "depth-sharpens-sigma": [*worth({"layers": 6}), *minus(worth({"layers": 2}))],
+    },
+    "lst-width": {
+        "width-leaves-sigma-alone": [*worth({"width": 320}, 1.0), *minus(worth({"width": 64}, 1.0))],
+        "width-helps": less(ALL, {"width": 320}, {"width": 64}),
+    },
+    "lst-placement": {
+        "input-alone-is-enough": less([0.2], {"placement": "input"}, {"placement": "every"}),
+        "every-block-makes-sigma-matter": [*worth({"placement": "every"}), *minus(worth({"placement": "input"}))],
+    },
+    "lst-gain": {
+        "small-gain-generalizes": less(None, gained(0.1), gained(10.0)),
+        "small-gain-rescues-large-sigma": less([2.0], gained(0.1), gained(1.0)),
+        "large-gain-spoils-small-sigma": less([0.2], gained(1.0), gained(10.0)),
+        "small-gain-generalizes-at-one-step-size": less(None, *SAME),
+    },
+    "lst-decay": decay_terms(3.0),
+    "lst-data": {
+        "more-puzzles-help": less([0.2], {"data": "puzzles=8100"}, {"data": "puzzles=1000"}),
+        "more-puzzles-do-not-replace-sigma": [
+            (1, (0.2,), {"data": "puzzles=2000"}),
+            (-1, (2.0,), {"data": "puzzles=8100"}),
+        ],
+    },
+    "lst-size": {
+        "small-sigma-on-larger-grids": worth(started("normal")),
+        "resized-start-helps": less(SMALLS, started("resized"), started("normal")),
+        "resized-start-speeds-up": less(SMALLS, started("resized"), started("normal")),
+        "arrangement-of-resized-start-helps": less(SMALLS, started("resized"), started("resized-shuffled")),
+    },
+    "lst-optimizer": {
+        "adam-dips": dip(turned()),
+        "sgd-does-not-dip": dip(SGD),
+        "adam-dips-more-than-sgd": [*dip(turned()), *minus(dip(SGD))],
+        "sgd-beats-adam-at-tiny-sigma": less(TINY, SGD, turned()),
+        "slow-pe-mends-adam": less(TINY, turned(pe_learning_rate=0.1 * 1e-4), turned()),
+        "fast-pe-harms-adam": less(TINY, turned(pe_learning_rate=10.0 * 1e-4), turned()),
+        "epsilon-mends-adam": less(TINY, turned(epsilon=1e-4), turned()),
+    },
+}
+
+
+def accuracies(run: Any, step: int) -> dict[int, float]:
+    """Held-out accuracy by member."""
+    rows = run.metrics[(run.metrics["step"] == step) & (run.metrics["split"] == "validation")]
+    rows = rows[(rows["condition"] == "all") & (rows["metric"] == "accuracy")]
+    return dict(zip(rows["member"], rows["value"], strict=True))
+
+
+def knob_effect(run: Any, terms: list[Term], step: int) -> np.ndarray:
+    """The effect of each seed that has all of it."""
+    right, records = accuracies(run, step), run.members[run.members["state"] == "done"].to_dict("records")
+
+    def of(seed: int, sigma: float | None, columns: dict[str, Any]) -> list[float]:
+        return [
+            right[row["member"]]
+            for row in records
+            if row["seed"] == seed
+            and (row["sigma"] == sigma or (sigma is None and row["sigma"] != row["sigma"]))
+            and all(row[name] == value or (value is None and row[name] != row[name]) for name, value in columns.items())
+        ]
+
+    found = []
+    for seed in run.config["fields"]["seeds"]:
+        values = []
+        for _, sigmas, columns in terms:
+            through = run.config["fields"]["sigmas"] if sigmas is None else sigmas or [None]
+            values.append([of(seed, sigma, columns) for sigma in through])
+        if all(len(each) == 1 for cells in values for each in cells):
+            means = [np.mean(cells) for cells in values]
+            found.append(sum(weight * mean for (weight, *_), mean in zip(terms, means, strict=True)))
+    return np.array(found)
+
+
+def gaps(run: Any, amount: float, step: int) -> pd.Series:
+    """2d-fixed less the learned PE at sigma 0.2, by seed, where both finished."""
+    right, rows = accuracies(run, step), run.members[run.members["state"] == "done"]
+    rows = rows[rows["weight_decay"] == amount]
+    fixed = rows[rows["encoding"] == "sinusoid"].set_index("seed")["member"].map(right)
+    learned = rows[(rows["encoding"] == "learned") & (rows["sigma"] == 0.2) & (rows["pe_weight_decay"] == amount)]
+    return pd.Series(fixed - learned.set_index("seed")["member"].map(right)).dropna()
+
+
+def moved(run: Any, columns: dict[str, Any], step: int) -> pd.Series:
+    """How far weights went, mean over the sigmas, by seed, where it finished at all of them."""
+    rows = run.analysis[(run.analysis["analysis"] == "weights_moved") & (run.analysis["target"] == "start")]
+    rows = rows[(rows["block"] == -1) & (rows["step"] == step)].merge(run.members, on="member")
+    rows = rows[rows["state"] == "done"]
+    for name, value in columns.items():
+        rows = rows[rows[name] == value]
+    table = rows.pivot(index="seed", columns="sigma", values="value")
+    assert table.empty or len(table.columns) == len(run.config["fields"]["sigmas"])
+    return table.dropna().mean(axis=1)
+
+
+def knob_effects(run: Any, name: str, step: int, early: int) -> dict[str, np.ndarray]:
+    """The effects of all claims of a study but those on every value of a setting; `early` is the step after a quarter
+    of the training."""
+    strongest = max(run.config["fields"].get("decays", [0.0]))
+    asked = decay_terms(strongest) if name == "lst-decay" else KNOBS[name]
+    found = {
+        id: knob_effect(run, terms, early if id == "resized-start-speeds-up" else step) for id, terms in asked.items()
+    }
+    if name == "lst-gain":
+        further = (moved(run, gained(0.1), step) - moved(run, gained(10.0), step)).dropna()
+        found["gain-makes-weights-move"] = further.to_numpy()
+    if name == "lst-decay":
+        without, decayed_too = (gaps(run, amount, step).abs() for amount in (0.0, strongest))
+        found["decay-closes-the-gap"] = (without - decayed_too).dropna().to_numpy()
+    return found
+
+
+BETWEEN: dict[str, tuple[str, str, Sequence[float]]] = {
+    "training-the-pe-is-not-needed": ("learned", "random, frozen", SMALLS),
+    "transplant-helps": ("donor's, frozen", "untrained donor's, frozen", SMALLS),
+    "transplant-speeds-up": ("donor's, frozen", "untrained donor's, frozen", SMALLS),
+    "arrangement-of-the-transplant-helps": ("donor's, frozen", "donor's shuffled, frozen", SMALLS),
+    "rows-and-columns-help": ("rows and columns, frozen", "random, frozen", SMALLS),
+    "rows-and-columns-speed-up": ("rows and columns, frozen", "random, frozen", SMALLS),
+    "2d-fixed-helps": ("true, frozen", "random, frozen", SMALLS),
+    "starting-at-the-truth-helps": ("true, learned on", "learned", SMALLS),
+    "what-masters-learned-helps": ("master's, frozen", "master's shuffled, frozen", SMALLS),
+    "what-masters-learned-helps-at-1.0": ("master's, frozen", "master's shuffled, frozen", [1.0]),
+    "what-masters-learned-beats-random": ("master's, frozen", "random, frozen", SMALLS),
+    "centring-helps-2d-fixed": ("true centred, frozen", "true, frozen", SMALLS),
+    "centred-2d-fixed-beats-random": ("true centred, frozen", "random, frozen", SMALLS),
+    "sgd-needs-a-learned-pe": ("learned, by SGD", "random, frozen, by SGD", SMALLS),
+    "rows-and-columns-rescue-a-large-size": ("rows and columns, frozen", "random, frozen", [2.0]),
+    "control-freezing": ("frozen by its step size", "random, frozen", [0.2]),
+    "control-starting-at-the-truth": ("2d-fixed as a start", "2d-fixed", ()),
+    "control-transplant": ("twin's own untrained one, transplanted", "twin, frozen", ()),
+    "control-transplant-of-another": ("untrained donor's, frozen", "random, frozen", SMALLS),
+    "control-rescaling-a-donor": ("donor's of 0.2 rescaled, frozen", "donor's, frozen", [0.2]),
+}
+"""Two kinds, and the sizes over which the mean is taken; none for kinds of a single size."""
+SIZES = {
+    "size-spoils-a-learned-pe": "donor's of 0.2 rescaled, frozen",
+    "size-mends-a-learned-pe": "donor's of 2.0 rescaled, frozen",
+    "size-spoils-what-masters-learned": "master's, frozen",
+    "sgd-minds-size": "learned, by SGD",
+}
+EXCHANGED: dict[str, tuple[str, Sequence[float], str]] = {
+    "a-trained-model-needs-what-its-pe-learned": ("learned", (0.1, 0.2), "its start"),
+    "a-trained-model-needs-its-own-pe": ("learned", (0.2,), "another seed's"),
+    "swapped-small-for-large": ("learned", (0.2,), "that of the other sigma"),
+    "swapped-large-for-small": ("learned", (2.0,), "that of the other sigma"),
+    "control-shuffling": ("learned", SMALLS, "shuffled with its cells"),
+    "control-swapping": ("learned", SMALLS, "itself"),
+    "control-rescaling": ("learned", SMALLS, "times 1"),
+    "control-putting-back": ("random, frozen", SMALLS, "its start"),
+    "control-ablating": ("no PE", (), "nothing"),
+}
+"""The kind, its sizes, and what its PE is exchanged for."""
+
+
+def of_kind(run: Any, kind: str, sigmas: Sequence[float], right: Mapping[int, float]) -> dict[int, float]:
+    """By seed, the mean over sizes, of those who have all of them."""
+    found: dict[int, list[float]] = {}
+    for row, own in zip(run.members.to_dict("records"), kind_of(run.members), strict=True):
+        if own == kind and row["state"] == "done" and (not sigmas or row["sigma"] in sigmas):
+            found.setdefault(row["seed"], []).append(right[row["member"]])
+    return {seed: float(np.mean(each)) for seed, each in found.items() if len(each) == max(1, len(sigmas))}
+
+
+def causal_effects(run: Any, step: int, early: int) -> dict[str, np.ndarray]:
+    """The effects of all claims of lst-causal, by seed; `early` is the step after a quarter of the training."""
+    last, soon = accuracies(run, step), accuracies(run, early)
+
+    def less(one: dict[int, float], other: dict[int, float]) -> np.ndarray:
+        return np.array([one[seed] - other[seed] for seed in one if seed in other])
+
+    found = {}
+    for id, (one, other, sigmas) in BETWEEN.items():
+        right = soon if id.endswith(("speeds-up", "speed-up")) else last
+        own = () if one == "frozen by its step size" else sigmas
+        found[id] = less(of_kind(run, one, own, right), of_kind(run, other, sigmas, right))
+    for id, kind in SIZES.items():
+        found[id] = less(of_kind(run, kind, [0.2], last), of_kind(run, kind, [2.0], last))
+    for id, (kind, sigmas, name) in EXCHANGED.items():
+        rows = run.analysis[(run.analysis["target"] == name) & (run.analysis["block"] == -1)]
+        rows = rows[(rows["analysis"] == "accuracy_with") & (rows["step"] == step)]
+        swapped = dict(zip(rows["member"], rows["value"], strict=True))
+        found[id] = less(of_kind(run, kind, sigmas, last), of_kind(run, kind, sigmas, swapped))
+    rows = run.analysis[(run.analysis["analysis"] == "rsa") & (run.analysis["target"] == "relation")]
+    rows = rows[(rows["block"] == -1) & (rows["step"] == step)]
+    arranged = of_kind(run, "master", (), dict(zip(rows["member"], rows["value"], strict=True)))
+    found["masters-learned"] = np.array(list(arranged.values()))
+    return found

@@ -1,0 +1,141 @@
+"""The committed runs of masked prediction as tests read them: with pandas, numpy and scipy alone.
+
+A world is a network, a draw of channels or a split of people; a member lives in the one of its seed, modulo how many
+there are, and intervals are over worlds.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from helpers.made_up import student
+
+from placecode import experiments
+
+ROOT = Path(__file__).parents[2] / "results"
+CONFIGS = {path.parent.name: json.loads(path.read_text()) for path in sorted(ROOT.glob("*/config.json"))}
+PIXELS = [name for name, config in CONFIGS.items() if config["study"].startswith("pixels")]
+MASKED = [name for name, config in CONFIGS.items() if "against" in config["fields"] and name not in PIXELS]
+JUDGED = [name for name in MASKED if experiments.lookup(CONFIGS[name]["study"]).claims]
+PICTURED = [name for name in MASKED if (ROOT / name / "arrays.safetensors").is_file()]
+SWEEPS = {
+    name: tuple(f"hidden {share:g}" for share in CONFIGS[name]["fields"]["ratios"])
+    for name in MASKED
+    if CONFIGS[name]["study"].endswith("-sigma")
+}
+SYNERGY = [name for name in MASKED if name.startswith("synergy")]
+BRAINS = [name for name in MASKED if name.startswith("brain")]
+TABLES = ("members", "metrics", "analysis", "baselines")
+Effect = tuple[float, float, float]
+ALL_BLOCKS = -1
+OLDER = {
+    *("network-sigma", "network-sigma-50000", "brain-sigma-50000", "brain-transfer", "synergy-sigma"),
+    "synergy-size-60",
+}
+"""Runs that were made before attention had a null."""
+NO_VECTORS = ("relative", "rotary", "alibi", "causal-none")
+"""Encodings that give a channel no vector of its own, so that there is no PE to be measured; `none` gives zeros."""
+ONE_DRAW = 1.1e-3
+"""By one of 1,000 draws chances of silhouettes may differ, where one comes so near that rounding decides."""
+
+
+@functools.cache
+def config(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "config.json").read_text()))
+
+
+@functools.cache
+def table(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_parquet(folder / f"{name}.parquet")
+
+
+def where(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
+    """The rows with these values in the columns of these names."""
+    for name, value in wanted.items():
+        rows = rows[rows[name] == value]
+    return rows
+
+
+def finished(folder: Path) -> pd.DataFrame:
+    return where(table(folder, "members"), state="done")
+
+
+def by_sigma(folder: Path, values: pd.Series) -> pd.DataFrame:
+    """Values by member as sigmas x seeds, of members that did not diverge."""
+    rows = finished(folder)
+    return rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")
+
+
+def error_of_members(folder: Path, condition: str, split: str = "test") -> pd.Series:
+    metrics = table(folder, "metrics")
+    rows = where(metrics, metric="mse", condition=condition, split=split, step=metrics["step"].max())
+    return rows.set_index("member")["value"]
+
+
+def error(folder: Path, condition: str) -> pd.DataFrame:
+    return by_sigma(folder, error_of_members(folder, condition))
+
+
+def of_members(folder: Path, analysis: str, target: str, start: bool = False) -> pd.Series:
+    step = 0 if start else config(folder)["fields"]["steps"]
+    rows = where(table(folder, "analysis"), analysis=analysis, target=target, block=ALL_BLOCKS, step=step)
+    return rows.set_index("member")["value"]
+
+
+def measure(folder: Path, analysis: str, target: str, start: bool = False) -> pd.DataFrame:
+    return by_sigma(folder, of_members(folder, analysis, target, start))
+
+
+def worlds_of(folder: Path) -> int:
+    return int(config(folder)["shape"]["worlds"])
+
+
+def of_baseline(folder: Path, name: str, metric: str, condition: str, seeds: pd.Index) -> pd.Series:
+    """A baseline in the world of each seed."""
+    rows = where(table(folder, "baselines"), baseline=name, metric=metric, condition=condition)
+    by_world = rows.set_index("world")["value"]
+    return pd.Series([by_world.loc[seed % worlds_of(folder)] for seed in seeds], index=seeds)
+
+
+def over_worlds(folder: Path, by_seed: pd.Series) -> Effect:
+    """Mean and Student's interval: over worlds, seeds of one averaged first; over seeds where there is one world."""
+    kept, worlds = by_seed.dropna(), worlds_of(folder)
+    if worlds == 1:
+        return student(kept.to_numpy())
+    return student([kept[kept.index % worlds == w].mean() for w in range(worlds) if (kept.index % worlds == w).any()])
+
+
+def parts_of(run: str) -> dict[str, dict[str, Any]]:
+    """What a run records of its data, by the name of each set."""
+    task = CONFIGS[run]["task"]
+    return dict(task["parts"]) if "parts" in task else {"": task}
+
+
+def labelled(run: str) -> bool:
+    """Whether the true groups of its channels are known; if not, places and mirror regions are."""
+    (known,) = {part["labels"] is not None for part in parts_of(run).values()}
+    assert known == (run not in BRAINS)
+    return known
+
+
+def less_linear(folder: Path, condition: str, sigma: float) -> Effect:
+    own = error(folder, condition).loc[sigma]
+    return over_worlds(folder, own - of_baseline(folder, "linear", "mse", condition, own.index))
+
+
+def cosines(pe: np.ndarray) -> np.ndarray:
+    """Of every two tokens, blocks side by side and centred over tokens; (l, n, d) -> (n, n)."""
+    tokens = np.hstack(list(pe.astype(np.float64)))  # (n, l * d)
+    tokens -= tokens.mean(axis=0)
+    tokens /= np.linalg.norm(tokens, axis=1, keepdims=True)
+    return np.asarray(tokens @ tokens.T)
+
+
+def nearest(similar: np.ndarray) -> np.ndarray:
+    """The most similar other token of each, (n, n) -> (n,)."""
+    return np.asarray((similar - 9 * np.eye(len(similar))).argmax(axis=1))

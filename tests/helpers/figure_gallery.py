@@ -1,0 +1,132 @@
+"""One example of every figure that is drawn from a table with a row per seed, for what must hold of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from helpers.figure_reading import SPLITS, made_up, tables
+from matplotlib.figure import Figure
+
+from placecode.reports import figures
+
+
+class Example(NamedTuple):
+    """How to draw a table, a table of so many seeds in which things have this name, and its columns of values."""
+
+    draw: Callable[[pd.DataFrame, str], Figure]
+    table: Callable[[int, str], pd.DataFrame]
+    values: tuple[str, ...] = ("value",)
+
+
+MOMENTS, SIGMAS = ("start", "end"), (0.1, 0.5, 2.0)
+
+
+def _relations(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"measure": [name, "b"], "moment": MOMENTS, "sigma": SIGMAS}, seeds, ("value", "accuracy"))
+
+
+def _measures(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"measure": [name, "b"], "moment": MOMENTS, "sigma": SIGMAS}, seeds)
+
+
+def _noise(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"split": ["validation", name], "sigma": SIGMAS, "level": (0, 0.5, 1.0)}, seeds)
+
+
+def _conditions(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"condition": [name, "b"], "sigma": SIGMAS}, seeds, ("accuracy", "confidence"))
+
+
+def _dropouts(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"name": [name, "b"], "dropout": (0.0, 0.1), "split": SPLITS}, seeds)
+
+
+def _curves(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"name": [name, "b"], "dropout": (0.0, 0.1), "step": (0, 10, 20)}, seeds)
+
+
+def _splits(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"name": [name, "b"], "split": SPLITS}, seeds)
+
+
+def _settings(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"panel": ["", name], "line": [name, "b"], "sigma": SIGMAS}, seeds)
+
+
+def _paths(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"panel": [name, "b"], "line": [name], "sigma": SIGMAS, "step": (0, 10, 20)}, seeds)
+
+
+def _kinds(seeds: int, name: str) -> pd.DataFrame:
+    return made_up({"line": [name, "b"], "sigma": SIGMAS}, seeds)
+
+
+def effects(name: str = "a", seeds: int = 3) -> pd.DataFrame:
+    """The rows of effects: one that is known, one control, one that nobody could measure; none of them by one seed."""
+    rows = [("size", name, 0.3, 0.2, 0.4, False), (name, "b", 0.01, -0.1, 0.1, True)]
+    rows.append((name, "c", np.nan, np.nan, np.nan, False))
+    table = pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
+    return table if seeds > 1 else table.assign(low=np.nan, high=np.nan)
+
+
+def losses(name: str = "a", seeds: int = 3) -> pd.DataFrame:
+    return made_up({"sigma": (0.2, 2.0), "name": [name, "itself"]}, seeds)
+
+
+def _causes(table: pd.DataFrame, run_name: str) -> Figure:
+    name, seeds = str(next(iter(table["line"]), "a")), 1 if len(table) == 2 * len(SIGMAS) else 3
+    return figures.causes(table, [name, "b"], effects(name, seeds), losses(name, seeds), ["itself"], run_name)
+
+
+TABLES: dict[str, Example] = {
+    "relation_panels": Example(figures.relation_panels, _relations, ("value", "accuracy")),
+    "before_and_after": Example(figures.before_and_after, _measures),
+    "noise_curves": Example(figures.noise_curves, _noise),
+    "conditions_by_sigma": Example(figures.conditions_by_sigma, _conditions, ("accuracy", "confidence")),
+    "worth_of_dropout": Example(figures.worth_of_dropout, _dropouts),
+    "curves_by_name": Example(figures.curves_by_name, _curves),
+    "accuracy_by_name": Example(figures.accuracy_by_name, _splits),
+    "accuracy_by_setting": Example(lambda table, name: figures.accuracy_by_setting(table, name, "knob"), _settings),
+    "curves_by_setting": Example(figures.curves_by_setting, _paths),
+    "causes": Example(_causes, _kinds),
+}
+
+
+def correlations(name: str = "a") -> pd.DataFrame:
+    """The table of a forest: two measures, two questions."""
+    rows = [
+        (name, "over", -0.9, -1.0, -0.7, 0.001),
+        ("b", "over", 0.2, -0.1, 0.5, 0.3),
+        (name, "within", 0.1, -0.2, 0.3, np.nan),
+        ("b", "within", 0.4, 0.2, 0.6, 0.049),
+    ]
+    return pd.DataFrame(rows, columns=["measure", "question", "value", "low", "high", "adjusted"])
+
+
+def starts(name: str = "a") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Curves of two settings, and libraries."""
+    rows = [("outcome", name, f"{name} {i}", sigma, 0.5) for i in range(2) for sigma in SIGMAS]
+    marks = [("1", name, 1.0, 1.0), ("d^-1/2", "b", 0.03, 0.1)]
+    return (
+        pd.DataFrame(rows, columns=["panel", "task", "setting", "sigma", "share"]),
+        pd.DataFrame(marks, columns=["formula", "names", "low", "high"]),
+    )
+
+
+def all_figures(name: str) -> list[Figure]:
+    """Every figure, of a run of this name, and with this name for whatever else has one."""
+    grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1.0]])
+    return [
+        figures.accuracy_by_sigma(*tables(), name),
+        figures.learning_curves(*tables(), name),
+        figures.similarity_maps(np.eye(4), np.eye(4), np.eye(4), [name] * 4, name),
+        figures.attention_maps([(name, np.ones((2, 4, 4)) / 4)], name),
+        figures.token_maps([(name, grid, 0.1)], [(0, 1)], [name[:9]] * 4, name),
+        figures.error_maps([(name, np.eye(2))], name),
+        figures.forest(correlations(name), name),
+        figures.scales(*starts(name), name),
+        *(example.draw(example.table(2, name), name) for example in TABLES.values()),
+    ]

@@ -1,0 +1,98 @@
+"""Made-up runs to draw, and what was drawn, read back from the artists."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from scipy import stats
+
+from placecode.reports.figures.base import PAPER
+
+SPLITS = ("train", "test", "validation")
+STEPS = (0, 10, 20)
+
+
+def tables(
+    sigmas: Sequence[float | None] = (0.2, 1.0, 2.0),
+    seeds: int = 3,
+    encodings: Sequence[tuple[str, str]] = (("learned", "{}"),),
+    diverged: Sequence[int] = (),
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Members and metrics of a made-up run; encodings are (name, options), those other than learned have no sigma."""
+    rng = np.random.default_rng(0)
+    members, metrics = [], []
+    for encoding, options in encodings:
+        for sigma, seed in itertools.product(sigmas if encoding == "learned" else [None], range(seeds)):
+            number = len(members)
+            state = "diverged" if number in diverged else "done"
+            spec = {"encoding": encoding, "sigma": sigma, "seed": seed, "options": options, "width": 8}
+            members.append({"member": number, **spec, "state": state, "diverged_at": 10 if number in diverged else -1})
+            for step, split, condition in itertools.product(STEPS, SPLITS, ("all", "Binary")):
+                value = rng.uniform(0.4, 1.0) if number not in diverged else np.nan
+                metrics.append((number, step, split, condition, "accuracy", value))
+                metrics.append((number, step, split, condition, "loss", 99.0))
+    columns = ["member", "step", "split", "condition", "metric", "value"]
+    return pd.DataFrame(members), pd.DataFrame(metrics, columns=columns)
+
+
+def words(figure: Figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def made_up(columns: dict[str, Sequence[Any]], seeds: int = 4, values: Sequence[str] = ("value",)) -> pd.DataFrame:
+    """A row for each combination of the columns and each seed; values between 0.3 and 0.7."""
+    rng = np.random.default_rng(len(columns))
+    rows = list(itertools.product(*columns.values(), range(seeds)))
+    table = pd.DataFrame(rows, columns=[*columns, "seed"])
+    return table.assign(**{value: rng.uniform(0.3, 0.7, len(table)) for value in values})
+
+
+def of(table: pd.DataFrame, value: str = "value", **wanted: Any) -> np.ndarray:
+    """The finite values of the rows that are as wanted, picked one by one."""
+    rows = [row for row in table.to_dict("records") if all(row[name] == what for name, what in wanted.items())]
+    return np.array([row[value] for row in rows if np.isfinite(row[value])])
+
+
+def mean_and_bounds(values: np.ndarray) -> tuple[float, float, float]:
+    """By scipy, clipped to what an accuracy can be."""
+    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
+    return float(values.mean()), max(float(low), 0.0), min(float(high), 1.0)
+
+
+class Points(NamedTuple):
+    """Points with error bars: places, the ends of the bars along x and y (k, 2) if there are any, and the look."""
+
+    x: np.ndarray
+    y: np.ndarray
+    x_bars: np.ndarray | None
+    y_bars: np.ndarray | None
+    hollow: bool
+    marker: str
+    color: str
+
+
+def points(axes: Axes) -> dict[str, Points]:
+    """All points with error bars in a panel, by their label."""
+    found = {}
+    for container in axes.containers:
+        assert isinstance(container, ErrorbarContainer)
+        line, _, bars = container.lines
+        ends: list[np.ndarray | None] = [None, None]
+        for bar, along in zip(bars, [i for i in (0, 1) if (container.has_xerr, container.has_yerr)[i]], strict=True):
+            assert isinstance(bar, LineCollection)
+            ends[along] = np.array([segment[:, along] for segment in bar.get_segments()])
+        hollow = to_hex(line.get_markerfacecolor()) == PAPER and line.get_markeredgewidth() > 0
+        look = (hollow, str(line.get_marker()), to_hex(line.get_color()))
+        x, y = np.asarray(line.get_xdata(), dtype=float), np.asarray(line.get_ydata(), dtype=float)
+        found[str(container.get_label())] = Points(x, y, ends[0], ends[1], *look)
+    return found

@@ -1,0 +1,118 @@
+"""Made-up runs on Latin squares whose truth is known, and the statistics of claims once more, by hand.
+
+Nothing here uses the package's own reading or statistics: what is computed here is held against them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from placecode.experiments import Study
+from placecode.models.member import Member
+from placecode.runs.read import End, member_table
+
+STEPS_PER_EPOCH = 2
+STRANGE = 0.123
+"""What must never be read: other steps, other metrics, other blocks, single conditions."""
+Value = Callable[[Member], float]
+
+
+def made_up(
+    study: Study,
+    accuracy: Value,
+    *,
+    train: Value = lambda member: 1.0,
+    early: Value | None = None,
+    epoch: int = 200,
+    analyses: Mapping[tuple[str, str], tuple[Value | None, Value]] | None = None,
+    diverged: Callable[[Member], bool] = lambda member: False,
+) -> Any:
+    """A run with the members of a study and these values of each: `early` ones are of an `epoch` before the last,
+    `analyses` of the start (or None) and the end."""
+    members, epochs = study.members(), int(study.fields()["epochs"])
+    last = epochs * STEPS_PER_EPOCH
+    metrics, rows = [], []
+    for number, member in enumerate(members):
+        by_split = {"train": train(member), "test": STRANGE, "validation": accuracy(member)}
+        for split, value in by_split.items():
+            metrics.append((number, 0, split, "all", "accuracy", STRANGE))
+            metrics.append((number, last, split, "all", "accuracy", value))
+            metrics.append((number, last, split, "Binary", "accuracy", STRANGE))
+            metrics.append((number, last, split, "all", "loss", STRANGE))
+            if early is not None:
+                metrics.append((number, epoch * STEPS_PER_EPOCH, split, "all", "accuracy", early(member)))
+        for (analysis, target), (start, end) in (analyses or {}).items():
+            for step, of in ((0, start), (last, end)):
+                if of is not None:
+                    rows.append((number, step, -1, analysis, target, of(member)))
+                    rows.append((number, step, 0, analysis, target, STRANGE))
+    config = {"format": 1, "study": study.name, "scale": "paper", "fields": study.fields(), "precision": "high"}
+    config |= {"device": "cpu", "stack": 8, "members": f"0:{len(members)}", "total": len(members), "task": {}}
+    cells = [[float(row), float(column)] for row in range(4) for column in range(4)]
+    config |= {"shape": {"tokens": 16, "features": 5, "outputs": 4, "readout": "last", "positions": cells}}
+    return SimpleNamespace(
+        path=Path("made-up"),
+        study=study.name,
+        config=json.loads(json.dumps(config)),
+        members=member_table(range(len(members)), members, [End(5 if diverged(m) else -1) for m in members]),
+        metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
+        analysis=pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"]),
+    )
+
+
+def save(run: Any, path: Path) -> Path:
+    """A made-up run as a folder."""
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps(run.config))
+    (path / "environment.json").write_text("{}")
+    for name in ("members", "metrics", "analysis"):
+        getattr(run, name).to_parquet(path / f"{name}.parquet")
+    (path / "summary.json").write_text(json.dumps({"study": run.study, "step": 0, "rows": []}))
+    return path
+
+
+# By hand
+
+
+def student(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
+    """Mean and 95% interval of Student's t, by scipy."""
+    found = stats.ttest_1samp(values, 0.0)
+    bounds = found.confidence_interval(0.95)
+    return float(np.mean(values)), float(bounds.low), float(bounds.high)
+
+
+def over_sigmas(x: np.ndarray, y: np.ndarray) -> float:
+    """Tables sigmas x seeds: Spearman's correlation of the means, which tie where only rounding tells them apart."""
+    means = [values.mean(axis=1).astype(np.float32) for values in (x, y)]
+    return math.nan if min(map(np.ptp, means)) == 0 else float(stats.spearmanr(*means).statistic)
+
+
+def within_sigma(x: np.ndarray, y: np.ndarray, given: np.ndarray | None = None) -> float:
+    """Correlation of all members' ranks among the seeds of their sigma; less a line in the ranks of `given`."""
+    a, b, *rest = (
+        (ranks := stats.rankdata(values, axis=1)) - ranks.mean(axis=1, keepdims=True)
+        for values in ([x, y] if given is None else [x, y, given])
+    )
+    for line in rest:
+        size = (line**2).sum(axis=1, keepdims=True)
+        a, b = (own - line * (own * line).sum(axis=1, keepdims=True) / np.maximum(size, 1e-9) for own in (a, b))
+    return math.nan if min(np.abs(a).max(), np.abs(b).max()) < 1e-6 else float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
+
+
+def direction(low: float | None, high: float | None, margin: float, way: str) -> str:
+    """The direction of an interval."""
+    if low is None or high is None:
+        return "undecided"
+    sides = {"above": (low > margin, high < margin), "below": (high < margin, low > margin)}
+    sides["within"] = (max(abs(low), abs(high)) < margin, low > margin or high < -margin)
+    beyond, short = sides[way]
+    return "holds" if beyond else "fails" if short else "undecided"

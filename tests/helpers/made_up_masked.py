@@ -1,0 +1,65 @@
+"""Made-up runs of masked prediction whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from placecode.experiments.base import Study
+from placecode.models.member import Member
+from placecode.runs.read import End, member_table, no_baselines
+
+LAST = 10
+STRANGE = 0.123
+"""What must never be read: other steps, other splits, other blocks."""
+LABELS = [0, 0, 0, 1, 1, 1]
+Value = Callable[[Member], float]
+
+
+def made_up(
+    study: Study,
+    errors: Mapping[str, Value],
+    analyses: Mapping[tuple[str, str], tuple[Value, Value]],
+    baselines: Mapping[tuple[str, str, str, str], Mapping[int, float]] | None = None,
+    diverged: Callable[[Member], bool] = lambda member: False,
+    **task: Any,
+) -> Any:
+    """A run with the members of a study: held-out errors by condition, analyses before and after training, and
+    baselines (name, split, condition, metric) by world."""
+    members = study.members()
+    metrics, rows, others = [], [], []
+    for number, member in enumerate(members):
+        for condition, of in errors.items():
+            for step, split, value in (
+                *((0, "test", STRANGE), (LAST, "train", STRANGE)),
+                (LAST, "test", of(member)),
+            ):
+                metrics.append((number, step, split, condition, "mse", value))
+        for (analysis, target), (start, end) in analyses.items():
+            rows += [
+                (number, 0, -1, analysis, target, start(member)),
+                (number, LAST, -1, analysis, target, end(member)),
+            ]
+            rows.append((number, LAST, 0, analysis, target, STRANGE))
+    for (name, split, condition, metric), values in (baselines or {}).items():
+        others += [("", world, name, split, condition, metric, value) for world, value in values.items()]
+    config = {"study": study.name, "scale": "paper", "fields": study.fields()}
+    config["task"] = {"task": "made up", "labels": LABELS, "tokens": len(LABELS), **task}
+    worlds = task.get("worlds", 1 + max(member.seed for member in members))  # one for each seed
+    config["shape"] = {"worlds": worlds, "positions": None}
+    return SimpleNamespace(
+        path=Path("made-up"),
+        study=study.name,
+        config=config,
+        members=member_table(range(len(members)), members, [End(3 if diverged(member) else -1) for member in members]),
+        metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
+        analysis=pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"]),
+        baselines=pd.DataFrame(others, columns=list(no_baselines().columns)),
+        has_array=lambda name: name.startswith("pe_"),
+        array=lambda name: np.random.default_rng(int(name.split("/")[1])).normal(size=(2, len(LABELS), 4)),
+    )

@@ -1,0 +1,70 @@
+"""A fit that nobody made: what it found is given, so that words, tables and figures can be held against it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from placecode.analysis.modules import similarities
+from placecode.experiments.channels.own_results import Found, Method
+
+
+def method(n: int = 8, groups: int = 2, seed: int = 0, **scores: float) -> Method:
+    rng = np.random.default_rng(seed)
+    pe = rng.normal(size=(n, 4)) + 3 * np.eye(4)[np.arange(n) % groups % 4]
+    maps = {axes: rng.normal(size=(n, axes)) for axes in (2, 3)}
+    return Method(similarities(pe[None])[-1], maps, np.arange(n) % groups, scores)
+
+
+def made_up(n: int = 8, groups: int = 2, **given: Any) -> Found:
+    """Structure that is found, surely, and by others less well; `given` are other fields of it."""
+    rng = np.random.default_rng(1)
+    half = rng.random((n, n)) * 0.8
+    pairs = np.triu(half, k=1)
+    pairs[0, 1] = 0.9  # sure by a hair
+    usual: dict[str, Any] = {
+        "names": tuple(f"c{i + 1}" for i in range(n)),
+        "sigma": 0.05,
+        "why": "sigma 0.05 was chosen: it did.",
+        "sigmas": [
+            {"sigma": 0.05, "error": 0.4, "standard_error": 0.02, "stability": 0.9},
+            {"sigma": 0.2, "error": 0.5, "standard_error": 0.03, "stability": float("nan")},
+        ],
+        "p_value": 0.005,
+        "heldout_mse": 0.25,
+        "linear_mse": 0.375,
+        "mean_mse": 1.0,
+        "ours": method(n, groups, heldout_mse=0.25),
+        "embedding": rng.normal(size=(n, 5)),
+        "neighbors": np.stack([(np.arange(n) + k) % n for k in (1, 2)], axis=1),
+        "confidence": np.linspace(0.94, 0.6, n),
+        "pairs": pairs + pairs.T,
+        "stability": {k: 0.8 if k == groups else 0.25 for k in range(2, groups + 3)},
+        "others": {
+            "correlation": method(n, 3, 1, heldout_mse=0.375),
+            "pca": method(n, 2, 2, heldout_mse=0.5),
+            "umap": method(n, 2, 3),
+        },
+        "left_out": {"graphical lasso": "left out: it did not converge"},
+        "facts": {
+            "samples": 12_000,
+            "channels": n,
+            "left out": 0,
+            "train": 7_200,
+            "test": 2_400,
+            "diverged": 0,
+            "memory": 0,
+        },
+    }
+    return Found(**{**usual, **given})
+
+
+def scored(found: Found, ours: dict[str, float], others: dict[str, float]) -> Found:
+    """The same with these scores beside its own."""
+    return replace(
+        found,
+        ours=replace(found.ours, scores={**found.ours.scores, **ours}),
+        others={name: replace(each, scores={**each.scores, **others}) for name, each in found.others.items()},
+    )

@@ -1,0 +1,53 @@
+"""Small runs that were really made, once for all tests that read one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.beyond import smallest
+
+from placecode.execution import local
+from placecode.experiments.base import Study
+from placecode.experiments.channels import structure
+from placecode.experiments.channels.network import NetworkSigma
+from placecode.experiments.channels.synergy import SynergyOptimizer
+from placecode.runs.read import Run
+
+SMALL: dict[str, Any] = {
+    **{"train": 200, "test": 30, "width": 8, "layers": 1, "batch": 8, "steps": 4, "evaluations": 2},
+    "against": ("linear", "fc", "partial correlation"),
+}
+
+
+def made(study: Study, folder: Path) -> Run:
+    """The run of a study; with few permutations, since nobody here asks what chance gives."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DRAWS", "SLOW_DRAWS"):
+            patch.setattr(structure, name, 9, raising=False)
+        return local.execute(study, folder)
+
+
+@pytest.fixture(scope="session")
+def rates_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Three step sizes with two seeds each, the largest of which no member survives."""
+    given = {"sigmas": (0.2,), "optimizers": ("adam",), "rates": (1e-3, 0.1, 1e30), "seeds": (0, 1), "groups": 3}
+    study = SynergyOptimizer.at("quick", **SMALL, **given)
+    return made(study, tmp_path_factory.mktemp("rates") / "run")
+
+
+@pytest.fixture(scope="session")
+def sigmas_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """All sigmas that claims about networks are about, two seeds each."""
+    given = {"sigmas": (0.01, 0.2, 2.0), "seeds": (0, 1), "nodes": 8, "clusters": 2}
+    study = NetworkSigma.at("quick", **SMALL, **given)
+    return made(study, tmp_path_factory.mktemp("sigmas") / "run")
+
+
+@pytest.fixture(scope="session")
+def beyond(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """The smallest run of a study beyond the paper, by its name."""
+    return functools.cache(lambda name: local.execute(smallest(name), tmp_path_factory.mktemp("beyond") / name))

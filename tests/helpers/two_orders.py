@@ -1,0 +1,53 @@
+"""Puzzles of order 4 and 5 in one tiny study, and members that start from the PE of another, in all ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from placecode.experiments.latin.squares import LatinStudy
+from placecode.models.encoder import Stack
+from placecode.models.member import Member, grid
+from placecode.tasks.base import Task
+from placecode.tasks.latin_squares import LatinSquares
+from placecode.tasks.several import Several
+
+FOUR, FIVE = "order 4", "order 5"
+HEIRS = (
+    *((FOUR, "before", 0.7), (FOUR, "rescaled", 0.7), (FOUR, "resized", 0.7), (FOUR, "shuffled", 0.7)),
+    *((FIVE, "resized", 0.7), (FIVE, "resized-shuffled", 0.7), (FIVE, "resized", 0.1)),
+)
+"""Data, start and sigma of those who start from members 0 and 1; each with seeds 0 and 1, the origins' own."""
+
+
+@dataclass(frozen=True)
+class TwoOrders(LatinStudy):
+    """Two learned PEs on order 4; on order 5 one of each start that takes the true positions; then the heirs; then the
+    2d-fixed ones of either order."""
+
+    name = "two-orders"
+    about = "for tests"
+    scales = {
+        "quick": {
+            **{"seeds": (0, 1), "epochs": 2, "evaluations": 2, "per_class": 20, "heldout": 9, "distance": 0.5},
+            **{"width": 8, "heads": 2, "layers": 2, "expansion": 1, "batch": 16, "learning_rate": 1e-2, "noise": ()},
+        }
+    }
+
+    def task(self) -> Task:
+        shared: dict[str, Any] = {"heldout": self.heldout, "per_class": self.per_class, "distance": self.distance}
+        return Several({FOUR: LatinSquares(4, **shared), FIVE: LatinSquares(5, **shared)})
+
+    def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
+        return []  # what takes no other member to tell is the same on any data, and takes long
+
+    def members(self) -> list[Member]:
+        first = [self.spec(sigma=0.3, seed=seed, data=FOUR) for seed in self.seeds]
+        placed = [self.spec(sigma=0.3, start=start, data=FIVE) for start in ("true", "axes")]
+        heirs = [
+            self.spec(sigma=sigma, seed=seed, start=start, origin=origin, data=data, learn=False)
+            for data, start, sigma in HEIRS
+            for origin, seed in enumerate(self.seeds)
+        ]
+        fixed: dict[str, Any] = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None}
+        return [*first, *placed, *heirs, *grid(self.spec(**fixed), data=(FOUR, FIVE), seed=self.seeds)]

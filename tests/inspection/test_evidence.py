@@ -1,0 +1,123 @@
+"""The packaged evidence is what the committed runs give, and is read as it is meant."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from helpers.scripts import load
+
+from placecode.analysis.stats import Interval, interval
+from placecode.inspection import evidence
+from placecode.inspection.evidence import Curve, Point
+from placecode.runs.read import Run
+
+ROOT = Path(__file__).parents[2]
+
+script = load(ROOT / "results" / "evidence.py")
+
+
+def curve(means: dict[float, float], half: float = 0.0, sign: int = 1, nothing: float = 0.0) -> Curve:
+    """A curve with these means, and intervals of this half width."""
+    best = max(sign * value for value in means.values())
+    points = [
+        Point(
+            sigma,
+            Interval(mean, mean - half, mean + half),
+            Interval(best - sign * mean, best - sign * mean - half, best - sign * mean + half),
+            5,
+            0,
+        )
+        for sigma, mean in means.items()
+    ]
+    return Curve("accuracy", sign, nothing, tuple(points))
+
+
+def test_the_packaged_file_is_what_the_runs_give() -> None:
+    assert script.evidence() == evidence.FILE.read_text(), "run python results/evidence.py"
+
+
+def test_numbers_are_those_of_the_tables() -> None:
+    """By another way than the script's: accuracies of lst-sigma at 0.2, and how far they are from those at 0.4."""
+    run = Run(ROOT / "results" / "lst-sigma")
+    last = run.metrics[run.metrics["step"] == run.metrics["step"].max()]
+    last = last[(last["split"] == "validation") & (last["condition"] == "all") & (last["metric"] == "accuracy")]
+    rows = last.merge(run.members, on="member").query("encoding == 'learned'")
+    one, best = (rows[rows["sigma"] == sigma].sort_values("seed")["value"].to_numpy() for sigma in (0.2, 0.4))
+    setting = next(each for each in evidence.settings() if each.name == "lst-sigma")
+    (point,) = (each for each in setting.outcome.points if each.sigma == 0.2)
+    assert point.found == pytest.approx(interval(one), abs=1e-5)
+    assert setting.outcome.best.sigma == 0.4 and point.behind == pytest.approx(interval(best - one), abs=1e-5)
+    assert (setting.tokens, setting.width, setting.outcome.nothing, point.n) == (16, 160, 0.25, 15)
+
+
+def test_every_setting_is_a_sweep_of_its_own() -> None:
+    """Members that are in two runs are one setting, or a setting that is left out would still have a say."""
+    settings = evidence.settings()
+    assert len({each.name for each in settings}) == len(settings) == len({each.outcome for each in settings})
+    assert all(len(each.outcome.points) >= 3 for each in settings)
+
+
+def test_members_that_diverged_have_learned_nothing() -> None:
+    rows = pd.DataFrame({"member": range(4), "seed": [0, 1] * 2, "sigma": [0.1, 0.1, 1.0, 1.0], "state": "done"})
+    rows.loc[3, "state"] = "diverged"
+    values = pd.Series([0.4, 0.6, 0.2, 0.1], index=range(4))  # what it had when it was stopped counts for nothing
+    made = script.curve("test error", -1, 1.0, rows, values, {})
+    small, large = made["points"]
+    assert (small["found"][0], large["found"][0], large["diverged"], large["n"]) == (0.5, 0.6, 1, 2)
+    assert large["behind"][0] == 0.1  # -0.2 and 0.4
+
+
+def test_seeds_of_one_world_are_averaged_first() -> None:
+    values = pd.Series([1.0, 2.0, 3.0, 4.0], index=[0, 1, 2, 3])
+    assert script.over(values, {"worlds": 2}) == interval([2.0, 3.0])
+    assert script.over(values, {}) == interval([1.0, 2.0, 3.0, 4.0])
+
+
+def test_between_sigmas_lies_a_straight_line_over_their_logarithm() -> None:
+    found = curve({0.01: 0.2, 1.0: 0.6, 4.0: 1.0})
+    assert found.at(0.1) == pytest.approx(0.4) and found.at(2.0) == pytest.approx(0.8)
+    assert found.lacks(0.1) == pytest.approx((0.6, 0.6, 0.6))
+    assert found.at(0.009) is None and found.lacks(4.1) is None and found.good(5.0) is None
+    assert found.at(0.01) == 0.2 and found.at(4.0) == 1.0
+
+
+def test_less_error_is_better() -> None:
+    found = curve({0.1: 0.4, 1.0: 0.7}, sign=-1, nothing=1.0)
+    assert found.best.sigma == 0.1 and found.gain == pytest.approx(0.6)
+    lacks = found.lacks(1.0)
+    assert lacks is not None and lacks.mean == pytest.approx(0.5)
+
+
+def test_a_good_sigma_lacks_little_or_what_may_be_noise() -> None:
+    sure = curve({0.1: 1.0, 0.2: 0.96, 0.5: 0.92, 1.0: 0.8})
+    assert [sure.good(sigma) for sigma in (0.1, 0.2, 0.5, 1.0)] == [True, True, False, False]
+    unsure = curve({0.1: 1.0, 0.2: 0.96, 0.5: 0.92, 1.0: 0.8}, half=0.3)
+    assert [unsure.good(sigma) for sigma in (0.1, 0.2, 0.5, 1.0)] == [True, True, True, False]
+
+
+def test_a_setting_has_learned_only_beyond_chance() -> None:
+    assert curve({0.1: 0.5, 1.0: 0.3}, half=0.1, nothing=0.25).learned
+    assert not curve({0.1: 0.5, 1.0: 0.3}, half=0.3, nothing=0.25).learned
+    assert not curve({0.1: 0.26, 1.0: 0.25}, nothing=0.25).learned
+    assert not curve({0.1: 1.1, 1.0: 1.2}, sign=-1, nothing=1.0).learned
+
+
+def test_a_single_seed_has_no_interval_and_counts_for_nothing() -> None:
+    record = json.loads(script.evidence().splitlines()[1].rstrip(","))
+    for point in record["outcome"]["points"]:
+        point["found"][1:] = [None, None]
+    found = evidence.parsed(record).outcome
+    assert math.isnan(found.best.found.low) and not found.learned
+
+
+def test_settings_are_named_by_what_is_needed_to_tell_them_apart() -> None:
+    rows = [("adam", 1e-3, 0.0), ("adamw", 1e-3, 0.01), ("sgd", 1e-2, 0.0), ("adam", 1e-2, 0.0)]
+    members = pd.DataFrame(rows, columns=["optimizer", "learning_rate", "weight_decay"])
+    assert script.needed(members, list(members.columns)) == ["optimizer", "learning_rate"]
+    more = pd.concat([members, pd.DataFrame([("adamw", 1e-3, 0.1)], columns=members.columns)])
+    assert script.needed(more, list(more.columns)) == ["optimizer", "learning_rate", "weight_decay"]
+    assert script.needed(members, ["optimizer"]) == ["optimizer"]

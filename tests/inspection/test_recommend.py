@@ -1,0 +1,220 @@
+"""`placecode recommend`: which sigma, from which evidence, and what it does not say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from placecode import cli
+from placecode.analysis.stats import Interval
+from placecode.inspection import evidence, libraries, recommend
+from placecode.inspection.evidence import Curve, Point, Setting
+from placecode.inspection.libraries import LIBRARIES
+from placecode.inspection.recommend import GRID, Asked
+
+ASKED = Asked(tokens=16, width=64, optimizer="adam")
+
+
+def setting(good: float, task: str = "a", learned: bool = True, **given: Any) -> Setting:
+    """A setting in which one sigma of the grid is perfect, and those far from it lack all."""
+    behind = [min(1.0, abs(math.log10(sigma / good))) for sigma in GRID]
+    nothing = 0.0 if learned else 1.0
+    points = tuple(
+        Point(sigma, Interval(*3 * (1 - lack,)), Interval(*3 * (lack,)), 5, 0)
+        for sigma, lack in zip(GRID, behind, strict=True)
+    )
+    curve = Curve("accuracy", 1, nothing, points)
+    usual: dict[str, Any] = {"run": task, "variant": "", "tokens": 16, "width": 64, "layers": 4, "heads": 1}
+    usual |= {"norm": "post", "placement": "every", "optimizer": "adam", "learning_rate": 1e-3, "batch": 1, "steps": 1}
+    return Setting(**{**usual, "task": task, "outcome": curve, "structure": curve, **given})
+
+
+def test_what_is_good_everywhere_is_recommended() -> None:
+    answer = recommend.recommend(ASKED, [setting(0.2), setting(0.2, "b", tokens=64)])
+    assert answer.sigma == 0.2 and answer.vote.good == pytest.approx(1) and answer.vote.lacks == pytest.approx(0)
+    assert answer.flat == (0.2, 0.2)
+
+
+def test_near_settings_weigh_more() -> None:
+    settings = [setting(0.05, "a", tokens=16), setting(1.0, "b", tokens=64)]
+    assert recommend.recommend(ASKED, settings).sigma == 0.05
+    far = dataclasses.replace(ASKED, tokens=128)
+    assert recommend.recommend(far, settings).sigma == 1.0
+    first, second = recommend.weighed(ASKED, settings)
+    assert (first.apart, second.apart) == (0, 2) and first.weight / second.weight == pytest.approx(4)
+
+
+def test_many_settings_of_a_task_are_not_many_tasks() -> None:
+    settings = [setting(0.05, "a"), *(setting(1.0, "b", tokens=17 + i) for i in range(8))]
+    seen = recommend.weighed(ASKED, settings)
+    assert sum(each.weight for each in seen) == pytest.approx(1)
+    assert next(each.weight for each in seen if each.setting.task == "a") > 0.5
+    assert recommend.recommend(ASKED, settings).sigma == 0.05
+
+
+def test_layers_and_rate_count_only_where_they_are_given() -> None:
+    settings = [setting(0.05, "a", layers=4, learning_rate=1e-2), setting(1.0, "b", layers=2, learning_rate=1e-3)]
+    assert recommend.recommend(dataclasses.replace(ASKED, layers=2), settings).sigma == 1.0
+    assert recommend.recommend(dataclasses.replace(ASKED, learning_rate=1e-2), settings).sigma == 0.05
+    assert {each.apart for each in recommend.weighed(ASKED, settings)} == {0.0}
+
+
+def test_kinds_of_optimizers_are_kept_apart() -> None:
+    settings = [setting(0.05, "a"), setting(1.0, "b", tokens=1024, optimizer="sgd")]
+    assert recommend.recommend(ASKED, settings).sigma == 0.05
+    assert recommend.recommend(dataclasses.replace(ASKED, optimizer="adamw"), settings).sigma == 0.05
+    assert recommend.recommend(dataclasses.replace(ASKED, optimizer="sgd"), settings).sigma == 1.0
+
+
+def test_where_a_kind_has_learned_nothing_it_is_said() -> None:
+    asked = dataclasses.replace(ASKED, optimizer="sgd")
+    settings = [setting(0.05, "a"), setting(1.0, "b", learned=False, optimizer="sgd")]
+    answer = recommend.recommend(asked, settings)
+    assert answer.sigma == 0.05 and not answer.own_kind
+    assert any(line.startswith("No setting that was studied with SGD") for line in recommend.sentences(answer))
+    learned = recommend.recommend(asked, [setting(0.05, "a"), setting(1.0, "b", optimizer="sgd")])
+    assert learned.own_kind and not any("No setting" in line for line in recommend.sentences(learned))
+
+
+def test_extrapolations_are_called_so() -> None:
+    asked = Asked(4096, 96, "adam", learning_rate=1e-6)
+    answer = recommend.recommend(asked, [setting(0.2), setting(0.2, "b", tokens=100)])
+    assert answer.extrapolations() == {"tokens": (16, 100), "learning_rate": (1e-3, 1e-3)}
+    said = [line for line in recommend.sentences(answer) if line.startswith("An extrapolation")]
+    assert len(said) == 2 and "tokens 4,096 lies beyond all that was studied, 16 to 100" in said[0]
+    assert not recommend.recommend(ASKED, [setting(0.2)]).extrapolations()
+
+
+def test_a_sigma_that_few_know_is_not_recommended() -> None:
+    near, far = setting(0.1, "a"), setting(0.01, "b", tokens=1024)
+    half = dataclasses.replace(near.outcome, points=near.outcome.points[3:])  # from 0.1 on
+    near = dataclasses.replace(near, outcome=half, structure=half)
+    answer = recommend.recommend(ASKED, [near, far])
+    assert answer.sigma == 0.1 and any("Smaller ones were hardly studied" in it for it in recommend.sentences(answer))
+
+
+def test_a_sweep_that_was_cut_short_has_no_say_on_maps() -> None:
+    near, far = setting(0.1, "a"), setting(0.01, "b", tokens=1024)
+    half = dataclasses.replace(near.outcome, points=near.outcome.points[3:])  # from 0.1 on
+    cut = dataclasses.replace(near, outcome=half, structure=half)
+    flat = dataclasses.replace(half, points=(half.points[0], dataclasses.replace(half.points[0], sigma=0.2)))
+    for_map = dataclasses.replace(ASKED, goal="map")
+    assert recommend.recommend(for_map, [cut, far]).sigma == 0.01
+    assert recommend.recommend(for_map, [cut]).sigma == 0.1  # there is nothing better
+    assert recommend.recommend(ASKED, [cut, far]).sigma == 0.1
+    assert recommend.cut_short(cut, "map") and not recommend.cut_short(cut, "accuracy")
+    for structure in (near.structure, setting(0.01).structure, setting(0.1, learned=False).structure, None, flat):
+        assert not recommend.cut_short(dataclasses.replace(cut, structure=structure), "map")
+
+
+def test_goals_ask_their_own_curves() -> None:
+    mixed = dataclasses.replace(setting(0.5), structure=setting(0.02).outcome)
+    answer = recommend.recommend(ASKED, [mixed])
+    assert (answer.sigma, answer.other.sigma) == (0.5, 0.02)
+    assert answer.price.lacks == pytest.approx(1)  # a map is lost at 0.5
+    assert recommend.recommend(dataclasses.replace(ASKED, goal="map"), [mixed]).sigma == 0.02
+
+
+def test_a_setting_that_is_held_out_has_no_say() -> None:
+    settings = [setting(0.2, "a"), setting(0.2, "a", tokens=32), setting(1.0, "b", tokens=256)]
+    one, two, three = recommend.held_out(settings)
+    assert (one.sigma, three.sigma) == (0.2, 0.2) and three.lost["recommended"] == pytest.approx(math.log10(5))
+    assert [each.sigma for each in recommend.held_out(settings, whole_task=True)] == [1.0, 1.0, 0.2]
+    assert two.lost["1"] == pytest.approx(math.log10(5)) and two.lost["d^-1/2"] == pytest.approx(0.2, abs=0.02)
+
+
+def test_the_packaged_evidence_has_an_answer_for_every_optimizer_and_goal() -> None:
+    for optimizer in recommend.FAMILIES:
+        for goal in recommend.GOALS:
+            for tokens, width in ((2, 1), (64, 128), (10**9, 10**9)):
+                answer = recommend.recommend(Asked(tokens, width, optimizer, 1e-3, 6, goal))
+                assert answer.flat[0] <= answer.sigma <= answer.flat[1] and answer.sigma in GRID
+                assert sum(each.weight for each in answer.seen) == pytest.approx(1)
+
+
+# --------------------------------------------------------------------------------------------------- the command line
+
+
+def test_the_command_says_what_was_recommended(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["recommend", "--tokens", "4096", "--width", "768", "--optimizer", "adamw"]) == 0
+    said = capsys.readouterr().out
+    answer = recommend.recommend(Asked(4096, 768, "adamw"))
+    assert said.startswith(f"Start with sigma {answer.sigma:g}, to predict well") and "An extrapolation: tokens" in said
+    assert "d^-1/2 = 0.0361" in said and answer.seen[0].setting.run in said
+
+
+def test_the_command_prints_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["recommend", "--tokens", "16", "--width", "100000000", "--optimizer", "sgd", "--layers", "2", "--json"]
+    assert cli.main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["asked"]["layers"] == 2 and found["sigma"] in GRID and found["defaults"]["d^-1/2"]["good"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--tokens", "1"], "tokens must be a whole number from 2 to"),
+        (["--tokens", "2.5"], "tokens must be a whole number; got '2.5'"),
+        (["--tokens", "1" + 30 * "0"], "tokens must be a whole number from 2 to 1,000,000,000"),
+        (["--width", "0"], "width must be a whole number from 1 to"),
+        (["--width", "wide"], "width must be a whole number; got 'wide'"),
+        (["--optimizer", "adagrad"], "optimizer must be one of adam, adamw, sgd; got 'adagrad'"),
+        (["--learning-rate", "0"], "learning_rate must be a number above 0; got 0.0"),
+        (["--learning-rate", "nan"], "learning_rate must be a number above 0; got nan"),
+        (["--learning-rate", "fast"], "learning_rate must be a number; got 'fast'"),
+        (["--layers", "0"], "layers must be a whole number from 1 to"),
+        (["--goal", "beauty"], "goal must be one of accuracy, map; got 'beauty'"),
+    ],
+)
+def test_bad_input_is_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    usual = {"--tokens": "16", "--width": "64", "--optimizer": "adam"}
+    usual |= dict(zip(words[::2], words[1::2], strict=True))
+    assert cli.main(["recommend", *(word for pair in usual.items() for word in pair)]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error and error.count("\n") == 1
+
+
+# ---------------------------------------------------------------------------------------------------------- libraries
+
+
+def test_scales_of_libraries_are_those_of_what_they_draw() -> None:
+    """What torch and numpy draw by the same distributions, in the same size."""
+    known = {each.name: each for each in LIBRARIES}
+    torch.manual_seed(0)
+    drawn = {
+        "PyTorch": torch.nn.Embedding(400, 256).weight,
+        "timm": torch.nn.init.trunc_normal_(torch.empty(400, 256), std=0.02),
+        "BERT": torch.nn.init.trunc_normal_(torch.empty(400, 256), std=0.02, a=-0.04, b=0.04),
+        "DETR": torch.nn.init.uniform_(torch.empty(400, 256)),
+        "KerasHub": torch.nn.init.xavier_uniform_(torch.empty(400, 256)),
+        "x-transformers": torch.randn(400, 256) * 256**-0.5,
+    }
+    for name, table in drawn.items():
+        assert known[name].sigma(400, 256) == pytest.approx(float(table.detach().std()), rel=0.01), name
+
+
+def test_libraries_are_named_once_with_a_source_and_a_formula_that_is_true() -> None:
+    assert len(LIBRARIES) >= 12 and len({each.name for each in LIBRARIES}) == len(LIBRARIES)
+    for each in LIBRARIES:
+        repository, path = each.source.split(" ")
+        assert repository.count("/") == 1 and path.endswith(".py")
+        formula = each.formula.replace("^", "**").replace("1/2", "(1/2)").replace("-(1/2)", "(-1/2)")
+        assert eval(formula, {"d": 256, "n": 400}) == pytest.approx(each.sigma(400, 256), rel=2e-3), each.name
+    assert set(recommend.DEFAULTS) <= {each.formula for each in LIBRARIES}
+
+
+def test_cut_is_what_is_left_of_a_normal() -> None:
+    x = np.linspace(-2, 2, 20_001)
+    density = np.exp(-(x**2) / 2)
+    left = math.sqrt((x**2 * density).sum() / density.sum())
+    assert left == pytest.approx(libraries.CUT, abs=1e-4)
+
+
+def test_evidence_names_no_optimizer_that_has_no_kind() -> None:
+    assert {each.optimizer for each in evidence.settings()} <= set(recommend.FAMILIES)

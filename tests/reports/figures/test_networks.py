@@ -1,0 +1,108 @@
+"""Figures of known networks: what is drawn is compared with the tables."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.figure_reading import words
+
+from placecode.reports import figures
+from placecode.reports.figures import SIGMA
+from placecode.reports.figures.networks import CENTRED, FC, MEASURES, SHUFFLED, SMOOTH
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+TITLES = {"yeo7": "Yeo-7 networks", "cole-anticevic": "Cole-Anticevic networks"}
+SIGMAS = (0.01, 0.1, 2.0)
+LEVELS = {"fc": 0.4, "centred fc": 0.7, "partial correlation": 9.4}
+LIMITS = {"_low": -0.1, "_high": 0.1, "_smooth_low": -0.2, "_smooth_high": 0.25}
+
+
+def tables(seeds: int = 3) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Members, analysis and baselines of a made-up run: a measure is 1 / (1 + sigma), and 0 before training."""
+    members, rows = [], []
+    for number, (sigma, seed) in enumerate(itertools.product(SIGMAS, range(seeds))):
+        members.append({"member": number, "sigma": sigma, "seed": seed, "data": "", "state": "done"})
+        for target, measure, step in itertools.product(TITLES, MEASURES, (0, 9)):
+            rows.append((number, step, -1, measure, target, (0.01 * seed + 1 / (1 + sigma)) * (step > 0)))
+            rows.append((number, step, 0, measure, target, 77.0))
+            rows += [(number, step, -1, measure + end, target, value + 0.03 * seed) for end, value in LIMITS.items()]
+    columns = ["member", "step", "block", "analysis", "target", "value"]
+    others = [
+        ("", world, name, "analysis", target, measure, level + 0.2 * world)
+        for world, (name, level), target, measure in itertools.product((0, 1), LEVELS.items(), TITLES, MEASURES)
+    ]
+    known = ["data", "world", "baseline", "split", "condition", "metric", "value"]
+    return pd.DataFrame(members), pd.DataFrame(rows, columns=columns), pd.DataFrame(others, columns=known)
+
+
+def test_a_panel_for_each_measure_and_partition_with_both_nulls_and_connectivity() -> None:
+    figure = figures.networks_by_sigma(*tables(), "demo", TITLES, note="76 of 94")
+    assert len(figure.axes) == 4
+    assert [axes.get_title() for axes in figure.axes] == [*TITLES.values(), "", ""]
+    assert [axes.get_ylabel() for axes in figure.axes][::2] == list(MEASURES.values())
+    for axes in figure.axes:
+        bands = {str(each.get_label()): each.get_paths()[0].get_extents() for each in axes.collections}
+        for told, (low, high) in {SHUFFLED: (-0.07, 0.13), SMOOTH: (-0.17, 0.28)}.items():
+            assert (bands[told].y0, bands[told].y1) == pytest.approx((low, high))  # the mean over three seeds
+            assert (bands[told].x0, bands[told].x1) == pytest.approx((0.01, 2.0))
+        levels = {line.get_label(): np.unique(line.get_ydata()) for line in axes.lines if not line.get_clip_on()}
+        assert levels == {FC: pytest.approx([0.5]), CENTRED: pytest.approx([0.8])}  # means over two worlds
+        drawn = [line for line in axes.lines if len(line.get_ydata()) == 3 and line.get_linestyle() == "-"]
+        assert any(np.allclose(line.get_ydata(), [0.01 + 1 / (1 + sigma) for sigma in SIGMAS]) for line in drawn)
+    said = words(figure)
+    for told in (FC, CENTRED, SHUFFLED, SMOOTH, "before training", "76 of 94", "run demo"):
+        assert told in said
+
+
+def test_without_nulls_or_connectivity_the_rest_is_drawn() -> None:
+    members, analysis, baselines = tables()
+    plain = analysis[analysis["analysis"].isin(list(MEASURES))]
+    figure = figures.networks_by_sigma(members, plain, baselines.iloc[:0], "demo", TITLES)
+    assert SHUFFLED not in words(figure) and FC not in words(figure) and "after training" in words(figure)
+    one = figures.networks_by_sigma(members, analysis, baselines, "demo", {"yeo7": "Yeo-7"})
+    assert len(one.axes) == 2
+    empty = figures.networks_by_sigma(members.iloc[:0], analysis.iloc[:0], baselines.iloc[:0], "demo", TITLES)
+    empty.draw_without_rendering()
+    assert "no values" in words(empty)
+
+
+def by_variant(seeds: int = 3) -> pd.DataFrame:
+    kinds = itertools.product(
+        ("q", "mirror"), ("as is", "a rather long name of a variant, in words"), SIGMAS, range(seeds)
+    )
+    return pd.DataFrame(
+        [
+            {"measure": measure, "variant": variant, "sigma": sigma, "seed": seed, "value": sigma + 0.1 * seed}
+            for measure, variant, sigma, seed in kinds
+        ]
+    )
+
+
+def test_variants_are_rows_and_sigmas_are_marks_in_them() -> None:
+    levels = pd.DataFrame([{"measure": "q", "variant": "as is", "value": value} for value in (0.2, 0.4)])
+    figure = figures.measures_by_variant(by_variant(), levels, "demo", {"q": "modularity Q", "mirror": "mirrors"})
+    first, second = figure.axes
+    assert (first.get_xlabel(), second.get_xlabel()) == ("modularity Q", "mirrors")
+    marks = {each.get_label(): each.lines[0].get_xydata() for each in first.containers}
+    assert set(marks) == {*(f"{SIGMA} = {sigma:g}" for sigma in SIGMAS), FC}
+    for sigma in SIGMAS:
+        points = marks[f"{SIGMA} = {sigma:g}"]
+        np.testing.assert_allclose(points[:, 0], sigma + 0.1)
+        assert sorted(points[:, 1].round()) == [0, 1]  # each within the row of its variant
+    np.testing.assert_allclose(marks[FC][:, 0], [0.3])
+    assert FC not in {each.get_label() for each in second.containers}
+    figure.draw_without_rendering()
+    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert box.x0 > -0.02 and box.y0 > -0.02 and box.x1 < width + 0.02 and box.y1 < height + 0.02
+
+
+def test_a_single_seed_and_no_row_at_all_can_be_drawn() -> None:
+    levels = pd.DataFrame(columns=["measure", "variant", "value"])
+    for table in (by_variant(1), by_variant().iloc[:0], by_variant().assign(value=np.nan)):
+        figure = figures.measures_by_variant(table, levels, "demo", {"q": "modularity Q"})
+        figure.draw_without_rendering()
+        assert "run demo" in words(figure)

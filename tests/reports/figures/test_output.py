@@ -1,0 +1,198 @@
+"""Every figure: whatever the names, as a file, in a page, from any thread, of any table."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from helpers.figure_gallery import TABLES, all_figures
+from helpers.figure_reading import points, tables, words
+from matplotlib import image
+
+from placecode.errors import BadInput
+from placecode.reports import figures
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["lst-quick", "$x^_{", "<script>alert(1)</script> --> &amp; \"'", "a" * 300])
+def test_every_figure_names_its_run_whatever_its_name(name: str) -> None:
+    for figure in all_figures(name):
+        assert f"run {name[:28]}" in words(figure)
+        figures.svg_text(figure)  # names are not read as mathematics, which would fail here
+
+
+def test_axes_are_labelled() -> None:
+    drawn = all_figures("demo")
+    for figure in (*drawn[:2], *drawn[5:]):
+        assert any(axes.get_xlabel() for axes in figure.axes)
+        named = {tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()}
+        assert any(axes.get_ylabel() for axes in figure.axes) or "b" in named  # rows with names need no other label
+
+
+def test_nothing_is_cut_off() -> None:
+    """Everything lies on the sheet, also where names are long."""
+    for figure in all_figures("a rather long name, option 0.5, of which there is another"):
+        figure.draw_without_rendering()
+        box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+        assert box.x0 > -0.02 and box.y0 > -0.02, figure.get_supxlabel()
+        assert box.x1 < width + 0.02 and box.y1 < height + 0.02, figure.get_supxlabel()
+
+
+# ------------------------------------------------------------------------------------------------ tables of any kind
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", TABLES)
+def test_one_seed_has_no_interval_and_says_so(kind: str) -> None:
+    draw, table, _ = TABLES[kind]
+    figure = draw(table(1, "a"), "demo")
+    figure.draw_without_rendering()
+    assert "single seed, so no interval" in words(figure)
+    for axes in figure.axes:
+        for found in points(axes).values():
+            for bars in (found.x_bars, found.y_bars):
+                assert bars is None or np.ptp(bars, axis=1).max(initial=0) == 0
+    assert "over 4 seeds" in words(draw(table(4, "a"), "demo"))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", TABLES)
+def test_values_that_are_missing_are_left_out_and_counted(kind: str) -> None:
+    """The same picture as if their rows were not there; and none of it without the missing ones."""
+    draw, table, values = TABLES[kind]
+    whole = table(4, "a")
+    holes = whole.copy()
+    holes.loc[[1, 6], values[-1]] = [np.nan, np.inf]
+    figure, without = draw(holes, "demo"), draw(whole.drop(index=[1, 6]), "demo")
+    assert f"2 of {len(whole)} values are missing" in words(figure)
+    assert "missing" not in words(without)
+    for axes, other in zip(figure.axes, without.axes, strict=True):
+        for ours, theirs in zip(axes.lines, other.lines, strict=True):
+            np.testing.assert_array_equal(ours.get_xydata(), theirs.get_xydata())
+    figure.draw_without_rendering()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_without_any_value_can_be_drawn(kind: str) -> None:
+    draw, table, values = TABLES[kind]
+    lost, empty = table(3, "a").assign(**dict.fromkeys(values, np.nan)), table(3, "a").iloc[:0]
+    for figure in (draw(lost, "demo"), draw(empty, "demo"), draw(empty.astype(object), "demo")):
+        figure.draw_without_rendering()
+        assert "no values" in words(figure)
+        assert "run demo" in words(figure)
+    assert "no values" not in words(draw(table(3, "a"), "demo"))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", TABLES)
+def test_one_thing_that_is_lost_leaves_the_others(kind: str) -> None:
+    draw, table, values = TABLES[kind]
+    whole = table(3, "a")
+    whole.loc[whole.iloc[:, 0] == whole.iloc[0, 0], list(values)] = np.nan
+    figure = draw(whole, "demo")
+    figure.draw_without_rendering()
+    assert any(len(line.get_xdata()) for axes in figure.axes for line in axes.lines)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_without_a_column_are_refused(kind: str) -> None:
+    draw, table, _ = TABLES[kind]
+    with pytest.raises(BadInput, match=r"the table must be one with the columns .*seed"):
+        draw(table(2, "a").drop(columns="seed"), "demo")
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def test_png_is_whole_and_at_150_dpi(tmp_path: Path) -> None:
+    figure = figures.accuracy_by_sigma(*tables(), "demo")
+    figures.save(figure, tmp_path / "figure.png")
+    height, width = image.imread(tmp_path / "figure.png").shape[:2]
+    assert (width, height) == tuple((figure.get_size_inches() * 150).astype(int))
+    assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
+    """And other warnings are still told."""
+    name = "温度 \U0001f9e0"
+    figure = figures.accuracy_by_sigma(*tables(), name)
+    figures.save(figure, tmp_path / "figure.png")
+    assert name in figures.svg_text(figure)
+    figure.draw = lambda renderer: warnings.warn("something else", stacklevel=1)  # type: ignore[method-assign]
+    for write in (figures.svg_text, lambda figure: figures.save(figure, tmp_path / "figure.png")):
+        with pytest.raises(UserWarning, match="something else"):
+            write(figure)
+
+
+class Ids(HTMLParser):
+    """Collects ids, the ids that are referred to, and tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.used: set[str] = set()
+        self.tags: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(str(value))
+            elif name.endswith("href") and str(value).startswith("#"):
+                self.used.add(str(value)[1:])
+            else:
+                self.used |= set(re.findall(r"url\(#([^)]+)\)", str(value)))
+
+
+def test_svg_is_the_same_every_time_and_leaves_no_trace() -> None:
+    before = dict(matplotlib.rcParams)
+    first, second = (figures.svg_text(figures.accuracy_by_sigma(*tables(), "demo"), "a") for _ in range(2))
+    assert first == second
+    assert dict(matplotlib.rcParams) == before
+    assert first.startswith("<svg ")
+
+
+def test_svg_ids_are_unique_on_a_page_and_all_references_hold() -> None:
+    page = "".join(figures.svg_text(figure, f"figure-{i}") for i, figure in enumerate(all_figures("demo")))
+    found = Ids(page)
+    assert len(found.ids) == len(set(found.ids)) > 10
+    assert found.used
+    assert found.used <= set(found.ids)
+
+
+def test_svg_escapes_names_and_label() -> None:
+    name = '<script>alert(1)</script>--><b class="x">'
+    for figure in all_figures(name):
+        found = Ids(figures.svg_text(figure, label=name))
+        assert not {"script", "b", "style", "metadata"} & found.tags
+
+
+def test_svg_colours_follow_the_page() -> None:
+    text = figures.svg_text(figures.accuracy_by_sigma(*tables(), "demo"))
+    assert "currentColor" in text
+    assert "var(--figure-blue, #0072B2)" in text
+    assert figures.INK not in text
+
+
+def test_figures_can_be_made_in_threads() -> None:
+    expected = figures.svg_text(figures.accuracy_by_sigma(*tables(), "demo"), "a")
+    found: list[str] = []
+
+    def work() -> None:
+        found.append(figures.svg_text(figures.accuracy_by_sigma(*tables(), "demo"), "a"))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 4

@@ -1,0 +1,533 @@
+"""Reports in a real browser: nothing is fetched, nothing complains, and what moves shows the numbers of the run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import report_parts as made_up
+from reports.html.test_report import Shown
+
+from placecode.cli import command_of, compared
+from placecode.experiments import study_of
+from placecode.reports import html as report
+from placecode.reports.figures import base, own
+from placecode.reports.html import together
+from placecode.reports.html.tables import number
+from placecode.reports.pages.registry import page_of
+from placecode.runs.read import Run
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium or Chrome on this machine")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+RESULTS = Path(__file__).parents[3] / "results"
+MINUS = "\N{MINUS SIGN}"
+WIDE, PHONE = (1200, 900), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=BROWSER, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return Run(RESULTS / "demo")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, run: Run) -> dict[str, Path]:
+    """Pages of a committed run, of made-up channels of which one has an evil name, of a thousand, and of two runs."""
+    folder, study = tmp_path_factory.mktemp("pages"), study_of(run)
+    claims = [claim.check(run).record() for claim in study.claims]
+    shared = {"title": "T", "lead": ["One."], "figures": [], "command": command_of(run, study)}
+    texts = {
+        "demo": report.render(run, **shared, claims=claims, dial=page_of(study, run).dial()),
+        "fit": report.render(run, **shared, dial=made_up.dial(60, 4), channels=made_up.channels(60)),
+        "many": report.render(run, **shared, dial=made_up.dial(1000, 5), channels=made_up.channels(1000)),
+        "crowded": report.render(run, **shared, **dict(zip(("dial", "channels"), made_up.crowded(), strict=True))),
+        "figures": report.render(run, **{**shared, "figures": [drawn("square", 7.2, 6.2), drawn("broad", 9, 3)]}),
+        "both": together.render([compared(run), compared(Run(RESULTS / "demo-fresh"))]),
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text)
+    return {name: folder / f"{name}.html" for name in texts}
+
+
+def drawn(name: str, wide: float, high: float) -> Shown:
+    figure, (axes,) = base.panels(1, 1, (wide, high))
+    axes.plot([0, 1])
+    return Shown(name, name, "Look.", figure)
+
+
+class Opened:
+    """A page in the browser, with all that went wrong or was asked for outside of it."""
+
+    def __init__(self, browser: Any, path: Path, size: tuple[int, int] = WIDE, scheme: str = "light") -> None:
+        self.context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, accept_downloads=True
+        )
+        self.page = self.context.new_page()
+        self.wrong: list[str] = []
+        self.page.on(
+            "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.wrong.append(dialog.message), dialog.dismiss()))
+        self.page.on("request", lambda asked: self.wrong.append(asked.url) if self.outside(asked.url) else None)
+        self.page.goto(path.as_uri())
+
+    @staticmethod
+    def outside(address: str) -> bool:
+        return not address.startswith(("file:", "data:", "blob:"))
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wrong = list(self.wrong)
+        self.context.close()
+        assert not wrong
+
+    def turn(self, at: int, dial: int = 0) -> None:
+        self.page.evaluate(
+            "([dial, at]) => { const slider = document.getElementById(`dial-${dial}`); slider.value = at;"
+            " slider.dispatchEvent(new Event('input', { bubbles: true })); }",
+            [dial, at],
+        )
+
+    def shown(self, dial: int = 0) -> dict[str, tuple[str, str, dict[str, str]]]:
+        """The numbers of a dial by measure: as a reader sees them, and with all digits."""
+        script = (
+            "(dial) => Object.fromEntries([...document.querySelectorAll(`[data-dial='${dial}'] [data-measure]`)].map("
+            "(row) => [row.dataset.measure, [row.querySelector('b').textContent,"
+            " row.querySelector('small').textContent, { ...row.dataset }]]))"
+        )
+        found = self.page.evaluate(script, dial)
+        return {name: tuple(values) for name, values in found.items()}
+
+    def drawn(self, panel: str, script: str) -> Any:
+        """What plotly has of a panel: `plot` is its element in the script."""
+        return self.page.evaluate(
+            f"() => {{ const plot = document.querySelector('[data-panel={panel}]'); return {script}; }}"
+        )
+
+
+@pytest.fixture(scope="module")
+def opened_once(browser: Any, pages: dict[str, Path]) -> Iterator[Callable[[str], Opened]]:
+    """Each page by its name, opened when first asked for: to read five megabytes takes a browser seconds."""
+    known: dict[str, Opened] = {}
+
+    def find(name: str) -> Opened:
+        if name not in known:
+            known[name] = Opened(browser, pages[name])
+        return known[name]
+
+    yield find
+    for opened in known.values():
+        opened.context.close()
+
+
+@pytest.fixture
+def at(opened_once: Callable[[str], Opened]) -> Iterator[Callable[[str], Opened]]:
+    """A page by its name; whatever a test does to it, nothing may go wrong there."""
+    used: list[Opened] = []
+
+    def find(name: str) -> Opened:
+        used.append(opened_once(name))
+        return used[-1]
+
+    yield find
+    for opened in used:
+        assert not opened.wrong
+
+
+@pytest.mark.parametrize("name", ["demo", "fit", "many", "both"])
+def test_it_opens_quietly_and_fits(at: Callable[[str], Opened], name: str) -> None:
+    opened = at(name)
+    for (width, height), scheme in ((WIDE, "dark"), (PHONE, "dark"), (PHONE, "light"), (WIDE, "light")):
+        opened.page.set_viewport_size({"width": width, "height": height})
+        opened.page.emulate_media(color_scheme=scheme)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert opened.page.locator(".js-plotly-plot").count() >= 4
+        narrow = f"() => document.querySelector('.js-plotly-plot').getBoundingClientRect().width <= {width}"
+        opened.page.wait_for_function(narrow)
+
+
+def test_a_phone_that_opens_it_needs_not_to_scroll_sideways(browser: Any, pages: dict[str, Path]) -> None:
+    with Opened(browser, pages["fit"], PHONE, "dark") as opened:
+        assert opened.page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+        for box in (plot.bounding_box() for plot in opened.page.locator(".js-plotly-plot").all()):
+            assert box["width"] <= PHONE[0] and box["height"] > 150
+
+
+def test_a_phone_shows_a_square_figure_whole_and_a_broad_one_can_be_moved(at: Callable[[str], Opened]) -> None:
+    page = at("figures").page
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    square, broad = page.locator("figure .wide").all()
+    room = "(box) => box.scrollWidth - box.clientWidth"
+    assert square.evaluate(room) == 0 < broad.evaluate(room)
+    assert square.get_attribute("tabindex") is None
+    assert [broad.get_attribute(name) for name in ("tabindex", "role", "aria-label")] == [
+        "0",
+        "region",
+        "Figure 2. broad",
+    ]
+    broad.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.activeElement.scrollLeft > 0")
+    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    for figure, inches in ((square, 7.2), (broad, 9)):
+        assert figure.evaluate(room) == 0
+        assert figure.locator("svg").bounding_box()["width"] >= 96 * inches  # never smaller than it was drawn
+
+
+def test_something_wrong_would_be_seen(browser: Any, tmp_path: Path) -> None:
+    """The negative twin: a page that asks for a file elsewhere, and one that complains."""
+    (tmp_path / "asks.html").write_text("<img src='http://127.0.0.1:9/x.png'>")
+    (tmp_path / "complains.html").write_text("<script>console.error('no')</script>")
+    for name in ("asks", "complains"):
+        with pytest.raises(AssertionError), Opened(browser, tmp_path / f"{name}.html") as opened:
+            opened.page.wait_for_timeout(100)
+
+
+def test_the_policy_stops_other_scripts(browser: Any, pages: dict[str, Path], tmp_path: Path) -> None:
+    text = pages["demo"].read_text().replace("</footer>", "</footer><script>document.title = 'taken'</script>", 1)
+    (tmp_path / "taken.html").write_text(text)
+    with (
+        pytest.raises(AssertionError, match="Content Security Policy"),
+        Opened(browser, tmp_path / "taken.html") as opened,
+    ):
+        assert opened.page.title() == "T"
+
+
+def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable[[str], Opened], run: Run) -> None:
+    dial = page_of(study_of(run), run).dial()
+    assert dial is not None
+    summary = {
+        (row["sigma"], row["split"]): row["mean"]
+        for row in run.summary
+        if row["encoding"] == "learned" and row["metric"] == "accuracy" and row["condition"] == "all"
+    }
+    opened = at("demo")
+    for place in (4, 1):
+        opened.turn(place)
+        stop, shown = dial.stops[place], opened.shown()
+        for split in ("train", "test", "validation"):
+            text, bounds, exact = shown[f"accuracy, {split}"]
+            assert text == number(summary[stop.sigma, split])
+            assert float(exact["mean"]) == pytest.approx(summary[stop.sigma, split], abs=1e-12)
+            low, high = stop.measures[f"accuracy, {split}"][1:]
+            assert bounds == f"{number(low)} to {number(high)}"
+        assert opened.page.locator("#dial-0").get_attribute("aria-valuetext") == f"sigma {stop.label}"
+        assert opened.page.locator(".dial output b").inner_text() == stop.label
+        marks = opened.drawn("measure", "plot.data[plot.data.length - 1]")
+        assert marks["x"] == [stop.sigma] * 3
+        assert marks["y"] == pytest.approx([summary[stop.sigma, split] for split in ("train", "test", "validation")])
+        assert stop.similarity is not None and stop.places is not None and stop.attention is not None
+        z = np.array(opened.drawn("similarity", "plot.data[0].z"))
+        off = ~np.eye(16, dtype=bool)
+        others = [each.similarity[off] for each in dial.stops if each.similarity is not None]
+        assert np.abs(z - stop.similarity)[off].max() < np.abs(others).max() / 127
+        looks = np.array(opened.drawn("attention", "plot.data[0].z"))
+        assert np.abs(looks - stop.attention).max() < 1 / 127
+        points = opened.drawn(
+            "places", "plot.data.flatMap((t) => t.customdata?.map((i, j) => [i, t.x[j], t.y[j]]) ?? [])"
+        )
+        for i, x, y in points:
+            assert [x, y] == pytest.approx(stop.places[int(i)], abs=1e-3)
+
+
+def test_the_dial_is_turned_by_keys(at: Callable[[str], Opened], run: Run) -> None:
+    opened = at("demo")
+    opened.page.locator("#dial-0").focus()
+    opened.page.keyboard.press("End")
+    assert opened.page.locator(".dial").get_attribute("data-sigma") == "2"
+    opened.page.keyboard.press("ArrowLeft")
+    assert opened.page.locator(".dial").get_attribute("data-sigma") == "1"
+
+
+def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], run: Run) -> None:
+    opened = at("demo")
+    table = opened.page.locator("table", has_text="Accuracy at the final step: mean")
+    means = [row for row in run.summary if row["metric"] == "accuracy" and row["condition"] == "all"]
+    means = [row["mean"] for row in means if row["split"] == "validation"]
+    head = table.locator("th[scope=col]", has_text="validation").locator("button")
+    column = [each.strip() for each in table.locator("th[scope=col]").all_inner_texts()].index("validation")
+    for order in (sorted(means), sorted(means, reverse=True)):
+        head.click()
+        rows = table.locator("tbody tr").all()
+        found = [row.locator("th, td").nth(column).get_attribute("data-order") for row in rows]
+        assert [float(each or "nan") for each in found] == pytest.approx(order)
+    sigma = table.locator("th[scope=col]").nth(1).locator("button")
+    sigma.click()
+    texts = table.locator("tbody tr td:nth-child(2)").all_inner_texts()
+    assert texts == ["0.1", "0.2", "0.5", "1", "2", "\N{EN DASH}"]  # as numbers, and what is missing last
+    with opened.page.expect_download() as download:
+        opened.page.locator(".table", has=table).locator("button.download").click()
+    assert download.value.suggested_filename == "results.csv"
+    rows_of = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    kept = {row["\N{GREEK SMALL LETTER SIGMA}"]: row for row in rows_of}
+    one = next(r for r in run.summary if r["sigma"] == 0.5 and r["split"] == "test" and r["condition"] == "all")
+    assert float(kept["0.5"]["test"]) == pytest.approx(one["mean"], abs=1e-12)
+    assert float(kept["0.5"]["test, half of the 95% interval"]) == pytest.approx(
+        4.302653 * one["std"] / 3**0.5, rel=1e-5
+    )
+    with opened.page.expect_download() as download:
+        opened.page.locator(".take button").click()
+    whole = json.loads(Path(download.value.path()).read_text())
+    assert len(whole["tables"]) == opened.page.locator("table").count() > 4
+    assert [stop["sigma"] for stop in whole["dials"][0]] == [0.1, 0.2, 0.5, 1, 2]
+    asked = [found for found in (claim.check(run).record() for claim in study_of(run).claims) if found["effect"]]
+    (told,) = [table for table in whole["tables"] if table["title"] == "Claims"]
+    at_low, at_high = (told["columns"].index(f"95% interval, {end}") for end in ("low", "high"))
+    kept_ends = {(row[at_low], row[at_high]) for row in told["rows"]}
+    assert kept_ends >= {(found["low"], found["high"]) for found in asked}  # with all digits
+    assert whole["commands"] == [command_of(run, study_of(run))]
+
+
+@pytest.mark.parametrize(("name", "count"), [("fit", 60), ("many", 1000)])
+def test_a_channel_is_found_by_name(at: Callable[[str], Opened], pages: dict[str, Path], name: str, count: int) -> None:
+    truth = made_up.channels(count)
+    assert pages[name].stat().st_size < 10e6
+    opened = at(name)
+    page, found = opened.page, opened.page.locator(".found")
+    page.fill("#find-channel", f"CHANNEL {count - 1}")
+    page.keyboard.press("Enter")
+    for channel in (count - 1, truth.neighbors[count - 1][0][0]):
+        assert found.get_attribute("data-channel") == str(channel)
+        assert found.locator("h3").inner_text() == truth.names[channel]
+        rows = found.locator(".near li").all()
+        assert [row.get_attribute("data-neighbor") for row in rows] == [str(i) for i, _ in truth.neighbors[channel]]
+        assert [row.locator("button").inner_text() for row in rows] == [
+            truth.names[i] for i, _ in truth.neighbors[channel]
+        ]
+        sure = [f"{round(100 * share):.0f}%" for _, share in truth.neighbors[channel]]
+        assert [row.locator(".percent").inner_text() for row in rows] == sure
+        assert truth.modules is not None
+        code = truth.modules[channel]
+        assert found.locator("dd").first.inner_text() == ("none" if code < 0 else f"module {code + 1}")
+        ringed = opened.drawn("atlas", "plot.data[plot.data.length - 1].customdata")
+        assert ringed == [channel, *(i for i, _ in truth.neighbors[channel])]
+        rows[0].locator("button").click()  # and on to the nearest one
+    page.fill("#find-channel", "channel 1")
+    assert (
+        page.locator("#matches [role=option]").first.inner_text() == "channel 10"
+    )  # the second channel has another name
+    page.fill("#find-channel", "nobody")
+    assert page.locator(".more").inner_text() == "no channel has that name"
+    assert found.get_attribute("data-channel") is None and found.inner_text() == ""  # nor is another still told of
+    assert opened.drawn("atlas", "plot.data.every((t) => t.marker?.symbol !== 'circle-open' || t.name)")
+
+
+def test_channels_are_found_by_keys_alone(at: Callable[[str], Opened]) -> None:
+    page = at("fit").page
+    box = page.locator("#find-channel")
+    assert box.get_attribute("role") == "combobox" and page.locator("#matches").get_attribute("role") == "listbox"
+    box.fill("channel 2")
+    assert box.get_attribute("aria-expanded") == "true"
+    options = page.locator("#matches [role=option]").all_inner_texts()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    assert box.get_attribute("aria-activedescendant") == "match-1"
+    assert page.locator("#matches [aria-selected=true]").all_inner_texts() == [options[1]]
+    page.keyboard.press("Enter")
+    assert page.locator(".found h3").inner_text() == options[1]
+    assert box.get_attribute("aria-expanded") == "false" and page.locator("#matches li").count() == 0
+
+
+def test_every_picture_that_moves_has_a_name(at: Callable[[str], Opened]) -> None:
+    for plot in at("fit").page.locator(".plot").all():
+        assert plot.get_attribute("role") == "img" and plot.get_attribute("aria-label")
+
+
+def test_a_click_on_the_map_chooses_the_channel(at: Callable[[str], Opened]) -> None:
+    opened = at("fit")
+    opened.drawn("atlas", "plot.emit('plotly_click', { points: [{ customdata: 7 }] })")
+    assert opened.page.locator(".found h3").inner_text() == "channel 7"
+    opened.page.locator("#in-space").check()
+    before = opened.drawn("atlas", "plot.data[2].x")
+    opened.page.locator("#turn").focus()
+    opened.page.keyboard.press("End")
+    assert before != opened.drawn("atlas", "plot.data[2].x")
+    opened.page.locator("#in-space").uncheck()
+    truth = made_up.channels(60)
+    at = opened.drawn("atlas", "plot.data.flatMap((t) => (t.customdata ?? []).map((i, j) => [i, t.x[j]]))")
+    for i, x in at:
+        assert x == pytest.approx(truth.places[int(i), 0], abs=1e-3)
+
+
+def test_a_name_that_is_html_stays_a_name(at: Callable[[str], Opened]) -> None:
+    opened = at("fit")
+    page = opened.page
+    page.fill("#find-channel", "onerror")
+    assert page.locator("#matches [role=option]").inner_text() == made_up.EVIL
+    page.keyboard.press("Enter")
+    assert page.locator(".found h3").inner_text() == made_up.EVIL
+    page.locator("details.all summary").click()
+    page.locator("details.all input[type=search]").fill("onerror")
+    page.wait_for_timeout(100)
+    assert page.locator("details.all tbody tr:visible").locator("th").all_inner_texts()[0] == made_up.EVIL
+    assert page.locator("img").count() == 0 and page.locator("svg image[*|href=x]").count() == 0
+    labels = page.locator("[data-panel=atlas] text", has_text="onerror").all_text_contents()
+    assert labels == [made_up.EVIL]
+
+
+def curves(opened: Opened) -> dict[str, tuple[str, str]]:
+    """The lines of the first panel by their name in the legend: colour and dash."""
+    lines = opened.drawn("measure", "plot.data.filter((t) => t.name).map((t) => [t.name, t.line.color, t.line.dash])")
+    return {name: (color, dash) for name, color, dash in lines}
+
+
+def test_splits_have_the_colours_of_the_figures(at: Callable[[str], Opened]) -> None:
+    opened = at("demo")
+    for scheme, (ink, blue, vermillion) in (
+        ("dark", ("#e4e7eb", "#56b4e9", "#f07f2e")),
+        ("light", (base.INK, base.BLUE.lower(), base.VERMILLION.lower())),
+    ):
+        opened.page.emulate_media(color_scheme=scheme)
+        opened.page.wait_for_timeout(300)
+        assert curves(opened) == {"train": (ink, "dot"), "test": (blue, "dash"), "validation": (vermillion, "solid")}
+
+
+def test_modules_have_the_colours_of_the_figures(at: Callable[[str], Opened]) -> None:
+    opened = at("many")
+    opened.page.emulate_media(color_scheme="light")
+    found = dict(opened.drawn("atlas", "plot.data.filter((t) => t.name).map((t) => [t.name, t.marker.color])"))
+    assert found.pop("none") not in map(str.lower, own.COLORS)
+    assert found == {f"module {i + 1}": own.COLORS[i].lower() for i in range(4)}
+
+
+def test_the_axis_of_sigma_is_that_of_the_figures(at: Callable[[str], Opened], run: Run) -> None:
+    """A logarithm where sigmas are spread unevenly, though they span less than thirty-fold."""
+    dial = page_of(study_of(run), run).dial()
+    assert dial is not None
+    sigmas = np.array([stop.sigma for stop in dial.stops])
+    assert base.uneven(sigmas)
+    axis = at("demo").drawn("measure", "plot.layout.xaxis")
+    assert axis["type"] == "log" and axis["tickvals"] == list(sigmas)
+    assert at("crowded").drawn("measure", "plot.layout.xaxis.type") == "linear"
+
+
+def boxes_of_names(page: Any, panel: str) -> dict[str, Any]:
+    """What is written on a map, and where."""
+    texts = page.locator(f"[data-panel={panel}] .textpoint text").all()
+    return {text.text_content(): text.bounding_box() for text in texts if text.text_content()}
+
+
+def hides(one: dict[str, float], two: dict[str, float]) -> bool:
+    across = one["x"] < two["x"] + two["width"] and two["x"] < one["x"] + one["width"]
+    return across and one["y"] < two["y"] + two["height"] and two["y"] < one["y"] + one["height"]
+
+
+@pytest.mark.parametrize("panel", ["atlas", "places"])
+def test_no_name_on_a_map_hides_another(at: Callable[[str], Opened], panel: str) -> None:
+    opened = at("crowded")
+    for size in (PHONE, WIDE):
+        opened.page.set_viewport_size({"width": size[0], "height": size[1]})
+        opened.page.wait_for_timeout(400)
+        found = boxes_of_names(opened.page, panel)
+        assert 3 <= len(found) < 30  # there is room for some at every heap, not for all
+        assert not [(a, b) for a, b in itertools.combinations(found, 2) if hides(found[a], found[b])]
+        assert max(map(len, found)) <= 22
+        outline = opened.page.locator(f"[data-panel={panel}]").bounding_box()
+        assert all(outline["x"] - 1 <= box["x"] <= outline["x"] + outline["width"] for box in found.values())
+
+
+def test_the_chosen_name_is_always_there_in_short_and_in_full(at: Callable[[str], Opened]) -> None:
+    page = at("crowded").page
+    for typed, whole in (("ninety", made_up.LONG), ("$x", made_up.FORMULA), ("channel 29", "Channel 29")):
+        page.fill("#find-channel", typed)
+        page.keyboard.press("Enter")
+        assert page.locator(".found h3").inner_text() == whole
+        texts = boxes_of_names(page, "atlas")
+        assert any(text == whole or (text[:9] == whole[:9] and len(text) <= 34) for text in texts)
+
+
+def test_a_filter_hides_rows_and_a_file_has_all(at: Callable[[str], Opened]) -> None:
+    page = at("fit").page
+    page.evaluate("document.querySelector('details.all').open = true")
+    page.locator("details.all input[type=search]").fill("channel 59")
+    button = page.locator("details.all button.download")
+    assert button.inner_text() == "download CSV (all rows)"
+    with page.expect_download() as download:
+        button.click()
+    assert download.value.suggested_filename == "channels.csv"
+    assert len(Path(download.value.path()).read_text().splitlines()) == 61
+    page.locator("details.all input[type=search]").fill("")
+
+
+def test_the_theme_and_the_paper_are_followed(at: Callable[[str], Opened]) -> None:
+    opened = at("fit")
+
+    def wait_for_ink(color: str) -> None:
+        panel = "document.querySelector('[data-panel=similarity]')"
+        opened.page.wait_for_function(f"() => {panel}.layout.font.color === '{color}'", timeout=5000)
+
+    for scheme, ink in (("light", "#1d2126"), ("dark", "#e4e7eb")):
+        opened.page.emulate_media(color_scheme=scheme)
+        wait_for_ink(ink)
+    opened.turn(2)
+    opened.page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = false")
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    opened.page.emulate_media(media="print", color_scheme="dark")
+    wait_for_ink("#000000")
+    assert opened.page.locator("details:not([open])").count() == 0
+    buttons = opened.page.locator("button:visible, input:visible")
+    assert all(button.evaluate("(each) => each.closest('th, .near') !== null") for button in buttons.all())
+    assert opened.page.locator(".dial output b").inner_text() == "1"
+    opened.page.emulate_media(media="screen", color_scheme="light")
+    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    wait_for_ink("#1d2126")
+    assert opened.page.locator("details[open]").count() == 0 < opened.page.locator("details").count()
+
+
+def test_dials_of_several_runs_move_together(at: Callable[[str], Opened], run: Run) -> None:
+    other = Run(RESULTS / "demo-fresh")
+    first, second = page_of(study_of(run), run).dial(), page_of(study_of(other), other).dial()
+    assert first is not None and second is not None
+    opened = at("both")
+    follower = opened.page.locator("[data-dial='1']")
+    shared = [stop.sigma for stop in first.stops if stop.sigma in {each.sigma for each in second.stops}]
+    lonely = [stop.sigma for stop in first.stops if stop.sigma not in shared]
+    assert shared and lonely
+    for sigma in (shared[-1], lonely[0]):
+        opened.turn([stop.sigma for stop in first.stops].index(sigma), dial=0)
+        assert float(follower.get_attribute("data-sigma")) == shared[-1]  # where there is no such stop, it stays
+        assert ("behind" in str(follower.get_attribute("class"))) == (sigma in lonely)
+    stop = next(stop for stop in second.stops if stop.sigma == shared[-1])
+    for name, (mean, _, _) in stop.measures.items():
+        assert opened.shown(dial=1)[name][0] == number(mean)
+
+
+def test_without_plotly_the_rest_still_works(
+    browser: Any, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report.page, "plotly", lambda: None)
+    text = report.render(run, "T", [], [], "c", dial=made_up.dial(60, 4), channels=made_up.channels(60))
+    assert len(text) < 1e6 and report.page.INSTALL in text
+    (tmp_path / "still.html").write_text(text)
+    with Opened(browser, tmp_path / "still.html") as opened:
+        opened.turn(2)
+        assert opened.shown()["mse, test"][:2] == ("1.500", "1.400 to 1.600")
+        assert opened.shown()["same group"][1] == ""
+        opened.page.fill("#find-channel", "channel 59")
+        opened.page.keyboard.press("Enter")
+        assert opened.page.locator(".found h3").inner_text() == "channel 59"
+        assert opened.page.locator(".js-plotly-plot").count() == 0

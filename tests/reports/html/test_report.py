@@ -1,0 +1,521 @@
+"""The page: what it says is compared with the run behind it; what it must not contain is looked for."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import math
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import report_parts as made_up
+from matplotlib.figure import Figure
+from scipy import stats
+
+from placecode.reports import html as report
+from placecode.reports.figures import accuracy_by_sigma
+from placecode.reports.html import Section, Table, tables
+from placecode.reports.html.tables import MISSING, Cell
+from placecode.reports.pages.panels import Channels, Verdict
+
+SPLITS = ("train", "test", "validation")
+CLASSES = ("Binary", "Ternary", "Quaternary")
+DASH = "\N{EN DASH}"
+VOID = {"meta", "link", "br", "img", "input", "hr", "base"}
+
+
+@dataclass
+class FakeRun:
+    """A made-up run, with the fields of a real one."""
+
+    path: Path
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    members: pd.DataFrame
+    metrics: pd.DataFrame
+    analysis: pd.DataFrame
+    summary: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Shown:
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+def make(
+    folder: Path, sigmas: tuple[float, ...] = (0.2, 2.0), seeds: int = 3, diverged: tuple[int, ...] = ()
+) -> FakeRun:
+    rng = np.random.default_rng(0)
+    members, metrics, analysis = [], [], []
+    for number, (sigma, seed) in enumerate(itertools.product(sigmas, range(seeds))):
+        state = "diverged" if number in diverged else "done"
+        spec = {"encoding": "learned", "sigma": sigma, "seed": seed, "options": "{}"}
+        members.append({"member": number, **spec, "state": state, "diverged_at": -1})
+        for step, split, condition in itertools.product((0, 9), SPLITS, ("all", *CLASSES)):
+            metrics.append((number, step, split, condition, "accuracy", rng.uniform(0.3, 1)))
+        for step, name in itertools.product((0, 9), ("procrustes", "procrustes_raw", "rsa")):
+            value = rng.normal(60, 5) if name == "procrustes_raw" else rng.uniform(-1, 1)
+            analysis.append((number, step, -1, name, "2d-fixed", value))
+            analysis.append((number, step, 0, name, "2d-fixed", 777.0))  # of one block: not for the page
+    run = FakeRun(
+        folder,
+        {
+            "format": 1,
+            "study": "lst-sigma",
+            "scale": "quick",
+            "fields": {"sigmas": list(sigmas), "epochs": 120, "puzzles": None, "learning_rate": 1e-4, "resume": True},
+            "precision": "high",
+            "device": "cpu",
+            "members": f"0:{len(members)}",
+            "total": len(members),
+            "task": {"counts": {"train": 8100, "validation": 108}, "source": "drawn", "sha256": "ab" * 32},
+        },
+        {"versions": {"torch": "2.13.0", "numpy": "2.4.6"}, "device": "cpu", "threads": 2, "precision": "high"},
+        pd.DataFrame(members),
+        pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
+        pd.DataFrame(analysis, columns=["member", "step", "block", "analysis", "target", "value"]),
+    )
+    run.summary = summarize(run, diverged)
+    return run
+
+
+def summarize(run: FakeRun, diverged: tuple[int, ...]) -> list[dict[str, Any]]:
+    rows = []
+    last = run.metrics[run.metrics["step"] == 9].merge(run.members[["member", "sigma"]], on="member")
+    for (sigma, split, condition), group in last.groupby(["sigma", "split", "condition"]):
+        kept = group.loc[~group["member"].isin(diverged), "value"]
+        spec = {"encoding": "learned", "sigma": sigma, "split": split, "condition": condition, "metric": "accuracy"}
+        mean, std = (kept.mean(), kept.std()) if len(kept) else (None, None)
+        std = None if std is None or math.isnan(std) else std
+        rows.append({**spec, "mean": mean, "std": std, "n": len(kept), "diverged": len(group) - len(kept)})
+    return rows
+
+
+def page_of(run: FakeRun, **more: Any) -> str:
+    figure = accuracy_by_sigma(run.members, run.metrics, run.path.name)
+    shown = [Shown("accuracy", "Accuracy", "Look at the gap.", figure), Shown("again", "Twice", "The same.", figure)]
+    given = {"title": "A title", "lead": ["One.", "Two."], "figures": shown, "command": "placecode run lst-sigma"}
+    return report.render(run, **{**given, **more})
+
+
+class Page(HTMLParser):
+    """Parses a page: every tag closed in order; tables as lists of rows of text; ids; links; text outside of tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: list[dict[str, Any]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append({"caption": "", "rows": []})
+        if tag == "tr":
+            self.tables[-1]["rows"].append([])
+        if tag in ("td", "th"):
+            self.tables[-1]["rows"][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text += data
+        if "caption" in self.open:
+            self.tables[-1]["caption"] += data
+        elif "td" in self.open or ("th" in self.open and "table" in self.open):
+            self.tables[-1]["rows"][-1][-1] += data
+
+    def table(self, start: str) -> list[list[str]]:
+        (found,) = [table["rows"] for table in self.tables if table["caption"].startswith(start)]
+        rows: list[list[str]] = found
+        return rows
+
+
+def plus_minus(values: np.ndarray, decimals: int = 3) -> str:
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return f"{values.mean():.{decimals}f} ± {half:.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
+# --------------------------------------------------------------------------------------------------- what it says
+
+
+def test_main_table_holds_every_mean_with_its_interval(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    head, *body = Page(page_of(run)).table("Accuracy at the final step: mean")
+    assert head == ["encoding", "\N{GREEK SMALL LETTER SIGMA}", *SPLITS, "seeds", "diverged"]
+    last = run.metrics[(run.metrics["step"] == 9) & (run.metrics["condition"] == "all")]
+    for row, sigma, numbers in zip(body, ("0.2", "2"), ([0, 1, 2], [3, 4, 5]), strict=True):
+        mine = last[last["member"].isin(numbers)]
+        expected = [plus_minus(mine.loc[mine["split"] == split, "value"].to_numpy()) for split in SPLITS]
+        assert row == ["learned", sigma, *expected, "3", "0"]
+
+
+def test_condition_table_holds_the_held_out_splits(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    groups, head, first, _ = Page(page_of(run)).table("Accuracy at the final step, mean")
+    assert groups == ["", "test", "validation"]
+    assert head[2] == "seeds" and first[2] == "3"
+    assert sorted(head[3:6]) == sorted(CLASSES)
+    last = run.metrics[
+        (run.metrics["step"] == 9) & (run.metrics["member"] < 3) & (run.metrics["split"] == "validation")
+    ]
+    for name, cell in zip(head[6:], first[6:], strict=True):
+        assert cell == plus_minus(last.loc[last["condition"] == name, "value"].to_numpy())
+
+
+def test_analyses_stand_beside_their_value_before_training(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    groups, head, first, second = Page(page_of(run)).table("Before and after training")
+    assert groups == ["", "procrustes (2d-fixed)", "procrustes_raw (2d-fixed)", "rsa (2d-fixed)"]
+    assert head[2:] == ["seeds", *["before", "after"] * 3]
+    assert first[2] == second[2] == "3"
+    whole = run.analysis[run.analysis["block"] == -1]
+    columns = [(name, step) for name in ("procrustes", "procrustes_raw", "rsa") for step in (0, 9)]
+    for row, numbers in ((first, range(3)), (second, range(3, 6))):
+        for cell, (name, step) in zip(row[3:], columns, strict=True):
+            mine = whole[(whole["analysis"] == name) & (whole["step"] == step) & whole["member"].isin(numbers)]
+            assert cell == plus_minus(mine["value"].to_numpy(), 1 if name == "procrustes_raw" else 3)
+    caption = tables.analyses(run)[0].caption
+    assert "procrustes_raw: the paper's distance" in caption and "stability" not in caption
+    only_rsa = tables.analyses(run, [("rsa", "2d-fixed")])[0].caption
+    assert "rsa: the rank correlation" in only_rsa and "procrustes" not in only_rsa
+
+
+def test_the_agreement_with_coordinates_is_explained_as_a_rank_with_its_chance_level(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    assert "by chance" not in tables.analyses(run)[0].caption
+    run.analysis.loc[run.analysis["analysis"] == "rsa", "analysis"] = "coordinate_agreement"
+    (said,) = re.findall(r"coordinate_agreement: ([^.]*[.]5[^.]*)[.]", tables.analyses(run)[0].caption)
+    assert said.endswith("0.5 by chance") and "farther away in space than the most similar token" in said
+
+
+def test_what_pairs_share_members_has_no_interval(tmp_path: Path) -> None:
+    """Of two seeds both have the same pair: an interval over members would have no width at all."""
+    run = make(tmp_path, seeds=2)
+    run.analysis.loc[run.analysis["analysis"] == "rsa", "analysis"] = "stability"
+    run.analysis.loc[run.analysis["analysis"] == "stability", "value"] = 0.761
+    (table,) = tables.analyses(run)
+    assert [cell.text for cell in table.rows[0][-2:]] == ["0.761", "0.761"]
+    assert "\N{PLUS-MINUS SIGN}" in table.rows[0][3].text and table.rows[0][2].text == "2"
+    assert "without an interval" in table.caption
+
+
+def test_encodings_without_sigma_are_found_again(tmp_path: Path) -> None:
+    """A summary has no sigma for them, whatever their spec says; and options are columns of their own."""
+    run = make(tmp_path)
+    run.members.loc[3:, "encoding"] = "sinusoid"
+    run.members.loc[3:, "options"] = '{"axes": 2}'
+    for row in run.summary:
+        row["axes"] = None
+        if row["sigma"] == 2.0:
+            row.update(encoding="sinusoid", sigma=None, axes=2)
+    page = Page(page_of(run))
+    assert [row[:3] for row in page.table("Before and after")[2:]] == [
+        ["learned", "0.2", DASH],
+        ["sinusoid", DASH, "2"],
+    ]
+    assert [row[:3] for row in page.table("Accuracy at the final step: mean")[1:]] == [
+        ["learned", "0.2", DASH],
+        ["sinusoid", DASH, "2"],
+    ]
+
+
+def test_everything_needed_to_run_it_again_is_there(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("x" * 1234)
+    (tmp_path / ".half-written").write_text("")
+    (tmp_path / "figures").mkdir()
+    page = Page(page_of(make(tmp_path), command="placecode run lst-sigma --seeds 0,1,2"))
+    assert "placecode run lst-sigma --seeds 0,1,2" in page.text
+    fields = {"sigmas": "0.2, 2", "epochs": "120", "puzzles": DASH, "learning_rate": "0.0001", "resume": "yes"}
+    assert dict(page.table("Every field")[1:]) == fields
+    whole = dict(page.table("The run as a whole")[1:])
+    assert whole["study"] == "lst-sigma"
+    assert whole["task / counts / validation"] == "108"
+    assert whole["task / sha256"] == "ab" * 32
+    assert ["versions / torch", "2.13.0"] in page.table("Versions")
+    files = {row[0]: row[1:] for row in page.table("In the folder")[1:]}
+    assert files["config.json"] == ["1.23 kB", "every field of the study"]
+    assert files["report.html"] == [DASH, "this page"]
+    assert set(files) == {"config.json", "figures/", "report.html"}
+    assert "arXiv:2406.08272" in page.text
+
+
+def test_lead_and_figures_are_there(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path)))
+    assert "One." in page.text
+    assert "Figure 2. Twice" in page.text
+    drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert [drawing["aria-label"] for drawing in drawings] == ["Accuracy. Look at the gap.", "Twice. The same."]
+    assert {drawing["role"] for drawing in drawings} == {"img"}
+
+
+def test_a_study_adds_sections(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    table = Table("Claims of the paper.", ["claim", "effect"], [[Cell("small wins"), Cell("0.6", 0.6)]])
+    figure = Shown("more", "A third", "Of the section.", accuracy_by_sigma(run.members, run.metrics, "demo"))
+    page = Page(page_of(run, sections=[Section("Claims", ["Some words."], [figure], [table])]))
+    assert page.table("Claims") == [["claim", "effect"], ["small wins", "0.6"]]
+    assert "Some words." in page.text
+    assert "Figure 1. A third" in page.text
+
+
+def test_claims_that_the_run_says_nothing_of_are_counted(tmp_path: Path) -> None:
+    """And where it says nothing of any, there is no table of them."""
+    shared = {"label": "paper", "remark": "a remark", "margin": 0.5, "way": "above", "published": 0.9}
+    told = {"statement": "It is so.", "effect": 0.7, "low": 0.6, "high": 0.8, "note": ""}
+    told |= {
+        "direction": "holds",
+        "direction_text": "reproduced",
+        "number": "no match",
+        "number_text": "no match (0.9)",
+    }
+    few = {**told, "statement": "And so.", "low": None, "high": None, "note": "too few seeds"}
+    few |= {"direction": "undecided", "direction_text": "undecided", "number": "", "number_text": "- (0.9)"}
+    silent = {**few, "statement": "Or so.", "effect": None, "note": "no such members"}
+    run = make(tmp_path)
+    page = Page(page_of(run, claims=[{**one, **shared} for one in (told, silent, few)]))
+    whose = "paper; a remark"
+    assert page.table("Direction:")[1:] == [
+        ["reproduced", "no match (0.9)", "0.700", "0.600 to 0.800", "above 0.500", "It is so.", whose],
+        ["undecided", "- (0.9)", "0.700", MISSING, "above 0.500", "And so. (too few seeds)", whose],
+    ]
+    assert "1 more cannot be asked of this run" in page.text
+    assert "cannot be asked" not in Page(page_of(run, claims=[{**told, **shared}])).text
+    assert "Claims" not in Page(page_of(run, claims=[{**silent, **shared}])).text
+
+
+def test_write_leaves_page_and_images_in_the_folder(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    figure = Shown("accuracy", "Accuracy", "Look.", accuracy_by_sigma(run.members, run.metrics, "demo"))
+    path = report.write(run, "A title", [], [figure], "placecode run lst-sigma")
+    assert path == tmp_path / "report.html"
+    first = path.read_text()
+    Page(first)
+    assert (tmp_path / "figures" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    report.write(run, "A title", [], [figure], "placecode run lst-sigma")
+    assert path.read_text() == first
+
+
+def test_the_top_is_short_and_the_rest_is_folded(tmp_path: Path) -> None:
+    run, every = make(tmp_path), [f"Sentence {i}." for i in range(36)]
+    text = page_of(run, lead=["In short."], words=every)
+    opening, folded = text[: text.index("<details")], text[text.index("<details") : text.index("<nav")]
+    assert "In short." in opening and "Sentence" not in opening
+    assert all(sentence in folded for sentence in every)
+    first = page_of(run, lead=every, words=every)
+    assert "Sentence 4." in first[: first.index("<details")] and "Sentence 5." not in first[: first.index("<details")]
+    assert first.count("Sentence 5.") == first.count("Sentence 4.") == 1
+    assert '<details class="words">' not in page_of(run, lead=["In short."], words=["In short."])
+
+
+def test_verdicts_have_badges_with_words(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path), verdicts=[Verdict("found", "A map & more."), Verdict("unsure", "Perhaps.")]))
+    kinds = [attributes["data-kind"] for tag, attributes in page.tags if tag == "span" and "data-kind" in attributes]
+    assert kinds == ["found", "unsure"]
+    assert "found" in page.text and "A map & more." in page.text
+
+
+def test_columns_of_channels_have_names_of_their_own() -> None:
+    known = Channels(["a", "b"], np.zeros((2, 2)), columns={"confidence": [0.5, math.nan]}, neighbors=[[(1, 0.9)], []])
+    table = tables.channels(known)
+    assert list(table.columns) == ["channel", "confidence", "nearest channel", "confidence of the pair"]
+    assert [[cell.text for cell in row] for row in table.rows] == [["a", "0.500", "b", "90%"], ["b", DASH, DASH, DASH]]
+
+
+def test_every_file_of_a_fit_is_explained() -> None:
+    fit = Path(__file__).parents[3] / "results" / "fits" / "network"
+    assert all(row[2].text for row in tables.files(fit).rows)
+
+
+# ---------------------------------------------------------------------------------------- what it must not contain
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+    text = page_of(make(tmp_path))
+    page = Page(text)
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+        for name, value in attributes.items():
+            if name in ("src", "srcset", "poster", "data", "action"):
+                pytest.fail(f"<{tag} {name}={value}>")
+            if name.endswith("href"):
+                allowed = r"https://arxiv\.org/abs/2406\.08272" if tag == "a" else r"data:image/png;base64,"
+                assert re.match(rf"#|{allowed}", str(value)), (tag, value)
+            assert not name.startswith("on")
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert not re.search(r"@import|https?:|url\(", style)
+    (policy,) = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
+    assert str(policy).startswith("default-src 'none'")
+
+
+def test_names_from_data_are_escaped(tmp_path: Path) -> None:
+    evil = '<script>alert("1")</script><img src=x onerror=alert(1)> --> \'$'
+    run = make(tmp_path / "run <script> $x^ folder")
+    run.members["encoding"] = evil
+    run.summary = [{**row, "encoding": evil} for row in run.summary]
+    run.summary += [{**row, "condition": evil} for row in run.summary]
+    run.analysis["target"] = evil
+    run.analysis["analysis"] = evil
+    run.config = json.loads(json.dumps({**run.config, "study": evil, "fields": {evil: [evil]}, "task": {evil: evil}}))
+    run.environment = {evil: {evil: evil}}
+    figure = Shown("f", evil, evil, accuracy_by_sigma(run.members, run.metrics, evil))
+    section = Section(evil, [evil], [figure], [Table(evil, [evil], [[Cell(evil)]], [(evil, 1)])])
+    text = page_of(run, title=evil, lead=[evil], figures=[figure], command=evil, sections=[section])
+    page = Page(text)
+    assert [a.get("type") for tag, a in page.tags if tag == "script"] == ["application/json", None]
+    assert not any(tag == "img" for tag, _ in page.tags)
+    assert page.text.count(evil) > 15
+
+
+def test_only_its_own_script_may_run(tmp_path: Path) -> None:
+    """Its own, and plotly's where something moves; data are no script."""
+    run = make(tmp_path)
+    for text, count in ((page_of(run), 1), (page_of(run, dial=made_up.dial(9, 3)), 2)):
+        scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+        digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+        allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+        assert len(scripts) == count and f'script-src {allowed}"' in text
+
+
+def test_nothing_needs_plotly_to_be_imported() -> None:
+    """Machines that train have none; there the page says what is missing, and how to get it."""
+    code = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "plotly":
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "plotly" else real(name, *rest)
+from placecode.reports.html import page, together
+print(page.plotly())
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.strip() == "None", answer.stderr
+
+
+def test_a_page_without_anything_that_moves_is_small(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    still, moving = page_of(run, figures=[]), page_of(run, figures=[], dial=made_up.dial(9, 3))
+    assert len(still) < 200_000 < 4_000_000 < len(moving) < 10_000_000
+
+
+def test_ids_are_unique_and_every_link_lands(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path), dial=made_up.dial(9, 3), channels=made_up.channels(20)))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {str(a[name])[1:] for _, a in page.tags for name in a if name.endswith("href") and str(a[name])[0] == "#"}
+    assert targets <= set(ids)
+
+
+def test_the_page_is_accessible(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path)))
+    tags = [tag for tag, _ in page.tags]
+    assert ("html", {"lang": "en"}) in page.tags
+    assert tags.count("h1") == 1
+    assert tags.count("caption") == tags.count("table") > 4
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+
+
+# ------------------------------------------------------------------------------------------------------ bare runs
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    page = Page(page_of(make(tmp_path, seeds=1)))
+    for start in ("Accuracy at the final step: mean", "Before and after"):
+        assert "±" not in "".join(map("".join, page.table(start)))
+    assert not any("nan" in cell for table in page.tables for row in table["rows"] for cell in row)
+
+
+def test_one_sigma(tmp_path: Path) -> None:
+    assert len(Page(page_of(make(tmp_path, sigmas=(0.2,)))).table("Accuracy at the final step: mean")) == 2
+
+
+def test_diverged_members_are_counted_and_left_out(tmp_path: Path) -> None:
+    run = make(tmp_path, diverged=(0, 3, 4, 5))
+    run.analysis.loc[run.analysis["member"].isin([0, 3, 4, 5]), "value"] = 999.0
+    page = Page(page_of(run))
+    _, first, second = page.table("Accuracy at the final step: mean")
+    assert first[-2:] == ["2", "1"]
+    assert second == ["learned", "2", DASH, DASH, DASH, "0", "3"]
+    whole = run.analysis[(run.analysis["block"] == -1) & run.analysis["member"].isin([1, 2])]
+    after = whole[(whole["analysis"] == "rsa") & (whole["step"] == 9)]["value"].to_numpy()
+    (row,) = page.table("Before and after")[2:]
+    assert row[-1] == plus_minus(after)
+
+
+def test_measures_that_are_nan_are_dropped(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.analysis.loc[run.analysis["member"] < 3, "value"] = math.nan
+    first, second = Page(page_of(run)).table("Before and after")[2:]
+    assert first[3:] == [DASH] * 6
+    assert DASH not in second
+
+
+def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.analysis = run.analysis.iloc[:0]
+    run.summary = [row for row in run.summary if row["condition"] == "all"]
+    page = Page(page_of(run, figures=[]))
+    titles = re.findall(r"The encodings|by condition|Figures", page.text)
+    assert not titles
+
+
+def test_blocks_are_averaged_where_none_were_taken_together(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.analysis = run.analysis[run.analysis["block"] == 0]
+    assert tables.analyses(run)[0].rows[0][3].text == "777.0 ± 0.0"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, DASH),
+        (math.nan, DASH),
+        (0.1, "0.1"),
+        (1e-4, "0.0001"),
+        (True, "yes"),
+        (12, "12"),
+        ([], DASH),
+        ([[0, 1], [2, 3]], "(0, 1), (2, 3)"),
+        (list(range(100)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ..., 99, 100 in all"),
+    ],
+)
+def test_values_read_well(value: object, text: str) -> None:
+    assert tables.value(value).text == text
+
+
+def test_numbers_have_a_true_minus_and_no_negative_zero() -> None:
+    assert tables.number(-0.5) == "\N{MINUS SIGN}0.500"
+    assert tables.number(-0.0001) == "0.000"
+
+
+def test_a_table_of_a_study_is_shown_rounded_and_sorted_in_full() -> None:
+    table = tables.listed("About <it>.", ["name", "value"], [["<b>", 0.123456], ["b", -2.5], ["c", None], ["d", 3]])
+    assert (table.caption, list(table.columns)) == ("About <it>.", ["name", "value"])
+    texts = [[cell.text for cell in row] for row in table.rows]
+    assert [row[1] for row in texts] == ["0.1235", "\N{MINUS SIGN}2.5", MISSING, "3"]
+    assert table.rows[0][1].order == 0.123456 and table.rows[1][1].order == -2.5

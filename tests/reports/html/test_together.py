@@ -1,0 +1,148 @@
+"""Several runs on one page: joined by setting, told apart by name, and refused in a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers import report_parts as made_up
+from reports.html.test_report import Page, make, plus_minus
+
+from placecode.cli import main
+from placecode.errors import BadInput
+from placecode.reports.html import together
+from placecode.reports.html.tables import MISSING
+from placecode.reports.html.together import Part
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+
+def part(run: Any, metric: str = "accuracy", **more: Any) -> Part:
+    return Part(run, "A study", ["One.", "Two."], f"placecode run {run.path.name}", metric, **more)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Any]:
+    runs = [make(tmp_path / "a" / "x", sigmas=(0.2, 2.0)), make(tmp_path / "b" / "x", sigmas=(0.2, 1.0), seeds=2)]
+    runs[1].config = {**runs[1].config, "fields": {**runs[1].config["fields"], "epochs": 7, "extra": "<b>"}}
+    for run in runs:
+        run.path.mkdir(parents=True)
+    return runs
+
+
+def test_common_settings_are_joined(pair: list[Any]) -> None:
+    page = Page(together.render([part(run) for run in pair]))
+    head, *rows = page.table("Accuracy at the final step on")
+    assert head == ["setting", "\N{GREEK SMALL LETTER SIGMA}", "split", "condition", "a/x", "b/x"]
+    cells = {tuple(row[:3]): row[4:] for row in rows}
+    assert set(cells) == {("learned", sigma, split) for sigma in ("0.2", "2", "1") for split in ("test", "validation")}
+    for run, column in zip(pair, (0, 1), strict=True):
+        last = run.metrics[(run.metrics["step"] == 9) & (run.metrics["condition"] == "all")]
+        own = run.members.loc[run.members["sigma"] == 0.2, "member"]
+        values = last[last["member"].isin(own) & (last["split"] == "test")]["value"].to_numpy()
+        assert cells["learned", "0.2", "test"][column] == plus_minus(values)
+    assert cells["learned", "2", "test"][1] == cells["learned", "1", "test"][0] == "\N{EN DASH}"
+
+
+def test_only_settings_that_differ_are_listed(pair: list[Any]) -> None:
+    text = together.render([part(run) for run in pair])
+    rows = {row[0]: row[1:] for row in Page(text).table("Settings in which")[1:]}
+    assert rows == {"sigmas": ["0.2, 2", "0.2, 1"], "epochs": ["120", "7"], "extra": ["\N{EN DASH}", "<b>"]}
+    same = [part(pair[0]), part(SimpleNamespace(**{**vars(pair[0]), "path": pair[1].path}))]
+    assert "These runs differ in no setting." in together.render(same)
+
+
+def test_metrics_are_not_mixed(pair: list[Any]) -> None:
+    pair[1].summary = [{**row, "metric": "mse"} for row in pair[1].summary]
+    page = Page(together.render([part(pair[0]), part(pair[1], "mse")]))
+    assert page.table("Accuracy")[0][4:] == ["a/x"]
+    assert page.table("MSE")[0][4:] == ["b/x"]
+
+
+def test_verdicts_stand_beside_each_other(pair: list[Any]) -> None:
+    told = {"statement": "It is so.", "label": "paper", "direction": "holds", "direction_text": "reproduced"}
+    told |= {"effect": 0.7, "number": "no match", "number_text": "no match (0.5)"}
+    plain = {**told, "statement": "And so.", "number": "", "number_text": "-"}
+    silent = {**told, "effect": None, "direction": "undecided", "direction_text": "undecided"}
+    page = Page(together.render([part(pair[0], claims=[told, plain]), part(pair[1], claims=[silent])]))
+    assert page.table("Verdicts")[1:] == [
+        ["It is so.", "reproduced (0.700); number: no match (0.5)", "\N{EN DASH}"],
+        ["And so.", "reproduced (0.700)", "\N{EN DASH}"],
+    ]
+    assert "2 reproduced" in page.text and "1 number: no match" in page.text and "1 undecided" not in page.text
+
+
+def test_what_is_said_of_shared_sigmas(pair: list[Any]) -> None:
+    first, same, other = made_up.dial(9, 3), made_up.dial(9, 2), made_up.dial(9, 3, sigmas=(7.0, 8.0))
+    for dials, words in (
+        ((first, same), "They share 3 sigmas"),
+        ((first, other), "They share no sigma"),
+        ((first, made_up.dial(9, 3, sigmas=(1.0, 8.0))), "They share one sigma, and"),
+        ((first, None), "Only one of the runs"),
+    ):
+        assert words in together.render([part(run, dial=dial) for run, dial in zip(pair, dials, strict=True)])
+    assert "sigma dials" not in together.render([part(run) for run in pair])
+
+
+def test_a_dash_is_explained_where_there_is_one(pair: list[Any]) -> None:
+    """The runs of the pair share no sigma but one; the first and its twin share all."""
+    twin = SimpleNamespace(**{**vars(pair[0]), "path": pair[1].path})
+    assert "A dash" in together.render([part(run) for run in pair])
+    assert "A dash" not in together.render([part(pair[0]), part(twin)])
+
+
+def test_where_each_run_was_made_is_told(pair: list[Any]) -> None:
+    pair[1].environment = {**pair[1].environment, "git": "abc", "versions": {"torch": "2.14.0"}, "split": ["0:6"] * 40}
+    rows = {row[0]: row[1:] for row in Page(together.render([part(run) for run in pair])).table("Versions")[1:]}
+    assert rows["versions / torch"] == ["2.13.0", "2.14.0"]
+    assert rows["versions / numpy"] == ["2.4.6", MISSING] and rows["git"] == [MISSING, "abc"]
+    assert rows["device"] == ["cpu", "cpu"] and "split" not in rows
+
+
+def test_the_page_is_called_by_its_runs_and_a_question_has_no_full_stop(pair: list[Any]) -> None:
+    asked = [replace(part(run), title=title) for run, title in zip(pair, ("Does it?", "It does"), strict=True)]
+    text = together.render(asked)
+    assert "<title>a/x and b/x, side by side</title>" in text
+    assert "Does it? 6 members" in text and "It does. 4 members" in text
+
+
+def test_what_cannot_be_compared_is_refused(pair: list[Any], tmp_path: Path) -> None:
+    paths, page = [run.path for run in pair], tmp_path / "page.html"
+    for runs, target, words in (
+        (paths[:1], page, "together must have at least two runs to compare; got 1."),
+        ([paths[0], paths[0]], page, f"together must have different runs; got {paths[0]} more than once."),
+        (paths, tmp_path / "page.txt", "together must be the name of a file that ends in .html; got"),
+        (paths, tmp_path / "nowhere" / "page.html", "together must be a file in a folder that exists; got"),
+    ):
+        with pytest.raises(BadInput) as refused:
+            together.refuse(runs, target)
+        assert str(refused.value).startswith(words)
+    together.refuse(paths, page)
+    assert together.write([part(run) for run in pair], page) == page
+    Page(page.read_text())
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (("r/a", "r/b"), ("a", "b")),
+        (("r/a", "s/a"), ("r/a", "s/a")),
+        (("r/x/a", "s/x/a", "t/b"), ("r/x/a", "s/x/a", "here/t/b")),
+    ],
+)
+def test_names_tell_runs_apart(paths: tuple[str, ...], names: tuple[str, ...], tmp_path: Path) -> None:
+    assert together.run_names([tmp_path / "here" / path for path in paths]) == list(names)
+
+
+def test_the_command_writes_the_page_and_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "both.html"
+    before = [(RESULTS / name / "report.html").exists() for name in ("demo", "demo-fresh")]
+    assert main(["report", str(RESULTS / "demo"), str(RESULTS / "demo-fresh"), "--together", str(page)]) == 0
+    assert str(page) in capsys.readouterr().out
+    assert len(Page(page.read_text()).table("Verdicts on claims")[0]) == 3
+    assert before == [(RESULTS / name / "report.html").exists() for name in ("demo", "demo-fresh")]
+    assert main(["report", str(RESULTS / "demo"), "--together", str(page)]) == 2
+    assert capsys.readouterr().err == "placecode: together must have at least two runs to compare; got 1.\n"

@@ -1,0 +1,177 @@
+"""What has settled and what has not, and the other sentences on studies that turn something beside sigma."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.beyond import smallest
+from helpers.made_up import made_up, student
+
+from placecode import experiments
+from placecode.analysis.stats import Interval
+from placecode.experiments.claims import NotInRun
+from placecode.experiments.reading import early_accuracy, first_quarter, late_change, once, planned, where
+from placecode.models.member import Member
+from placecode.reports.pages.knob_figures import fixed_beside, worth
+from placecode.reports.pages.knob_words import in_words, unsettled
+from placecode.reports.pages.registry import page_of
+
+SIGMAS = (0.2, 2.0)
+
+
+def heads(changes: dict[tuple[int, float], float], diverged: Any = lambda m: False, epoch: int = 6) -> Any:
+    """A run of 8 epochs in which settings (heads, sigma) change by so much after this epoch, seeds by more and less."""
+    study = experiments.STUDIES["lst-heads"].at("paper", many=(1, 2, 4), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+
+    def change(m: Member) -> float:
+        return changes.get((m.heads, m.sigma or 0), 0.0) + (0.3 if m.seed else -0.3)
+
+    return made_up(study, lambda m: 0.5, early=lambda m: 0.5 - change(m), epoch=epoch, diverged=diverged)
+
+
+def words(run: Any) -> list[str]:
+    return page_of(experiments.study_of(run), run).words()
+
+
+# Settled or not
+
+
+def test_a_change_above_the_threshold_is_told_with_its_setting_and_one_below_is_not() -> None:
+    run = heads({(1, 0.2): 0.019, (2, 0.2): 0.021, (4, 2.0): -0.05})
+    found = unsettled(run, experiments.study_of(run).lines(run))
+    assert list(zip(found["line"], found["sigma"], strict=True)) == [("2 heads", 0.2), ("4 heads", 2.0)]
+    assert found["value"].tolist() == pytest.approx([0.021, -0.05])
+    assert words(run)[-1] == (
+        "Not settled, 2 of 6 settings, where the mean held-out accuracy changed by more than 0.02 over the last "
+        "quarter of training: 4 heads, sigma 2 (-0.05); 2 heads, sigma 0.2 (+0.02)."
+    )
+
+
+def test_a_change_as_large_as_the_threshold_has_settled() -> None:
+    settled = "All curves have settled: in none of 6 settings the mean held-out accuracy changed by more than 0.02 over"
+    assert words(heads({(1, 0.2): 0.02, (2, 2.0): -0.02}))[-1] == f"{settled} the last quarter of training."
+
+
+def test_models_without_a_sigma_may_not_have_settled_either() -> None:
+    study: Any = experiments.STUDIES["lst-decay"].at("paper", decays=(1.0,), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    run = made_up(
+        study, lambda m: 0.5, early=lambda m: 0.5 - 0.1 * (m.encoding == "sinusoid" and m.weight_decay > 0), epoch=6
+    )
+    assert words(run)[-1].startswith("Not settled, 1 of 10 settings")  # 4 kinds of decay at 2 sigmas, 2 of 2d-fixed
+    assert words(run)[-1].endswith(": 2d-fixed, weight decay 1.0 (+0.10).")
+    size: Any = experiments.STUDIES["lst-size"].at("paper", sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    settled = made_up(size, lambda m: 0.5, early=lambda m: 0.5, epoch=6)
+    assert "in none of 10 settings" in words(settled)[-1]  # 4 lines at 2 sigmas, 2d-fixed on both grids
+
+
+def test_a_change_before_the_last_quarter_is_none() -> None:
+    """The last evaluation that is no later than its beginning counts."""
+    run = heads({(1, 0.2): 0.4}, epoch=7)  # within it; before it only that of the start is left
+    assert late_change(run).tolist() == pytest.approx([0.5 - 0.123] * 12)
+    run = heads({(1, 0.2): 0.4}, epoch=5)
+    assert late_change(run).iloc[:2].tolist() == pytest.approx([0.1, 0.7])
+
+
+def test_members_that_diverged_are_no_change_and_many_settings_are_counted() -> None:
+    wild = {(heads, sigma): 9.0 for heads in (1, 2, 4) for sigma in SIGMAS}
+    run = heads(wild, diverged=lambda m: m.heads == 4)
+    assert words(run)[-2].startswith("Not settled, 4 of 4 settings")
+    assert words(run)[-1] == "4 of 12 members diverged and are left out of the means."
+    study = experiments.STUDIES["lst-depth"].at("paper", depths=(1, 2, 3, 4), sigmas=SIGMAS, seeds=(0,), epochs=8)
+    run = made_up(study, lambda m: 0.5, early=lambda m: 0.5 - 0.1 * m.layers, epoch=6)
+    assert words(run)[-1].endswith("2 blocks, sigma 0.2 (+0.20); 2 blocks, sigma 2 (+0.20); and 2 more.")
+    assert ": 4 blocks, sigma " in words(run)[-1]  # the widest first
+
+
+@pytest.mark.parametrize(("epochs", "first", "last"), [(1, 1, 1), (2, 1, 2), (6, 2, 4), (40, 10, 30), (200, 50, 150)])
+def test_the_quarters_are_evaluated(epochs: int, first: int, last: int) -> None:
+    assert first_quarter(epochs) == first
+    task: Any = SimpleNamespace(splits={"train": range(54)})  # four batches of 16
+    for evaluations in (1, 4):
+        steps = smallest("lst-heads", epochs=epochs, evaluations=evaluations).evaluate_at(task)
+        assert {4 * first, 4 * last, 4 * epochs} <= set(steps)
+        assert steps == sorted(set(steps)) and steps[0] > 0 and steps[-1] == 4 * epochs
+
+
+def test_early_accuracy_is_that_after_the_first_quarter() -> None:
+    run = heads({(1, 0.2): 0.1}, epoch=2)
+    assert early_accuracy(run).iloc[:3].tolist() == pytest.approx([0.7, 0.1, 0.8])
+    with pytest.raises(NotInRun, match=r"^the run has no validation accuracy at step 4$"):
+        early_accuracy(heads({}, epoch=3))
+
+
+# Reading
+
+
+def test_sigmas_that_a_run_does_not_go_through_are_left_out_unless_it_goes_through_none() -> None:
+    run = heads({})
+    assert planned(run, (0.1, 0.2, 0.5)) == [0.2]
+    assert planned(run, (0.1, 0.5)) == [0.1, 0.5]  # and is then missing
+    with pytest.raises(NotInRun, match=r"^the run has no finished members with sigma 0\.1$"):
+        where(run, early_accuracy(heads({}, epoch=2)), (0.1, 0.5))
+
+
+def test_what_a_small_sigma_is_worth_is_a_difference_within_a_seed() -> None:
+    run = heads({}, diverged=lambda m: m.heads == 2 and m.sigma == 2.0 and m.seed == 1)
+    lines = experiments.study_of(run).lines(run)
+    final = lines.assign(value=lines["seed"] + lines["heads"] * (lines["sigma"] == 0.2))
+    found = worth(final)
+    assert list(zip(found["line"], found["seed"], found["value"], strict=True)) == [
+        *(("1 head", 0, 1.0), ("1 head", 1, 1.0), ("2 heads", 0, 2.0), ("4 heads", 0, 4.0), ("4 heads", 1, 4.0)),
+    ]
+    assert set(found["large"]) == {2.0}
+    assert worth(final[final["sigma"] == 0.2]).empty and list(worth(final.iloc[:0])) == list(found)
+
+
+def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
+    study: Any = experiments.STUDIES["lst-decay"].at("paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    run = made_up(
+        study,
+        lambda m: 9.0 if m.encoding == "learned" else 0.4 + m.weight_decay / 10 + 0.02 * m.seed,
+        diverged=lambda m: m.encoding == "sinusoid" and m.weight_decay == 1.0 and m.seed == 1,
+    )
+    found = fixed_beside(run, lambda row: [(panel, f"with {row['weight_decay']:g}") for panel, _ in study.told(row)])
+    means = {panel: {name: each.mean for name, each in levels.items()} for panel, levels in found.items()}
+    assert means["decay 0.1"] == pytest.approx({"with 0": 0.41, "with 0.1": 0.42})
+    assert means["decay 1"] == pytest.approx({"with 0": 0.41, "with 1": 0.5})
+    assert found["decay 1"]["with 0"] == pytest.approx(student([0.4, 0.42]))
+    assert math.isnan(found["decay 1"]["with 1"].low)  # one seed
+
+
+def test_who_is_drawn_in_several_panels_is_told_once() -> None:
+    study: Any = experiments.STUDIES["lst-decay"].at("paper", decays=(0.1, 1.0), sigmas=SIGMAS, seeds=(0, 1), epochs=8)
+    run = made_up(study, lambda m: 0.5)
+    lines = study.lines(run)
+    assert lines["member"].duplicated().any()
+    single = once(lines)
+    assert not single["member"].duplicated().any() and set(single["member"]) == set(lines["member"])
+    assert set(zip(single["panel"], single["line"], strict=True)) == {
+        ("", "no decay"),
+        *(
+            (f"decay {amount}", part)
+            for amount in (0.1, 1)
+            for part in ("all weights", "all but the PE", "the PE alone")
+        ),
+    }
+
+
+# Sentences
+
+
+def test_a_line_is_told_by_its_ends_and_its_best() -> None:
+    values = {0.1: 0.6, 0.5: 0.9, 2.0: 0.3}
+    study = experiments.STUDIES["lst-placement"].at("paper", sigmas=tuple(values), seeds=(0, 1), epochs=8)
+    run = made_up(study, lambda m: values[m.sigma or 0] + (0.01 if m.seed else -0.01))
+    told = "held-out accuracy 0.600 at sigma 0.1, 0.300 at sigma 2; highest at sigma 0.5 (0.900)."
+    assert words(run)[:2] == [f"Every block: {told}", f"Input alone: {told}"]
+    study = experiments.STUDIES["lst-placement"].at("paper", sigmas=(0.5,), seeds=(0, 1), epochs=8)
+    run = made_up(study, lambda m: 0.25)
+    assert words(run)[0] == "Every block: held-out accuracy 0.250 at sigma 0.5."
+
+
+def test_a_difference_has_an_interval_where_there_is_one() -> None:
+    assert in_words(Interval(0.123, 0.05, 0.19)) == "+0.12 (+0.05 to +0.19)"
+    assert in_words(Interval(-0.1, float("nan"), float("nan"))) == "-0.10"

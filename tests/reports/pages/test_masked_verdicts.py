@@ -1,0 +1,381 @@
+"""Effects behind the claims on masked prediction, computed once more by hand, planted and absent; and verdicts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import made_up_masked
+from helpers.made_up_masked import LABELS
+from scipy import stats
+
+from placecode.execution import local
+from placecode.experiments.base import Study
+from placecode.experiments.channels import claims
+from placecode.experiments.channels.brain import BrainSigma
+from placecode.experiments.channels.network import NetworkSigma
+from placecode.experiments.channels.synergy import SynergySigma
+from placecode.experiments.claims import LABELS as CLAIM_LABELS
+from placecode.experiments.claims import WAYS, NotInRun
+from placecode.models.member import Member
+from placecode.runs.read import Run
+
+GROUPS, MIRROR = ("neighbor_agreement", "labels"), ("mirror_agreement", "partner")
+SIGMAS, SEEDS, WORLDS = (0.01, 0.2, 0.5, 1.0, 2.0), (0, 1, 2, 3, 4, 11), 6
+"""Every seed has a world of its own, the last one by its remainder."""
+LINEAR = dict(enumerate((0.8, 0.7, 0.9, 0.75, 0.85, 0.6)))
+FC = dict(enumerate((0.4, 0.6, 0.5, 0.45, 0.55, 0.3)))
+SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
+CHANCE = 2 / 5
+"""Two others of the same group among five."""
+YES, NO, OPEN = "holds", "fails", "undecided"
+
+
+def student(values: Any) -> tuple[float, float, float]:
+    found = stats.ttest_1samp(np.asarray(values, dtype=float), 0.0)
+    bounds = found.confidence_interval(0.95)
+    return float(np.mean(values)), float(bounds.low), float(bounds.high)
+
+
+def made_up(study: Study, *tables: Any, **given: Any) -> Any:
+    """A made-up run that also says in its shape how many worlds there are."""
+    run = made_up_masked.made_up(study, *tables, **given)
+    run.config["shape"] = {**run.config.get("shape", {}), "worlds": run.config["task"]["worlds"]}
+    return run
+
+
+class Noise:
+    """A number for each member and purpose, always the same."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def __call__(self, purpose: str, member: Member) -> float:
+        key = (self.seed, len(purpose), ord(purpose[0]), member.seed, round(1000 * (member.sigma or 0)))
+        return float(np.random.default_rng(key).normal())
+
+
+def noisy(effect: float, seed: int = 0, **changes: Any) -> Any:
+    """A run of noise with an effect in it: from small to large sigmas structure falls, and errors grow, by so much."""
+    noise = Noise(seed)
+
+    def of(purpose: str, sign: int = 1, base: float = 0.5, spread: float = 0.1) -> Callable[[Member], float]:
+        return lambda m: base + sign * effect * (m.sigma < 0.4) + spread * noise(purpose, m)
+
+    given: dict[str, Any] = {
+        "errors": {SAME: of("error", -1, 0.8), SHIFTED: of("shifted error", -1, 0.9)},
+        "analyses": {
+            GROUPS: (lambda m: 0.5 + 0.1 * noise("start", m), of("groups")),
+            ("modularity", "labels"): (lambda m: 0.0, of("modularity")),
+        },
+        "baselines": {
+            ("linear", "test", SAME, "mse"): LINEAR,
+            ("linear", "test", SHIFTED, "mse"): dict.fromkeys(range(WORLDS), 99.0),
+            ("ridge", "test", SAME, "mse"): dict.fromkeys(range(WORLDS), 99.0),
+            ("fc", "analysis", "labels", "neighbor_agreement"): FC,
+            ("fc", "analysis", "labels", "modularity"): dict.fromkeys(range(WORLDS), 99.0),
+        },
+        "worlds": WORLDS,
+        "best_mse": {SAME: 0.45, SHIFTED: 99.0},
+    }
+    return made_up(NetworkSigma.at("paper", sigmas=SIGMAS, seeds=SEEDS), **{**given, **changes})
+
+
+def errors(run: Any, condition: str, sigma: float) -> pd.Series:
+    """By seed, of members that finished."""
+    rows = run.metrics.merge(run.members[["member", "sigma", "seed", "state"]], on="member")
+    rows = rows[(rows["condition"] == condition) & (rows["sigma"] == sigma) & (rows["state"] == "done")]
+    return rows[(rows["split"] == "test") & (rows["step"] == 10)].set_index("seed")["value"]
+
+
+def structure(run: Any, analysis: str, sigma: float, step: int = 10) -> pd.Series:
+    """By seed, of members that finished."""
+    rows = run.analysis.merge(run.members[["member", "sigma", "seed", "state"]], on="member")
+    rows = rows[(rows["analysis"] == analysis) & (rows["sigma"] == sigma) & (rows["state"] == "done")]
+    return rows[(rows["block"] == -1) & (rows["step"] == step)].set_index("seed")["value"]
+
+
+# Effects by hand: name -> what the claims measure, the same from the tables
+
+
+def by_hand(run: Any) -> dict[str, tuple[Any, Any]]:
+    small = pd.DataFrame({sigma: errors(run, SHIFTED, sigma) for sigma in (0.01, 0.2, 0.5)}).mean(axis=1)
+    large = pd.DataFrame({sigma: errors(run, SHIFTED, sigma) for sigma in (1.0, 2.0)}).mean(axis=1)
+    near, error = structure(run, "neighbor_agreement", 0.01), errors(run, SAME, 0.2)
+    return {
+        "structure_at": (partial(claims.structure_at, *GROUPS, 0.2), structure(run, "neighbor_agreement", 0.2)),
+        "structure_between": (
+            partial(claims.structure_between, "modularity", "labels", 0.01, 2.0),
+            structure(run, "modularity", 0.01) - structure(run, "modularity", 2.0),
+        ),
+        "gained": (partial(claims.gained, *GROUPS, 0.01), near - structure(run, "neighbor_agreement", 0.01, 0)),
+        "error_between": (
+            partial(claims.error_between, SAME, 0.01, 2.0),
+            errors(run, SAME, 0.01) - errors(run, SAME, 2.0),
+        ),
+        "less_baseline, error": (
+            partial(claims.less_baseline, "linear", "mse", SAME, 0.2),
+            pd.Series({seed: error[seed] - LINEAR[seed % 6] for seed in error.index}),
+        ),
+        "less_baseline, structure": (
+            partial(claims.less_baseline, "fc", "neighbor_agreement", "labels", 0.01, analysis=GROUPS),
+            pd.Series({seed: near[seed] - FC[seed % 6] for seed in near.index}),
+        ),
+        "beyond_best": (partial(claims.beyond_best, SAME, 0.2), error - 0.45),
+        "best_sigma_is_small": (partial(claims.best_sigma_is_small, SHIFTED, 0.5), small - large),
+    }
+
+
+EFFECTS = tuple(by_hand(noisy(0.0)))
+PLANTED = {"structure_between": 1, "gained": 1, "error_between": -1, "best_sigma_is_small": -1}
+"""What compares a small sigma with a large one, or with its start, and the sign of the effect that is planted."""
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.6])
+@pytest.mark.parametrize("name", EFFECTS)
+def test_an_effect_is_that_of_the_tables(name: str, effect: float) -> None:
+    for seed in range(3):
+        run = noisy(effect, seed)
+        measure, values = by_hand(run)[name]
+        assert len(values.dropna()) == len(SEEDS)
+        assert measure(run) == pytest.approx(student(values))
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_seeds_that_diverged_are_left_out_with_their_partners(name: str) -> None:
+    run = noisy(0.3, diverged=lambda m: (m.sigma, m.seed) in {(0.01, 0), (0.2, 1), (2.0, 2), (1.0, 2)})
+    measure, values = by_hand(run)[name]
+    assert len(values.dropna()) < len(SEEDS)
+    assert measure(run) == pytest.approx(student(values.dropna()))
+
+
+@pytest.fixture(scope="module")
+def many() -> dict[float, list[dict[str, Any]]]:
+    """What 30 runs with an effect, and 30 without, say of all that is planted."""
+    found: dict[float, list[dict[str, Any]]] = {}
+    for effect in (0.4, 0.0):
+        runs = [noisy(effect, seed) for seed in range(30)]
+        measures = {name: measure for name, (measure, _) in by_hand(runs[0]).items() if name in PLANTED}
+        found[effect] = [{name: measure(run) for name, measure in measures.items()} for run in runs]
+    return found
+
+
+@pytest.mark.parametrize(("name", "sign"), PLANTED.items())
+def test_what_is_planted_is_found_and_nothing_else(name: str, sign: int, many: Any) -> None:
+    """Of runs with an effect nearly all show it with the right sign; of those without, about as few as 95% promises."""
+    there, absent = ([found[name] for found in many[effect]] for effect in (0.4, 0.0))
+    assert np.mean([found.low > 0 if sign > 0 else found.high < 0 for found in there]) > 0.9
+    assert np.mean([found.low < 0 < found.high for found in absent]) > 0.8
+    share = 2 / 3 if name == "best_sigma_is_small" else 1  # two of the three sigmas up to 0.5 have it
+    assert np.mean([found.mean for found in there]) == pytest.approx(0.4 * sign * share, abs=0.05)
+    assert np.mean([found.mean for found in absent]) == pytest.approx(0, abs=0.05)
+
+
+@pytest.mark.parametrize("labels", [LABELS, [0, 0, 0, 0, 1, 1], [0, 0, 1, 1, -1, -1]])
+def test_a_baseline_is_held_against_chance_over_worlds(labels: list[int]) -> None:
+    chance = np.mean([(labels.count(label) - 1) / 5 for label in labels if label >= 0])
+    run = noisy(0.0, labels=labels)
+    assert claims.baseline_beyond_chance("fc", run) == pytest.approx(student(np.array([*FC.values()]) - chance))
+
+
+def test_the_error_by_member_is_that_of_the_last_step() -> None:
+    run = noisy(0.2)
+    for split in ("test", "train"):
+        rows = run.metrics.query("step == 10 and split == @split and condition == @SAME")
+        assert split in set(rows["split"])
+        assert claims.error(run, SAME, split).to_dict() == dict(zip(rows["member"], rows["value"], strict=True))
+
+
+def test_a_world_without_its_baseline_is_left_out() -> None:
+    run = noisy(0.0, baselines={("linear", "test", SAME, "mse"): {0: 0.8, 2: 0.9, 5: 0.7}})
+    values = errors(run, SAME, 0.2)
+    gaps = [values[seed] - other for seed, other in ((0, 0.8), (2, 0.9), (11, 0.7))]
+    assert claims.less_baseline("linear", "mse", SAME, 0.2, run) == pytest.approx(student(gaps))
+
+
+def test_a_single_seed_has_an_effect_and_no_verdict() -> None:
+    run = noisy(0.5, diverged=lambda m: m.seed > 0)
+    for claim in claims.NETWORK:
+        finding = claim.check(run)
+        assert (finding.direction, finding.note) == (OPEN, "too few seeds for an interval")
+        assert np.isfinite(finding.found.mean)
+
+
+# What is not in the run
+
+
+NO_PAIR = "the run has no seed that finished at "
+"""Both settings, or all that is compared."""
+
+
+@pytest.mark.parametrize(
+    ("measure", "changes", "text"),
+    [
+        (partial(claims.structure_at, *MIRROR, 0.2), {}, "the run has no mirror_agreement (partner)"),
+        (partial(claims.structure_at, *GROUPS, 0.3), {}, "the run has no finished members with sigma 0.3"),
+        (partial(claims.structure_between, *GROUPS, 0.01, 3.0), {}, "the run has no finished members with sigma 3"),
+        (partial(claims.gained, *GROUPS, 0.01), {"analyses": {}}, "the run has no neighbor_agreement (labels)"),
+        (partial(claims.error_between, "hidden 0.7", 0.01, 2.0), {}, "the run has no test error with hidden 0.7"),
+        (partial(claims.less_baseline, "trees", "mse", SAME, 0.2), {}, "the run has no mse of the baseline trees"),
+        (partial(claims.baseline_beyond_chance, "trees"), {}, "the run has no structure of the baseline trees"),
+        (
+            partial(claims.baseline_beyond_chance, "fc"),
+            {"baselines": {}},
+            "the run has no structure of the baseline fc",
+        ),
+        (
+            partial(claims.beyond_best, SAME, 0.2),
+            {"best_mse": {}},
+            "the least possible error with hidden 0.5 is not known",
+        ),
+        (
+            partial(claims.structure_between, *GROUPS, 0.01, 2.0),
+            {"diverged": lambda m: m.seed % 2 == (m.sigma == 2.0)},
+            NO_PAIR,
+        ),
+        (
+            partial(claims.best_sigma_is_small, SAME, 0.001),
+            {},
+            NO_PAIR,
+        ),
+        (
+            partial(claims.structure_at, *GROUPS, 0.2),
+            {"diverged": lambda m: m.sigma == 0.2},
+            "the run has no finished members with sigma 0.2",
+        ),
+    ],
+)
+def test_what_is_missing_is_said(measure: Any, changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(NotInRun) as missing:
+        measure(noisy(0.3, **changes))
+    assert str(missing.value) == text or (text == NO_PAIR and str(missing.value).startswith(NO_PAIR))
+
+
+# Claims
+
+KINDS = {NetworkSigma: claims.NETWORK, SynergySigma: claims.SYNERGY, BrainSigma: claims.BRAIN}
+EVERY = [claim for kind in KINDS.values() for claim in kind]
+
+
+def planted(kind: Any, right: bool) -> Any:
+    """A run in which all that is claimed is so, or all of it is not."""
+    study: Study = kind.at("paper", sigmas=SIGMAS, seeds=SEEDS)
+    noise = Noise(0)
+
+    def of(small: float, large: float) -> Callable[[Member], float]:
+        ends = (small, large) if right else (large, small)
+        return lambda m: ends[m.sigma > 0.5] + 0.001 * noise("value", m)
+
+    def level(value: float) -> Callable[[Member], float]:
+        return lambda m: value + 0.001 * noise("start", m)
+
+    worlds = range(1 if kind is BrainSigma else WORLDS)
+    known = {"hidden 0.3": 0.5} if kind is SynergySigma else None
+    good, bad = (0.50, 0.51) if kind is not SynergySigma else (0.505, 1.0)
+    if not right and kind is not SynergySigma:
+        bad = 0.6  # by far more than hardly
+    conditions = ("hidden 0.3", "hidden 0.5") if kind is SynergySigma else (SAME, SHIFTED)
+    pairwise = ("fc", "mutual information", "partial correlation")
+    target, measure = ("partner", "mirror_agreement") if kind is BrainSigma else GROUPS[::-1]
+    theirs = (CHANCE if right else 1.0) if kind is SynergySigma else (0.6 if right else 0.9)
+    return made_up(
+        study,
+        dict.fromkeys(conditions, of(good, bad)),
+        {
+            **dict.fromkeys((GROUPS, MIRROR), (level(0.2), of(0.97, 0.02))),
+            ("modularity", "labels"): (level(0.0), of(0.5, 0.1)),
+            ("modularity", "best"): (level(0.0), of(0.5, 0.1)),
+            ("fc_correlation", "fc"): (level(0.0), of(0.6, 0.1)),
+        },
+        {
+            **{("linear", "test", each, "mse"): dict.fromkeys(worlds, 0.55) for each in conditions},
+            **{(name, "analysis", target, measure): {w: theirs - w / 1e4 for w in worlds} for name in pairwise},
+        },
+        worlds=len(worlds),
+        **({"best_mse": known} if known else {}),
+    )
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize(("kind", "claim"), [(kind, claim) for kind, own in KINDS.items() for claim in own])
+def test_verdicts_follow_what_was_planted(kind: Any, claim: Any, right: bool) -> None:
+    finding = claim.check(planted(kind, right))
+    assert (finding.direction, finding.note) == (YES if right else NO, "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_study_has_its_claims_each_with_a_name_a_sentence_and_a_label(kind: Any) -> None:
+    assert kind.claims[: len(KINDS[kind])] == KINDS[kind] and len(KINDS[kind]) > 5  # others: test_brain_networks.py
+    assert (
+        len({claim.id for claim in kind.claims}) == len({claim.statement for claim in kind.claims}) == len(kind.claims)
+    )
+    for claim in kind.claims:
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", claim.id) and claim.way in WAYS
+        assert claim.statement[0].isupper() and claim.statement.endswith(".") and "\n" not in claim.statement
+        assert claim.label in CLAIM_LABELS and (claim.own_data or claim.label != "paper")
+
+
+def test_a_statement_and_its_margin_say_the_same() -> None:
+    """A share "or more" must be exceeded, one "or less" not reached; a difference is half of the prototype's."""
+    told = 0
+    for claim in EVERY:
+        share, equal = (
+            re.search(r"(\d+)% or (more|less)", claim.statement),
+            re.search(r"within ([\d.]+)", claim.statement),
+        )
+        half = re.search(r"\(prototype: (?:by )?([\d.]+)\)", claim.statement)
+        if share:
+            assert (claim.margin, claim.way) == (int(share[1]) / 100, {"more": "above", "less": "below"}[share[2]])
+        if equal:
+            assert claim.margin == float(equal[1])
+        if half:
+            assert abs(claim.margin) == pytest.approx(float(half[1]) / 2, abs=0.00501)
+            assert (claim.margin < 0) == (claim.way == "below")
+        told += bool(share or equal or half)
+    assert told >= 10
+
+
+# Runs that were really made
+
+
+def test_every_claim_can_be_judged_on_a_run_on_networks(sigmas_run: Run) -> None:
+    for claim in claims.NETWORK:
+        finding = claim.check(sigmas_run)
+        assert finding.note == "" and finding.direction in (YES, NO, OPEN)
+        assert finding.found.low < finding.found.mean < finding.found.high or finding.found.low == finding.found.high
+    near = sigmas_run.analysis.query("analysis == 'neighbor_agreement' and block == -1 and step == 4")
+    near = near.merge(sigmas_run.members, on="member").query("sigma == 0.01")["value"]
+    assert claims.NETWORK[0].check(sigmas_run).found == pytest.approx(student(near), nan_ok=True)
+
+
+def test_every_claim_can_be_judged_on_a_run_on_brains(tmp_path: Path) -> None:
+    people = tmp_path / "people"
+    people.mkdir()
+    for person in range(4):
+        noise = np.random.default_rng(person).normal(size=(120, 6))
+        np.save(people / f"p{person}.npy", np.stack([noise[lag : lag + 100] for lag in range(6)]).sum(axis=0))
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(f"{region}_{side}" for region in ("V1", "A1", "M1") for side in "LR"))
+    study = BrainSigma.at(
+        "quick",
+        **{"people": str(people), "names": str(names), "heldout": 0.25, "sigmas": (0.01, 0.2, 2.0), "seeds": (0, 1)},
+        **{"width": 8, "layers": 1, "heads": 1, "batch": 8, "steps": 2, "evaluations": 1, "against": ("linear", "fc")},
+    )
+    run = local.execute(study, tmp_path / "run")
+    assert run.config["task"]["labels"] is None
+    for claim in claims.BRAIN:
+        finding = claim.check(run)
+        assert finding.note == "" and np.isfinite(finding.found.low)
+    linear = run.baselines.query("baseline == 'linear' and condition == @SAME and split == 'test'")
+    by_world = dict(zip(linear["world"], linear["value"], strict=True))
+    rows = run.metrics.merge(run.members, on="member").query("step == 2 and split == 'test' and sigma == 0.2")
+    rows = rows[rows["condition"] == SAME]
+    worlds = run.config["task"]["worlds"]
+    gaps = [value - by_world[seed % worlds] for seed, value in zip(rows["seed"], rows["value"], strict=True)]
+    assert next(c for c in claims.BRAIN if c.id == "beats-linear").check(run).found == pytest.approx(student(gaps))

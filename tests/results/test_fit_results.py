@@ -1,0 +1,153 @@
+"""What fits promise, held against the committed trials and fits under results/fits, and against the page that quotes
+them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.scripts import load
+from scipy import stats
+from scipy.spatial import procrustes
+from sklearn.metrics import adjusted_rand_score
+
+from placecode.experiments.channels import own_results
+from placecode.fit import fitting, others
+from placecode.reports.pages.own_words import SAID, sentences
+from placecode.tasks.table import PARTS, tables
+
+ROOT = Path(__file__).parents[2]
+FITS = ROOT / "results" / "fits"
+TRIALS = 5
+"""Tables of each known world."""
+PAGE = (ROOT / "docs/how-to/own-data.md").read_text().replace("\n", " ")
+
+
+def summary(name: str) -> dict[str, Any]:
+    return dict(json.loads((FITS / name / "summary.json").read_text()))
+
+
+def test_nothing_is_found_where_nothing_is() -> None:
+    """Of 100 tables of noise at least 90 have p > 0.05; p is even, as that of an exact test is."""
+    table = pd.read_csv(FITS / "noise.csv")
+    assert set(table["kind"]) == {"white", "slow"}
+    for kind, own in table.groupby("kind"):
+        assert sorted(own["trial"]) == list(range(100)), kind
+        above, nothing = own["p_value"] > 0.05, own["verdict"] == "no structure found"
+        assert above.sum() >= 90 and nothing[above].all()
+        assert stats.kstest(own["p_value"], "uniform").pvalue > 0.001
+        assert f'| {kind} noise | p > 0.05 in {above.sum()} of 100, "no structure found" in {nothing.sum()} |' in PAGE
+
+
+def test_shuffled_pixels_are_put_together_again() -> None:
+    found, told = own_results.read(FITS / "photo"), summary("photo")
+    assert found.positions is not None and told["verdict"] == "structure found"
+    adjacent = np.abs(found.positions[:, None] - found.positions).sum(-1) == 1
+    similar = found.ours.similarity - 9 * np.eye(100)
+    right = adjacent[np.arange(100), similar.argmax(1)].mean()
+    assert right == pytest.approx(told["neighbor_agreement"], abs=0.011) and right >= 0.85
+    fits = 1 - procrustes(found.positions, found.ours.maps[2])[2]
+    assert fits == pytest.approx(told["procrustes_r2"], abs=1e-4) and fits >= 0.9
+    assert f"| shuffled pixels | neighbours {told['neighbor_agreement']:.2f}, R2 {fits:.2f} |" in PAGE
+
+
+def test_clusters_of_a_network_are_found_and_told_beside_those_of_others() -> None:
+    found, told = own_results.read(FITS / "network"), summary("network")
+    assert found.labels is not None and told["neighbor_agreement"] >= 0.9
+    same = found.labels[(found.ours.similarity - 9 * np.eye(100)).argmax(1)] == found.labels
+    assert same.mean() == pytest.approx(told["neighbor_agreement"], abs=0.011)
+    near = told["neighbor_agreement"]
+    said = [f"| network of 100 nodes | neighbours {near:.2f}, ARI of the modules {told['ari']:.2f}"]
+    for name, method in {"placecode": found.ours, **found.others}.items():
+        groups = np.where(method.labels < 0, method.labels.max() + 1, method.labels)
+        score = told["ari"] if name == "placecode" else told["baselines"][name]["ari"]
+        assert adjusted_rand_score(found.labels, groups) == pytest.approx(score)
+        if name != "placecode":
+            said.append(f"{SAID[name]} {score:.2f}")
+    assert set(found.others) == {"correlation", "pca", "graphical lasso", "umap"}
+    assert f"{said[0]} ({', '.join(said[1:])}) |" in PAGE
+
+
+@pytest.mark.parametrize("name", ["synergy", "synergy-30"])
+def test_modules_of_synergy_are_the_groups_and_those_of_others_are_not(name: str) -> None:
+    found, told = own_results.read(FITS / name), summary(name)
+    assert len(found.names) == {"synergy": 15, "synergy-30": 30}[name]
+    assert f"| synergy, {len(found.names)} channels | ARI {told['ari']:.2f}" in PAGE
+    assert found.labels is not None and told["ari"] >= 0.9
+    assert adjusted_rand_score(found.labels, found.ours.labels) == pytest.approx(told["ari"])
+    for other, method in found.others.items():
+        assert method.scores["ari_p"] > 0.05, other
+        assert adjusted_rand_score(found.labels, method.labels) == pytest.approx(told["baselines"][other]["ari"])
+
+
+def test_no_method_is_called_blind_whose_neighbours_are_above_chance() -> None:
+    """Of the fit of 30 channels all others are at chance on both measures; of that of 15, two are not."""
+    small, large = (own_results.read(FITS / name) for name in ("synergy", "synergy-30"))
+    blind = "Structure found that no pairwise method beside it sees: its modules match the known groups (ARI 1.00"
+    assert sentences(large)[0].startswith(blind)
+    seen = {
+        SAID[name]: (method.scores["neighbor_agreement"], p)
+        for name, method in small.others.items()
+        if (p := method.scores.get("neighbor_agreement_p")) is not None and p <= 0.05
+    }
+    assert set(seen) == {"correlation + MDS", "UMAP"}
+    first = sentences(small)[0]
+    assert "no pairwise method" not in first
+    for name, (share, p) in seen.items():
+        assert f"{name} sees true neighbours (share {share:.2f}, p = {p:.3g})" in first
+        assert f"{name} ({share:.2f}, p = {p:.3g})" in PAGE
+    assert not any(0 <= method.scores.get("neighbor_agreement_p", 1) <= 0.05 for method in large.others.values())
+
+
+def test_neighbours_of_other_methods_in_the_tables_of_synergy_are_told_as_they_come_out() -> None:
+    """Computed anew, since other methods need no training; UMAP is an extra, and the first table is in fits/synergy."""
+    known = pd.read_csv(FITS / "groups.csv").set_index(["kind", "trial"]).loc["synergy"]
+    trials, above = load(ROOT / "results" / "fit_trials.py"), {}
+    for trial in range(TRIALS):
+        values, labels, _ = trials.synergy(trial)
+        made = tables(values.astype(np.float32), labels=labels, seed=trial)
+        for name, method in others.compare(made, 0.3):
+            if name == "umap" or isinstance(method, str):
+                continue
+            scores = fitting._scores(method, made[PARTS[0]], method.error)
+            assert scores.get("neighbor_agreement", np.nan) == pytest.approx(
+                known.loc[trial, f"{name} neighbor_agreement"], nan_ok=True
+            )
+            assert scores["ari_p"] > 0.05
+            if (p := scores.get("neighbor_agreement_p", 1)) <= 0.05:
+                above[trial, name] = f"{SAID[name]} ({scores['neighbor_agreement']:.2f}, p = {p:.3g})"
+    assert list(above) == [(0, "correlation"), (1, "pca")]
+    assert all(words in PAGE for words in above.values()) and "In two of the five, another method" in PAGE
+
+
+def test_pairs_are_as_sure_as_is_said() -> None:
+    """Pairs said to be neighbours with about 90% are so in 80 to 100% of cases, on every kind of data."""
+    table = pd.read_csv(FITS / "calibration.csv")
+    assert set(table["kind"]) == {"field", "network", "synergy"}
+    for kind, own in table.groupby("kind"):
+        assert set(own["trial"]) == set(range(TRIALS))
+        sure, none = own[own["from"] >= 0.85], own[own["to"] <= 0.1]
+        right, said = sure["neighbors"].sum(), sure["pairs"].sum()
+        assert said >= 20 and 0.8 <= right / said <= 1, kind
+        assert none["neighbors"].sum() <= 0.1 * none["pairs"].sum(), kind  # and those said to be none are none
+        assert f"{kind} {right} of {said}" in PAGE
+    field = table[(table["kind"] == "field") & (table["from"] >= 0.85) & (table["pairs"] > 0)]
+    each = field.groupby("trial")[["neighbors", "pairs"]].sum()
+    worst = each.loc[(each["neighbors"] / each["pairs"]).idxmin()]
+    assert f"in the worst table {worst['neighbors']} of {worst['pairs']}" in PAGE
+
+
+def test_groups_of_further_tables_are_told_as_they_came_out() -> None:
+    table = pd.read_csv(FITS / "groups.csv").set_index(["kind", "trial"]).sort_index()
+    synergy, network = table.loc["synergy"], table.loc["network"]
+    assert list(synergy.index) == list(network.index) == list(range(TRIALS))
+    assert (synergy["placecode ari"] == 1).all()
+    ours, lasso = (
+        " and ".join(", ".join(f"{value:.2f}" for value in network[f"{name} ari"]).rsplit(", ", 1))
+        for name in ("placecode", "graphical lasso")
+    )
+    assert f"ARI {ours}, where graphical lasso has {lasso}." in PAGE

@@ -1,0 +1,228 @@
+"""What is told of the PEs of the committed runs of masked prediction follows from those that were kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.committed_masked import (
+    ALL_BLOCKS,
+    BRAINS,
+    CONFIGS,
+    MASKED,
+    NO_VECTORS,
+    ONE_DRAW,
+    PICTURED,
+    ROOT,
+    SWEEPS,
+    cosines,
+    finished,
+    measure,
+    nearest,
+    of_members,
+    parts_of,
+    table,
+    where,
+)
+from safetensors.numpy import load_file
+from scipy import stats
+
+SURE = 0.001
+
+
+@pytest.mark.parametrize("run", SWEEPS)
+def test_untrained_pes_look_like_chance_and_trained_ones_do_not(run: str) -> None:
+    """Members of a seed start from one draw, scaled by sigma, and have one p before training: a seed is one trial."""
+    asked = {("neighbor_agreement_p", "labels"): 0.005, ("modularity_p", "labels"): 0.005}
+    asked |= {("silhouette_p", "labels"): 0.005, ("ami_p", "labels"): 0.05}
+    if run in BRAINS:
+        asked = {("mirror_agreement_p", "partner"): 0.005, ("mirror_agreement_smooth_p", "partner"): 0.005}
+        asked |= {("coordinate_agreement_p", "positions"): 0.005}
+    for (name, target), most in asked.items():
+        before = measure(ROOT / run, name, target, start=True)
+        assert (before.max() - before.min()).max() <= (ONE_DRAW if name == "silhouette_p" else 1e-9)
+        each = before.iloc[0] <= 0.05
+        assert each.mean() <= 0.5
+        assert stats.binomtest(int(each.sum()), len(each), 0.05).pvalue > SURE
+        after = measure(ROOT / run, name, target).iloc[0]
+        assert after.name == (0.05 if run == "synergy-sigma-512" else 0.01)
+        assert (after <= most + 1e-12).all()
+        assert stats.binomtest(len(after), len(after), 0.05).pvalue < SURE  # as many would not pass before training
+
+
+@pytest.mark.parametrize("run", [run for run in MASKED if run not in BRAINS])
+def test_what_is_far_above_chance_is_seldom_reached_by_it(run: str) -> None:
+    """z and p of a measure tell one story. That of segregation, a ratio, has tails in which its z says nothing."""
+    rows = where(table(ROOT / run, "analysis"), target="labels", block=ALL_BLOCKS).dropna(subset="value")
+    rows = rows[rows["member"].isin(finished(ROOT / run)["member"])]
+    for name in ("modularity", "neighbor_agreement", "silhouette"):
+        z, p = (where(rows, analysis=f"{name}_{kind}").set_index(["member", "step"])["value"] for kind in "zp")
+        assert set(z.index) == set(p.index) and len(z)
+        assert (p.loc[z.index[z > 4]] <= 0.005).all() and (p.loc[z.index[z < 0]] > 0.4).all()
+
+
+def silhouettes(similar: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Mean silhouette with the distance 1 - similarity, of labellings (k, n) in groups of at least two."""
+    groups = (labels[..., None] == np.unique(labels)).astype(float)  # (k, n, groups)
+    sizes = groups.sum(axis=1, keepdims=True)
+    sums = (1 - similar) @ groups
+    own = (groups * sums).sum(axis=-1) / (groups * (sizes - 1)).sum(axis=-1)
+    others = np.where(groups > 0, np.inf, sums / sizes).min(axis=-1)
+    return np.asarray(((others - own) / np.maximum(own, others)).mean(axis=-1))
+
+
+@pytest.mark.parametrize("run", [run for run in MASKED if run not in BRAINS])
+def test_chance_of_silhouettes_is_as_drawn_by_hand(run: str) -> None:
+    """From the PEs of seed 0 at the lowest and the highest sigma of each set of data, with labels dealt out anew."""
+    arrays, rng = load_file(ROOT / run / "arrays.safetensors"), np.random.default_rng(5)
+    first = where(finished(ROOT / run), seed=0, encoding="learned")
+    for data, own in first.groupby("data"):
+        labels = np.array(parts_of(run)[data]["labels"])
+        dealt = np.stack([labels, *(rng.permutation(labels) for _ in range(200))])
+        for number in own.sort_values("sigma")["member"].iloc[[0, -1]]:
+            found = silhouettes(cosines(arrays[f"pe_end/{number}"]), dealt)
+            z = (found[0] - found[1:].mean()) / found[1:].std()
+            told = {kind: of_members(ROOT / run, f"silhouette{kind}", "labels")[number] for kind in ("", "_z", "_p")}
+            assert told[""] == pytest.approx(found[0], abs=2e-3)
+            assert told["_z"] == pytest.approx(z, abs=0.4, rel=0.2)
+            assert told["_p"] == pytest.approx((1 + (found[1:] >= found[0]).sum()) / 201, abs=0.12)
+
+
+# ----------------------------------------------------------------------------------------------------------- arrays
+
+
+def correlation_of_pairs(a: np.ndarray, b: np.ndarray) -> float:
+    pairs = np.triu_indices(len(a), 1)
+    return float(np.corrcoef(a[pairs], b[pairs])[0, 1])
+
+
+@pytest.mark.parametrize("run", PICTURED)
+def test_the_tables_follow_from_the_pes_that_were_kept(run: str) -> None:
+    """Those of seed 0, in half precision, as the correlation matrices are: a near tie may fall the other way."""
+    arrays, members = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "members")
+    first = members[(members["seed"] == 0) & ~members["encoding"].isin(NO_VECTORS)]
+    known = {f"pe_{when}/{number}" for when in ("start", "end") for number in members["member"]}
+    done = where(first, state="done")
+    needed = {f"pe_{when}/{number}" for when in ("start", "end") for number in done["member"]}
+    assert needed <= {name for name in arrays if "fc/" not in name} <= known
+    assert all(values.dtype == np.float16 for values in arrays.values())
+    for member in done.to_dict("records"):
+        number, task, world = member["member"], parts_of(run)[member["data"]], 0
+        fc = matrix_of(arrays, member["data"], world)
+        assert fc.shape == (task["tokens"],) * 2 and np.abs(fc - fc.T).max() < 1e-3 and np.allclose(np.diag(fc), 1)
+        for when, start in (("start", True), ("end", False)):
+            pe = arrays[f"pe_{when}/{number}"]
+            assert pe.shape == (member["layers"], task["tokens"], member["width"])
+            size = of_members(ROOT / run, "norm", "", start)[number]
+            assert np.sqrt((pe.astype(np.float64) ** 2).mean()) == pytest.approx(size, rel=1e-3)
+            if member["encoding"] == "none":
+                assert not pe.any()
+                continue
+            similar = cosines(pe)
+            near = nearest(similar)
+            if task["labels"] is None:
+                partner = np.array(task["partner"])
+                right = (near == partner)[partner >= 0]
+                said = of_members(ROOT / run, "mirror_agreement", "partner", start)[number]
+            else:
+                labels = np.array(task["labels"])
+                right = labels[near] == labels
+                said = of_members(ROOT / run, "neighbor_agreement", "labels", start)[number]
+            assert abs(right.sum() - said * len(right)) <= 2 + 1e-6
+            told_fc = of_members(ROOT / run, "fc_correlation", "fc", start)[number]
+            assert correlation_of_pairs(similar, fc) == pytest.approx(told_fc, abs=1e-3)
+
+
+def matrix_of(arrays: dict[str, np.ndarray], data: str, world: int) -> np.ndarray:
+    """The correlation matrix of a world; where a study has several sets of data, of one of them."""
+    return np.asarray(arrays[f"{data}:fc/{world}" if data else f"fc/{world}"].astype(np.float64))
+
+
+@pytest.mark.parametrize("run", PICTURED)
+def test_baselines_of_structure_follow_from_the_correlation_matrices(run: str) -> None:
+    arrays, rows = load_file(ROOT / run / "arrays.safetensors"), table(ROOT / run, "baselines")
+    kept = set()
+    for data, task in parts_of(run).items():
+        kind = "mirror_agreement" if task["labels"] is None else "neighbor_agreement"
+        said = where(rows, data=data, baseline="fc", metric=kind).set_index("world")["value"]
+        for world, value in said.items():
+            near = nearest(matrix_of(arrays, data, world))
+            labels = np.array(task["labels"] or task["partner"])
+            right = (labels[near] == labels) if task["labels"] else (near == labels)[labels >= 0]
+            assert abs(right.sum() - value * len(right)) <= 2 + 1e-6
+            kept.add(f"{data}:fc/{world}" if data else f"fc/{world}")
+    assert kept == {name for name in arrays if "fc/" in name}
+
+
+@pytest.mark.parametrize("run", BRAINS)
+def test_mirror_regions_are_mirror_regions(run: str) -> None:
+    for task in parts_of(run).values():
+        for name, partner in zip(task["names"], task["partner"], strict=True):
+            if partner >= 0:
+                assert {name[-2:], task["names"][partner][-2:]} == {"_L", "_R"}
+                assert name[:-2] == task["names"][partner][:-2]
+
+
+# --------------------------------------------------------------------------------------------------------- transfer
+
+
+def test_a_pe_that_was_taken_is_that_of_its_origin() -> None:
+    at = ROOT / "brain-transfer"
+    members = table(at, "members").set_index("member")
+    given = members[members["origin"].notna()]
+    assert set(given["start"]) == {"taken", "shuffled"} and len(given) == len(members) / 2
+    assert set(members.loc[members["origin"].isna(), "start"]) == {"normal"}
+    origins = members.loc[given["origin"].astype(int)]
+    assert (origins[["sigma", "seed"]].to_numpy() == given[["sigma", "seed"]].to_numpy()).all()
+    assert set(origins["data"]) == {"first half"} and origins["learn"].all() and set(given["data"]) == {"second half"}
+    any_order = (("norm", ""), ("effective_dimension", ""))
+    for analysis, target in (*any_order, ("mirror_agreement", "partner"), ("coordinate_agreement", "positions")):
+        kept = given if (analysis, target) in any_order else given[given["start"] == "taken"]
+        start, end = of_members(at, analysis, target, start=True), of_members(at, analysis, target)
+        theirs = end.loc[kept["origin"].astype(int)].to_numpy()
+        assert start.loc[kept.index].to_numpy() == pytest.approx(theirs, rel=1e-6)
+    mirrors = of_members(at, "mirror_agreement", "partner", start=True)
+    small = given[given["sigma"] == 0.01]
+    assert mirrors[small.index[small["start"] == "taken"]].min() > 0.2
+    assert mirrors[small.index[small["start"] == "shuffled"]].max() < 0.1
+
+
+def test_frozen_pes_stay_where_they_are() -> None:
+    at = ROOT / "brain-transfer"
+    members = table(at, "members").set_index("member")
+    frozen = members.index[~members["learn"]]
+    moved = of_members(at, "moved", "start")
+    assert (moved[frozen] == 0).all() and (moved[members.index[members["learn"]]] > 1).all()
+    for name, target in (("norm", ""), ("mirror_agreement", "partner"), ("fc_correlation", "fc")):
+        before, after = of_members(at, name, target, start=True), of_members(at, name, target)
+        assert before[frozen].to_numpy() == pytest.approx(after[frozen].to_numpy(), abs=1e-9)
+
+
+def test_the_two_halves_share_no_one_and_the_same_person_is_held_out() -> None:
+    first, second = (
+        CONFIGS["brain-transfer"]["task"]["parts"][f"{half} half"]["people"] for half in ("first", "second")
+    )
+    assert first["test"] == second["test"]
+    assert sorted(name for held in first["test"] for name in held) == sorted(set().union(*first["test"]))
+    for one, two, held in zip(first["train"], second["train"], first["test"], strict=True):
+        assert len({*one, *two, *held}) == len(one) + len(two) + len(held)
+    both = CONFIGS["brain-sigma"]["task"]["people"]
+    for train, test in zip(both["train"], both["test"], strict=True):
+        assert not set(train) & set(test)
+    assert all(CONFIGS[run]["task"]["people"] == both for run in BRAINS if "parts" not in CONFIGS[run]["task"])
+
+
+@pytest.mark.parametrize("run", [run for run in MASKED if run.endswith("-encodings")])
+def test_encodings_that_are_not_learned_stay_where_they_are(run: str) -> None:
+    """Fixed ones are the same for every seed, random ones are not."""
+    at = ROOT / run
+    members = table(at, "members").set_index("member")["encoding"]
+    assert set(members) == {"learned", "sinusoid", "random", "none", *NO_VECTORS}
+    moved, alike = of_members(at, "moved", "start"), of_members(at, "stability", "other seeds")
+    frozen = members.index[members.isin(["sinusoid", "random"])]
+    assert (moved[frozen] == 0).all() and (moved[members.index[members == "learned"]] > 0).all()
+    assert alike[members.index[members == "sinusoid"]].to_numpy() == pytest.approx(1.0, abs=1e-9)
+    assert (alike[members.index[members == "random"]].abs() < 0.1).all()
+    near = ("mirror_agreement", "partner") if run in BRAINS else ("neighbor_agreement", "labels")
+    for name, target in (("norm", ""), near, ("fc_correlation", "fc")):
+        before, after = of_members(at, name, target, start=True), of_members(at, name, target)
+        assert before[frozen].to_numpy() == pytest.approx(after[frozen].to_numpy(), abs=1e-9)

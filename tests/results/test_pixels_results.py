@@ -1,0 +1,113 @@
+"""The committed runs on shuffled pixels: whole, as their PEs have it, and as the page on them says."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers.committed_masked import (
+    CONFIGS,
+    PIXELS,
+    ROOT,
+    cosines,
+    error,
+    finished,
+    less_linear,
+    measure,
+    nearest,
+    of_baseline,
+    of_members,
+    over_worlds,
+    table,
+    where,
+)
+from helpers.made_up import direction
+from safetensors.numpy import load_file
+
+from placecode import cli
+
+NEXT_TO = ("neighbor_agreement", "positions")
+PAGE = (ROOT.parent / "docs/how-to/pixels.md").read_text()
+
+
+def right(similar: np.ndarray, positions: np.ndarray) -> float:
+    """For how many pixels the most similar one is next to it on the grid."""
+    apart = np.abs(positions[:, None] - positions).sum(axis=-1)
+    return float((apart[np.arange(len(apart)), nearest(similar)] == 1).mean())
+
+
+@pytest.mark.parametrize("run", ["pixels-sigma", "pixels-sigma-digits"])
+def test_no_member_is_missing(run: str) -> None:
+    assert run in PIXELS
+    told, members = CONFIGS[run], finished(ROOT / run)
+    assert (told["scale"], told["fields"]["source"]) == ("paper", "digits" if "digits" in run else "photos")
+    assert told["members"] == "0:55" and len(members) == 55 and told["fields"]["seeds"] == [0, 1, 2, 3, 4]
+    assert set(members.groupby("sigma")["seed"].agg(sorted).map(tuple)) == {(0, 1, 2, 3, 4)}
+    assert measure(ROOT / run, *NEXT_TO).notna().all(axis=None) and error(ROOT / run, "hidden 0.5").notna().all(
+        axis=None
+    )
+
+
+@pytest.mark.parametrize("run", ["pixels-sigma", "pixels-sigma-digits"])
+def test_the_tables_follow_from_the_pes_that_were_kept(run: str) -> None:
+    """Those of seed 0, in half precision: a near tie may fall the other way."""
+    arrays = load_file(ROOT / run / "arrays.safetensors")
+    positions = np.array(CONFIGS[run]["shape"]["positions"], dtype=np.float64)
+    pixels = len(np.unique(positions, axis=0))
+    assert pixels == len(positions) == {"pixels-sigma": 100, "pixels-sigma-digits": 50}[run]  # those that vary
+    for step in ("start", "end"):
+        told = of_members(ROOT / run, *NEXT_TO, start=step == "start")
+        kept = where(finished(ROOT / run), seed=0)["member"]
+        assert len(kept) == 11
+        for number in kept:
+            found = right(cosines(arrays[f"pe_{step}/{number}"]), positions)
+            assert found == pytest.approx(told[number], abs=2.1 / pixels)
+    known = where(table(ROOT / run, "baselines"), baseline="fc", metric=NEXT_TO[0]).set_index("world")["value"]
+    for world, value in known.items():
+        assert right(arrays[f"fc/{world}"].astype(np.float64), positions) == pytest.approx(value, abs=2.1 / pixels)
+
+
+@pytest.mark.parametrize("run", ["pixels-sigma", "pixels-sigma-digits"])
+def test_claims_are_as_computed_by_hand(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ROOT / run
+    assert cli.main(["claims", str(folder), "--json"]) == 0
+    said = {record["id"]: record for record in json.loads(capsys.readouterr().out)}
+    near = measure(folder, *NEXT_TO)
+    plain = of_baseline(folder, "fc", *NEXT_TO, near.columns)
+    effects = {
+        "grid-falls-with-sigma": over_worlds(folder, near.loc[0.01] - near.loc[2.0]),
+        "correlation-does-as-well": over_worlds(folder, near.loc[0.01] - plain),
+        "linear-predicts-better": less_linear(folder, "hidden 0.5", 0.01),
+    }
+    assert set(said) == set(effects)
+    for id, effect in effects.items():
+        assert [said[id][name] for name in ("effect", "low", "high")] == pytest.approx(effect, abs=1e-9), id
+        assert said[id]["direction"] == direction(*effect[1:], said[id]["margin"], said[id]["way"]), id
+
+
+@pytest.mark.parametrize(("run", "column"), [("pixels-sigma", 1), ("pixels-sigma-digits", 2)])
+def test_the_page_says_what_the_runs_do(run: str, column: int) -> None:
+    rows = {cells[0]: cells for line in PAGE.splitlines() if len(cells := re.split(r" *\| *", line.strip("| "))) == 3}
+    near = measure(ROOT / run, *NEXT_TO)
+    for sigma in ("0.01", "0.05", "0.2", "2"):
+        mean, low, high = over_worlds(ROOT / run, near.loc[float(sigma)])
+        told = [float(number) for number in re.findall(r"\d\.\d+", rows[sigma][column])]
+        assert told == pytest.approx([mean, low, min(high, 1.0)], abs=0.0051)
+    plain = where(table(ROOT / run, "baselines"), baseline="fc", metric=NEXT_TO[0])["value"]
+    assert float(rows["plain correlation"][column]) == pytest.approx(plain.mean(), abs=0.0051)
+
+
+def test_the_page_tells_the_errors_of_the_runs() -> None:
+    def linear(run: str) -> float:
+        found = where(table(ROOT / run, "baselines"), baseline="linear", metric="mse", condition="hidden 0.5")["value"]
+        return float(pd.Series(found).mean())
+
+    photos, digits = (error(ROOT / run, "hidden 0.5").mean(axis=1) for run in ("pixels-sigma", "pixels-sigma-digits"))
+    page = PAGE.replace("\n  ", " ")
+    assert f"{photos.loc[0.01]:.3f} at sigma 0.01, {photos.loc[0.5]:.3f} at 0.5, {photos.loc[2.0]:.3f} at 2," in page
+    assert f"an error of {linear('pixels-sigma'):.3f}." in page
+    assert digits.idxmin() == 0.5
+    assert f"best at a sigma of 0.5 ({digits.loc[0.5]:.3f} beside {linear('pixels-sigma-digits'):.3f})" in page

@@ -1,0 +1,141 @@
+"""The record of a run names the source that made it, and that source is in the history."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placecode import cli, experiments
+from placecode.execution import local
+from placecode.runs.source import PACKAGE, commits_by_source, git, record_of, recorded_sources, source_hash
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+LIST = RESULTS / "older.txt"
+RUNS = sorted(str(path.parent.relative_to(RESULTS)) for path in RESULTS.rglob("config.json"))
+
+
+def environment(run: str) -> dict[str, Any]:
+    return dict(json.loads((RESULTS / run / "environment.json").read_text()))
+
+
+def in_git(folder: Path, *words: str) -> str:
+    who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+    answer = subprocess.run(
+        ["git", *words], cwd=folder, capture_output=True, text=True, check=True, env={**os.environ, **who}
+    )
+    return answer.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a package of two commits."""
+    package = tmp_path / "src" / "placecode"
+    (package / "sub").mkdir(parents=True)
+    in_git(tmp_path, "init", "-q")
+    (package / "a.py").write_text("one")
+    (package / "sub" / "b.py").write_text("two")
+    (package / "sub.py").write_text("sorted after the folder of the same name, as sub/ is")
+    in_git(tmp_path, "add", "-A")
+    in_git(tmp_path, "commit", "-q", "-m", "first")
+    (package / "a.py").write_text("three")
+    in_git(tmp_path, "commit", "-q", "-a", "-m", "second")
+    return tmp_path
+
+
+def test_the_hash_is_gits_own(checkout: Path) -> None:
+    package = checkout / "src" / "placecode"
+    assert source_hash(package) == in_git(checkout, "rev-parse", "HEAD:src/placecode")
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "a.pyc").write_text("compiled")
+    (package / "empty").mkdir()
+    assert source_hash(package) == in_git(checkout, "rev-parse", "HEAD:src/placecode")
+    (package / "a.py").write_text("changed")
+    assert source_hash(package) not in commits_by_source(checkout)
+
+
+def test_every_commit_is_found_by_its_source(checkout: Path) -> None:
+    found = commits_by_source(checkout)
+    for commit in ("HEAD", "HEAD~1"):
+        assert found[in_git(checkout, "rev-parse", f"{commit}:src/placecode")] == in_git(checkout, "rev-parse", commit)
+    (checkout / "README").write_text("a commit that leaves the package as it is")
+    in_git(checkout, "add", "-A")
+    in_git(checkout, "commit", "-q", "-m", "third")
+    commits_by_source.cache_clear()
+    again = commits_by_source(checkout)
+    assert again[in_git(checkout, "rev-parse", "HEAD:src/placecode")] == in_git(checkout, "rev-parse", "HEAD~1")
+
+
+def test_outside_a_checkout_no_commit_is_known(tmp_path: Path) -> None:
+    assert commits_by_source(tmp_path) == {}
+    assert git("status", folder=tmp_path / "missing") is None
+
+
+def test_the_record_in_a_word(checkout: Path) -> None:
+    known = in_git(checkout, "rev-parse", "HEAD~1:src/placecode")
+    commit = in_git(checkout, "rev-parse", "HEAD~1")[:8]
+    assert record_of({}, checkout) == "older"
+    assert record_of({"source": known}, checkout) == commit
+    assert record_of({"source": "0" * 40}, checkout) == "not in this history"
+    merged = {"source": known, "pieces": {"0": {"source": known}, "1": {"pieces": {"0": {"source": "0" * 40}}}}}
+    assert recorded_sources(merged) == [known, "0" * 40]
+    assert record_of(merged, checkout) == f"{commit}, not in this history"
+    assert record_of({**merged, "pieces": {**merged["pieces"], "2": {}}}, checkout) == "older"  # type: ignore[dict-item]
+
+
+def full_history() -> None:
+    if git("rev-parse", "--is-shallow-repository", folder=ROOT) != "false":
+        pytest.skip("needs a full clone: this one is shallow, or no checkout")
+
+
+def test_this_source_is_hashed_as_git_does() -> None:
+    full_history()
+    if git("status", "--porcelain", "--", "src", folder=ROOT):
+        pytest.skip("needs a clean checkout: files of the package have changed")
+    assert source_hash() == git("rev-parse", "HEAD:src/placecode", folder=PACKAGE)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_committed_run_was_made_from_committed_source(run: str) -> None:
+    """Or it is from before source was recorded, and on the list."""
+    full_history()
+    record = record_of(environment(run), ROOT)
+    assert "not in this history" not in record
+    assert (record == "older") == (run in LIST.read_text().split())
+
+
+def test_the_list_of_older_runs_only_shrinks() -> None:
+    full_history()
+    listed = set(LIST.read_text().split())
+    assert listed <= set(RUNS)
+    for commit in (git("log", "--format=%H", "--", "results/older.txt", folder=ROOT) or "").split():
+        before = set((git("show", f"{commit}:results/older.txt", folder=ROOT) or "").split())
+        assert listed <= before, f"added since {commit}: {listed - before}"
+
+
+def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    full_history()
+    assert cli.main(["runs", str(RESULTS / "demo-fresh")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "demo-fresh" in line]
+    assert len(lines) == 1 and record_of(environment("demo-fresh"), ROOT) in lines[0]
+
+
+def test_code_that_resumes_a_run_is_recorded_too(tmp_path: Path) -> None:
+    options = {"sigmas": (0.2,), "seeds": (0,), "epochs": 40, "per_class": 20, "heldout": 9, "distance": 0.5}
+    options |= {"width": 8, "heads": 2, "layers": 1, "batch": 16, "references": ()}
+    study = experiments.lookup("lst-sigma").at("quick", **options)
+    out = tmp_path / "run"
+    with pytest.raises(local.Interrupted):
+        local.execute(study, out, where=local.Where("cpu"), stop=lambda: True)
+    record = json.loads((out / "environment.json").read_text())
+    assert record["source"] == source_hash()
+    (out / "environment.json").write_text(json.dumps({**record, "source": "0" * 40}))
+    run = local.execute(study, out, where=local.Where("cpu"), resume=True)
+    assert run.environment["source"] == "0" * 40 and run.environment["resumed_by"] == [source_hash()]
+    assert recorded_sources(run.environment) == ["0" * 40, source_hash()]
+    assert "not in this history" in record_of(run.environment)
