@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection
 from placecode.analysis.places import neighbors_in_space
 from placecode.errors import BadInput
 from placecode.reports.figures import maps_as_pictures, svg_text
-from placecode.reports.figures.pictures import DOTS, cut, onto
+from placecode.reports.figures.maps import DOTS, cut, onto
 
 pytestmark = pytest.mark.filterwarnings("error")
 

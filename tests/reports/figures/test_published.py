@@ -8,7 +8,7 @@ import pytest
 
 from placecode.errors import BadInput
 from placecode.reports.figures import beside_published, slingshots
-from placecode.reports.figures.slingshots import LEAST_LOSS
+from placecode.reports.figures.accuracy import LEAST_LOSS
 
 SIGMAS = (0.1, 0.2, 0.3)
 

@@ -7,24 +7,26 @@ all figures share, `output` turns them into files; the other modules hold one ki
 >>> save(figure, Path("figures/accuracy_by_sigma.png"))
 """
 
-from placecode.reports.figures.accuracy import MOST_SIGMAS, accuracy_by_sigma, learning_curves
+from placecode.reports.figures.accuracy import (
+    MOST_SIGMAS,
+    accuracy_by_sigma,
+    before_and_after,
+    beside_published,
+    learning_curves,
+    slingshots,
+)
 from placecode.reports.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT, VERMILLION, thinned
 from placecode.reports.figures.behaviour import conditions_by_sigma, error_maps, noise_curves
 from placecode.reports.figures.brain import regions_on_brain
-from placecode.reports.figures.causes import causes
 from placecode.reports.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
 from placecode.reports.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
-from placecode.reports.figures.knobs import accuracy_by_setting, curves_by_setting
-from placecode.reports.figures.maps import Maps, attention_maps, similarity_maps, token_maps
+from placecode.reports.figures.knobs import accuracy_by_setting, causes, curves_by_setting
+from placecode.reports.figures.maps import Maps, attention_maps, maps_as_pictures, similarity_maps, token_maps
 from placecode.reports.figures.networks import measures_by_variant, networks_by_sigma
 from placecode.reports.figures.output import save, svg_text
 from placecode.reports.figures.own import channel_map, maps_by_method, sigma_choice
-from placecode.reports.figures.pictures import maps_as_pictures
-from placecode.reports.figures.published import beside_published
 from placecode.reports.figures.relations import forest, relation_panels
 from placecode.reports.figures.scales import scales
-from placecode.reports.figures.settings import before_and_after
-from placecode.reports.figures.slingshots import slingshots
 from placecode.reports.figures.structure import measure_by_name, similarity_by_sigma, structure_by_sigma
 
 __all__ = [

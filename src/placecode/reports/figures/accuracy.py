@@ -1,4 +1,4 @@
-"""Accuracy of the members of a run: against sigma at the final step, and against the training step.
+"""Accuracy and other measures of the members of a run: against sigma, beside published values, and over training.
 
 >>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
 """
@@ -18,7 +18,7 @@ from matplotlib.ticker import EngFormatter
 
 from placecode.analysis.stats import interval
 from placecode.reports.figures import base
-from placecode.reports.figures.base import MUTED, SIGMA, SPLITS, TEXT
+from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, SIGMA, SPLITS, TEXT, VERMILLION
 
 MOST_SIGMAS = 6
 """Panels of learning curves for one sweep; more are thinned out evenly, the smallest and the largest kept."""
@@ -190,3 +190,119 @@ def _left_out(settings: pd.DataFrame) -> str:
     """Who was left out, if anyone."""
     lost = int((settings["state"] != "done").sum())
     return f"{lost} of {len(settings)} members diverged and are left out" if lost else ""
+
+
+def beside_published(
+    table: pd.DataFrame, published: Mapping[float, float], run_name: str, chance: float = 0.25
+) -> Figure:
+    """Accuracy against sigma: our mean with its 95% interval, each seed a faint dot, and the published mean as a cross.
+
+    `table` has the columns sigma, seed and value; sigmas without a published mean are drawn without one.
+    """
+    kept, lost = base.finite(table, ["sigma", "seed", "value"])
+    means = base.means(kept, ["sigma"])
+    figure, (axes,) = base.panels(1, 1, (6.4, 4.0))
+    sigmas = np.sort(table["sigma"].unique().astype(float))
+    base.sigma_axis(axes, sigmas)
+    axes.plot(kept["sigma"], kept["value"], ".", color=BLUE, alpha=0.22, markersize=4, label="single seeds")
+    style: base.Style = {"color": BLUE, "marker": "o", "linestyle": "-", "linewidth": 1.4, "markersize": 5}
+    base.errorbars(axes, means["sigma"], means["mean"], yerr=base.distances(means, (0, 1)), label="ours", **style)
+    shown = [sigma for sigma in sigmas if sigma in published]
+    cross: base.Style = {"marker": "x", "markersize": 7, "markeredgewidth": 1.8, "linestyle": "none"}
+    axes.plot(shown, [published[sigma] for sigma in shown], color=VERMILLION, label="published", zorder=5, **cross)
+    base.accuracy_axis(axes, chance)
+    base.label(axes, f"initial scale {SIGMA} of the encoding", "OOD accuracy at the end")
+    axes.yaxis.label.set_color(INK)
+    base.legend(figure, ["ours", "single seeds", "published"])
+    base.small_print(figure, run_name, f"points and bars: {base.over_seeds(kept, ['sigma'])}", lost)
+    return figure
+
+
+LEAST_LOSS = 1e-9
+"""Where a loss of exactly 0 is drawn on a logarithmic axis."""
+
+
+def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float = 0.25) -> Figure:
+    """A panel for each table, which has the columns line, epoch, seed and value.
+
+    Seeds are thin lines, their means thick ones. Losses have a logarithmic axis whose lower end stands for 0;
+    accuracies have an axis from 0 to 1.
+    """
+    figure, drawn = base.panels(1, len(panels), (3.3 * len(panels) + 0.4, 3.4), sharey=False)
+    notes = set()
+    for axes, (name, table) in zip(drawn, panels.items(), strict=True):
+        kept, lost = base.finite(table, ["line", "epoch", "seed", "value"])
+        notes |= {lost}
+        is_loss, is_accuracy = "loss" in name, "accuracy" in name
+        for place, line in enumerate(base.in_order(table["line"])):
+            look = KINDS[place % len(KINDS)]
+            rows = kept[kept["line"] == line]
+            for _, own in rows.groupby("seed"):
+                values = np.maximum(own["value"], LEAST_LOSS) if is_loss else own["value"]
+                axes.plot(own["epoch"], values, color=look["color"], alpha=0.28, linewidth=0.7)
+            means = rows.groupby("epoch")["value"].mean()
+            values = np.maximum(means, LEAST_LOSS) if is_loss else means
+            style: base.Style = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 1.7}
+            axes.plot(means.index, values, label=str(line), **style)
+        if is_loss:
+            axes.set_yscale("log")
+            axes.set_ylim(LEAST_LOSS / 2, None)
+            ticks = [LEAST_LOSS, 1e-6, 1e-3, 1]
+            axes.set_yticks(ticks, ["0", *(f"{tick:g}" for tick in ticks[1:])])
+            axes.minorticks_off()
+        elif is_accuracy:
+            base.accuracy_axis(axes, chance)
+        base.quiet_lines(axes)
+        base.title(axes, name)
+        base.label(axes, "epoch")
+    base.legend(figure, columns=3)
+    base.small_print(figure, run_name, "thin: single seeds; thick: their mean", *sorted(notes))
+    return figure
+
+
+def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, str] | None = None) -> Figure:
+    """Each measure against sigma, a panel each: hollow and grey before training, filled after it.
+
+    `table` has the columns measure, moment ("start" or "end"), sigma, seed and value. `labels` are the names of the
+    vertical axes, by measure; the measure itself where there is none. Panels have scales of their own.
+    """
+    kept, lost = base.finite(table, ["measure", "moment", "sigma", "seed", "value"])
+    by = ["measure", "moment", "sigma"]
+    means = base.means(kept, by)
+    measures = base.in_order(table["measure"])
+    figure, panels = base.grid_of(len(measures), 3, (3.0, 2.35), sharey=False)
+    styles: dict[str, base.Style] = {
+        "start": {
+            "color": MUTED,
+            "linestyle": (0, (1, 1.4)),
+            "hollow": True,
+            "label": "before training",
+            "zorder": 2,
+            "markersize": 6.8,
+        },
+        "end": {
+            "color": BLUE,
+            "linestyle": "-",
+            "hollow": False,
+            "label": "after training",
+            "zorder": 3,
+            "markersize": 4.2,
+        },
+    }
+    for axes, measure in zip(panels, measures, strict=False):
+        sigmas = np.sort(table.loc[table["measure"] == measure, "sigma"].unique().astype(float))
+        base.sigma_axis(axes, sigmas, most=5)
+        for moment, style in styles.items():
+            rows = means[(means["measure"] == measure) & (means["moment"] == moment)]
+            if len(rows):
+                reach: base.Style = {"yerr": base.distances(rows), "marker": "o", "linewidth": 1.1}
+                base.errorbars(axes, rows["sigma"], rows["mean"], **reach, **style)
+        if not (means["measure"] == measure).any():
+            base.nothing(axes)
+        base.quiet_lines(axes)
+        _, last = base.at_edge(axes)
+        said = base.wrapped(base.short((labels or {}).get(measure, str(measure)), 78), 26)
+        base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", said)
+    base.legend(figure, ["before training", "after training"])
+    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(kept, by)}", lost)
+    return figure

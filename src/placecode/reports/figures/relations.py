@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
-from placecode.reports.figures import base, labels
+from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, MUTED, PAPER, SIGMA, SMALL
 
 COLORS = "cividis"
@@ -110,7 +110,7 @@ def _name_ends(axes: Axes, before: Means, after: Means) -> None:
     bars = [path[:, None] + np.eye(2)[i] * (reach[i] * [-1, 1])[..., None] for i in (0, 1)]
     lines = np.concatenate([np.stack([path[:-1], path[1:]], axis=1), *bars])
     texts = [f"{SIGMA} = {sigmas[end]:g}" for end in ends]
-    labels.write_beside(axes, path[ends], texts, room=(145, 115), dots=dots, lines=lines, gap=5.5)
+    base.write_beside(axes, path[ends], texts, room=(145, 115), dots=dots, lines=lines, gap=5.5)
 
 
 # ------------------------------------------------------------------------------------------------------ all at once
