@@ -16,7 +16,7 @@ from wording import grid, picture, say
 from placecode.analysis.stats import interval
 from placecode.cli import command_of
 from placecode.experiments import study_of
-from placecode.experiments.latin import causal_claims, knob_claims
+from placecode.experiments.latin import causal_effects, knob_claims
 from placecode.experiments.latin.knobs import KnobStudy
 from placecode.reports import figures
 from placecode.reports.pages import knob_words
@@ -114,7 +114,7 @@ def rounding(runs: dict[str, Run]) -> str:
     sigmas = heads.config["fields"]["sigmas"]
     gaps = {
         sigma: interval(
-            (knob_claims.of(heads, [sigma], heads=1) - causal_claims.of(causal, "learned", [sigma])).to_numpy()
+            (knob_claims.of(heads, [sigma], heads=1) - causal_effects.of(causal, "learned", [sigma])).to_numpy()
         )
         for sigma in sigmas
     }
@@ -122,7 +122,9 @@ def rounding(runs: dict[str, Run]) -> str:
     by_sgd = {"optimizer": "sgd", "learning_rate": causal.config["fields"]["sgd_rate"]}
     others = max(
         abs(float((knob_claims.of(runs["lst-optimizer"], [sigma], **by_sgd) - again).mean()))
-        for sigma, again in ((each, causal_claims.of(causal, "learned, by SGD", [each])) for each in sigmas if each < 2)
+        for sigma, again in (
+            (each, causal_effects.of(causal, "learned, by SGD", [each])) for each in sigmas if each < 2
+        )
     )
     usual = {"lst-heads": {"heads": 1}, "lst-depth": {"layers": 4}, "lst-width": {"width": 160}}
     usual |= {"lst-placement": {"placement": "every"}, "lst-data": {"data": "puzzles=8100"}}

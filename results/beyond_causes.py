@@ -14,7 +14,7 @@ from wording import directions, effect, grid, mean, plain, say, told
 from placecode.analysis.stats import Interval
 from placecode.encodings import sinusoid
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
-from placecode.experiments.latin import causal_claims, interventions, optimizer_claims
+from placecode.experiments.latin import causal_claims, causal_effects, interventions, optimizer_claims
 from placecode.experiments.latin.knob_claims import FITTED, of, worth
 from placecode.experiments.reading import accuracy, measured, where
 from placecode.runs.read import Run
@@ -50,9 +50,11 @@ def causal_short(run: Run, found: Findings) -> str:
 
 def causal_long(run: Run, found: Findings) -> Iterator[str]:
     rsa, moved = measured(run, "rsa", "relation"), measured(run, "moved_relative", "start")
-    axes, learned = (causal_claims.of(run, kind, [0.2], rsa).mean() for kind in ("rows and columns, frozen", "learned"))
-    at_one = causal_claims.between("rows and columns, frozen", "random, frozen", [1.0], run)
-    disturbed = causal_claims.between("master's shuffled, frozen", "random, frozen", causal_claims.SMALLS, run)
+    axes, learned = (
+        causal_effects.of(run, kind, [0.2], rsa).mean() for kind in ("rows and columns, frozen", "learned")
+    )
+    at_one = causal_effects.between("rows and columns, frozen", "random, frozen", [1.0], run)
+    disturbed = causal_effects.between("master's shuffled, frozen", "random, frozen", causal_effects.SMALLS, run)
     yield say(
         disturbed.high < 0
         and directions(found, HOLDS, "masters-learned", "what-masters-learned-helps", "rows-and-columns-help")
@@ -70,9 +72,9 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
         f"{told(at_one)} at size 1, and so it does after a quarter of the training, "
         f"{effect(found['rows-and-columns-speed-up'])}. So an arrangement can be a cause, of a few hundredths.",
     )
-    by_sgd = [causal_claims.of(run, "learned, by SGD", [sigma], rsa).mean() for sigma in causal_claims.SMALLS]
-    frozen = causal_claims.of(run, "random, frozen, by SGD", causal_claims.SMALLS).mean()
-    shift = causal_claims.of(run, "learned", [0.2], moved).mean()
+    by_sgd = [causal_effects.of(run, "learned, by SGD", [sigma], rsa).mean() for sigma in causal_effects.SMALLS]
+    frozen = causal_effects.of(run, "random, frozen, by SGD", causal_effects.SMALLS).mean()
+    shift = causal_effects.of(run, "learned", [0.2], moved).mean()
     yield say(
         shift < 0.1
         and learned < 0.4
@@ -87,8 +89,8 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
         f"and 0.5; but with a random PE that is frozen it ends at {frozen:.3f} already, so that there is no room for "
         f"the arrangement to help ({effect(found['sgd-needs-a-learned-pe'])}). There it is a trace.",
     )
-    by_heart = causal_claims.of(run, "learned, by SGD", [2.0], accuracy(run, "train")).mean()
-    fixed = [causal_claims.sizes(kind, run) for kind in ("true, frozen", "true centred, frozen")]
+    by_heart = causal_effects.of(run, "learned, by SGD", [2.0], accuracy(run, "train")).mean()
+    fixed = [causal_effects.sizes(kind, run) for kind in ("true, frozen", "true centred, frozen")]
     yield say(
         directions(found, HOLDS, "sgd-minds-size")
         and found["size-spoils-what-masters-learned"].found.low > 0
@@ -104,7 +106,7 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
         f"accuracy on training puzzles is {by_heart:.2f} there.",
     )
     centring = {
-        sigma: causal_claims.between("true centred, frozen", "true, frozen", [sigma], run) for sigma in (0.1, 0.5, 2.0)
+        sigma: causal_effects.between("true centred, frozen", "true, frozen", [sigma], run) for sigma in (0.1, 0.5, 2.0)
     }
     yield say(
         directions(found, FAILS, "2d-fixed-helps")
@@ -120,7 +122,7 @@ def causal_long(run: Run, found: Findings) -> Iterator[str]:
         f"it does worse without, {told(centring[2.0])}.",
     )
     lost = {
-        name: causal_claims.exchanged("learned", [0.2], name, run)
+        name: causal_effects.exchanged("learned", [0.2], name, run)
         for name in (interventions.OTHER_SEED, interventions.NOTHING, interventions.START)
     }
     yield say(

@@ -9,7 +9,7 @@ import pandas as pd
 from wording import bounds, grid, number, picture, say, spread, told
 
 from placecode.analysis.stats import Interval, interval
-from placecode.experiments.latin.claims import AUTHORS_MEANS, AUTHORS_SEEDS
+from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS
 from placecode.experiments.latin.squares import LstSigma
 from placecode.experiments.reading import accuracy, at_sigma, by_sigma, measured, swept
 from placecode.runs.read import Run

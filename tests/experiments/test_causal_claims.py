@@ -13,7 +13,8 @@ from helpers.made_up import made_up, student
 
 from placecode.experiments.claims import Finding
 from placecode.experiments.latin.causal import LstCausal
-from placecode.experiments.latin.causal_claims import CLAIMS, kind_of
+from placecode.experiments.latin.causal_claims import CLAIMS
+from placecode.experiments.latin.causal_effects import kind_of
 from placecode.models.member import Member
 from placecode.reports.pages.causal_figures import EXCHANGES, ROWS
 from placecode.reports.pages.registry import page_of

@@ -10,7 +10,7 @@ import torch
 
 from placecode.analysis import modules
 from placecode.data.atlases import Partition
-from placecode.experiments.channels import known_networks, structure
+from placecode.experiments.channels import baselines, known_networks, structure
 from placecode.models.member import Member
 from placecode.tasks.masked import Masked, recordings
 from placecode.training.trainer import stack_for
@@ -107,7 +107,7 @@ def test_threads_change_no_number() -> None:
 
 def test_connectivity_is_measured_as_pes_are() -> None:
     member = [Member(width=8, layers=1, seed=0)]
-    table = pd.DataFrame(structure.of_data(Regions(), member, ("fc", "partial correlation"), []))
+    table = pd.DataFrame(baselines.of_data(Regions(), member, ("fc", "partial correlation"), []))
     rows = table[table["condition"] == "yeo7"].set_index(["baseline", "metric"])["value"]
     fc = np.corrcoef(structure.training_values(Regions(), 0).T)
     assert rows["fc", "modularity"] == pytest.approx(float(modules.modularity(fc, PLANTED)))

@@ -15,7 +15,7 @@ from helpers.beyond import smallest
 from placecode.encodings import sinusoid
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.causal import LstCausal
-from placecode.experiments.latin.causal_claims import KINDS, LATER_KINDS, kind_of
+from placecode.experiments.latin.causal_effects import KINDS, LATER_KINDS, kind_of
 from placecode.models.encoder import Stack
 from placecode.runs.read import Run, member_table
 from placecode.tasks.base import Task

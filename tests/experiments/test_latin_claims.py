@@ -16,7 +16,8 @@ import pytest
 from helpers.made_up import made_up, over_sigmas, student, within_sigma
 
 from placecode.experiments.claims import LABELS, Claim, Finding
-from placecode.experiments.latin.claims import AUTHORS_MEANS, SIGMA, TRAINING
+from placecode.experiments.latin.claims import SIGMA, TRAINING
+from placecode.experiments.latin.effects import AUTHORS_MEANS
 from placecode.experiments.latin.encoding_claims import ENCODINGS
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
 from placecode.experiments.specs import encoding_spec

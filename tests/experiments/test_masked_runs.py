@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from placecode import cli, experiments
-from placecode.experiments.channels import structure
+from placecode.experiments.channels import baselines, structure
 from placecode.experiments.channels.masked import BASELINES, MaskedStudy
 from placecode.models.member import AUXILIARY
 from placecode.runs import read as runs
@@ -243,7 +243,7 @@ def test_baselines_are_there_for_every_world(ran: Ran) -> None:
         for world in worlds:
             here = table[(table["data"] == data) & (table["world"] == world)]
             late = (
-                structure.SLOW if world > 0 else ()
+                baselines.SLOW if world > 0 else ()
             )  # those that take long are fitted in the first world alone, at this scale
             found = list(dict.fromkeys(here["baseline"].str.split(", trained").str[0]))
             assert found == [name for name in wanted if name not in late]

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
-from placecode.analysis import baselines, connectivity, modules
+from placecode.analysis import connectivity, modules
+from placecode.analysis.baselines import Linear
 from placecode.analysis.places import procrustes_r2
-from placecode.experiments.channels import structure
+from placecode.experiments.channels import baselines, structure
 from placecode.models.member import Member
 from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.network import Network
@@ -70,11 +71,11 @@ def test_an_encoding_without_vectors_has_no_structure(task: Network) -> None:
 
 def test_baselines_are_asked_what_members_are_asked(task: Network) -> None:
     (pupil,) = members(1)
-    rows = pd.DataFrame(structure.of_data(task, [pupil], ("linear",), [0]))
+    rows = pd.DataFrame(baselines.of_data(task, [pupil], ("linear",), [0]))
     assert set(rows["world"]) == {1}
     met = task.bind([pupil])
     inputs, targets = met.batch("test", torch.arange(met.rows("test"))[None])
-    fitted = baselines.Linear().fit(structure.training_values(task, 1))
+    fitted = Linear().fit(structure.training_values(task, 1))
     hidden = inputs[0, ..., 1].bool().numpy()
     guess = fitted.predict(targets[0, ..., 0].double().numpy(), hidden)
     mse = met.metrics(torch.from_numpy(guess)[None, ..., None], targets)["mse"][0].numpy()
@@ -84,7 +85,7 @@ def test_baselines_are_asked_what_members_are_asked(task: Network) -> None:
 
 
 def test_structure_of_data_is_measured_as_that_of_pes(task: Network) -> None:
-    rows = pd.DataFrame(structure.of_data(task, members(0, 1, 2), ("fc", "spectral", "mds of fc"), [0, 1]))
+    rows = pd.DataFrame(baselines.of_data(task, members(0, 1, 2), ("fc", "spectral", "mds of fc"), [0, 1]))
     assert set(rows["world"]) == {0, 1}
     fc = rows[(rows["baseline"] == "fc") & (rows["metric"] == "neighbor_agreement")]
     assert fc["value"].tolist() == [
@@ -125,7 +126,7 @@ def test_baselines_are_held_against_chance_as_pes_are(baseline: str) -> None:
     targets |= {"mirror_agreement_p": "partner", "coordinate_agreement_p": "positions"}
     found = {}
     for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
-        table = pd.DataFrame(structure.of_data(Mirrored(order), members(0), (baseline,), []))
+        table = pd.DataFrame(baselines.of_data(Mirrored(order), members(0), (baseline,), []))
         chance = table[table["metric"].str.endswith("_p")].set_index("metric")
         assert chance["condition"].to_dict() == targets
         assert chance["value"].between(0, 1).all()
@@ -164,7 +165,7 @@ class Placed(Masked):
 def test_baselines_are_held_against_places(baseline: str) -> None:
     found = {}
     for kind, order in (("known", np.arange(N)), ("scrambled", SCRAMBLED)):
-        table = pd.DataFrame(structure.of_data(Placed(order), members(0), (baseline,), []))
+        table = pd.DataFrame(baselines.of_data(Placed(order), members(0), (baseline,), []))
         table = table[(table["condition"] == "positions")].set_index("metric")["value"]
         assert {"neighbor_agreement", "neighbor_agreement_p", "procrustes_r2", "coordinate_agreement"} <= set(
             table.index
@@ -178,7 +179,7 @@ def test_baselines_are_held_against_places(baseline: str) -> None:
 
 def test_methods_that_place_channels_are_judged_by_their_own_places() -> None:
     task = Placed(np.arange(N))
-    rows = pd.DataFrame(structure.of_data(task, members(0), ("mds of fc", "pca of channels"), []))
+    rows = pd.DataFrame(baselines.of_data(task, members(0), ("mds of fc", "pca of channels"), []))
     found = rows[rows["metric"] == "procrustes_r2"].set_index("baseline")["value"]
     values = structure.training_values(task, 0)
     fc = connectivity.correlation(values)
@@ -218,7 +219,7 @@ def test_what_is_no_matrix_of_cosines_has_no_map() -> None:
 
 
 def test_what_takes_long_is_fitted_in_the_first_worlds_alone(task: Network) -> None:
-    rows = pd.DataFrame(structure.of_data(task, members(0, 1), ("linear", "ridge"), [0]))
+    rows = pd.DataFrame(baselines.of_data(task, members(0, 1), ("linear", "ridge"), [0]))
     assert {name: set(own["world"]) for name, own in rows.groupby("baseline")} == {"linear": {0, 1}, "ridge": {0}}
 
 
@@ -297,15 +298,15 @@ def test_data_sets_are_held_against_each_other_within_a_world_and_never_with_the
 def test_baselines_see_no_window_that_crosses_from_one_recording_into_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
 
-    class Watching(baselines.Linear):
-        def fit(self, values: np.ndarray, seed: int = 0, share: float = 0.5) -> baselines.Linear:
+    class Watching(Linear):
+        def fit(self, values: np.ndarray, seed: int = 0, share: float = 0.5) -> Linear:
             seen.append(np.asarray(values))
             return super().fit(values, seed=seed, share=share)
 
-    monkeypatch.setitem(structure.PREDICTORS, "linear", Watching)
+    monkeypatch.setitem(baselines.PREDICTORS, "linear", Watching)
     parts = [np.random.default_rng(i).normal(size=(1, 30, 4)) for i in range(3)]
     task = Masked({"train": recordings(parts, 3), "test": recordings(parts[:1], 3)}, 3)
-    list(structure.of_data(task, members(0), ("linear",), []))
+    list(baselines.of_data(task, members(0), ("linear",), []))
     assert seen[0].shape == (3 * 28, 4, 3)  # (windows, channels, times)
     np.testing.assert_allclose(seen[0][28], parts[1][0, :3].T, atol=1e-6)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from placecode.experiments.latin.causal_claims import kind_of
+from placecode.experiments.latin.causal_effects import kind_of
 
 Term = tuple[float, Sequence[float] | None, dict[str, Any]]
 """A weight, the sigmas whose mean is taken (None for all of the run), and the columns of the members."""

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from placecode.bench.cases import Case
-from placecode.models.encoder import Linear, Stack
+from placecode.models.blocks import Linear
+from placecode.models.encoder import Stack
 from placecode.tasks.base import Task
 
 Start = dict[str, Tensor]

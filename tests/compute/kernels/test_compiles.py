@@ -25,7 +25,7 @@ SCRIPT = """
 
     def check(kernel, products, kind, halves=("half",), num_warps=8, num_stages=2, **constants):
         constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
-        types, of_attention = {}, kernel.__module__.endswith("attention")
+        types, of_attention = {}, "attention" in kernel.__module__
         for name in kernel.arg_names:
             vector = name in VECTORS or name.endswith("units") or (name == "scale" and not of_attention)
             numbers = "fp32" if name in ("scale", "log2_e", "factor", "epsilon") else "i32"
@@ -40,23 +40,23 @@ SCRIPT = """
         assert made.metadata.shared <= 99 * 1024, (kernel.__name__, made.metadata.shared)  # what any GPU has
         assert (("mma" in made.asm["ptx"]) == products), kernel.__name__
 
-    room = long_attention
-    kernels = {"forward": room._forward, "queries": room._backward_queries, "keys": room._backward_keys}
+    tiles = long_attention
+    kernels = {"forward": tiles._forward, "queries": tiles._backward_queries, "keys": tiles._backward_keys}
     for name, kernel in kernels.items():
-        shared = dict(UNIT=room.UNIT, PRECISION="tf32", RESIDUAL=True)
+        shared = dict(UNIT=tiles.UNIT, PRECISION="tf32", RESIDUAL=True)
         for c in (64, 128):
-            sizes = {**room._launch(name, c, torch.float16), "C": c, **shared}
+            sizes = {**tiles._launch(name, c, torch.float16), "C": c, **shared}
             halves = ("q", "k", "v", "g")
             check(kernel, True, "fp32", halves, HALF=True, TABLE=c == 128, BIASES=1, SHARED=False, **sizes)
             check(kernel, True, "bf16", HALF=False, TABLE=True, BIASES=3, SHARED=c == 128, **sizes)
-            sizes = {**room._launch(name, c, torch.float32), "C": c, **shared}
+            sizes = {**tiles._launch(name, c, torch.float32), "C": c, **shared}
             check(kernel, True, "fp32", (), HALF=False, TABLE=True, BIASES=3, SHARED=c == 128, **sizes)
         exact = {**sizes, "C": 64 if name == "queries" else 16, "PRECISION": "ieee"}  # larger ones take long
         check(kernel, False, "fp32", HALF=False, TABLE=True, BIASES=3, SHARED=False, **exact)
-    check(room._halve, False, "fp32", ("out",), BIAS=True, TOKENS=room.UNIT, C=64)
-    check(room._halve, False, "fp32", ("x", "out"), BIAS=False, TOKENS=room.UNIT, C=64)
+    check(tiles._halve, False, "fp32", ("out",), BIAS=True, TOKENS=tiles.UNIT, C=64)
+    check(tiles._halve, False, "fp32", ("x", "out"), BIAS=False, TOKENS=tiles.UNIT, C=64)
     for half in (True, False):
-        check(room._halve_gradient, False, "fp32", HALF=half, TOKENS=room.UNIT, C=64)
+        check(tiles._halve_gradient, False, "fp32", HALF=half, TOKENS=tiles.UNIT, C=64)
     for kernel in (attention._forward, attention._backward):
         for kind in ("fp32", "bf16"):
             for keep in (True, False):

@@ -28,7 +28,8 @@ from torch import Tensor
 from placecode.compute.cpu.kernels import LANES, Kernels, Parts, kernels_for
 from placecode.compute.cpu.products import Round, as_it_is, product, times, to_bf16
 from placecode.encodings import ALL, Additive, Encoding
-from placecode.models.encoder import Attention, Linear, Stack, linear
+from placecode.models.blocks import Attention, Linear, linear
+from placecode.models.encoder import Stack
 
 GROUP_VALUES = 1 << 19
 """Features of all tokens of the members that are computed together: what caches can bear."""

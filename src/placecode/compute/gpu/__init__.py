@@ -40,7 +40,8 @@ from placecode.compute.gpu.kernels import attention, long_attention, rows
 from placecode.encodings import ALL, Additive, Alibi, Encoding
 
 if TYPE_CHECKING:
-    from placecode.models.encoder import Block, Linear, Stack
+    from placecode.models.blocks import Block, Linear
+    from placecode.models.encoder import Stack
 
 
 FEW = 16

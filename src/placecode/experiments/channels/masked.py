@@ -14,7 +14,7 @@ from torch import Tensor
 from placecode.analysis import connectivity
 from placecode.errors import must_be, one_of
 from placecode.experiments.base import setting
-from placecode.experiments.channels import structure
+from placecode.experiments.channels import baselines, structure
 from placecode.experiments.models import ModelStudy
 from placecode.experiments.specs import encoding_spec
 from placecode.models.encoder import Stack
@@ -28,7 +28,7 @@ SEVERAL = (
 )
 """Fields of which a study goes through all values: none of them twice."""
 MOST_WORLDS = 100
-BASELINES = (*structure.PREDICTORS, *structure.MATRICES, "spectral", "pca of channels", "mds of fc")
+BASELINES = (*baselines.PREDICTORS, *baselines.MATRICES, "spectral", "pca of channels", "mds of fc")
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ class MaskedStudy(ModelStudy):
         slow = sorted({each.seed % task.worlds for each in alike})[: self.slow_in]
         first = [each for each in alike if each.seed % task.worlds in met]
         with connectivity.one_thread():
-            return list(structure.of_data(task, first, self.against, slow))
+            return list(baselines.of_data(task, first, self.against, slow))
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
         assert isinstance(task, Masked)
-        return structure.data_arrays(task, members)
+        return baselines.data_arrays(task, members)
 
     def over_sigmas(self, sigmas: Sequence[float], **fields: Any) -> list[Member]:
         """Learned PEs, sigma by sigma, the seeds of each together."""

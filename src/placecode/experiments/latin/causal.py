@@ -24,8 +24,8 @@ from torch import Tensor
 from placecode.errors import must_be
 from placecode.experiments.base import setting
 from placecode.experiments.latin import causal_claims, interventions
-from placecode.experiments.latin.causal_claims import DONORS, KINDS, LATER_KINDS, MASTERS, TRUE_SIZE, TWINS, kind_of
-from placecode.experiments.latin.claims import LARGE, SMALL
+from placecode.experiments.latin.causal_effects import DONORS, KINDS, LATER_KINDS, MASTERS, TRUE_SIZE, TWINS, kind_of
+from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.latin.knobs import SIGMAS, SMALLER, KnobStudy
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid

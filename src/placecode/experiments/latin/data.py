@@ -16,7 +16,7 @@ from placecode.data.puzzles import CLASSES
 from placecode.errors import must_be
 from placecode.experiments.base import setting
 from placecode.experiments.latin import knob_claims
-from placecode.experiments.latin.causal_claims import DONORS
+from placecode.experiments.latin.causal_effects import DONORS
 from placecode.experiments.latin.knobs import SMALLER, KnobStudy
 from placecode.models.member import Member, grid
 from placecode.tasks.base import Task

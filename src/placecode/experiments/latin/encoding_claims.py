@@ -10,7 +10,7 @@ from functools import partial
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import OURS, PAPER, Claim
-from placecode.experiments.latin.claims import difference
+from placecode.experiments.latin.effects import difference
 from placecode.experiments.reading import of_encoding
 from placecode.runs.read import Run
 

@@ -18,7 +18,7 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import OURS, PAPER, REVIEWERS, Claim, NotInRun
-from placecode.experiments.latin.claims import LARGE, SMALL, difference
+from placecode.experiments.latin.effects import LARGE, SMALL, difference
 from placecode.experiments.reading import accuracy, early_accuracy, measured, where
 from placecode.runs.read import Run
 

@@ -14,7 +14,7 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import PAPER, REVIEWERS, Claim, NotInRun
-from placecode.experiments.latin.claims import LARGE, SMALL, difference
+from placecode.experiments.latin.effects import LARGE, SMALL, difference
 from placecode.experiments.latin.knob_claims import EQUAL, HALF, Columns, between, of
 from placecode.experiments.reading import accuracy
 from placecode.experiments.specs import are

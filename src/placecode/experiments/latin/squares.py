@@ -26,7 +26,7 @@ from placecode.errors import must_be
 from placecode.experiments import measures
 from placecode.experiments.base import setting
 from placecode.experiments.latin import claims as latin_claims
-from placecode.experiments.latin import encoding_claims
+from placecode.experiments.latin import effects, encoding_claims
 from placecode.experiments.models import ModelStudy
 from placecode.experiments.specs import encoding_spec, option
 from placecode.models.encoder import Stack
@@ -101,8 +101,7 @@ class LatinStudy(ModelStudy):
         """Whole epochs, closer together at the start, where the curves are steep."""
         epochs = np.round(self.epochs * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
         kept = sorted(
-            {int(epoch) for epoch in epochs if epoch > 0}
-            | ({latin_claims.EARLY} if self.epochs > latin_claims.EARLY else set())
+            {int(epoch) for epoch in epochs if epoch > 0} | ({effects.EARLY} if self.epochs > effects.EARLY else set())
         )
         return [epoch * self.per_epoch(task) for epoch in kept]
 

@@ -14,7 +14,8 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import OURS, PAPER, REVIEWERS, Claim, NotInRun
-from placecode.experiments.latin.claims import LARGE, LOGS, SMALL, TRAINING, difference
+from placecode.experiments.latin.claims import LOGS, TRAINING
+from placecode.experiments.latin.effects import LARGE, SMALL, difference
 from placecode.experiments.reading import accuracy, swept
 from placecode.experiments.reading import where as of_members
 from placecode.runs.read import Run

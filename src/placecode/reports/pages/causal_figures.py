@@ -9,8 +9,9 @@ import pandas as pd
 
 from placecode.experiments.claims import Finding, NotInRun
 from placecode.experiments.latin import interventions
-from placecode.experiments.latin.causal_claims import CLAIMS, CONTROL, kind_of
-from placecode.experiments.latin.claims import LARGE, SMALL
+from placecode.experiments.latin.causal_claims import CLAIMS, CONTROL
+from placecode.experiments.latin.causal_effects import kind_of
+from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.reading import accuracy, measured
 from placecode.reports import figures
 from placecode.reports.pages import knob_figures

@@ -9,7 +9,7 @@ import pandas as pd
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
-from placecode.experiments.latin.claims import LARGE, SMALL
+from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.latin.optimizer_claims import TRUE
 from placecode.experiments.reading import accuracy, by_seed, once
 from placecode.experiments.specs import are

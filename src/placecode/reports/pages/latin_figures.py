@@ -12,7 +12,7 @@ from placecode.data.puzzles import CLASSES
 from placecode.encodings import sinusoid
 from placecode.experiments import predictors
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.latin.claims import AUTHORS_MEANS
+from placecode.experiments.latin.effects import AUTHORS_MEANS
 from placecode.experiments.measures import reference_members
 from placecode.experiments.reading import accuracy, dials, done, final_accuracy, in_sweep, measured, swept
 from placecode.experiments.specs import named

@@ -7,7 +7,7 @@ stay with the vendor's library. Every kernel has a plain counterpart in `encoder
     rows            residual + bias + GELU + layer norm + PE, and backward; the embedding; sums of pieces
     mlp             bias + GELU between the two layers, and backward
     attention       softmax(q k^T) v for every member, example and head, and backward
-    long_attention  the same for sequences that do not fit into one tile
+    long_attention  the same for sequences that do not fit into one tile; its kernels are in long_attention_tiles
     dropping        dropout by stateless random numbers
     updates         norms of gradients, Adam, AdamW, SGD
 

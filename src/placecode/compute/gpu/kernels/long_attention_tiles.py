@@ -1,0 +1,280 @@
+"""The Triton kernels of attention over long sequences: tiles of queries and keys, forward and backward."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from placecode.compute.gpu.kernels.attention import operand, read
+
+RANGE: tl.constexpr = tl.constexpr(32768.0)
+"""The largest float16 number that a tile holds, in its unit: so others have all their bits down to 2^-29 of it."""
+ROOM: tl.constexpr = tl.constexpr(256.0)
+"""As much as the gradients of scores are given: they are at most 129 in units of their factors' largest numbers."""
+
+
+@triton.jit
+def _program(tiles, heads):
+    """The tile of a program; its member, example and head; and the number of this head, and of this example, among all.
+
+    A GPU takes any number of programs along the first axis, and few along the others.
+    """
+    tile, both = tl.program_id(0) % tiles, tl.program_id(0) // tiles
+    member, items = tl.program_id(1).to(tl.int64), tl.num_programs(0) // (tiles * heads)
+    item, head = (both // heads).to(tl.int64), both % heads
+    example = member * items + item
+    return tile, member, item, head, example * heads + head, example
+
+
+@triton.jit
+def _halve(
+    x, bias, out, units, tiles, tokens, c, heads, x_member, x_item, x_row, own, factor,
+    BIAS: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """A tile of tokens as float16, features side by side and head by head, in its unit; the bias added, and scaled."""
+    place, member, item, head, number, _ = _program(tiles, heads)
+    token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
+    real = (token < tokens)[:, None]
+    x += member * x_member + item * x_item + head * c
+    value = read(x, bias + member * own + head * c, token, x_row, real, col, c, BIAS)
+    value = tl.where(real, value * factor, 0.0)
+    unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0) / RANGE)
+    tl.store(out + (number * tokens + token)[:, None] * C + col[None, :], (value * (1.0 / unit)).to(tl.float16), real)
+    tl.store(units + number * tiles + place, unit)
+
+
+@triton.jit
+def _halve_gradient(
+    grad, out, half, delta, units, means, tiles, tokens, c, heads,
+    HALF: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """The product of each token's values with their gradient; and that gradient as float16, if it is wanted so."""
+    place, _, _, head, number, example = _program(tiles, heads)
+    token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
+    real, used = (token < tokens)[:, None], (col < c)[None, :]
+    line = (example * tokens + token) * heads + head
+    there = line[:, None] * c + col[None, :]
+    value = tl.load(grad + there, mask=real & used, other=0.0).to(tl.float32)
+    mean = tl.sum(value * tl.load(out + there, mask=real & used, other=0.0).to(tl.float32), 1)
+    tl.store(delta + line, mean, mask=token < tokens)
+    if HALF:
+        unit = _usable(tl.max(tl.max(tl.abs(value), 1), 0) / RANGE)
+        value = (value * (1.0 / unit)).to(tl.float16)
+        tl.store(half + (number * tokens + token)[:, None] * C + col[None, :], value, real)
+        tl.store(units + number * tiles + place, unit)
+        tl.store(means + number * tiles + place, tl.max(tl.abs(mean), 0))
+
+
+@triton.jit
+def _usable(unit):
+    """A unit that can be divided by; what is smaller counts as zero. Neither NaN nor infinity is lost in it."""
+    return tl.where(unit > 1e-30, unit, 1e-30)
+
+
+@triton.jit
+def _tile(
+    x, bias, row, row_stride, real, col, c, factor, BIAS: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr
+):
+    """A tile as a product takes it."""
+    if HALF:
+        return tl.load(x + row[:, None] * row_stride + col[None, :], mask=real, other=0.0)
+    else:
+        return operand(read(x, bias, row, row_stride, real, col, c, BIAS) * factor, x, PRECISION)
+
+
+@triton.jit
+def _unit(units, tile, HALF: tl.constexpr):
+    if HALF:
+        return tl.load(units + tile)
+    else:
+        return 1.0
+
+
+@triton.jit
+def _in(unit, value, like, PRECISION: tl.constexpr, HALF: tl.constexpr):
+    """A float32 tile as a product takes it."""
+    if HALF:
+        return (value * (1.0 / unit)).to(tl.float16)
+    else:
+        return operand(value, like, PRECISION)
+
+
+@triton.jit
+def _product(a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr):
+    if HALF:
+        return tl.dot(a, b) * unit
+    else:
+        return tl.dot(a, b, input_precision=PRECISION)
+
+
+@triton.jit
+def _plus_product(total, a, b, unit, PRECISION: tl.constexpr, HALF: tl.constexpr):
+    if HALF:
+        return total + tl.dot(a, b) * unit
+    else:
+        return tl.dot(a, b, total, input_precision=PRECISION)
+
+
+@triton.jit
+def _plus_table(scores, table, query, key, m, n, log2_e):
+    return scores + log2_e * tl.load(table + query * n + key, mask=(query < m) & (key < n), other=0.0)
+
+
+@triton.jit
+def _forward(
+    q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, out, lse,
+    tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
+    v_member, v_item, v_head, v_row, own, table_head, scale, log2_e,
+    UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    place, member, item, head, number, example = _program(tiles, heads)
+    begin = place * QUERIES
+    query, col = begin + tl.arange(0, QUERIES), tl.arange(0, C)
+    real = (query < m)[:, None]
+    vector = member * own + head * c
+    q += member * q_member + item * q_item + head * q_head
+    k += member * k_member + item * k_item + head * k_head
+    v += member * v_member + item * v_item + head * v_head
+    table += head * table_head
+    of_keys = number * tl.cdiv(n, UNIT)
+    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
+    a_unit = _unit(q_units, number * tl.cdiv(m, UNIT) + begin // UNIT, HALF)
+    highest = tl.full((QUERIES,), float("-inf"), tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
+    mixed = tl.zeros((QUERIES, C), tl.float32)
+    for first in range(0, n, KEYS):
+        key = first + tl.arange(0, KEYS)
+        seen = (key < n)[:, None]
+        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+        b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
+        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
+        if TABLE:
+            scores = _plus_table(scores, table, query[:, None], key[None, :], m, n, log2_e)
+        scores = tl.where((key < n)[None, :], scores, float("-inf"))
+        peak = tl.maximum(highest, tl.max(scores, 1))
+        base = tl.where(peak == float("-inf"), 0.0, peak)  # no key seen so far: all weights are zero, and not NaN
+        weights = tl.exp2(scores - base[:, None])
+        shrink = tl.exp2(highest - base)
+        total = total * shrink + tl.sum(weights, 1)
+        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+        w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
+        weights = _in(1.0 / RANGE, weights, q, PRECISION, HALF)
+        mixed = _plus_product(mixed * shrink[:, None], weights, w, w_unit / RANGE, PRECISION, HALF)
+        highest = peak
+    line = (example * m + query) * heads + head
+    there = out + line[:, None] * c + col[None, :]
+    tl.store(there, (mixed / total[:, None]).to(out.dtype.element_ty), mask=real & (col < c)[None, :])
+    tl.store(lse + line, highest + tl.log2(total), mask=query < m)
+
+
+@triton.jit
+def _backward_queries(
+    q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, g, g_units, means, lse, delta, dq, dq_bias,
+    tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
+    v_member, v_item, v_head, v_row, own, table_head, scale, log2_e,
+    g_item, g_head, g_row, dq_member, dq_item, dq_row, sums, shares,
+    UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    place, member, item, head, number, example = _program(tiles, heads)
+    begin = place * QUERIES
+    query, col = begin + tl.arange(0, QUERIES), tl.arange(0, C)
+    real, used = (query < m)[:, None], (col < c)[None, :]
+    vector = member * own + head * c
+    q += member * q_member + item * q_item + head * q_head
+    k += member * k_member + item * k_item + head * k_head
+    v += member * v_member + item * v_item + head * v_head
+    g += example * g_item + head * g_head
+    table += head * table_head
+    of_keys, tile = number * tl.cdiv(n, UNIT), number * tl.cdiv(m, UNIT) + begin // UNIT
+    a = _tile(q, q_bias + vector, query, q_row, real, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
+    back_out = _tile(g, g, query, g_row, real, col, c, 1.0, False, HALF, PRECISION)
+    a_unit, g_unit, least = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF), _unit(means, tile, HALF)
+    line = (example * m + query) * heads + head
+    level = tl.load(lse + line, mask=query < m, other=0.0)
+    mean = tl.load(delta + line, mask=query < m, other=0.0)
+    result = tl.zeros((QUERIES, C), tl.float32)
+    for first in range(0, n, KEYS):
+        key = first + tl.arange(0, KEYS)
+        seen = (key < n)[:, None]
+        b = _tile(k, k_bias + vector, key, k_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+        b_unit = _unit(k_units, of_keys + first // UNIT, HALF)
+        scores = _product(a, tl.trans(b), a_unit * b_unit, PRECISION, HALF)
+        if TABLE:
+            scores = _plus_table(scores, table, query[:, None], key[None, :], m, n, log2_e)
+        weights = tl.where((key < n)[None, :], tl.exp2(scores - level[:, None]), 0.0)
+        w = _tile(v, v_bias + vector, key, v_row, seen, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+        w_unit = _unit(v_units, of_keys + first // UNIT, HALF)
+        back = weights * (_product(back_out, tl.trans(w), g_unit * w_unit, PRECISION, HALF) - mean[:, None])
+        unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), least) / ROOM)
+        result = _plus_product(result, _in(unit, back, q, PRECISION, HALF), b, unit * b_unit, PRECISION, HALF)
+    result = tl.where(real, result * scale, 0.0)
+    there = dq + member * dq_member + item * dq_item + head * c + query[:, None] * dq_row + col[None, :]
+    tl.store(there, result.to(dq.dtype.element_ty), mask=real & used)
+    piece = (member * shares + item * tiles + place) * sums + head * c
+    tl.store(dq_bias + piece + col, tl.sum(result, 0), mask=col < c)
+
+
+@triton.jit
+def _backward_keys(
+    q, k, v, q_units, k_units, v_units, q_bias, k_bias, v_bias, table, g, g_units, means, lse, delta,
+    grad, dk, dv, dk_bias, dv_bias,
+    tiles, m, n, c, heads, q_member, q_item, q_head, q_row, k_member, k_item, k_head, k_row,
+    v_member, v_item, v_head, v_row, own, table_head, scale, log2_e, g_item, g_head, g_row,
+    dk_member, dk_item, dk_row, dv_member, dv_item, dv_row, sums, shares,
+    UNIT: tl.constexpr, TABLE: tl.constexpr, BIASES: tl.constexpr, HALF: tl.constexpr,
+    SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Scores stand on their heads here, a row for each key: so weights enter the products as they are."""
+    place, member, item, head, number, example = _program(tiles, heads)
+    begin = place * KEYS
+    key, col = begin + tl.arange(0, KEYS), tl.arange(0, C)
+    real, used = (key < n)[:, None], (col < c)[None, :]
+    vector = member * own + head * c
+    q += member * q_member + item * q_item + head * q_head
+    k += member * k_member + item * k_item + head * k_head
+    v += member * v_member + item * v_item + head * v_head
+    g += example * g_item + head * g_head
+    table += head * table_head
+    tile, of_queries = number * tl.cdiv(n, UNIT) + begin // UNIT, number * tl.cdiv(m, UNIT)
+    b = _tile(k, k_bias + vector, key, k_row, real, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+    w = _tile(v, v_bias + vector, key, v_row, real, col, c, 1.0, BIASES == 3, HALF, PRECISION)
+    b_unit, w_unit = _unit(k_units, tile, HALF), _unit(v_units, tile, HALF)
+    d_key = tl.zeros((KEYS, C), tl.float32)
+    d_value = tl.zeros((KEYS, C), tl.float32)
+    for first in range(0, m, QUERIES):
+        query = first + tl.arange(0, QUERIES)
+        here = (query < m)[:, None]
+        a = _tile(q, q_bias + vector, query, q_row, here, col, c, scale * log2_e, BIASES > 0, HALF, PRECISION)
+        back_out = _tile(g, g, query, g_row, here, col, c, 1.0, False, HALF, PRECISION)
+        tile = of_queries + first // UNIT
+        a_unit, g_unit = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF)
+        line = (example * m + query) * heads + head
+        level = tl.load(lse + line, mask=query < m, other=float("inf"))  # beyond the last query all weights are 0
+        mean = tl.load(delta + line, mask=query < m, other=0.0)
+        scores = _product(b, tl.trans(a), a_unit * b_unit, PRECISION, HALF)
+        if TABLE:
+            scores = _plus_table(scores, table, query[None, :], key[:, None], m, n, log2_e)
+        weights = tl.where(real, tl.exp2(scores - level[None, :]), 0.0)
+        rounded = _in(1.0 / RANGE, weights, q, PRECISION, HALF)
+        d_value = _plus_product(d_value, rounded, back_out, g_unit / RANGE, PRECISION, HALF)
+        back = weights * (_product(w, tl.trans(back_out), g_unit * w_unit, PRECISION, HALF) - mean[None, :])
+        unit = _usable(tl.maximum(g_unit * RANGE * (w_unit * RANGE), _unit(means, tile, HALF)) / ROOM)
+        d_key = _plus_product(d_key, _in(unit, back, q, PRECISION, HALF), a, unit * a_unit, PRECISION, HALF)
+    d_key /= log2_e
+    piece = (member * shares + item * tiles + place) * sums + head * c
+    if BIASES == 3:
+        tl.store(dk_bias + piece + col, tl.sum(d_key, 0), mask=col < c)
+        tl.store(dv_bias + piece + col, tl.sum(d_value, 0), mask=col < c)
+    if RESIDUAL:
+        line = (example * n + key) * heads + head
+        d_key += tl.load(grad + line[:, None] * c + col[None, :], mask=real & used, other=0.0).to(tl.float32)
+    if SHARED:
+        d_key += d_value
+    else:
+        there = dv + member * dv_member + item * dv_item + head * c + key[:, None] * dv_row + col[None, :]
+        tl.store(there, d_value.to(dv.dtype.element_ty), mask=real & used)
+    there = dk + member * dk_member + item * dk_item + head * c + key[:, None] * dk_row + col[None, :]
+    tl.store(there, d_key.to(dk.dtype.element_ty), mask=real & used)

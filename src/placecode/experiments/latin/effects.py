@@ -1,0 +1,228 @@
+"""Effects on Latin squares, each with its 95% interval over seeds: what claims on lst-sigma are judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from placecode.analysis import stats
+from placecode.analysis.stats import Interval
+from placecode.experiments.claims import NotInRun
+from placecode.experiments.reading import accuracy, at_sigma, by_sigma, first_epoch, measured, paired, swept
+from placecode.runs.read import Run
+
+SMALL, LARGE = 0.2, 2.0
+"""The paper's best and its largest sigma: fixed here, not chosen by what a run shows."""
+
+
+EARLY = 200
+"""The epoch by which, the authors' logs say, accuracy is what it is at the end; always evaluated."""
+
+
+ATTENTION = "2d-fixed"
+"""The reference of attention agreement: the 2d-fixed members of the run without dropout."""
+
+
+AUTHORS_SEEDS = 15
+
+
+AUTHORS_MEANS: dict[float, float] = {
+    0.1: 0.925,
+    0.2: 0.956,
+    0.3: 0.946,
+    0.4: 0.929,
+    0.5: 0.946,
+    0.6: 0.929,
+    0.7: 0.926,
+    0.8: 0.916,
+    0.9: 0.896,
+    1.0: 0.894,
+    1.1: 0.835,
+    1.2: 0.756,
+    1.3: 0.702,
+    1.4: 0.654,
+    1.5: 0.616,
+    1.6: 0.582,
+    1.7: 0.480,
+    1.8: 0.378,
+    1.9: 0.406,
+    2.0: 0.377,
+}
+"""Mean accuracy on the human puzzles by sigma in the authors' own runs: 15 seeds, epoch 4,000; from their logs."""
+
+
+FITTED = 0.99
+"""Training accuracy at which training puzzles count as learned, for how fast that is."""
+
+
+TINY = 0.05
+"""Up to which a sigma is very small."""
+
+
+Table = np.ndarray
+
+
+def difference(a: pd.Series, b: pd.Series) -> Interval:
+    """The mean difference of two settings, paired by seed, with Student's t interval."""
+    pairs = (a - b).dropna()
+    if pairs.empty:
+        raise NotInRun("the run has no seed that finished at both settings")
+    return stats.interval(pairs.to_numpy())
+
+
+def small_against_large(run: Run) -> Interval:
+    values = accuracy(run)
+    return difference(at_sigma(run, values, SMALL), at_sigma(run, values, LARGE))
+
+
+def mean_at(sigma: float, run: Run) -> Interval:
+    return stats.interval(at_sigma(run, accuracy(run), sigma).to_numpy())
+
+
+def lowest_on_train(run: Run) -> Interval:
+    """The mean training accuracy of the sigma at which it is lowest."""
+    table = by_sigma(run, accuracy(run, "train"))
+    lost = [sigma for sigma in run.config["fields"]["sigmas"] if sigma not in table.index]
+    if lost:  # it cannot be said of every sigma
+        raise NotInRun(f"the run has no finished members with sigma {lost[0]:g}")
+
+    def lowest(values: Table) -> Table:
+        return np.asarray(_means(values).min(axis=-1))
+
+    return stats.bootstrap(lowest, table.to_numpy())
+
+
+def reflected(statistic: Callable[[Table], Table], table: Table) -> Interval:
+    """A statistic of absolute values over seeds, with the bounds of the bootstrap reflected at it (not below 0).
+
+    Seeds drawn anew add noise, which absolute values cannot cancel: most draws lie above the statistic by about as much
+    as the statistic lies above the truth. Reflection ("basic bootstrap") takes that off. With the bounds as drawn, two
+    sets of runs of the very same models would never come out as alike.
+    """
+    found, low, high = stats.bootstrap(statistic, table)
+    bounds = np.maximum(0.0, [2 * found - high, 2 * found - low])  # NaN stays NaN
+    return Interval(found, *bounds.tolist())
+
+
+def against_authors(run: Run) -> tuple[Table, Table]:
+    """Our accuracies, (sigmas, seeds), and the authors' means, (sigmas,), at the sigmas of the authors."""
+    table = by_sigma(run, accuracy(run))
+    missing = [sigma for sigma in AUTHORS_MEANS if sigma not in table.index]
+    if missing:
+        raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}")
+    return table.loc[list(AUTHORS_MEANS)].to_numpy(), np.array(list(AUTHORS_MEANS.values()))
+
+
+def _means(values: Table) -> Table:
+    """(draws, sigmas, seeds) -> (draws, sigmas): NaN where none of a sigma's finished seeds was drawn."""
+    count, kept = (~np.isnan(values)).sum(axis=-1), np.nan_to_num(values).sum(axis=-1)
+    return np.asarray(np.divide(kept, count, out=np.full_like(kept, np.nan), where=count > 0))
+
+
+def mean_gap(run: Run) -> Interval:
+    """Mean over the sigmas of the absolute difference between our mean accuracy and the authors'."""
+    ours, theirs = against_authors(run)
+    return reflected(lambda values: np.abs(_means(values) - theirs).mean(axis=-1), ours)
+
+
+def largest_gap(run: Run) -> Interval:
+    """The largest of these differences in units of its standard error, the authors' spread taken equal to ours."""
+    ours, theirs = against_authors(run)
+    seeds = (~np.isnan(ours)).sum(axis=-1)
+    if seeds.min() < 2:
+        raise NotInRun("the run has a single seed of a sigma, which has no standard error")
+    error = np.nanstd(ours, axis=-1, ddof=1) * np.sqrt(1 / seeds + 1 / AUTHORS_SEEDS)
+    error[error == 0] = np.nan
+    return reflected(lambda values: np.abs((_means(values) - theirs) / error).max(axis=-1), ours)
+
+
+def learned_at(run: Run, values: pd.Series, sigma: float) -> pd.Series:
+    """Values by seed of the members of the sweep with this sigma whose PE is learned, from a random start and added
+    where the run adds it."""
+    rows = swept(run)
+    rows = rows[rows["start"] == run.config["fields"].get("start", "normal")]
+    rows = rows[rows["placement"] == run.config["fields"].get("placement", "every")]
+    rows = rows[rows["learn"].astype(bool) & (rows["encoding"] == "learned") & (rows["sigma"] == sigma)]
+    if rows.empty:
+        raise NotInRun(f"the run has no finished members with sigma {sigma:g}")
+    if rows["seed"].duplicated().any():
+        raise NotInRun(f"the run has several members of one seed with sigma {sigma:g}")
+    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
+
+
+def later_at_large(run: Run) -> Interval:
+    """First epoch with 99% training accuracy at the large sigma minus that at the small one."""
+    epochs = first_epoch(run, FITTED)
+    return difference(learned_at(run, epochs, LARGE), learned_at(run, epochs, SMALL))
+
+
+def stalled(run: Run) -> Interval:
+    """Final training accuracy at the smallest sigma of the run, which must be very small, minus that at 0.2."""
+    sigmas = [float(sigma) for sigma in swept(run)["sigma"].unique() if sigma <= TINY]
+    if not sigmas:
+        raise NotInRun(f"the run has no finished members with a sigma up to {TINY:g}")
+    values = accuracy(run, "train")
+    return difference(learned_at(run, values, min(sigmas)), learned_at(run, values, SMALL))
+
+
+def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Table, Table]:
+    x, y = paired(run, analysis, target, when)
+    if len(x) < 3:
+        raise NotInRun(f"the run has {len(x)} sigmas; a correlation over them takes 3")
+    return x.to_numpy(), y.to_numpy()
+
+
+def over_sigmas(analysis: str, target: str, run: Run) -> Interval:
+    """Rank correlation, over the sigmas, of the mean measure with the mean accuracy."""
+    return stats.bootstrap(stats.over_settings, *_tables(run, analysis, target))
+
+
+def gained_by_training(analysis: str, target: str, run: Run) -> Interval:
+    """By how much the correlation over the sigmas is stronger after training than before it."""
+    after, y = _tables(run, analysis, target)
+    before, _ = _tables(run, analysis, target, "start")
+
+    def gain(x: Table, start: Table, y: Table) -> Table:
+        return np.abs(stats.over_settings(x, y)) - np.abs(stats.over_settings(start, y))
+
+    return stats.bootstrap(gain, after, before, y)
+
+
+def within_sigma(analysis: str, target: str, run: Run) -> Interval:
+    """Rank correlation of measure and accuracy at a fixed sigma, pooled over the sigmas."""
+    return stats.bootstrap(stats.within, *_tables(run, analysis, target))
+
+
+def beyond_start(analysis: str, target: str, run: Run) -> Interval:
+    """The same, once the measure's value before training is accounted for."""
+    after, y = _tables(run, analysis, target)
+    before, _ = _tables(run, analysis, target, "start")
+    return stats.bootstrap(stats.within_given, after, y, before)
+
+
+def learned_arrangement(sigma: float, against: float | None, run: Run) -> Interval:
+    """By how much training raised the PE's RSA with the relation of rows and columns; less that at another sigma."""
+    gain = measured(run, "rsa", "relation") - measured(run, "rsa", "relation", "start")
+    own = at_sigma(run, gain, sigma)
+    return stats.interval(own.to_numpy()) if against is None else difference(own, at_sigma(run, gain, against))
+
+
+def under_noise(split: str, run: Run) -> Interval:
+    """Accuracy under noise, the mean over all levels, at the small sigma less that at the large one."""
+    levels = run.config["fields"]["noise"]
+    if not levels:
+        raise NotInRun("the run was not tested under noise")
+    mean = sum(measured(run, "noise_accuracy", f"{split} {level:g}") for level in levels) / len(levels)
+    assert isinstance(mean, pd.Series)
+    return difference(at_sigma(run, mean, SMALL), at_sigma(run, mean, LARGE))
+
+
+def after_early(sigma: float, run: Run) -> Interval:
+    """Accuracy at the end less that at epoch 200, at one sigma."""
+    epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
+    if epochs <= EARLY:
+        raise NotInRun(f"the run ends at epoch {epochs}")
+    early = accuracy(run, step=last // epochs * EARLY)
+    return difference(at_sigma(run, accuracy(run), sigma), at_sigma(run, early, sigma))
