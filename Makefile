@@ -4,7 +4,7 @@ PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 
 export PIP_CONSTRAINT = constraints.txt
 
-.PHONY: demo test lint docs unchanged clean
+.PHONY: demo test lint docs pages unchanged clean
 
 demo: .venv/installed
 	.venv/bin/placecode run lst-sigma --scale quick --device cpu --out runs/demo --resume
@@ -16,6 +16,9 @@ lint: .venv/installed-dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+
+pages: .venv/installed-dev  # pages and figures that are made from results/
+	for name in reproduction beyond evidence recommendation performance; do .venv/bin/python docs/pages/$$name.py || exit 1; done
 
 unchanged: .venv/installed-dev  # BASE=COMMIT: does this checkout give the same numbers?
 	.venv/bin/python tests/unchanged.py $(BASE)

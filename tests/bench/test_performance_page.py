@@ -21,12 +21,12 @@ from placecode.experiments.latin.squares import LstSigma
 ROOT = Path(__file__).parents[2]
 
 
-performance = load(ROOT / "benchmarks" / "performance.py")
+performance = load(ROOT / "docs" / "pages" / "performance.py")
 merge = load(ROOT / "benchmarks" / "merge.py")
 
 
 def test_the_committed_page_is_what_the_tables_give() -> None:
-    assert (ROOT / "docs" / "performance.md").read_text() == performance.page(), "run python benchmarks/performance.py"
+    assert (ROOT / "docs" / "performance.md").read_text() == performance.page(), "run python docs/pages/performance.py"
     assert list((ROOT / "results" / "bench").glob("*.json"))
 
 

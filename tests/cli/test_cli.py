@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from placecode import cli, experiments
-from placecode.cli import flags
+from placecode.cli import flags, reporting
 from placecode.execution import local
 from placecode.runs import read as runs
 from placecode.runs import write as folders
@@ -230,7 +230,7 @@ def test_the_command_in_the_report_makes_the_same_config_again(
     assert cli.main([*RUN, *more, "--out", "a"]) == 0
     first = Run("a")
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in first.config["fields"].items()}
-    words = shlex.split(cli.command_of(first, experiments.lookup("lst-sigma")(**fields)))
+    words = shlex.split(reporting.command_of(first, experiments.lookup("lst-sigma")(**fields)))
     assert words[0] == "placecode"
     assert cli.main([*words[1:], "--out", "b"]) == 0
     assert Run("b").config == first.config
@@ -242,7 +242,7 @@ def test_the_command_leaves_out_what_the_scale_gives(ran: tuple[Path, str]) -> N
     run = Run(ran[0])
     usual = experiments.lookup("lst-sigma").at("quick")
     run.config |= {"fields": usual.fields(), "stack": local.STACK["cpu"], "members": "0:18", "total": 18}
-    assert cli.command_of(run, usual) == "placecode run lst-sigma --scale quick --device cpu --precision high"
+    assert reporting.command_of(run, usual) == "placecode run lst-sigma --scale quick --device cpu --precision high"
 
 
 # Stopping
@@ -407,7 +407,7 @@ def test_the_command_of_a_run_with_holes_can_be_run(tmp_path: Path, no_report: N
         assert cli.main([*RUN, "--members", cut, "--out", cut[0]]) == 0
     merged = folders.merge([Path("0"), Path("2")], Path("all"))
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in merged.config["fields"].items()}
-    words = shlex.split(cli.command_of(merged, experiments.lookup("lst-sigma")(**fields)))
+    words = shlex.split(reporting.command_of(merged, experiments.lookup("lst-sigma")(**fields)))
     assert cli.main([*words[1:], "--out", "again"]) == 0
     assert Run("again").config == merged.config
     assert Run("again").members.equals(merged.members)

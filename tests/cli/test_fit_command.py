@@ -25,7 +25,7 @@ import pytest
 from helpers.table_data import write
 
 from placecode import cli
-from placecode.cli import fit
+from placecode.cli import fit, reporting
 from placecode.data.tables import files as table_files
 from placecode.execution import local
 from placecode.experiments import study_of
@@ -154,7 +154,7 @@ def test_the_command_in_the_report_makes_the_same_fit_again(
 ) -> None:
     first = Run(fitted[0])
     monkeypatch.chdir(fitted[0].parent)
-    words = shlex.split(cli.command_of(first, study_of(first)))
+    words = shlex.split(reporting.command_of(first, study_of(first)))
     assert words[:2] == ["placecode", "fit"]
     assert cli.main([*words[1:], "--out", str(tmp_path / "again")]) == 0
     assert Run(tmp_path / "again").config == first.config

@@ -15,8 +15,8 @@ from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
 
-beyond = load(ROOT / "results" / "beyond.py")
-causes, knobs = (load(ROOT / "results" / f"beyond_{name}.py") for name in ("causes", "knobs"))
+beyond = load(ROOT / "docs" / "pages" / "beyond.py")
+causes, knobs = (load(ROOT / "docs" / "pages" / f"beyond_{name}.py") for name in ("causes", "knobs"))
 PAGE = (ROOT / "docs" / "beyond.md").read_text()
 
 
@@ -26,7 +26,7 @@ def findings(name: str) -> tuple[Run, dict[str, Finding]]:
 
 
 def test_the_committed_page_is_what_the_runs_give() -> None:
-    assert beyond.page() == PAGE, "run python results/beyond.py"
+    assert beyond.page() == PAGE, "run python docs/pages/beyond.py"
 
 
 def test_every_figure_of_the_page_is_there_and_is_shown() -> None:

@@ -38,7 +38,7 @@ CONFIG = (ROOT / "mkdocs.yml").read_text()
 SITE = pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed (make docs)")
 BRAIN = importlib.util.find_spec("neurolib") is not None
 
-pictures = scripts.load(DOCS / "pictures.py")
+pictures = scripts.load(DOCS / "pages" / "concept_pictures.py")
 
 
 def name_of(page: Path) -> str:
@@ -348,7 +348,6 @@ def test_make_and_ci_build_it() -> None:
 SPOKEN = [
     *(ROOT / "src" / "placecode").rglob("*.py"),
     *(path for path in DOCS.rglob("*") if path.suffix in (".md", ".py")),
-    *(ROOT / "results").glob("*.py"),
     ROOT / "README.md",
 ]
 

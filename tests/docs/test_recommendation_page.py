@@ -14,12 +14,12 @@ from placecode.inspection.libraries import LIBRARIES
 
 ROOT = Path(__file__).parents[2]
 
-recommendation = load(ROOT / "results" / "recommendation.py")
+recommendation = load(ROOT / "docs" / "pages" / "recommendation.py")
 PAGE = (ROOT / "docs" / "recommend.md").read_text()
 
 
 def test_the_committed_page_is_what_the_evidence_gives() -> None:
-    assert recommendation.page() == PAGE, "run python results/recommendation.py"
+    assert recommendation.page() == PAGE, "run python docs/pages/recommendation.py"
 
 
 def test_the_figure_is_there_and_is_shown() -> None:

@@ -19,14 +19,14 @@ from placecode.runs.read import Run
 ROOT = Path(__file__).parents[2]
 
 
-reproduction = load(ROOT / "results" / "reproduction.py")
-synergy_tables = load(ROOT / "results" / "synergy_tables.py")
-wording = load(ROOT / "results" / "wording.py")
+reproduction = load(ROOT / "docs" / "pages" / "reproduction.py")
+synergy_tables = load(ROOT / "docs" / "pages" / "synergy_tables.py")
+wording = load(ROOT / "docs" / "pages" / "wording.py")
 PAGE = (ROOT / "docs" / "reproduction.md").read_text()
 
 
 def test_the_committed_page_is_what_the_runs_give() -> None:
-    assert reproduction.page() == PAGE, "run python results/reproduction.py"
+    assert reproduction.page() == PAGE, "run python docs/pages/reproduction.py"
 
 
 def test_every_figure_of_the_page_is_there_and_is_shown() -> None:
@@ -90,7 +90,7 @@ def test_numbers_and_tables_are_put_as_markdown_has_them() -> None:
 
 def test_the_curve_at_the_published_length_is_that_of_its_tables() -> None:
     """Means, differences and standard errors, once more from the Parquet files."""
-    published = load(ROOT / "results" / "published_length.py")
+    published = load(ROOT / "docs" / "pages" / "published_length.py")
     folder = ROOT / "results" / "lst-sigma"
     members, metrics = (pd.read_parquet(folder / f"{name}.parquet") for name in ("members", "metrics"))
     rows = metrics[(metrics["split"] == "validation") & (metrics["metric"] == "accuracy")]

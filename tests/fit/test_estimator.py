@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from placecode import LearnedPositions, cli
+from placecode.cli import reporting
 from placecode.data.tables import files as table_files
 from placecode.errors import BadInput
 from placecode.experiments import study_of
@@ -383,7 +384,7 @@ def test_the_command_in_the_report_of_a_file_makes_the_same_fit(
     frame().to_csv(tmp_path / "t.csv", index=False)
     tiny(learning_rate=1e-3, folder=tmp_path / "one").fit(tmp_path / "t.csv", groups="who")
     run = Run(tmp_path / "one")
-    words = shlex.split(cli.command_of(run, study_of(run)))
+    words = shlex.split(reporting.command_of(run, study_of(run)))
     assert words[words.index("--groups") + 1] == "who"
     assert cli.main([*words[1:], "--out", str(tmp_path / "two")]) == 0
     assert (tmp_path / "one" / "map.csv").read_bytes() == (tmp_path / "two" / "map.csv").read_bytes()

@@ -17,7 +17,7 @@ from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
 
-script = load(ROOT / "results" / "evidence.py")
+script = load(ROOT / "docs" / "pages" / "evidence.py")
 
 
 def curve(means: dict[float, float], half: float = 0.0, sign: int = 1, nothing: float = 0.0) -> Curve:
@@ -37,7 +37,7 @@ def curve(means: dict[float, float], half: float = 0.0, sign: int = 1, nothing: 
 
 
 def test_the_packaged_file_is_what_the_runs_give() -> None:
-    assert script.evidence() == evidence.FILE.read_text(), "run python results/evidence.py"
+    assert script.evidence() == evidence.FILE.read_text(), "run python docs/pages/evidence.py"
 
 
 def test_numbers_are_those_of_the_tables() -> None:

@@ -106,7 +106,7 @@ def test_no_method_is_called_blind_whose_neighbours_are_above_chance() -> None:
 def test_neighbours_of_other_methods_in_the_tables_of_synergy_are_told_as_they_come_out() -> None:
     """Computed anew, since other methods need no training; UMAP is an extra, and the first table is in fits/synergy."""
     known = pd.read_csv(FITS / "groups.csv").set_index(["kind", "trial"]).loc["synergy"]
-    trials, above = load(ROOT / "results" / "fit_trials.py"), {}
+    trials, above = load(ROOT / "benchmarks" / "fit_trials.py"), {}
     for trial in range(TRIALS):
         values, labels, _ = trials.synergy(trial)
         made = tables(values.astype(np.float32), labels=labels, seed=trial)

@@ -1,6 +1,6 @@
 """What our runs say of each initial scale, distilled: the settings that were studied, and an outcome for every sigma.
 
-The file evidence.json travels with the package and is made from the tables by results/evidence.py. Outcomes are held
+The file evidence.json travels with the package and is made from the tables by docs/pages/evidence.py. Outcomes are held
 against two things: what a model reaches that has learned nothing, and what the best sigma of the same setting reaches.
 Between them lies the gain; what another sigma lacks is a share of it, so that settings can be compared.
 

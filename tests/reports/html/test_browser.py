@@ -16,7 +16,7 @@ import pytest
 from helpers import report_parts as made_up
 from reports.html.test_report import Shown
 
-from placecode.cli import command_of, compared
+from placecode.cli.reporting import command_of, compared
 from placecode.experiments import study_of
 from placecode.reports import html as report
 from placecode.reports.figures import base, own

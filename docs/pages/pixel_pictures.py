@@ -1,4 +1,4 @@
-"""Draws docs/images/fit-photo.png and pixels-sigma.png: python results/pixel_pictures.py
+"""Draws docs/images/fit-photo.png and pixels-sigma.png: python docs/pages/pixel_pictures.py
 
 The first is of results/fits/photo, which is `python examples/shuffled_photo.py`, then `placecode fit shuffled.csv
 --groups strip --positions positions.csv`: pixels of two photographs in random order, put together again. The second is
@@ -21,7 +21,7 @@ from placecode.reports.pages.pixel_figures import as_pictures
 from placecode.runs.read import Run
 from placecode.tasks.pixels import picture
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIT = ROOT / "results" / "fits" / "photo"
 SWEEP = ROOT / "results" / "pixels-sigma"
 

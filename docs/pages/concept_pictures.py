@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/concepts: python docs/pictures.py
+"""Draws the pictures of docs/concepts: python docs/pages/concept_pictures.py
 
 One function, one figure, written to docs/images/concept-NAME.png. What is drawn is computed: from the committed runs in
 results/, by the toolkit's own measures, or, where a picture says "simulated", from small data made here. A test draws
@@ -30,7 +30,7 @@ from placecode.reports.figures import base, save
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, PAPER, SIGMA, VERMILLION
 from placecode.tasks.network import Network
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 SQUARES, NODES = "lst-sigma", "network-sigma"
 """The runs that are drawn: the sweep over sigma on Latin squares, and on networks."""

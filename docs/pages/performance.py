@@ -1,4 +1,4 @@
-"""Writes docs/performance.md and its figures from the committed tables: python benchmarks/performance.py
+"""Writes docs/performance.md and its figures from the committed tables: python docs/pages/performance.py
 
 No result on that page is typed. Results come from results/bench/*.json (one file per machine, which benchmarks/merge.py
 makes from the bench.json of one or more calls of `placecode bench --out DIR`) and from runs of the same members in
@@ -22,7 +22,7 @@ from placecode.experiments.reading import final_accuracy, swept
 from placecode.reports import figures as drawing
 from placecode.runs.read import Run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 IN_TF32 = "lst-sigma-tf32"
 OTHERS = {"high": "lst-sigma-200", "bf16": "lst-sigma-bf16", "TF32 again": "lst-sigma-tf32-again"}
 """Runs of the same seeds that are held against it: the last one has other roundings alone."""
@@ -34,7 +34,7 @@ Key = tuple[float, int]
 TITLE = """\
 # How fast
 
-<!-- made by benchmarks/performance.py from the tables in results/; edit that file, not this one -->
+<!-- made by docs/pages/performance.py from the tables in results/; edit that file, not this one -->
 """
 
 WORDS = """\

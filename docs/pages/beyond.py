@@ -1,4 +1,4 @@
-"""Writes docs/beyond.md and its figures from the committed runs: python results/beyond.py
+"""Writes docs/beyond.md and its figures from the committed runs: python docs/pages/beyond.py
 
 No result on that page is typed. A sentence that draws a conclusion is written together with the condition under which
 it is true, and the script fails where a table no longer bears it out. A test compares the page with the tables.
@@ -14,7 +14,7 @@ from latin_tables import Findings, claims_table
 from wording import grid, picture, say
 
 from placecode.analysis.stats import interval
-from placecode.cli import command_of
+from placecode.cli.reporting import command_of
 from placecode.experiments import study_of
 from placecode.experiments.latin import causal_effects, knob_claims
 from placecode.experiments.latin.knobs import KnobStudy
@@ -23,14 +23,14 @@ from placecode.reports.pages import knob_words
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PREFIX = "beyond"
 """What the names of its figures begin with."""
 
 WORDS = """\
 # Beyond the paper
 
-<!-- made by results/beyond.py from the runs in results/; edit that file, not this one -->
+<!-- made by docs/pages/beyond.py from the runs in results/; edit that file, not this one -->
 
 What the paper and its reviewers left open about Latin squares, each question answered with a study of its own:
 `placecode run NAME` makes it on a laptop in minutes with small models, `--scale paper` with the published one. Unless

@@ -21,8 +21,8 @@ from placecode.experiments.latin.knob_claims import EQUAL, FITTED, between, gain
 from placecode.experiments.reading import STILL, accuracy, late_change, measured, where
 from placecode.runs.read import Run
 
-HERE = Path(__file__).parent
-FRESH_SEEDS = HERE / "lst-decay-fresh"
+RESULTS = Path(__file__).parents[2] / "results"
+FRESH_SEEDS = RESULTS / "lst-decay-fresh"
 LEARNED, LOST = 0.9, 0.5
 """Accuracies on training puzzles between which a model has lost what it had learned."""
 
@@ -250,7 +250,7 @@ def gain_long(run: Run, found: Findings) -> Iterator[str]:
 
 def step_size_or_gain() -> str:
     """Small models: gains with the step size divided by them, beside that step size alone."""
-    run, rates = (Run(HERE / f"lst-gain-quick{name}") for name in ("", "-rates"))
+    run, rates = (Run(RESULTS / f"lst-gain-quick{name}") for name in ("", "-rates"))
     small, _, large = ({"learning_rate": rate} for rate in sorted(rates.config["fields"]["rates"]))
     known, known_alone = (accuracy(each, "train") for each in (run, rates))
     by_gain = gained(3.0, True, run)

@@ -1,6 +1,6 @@
-"""Writes docs/recommend.md and its figure from the packaged evidence: python results/recommendation.py
+"""Writes docs/recommend.md and its figure from the packaged evidence: python docs/pages/recommendation.py
 
-To be run after results/evidence.py. No number on that page is typed; sentences that draw a conclusion are put together
+To be run after docs/pages/evidence.py. No number on that page is typed; conclusions are put together
 from the numbers, or written with the condition under which they are true.
 """
 
@@ -26,7 +26,7 @@ from placecode.inspection.libraries import LIBRARIES
 from placecode.inspection.recommend import DEFAULTS, ENOUGH, FAMILIES, GOALS, GRID, Asked
 from placecode.reports import figures
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TOKENS, WIDTHS = (16, 64, 256, 1024), (32, 64, 160, 512, 1024)
 """Sizes for which the page tells what is recommended."""
 EXAMPLE = "placecode recommend --tokens 196 --width 768 --optimizer adamw --learning-rate 0.001 --layers 12"
@@ -55,7 +55,7 @@ def page() -> str:
 WORDS = """\
 # Which sigma to start with
 
-<!-- made by results/recommendation.py from src/placecode/inspection/evidence.json; edit that script, not this page -->
+<!-- made by docs/pages/recommendation.py from src/placecode/inspection/evidence.json; edit that script -->
 
 Learned positions are drawn from N(0, sigma^2), and sigma decides what a model learns. `placecode recommend` says which
 one to start with, from our own sweeps. This page says what that rests on, how well it works in settings that had no

@@ -19,7 +19,7 @@ from placecode.experiments.latin.knob_claims import FITTED, of, worth
 from placecode.experiments.reading import accuracy, measured, where
 from placecode.runs.read import Run
 
-HERE = Path(__file__).parent
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def shared_part() -> float:
@@ -178,14 +178,14 @@ def optimizer_short(run: Run, found: Findings) -> str:
 
 
 def optimizer_long(run: Run, found: Findings) -> Iterator[str]:
-    pilot = pd.read_csv(HERE / "lst-optimizer" / "pilot.csv")
+    pilot = pd.read_csv(RESULTS / "lst-optimizer" / "pilot.csv")
     tried = ", ".join(f"{rate:g}" for rate in pilot["learning_rate"])
     trained = pilot.loc[pilot["train"] > FITTED, "learning_rate"]
     best = {"optimizer": "sgd", "learning_rate": 0.03}
     sigmas = run.config["fields"]["sigmas"]
     lowest = min(float(of(run, [sigma], **best).mean()) for sigma in sigmas)
     slow, usual = (mean(worth(run, {"optimizer": "sgd", "learning_rate": rate}, 1.0)) for rate in (0.003, 0.03))
-    large = Run(HERE / "lst-optimizer-large")
+    large = Run(RESULTS / "lst-optimizer-large")
     by_heart = where(large, accuracy(large, "train"), [2.0], optimizer="sgd", learning_rate=0.03).mean()
     at_two = {rate: mean(of(large, [2.0], optimizer="sgd", learning_rate=rate)) for rate in trained}
     yield say(

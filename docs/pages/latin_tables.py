@@ -11,7 +11,7 @@ import pandas as pd
 from wording import bounds, effect, grid, number, spread, told
 
 from placecode.analysis.stats import Interval, interval
-from placecode.cli import command_of
+from placecode.cli.reporting import command_of
 from placecode.experiments import predictors, study_of
 from placecode.experiments.claims import Claim, Finding, NotInRun, direction_text, number_text
 from placecode.experiments.reading import accuracy, at_sigma, by_sigma, done, measured, of_encoding

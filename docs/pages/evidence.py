@@ -1,6 +1,6 @@
 """Writes src/placecode/inspection/evidence.json, on which `placecode recommend` rests, from the committed runs:
 
-    python results/evidence.py && python results/recommendation.py
+    python docs/pages/evidence.py && python docs/pages/recommendation.py
 
 A run more is a name more in RUNS. Every kind of member that was trained at three sigmas or more becomes a setting.
 """
@@ -21,7 +21,7 @@ from placecode.inspection.evidence import FILE
 from placecode.models.member import AUXILIARY
 from placecode.runs.read import Run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RUNS = (
     "lst-sigma",
     "lst-sigma-drawn",

@@ -1,9 +1,9 @@
 """What fits promise, tried on simulated tables: is nothing found where nothing is, are neighbours as sure as is said,
 are groups found?
 
-    python results/fit_trials.py noise --trials 100 --processes 2
-    python results/fit_trials.py known --trials 5
-    python results/fit_trials.py tables --out somewhere
+    python benchmarks/fit_trials.py noise --trials 100 --processes 2
+    python benchmarks/fit_trials.py known --trials 5
+    python benchmarks/fit_trials.py tables --out somewhere
 
 The first two write tables into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is
 a table drawn anew from its number as the seed; none is left out. The last one writes the tables of
@@ -33,7 +33,7 @@ from placecode.tasks.network import Network
 from placecode.tasks.synergy import Synergy
 from placecode.tasks.table import tables
 
-OUT = Path(__file__).parent / "fits"
+OUT = Path(__file__).parents[1] / "results" / "fits"
 SMALL: dict[str, Any] = {"steps": 200, "device": "cpu", "effort": "quick"}
 """How the models of a trial with noise are trained: long enough to learn what there is to learn of so few channels."""
 

@@ -1,4 +1,4 @@
-"""Writes docs/reproduction.md and its figures from the committed runs: python results/reproduction.py
+"""Writes docs/reproduction.md and its figures from the committed runs: python docs/pages/reproduction.py
 
 No result on that page is typed, those of the paper aside. A sentence that draws a conclusion is written together with
 the condition under which it is true, and the script fails where a table no longer bears it out. A test compares the
@@ -45,7 +45,7 @@ from placecode.reports import figures
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LATIN = {
     "lst-sigma": "the sweep over sigma: 20 sigmas x 15 seeds, and 15 2d-fixed models",
     "lst-frozen": "learned PEs beside frozen ones, 8 sigmas x 5 seeds",
@@ -143,7 +143,7 @@ def page(root: Path = ROOT) -> str:
 WORDS = """\
 # The paper reproduced
 
-<!-- made by results/reproduction.py from the runs in results/; edit that file, not this one -->
+<!-- made by docs/pages/reproduction.py from the runs in results/; edit that file, not this one -->
 
 This page compares the claims of "Learning interpretable positional encodings in transformers depends on
 initialization" (arXiv 2406.08272) with our own runs. A learned positional encoding (PE) is a table of vectors, one for

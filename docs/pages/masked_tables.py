@@ -9,7 +9,7 @@ from latin_tables import Findings
 from wording import grid, number, spread, told
 
 from placecode.analysis.stats import Interval
-from placecode.cli import command_of
+from placecode.cli.reporting import command_of
 from placecode.experiments import study_of
 from placecode.experiments.channels.brain_networks import TITLES
 from placecode.experiments.channels.claims import SAME, error, of_second_half, over
