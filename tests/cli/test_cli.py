@@ -367,7 +367,7 @@ def test_runs_lists_finished_and_unfinished_ones_side_by_side(
 
 
 def test_runs_on_channels_show_their_errors_and_not_those_of_baselines(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = Path(__file__).resolve().parents[1] / "results" / "synergy-sigma-512"
+    folder = Path(__file__).resolve().parents[2] / "results" / "synergy-sigma-512"
     assert cli.main(["runs", str(folder)]) == 0
     printed = capsys.readouterr().out
     rows = [row for row in Run(folder).summary if (row["split"], row["condition"]) == ("test", "hidden 0.3")]

@@ -145,4 +145,4 @@ def test_words_and_figure_of_known_networks() -> None:
 
 def test_a_run_without_known_networks_says_nothing_of_them() -> None:
     run = swept(partitions={})
-    assert network_pages.over_sigma(run) == list(brain_networks.sentences_on_networks(run)) == []
+    assert network_pages.over_sigma(run) == list(network_pages.sentences_on_networks(run)) == []
