@@ -14,6 +14,7 @@ import pytest
 
 from placecode.cli import main
 from placecode.data import atlases
+from placecode.data import recording_checks as checks
 from placecode.data.atlases import Partition
 from placecode.experiments import STUDIES
 from placecode.experiments.channels import structure
@@ -150,7 +151,7 @@ def test_every_baseline_is_told() -> None:
 
 def test_the_terms_and_the_sentences_are_those_of_the_code() -> None:
     assert brain.HCP_TERMS in PROSE and brain.HCP_PAGE in PROSE
-    for number in (f"below {brain.FLAT:g}", f"{brain.LEAST_TIMES} time points", f"above {brain.SAME:g}"):
+    for number in (f"below {checks.FLAT:g}", f"{checks.LEAST_TIMES} time points", f"above {checks.SAME:g}"):
         assert number in PROSE
     assert f"fewer than {brain.LEAST_PEOPLE} people" in PROSE
     assert f"`max_distance` ({atlases.MAX_PARCEL_DISTANCE:g} mm)" in PROSE

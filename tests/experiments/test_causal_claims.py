@@ -14,17 +14,15 @@ from helpers.made_up import made_up, student
 from placecode.experiments.claims import Finding
 from placecode.experiments.latin.causal import LstCausal
 from placecode.experiments.latin.causal_claims import CLAIMS
-from placecode.experiments.latin.causal_effects import kind_of
 from placecode.models.member import Member
 from placecode.reports.pages.causal_figures import EXCHANGES, ROWS
 from placecode.reports.pages.registry import page_of
-from placecode.runs.read import member_table
 
 YES, NO, OPEN = "holds", "fails", "undecided"
 SIGMAS, SEEDS, EPOCHS = (0.1, 0.2, 0.5, 1.0, 2.0), 3, 8
 STUDY = LstCausal.at("paper", sigmas=SIGMAS, seeds=tuple(range(SEEDS)), epochs=EPOCHS)
 MEMBERS = STUDY.members()
-KIND = dict(zip(MEMBERS, kind_of(member_table(range(len(MEMBERS)), MEMBERS)), strict=True))
+KIND = {member: member.label for member in MEMBERS}
 
 HIGH = {
     **{"donor's, frozen": 0.2, "rows and columns, frozen": 0.2, "true, frozen": 0.3, "true, learned on": 0.1},

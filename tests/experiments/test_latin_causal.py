@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,10 @@ from helpers.beyond import smallest
 from placecode.encodings import sinusoid
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.causal import LstCausal
-from placecode.experiments.latin.causal_effects import KINDS, LATER_KINDS, kind_of
+from placecode.experiments.latin.causal_effects import KINDS, LATER_KINDS
+from placecode.experiments.reading import members_of
 from placecode.models.encoder import Stack
-from placecode.runs.read import Run, member_table
+from placecode.runs.read import Run
 from placecode.tasks.base import Task
 from placecode.training.trainer import stack_for
 
@@ -52,7 +55,7 @@ def table(run: Run) -> pd.DataFrame:
     """Members, their kind, and their accuracy on held-out puzzles."""
     rows = run.metrics.query("split == 'validation' and condition == 'all' and metric == 'accuracy'")
     last = rows[rows["step"] == rows["step"].max()].set_index("member")["value"]
-    return run.members.assign(kind=kind_of(run.members), accuracy=run.members["member"].map(last))
+    return run.members.assign(kind=run.members["label"], accuracy=run.members["member"].map(last))
 
 
 def of_kind(table: pd.DataFrame, kind: str) -> list[dict[Any, Any]]:
@@ -88,10 +91,18 @@ def test_members_are_donors_kinds_controls_twins_and_what_was_asked_later(table:
 TWIN_AGAIN = "twin's own untrained one, transplanted"
 
 
-def test_a_member_of_no_kind_is_not_taken_for_one(study: LstCausal) -> None:
-    odd = study.spec(sigma=0.2, start="uniform", learn=False)
-    with pytest.raises(ValueError, match="member 7 is of no kind of lst-causal"):
-        kind_of(member_table([7], [odd]))
+def test_roles_say_what_members_are_for(table: pd.DataFrame) -> None:
+    roles = {kind: set(rows["role"]) for kind, rows in table.groupby("kind")}
+    assert roles["donor"] == roles["master"] == {"donor"}
+    assert all(roles[kind] == {"swept"} for kind in (*KINDS, *LATER_KINDS))
+    controls = ("2d-fixed", "no PE", "frozen by its step size", "2d-fixed as a start", "twin, frozen", TWIN_AGAIN)
+    assert all(roles[kind] == {"control"} for kind in controls)
+
+
+def test_a_run_without_labels_gets_them_from_its_study(run: Run, tmp_path: Path) -> None:
+    older = Run(shutil.copytree(run.path, tmp_path / "older"))
+    older.members.drop(columns=["role", "label"]).to_parquet(older.path / "members.parquet")
+    pd.testing.assert_frame_equal(members_of(Run(older.path)), run.members, check_like=True)
 
 
 def test_donors_are_other_models_of_the_same_size(table: pd.DataFrame) -> None:

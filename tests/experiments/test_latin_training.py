@@ -17,7 +17,7 @@ from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments import STUDIES, study_of
 from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
-from placecode.experiments.latin.training import KINDS, LstFrozen, LstSlingshot, kind_of
+from placecode.experiments.latin.training import KINDS, LstFrozen, LstSlingshot
 from placecode.models.member import Member
 from placecode.reports.pages.registry import page_of
 from placecode.reports.pages.training_words import spikes
@@ -47,7 +47,7 @@ def test_every_kind_has_every_sigma_and_seed() -> None:
     assert (study.epochs, study.rest, study.log_softmax) == (1000, 100, 2)
     for place, kind in enumerate(KINDS):
         own = members[40 * place : 40 * (place + 1)]
-        assert {kind_of({**member.record()}) for member in own} == {kind}
+        assert {member.label for member in own} == {kind}
         assert [(member.sigma, member.seed) for member in own] == [(s, k) for s in study.sigmas for k in range(5)]
     sized = members[80:120]
     assert [member.origin for member in sized] == list(range(40))
@@ -78,7 +78,7 @@ def test_a_frozen_run_is_drawn_told_and_read_again(frozen: Run) -> None:
 
 
 def kind(member: Member) -> str:
-    return kind_of(member.record())
+    return member.label
 
 
 LEARNED, FROZEN, SIZED, INPUT = KINDS

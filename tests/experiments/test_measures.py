@@ -345,7 +345,7 @@ def test_a_member_that_diverged_is_nan_and_its_neighbours_are_not(task: LatinSqu
 # Across members
 
 PLACES = np.stack(np.divmod(np.arange(4), 2), axis=1)
-FIXED = Member("sinusoid", sigma=None, options={"axes": 2})
+FIXED = Member("sinusoid", sigma=None, options={"axes": 2}, label="2d-fixed")
 DROPPED = dataclasses.replace(FIXED, dropout=0.1, dropout_at_evaluation=True)
 
 

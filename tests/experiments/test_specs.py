@@ -10,7 +10,16 @@ import pytest
 from placecode.errors import BadInput
 from placecode.experiments import specs
 from placecode.experiments.latin.squares import LstEncodings
-from placecode.experiments.specs import SIGMA, are, differing, encoding_spec, named, option, shown_as, whose_pe
+from placecode.experiments.specs import (
+    SIGMA,
+    differing,
+    encoding_label,
+    encoding_spec,
+    label_of,
+    named,
+    option,
+    whose_pe,
+)
 from placecode.models.member import STARTS, TAKEN, Member
 from placecode.runs.read import member_table
 
@@ -82,10 +91,6 @@ def test_texts_without_sense_are_refused(text: str, sentence: str) -> None:
     with pytest.raises(BadInput) as error:
         encoding_spec(text)
     assert str(error.value) == sentence
-    table = member_table([0], [Member()])
-    with pytest.raises(BadInput) as error:
-        are(table, text, 0.0)
-    assert str(error.value) == sentence
 
 
 @pytest.mark.parametrize("text", ["", "lerned", "sinusoid=2", ":axes=2"])
@@ -124,7 +129,7 @@ def test_a_sigma_that_is_no_number_is_refused_by_the_member() -> None:
 )
 def test_encodings_are_shown_under_a_name_that_says_what_they_are(text: str, name: str) -> None:
     member = Member(**encoding_spec(text))
-    assert shown_as(member.record()) == name
+    assert label_of(member) == encoding_label(**encoding_spec(text)) == name
     (found,) = named(member_table([7], [member]))["name"]
     assert found == name
 
@@ -138,38 +143,11 @@ def test_no_two_encodings_of_the_study_share_a_name_and_each_finds_its_own_membe
     numbers = []
     for text in study.encodings:
         for rate in study.dropouts:
-            found = table.loc[are(table, text, rate), "member"].tolist()
+            same = (table["label"] == encoding_label(**encoding_spec(text))) & (table["dropout"] == rate)
+            found = table.loc[same, "member"].tolist()
             assert len(found) == 2
             numbers += found
     assert numbers == list(range(len(members)))  # in the order of the study
-
-
-@pytest.mark.parametrize(
-    ("text", "dropout", "numbers"),
-    [
-        ("learned:sigma=0.2", 0.0, [0]),
-        ("learned", 0.0, [0]),
-        ("learned:sigma=1.0", 0.0, [1]),
-        ("learned:sigma=0.2", 0.1, [2]),
-        ("learned:sigma=1", 0.1, []),
-        ("sinusoid", 0.0, [4]),
-        ("sinusoid:base=100:axes=2", 0.0, [5]),  # options in any order
-        ("sinusoid:axes=2", 0.0, [3]),
-        ("rotary", 0.0, []),
-    ],
-)
-def test_members_are_found_by_encoding_sigma_options_and_dropout(text: str, dropout: float, numbers: list[int]) -> None:
-    members = [Member(), Member(sigma=1.0), Member(dropout=0.1)]
-    members += [
-        Member("sinusoid", sigma=sigma, options=options)
-        for sigma, options in (
-            (None, {"axes": 2}),
-            (None, {}),
-            (0.3, {"axes": 2, "base": 100}),  # its sigma means nothing
-        )
-    ]
-    table = member_table(range(6), members)
-    assert table.loc[are(table, text, dropout), "member"].tolist() == numbers
 
 
 def test_every_start_of_a_pe_has_a_name_of_its_own() -> None:

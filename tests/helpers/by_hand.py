@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from placecode.experiments.latin.causal_effects import kind_of
+from placecode.experiments.reading import members_of
 
 Term = tuple[float, Sequence[float] | None, dict[str, Any]]
 """A weight, the sigmas whose mean is taken (None for all of the run), and the columns of the members."""
@@ -250,8 +250,8 @@ EXCHANGED: dict[str, tuple[str, Sequence[float], str]] = {
 def of_kind(run: Any, kind: str, sigmas: Sequence[float], right: Mapping[int, float]) -> dict[int, float]:
     """By seed, the mean over sizes, of those who have all of them."""
     found: dict[int, list[float]] = {}
-    for row, own in zip(run.members.to_dict("records"), kind_of(run.members), strict=True):
-        if own == kind and row["state"] == "done" and (not sigmas or row["sigma"] in sigmas):
+    for row in members_of(run).to_dict("records"):
+        if row["label"] == kind and row["state"] == "done" and (not sigmas or row["sigma"] in sigmas):
             found.setdefault(row["seed"], []).append(right[row["member"]])
     return {seed: float(np.mean(each)) for seed, each in found.items() if len(each) == max(1, len(sigmas))}
 

@@ -86,7 +86,7 @@ def test_all_files_of_the_design_are_there_and_nothing_temporary(run: Run) -> No
 
 def test_config_holds_every_field_and_what_loading_a_member_needs(run: Run, study: Study, task: Task) -> None:
     config = json.loads((run.path / "config.json").read_text())
-    assert config["format"] == 1
+    assert config["format"] == 2
     assert (config["study"], config["scale"], config["members"], config["total"]) == ("lst-sigma", "quick", "0:4", 4)
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
     fields = {name: list(v) if isinstance(v := getattr(study, name), tuple) else v for name in study.fields()}
@@ -610,7 +610,7 @@ def test_a_folder_with_other_files_is_never_touched(tmp_path: Path) -> None:
     assert "must be writable; it is not (Not a directory)" in refusal(tmp_path / "a.txt" / "b", CONFIG)
 
 
-@pytest.mark.parametrize("text", ['{"model_type": "bert"}', "[1, 2]", "null", '{"format": 2}'])
+@pytest.mark.parametrize("text", ['{"model_type": "bert"}', "[1, 2]", "null", '{"format": 3}'])
 def test_another_programs_config_is_never_overwritten(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     for given in ({}, {"resume": True}, {"force": True}):

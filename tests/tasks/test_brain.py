@@ -17,10 +17,11 @@ import pytest
 import torch
 
 from placecode.data import atlases
+from placecode.data.recording_checks import autocorrelation, twins
 from placecode.data.recording_files import FORMATS, Recording
 from placecode.errors import BadInput
 from placecode.tasks import brain
-from placecode.tasks.brain import HCP_TERMS, Brain, autocorrelation, clean, twins
+from placecode.tasks.brain import HCP_TERMS, Brain, clean
 
 EXTRA = "needs the extra: pip install 'placecode[brain]'"
 NAMES = ("V1_L", "V1_R", "A1_L", "A1_R", "Vermis")

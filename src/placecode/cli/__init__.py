@@ -278,8 +278,8 @@ def _stop_on_signals() -> Iterator[Callable[[], bool]]:
 
 
 def _merge(given: argparse.Namespace, console: Console) -> None:
-    compare = study_of(Run(given.runs[0])).compare
-    run = folders.merge(given.runs, given.out, given.force, compare)
+    study = study_of(Run(given.runs[0]))
+    run = folders.merge(given.runs, given.out, given.force, study.compare, study.members())
     missing = run.config["total"] - len(run.members)
     console.print(
         f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.", markup=False

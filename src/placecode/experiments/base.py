@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import pandas as pd
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from placecode.errors import must_be, one_of
 from placecode.experiments.claims import Claim
+from placecode.experiments.specs import label_of
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.tasks.base import Task
@@ -66,9 +67,14 @@ class Study:
         """The data."""
         raise NotImplementedError
 
-    def members(self) -> list[Member]:
-        """All members, in an order that is part of the study: `--members i:j` cuts it."""
+    def sweep(self) -> list[Member]:
+        """All members, in an order that is part of the study: `--members i:j` cuts it. Those without a label are named
+        by their encoding."""
         raise NotImplementedError
+
+    def members(self) -> list[Member]:
+        """All members, each with its label."""
+        return [member if member.label else replace(member, label=label_of(member)) for member in self.sweep()]
 
     def training_steps(self, task: Task) -> int:
         """Training steps of every member."""

@@ -28,6 +28,8 @@ from placecode.tasks.base import Task
 from placecode.training.trainer import evaluate, portions, stack_for
 
 Rows = list[dict[str, Any]]
+FIXED = "2d-fixed"
+"""Label of the paper's reference: sinusoids of the true row and column."""
 ALL_BLOCKS = -1
 NOISY_EXAMPLES = 108
 """Of each split, at most, on which accuracy under noise is measured."""
@@ -320,10 +322,9 @@ def _maps(arrays: Mapping[str, Tensor], name: str) -> np.ndarray:
 def reference_members(members: pd.DataFrame) -> dict[str, list[int]]:
     """The members with the paper's 2d-fixed encoding that finished, by name: "2d-fixed", "2d-fixed, dropout 0.1"."""
     found: dict[str, list[int]] = {}
-    for row in members.to_dict("records"):
-        if row["encoding"] == "sinusoid" and json.loads(row["options"]).get("axes") == 2 and row["state"] == "done":
-            name = "2d-fixed" + (f", dropout {row['dropout']:g}" if row["dropout"] else "")
-            found.setdefault(name, []).append(int(row["member"]))
+    for row in members[(members["label"] == FIXED) & (members["state"] == "done")].to_dict("records"):
+        name = FIXED + (f", dropout {row['dropout']:g}" if row["dropout"] else "")
+        found.setdefault(name, []).append(int(row["member"]))
     return found
 
 

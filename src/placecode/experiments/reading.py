@@ -10,31 +10,42 @@ import pandas as pd
 
 from placecode.analysis.places import neighbors_in_space
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.specs import are
-from placecode.runs.read import Run
+from placecode.experiments.specs import encoding_label, encoding_spec
+from placecode.runs.read import Run, add_names
 
 LAST_QUARTER = 0.75
 """Where the last quarter of training begins: a mean that changes by more than STILL in it has not settled."""
 STILL = 0.02
 
 
+def members_of(run: Run) -> pd.DataFrame:
+    """The members of a run with their roles and labels. Runs from before these were recorded get them from their study,
+    whose members come in the same order."""
+    if "label" not in run.members:
+        from placecode.experiments import study_of
+
+        add_names(run.members, study_of(run).members())
+    return run.members
+
+
 def done(run: Run) -> pd.DataFrame:
     """The members that did not diverge."""
-    finished: pd.DataFrame = run.members[run.members["state"] == "done"]
+    members = members_of(run)
+    finished: pd.DataFrame = members[members["state"] == "done"]
     return finished
 
 
 def in_sweep(run: Run) -> pd.Series:
-    """Which members belong to the sweep over sigma: references have none, even where the encoding is the same."""
-    members = run.members
-    return pd.Series(
-        (members["encoding"] == run.config["fields"].get("encoding", "learned")) & members["sigma"].notna()
-    )
+    """Which members belong to the sweep over sigma: not references, donors or controls, nor other encodings."""
+    members = members_of(run)
+    swept = (members["role"] == "swept") & members["sigma"].notna()
+    return pd.Series(swept & (members["encoding"] == run.config["fields"].get("encoding", "learned")))
 
 
 def swept(run: Run) -> pd.DataFrame:
     """The members of the sweep over sigma that did not diverge."""
-    finished: pd.DataFrame = run.members[in_sweep(run) & (run.members["state"] == "done")]
+    members = members_of(run)
+    finished: pd.DataFrame = members[in_sweep(run) & (members["state"] == "done")]
     return finished
 
 
@@ -97,8 +108,9 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
 
 
 def of_encoding(run: Run, text: str, dropout: float, split: str = "validation") -> pd.Series:
-    """Accuracy by seed of the members with one encoding and dropout."""
-    rows = done(run)[are(done(run), text, dropout)]
+    """Accuracy by seed of the members with one encoding, such as "sinusoid:axes=2", and dropout."""
+    rows = done(run)
+    rows = rows[(rows["label"] == encoding_label(**encoding_spec(text))) & (rows["dropout"] == dropout)]
     if rows.empty:
         raise NotInRun(f"the run has no finished members {text} with dropout {dropout:g}")
     values = accuracy(run, split)

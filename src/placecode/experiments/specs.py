@@ -12,6 +12,7 @@ import pandas as pd
 
 from placecode.encodings import lookup
 from placecode.errors import must_be
+from placecode.models.member import Member
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 PLAIN_SIGMA = 0.2
@@ -46,18 +47,19 @@ def encoding_spec(text: str) -> dict[str, Any]:
     return {"encoding": name, "sigma": sigma, "options": options}
 
 
-def shown_as(row: Mapping[str, Any]) -> str:
-    """How a member's encoding is called in figures: "2d-fixed", "learned, sigma 0.2", "rotary, fraction 0.5"."""
-    options = dict(json.loads(row["options"]))
-    axes = options.pop("axes", 1)
-    if row["encoding"] == "sinusoid":
-        parts = [f"{axes}d-fixed"]
-    else:
-        parts = [row["encoding"] + (f" {axes}-D" if axes != 1 else "")]
-    if lookup(row["encoding"]).uses_sigma and (row["encoding"] in TURNED or row["sigma"] != PLAIN_SIGMA):
-        parts.append(f"{SIGMA} {row['sigma']:g}")
-    switches = {name for name, usual in lookup(row["encoding"]).defaults.items() if isinstance(usual, bool)}
-    for name, value in options.items():
+def encoding_label(encoding: str, sigma: float | None, options: Mapping[str, Any]) -> str:
+    """Name of an encoding in legends.
+
+    >>> encoding_label("sinusoid", None, {"axes": 2}), encoding_label("rotary", None, {"fraction": 0.5})
+    ('2d-fixed', 'rotary, fraction 0.5')
+    """
+    rest = dict(options)
+    axes = rest.pop("axes", 1)
+    parts = [f"{axes}d-fixed" if encoding == "sinusoid" else encoding + (f" {axes}-D" if axes != 1 else "")]
+    if lookup(encoding).uses_sigma and (encoding in TURNED or sigma != PLAIN_SIGMA):
+        parts.append(f"{SIGMA} {sigma:g}")
+    switches = {name for name, usual in lookup(encoding).defaults.items() if isinstance(usual, bool)}
+    for name, value in rest.items():
         if name in switches:
             parts += [name] if value else []
         else:
@@ -65,10 +67,15 @@ def shown_as(row: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def label_of(member: Member) -> str:
+    """The name of a member's encoding."""
+    return encoding_label(member.encoding, member.sigma, member.options)
+
+
 def named(members: pd.DataFrame) -> pd.DataFrame:
     """A table of members with one more column, `name`: what figures call their encoding."""
-    rows = [{str(name): value for name, value in row.items()} for row in members.to_dict("records")]
-    return members.assign(name=[shown_as(row) for row in rows])
+    rows = zip(members["encoding"], members["sigma"], members["options"], strict=True)
+    return members.assign(name=[encoding_label(name, sigma, json.loads(options)) for name, sigma, options in rows])
 
 
 OTHERWISE = ("data", "hidden", "ramp", "optimizer", "learning_rate", "batch", "width", "pe")
@@ -147,13 +154,3 @@ def whose_pe(start: str, learn: bool) -> str:
     if whose is None:
         return "own PE" if learn else "random PE, frozen"
     return f"{whose}, {'trained on' if learn else 'frozen'}"
-
-
-def are(members: pd.DataFrame, text: str, dropout: float) -> pd.Series:
-    """Which rows of a table of members have the encoding behind a text, and this dropout."""
-    wanted = encoding_spec(text)
-    same = (members["encoding"] == wanted["encoding"]) & (members["dropout"] == dropout)
-    same &= members["options"] == json.dumps(dict(sorted(wanted["options"].items())))
-    if wanted["sigma"] is not None:
-        same &= members["sigma"] == wanted["sigma"]
-    return pd.Series(same)

@@ -34,8 +34,14 @@ block to the root mean square that it has after training (sized)."""
 RESIZED = ("resized", "resized-shuffled")
 RESCALED = ("rescaled", "rescaled-shuffled", *RESIZED)
 """Those of them whose root mean square is this member's sigma."""
-AUXILIARY = ("member", "seed", "origin", "state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch")
+AUXILIARY = (
+    *("member", "seed", "origin", "role", "label"),
+    *("state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch"),
+)
 """Columns of a table of members that do not tell one setting from another."""
+ROLES = ("swept", "reference", "donor", "control")
+"""What a member is for: part of the sweep, a model to compare with, one whose PE others start from, or one that must
+show no effect."""
 NORMS = ("post", "pre")
 PLACEMENTS = ("every", "input")
 
@@ -168,6 +174,11 @@ class Member:
     the start."""
     data: str = ""
     """Which of the study's data sets the member is trained on, where it has several."""
+    role: str = field(default="swept", compare=False)
+    """What the member is for, one of `ROLES`. Does not affect training."""
+    label: str = field(default="", compare=False)
+    """Name of its setting in legends and tables: seed aside, and sigma where that is an axis. Does not affect
+    training."""
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
@@ -186,7 +197,7 @@ class Member:
             raise must_be("origin", when, self.origin)
         if self.start in RESCALED and self.sigma is None:
             raise must_be("sigma", f"a number of at least 0 for the start {self.start}", None)
-        for name, allowed in (("placement", PLACEMENTS), ("norm", NORMS), ("optimizer", OPTIMIZERS)):
+        for name, allowed in (("placement", PLACEMENTS), ("norm", NORMS), ("optimizer", OPTIMIZERS), ("role", ROLES)):
             choice(name, getattr(self, name), allowed)
         for name in ("learn", "dropout_at_evaluation"):
             flag(name, getattr(self, name))
@@ -209,8 +220,9 @@ class Member:
                 real_number(name, getattr(self, name), least=0)
         for name in ("dropout", "momentum", "beta1", "beta2", "cooldown", "hidden"):
             real_number(name, getattr(self, name), least=0, below=1)
-        if not isinstance(self.data, str):
-            raise must_be("data", "a text", self.data)
+        for name in ("data", "label"):
+            if not isinstance(getattr(self, name), str):
+                raise must_be(name, "a text", getattr(self, name))
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -260,5 +272,5 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
 def varied(members: Sequence[Member]) -> list[str]:
     """The fields (and options) in which members differ, seed aside: the columns that tell them apart."""
     rows = [{**member.record(), **member.options} for member in members]
-    names = {name: None for row in rows for name in row if name not in ("seed", "origin", "options")}
+    names = {name: None for row in rows for name in row if name not in ("seed", "origin", "options", "role", "label")}
     return [name for name in names if len({row.get(name) for row in rows}) > 1]

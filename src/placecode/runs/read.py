@@ -29,7 +29,9 @@ from placecode.errors import BadInput, must_be
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, varied
 
-FORMAT = 1
+FORMAT = 2
+"""Of run folders that are written. In format 1, members had neither role nor label."""
+READABLE = (1, 2)
 """Of the folder. Raised when an older placecode could not read what a newer one writes."""
 FILES = (
     *("config.json", "environment.json", "members.parquet", "metrics.parquet", "analysis.parquet", "summary.json"),
@@ -52,9 +54,9 @@ class Run:
             raise BadInput(f"{self.path} must be a run folder, one with a config.json; there is none.")
         self.config: dict[str, Any] = self._json("config.json")
         found = self.config.get("format") if isinstance(self.config, dict) else None
-        if found != FORMAT:
+        if found not in READABLE:
             raise BadInput(
-                f"{self.path} must be a run folder of format {FORMAT}; its config.json has the format {found!r}."
+                f"{self.path} must be a run folder of format {' or '.join(map(str, READABLE))}; its config.json has the format {found!r}."
             )
         for name, kind in KEYS.items():
             if not isinstance(self.config.get(name), kind):
@@ -251,6 +253,20 @@ def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
 def no_baselines() -> pd.DataFrame:
     names = ("data", "world", "baseline", "split", "condition", "metric", "value")
     return pd.DataFrame({name: pd.Series(dtype=object) for name in names})
+
+
+def add_names(table: pd.DataFrame, members: Sequence[Member]) -> None:
+    """Add the columns role and label to a table of members of format 1.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Members of a run; changed in place.
+    members : sequence of Member
+        All members of the run's study, by number.
+    """
+    for name in ("role", "label"):
+        table[name] = [getattr(members[number], name) for number in table["member"]]
 
 
 def summarize(

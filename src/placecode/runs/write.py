@@ -18,11 +18,14 @@ from torch import Tensor
 
 from placecode.errors import BadInput, must_be
 from placecode.files import is_full_disk, is_temporary, sweep, write_json, write_table, write_tensors
+from placecode.models.member import Member
 from placecode.runs.read import (
     FILES,
     FOLDERS,
+    FORMAT,
     TENSORS,
     Run,
+    add_names,
     ranges,
     shapes_of,
     summarize,
@@ -247,12 +250,19 @@ Shapes = Mapping[str, Mapping[str, Any]]
 Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Shapes, int], Sequence[Mapping[str, Any]]]
 
 
-def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compare | None = None) -> Run:
+def merge(
+    paths: Sequence[Path],
+    out: Path,
+    force: bool = False,
+    compare: Compare | None = None,
+    specs: Sequence[Member] | None = None,
+) -> Run:
     """One run from pieces of the same study, each made with other members.
 
     `compare` is the study's: measures that take several members are computed again, now that more of them are here.
     Where a piece has arrays in half precision, measures of a single member's movement are kept as the pieces have them:
-    they were computed from the full arrays.
+    they were computed from the full arrays. `specs` are all members of the study; pieces of format 1 get their roles
+    and labels from them.
     """
     pieces = [Run(path) for path in paths]
     if len(pieces) < 2:
@@ -271,6 +281,8 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
         raise BadInput(f"merged runs must hold different members; more than one holds member {twice[0]}.")
     # All is read before anything is written, so that a damaged piece leaves nothing behind.
     members = pd.concat([with_later_columns(piece.members) for piece in pieces], ignore_index=True)
+    if specs is not None and (members["label"] == "").any():
+        add_names(members, specs)
     metrics, analysis = (
         pd.concat([getattr(piece, name) for piece in pieces], ignore_index=True) for name in ("metrics", "analysis")
     )
@@ -288,7 +300,7 @@ def merge(paths: Sequence[Path], out: Path, force: bool = False, compare: Compar
         **({SLIMMED: slimmed[0]} if slimmed else {}),
         "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
     }
-    config = {**first.config, "members": ranges(numbers)}
+    config = {**first.config, "format": FORMAT if specs else first.config["format"], "members": ranges(numbers)}
     whole = weights if len(weights) == len(members) else None  # of all members or of none
     return _made(out, config, environment, force, members, metrics, analysis, arrays, whole, baselines)
 

@@ -15,7 +15,7 @@ from placecode.analysis.stats import Interval
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import early_accuracy, first_quarter, late_change, once, planned, where
 from placecode.models.member import Member
-from placecode.reports.pages.knob_figures import fixed_beside, worth
+from placecode.reports.pages.knob_figures import levels_of, worth
 from placecode.reports.pages.knob_words import in_words, unsettled
 from placecode.reports.pages.registry import page_of
 
@@ -61,7 +61,7 @@ def test_models_without_a_sigma_may_not_have_settled_either() -> None:
         study, lambda m: 0.5, early=lambda m: 0.5 - 0.1 * (m.encoding == "sinusoid" and m.weight_decay > 0), epoch=6
     )
     assert words(run)[-1].startswith("Not settled, 1 of 10 settings")  # 4 kinds of decay at 2 sigmas, 2 of 2d-fixed
-    assert words(run)[-1].endswith(": 2d-fixed, weight decay 1.0 (+0.10).")
+    assert words(run)[-1].endswith(": 2d-fixed, weight decay 1 (+0.10).")
     size: Any = experiments.STUDIES["lst-size"].at("paper", sigmas=SIGMAS, seeds=(0, 1), epochs=8)
     settled = made_up(size, lambda m: 0.5, early=lambda m: 0.5, epoch=6)
     assert "in none of 10 settings" in words(settled)[-1]  # 4 lines at 2 sigmas, 2d-fixed on both grids
@@ -133,12 +133,13 @@ def test_levels_of_2d_fixed_are_means_of_their_panel() -> None:
         lambda m: 9.0 if m.encoding == "learned" else 0.4 + m.weight_decay / 10 + 0.02 * m.seed,
         diverged=lambda m: m.encoding == "sinusoid" and m.weight_decay == 1.0 and m.seed == 1,
     )
-    found = fixed_beside(run, lambda row: [(panel, f"with {row['weight_decay']:g}") for panel, _ in study.told(row)])
+    found = levels_of(run, study.reference_lines(run))
+    none, same = "2d-fixed, no decay", "2d-fixed, with the same decay"
     means = {panel: {name: each.mean for name, each in levels.items()} for panel, levels in found.items()}
-    assert means["decay 0.1"] == pytest.approx({"with 0": 0.41, "with 0.1": 0.42})
-    assert means["decay 1"] == pytest.approx({"with 0": 0.41, "with 1": 0.5})
-    assert found["decay 1"]["with 0"] == pytest.approx(student([0.4, 0.42]))
-    assert math.isnan(found["decay 1"]["with 1"].low)  # one seed
+    assert means["decay 0.1"] == pytest.approx({none: 0.41, same: 0.42})
+    assert means["decay 1"] == pytest.approx({none: 0.41, same: 0.5})
+    assert found["decay 1"][none] == pytest.approx(student([0.4, 0.42]))
+    assert math.isnan(found["decay 1"][same].low)  # one seed
 
 
 def test_who_is_drawn_in_several_panels_is_told_once() -> None:

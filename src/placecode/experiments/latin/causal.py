@@ -14,7 +14,7 @@ a control that must do nothing: the first place to look.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,27 @@ from torch import Tensor
 from placecode.errors import must_be
 from placecode.experiments.base import setting
 from placecode.experiments.latin import causal_claims, interventions
-from placecode.experiments.latin.causal_effects import DONORS, KINDS, LATER_KINDS, MASTERS, TRUE_SIZE, TWINS, kind_of
+from placecode.experiments.latin.causal_effects import (
+    BY_RATE,
+    DONOR,
+    DONORS,
+    FIXED,
+    KINDS,
+    LATER_KINDS,
+    LEARNED,
+    MASTER,
+    MASTERS,
+    NONE,
+    TRUE_SIZE,
+    TRUE_START,
+    TWIN,
+    TWIN_AGAIN,
+    TWINS,
+)
 from placecode.experiments.latin.effects import LARGE, SMALL
-from placecode.experiments.latin.knobs import SIGMAS, SMALLER, KnobStudy
+from placecode.experiments.latin.knobs import SIGMAS, SMALLER, KnobStudy, Variant
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
-from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
 
@@ -62,42 +77,54 @@ class LstCausal(KnobStudy):
         if max(self.seeds) >= DONORS:
             raise must_be("seeds", f"below {DONORS}: those above are the donors'", list(self.seeds))
 
-    def members(self) -> list[Member]:
+    def sweep(self) -> list[Member]:
         """First the donors; then, kind by kind, sigma by sigma, the models of the study's seeds; the controls, those of
         transplants last; and the kinds that were asked for later, with donors of their own."""
-        donors = grid(self.spec(), sigma=self.sigmas, seed=[seed + DONORS for seed in self.seeds])
+        donors = grid(
+            self.spec(role="donor", label=DONOR), sigma=self.sigmas, seed=[seed + DONORS for seed in self.seeds]
+        )
         origin = {(member.sigma, member.seed - DONORS): number for number, member in enumerate(donors)}
 
-        def at(sigma: float, seed: int, given: Mapping[str, Any]) -> Member:
+        def at(sigma: float, seed: int, label: str, given: Mapping[str, Any]) -> Member:
             rest = dict(given)
             source = rest.pop("donor", None)
             if source is not None:
                 rest["origin"] = origin[sigma if source == "own" else source, seed]
-            return self.spec(sigma=sigma, seed=seed, **rest)
+            return self.spec(sigma=sigma, seed=seed, label=label, **rest)
 
-        found = [
+        members = [
             *donors,
-            *(at(sigma, seed, given) for given in KINDS.values() for sigma in self.sigmas for seed in self.seeds),
-        ]
-        controls: Sequence[dict[str, Any]] = (
-            {"sigma": SMALL, "pe_learning_rate": 0.0},
-            {"sigma": TRUE_SIZE, "start": "true", "learn": False},
-            {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None},
-            {"encoding": "none", "sigma": None},
-        )
-        found += [self.spec(seed=seed, **given) for given in controls for seed in self.seeds]
-        seeds, first = [seed + TWINS for seed in self.seeds], len(found)
-        again = {"start": "before", "learn": False, "sigma": SMALL}
-        found += [self.spec(seed=seed, sigma=SMALL, learn=False) for seed in seeds]
-        found += [self.spec(seed=seed, origin=first + place, **again) for place, seed in enumerate(seeds)]
-        by_sgd = {"optimizer": "sgd", "learning_rate": self.sgd_rate}
-        origin |= {(MASTERS, seed): len(found) + place for place, seed in enumerate(self.seeds)}
-        found += [self.spec(seed=seed + MASTERS, sigma=self.master_sigma, **by_sgd) for seed in self.seeds]
-        return [
-            *found,
             *(
-                at(sigma, seed, {**given, **(by_sgd if "optimizer" in given else {})})
-                for given in LATER_KINDS.values()
+                at(sigma, seed, label, fields)
+                for label, fields in KINDS.items()
+                for sigma in self.sigmas
+                for seed in self.seeds
+            ),
+        ]
+        controls: dict[str, dict[str, Any]] = {
+            BY_RATE: {"sigma": SMALL, "pe_learning_rate": 0.0},
+            TRUE_START: {"sigma": TRUE_SIZE, "start": "true", "learn": False},
+            FIXED: {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None},
+            NONE: {"encoding": "none", "sigma": None},
+        }
+        members += [
+            self.spec(seed=seed, role="control", label=label, **fields)
+            for label, fields in controls.items()
+            for seed in self.seeds
+        ]
+        seeds, first = [seed + TWINS for seed in self.seeds], len(members)
+        again = {"start": "before", "learn": False, "sigma": SMALL, "role": "control", "label": TWIN_AGAIN}
+        members += [self.spec(seed=seed, sigma=SMALL, learn=False, role="control", label=TWIN) for seed in seeds]
+        members += [self.spec(seed=seed, origin=first + place, **again) for place, seed in enumerate(seeds)]
+        by_sgd = {"optimizer": "sgd", "learning_rate": self.sgd_rate}
+        origin |= {(MASTERS, seed): len(members) + place for place, seed in enumerate(self.seeds)}
+        master = self.spec(sigma=self.master_sigma, role="donor", label=MASTER, **by_sgd)
+        members += [replace(master, seed=seed + MASTERS) for seed in self.seeds]
+        return [
+            *members,
+            *(
+                at(sigma, seed, label, {**fields, **(by_sgd if "optimizer" in fields else {})})
+                for label, fields in LATER_KINDS.items()
                 for sigma in self.sigmas
                 for seed in self.seeds
             ),
@@ -108,14 +135,11 @@ class LstCausal(KnobStudy):
     ) -> list[dict[str, Any]]:
         assert task.positions is not None
         order = interventions.order_of(task.tokens)
-        kinds = kind_of(members)
-        known: dict[Any, dict[Any, Any]] = {
-            row["member"]: {**row, "kind": kind} for row, kind in zip(members.to_dict("records"), kinds, strict=True)
-        }
+        known: dict[Any, dict[Any, Any]] = {row["member"]: row for row in members.to_dict("records")}
         learned = {
             (row["sigma"], row["seed"]): number
             for number, row in known.items()
-            if row["kind"] == "learned" and row["state"] == "done"
+            if row["label"] == LEARNED and row["state"] == "done"
         }
 
         def pe(number: Any, when: str = "end") -> np.ndarray:
@@ -126,7 +150,7 @@ class LstCausal(KnobStudy):
             own, row = pe(number), known[number]
             each = interventions.within_member(pe(number, "start"), own, task.positions, order)
             others = {SMALL: LARGE, LARGE: SMALL}
-            if row["kind"] == "learned":
+            if row["label"] == LEARNED:
                 swapped = learned.get((others.get(row["sigma"]), row["seed"]))
                 if swapped is not None:
                     each[interventions.OTHER_SIGMA] = pe(swapped)
@@ -140,7 +164,5 @@ class LstCausal(KnobStudy):
     def _next(self, seed: int) -> int:
         return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]
 
-    def lines(self, run: Run) -> pd.DataFrame:
-        kinds = run.members.assign(panel="", line=kind_of(run.members))
-        shown: pd.DataFrame = kinds[kinds["line"].isin([*KINDS, *LATER_KINDS]) & (kinds["state"] == "done")]
-        return shown
+    def variants(self) -> list[Variant]:
+        return [Variant(label, fields) for label, fields in {**KINDS, **LATER_KINDS}.items()]

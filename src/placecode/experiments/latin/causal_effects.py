@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from placecode.analysis.stats import Interval
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.effects import LARGE, SMALL, difference
-from placecode.experiments.reading import accuracy, by_seed, early_accuracy, measured, planned
+from placecode.experiments.reading import accuracy, by_seed, done, early_accuracy, measured, planned
 from placecode.runs.read import Run
 
 DONORS = 1000
-"""What the seed of a donor has more than that of the model it gives its PE to."""
+"""Offset from a model's seed to its donor's."""
 
 
 TWINS = 2000
-"""What the seeds of the control of transplants have more: models that get their own untrained PE from themselves."""
+"""Offset of the seeds of the control of transplants: models that get the untrained PE of a copy of themselves."""
 
 
 MASTERS = 3000
-"""What the seeds of donors have more that are trained so that their PE learns the arrangement: by SGD, from a tiny
-start."""
+"""Offset of the seeds of donors whose PE learns the arrangement: trained by SGD, from a tiny start."""
 
 
 SMALLS = (0.1, 0.2, 0.5)
@@ -37,8 +34,9 @@ TRUE_SIZE = 0.5**0.5
 """The root mean square of sines and cosines: at this size the start "true" is 2d-fixed itself."""
 
 
+LEARNED = "learned"
 KINDS: dict[str, dict[str, Any]] = {
-    "learned": {},
+    LEARNED: {},
     "random, frozen": {"learn": False},
     "true, frozen": {"start": "true", "learn": False},
     "true, learned on": {"start": "true"},
@@ -71,42 +69,11 @@ BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a sta
 MASTER, DONOR, TWIN, TWIN_AGAIN = "master", "donor", "twin, frozen", "twin's own untrained one, transplanted"
 
 
-def kind_of(members: pd.DataFrame) -> list[str]:
-    """What was done to the PE of each member."""
-    told = ["member", "seed", "sigma", "encoding", "options", "start", "learn", "optimizer"]
-    told += ["pe_learning_rate", "origin"]
-    rows = [dict(zip(told, row, strict=True)) for row in zip(*(members[name].tolist() for name in told), strict=True)]
-    donors = {row["member"]: MASTERS if row["seed"] >= MASTERS else row["sigma"] for row in rows}
-    return [_kind(row, donors) for row in rows]
-
-
-def _kind(row: Mapping[str, Any], donors: Mapping[int, float]) -> str:
-    if row["encoding"] != "learned":
-        return FIXED if json.loads(row["options"]).get("axes") == 2 else NONE
-    if row["seed"] >= MASTERS:
-        return MASTER
-    if row["seed"] >= TWINS:
-        return TWIN if row["start"] == "normal" else TWIN_AGAIN
-    if row["seed"] >= DONORS:
-        return DONOR
-    if row["pe_learning_rate"] == 0:
-        return BY_RATE
-    if row["start"] == "true" and np.isclose(row["sigma"], TRUE_SIZE) and not row["learn"]:
-        return TRUE_START
-    scaled = row["start"].startswith("rescaled")  # else the start says whose PE it is
-    own = (row["start"], row["learn"], row["optimizer"] == "sgd", donors[row["origin"]] if scaled else None)
-    for name, given in {**KINDS, **LATER_KINDS}.items():
-        start, by_sgd = given.get("start", "normal"), given.get("optimizer") == "sgd"
-        if own == (start, given.get("learn", True), by_sgd, given["donor"] if scaled and "donor" in given else None):
-            return name
-    raise ValueError(f"member {row['member']} is of no kind of lst-causal")
-
-
 def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None) -> pd.Series:
     """Held-out accuracy (or other values) by seed, the mean over those of these sizes that the run has; None for kinds
     that have a single size."""
-    rows = run.members.assign(kind=kind_of(run.members))
-    rows = rows[(rows["state"] == "done") & (rows["kind"] == kind)]
+    rows = done(run)
+    rows = rows[rows["label"] == kind]
     rows = rows.assign(value=rows["member"].map(accuracy(run) if values is None else values))
     if rows.empty:
         raise NotInRun(f"the run has no finished members of the kind {kind}")
@@ -120,7 +87,7 @@ def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Se
 
 
 def between(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Accuracy with one kind of PE less that with another, at the same sizes."""
+    """Accuracy with one kind of PE minus that with another, at the same sizes."""
     return difference(of(run, one, sigmas), of(run, other, sigmas))
 
 

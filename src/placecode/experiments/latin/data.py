@@ -9,7 +9,8 @@ size, or than the same PE with its cells shuffled before?
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from placecode.data.puzzles import CLASSES
@@ -17,7 +18,7 @@ from placecode.errors import must_be
 from placecode.experiments.base import setting
 from placecode.experiments.latin import knob_claims
 from placecode.experiments.latin.causal_effects import DONORS
-from placecode.experiments.latin.knobs import SMALLER, KnobStudy
+from placecode.experiments.latin.knobs import SMALLER, KnobStudy, Place, Variant
 from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
 from placecode.tasks.latin_squares import LatinSquares
@@ -49,11 +50,8 @@ class LstData(KnobStudy):
     def per_epoch(self, task: Task) -> int:
         return steps_per_epoch(max(self.samples), self.batch)
 
-    def variants(self) -> list[dict[str, Any]]:
-        return [{"data": _puzzles(count)} for count in self.samples]
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("", f"{int(row['data'].removeprefix('puzzles=')):,} puzzles")]
+    def variants(self) -> list[Variant]:
+        return [Variant(f"{count:,} puzzles", {"data": _puzzles(count)}) for count in self.samples]
 
 
 def _puzzles(count: int) -> str:
@@ -100,36 +98,60 @@ class LstSize(KnobStudy):
         """Grids of both sizes are trained for as many steps: as if all were drawn."""
         return steps_per_epoch(len(CLASSES) * (self.per_class - max(1, round(0.1 * self.per_class))), self.batch)
 
-    def members(self) -> list[Member]:
+    def sweep(self) -> list[Member]:
         """Both grids from random starts; donors, trained on the smaller grids so that their PEs learn the arrangement
         (by SGD, from a tiny start), with other seeds; the larger grids from the PEs of these, as they are and
         shuffled; then 2d-fixed models on both."""
         small, large = (_order(order) for order in (self.from_order, self.to_order))
-        found = [*grid(self.spec(), data=(small, large), sigma=self.sigmas, seed=self.seeds)]
-        first = len(found)
+        members = [
+            member
+            for data in (small, large)
+            for member in grid(
+                self.spec(data=data, label=self._label(data, RANDOM)), sigma=self.sigmas, seed=self.seeds
+            )
+        ]
+        first = len(members)
         by_sgd = {"optimizer": "sgd", "learning_rate": self.donor_rate, "sigma": self.donor_sigma}
-        found += [self.spec(data=small, seed=seed + DONORS, **by_sgd) for seed in self.seeds]
-        found += [
-            self.spec(data=large, sigma=sigma, seed=seed, start=start, origin=first + place)
-            for start in ("resized", "resized-shuffled")
+        donor = self.spec(data=small, role="donor", label=f"donor on {self._grids(small)}", **by_sgd)
+        members += [replace(donor, seed=seed + DONORS) for seed in self.seeds]
+        members += [
+            self.spec(data=large, sigma=sigma, seed=seed, start=start, origin=first + place, label=label)
+            for start, label in ((start, self._label(large, line)) for start, line in self._transplants().items())
             for sigma in self.sigmas
             for place, seed in enumerate(self.seeds)
         ]
-        fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None}
-        return [*found, *grid(self.spec(**fixed), data=(small, large), seed=self.seeds)]
+        fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None, "role": "reference"}
+        return [
+            *members,
+            *(
+                member
+                for data in (small, large)
+                for member in grid(self.spec(**fixed, data=data, label=self._label(data, FIXED)), seed=self.seeds)
+            ),
+        ]
 
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        small = f"{self.from_order} x {self.from_order}"
+    def places(self) -> dict[str, Sequence[Place]]:
+        """A panel for each size of the grids."""
         lines = {
-            "normal": "random start",
-            "resized": f"learned on {small}, resized",
-            "resized-shuffled": f"learned on {small}, shuffled, resized",
+            _order(self.from_order): (RANDOM, FIXED),
+            _order(self.to_order): (RANDOM, *self._transplants().values(), FIXED),
         }
-        return [] if row["seed"] >= DONORS else [(self.panel(row), lines[row["start"]])]
+        return {self._label(data, line): [(self._grids(data), line)] for data, own in lines.items() for line in own}
 
-    def panel(self, row: dict[str, Any]) -> str:
-        order = row["data"].removeprefix("order=")
+    def _transplants(self) -> dict[str, str]:
+        """Starts from a donor's PE, and the line of each."""
+        small = f"{self.from_order} x {self.from_order}"
+        return {"resized": f"learned on {small}, resized", "resized-shuffled": f"learned on {small}, shuffled, resized"}
+
+    def _grids(self, data: str) -> str:
+        order = {_order(each): each for each in (self.from_order, self.to_order)}[data]
         return f"{order} x {order} grids"
+
+    def _label(self, data: str, line: str) -> str:
+        return f"{line}, {self._grids(data)}"
+
+
+RANDOM, FIXED = "random start", "2d-fixed"
 
 
 def _order(order: int) -> str:

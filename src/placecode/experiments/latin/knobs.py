@@ -7,12 +7,12 @@ lst-optimizer: optimizers and step sizes down to very small sigmas; a step size 
 `latin_data` has those that turn the puzzles.
 
 What to look for in each: do the curves over sigma lie on each other? Then sigma does its work by itself. Where they
-come apart, the last panel says by how much: accuracy at sigma 0.2 less that at 2.0, for each value.
+come apart, the last panel says by how much: accuracy at sigma 0.2 minus that at 2.0, for each value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,13 +24,31 @@ from placecode.experiments import measures
 from placecode.experiments.base import setting
 from placecode.experiments.latin import knob_claims, optimizer_claims
 from placecode.experiments.latin.squares import QUICK, LatinStudy
-from placecode.experiments.reading import LAST_QUARTER, first_quarter, swept
+from placecode.experiments.reading import LAST_QUARTER, done, first_quarter
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
+Place = tuple[str, str]
+"""A panel of the figure over sigma, and a line in it."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One setting that is crossed with sigma: its label, the fields of its members, and where it is drawn."""
+
+    label: str
+    fields: Mapping[str, Any]
+    drawn: Sequence[Place] = ()
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Panels and lines; a single panel with the label as the line unless given."""
+        return self.drawn or [("", self.label)]
+
+
 SMALLER: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.2, 2.0), "evaluations": 4}
 """The quick scale of all of these studies: two sigmas, two seeds."""
 
@@ -49,36 +67,56 @@ class KnobStudy(LatinStudy):
 
     passing = ()
     knob: ClassVar[str]
-    """What is turned, in words, as the title of a legend."""
+    """What is varied, as the title of a legend."""
     turned: ClassVar[tuple[str, ...]] = ()
-    """Fields whose values are gone through: a value that is there twice would count its seeds twice."""
+    """Fields that list the values. A value given twice would count its seeds twice, so it is refused."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("sigmas", *self.turned):
             self._all_different(name)
 
-    def variants(self) -> Sequence[dict[str, Any]]:
-        """The settings that are gone through at every sigma, the usual one among them."""
+    def variants(self) -> Sequence[Variant]:
+        """The settings that are crossed with sigma, the usual one among them."""
         raise NotImplementedError
 
-    def members(self) -> list[Member]:
-        """Setting by setting, sigma by sigma, the seeds of each together."""
+    def references(self) -> Sequence[Variant]:
+        """Models to compare with, which have no sigma."""
+        return ()
+
+    def sweep(self) -> list[Member]:
+        """Setting by setting, sigma by sigma, the seeds of each together; then the references, likewise."""
+        fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None, "role": "reference"}
         return [
-            member
-            for given in self.variants()
-            for member in grid(self.spec(**given), sigma=self.sigmas, seed=self.seeds)
+            *(
+                member
+                for variant in self.variants()
+                for member in grid(self.spec(**variant.fields, label=variant.label), sigma=self.sigmas, seed=self.seeds)
+            ),
+            *(
+                member
+                for variant in self.references()
+                for member in grid(self.spec(**fixed, **variant.fields, label=variant.label), seed=self.seeds)
+            ),
         ]
 
-    def told(self, row: dict[str, Any]) -> Sequence[tuple[str, str]]:
-        """The panels in which a member is drawn, and the line of each that it belongs to."""
-        raise NotImplementedError
+    def places(self) -> dict[str, Sequence[Place]]:
+        """Panels and lines in which members are drawn, by label."""
+        return {variant.label: variant.places for variant in (*self.variants(), *self.references())}
 
     def lines(self, run: Run) -> pd.DataFrame:
         """The finished members of the sweep with the columns `panel` and `line`, a row for each panel."""
-        rows = swept(run).to_dict("records")
-        drawn = [{**row, "panel": panel, "line": line} for row in rows for panel, line in self.told(_texts(row))]
-        return pd.DataFrame(drawn, columns=[*run.members.columns, "panel", "line"])
+        return self._drawn(run, "swept")
+
+    def reference_lines(self, run: Run) -> pd.DataFrame:
+        """The same of the references."""
+        return self._drawn(run, "reference")
+
+    def _drawn(self, run: Run, role: str) -> pd.DataFrame:
+        table, places = done(run), self.places()
+        rows = table[table["role"] == role].to_dict("records")
+        drawn = [{**row, "panel": panel, "line": line} for row in rows for panel, line in places.get(row["label"], ())]
+        return pd.DataFrame(drawn, columns=[*table.columns, "panel", "line"])
 
     def evaluate_at(self, task: Task) -> list[int]:
         """As always; after the first quarter, where what is faster shows; and before the last, in which what still
@@ -97,10 +135,6 @@ class KnobStudy(LatinStudy):
         return {}
 
 
-def _texts(row: dict[Any, Any]) -> dict[str, Any]:
-    return {str(name): value for name, value in row.items()}
-
-
 @dataclass(frozen=True)
 class LstHeads(KnobStudy):
     """Attention heads against sigma."""
@@ -116,11 +150,8 @@ class LstHeads(KnobStudy):
 
     scales = {"paper": {}, "quick": {**SMALLER, "many": (1, 8)}}
 
-    def variants(self) -> list[dict[str, Any]]:
-        return [{"heads": heads} for heads in self.many]
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("", f"{row['heads']} head{'s' if row['heads'] > 1 else ''}")]
+    def variants(self) -> list[Variant]:
+        return [Variant(f"{heads} head{'s' if heads > 1 else ''}", {"heads": heads}) for heads in self.many]
 
 
 @dataclass(frozen=True)
@@ -138,11 +169,8 @@ class LstDepth(KnobStudy):
 
     scales = {"paper": {}, "quick": {**SMALLER, "depths": (1, 2, 3)}}
 
-    def variants(self) -> list[dict[str, Any]]:
-        return [{"layers": layers} for layers in self.depths]
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("", f"{row['layers']} block{'s' if row['layers'] > 1 else ''}")]
+    def variants(self) -> list[Variant]:
+        return [Variant(f"{layers} block{'s' if layers > 1 else ''}", {"layers": layers}) for layers in self.depths]
 
 
 @dataclass(frozen=True)
@@ -160,11 +188,8 @@ class LstWidth(KnobStudy):
 
     scales = {"paper": {}, "quick": {**SMALLER, "widths": (16, 32, 64)}}
 
-    def variants(self) -> list[dict[str, Any]]:
-        return [{"width": width} for width in self.widths]
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("", f"width {row['width']}")]
+    def variants(self) -> list[Variant]:
+        return [Variant(f"width {width}", {"width": width}) for width in self.widths]
 
 
 @dataclass(frozen=True)
@@ -182,11 +207,9 @@ class LstPlacement(KnobStudy):
 
     scales = {"paper": {}, "quick": SMALLER}
 
-    def variants(self) -> list[dict[str, Any]]:
-        return [{"placement": placement} for placement in self.placements]
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("", "every block" if row["placement"] == "every" else "input alone")]
+    def variants(self) -> list[Variant]:
+        names = {"every": "every block", "input": "input alone"}
+        return [Variant(names.get(where, where), {"placement": where}) for where in self.placements]
 
 
 @dataclass(frozen=True)
@@ -212,17 +235,19 @@ class LstGain(KnobStudy):
         if not min(self.gains) > 0:
             raise must_be("gains", "numbers above 0", list(self.gains))
 
-    def variants(self) -> list[dict[str, Any]]:
-        """Adam's steps are as long whatever the gain: it takes another step size to make weights go much less far."""
-        slower = [{"gain": gain, "learning_rate": self.learning_rate / gain} for gain in self.gains if gain != 1]
-        return [*({"gain": gain} for gain in self.gains), *slower]
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
+    def variants(self) -> list[Variant]:
+        """The length of Adam's steps does not depend on the gain: weights move less only with another step size."""
         same, divided = "one step size", "step size divided by the gain"
-        panels = (
-            [same, divided] if row["gain"] == 1 else [same if row["learning_rate"] == self.learning_rate else divided]
-        )
-        return [(panel, f"gain {row['gain']:g}") for panel in panels]
+        usual, slower = [], []
+        for gain in self.gains:
+            line = f"gain {gain:g}"
+            usual.append(
+                Variant(line, {"gain": gain}, [(same, line), (divided, line)] if gain == 1 else [(same, line)])
+            )
+            if gain != 1:
+                fields = {"gain": gain, "learning_rate": self.learning_rate / gain}
+                slower.append(Variant(f"{line}, {divided}", fields, [(divided, line)]))
+        return [*usual, *slower]
 
 
 @dataclass(frozen=True)
@@ -250,26 +275,32 @@ class LstDecay(KnobStudy):
             if part not in optimizer_claims.DECAYING:
                 raise must_be("parts", f"of {', '.join(optimizer_claims.DECAYING)}", part)
 
-    def variants(self) -> list[dict[str, Any]]:
-        return [
-            {"weight_decay": 0.0, "pe_weight_decay": 0.0},
-            *(optimizer_claims.decaying(part, amount) for amount in self.decays for part in self.parts),
+    def variants(self) -> list[Variant]:
+        lines = {"all": "all weights", "rest": "all but the PE", "pe": "the PE alone"}
+        none = {"weight_decay": 0.0, "pe_weight_decay": 0.0}
+        decaying = [
+            Variant(
+                f"decay {amount:g} on {lines[part]}",
+                optimizer_claims.decaying(part, amount),
+                [(f"decay {amount:g}", lines[part])],
+            )
+            for amount in self.decays
+            for part in self.parts
         ]
+        return [Variant("no decay", none, [(f"decay {amount:g}", "no decay") for amount in self.decays]), *decaying]
 
-    def members(self) -> list[Member]:
-        """Then 2d-fixed models: without decay, and with each on all weights (their PE is fixed)."""
-        fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None}
-        amounts = [{"weight_decay": amount, "pe_weight_decay": amount} for amount in (0.0, *self.decays)]
-        references = [grid(self.spec(**fixed, **amount), seed=self.seeds) for amount in amounts]
-        return [*super().members(), *(member for group in references for member in group)]
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        amount, pe = row["weight_decay"], row["pe_weight_decay"]
-        panels = [f"decay {each:g}" for each in self.decays]
-        if not amount and not pe:
-            return [(panel, "no decay") for panel in panels]
-        part = "all weights" if amount and pe else "all but the PE" if amount else "the PE alone"
-        return [(f"decay {amount or pe:g}", part)]
+    def references(self) -> list[Variant]:
+        """2d-fixed models without decay, and with each decay on all weights (their PE is fixed)."""
+        return [
+            Variant(
+                f"2d-fixed, weight decay {amount:g}",
+                {"weight_decay": amount, "pe_weight_decay": amount},
+                [(f"decay {amount:g}", "2d-fixed, with the same decay")]
+                if amount
+                else [(f"decay {each:g}", "2d-fixed, no decay") for each in self.decays],
+            )
+            for amount in (0.0, *self.decays)
+        ]
 
 
 @dataclass(frozen=True)
@@ -314,33 +345,29 @@ class LstOptimizer(KnobStudy):
             if usual in values:
                 raise must_be(name, f"other than {usual:g}, which is always gone through too", list(values))
 
-    def variants(self) -> list[dict[str, Any]]:
-        rate = optimizer_claims.middle(self.rates)
-        usual = {"optimizer": "adam", "learning_rate": rate}
-        found = [self._by(kind, rate) for kind in self.optimizers for rate in self._rates(kind)]
-        if "adam" in self.optimizers:
-            found += [{**usual, "pe_learning_rate": factor * rate} for factor in self.pe_rates]
-            found += [{**usual, "epsilon": epsilon} for epsilon in self.epsilons]
-        return found
-
-    def _rates(self, optimizer: str) -> tuple[float, ...]:
-        return self.sgd_rates if optimizer == "sgd" else self.rates
-
-    def _by(self, optimizer: str, rate: float) -> dict[str, Any]:
-        decay = self.weight_decay or (0.01 if optimizer == "adamw" else 0.0)  # without, adamw is adam
-        return {"optimizer": optimizer, "learning_rate": rate, "weight_decay": decay}
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        """Adam at its usual step size stands in three panels: what else is turned is turned from there."""
-        rate, own, epsilon = row["learning_rate"], row["pe_learning_rate"], row["epsilon"]
-        pe, eps = ("Adam, PE apart", "PE's step size x {:g}"), ("Adam, epsilon", "epsilon {:g}")
-        if own == own and own is not None:  # NaN where it is not given
-            return [(pe[0], pe[1].format(own / rate))]
-        if row["optimizer"] == "adam" and epsilon != self.epsilon:
-            return [(eps[0], eps[1].format(epsilon))]
+    def variants(self) -> list[Variant]:
+        """Adam at its usual step size is in three panels, since epsilon and the PE's step size vary from there."""
         names = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
-        found = [(names[row["optimizer"]], f"step size {rate:g}")]
-        if row["optimizer"] == "adam" and rate == optimizer_claims.middle(self.rates):
-            found += [(pe[0], pe[1].format(1))] * bool(self.pe_rates)
-            found += [(eps[0], eps[1].format(epsilon))] * bool(self.epsilons)
-        return found
+        middle = optimizer_claims.middle(self.rates)
+        usual, apart, epsilons = {"optimizer": "adam", "learning_rate": middle}, "Adam, PE apart", "Adam, epsilon"
+        variants = []
+        for optimizer in self.optimizers:
+            for rate in self.sgd_rates if optimizer == "sgd" else self.rates:
+                line = f"step size {rate:g}"
+                drawn = [(names[optimizer], line)]
+                if optimizer == "adam" and rate == middle:
+                    drawn += [(apart, "PE's step size x 1")] * bool(self.pe_rates)
+                    drawn += [(epsilons, f"epsilon {self.epsilon:g}")] * bool(self.epsilons)
+                decay = self.weight_decay or (0.01 if optimizer == "adamw" else 0.0)  # without, adamw is adam
+                fields = {"optimizer": optimizer, "learning_rate": rate, "weight_decay": decay}
+                variants.append(Variant(f"{names[optimizer]}, {line}", fields, drawn))
+        if "adam" in self.optimizers:
+            for factor in self.pe_rates:
+                line = f"PE's step size x {factor:g}"
+                variants.append(
+                    Variant(f"Adam, {line}", {**usual, "pe_learning_rate": factor * middle}, [(apart, line)])
+                )
+            for epsilon in self.epsilons:
+                line = f"epsilon {epsilon:g}"
+                variants.append(Variant(f"Adam, {line}", {**usual, "epsilon": epsilon}, [(epsilons, line)]))
+        return variants

@@ -16,8 +16,7 @@ from placecode.analysis.stats import Interval
 from placecode.experiments.claims import PAPER, REVIEWERS, Claim, NotInRun
 from placecode.experiments.latin.effects import LARGE, SMALL, difference
 from placecode.experiments.latin.knob_claims import EQUAL, HALF, Columns, between, of
-from placecode.experiments.reading import accuracy
-from placecode.experiments.specs import are
+from placecode.experiments.reading import accuracy, done
 from placecode.runs.read import Run
 
 DECAYING = ("all", "rest", "pe")
@@ -46,8 +45,8 @@ def strongest(run: Run) -> float:
 
 def true_positions(run: Run, amount: float, values: pd.Series | None = None) -> pd.Series:
     """Accuracy, or other values by member, of the 2d-fixed members with a decay, by seed."""
-    rows = run.members[are(run.members, TRUE, 0.0) & (run.members["state"] == "done")]
-    rows = rows[rows["weight_decay"] == amount]
+    rows = done(run)
+    rows = rows[(rows["role"] == "reference") & (rows["weight_decay"] == amount)]
     if rows.empty:
         raise NotInRun(f"the run has no finished 2d-fixed members with weight decay {amount:g}")
     own = rows["member"].map(accuracy(run) if values is None else values)

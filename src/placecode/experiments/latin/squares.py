@@ -172,10 +172,11 @@ class LstSigma(LatinStudy):
             which = "the start zero" if self.start == "zero" else f"the encoding {self.encoding}"
             raise must_be("sigmas", f"a single one for {which}, which draws nothing", list(self.sigmas))
 
-    def members(self) -> list[Member]:
+    def sweep(self) -> list[Member]:
         """Sigma by sigma, the seeds of each together; then the references, likewise."""
         base = self.spec(options=dict(option(text) for text in self.options))
         fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None, "start": "normal", "learn": True}
+        fixed["role"] = "reference"
         drops = [{"dropout": rate, "dropout_at_evaluation": rate > 0} for rate in self.references]
         return [
             *grid(base, sigma=self.sigmas, seed=self.seeds),
@@ -227,7 +228,7 @@ class LstEncodings(LatinStudy):
         if any(spec in specs[:i] for i, spec in enumerate(specs)):
             raise must_be("encodings", "all different", list(self.encodings))
 
-    def members(self) -> list[Member]:
+    def sweep(self) -> list[Member]:
         """Encoding by encoding, first without and then with dropout, the seeds of each together."""
         return [
             member

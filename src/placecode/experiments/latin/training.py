@@ -12,14 +12,13 @@ puzzles rise with them?
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from placecode.errors import must_be
 from placecode.experiments.base import setting
 from placecode.experiments.latin import training_claims
-from placecode.experiments.latin.knobs import SMALLER, KnobStudy
+from placecode.experiments.latin.knobs import SMALLER, KnobStudy, Variant
 from placecode.experiments.latin.squares import REST
 from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
@@ -49,34 +48,22 @@ class LstFrozen(KnobStudy):
 
     scales = {"paper": {"rest": REST, "evaluations": 40}, "quick": SMALLER}
 
-    def members(self) -> list[Member]:
+    def sweep(self) -> list[Member]:
         """Kind by kind, sigma by sigma, the seeds of each together.
 
         Frozen random vectors take the final size of the learned PE of the same sigma and seed.
         """
-        found: list[Member] = []
-        for given in KINDS.values():
-            kind = self.spec(**{name: value for name, value in given.items() if name != "start"})
-            own = grid(kind, sigma=self.sigmas, seed=self.seeds)
-            if given.get("start") == "sized":
-                own = [
-                    self.spec(**given, sigma=member.sigma, seed=member.seed, origin=place)
-                    for place, member in enumerate(own)
-                ]
-            found += own
-        return found
+        members: list[Member] = []
+        for label, fields in KINDS.items():
+            kind = self.spec(**{name: value for name, value in fields.items() if name != "start"}, label=label)
+            crossed = grid(kind, sigma=self.sigmas, seed=self.seeds)
+            if fields.get("start") == "sized":
+                crossed = [replace(member, start="sized", origin=place) for place, member in enumerate(crossed)]
+            members += crossed
+        return members
 
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("", kind_of(row))]
-
-
-def kind_of(row: dict[str, Any]) -> str:
-    """Which of `KINDS` a row of the table of members is."""
-    for name, given in KINDS.items():
-        usual = {"learn": True, "start": "normal", "placement": "every"}
-        if all(row[field] == value for field, value in {**usual, **given}.items()):
-            return name
-    raise must_be("the member", f"of one of the kinds {', '.join(KINDS)}", row)
+    def variants(self) -> list[Variant]:
+        return [Variant(label, fields) for label, fields in KINDS.items()]
 
 
 @dataclass(frozen=True)
@@ -115,12 +102,15 @@ class LstSlingshot(KnobStudy):
     def evaluate_at(self, task: Task) -> list[int]:
         return [epoch * self.per_epoch(task) for epoch in range(self.every, self.epochs + 1, self.every)]
 
-    def variants(self) -> Sequence[dict[str, Any]]:
-        learned = [{"data": loss_name(times)} for times in self.losses]
-        return [*learned, *({"data": loss_name(times), "learn": False} for times in self.frozen)]
-
-    def told(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        return [("", _line(row))]
+    def variants(self) -> list[Variant]:
+        names = {1: "one log-softmax", 2: "two log-softmax"}
+        return [
+            *(Variant(names[times], {"data": loss_name(times)}) for times in self.losses),
+            *(
+                Variant(f"{names[times]}, PE frozen", {"data": loss_name(times), "learn": False})
+                for times in self.frozen
+            ),
+        ]
 
 
 def loss_name(times: int) -> str:
@@ -130,8 +120,3 @@ def loss_name(times: int) -> str:
     'log_softmax=2'
     """
     return f"log_softmax={times}"
-
-
-def _line(row: dict[str, Any]) -> str:
-    times = {loss_name(1): "one log-softmax", loss_name(2): "two log-softmax"}[row["data"]]
-    return times if row["learn"] else f"{times}, PE frozen"

@@ -10,9 +10,9 @@ import pandas as pd
 from placecode.experiments.claims import Finding, NotInRun
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.causal_claims import CLAIMS, CONTROL
-from placecode.experiments.latin.causal_effects import kind_of
+from placecode.experiments.latin.causal_effects import LEARNED
 from placecode.experiments.latin.effects import LARGE, SMALL
-from placecode.experiments.reading import accuracy, measured
+from placecode.experiments.reading import accuracy, done, measured
 from placecode.reports import figures
 from placecode.reports.pages import knob_figures
 from placecode.reports.pages.base import Shown
@@ -91,8 +91,8 @@ def _effects(found: dict[str, Finding]) -> pd.DataFrame:
 
 def _losses(run: Run) -> pd.DataFrame:
     """By sigma, exchange and seed, what learned models lose."""
-    members = run.members.assign(kind=kind_of(run.members))
-    members = members[(members["kind"] == "learned") & (members["state"] == "done")]
+    members = done(run)
+    members = members[members["label"] == LEARNED]
     members = members[members["sigma"].isin([SMALL, LARGE])]
     own, rows = accuracy(run), []
     for name in EXCHANGES:

@@ -14,7 +14,7 @@ import pandas as pd
 from placecode.analysis import geometry, modules, partitions
 from placecode.analysis.places import arrange
 from placecode.analysis.stats import interval
-from placecode.experiments.reading import in_sweep
+from placecode.experiments.reading import swept
 from placecode.experiments.specs import data_in_words
 from placecode.models.member import AUXILIARY, TAKEN
 from placecode.reports.pages.panels import Array, Channels, Dial, Interval, Stop
@@ -94,7 +94,7 @@ def channels_of(run: Run) -> Channels | None:
 def turned_members(run: Run) -> pd.DataFrame:
     """The finished members of the sweep that differ in sigma and seed alone: those of the first setting that has the
     most sigmas. PEs that were given or frozen learn nothing, and are left out where others are there."""
-    rows = run.members[in_sweep(run) & (run.members["state"] == "done")]
+    rows = swept(run)
     if "start" in rows:
         own = rows[~rows["start"].isin(TAKEN)]
         rows = own[own["learn"]] if own["learn"].any() else own

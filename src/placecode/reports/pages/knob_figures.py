@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import pandas as pd
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.latin.effects import LARGE, SMALL
-from placecode.experiments.latin.optimizer_claims import TRUE
 from placecode.experiments.reading import accuracy, by_seed, once
-from placecode.experiments.specs import are
 from placecode.reports import figures
 from placecode.reports.pages.base import Shown
 from placecode.reports.pages.latin_figures import run_name
@@ -66,16 +63,10 @@ def worth(final: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["panel", "line", "seed", "value", "large"])
 
 
-def fixed_beside(
-    run: Run, places: Callable[[dict[str, Any]], Sequence[tuple[str, str]]]
-) -> dict[str, dict[str, Interval]]:
-    """Accuracy of the 2d-fixed members by panel and name; `places` tells those of a member."""
-    rows = run.members[are(run.members, TRUE, 0.0) & (run.members["state"] == "done")]
-    values = rows.assign(value=rows["member"].map(accuracy(run))).to_dict("records")
-    told = [(*place, row["value"]) for row in values for place in places({str(k): v for k, v in row.items()})]
-    found: dict[str, dict[str, Interval]] = {}
-    for (panel, name), own in pd.DataFrame(told, columns=["panel", "name", "value"]).groupby(
-        ["panel", "name"], sort=False
-    ):
-        found.setdefault(str(panel), {})[str(name)] = stats.interval(own["value"].to_numpy())
-    return found
+def levels_of(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interval]]:
+    """Accuracy of the references by panel and line: levels to draw beside the lines over sigma."""
+    values = references.assign(value=references["member"].map(accuracy(run)))
+    levels: dict[str, dict[str, Interval]] = {}
+    for (panel, line), rows in values.groupby(["panel", "line"], sort=False):
+        levels.setdefault(str(panel), {})[str(line)] = stats.interval(rows["value"].to_numpy())
+    return levels

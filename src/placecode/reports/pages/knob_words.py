@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from placecode.analysis.stats import Interval
-from placecode.experiments.latin.optimizer_claims import TRUE
-from placecode.experiments.reading import STILL, accuracy, late_change, once
-from placecode.experiments.specs import are
+from placecode.experiments.reading import STILL, accuracy, done, late_change, once
 from placecode.runs.read import Run
 
 MOST = 6
@@ -41,18 +37,11 @@ def _capital(text: str) -> str:
 def settling(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
     """By how much the mean accuracy of each setting (a line, at a sigma) has changed over the last quarter of
     training; 2d-fixed models, which have no sigma, are settings too where no line shows them."""
-    shown = once(lines)
-    fixed = run.members[are(run.members, TRUE, 0.0) & (run.members["state"] == "done")]
-    fixed = fixed[~fixed["member"].isin(shown["member"])]
-    varied = [name for name in ("data", "weight_decay") if fixed[name].nunique() > 1]
-    names = [_fixed({name: row[name] for name in varied}) for row in fixed.to_dict("records")]
-    table = pd.concat([shown, fixed.assign(panel="", line=names)]) if len(fixed) else shown
+    shown, finished = once(lines), done(run)
+    fixed = finished[finished["encoding"] == "sinusoid"]
+    table = pd.concat([shown, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else shown
     table = table.assign(value=table["member"].map(late_change(run)))
     return table.groupby(["panel", "line", "sigma"], sort=False, dropna=False)["value"].mean().reset_index()
-
-
-def _fixed(told: dict[str, Any]) -> str:
-    return ", ".join(["2d-fixed", *(f"{name.replace('_', ' ')} {value}" for name, value in told.items())])
 
 
 def unsettled(run: Run, lines: pd.DataFrame) -> pd.DataFrame:

@@ -14,8 +14,7 @@ from placecode.experiments import predictors
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.latin.effects import AUTHORS_MEANS
 from placecode.experiments.measures import reference_members
-from placecode.experiments.reading import accuracy, dials, done, final_accuracy, in_sweep, measured, swept
-from placecode.experiments.specs import named
+from placecode.experiments.reading import accuracy, dials, done, final_accuracy, in_sweep, measured, members_of, swept
 from placecode.reports import figures
 from placecode.reports.pages.base import Shown
 from placecode.runs.read import Run
@@ -88,9 +87,9 @@ def chance_of(run: Run) -> float:
 
 def _named(run: Run) -> pd.DataFrame:
     """The members under the names that figures show, and without what those names already say."""
-    table = named(run.members)
-    names = table["name"].where(~in_sweep(run), table["encoding"])
-    return run.members.assign(encoding=names, options="{}").drop(columns=["dropout_at_evaluation"])
+    members = members_of(run)
+    names = members["label"].where(~in_sweep(run), members["encoding"])
+    return members.assign(encoding=names, options="{}").drop(columns=["dropout_at_evaluation"])
 
 
 def _relations(run: Run) -> list[Shown]:
@@ -217,7 +216,7 @@ def _geometry(run: Run) -> list[Shown]:
 
 def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndarray, rule: int) -> Shown:
     columns = [(title, run.array(f"attention_end/{number}").mean(1)) for number, title in examples]
-    for name, numbers in reference_members(run.members).items():
+    for name, numbers in reference_members(members_of(run)).items():
         columns.append((name, np.mean([run.array(f"attention_end/{number}").mean(1) for number in numbers], axis=0)))
     ideal = attention.ideal_map(positions)
     columns.append(("same row or column", np.broadcast_to(ideal, (len(columns[0][1]), *ideal.shape))))
@@ -310,7 +309,8 @@ def _errors(run: Run) -> Shown:
 
 def of_encodings(run: Run) -> list[Shown]:
     name, chance = run_name(run), chance_of(run)
-    members = named(done(run))
+    members = done(run)
+    members = members.assign(name=members["label"])
     final = final_accuracy(run, members)
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     curves = rows[rows["split"] == "validation"].merge(members, on="member")

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from placecode.analysis.stats import interval
-from placecode.experiments.reading import dials, final_accuracy, in_sweep, swept
-from placecode.experiments.specs import named
+from placecode.experiments.reading import dials, final_accuracy, in_sweep, members_of, swept
 from placecode.runs.read import Run
 
 FITTED = 0.95
@@ -77,7 +76,8 @@ TOGETHER = {
 
 def of_encodings(run: Run) -> list[str]:
     """What the run shows of its encodings, those that did alike together, the most accurate first."""
-    members = named(run.members)
+    members = members_of(run)
+    members = members.assign(name=members["label"])
     table = final_accuracy(run, members[members["state"] == "done"])
     means = table.groupby(["dropout", "name", "split"])["value"].mean()
     seeds = table[table["split"] == "validation"].groupby(["dropout", "name"]).size()

@@ -20,8 +20,7 @@ from placecode.experiments.channels.masked import MaskedStudy
 from placecode.experiments.channels.own import OwnData
 from placecode.experiments.channels.pixels import NEXT_TO, PixelsStudy
 from placecode.experiments.latin.causal import LstCausal
-from placecode.experiments.latin.data import LstSize
-from placecode.experiments.latin.knobs import KnobStudy, LstDecay
+from placecode.experiments.latin.knobs import KnobStudy
 from placecode.experiments.latin.squares import LstEncodings, LstSigma
 from placecode.experiments.latin.training import LstFrozen, LstSlingshot
 from placecode.reports.pages import (
@@ -97,34 +96,11 @@ class KnobPage(Page):
         return None  # it would show one of the settings, and not say which
 
     def figures(self) -> list[Shown]:
-        return knob_figures.of_knob(self.run, self.study.lines(self.run), self.study.knob)
+        levels = knob_figures.levels_of(self.run, self.study.reference_lines(self.run))
+        return knob_figures.of_knob(self.run, self.study.lines(self.run), self.study.knob, levels)
 
     def words(self) -> list[str]:
         return knob_words.of_knob(self.run, self.study.lines(self.run))
-
-
-class DecayPage(KnobPage):
-    """lst-decay, with 2d-fixed models of the same decay beside it."""
-
-    def figures(self) -> list[Shown]:
-        beside = knob_figures.fixed_beside(
-            self.run, lambda row: [(panel, _fixed(row["weight_decay"])) for panel, _ in self.study.told(row)]
-        )
-        return knob_figures.of_knob(self.run, self.study.lines(self.run), self.study.knob, beside)
-
-
-def _fixed(decay: float) -> str:
-    return "2d-fixed, with the same decay" if decay else "2d-fixed, no decay"
-
-
-class SizePage(KnobPage):
-    """lst-size, with 2d-fixed models on grids of the same size beside it."""
-
-    study: LstSize
-
-    def figures(self) -> list[Shown]:
-        beside = knob_figures.fixed_beside(self.run, lambda row: [(self.study.panel(row), "2d-fixed")])
-        return knob_figures.of_knob(self.run, self.study.lines(self.run), self.study.knob, beside)
 
 
 class CausalPage(KnobPage):
@@ -291,8 +267,6 @@ PAGES: dict[type[Study], type[Page]] = {
     LstSigma: SigmaPage,
     LstEncodings: EncodingsPage,
     KnobStudy: KnobPage,
-    LstDecay: DecayPage,
-    LstSize: SizePage,
     LstCausal: CausalPage,
     LstFrozen: FrozenPage,
     LstSlingshot: SlingshotPage,

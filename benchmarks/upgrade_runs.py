@@ -1,0 +1,50 @@
+"""Brings run folders of format 1 to format 2: python benchmarks/upgrade_runs.py results/*
+
+Members get their roles and labels from the run's study, whose members come in the same order. Nothing else changes. The
+record says so under "upgraded". Folders that are no runs of a study, fits, and runs of format 2 are left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from placecode.errors import BadInput
+from placecode.experiments import STUDIES, study_of
+from placecode.files import write_json, write_table
+from placecode.runs.read import FORMAT, Run, add_names
+
+SAID = "format 1 to 2: roles and labels of members added from the study"
+
+
+def upgrade(path: Path) -> bool:
+    """Upgrade one folder; returns whether there was anything to do."""
+    run = Run(path)
+    if run.config["format"] == FORMAT or run.study not in STUDIES:
+        return False
+    members, specs = run.members, study_of(run).members()
+    if run.config["total"] != len(specs):
+        raise BadInput(
+            f"{path} must have the {len(specs)} members of {run.study}; its config says {run.config['total']}."
+        )
+    for number, sigma, seed in zip(members["member"], members["sigma"], members["seed"], strict=True):
+        spec = specs[number]
+        same_sigma = spec.sigma == sigma or (spec.sigma is None and sigma != sigma)
+        if spec.seed != seed or not same_sigma:
+            raise BadInput(f"member {number} of {path} must be that of the study; sigma and seed are {sigma}, {seed}.")
+    add_names(members, specs)
+    write_table(path / "members.parquet", members)
+    write_json(path / "environment.json", {**run.environment, "upgraded": SAID})
+    write_json(path / "config.json", {**run.config, "format": FORMAT})  # last: it marks the folder as upgraded
+    return True
+
+
+def main(paths: Sequence[str]) -> None:
+    for path in map(Path, paths):
+        if (path / "config.json").is_file() and upgrade(path):
+            sys.stdout.write(f"{path} is of format {FORMAT} now\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
