@@ -614,7 +614,9 @@ def test_a_folder_with_other_files_is_never_touched(tmp_path: Path) -> None:
 def test_another_programs_config_is_never_overwritten(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     for given in ({}, {"resume": True}, {"force": True}):
-        assert "must be a run folder of format 1; its config.json has the format" in refusal(tmp_path, CONFIG, **given)
+        assert "must be a run folder of format 1 or 2; its config.json has the format" in refusal(
+            tmp_path, CONFIG, **given
+        )
 
 
 @pytest.mark.parametrize(

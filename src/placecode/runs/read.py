@@ -55,8 +55,9 @@ class Run:
         self.config: dict[str, Any] = self._json("config.json")
         found = self.config.get("format") if isinstance(self.config, dict) else None
         if found not in READABLE:
+            formats = " or ".join(map(str, READABLE))
             raise BadInput(
-                f"{self.path} must be a run folder of format {' or '.join(map(str, READABLE))}; its config.json has the format {found!r}."
+                f"{self.path} must be a run folder of format {formats}; its config.json has the format {found!r}."
             )
         for name, kind in KEYS.items():
             if not isinstance(self.config.get(name), kind):
