@@ -41,7 +41,7 @@ class TwoOrders(LatinStudy):
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         return []  # what takes no other member to tell is the same on any data, and takes long
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         first = [self.spec(sigma=0.3, seed=seed, data=FOUR) for seed in self.seeds]
         placed = [self.spec(sigma=0.3, start=start, data=FIVE) for start in ("true", "axes")]
         heirs = [

@@ -315,7 +315,7 @@ def _finished(paths: Sequence[Path]) -> list[Run]:
 
 
 def _claims(given: argparse.Namespace, console: Console) -> None:
-    found = [(run, [claim.check(run) for claim in study_of(run).claims]) for run in _finished(given.runs)]
+    found = [(run, study_of(run).findings(run)) for run in _finished(given.runs)]
     if given.json:
         records = [finding.record() for _, findings in found for finding in findings]
         console.out(json.dumps(records, indent=2, allow_nan=False), highlight=False)

@@ -12,6 +12,8 @@ from typing import Any
 from placecode.errors import must_be, value_of
 from placecode.experiments import Study
 
+SWEEP = "sweep"
+
 
 def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) -> None:
     """A flag for every setting of a study, but for those named."""
@@ -23,6 +25,9 @@ def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) ->
         kind, several = _kind(hints[field.name])
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help)
+            continue
+        if field.name == SWEEP:  # given once for every axis
+            group.add_argument(flag, action="append", default=argparse.SUPPRESS, metavar="NAME=V,V", help=help)
             continue
         names = {"nargs": "+", "metavar": field.name.upper()} if several else {"metavar": field.name.upper()}
         group.add_argument(flag, type=str, default=argparse.SUPPRESS, help=help, **names)
@@ -39,6 +44,8 @@ def settings(given: argparse.Namespace, study: type[Study], without: Sequence[st
         kind, several = _kind(hints[name])
         if kind is bool:
             values[name] = text
+        elif name == SWEEP:
+            values[name] = tuple(text)
         elif several:
             parts = [part for word in text for part in word.split(",") if part.strip()]
             numbers = tuple(value_of(name, part, kind) for part in parts)
@@ -52,6 +59,8 @@ def settings(given: argparse.Namespace, study: type[Study], without: Sequence[st
 def words_of(name: str, value: Any) -> list[str]:
     """A setting as the words that give it."""
     flag = f"--{name.replace('_', '-')}"
+    if name == SWEEP:
+        return [word for axis in value for word in (flag, axis)]
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag[2:]}"]
     several = ",".join(map(str, value)) if isinstance(value, list) else str(value)

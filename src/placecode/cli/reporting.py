@@ -26,7 +26,7 @@ def publish(run: Run) -> Path:
         command_of(run, study),
         metric=study.metric,
         measures=page.measures,
-        claims=[claim.check(run).record() for claim in study.claims],
+        claims=[finding.record() for finding in study.findings(run)],
         sections=[
             html.Section(each.title, tables=[html.tables.listed(each.caption, each.columns, each.rows)])
             for each in page.listings()
@@ -69,7 +69,7 @@ def compared(run: Run) -> together.Part:
         page.summary(),
         command_of(run, study),
         study.metric,
-        claims=[claim.check(run).record() for claim in study.claims],
+        claims=[finding.record() for finding in study.findings(run)],
         verdicts=page.verdicts(),
         dial=page.dial(),
     )

@@ -44,7 +44,7 @@ def estimate(study: Experiment, where: Where, chosen: str = ":", repeats: int = 
     where = where.resolved()
     members = study.members()
     numbers = numbers_in(chosen, len(members))
-    task = study.task()
+    task = study.data()
     origins.check(members, numbers, task)
     check(study, task, [members[i] for i in numbers])
     with where.arithmetic():

@@ -80,7 +80,7 @@ def execute(
     where = (where or Where()).resolved()
     members = study.members()
     numbers = numbers_in(chosen, len(members))
-    task = study.task()
+    task = study.data()
     origins.check(members, numbers, task)
     config = make_config(study, scale, where, task, members, numbers)
     check(study, task, [members[i] for i in numbers])

@@ -228,7 +228,7 @@ def _work(pipe: Connection, number: int, held: bool, tell: Callable[[Any], None]
     torch.set_num_threads(threads)
     if where.device == "cuda":
         torch.cuda.set_device(number)
-    task = study.task()
+    task = study.data()
     tell(Ready())
     with where.arithmetic():
         while (job := pipe.recv()) is not None:

@@ -15,11 +15,15 @@ import pandas as pd
 from torch import Tensor
 
 from placecode.errors import must_be, one_of
-from placecode.experiments.claims import Claim
+from placecode.experiments.claims import Claim, Finding
+from placecode.experiments.reading import done
 from placecode.experiments.specs import label_of
+from placecode.experiments.sweeps import Axis, axes_of, combinations, crossed, studies_by_data
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
+from placecode.runs.read import Run
 from placecode.tasks.base import Task
+from placecode.tasks.several import Several
 
 SCALES = ("quick", "paper")
 
@@ -67,14 +71,43 @@ class Study:
         """The data."""
         raise NotImplementedError
 
-    def sweep(self) -> list[Member]:
-        """All members, in an order that is part of the study: `--members i:j` cuts it. Those without a label are named
-        by their encoding."""
+    sweep: tuple[str, ...] = setting(
+        (), "one more field to sweep, such as heads=1,2,4; crossed with all else, and can be given several times"
+    )
+
+    @property
+    def axes(self) -> list[Axis]:
+        """The fields that `sweep` adds to the study's own sweep."""
+        return axes_of(self, self.sweep)
+
+    def data(self) -> Task:
+        """The data of all members: `task`, or several of them where an axis changes the data."""
+        if all(axis.of_member for axis in self.axes):
+            return self.task()
+        tasks = {name: study.task() for name, study in studies_by_data(self, self.axes).items()}
+        if any(isinstance(task, Several) for task in tasks.values()):
+            raise must_be("sweep", f"of fields of the model for {self.name}, which has several data sets", self.sweep)
+        return Several(tasks)
+
+    def plan(self) -> list[Member]:
+        """The study's own members, in an order that is part of the study. Those without a label are named by their
+        encoding."""
         raise NotImplementedError
 
     def members(self) -> list[Member]:
-        """All members, each with its label."""
-        return [member if member.label else replace(member, label=label_of(member)) for member in self.sweep()]
+        """All members, each with its label: those of `plan`, once for every combination of the axes of `sweep`.
+        `--members i:j` cuts this list."""
+        members = [member if member.label else replace(member, label=label_of(member)) for member in self.plan()]
+        return crossed(members, self.axes) if self.sweep else members
+
+    def lines(self, run: Run) -> pd.DataFrame:
+        """The finished members of the sweep with the panel and the line of a figure over sigma in which each is drawn:
+        a line for every combination of the axes of `sweep`."""
+        members = done(run)
+        members = members[(members["role"] == "swept") & members["sigma"].notna()]
+        size = len(self.plan())
+        labels = [label for label, _ in combinations(self.axes)]
+        return members.assign(panel="", line=[labels[number // size] for number in members["member"]])
 
     def training_steps(self, task: Task) -> int:
         """Training steps of every member."""
@@ -139,6 +172,10 @@ class Study:
 
     claims: ClassVar[Sequence[Claim]] = ()
     """What the paper says of this study, as checks."""
+
+    def findings(self, run: Run) -> list[Finding]:
+        """What a run says of every claim; nothing where `sweep` adds axes that the claims know nothing of."""
+        return [] if self.sweep else [claim.check(run) for claim in self.claims]
 
 
 def _plain(value: Any) -> Any:

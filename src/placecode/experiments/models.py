@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from placecode.errors import must_be
@@ -56,6 +56,7 @@ class ModelStudy(Study):
 
     def spec(self, **given: Any) -> Member:
         """A member with the settings of the study, and these on top."""
-        shared = {name: getattr(self, name) for name in Member.__dataclass_fields__ if hasattr(self, name)}
+        names = [each.name for each in fields(self) if each.name in Member.__dataclass_fields__]
+        shared = {name: getattr(self, name) for name in names}
         # a study's own `gain` would be something else: what a simulated network has at its nodes
         return Member(**{**shared, "gain": self.output_gain, **given})

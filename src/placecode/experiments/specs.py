@@ -78,7 +78,11 @@ def named(members: pd.DataFrame) -> pd.DataFrame:
     return members.assign(name=[encoding_label(name, sigma, json.loads(options)) for name, sigma, options in rows])
 
 
-OTHERWISE = ("data", "hidden", "ramp", "optimizer", "learning_rate", "batch", "width", "pe")
+OTHERWISE = (
+    *("data", "hidden", "ramp", "optimizer", "learning_rate", "batch", "width", "pe", "layers", "heads", "expansion"),
+    *("norm", "placement", "gain", "pe_learning_rate", "weight_decay", "pe_weight_decay", "clip", "cooldown"),
+    *("momentum", "beta1", "beta2", "epsilon", "dropout", "dropout_at_evaluation"),
+)
 """What else members of one encoding and one sigma may differ in."""
 
 
@@ -109,7 +113,10 @@ def _parts(name: str, value: Any) -> list[Part]:
         return [(word, f"{float(number):,.12g}") for word, number in (each.split("=") for each in value.split())]
     if name == "hidden":
         return [("hidden in training", f"{100 * value:.12g}%")]
-    return [("", str(value)) if name in ("data", "optimizer", "pe") else (name.replace("_", " "), f"{value:,.12g}")]
+    if name in ("data", "optimizer", "pe"):
+        return [("", str(value))]
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return [(name.replace("_", " "), f"{value:,.12g}" if number else str(value))]
 
 
 def data_in_words(data: str) -> str:

@@ -146,7 +146,7 @@ class BrainPreprocessing(BrainStudy):
     def task(self) -> Task:
         return Several({name: self.brain(**more) for name, more in map(self.of_variant, self.variants)})
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         names = [self.of_variant(variant)[0] for variant in self.variants]
         return [member for name in names for member in self.over_sigmas(self.sigmas, data=name)]
 
@@ -175,7 +175,7 @@ class BrainMask(BrainStudy):
 
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01,), "trained_with": (0.15, 0.9), "ratios": (0.15, 0.9)}}
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         return grid(self.spec(), hidden=self.trained_with, sigma=self.sigmas, seed=self.seeds)
 
 
@@ -198,7 +198,7 @@ class BrainTransfer(BrainStudy):
         """The same people are held out from both halves."""
         return Several({FIRST: self.brain(half=1), SECOND: self.brain(half=2)})
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         """Sigma by sigma: the PEs of both halves; then, for the second half, those of the first, and two controls."""
         found: list[Member] = []
         for sigma in self.sigmas:

@@ -136,7 +136,7 @@ class OverSigmas(MaskedStudy):
         (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
     )
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         return self.over_sigmas(self.sigmas)
 
 
@@ -152,5 +152,5 @@ class OverEncodings(MaskedStudy):
         "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
     )
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         return self.over_encodings(self.encodings)

@@ -113,7 +113,7 @@ class NetworkSize(NetworkStudy):
     def task(self) -> Task:
         return Several({f"nodes={nodes}": self.network(nodes=nodes) for nodes in self.many})
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         return [member for nodes in self.many for member in self.over_sigmas(self.sigmas, data=f"nodes={nodes}")]
 
 
@@ -133,5 +133,5 @@ class NetworkNoise(NetworkStudy):
     def task(self) -> Task:
         return Several({f"noise={noise:g}": self.network(noise=noise) for noise in self.noises})
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         return [member for noise in self.noises for member in self.over_sigmas(self.sigmas, data=f"noise={noise:g}")]

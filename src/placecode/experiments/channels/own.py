@@ -103,7 +103,7 @@ class OwnData(ModelStudy):
     def task(self) -> Task:
         return Several(self.tables)
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         first = max(self.seeds) + 1
         found = []
         for sigma in self.sigmas:

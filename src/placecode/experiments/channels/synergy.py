@@ -145,7 +145,7 @@ class SynergySize(SynergyStudy):
     def task(self) -> Task:
         return Several({name: self.synergy(**given) for name, given in self._sets().items()})
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         return [
             member
             for data in self._sets()
@@ -176,7 +176,7 @@ class SynergyOptimizer(SynergyStudy):
         "quick": {**QUICK, "sigmas": (0.05, 0.2), "optimizers": ("adam", "sgd"), "rates": (2e-3,), "seeds": (0, 1)},
     }
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         return [
             member
             for optimizer in self.optimizers

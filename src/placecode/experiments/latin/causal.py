@@ -77,7 +77,7 @@ class LstCausal(KnobStudy):
         if max(self.seeds) >= DONORS:
             raise must_be("seeds", f"below {DONORS}: those above are the donors'", list(self.seeds))
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         """First the donors; then, kind by kind, sigma by sigma, the models of the study's seeds; the controls, those of
         transplants last; and the kinds that were asked for later, with donors of their own."""
         donors = grid(

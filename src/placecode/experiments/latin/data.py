@@ -98,7 +98,7 @@ class LstSize(KnobStudy):
         """Grids of both sizes are trained for as many steps: as if all were drawn."""
         return steps_per_epoch(len(CLASSES) * (self.per_class - max(1, round(0.1 * self.per_class))), self.batch)
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         """Both grids from random starts; donors, trained on the smaller grids so that their PEs learn the arrangement
         (by SGD, from a tiny start), with other seeds; the larger grids from the PEs of these, as they are and
         shuffled; then 2d-fixed models on both."""

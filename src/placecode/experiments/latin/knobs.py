@@ -84,7 +84,7 @@ class KnobStudy(LatinStudy):
         """Models to compare with, which have no sigma."""
         return ()
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         """Setting by setting, sigma by sigma, the seeds of each together; then the references, likewise."""
         fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None, "role": "reference"}
         return [
@@ -106,6 +106,8 @@ class KnobStudy(LatinStudy):
 
     def lines(self, run: Run) -> pd.DataFrame:
         """The finished members of the sweep with the columns `panel` and `line`, a row for each panel."""
+        if self.sweep:  # in one panel, by all that tells them apart
+            return super().lines(run).assign(line=lambda rows: rows["label"])
         return self._drawn(run, "swept")
 
     def reference_lines(self, run: Run) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from placecode.experiments.latin import claims as latin_claims
 from placecode.experiments.latin import effects, encoding_claims
 from placecode.experiments.models import ModelStudy
 from placecode.experiments.specs import encoding_spec, option
+from placecode.experiments.sweeps import studies_by_data
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
@@ -87,8 +89,10 @@ class LatinStudy(ModelStudy):
         return LatinSquares(**{**shared, "seed": self.data_seed, **given})
 
     def per_epoch(self, task: Task) -> int:
-        """Training steps of an epoch."""
-        return steps_per_epoch(len(task.splits["train"]), self.batch)
+        """Training steps of an epoch; of the largest data set where an axis of `sweep` changes the data, so that all
+        members train for as many steps."""
+        same = all(axis.of_member for axis in self.axes)
+        return steps_per_epoch(len(task.splits["train"]) if same else most_examples(self), self.batch)
 
     def training_steps(self, task: Task) -> int:
         return self.epochs * self.per_epoch(task)
@@ -123,6 +127,12 @@ class LatinStudy(ModelStudy):
     ) -> list[dict[str, Any]]:
         positions = {data: np.array(shape["positions"]) for data, shape in shapes.items()}
         return measures.across(members, arrays, positions, step)
+
+
+@cache
+def most_examples(study: LatinStudy) -> int:
+    """Training puzzles of the largest data set of a study."""
+    return max(len(each.task().splits["train"]) for each in studies_by_data(study, study.axes).values())
 
 
 REST = 100
@@ -172,7 +182,7 @@ class LstSigma(LatinStudy):
             which = "the start zero" if self.start == "zero" else f"the encoding {self.encoding}"
             raise must_be("sigmas", f"a single one for {which}, which draws nothing", list(self.sigmas))
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         """Sigma by sigma, the seeds of each together; then the references, likewise."""
         base = self.spec(options=dict(option(text) for text in self.options))
         fixed = {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None, "start": "normal", "learn": True}
@@ -228,7 +238,7 @@ class LstEncodings(LatinStudy):
         if any(spec in specs[:i] for i, spec in enumerate(specs)):
             raise must_be("encodings", "all different", list(self.encodings))
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         """Encoding by encoding, first without and then with dropout, the seeds of each together."""
         return [
             member

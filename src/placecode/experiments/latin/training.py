@@ -48,7 +48,7 @@ class LstFrozen(KnobStudy):
 
     scales = {"paper": {"rest": REST, "evaluations": 40}, "quick": SMALLER}
 
-    def sweep(self) -> list[Member]:
+    def plan(self) -> list[Member]:
         """Kind by kind, sigma by sigma, the seeds of each together.
 
         Frozen random vectors take the final size of the learned PE of the same sigma and seed.

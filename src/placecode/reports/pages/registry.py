@@ -21,7 +21,7 @@ from placecode.experiments.channels.own import OwnData
 from placecode.experiments.channels.pixels import NEXT_TO, PixelsStudy
 from placecode.experiments.latin.causal import LstCausal
 from placecode.experiments.latin.knobs import KnobStudy
-from placecode.experiments.latin.squares import LstEncodings, LstSigma
+from placecode.experiments.latin.squares import LatinStudy, LstEncodings, LstSigma
 from placecode.experiments.latin.training import LstFrozen, LstSlingshot
 from placecode.reports.pages import (
     brain_networks,
@@ -101,6 +101,16 @@ class KnobPage(Page):
 
     def words(self) -> list[str]:
         return knob_words.of_knob(self.run, self.study.lines(self.run))
+
+
+class SweptPage(KnobPage):
+    """A study on Latin squares with further axes, by `--sweep`: accuracy over sigma, a line for each combination."""
+
+    study: LatinStudy  # type: ignore[assignment]
+
+    def figures(self) -> list[Shown]:
+        names = ", ".join(axis.name.replace("_", " ") for axis in self.study.axes)
+        return knob_figures.of_knob(self.run, self.study.lines(self.run), names)
 
 
 class CausalPage(KnobPage):
@@ -283,4 +293,6 @@ PAGES: dict[type[Study], type[Page]] = {
 
 def page_of(study: Study, run: Run) -> Page:
     """The page of a run of this experiment."""
+    if study.sweep and isinstance(study, LatinStudy):
+        return SweptPage(study, run)
     return next(PAGES[kind] for kind in type(study).__mro__ if kind in PAGES)(study, run)

@@ -1,0 +1,107 @@
+"""Further axes of a sweep, from the command line or from Python."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placecode import cli, experiments
+from placecode.errors import BadInput
+from placecode.experiments.base import Study
+from placecode.experiments.sweeps import axes_of, combinations
+from placecode.runs.read import Run
+from placecode.tasks.several import Several
+
+TINY: dict[str, Any] = {
+    **{"sigmas": (0.2, 2.0), "seeds": (0, 1), "epochs": 1, "evaluations": 1, "per_class": 20, "heldout": 9},
+    **{"distance": 0.5, "width": 8, "heads": 2, "layers": 1, "batch": 16, "references": (0.0,)},
+}
+
+
+def tiny(**fields: Any) -> Study:
+    return experiments.lookup("lst-sigma").at("quick", **{**TINY, **fields})
+
+
+def test_axes_are_crossed_with_all_members_of_the_study() -> None:
+    plain, study = tiny().members(), tiny(sweep=("heads=1,2", "learning_rate=1e-3,1e-2"))
+    members = study.members()
+    assert len(members) == 4 * len(plain) == 4 * 6
+    pairs = list(itertools.product((1, 2), (1e-3, 1e-2)))
+    assert [(member.heads, member.learning_rate) for member in members] == [pair for pair in pairs for _ in plain]
+    assert [(member.sigma, member.seed) for member in members] == 4 * [(each.sigma, each.seed) for each in plain]
+    assert [member.role for member in members[:6]] == 4 * ["swept"] + 2 * ["reference"]
+    assert members[0].label.endswith("0.2, heads 1, learning rate 0.001")
+    assert members[-1].label == "2d-fixed, heads 2, learning rate 0.01"
+
+
+def test_origins_stay_within_their_combination() -> None:
+    study = experiments.lookup("lst-frozen").at("quick", seeds=(0,), sweep=("heads=1,2",))
+    members, half = study.members(), len(study.members()) // 2
+    taken = [(number, member.origin) for number, member in enumerate(members) if member.origin is not None]
+    assert taken and all(origin // half == number // half for number, origin in taken)
+    assert all(members[origin].heads == members[number].heads for number, origin in taken)
+
+
+def test_fields_of_the_data_give_data_sets() -> None:
+    study = tiny(sweep=("per_class=20,40", "heads=1,2"))
+    data = study.data()
+    assert isinstance(data, Several) and list(data.parts) == ["per_class=20", "per_class=40"]
+    sizes = [len(task.splits["train"]) for task in data.parts.values()]
+    assert sizes[0] < sizes[1]
+    assert [member.data for member in study.members()] == 12 * ["per_class=20"] + 12 * ["per_class=40"]
+    assert len({study.training_steps(part) for part in data.parts.values()}) == 1  # all train for as many steps
+    with pytest.raises(BadInput, match="which has several data sets"):
+        experiments.lookup("lst-data").at("quick", sweep=("distance=0.7,0.8",)).data()
+
+
+@pytest.mark.parametrize(
+    ("texts", "name", "part"),
+    [
+        (["headz=1,2"], "a field to sweep", "must be one of batch, beta1"),
+        (["heads"], "sweep", "NAME=VALUE,VALUE,..., such as heads=1,2,4"),
+        (["heads="], "sweep", "NAME=VALUE,VALUE,..., such as heads=1,2,4"),
+        (["heads=1,1"], "sweep", "of different values"),
+        (["heads=1", "heads=2"], "sweep", "of different fields"),
+        (["heads=1,two"], "heads", "a whole number"),
+        (["learn=maybe"], "learn", "true or false"),
+        (["epochs=1,2"], "a field to sweep", "must be one of batch, beta1"),  # one length for the whole run
+        (["sigmas=1,2"], "a field to sweep", "must be one of batch, beta1"),  # has a flag of its own
+    ],
+)
+def test_what_cannot_be_swept_is_refused(texts: list[str], name: str, part: str) -> None:
+    with pytest.raises(BadInput) as error:
+        axes_of(tiny(), texts)
+    assert error.value.name == name and part in str(error.value)
+
+
+def test_what_a_study_sweeps_by_itself_is_refused() -> None:
+    study = experiments.lookup("lst-heads").at("quick")
+    with pytest.raises(BadInput, match="lst-heads sweeps by many"):
+        axes_of(study, ["heads=1,2"])
+
+
+def test_values_have_the_type_of_their_field() -> None:
+    axes = axes_of(tiny(), ["learn=true,false", "clip=none,1", "norm=pre,post", "output-gain=2"])
+    assert [axis.values for axis in axes] == [(True, False), (None, 1.0), ("pre", "post"), (2.0,)]
+    assert next(iter(combinations(axes)))[0] == "learn True, clip None, norm pre, output gain 2"
+
+
+def test_the_command_trains_draws_and_can_be_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "lst-sigma", "--sweep", "heads=1,2", "--sweep", "layers=1,2", "--sigmas", "0.2,2.0", "--seeds", "1"]
+    words += ["--epochs", "2", "--evaluations", "1", "--per-class", "20", "--heldout", "9", "--distance", "0.5"]
+    words += ["--width", "8", "--references", ",", "--device", "cpu", "--out", str(tmp_path / "run")]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    assert "heads" in printed and "Heads 2, layers 1: held-out accuracy" in printed
+    run = Run(tmp_path / "run")
+    assert run.config["fields"]["sweep"] == ["heads=1,2", "layers=1,2"] and len(run.members) == 8
+    study = experiments.study_of(run)
+    assert study.findings(run) == []  # claims know nothing of the other axes
+    assert set(study.lines(run)["line"]) == {label for label, _ in combinations(study.axes)}
+    assert {path.stem for path in (run.path / "figures").glob("*.png")} == {"accuracy", "curves"}
+    page = (run.path / "report.html").read_text()
+    assert "--sweep heads=1,2 --sweep layers=1,2" in page
+    assert cli.main(["claims", str(run.path)]) == 0
