@@ -163,13 +163,12 @@ def comparisons(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
         models = max((row["members"] for row in stacked), default=0)
         single = [row for row in here if row["name"] == "placecode" and row["members"] == 1]
         compiled = [row for row in here if row["name"] == "loop-compiled"]
+        share = single[0]["us_per_model_step"] / compiled[0]["us_per_model_step"] if single and compiled else None
         yield {
             "precision": precision,
             "stacked": [row for row in stacked if row["members"] == models],
             "loops": [row for row in here if row["name"] in ("loop-eager", "loop-compiled")],
-            "single_share": single[0]["us_per_model_step"] / compiled[0]["us_per_model_step"]
-            if single and compiled
-            else None,
+            "single_share": share,
         }
 
 
