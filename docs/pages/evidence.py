@@ -1,8 +1,8 @@
-"""Writes src/placecode/inspection/evidence.json, on which `placecode recommend` rests, from the committed runs:
+"""Writes src/placecode/inspection/evidence.json, the evidence of `placecode recommend`, from the committed runs:
 
     python docs/pages/evidence.py && python docs/pages/recommendation.py
 
-A run more is a name more in RUNS. Every kind of member that was trained at three sigmas or more becomes a setting.
+To add a run, add its name to RUNS. Every kind of member that was trained at three sigmas or more becomes a setting.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RUNS = (
     "brain-sigma-window",
     "brain-mask",
 )
-"""Sweeps over sigma with learned PEs. The demo is not among them: its scale was chosen on its numbers."""
+"""Sweeps over sigma with learned PEs. The demo is left out: its scale was chosen on its own results."""
 LEAST_SIGMAS = 3
 STRUCTURE = {
     ("neighbor_agreement", "labels"): "nearest channel in the same group",
@@ -59,17 +59,17 @@ STRUCTURE = {
     ("neighbor_agreement", "positions"): "nearest pixel is next to it",
     ("neighbor_agreement", "relation"): "nearest cell in the same row or column",
 }
-"""What a PE shows of the true arrangement: analysis and target, and in words. The first that a run has is taken."""
+"""Measures of what a PE shows of the true arrangement: analysis, target and description. The first in a run counts."""
 NOT_SPEC = ("sigma", "encoding", "options", "start", "learn", *AUXILIARY)
-"""Columns that do not tell settings of a sweep apart."""
+"""Columns that do not distinguish the settings of a sweep."""
 MAIN = ("data", "optimizer", "learning_rate", "width", "layers", "heads", "placement", "hidden")
-"""Fields that a setting is named by wherever they tell it apart; by others only where it has not the usual value."""
+"""Fields in the name of a setting wherever they differ between settings; others only where their value is unusual."""
 EPSILON = 1e-8
 KEPT = ("width", "layers", "heads", "norm", "placement", "optimizer", "learning_rate", "batch")
 
 
 def evidence(root: Path = ROOT) -> str:
-    """The whole file, a line for each setting; the same members in two runs (one of a size, one of a noise) are one."""
+    """The whole file, one line per setting. Members that two runs share (one of sizes, one of noise) count once."""
     records: list[dict[str, Any]] = []
     for name in RUNS:
         known = [record["outcome"] for record in records]
@@ -84,8 +84,8 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
     members = members[members["pe_learning_rate"].isna() & (members["epsilon"] == EPSILON)]  # as nearly everyone trains
     columns = [name for name in members.columns if name not in NOT_SPEC]
     varied = [name for name in columns if len(members[name].astype(str).unique()) > 1]
-    told = needed(members, varied)
-    rare = {name: set(members[name]) - set(members[name].mode(dropna=False)) for name in told}
+    names = needed(members, varied)
+    rare = {name: set(members[name]) - set(members[name].mode(dropna=False)) for name in names}
     for _, rows in members.groupby(varied, sort=False, dropna=False) if varied else [((), members)]:
         if rows["sigma"].nunique() < LEAST_SIGMAS:
             continue
@@ -95,7 +95,7 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
         yield {
             "run": run.path.name,
             "variant": ", ".join(
-                _told(name, first[name]) for name in told if name in MAIN or first[name] in rare[name]
+                _named(name, first[name]) for name in names if name in MAIN or first[name] in rare[name]
             ),
             "task": run.config["task"]["task"],
             "tokens": shape["tokens"],
@@ -107,8 +107,8 @@ def settings(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def needed(members: pd.DataFrame, varied: list[str]) -> list[str]:
-    """The fields that tell all settings apart; later ones are left out where they follow from the others, as the decay
-    does from the optimizer."""
+    """The fields that distinguish all settings. Later ones are dropped where they follow from the others, as the
+    weight decay does from the optimizer."""
     kept = list(varied)
     for name in reversed(varied):
         others = [other for other in kept if other != name]
@@ -117,7 +117,7 @@ def needed(members: pd.DataFrame, varied: list[str]) -> list[str]:
     return kept
 
 
-def _told(name: str, value: Any) -> str:
+def _named(name: str, value: Any) -> str:
     return str(value) if name == "data" else f"{name.replace('_', ' ')} {_plain(value)}"
 
 
@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
 
 
 def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, Any]:
-    """Accuracy on what was held out; or the error with as many hidden as in training, 1 being that of the mean."""
+    """Held-out accuracy; or the test error with as many hidden as in training, where predicting the mean gives 1."""
     values = run.metrics[run.metrics["member"].isin(rows["member"])]
     values = values[values["step"] == values["step"].max()]
     right = values[
@@ -135,13 +135,13 @@ def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, An
     if len(right):
         found = right.set_index("member")["value"]
         return curve("held-out accuracy", 1, 1 / shape["outputs"], rows, found, shape)
-    asked = f"hidden {rows['hidden'].iloc[0]:g}"
-    wrong = values[(values["metric"] == "mse") & (values["condition"] == asked) & (values["split"] == "test")]
-    return curve("test error", -1, 1.0, rows, wrong.set_index("member")["value"], shape)
+    condition = f"hidden {rows['hidden'].iloc[0]:g}"
+    errors = values[(values["metric"] == "mse") & (values["condition"] == condition) & (values["split"] == "test")]
+    return curve("test error", -1, 1.0, rows, errors.set_index("member")["value"], shape)
 
 
 def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, Any] | None:
-    """What PEs show after training; before it they show what chance gives."""
+    """What PEs show of the true arrangement after training, with what they show before it as chance."""
     table = run.analysis[run.analysis["member"].isin(rows["member"]) & (run.analysis["block"] == -1)]
     for (analysis, target), words in STRUCTURE.items():
         own = table[(table["analysis"] == analysis) & (table["target"] == target)]
@@ -154,7 +154,7 @@ def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, 
 def curve(
     name: str, sign: int, nothing: float, rows: pd.DataFrame, values: pd.Series, shape: dict[str, Any]
 ) -> dict[str, Any]:
-    """An outcome by sigma. Members that diverged have learned nothing."""
+    """An outcome by sigma. Members that diverged count as having learned nothing."""
     found = rows["member"].map(values).where(rows["state"] == "done", nothing)
     table = rows.assign(value=found).pivot(index="sigma", columns="seed", values="value")
     means = sign * table.mean(axis="columns")

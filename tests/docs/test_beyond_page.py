@@ -1,4 +1,4 @@
-"""docs/beyond.md is what the committed runs say, and a sentence that they do not bear out is never written."""
+"""docs/beyond.md is what the committed runs say, and a sentence that they do not support is never written."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ from pathlib import Path
 import pytest
 from helpers.scripts import load
 
-from placecode.experiments import study_of
-from placecode.experiments.claims import FAILS, NO_NUMBER, Finding, direction_text
+from placecode.experiments.claims import FAILS, HOLDS, NO_NUMBER, Finding, direction_text
 from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
 
 beyond = load(ROOT / "docs" / "pages" / "beyond.py")
-causes, knobs = (load(ROOT / "docs" / "pages" / f"beyond_{name}.py") for name in ("causes", "knobs"))
 PAGE = (ROOT / "docs" / "beyond.md").read_text()
-
-
-def findings(name: str) -> tuple[Run, dict[str, Finding]]:
-    run = Run(ROOT / "results" / name)
-    return run, {claim.id: claim.check(run) for claim in study_of(run).claims}
 
 
 def test_the_committed_page_is_what_the_runs_give() -> None:
@@ -34,13 +27,13 @@ def test_every_figure_of_the_page_is_there_and_is_shown() -> None:
     assert shown == {path.name for path in (ROOT / "docs" / "images").glob("beyond-*.png")}
 
 
-TABLES = [(name, name) for name in beyond.ANSWERS] + [("lst-decay", "lst-decay-fresh")]
+TABLES = [(name, name) for name in beyond.FACTS] + [("lst-decay", "lst-decay-fresh")]
 """The sections, and the runs whose claims stand in a table there; claims of fresh seeds stand first."""
 
 
 @pytest.mark.parametrize(("name", "of_run"), TABLES)
 def test_every_claim_that_can_be_asked_is_on_the_page_with_effect_and_verdict(name: str, of_run: str) -> None:
-    _, found = findings(of_run)
+    found = beyond.verdicts(Run(ROOT / "results" / of_run))
     part = PAGE.split(f"\n`{name}`. ")[1].split("\n## ")[0]
     if (name, "lst-decay-fresh") in TABLES:
         own = part.rindex("| claim |")
@@ -57,10 +50,23 @@ def test_every_claim_that_can_be_asked_is_on_the_page_with_effect_and_verdict(na
 
 
 def test_an_answer_is_refused_where_the_runs_say_otherwise() -> None:
-    run, found = findings("lst-heads")
+    run = Run(ROOT / "results" / "lst-heads")
+    found = beyond.verdicts(run)
+    assert "More heads hurt" in beyond.words("lst-heads", run, found).short
     turned = {id: Finding(each.claim, FAILS, NO_NUMBER, each.found, each.run) for id, each in found.items()}
     with pytest.raises(SystemExit, match="the tables no longer say so; write anew: More heads hurt"):
-        knobs.heads_short(run, turned)
+        beyond.words("lst-heads", run, beyond.Verdicts(turned))
+
+
+@pytest.mark.parametrize("name", beyond.FACTS)
+def test_no_answer_is_written_with_reversed_verdicts(name: str) -> None:
+    run = Run(ROOT / "results" / name)
+    turned = {
+        id: Finding(each.claim, FAILS if each.direction != FAILS else HOLDS, NO_NUMBER, each.found, each.run)
+        for id, each in beyond.verdicts(run).items()
+    }
+    with pytest.raises(SystemExit, match="the tables no longer say so"):
+        beyond.words(name, run, beyond.Verdicts(turned))
 
 
 def test_most_of_2d_fixed_is_a_vector_that_all_cells_share() -> None:
@@ -71,4 +77,4 @@ def test_most_of_2d_fixed_is_a_vector_that_all_cells_share() -> None:
         for turn in (math.sin, math.cos):
             values = [turn(place * wave) for place in range(4)]
             apart += sum((value - sum(values) / 4) ** 2 for value in values) / 4
-    assert causes.shared_part() == pytest.approx(1 - 2 * apart / 80)
+    assert beyond.facts.shared_part() == pytest.approx(1 - 2 * apart / 80)

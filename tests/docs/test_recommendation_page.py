@@ -42,7 +42,7 @@ def test_python_of_the_page_runs() -> None:
 
 def test_an_example_that_is_refused_is_never_written() -> None:
     with pytest.raises(SystemExit, match="ended with 2"):
-        recommendation.said("placecode recommend --tokens 1 --width 1 --optimizer adam")
+        recommendation.printed("placecode recommend --tokens 1 --width 1 --optimizer adam")
 
 
 def test_a_conclusion_is_refused_where_the_evidence_says_otherwise() -> None:
@@ -52,18 +52,18 @@ def test_a_conclusion_is_refused_where_the_evidence_says_otherwise() -> None:
         for each in evidence.settings()
         if each.structure is not None
     ]
-    with pytest.raises(SystemExit, match="A map needs smaller ones"):
-        recommendation.smaller(turned)
+    with pytest.raises(SystemExit, match=r"the tables no longer say so.*A map needs smaller"):
+        recommendation.page(turned)
 
 
 def test_sentences_follow_the_evidence() -> None:
     settings = evidence.settings()
+    by_adam = [each for each in settings if each.optimizer != "sgd" or not each.outcome.learned]
+    assert "SGD: no evidence" in recommendation.page(by_adam) and "SGD: no evidence" not in PAGE
     learned = [each for each in settings if each.outcome.learned]
-    by_sgd = [*settings, dataclasses.replace(learned[0], optimizer="sgd", variant="as if")]
-    assert "SGD: no evidence" not in recommendation.sgd(by_sgd)
     with_input = [dataclasses.replace(learned[0], placement="input"), *learned[1:]]
     every = sum(each.placement == "every" for each in with_input)
-    assert f"{len(learned)} settings, {every} add the PE in every block" in "".join(recommendation.limits(with_input))
+    assert f"{len(learned)} settings, {every} add the PE in every block" in recommendation.page(with_input)
 
 
 def test_what_is_lost_in_common_is_over_settings_that_both_know() -> None:

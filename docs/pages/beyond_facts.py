@@ -1,0 +1,363 @@
+"""The numbers and conditions of docs/beyond.md, one function per study; the sentences are in templates/beyond."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from wording import directions, grid, mean
+
+from placecode.encodings import sinusoid
+from placecode.experiments import study_of
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
+from placecode.experiments.latin import causal_claims, causal_effects, interventions, knob_claims, optimizer_claims
+from placecode.experiments.latin.knob_claims import EQUAL, FITTED, between, gained, of, worth
+from placecode.experiments.latin.optimizer_claims import TINY, decaying, true_positions
+from placecode.experiments.reading import STILL, accuracy, late_change, measured, where
+from placecode.runs.read import Run
+
+RESULTS = Path(__file__).parents[2] / "results"
+SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
+LEARNED, LOST = 0.9, 0.5
+"""Accuracies on training puzzles that a model has reached and fallen below if it lost what it had learned."""
+MARGINS = {"equal": EQUAL, "fitted": FITTED, "still": STILL, "learned_level": LEARNED, "lost_level": LOST}
+Facts = dict[str, Any]
+Kinds = Mapping[str, Mapping[str, Any]]
+
+
+class Verdicts(dict[str, Finding]):
+    """The findings of a run by claim."""
+
+    def holds(self, *ids: str) -> bool:
+        """Whether all of these claims hold."""
+        return directions(self, HOLDS, *ids)
+
+    def fails(self, *ids: str) -> bool:
+        """Whether all of these claims fail."""
+        return directions(self, FAILS, *ids)
+
+    def undecided(self, *ids: str) -> bool:
+        """Whether all of these claims are undecided."""
+        return directions(self, UNDECIDED, *ids)
+
+
+def verdicts(run: Run) -> Verdicts:
+    """All claims of a run's study, checked."""
+    return Verdicts({claim.id: claim.check(run) for claim in study_of(run).claims})
+
+
+def means(run: Run, kinds: Kinds, values: pd.Series) -> dict[str, list[float]]:
+    """Means over seeds for each kind of member, by sigma."""
+    return {
+        name: [where(run, values, [sigma], **columns).mean() for sigma in SIGMAS] for name, columns in kinds.items()
+    }
+
+
+def means_table(head: str, rows: Mapping[str, Sequence[float]], digits: int = 3) -> str:
+    """A table of `means`."""
+    lines = [(name, *(f"{value:.{digits}f}" for value in values)) for name, values in rows.items()]
+    return grid((head, *(f"sigma {sigma:g}" for sigma in SIGMAS)), lines)
+
+
+def unsettled(run: Run, sigmas: Sequence[float], **columns: Any) -> bool:
+    """Whether the mean accuracy has changed over the last quarter of training, at each of these sigmas."""
+    changes = late_change(run)
+    return all(abs(where(run, changes, [sigma], **columns).mean()) > STILL for sigma in sigmas)
+
+
+# ------------------------------------------------------------------------------------------------ causes, optimizers
+
+
+def shared_part() -> float:
+    """The share of the squared size of 2d-fixed that lies in the mean over cells."""
+    pe = sinusoid(np.stack(np.divmod(np.arange(16.0), 4), axis=1), 160)
+    return float((pe.mean(axis=0) ** 2).sum() / (pe**2).sum(axis=1).mean())
+
+
+def causal(run: Run, claims: Verdicts) -> Facts:
+    """What was done to the PE before and after training."""
+    by_kind, difference, sizes = causal_effects.of, causal_effects.between, causal_effects.SMALLS
+    rsa, moved = measured(run, "rsa", "relation"), measured(run, "moved_relative", "start")
+    controls = Verdicts({id: each for id, each in claims.items() if each.claim.remark == causal_claims.CONTROL})
+    certain = [id for id in controls if id != "control-transplant-of-another"]
+    exact = [id for id in certain if controls[id].found.low == controls[id].found.high == 0]
+    exchanges = {"seed": interventions.OTHER_SEED, "nothing": interventions.NOTHING, "start": interventions.START}
+    return {
+        "no_control_fails": not any(each.direction == FAILS for each in controls.values()),
+        "certain_controls_hold": controls.holds(*certain),
+        "exact_controls": len(exact),
+        "inexact_controls": [id for id in certain if id not in exact],
+        "axes_rsa": by_kind(run, "rows and columns, frozen", [0.2], rsa).mean(),
+        "learned_rsa": by_kind(run, "learned", [0.2], rsa).mean(),
+        "sgd_rsa": [by_kind(run, "learned, by SGD", [sigma], rsa).mean() for sigma in sizes],
+        "moved": by_kind(run, "learned", [0.2], moved).mean(),
+        "axes_at_one": difference("rows and columns, frozen", "random, frozen", [1.0], run),
+        "wrong_order": difference("master's shuffled, frozen", "random, frozen", sizes, run),
+        "centring": {s: difference("true centred, frozen", "true, frozen", [s], run) for s in (0.1, 0.5, 2.0)},
+        "sgd_frozen": by_kind(run, "random, frozen, by SGD", sizes).mean(),
+        "sgd_training_at_two": by_kind(run, "learned, by SGD", [2.0], accuracy(run, "train")).mean(),
+        "fixed_by_size": causal_effects.sizes("true, frozen", run),
+        "centred_by_size": causal_effects.sizes("true centred, frozen", run),
+        "lost_with": {key: causal_effects.exchanged("learned", [0.2], name, run) for key, name in exchanges.items()},
+        "shared_part": shared_part(),
+    }
+
+
+def optimizer(run: Run, claims: Verdicts) -> Facts:
+    """Adam and SGD at each sigma, and what their PEs have learned."""
+    adam, sgd = (optimizer_claims.usual(name, run) for name in ("adam", "sgd"))
+    best = {"optimizer": "sgd", "learning_rate": 0.03}
+    pilot = pd.read_csv(RESULTS / "lst-optimizer" / "pilot.csv")
+    large = Run(RESULTS / "lst-optimizer-large")
+    learned = list(pilot.loc[pilot["train"] > FITTED, "learning_rate"])
+    rsa, shown = measured(run, "rsa", "relation"), (*TINY, 1.0)
+    kinds = {
+        "slow_pe": {**adam, "pe_learning_rate": 0.1 * adam["learning_rate"]},
+        "adam": adam,
+        "fast_pe": {**adam, "pe_learning_rate": 10 * adam["learning_rate"]},
+        "sgd": sgd,
+    }
+    return {
+        "dip": {sigma: mean(of(run, [0.2], **adam) - of(run, [sigma], **adam)) for sigma in TINY},
+        "pilot_rates": list(pilot["learning_rate"]),
+        "pilot_learned": learned,
+        "lowest": min(float(of(run, [sigma], **best).mean()) for sigma in run.config["fields"]["sigmas"]),
+        "worth": {rate: mean(worth(run, {**best, "learning_rate": rate}, 1.0)) for rate in (0.003, 0.03)},
+        "at_two": {rate: mean(of(large, [2.0], **{**best, "learning_rate": rate})) for rate in learned},
+        "training_at_two": where(large, accuracy(large, "train"), [2.0], **best).mean(),
+        "shown_sigmas": shown,
+        "rsa": {key: [where(run, rsa, [s], **columns).mean() for s in shown] for key, columns in kinds.items()},
+        "accuracy": {key: [of(run, [s], **columns).mean() for s in shown] for key, columns in kinds.items()},
+        "tiny_rsa": {key: where(run, rsa, TINY, **kinds[key]).mean() for key in ("adam", "sgd")},
+    }
+
+
+# ------------------------------------------------------------------------------------------------ shape of the model
+
+
+def depth(run: Run, claims: Verdicts) -> Facts:
+    """Accuracy by number of blocks."""
+    depths, known = run.config["fields"]["depths"], accuracy(run, "train")
+    training = {layers: where(run, known, [0.2], layers=layers).mean() for layers in depths}
+    return {
+        "training": training,
+        "unfitted": [layers for layers, value in training.items() if value <= FITTED],
+        "worth": {layers: mean(worth(run, {"layers": layers})) for layers in depths},
+        "at_one": between({"layers": 6}, {"layers": 2}, [1.0], run),
+        "means": means(run, {str(layers): {"layers": layers} for layers in depths}, accuracy(run)),
+    }
+
+
+def width(run: Run, claims: Verdicts) -> Facts:
+    """Accuracy by width."""
+    widths, known = run.config["fields"]["widths"], accuracy(run, "train")
+    best = {width: max(of(run, [sigma], width=width).mean() for sigma in SIGMAS) for width in widths}
+    training = {width: where(run, known, [2.0], width=width).mean() for width in widths}
+    return {
+        "most_behind": max(best[width] - of(run, [0.2], width=width).mean() for width in widths),
+        "over_one": {width: mean(worth(run, {"width": width}, 1.0)) for width in widths},
+        "narrow_unsettled": unsettled(run, SIGMAS[:4], width=32),
+        "training_at_two": training,
+        "fitted_at_two": [width for width, value in training.items() if value > FITTED],
+        "highest_bound_at_two": max(mean(of(run, [2.0], width=width)).low for width in widths),
+        "means": means(run, {str(width): {"width": width} for width in widths}, accuracy(run)),
+    }
+
+
+def placement(run: Run, claims: Verdicts) -> Facts:
+    """What a small sigma is worth by where the PE is added."""
+    return {"worth": {name: mean(worth(run, {"placement": name})) for name in ("every", "input")}}
+
+
+# -------------------------------------------------------------------------------------------------- puzzles and grids
+
+
+def data(run: Run, claims: Verdicts) -> Facts:
+    """Accuracy by number of training puzzles."""
+    counts, alike, known = run.config["fields"]["samples"], accuracy(run, "test"), accuracy(run, "train")
+    kinds = {f"{count:,}": {"data": f"puzzles={count}"} for count in counts}
+    few = [mean(of(run, [sigma], **kinds["1,000"])) for sigma in SIGMAS]
+    return {
+        "some": mean(worth(run, kinds["4,000"])),
+        "alike": mean(where(run, alike, [0.2], **kinds["500"]) - where(run, alike, [2.0], **kinds["500"])),
+        "few_are_near_chance": all(each.low < 0.3 and each.high < 0.35 for each in few),
+        "least_training": min(where(run, known, [0.2], **columns).mean() for columns in kinds.values()),
+        "means": means(run, kinds, accuracy(run)),
+        "means_alike": means(run, kinds, alike),
+    }
+
+
+def size(run: Run, claims: Verdicts) -> Facts:
+    """Larger grids, with PEs from smaller ones."""
+    fresh, resized, shuffled = knob_claims.FRESH, knob_claims.RESIZED, knob_claims.SHUFFLED
+    small = {"data": "order=4", "start": "normal", "optimizer": "adam"}
+    rsa, nearest = (measured(run, name, "relation", when="start") for name in ("rsa", "neighbor_agreement"))
+    donors = run.members[run.members["optimizer"] == "sgd"]["member"].map(measured(run, "rsa", "relation"))
+    kinds = {"small": small, "fresh": fresh, "resized": resized, "shuffled": shuffled}
+    parts = run.config["task"]["parts"]
+    return {
+        "worth_small": mean(worth(run, small)),
+        "smallest": between(resized, fresh, [0.1], run),
+        "others": between(resized, fresh, [0.2, 0.5], run),
+        "best": [max(of(run, [sigma], **columns).mean() for sigma in SIGMAS) for columns in (resized, fresh)],
+        "donors": donors,
+        "resized_rsa": where(run, rsa, [0.2], **resized).mean(),
+        "shuffled_rsa": where(run, rsa, [0.2], **shuffled).mean(),
+        "near_shuffled": where(run, nearest, [0.2], **shuffled).mean(),
+        "near_random": where(run, nearest, [0.2], **fresh).mean(),
+        "early": knob_claims.early(resized, shuffled, knob_claims.SMALLS, run),
+        "large_grids": parts["order=5"],
+        "small_grids": parts["order=4"],
+        "puzzles": {split: sum(counts.values()) for split, counts in parts["order=5"]["counts"].items()},
+        "means": means(run, kinds, accuracy(run)),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ weight decay
+
+
+def collapsed(run: Run, **columns: Any) -> dict[str, int]:
+    """How many members learned the training puzzles, how many of these lost them again, and of how many."""
+    rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["condition"] == "all")]
+    curves = rows[rows["metric"] == "accuracy"].pivot(index="member", columns="step", values="value")
+    members = run.members[(run.members[list(columns)] == pd.Series(columns)).all(axis=1)]["member"]
+    curves = curves.loc[members]
+    learned = curves.max(axis=1) > LEARNED
+    lost = learned & ~(curves.iloc[:, -1] > LOST)
+    return {"learned": int(learned.sum()), "lost": int(lost.sum()), "members": len(members)}
+
+
+def decay(run: Run, claims: Verdicts) -> Facts:
+    """Weight decay on all weights, all but the PE, or the PE alone; and a decay of 1 on fresh seeds."""
+    kinds: dict[str, dict[str, float]] = {"none": decaying("all", 0.0)}
+    kinds |= {f"{part} {amount}": decaying(part, float(amount)) for amount in (1, 3) for part in ("all", "rest", "pe")}
+    rsa, alone, none = measured(run, "rsa", "relation"), kinds["pe 3"], kinds["none"]
+    last, before = of(run, [0.1], **alone), where(run, accuracy(run) - late_change(run), [0.1], **alone)
+    steps = int(run.metrics["step"].max())
+    return decay_on_fresh_seeds() | {
+        "late_change": {amount: true_positions(run, amount, late_change(run)).mean() for amount in (0.0, 1.0, 3.0)},
+        "collapsed": {name: collapsed(run, encoding="learned", **columns) for name, columns in kinds.items()},
+        "collapsed_small": collapsed(run, sigma=0.2, **kinds["all 3"]),
+        "smallest": where(run, measured(run, "norm", ""), [0.2], **alone).mean(),
+        "all_done": (run.members["state"] == "done").all(),
+        "map_with": mean(where(run, rsa, SIGMAS[:4], **alone)),
+        "map_without": mean(where(run, rsa, SIGMAS[:4], **none)),
+        "mild_rsa": [where(run, rsa, [sigma], **kinds["pe 1"]).mean() for sigma in SIGMAS[:4]],
+        "added": {sigma: between(alone, none, [sigma], run) for sigma in (0.5, 1.0)},
+        "large_sigmas_unsettled": unsettled(run, [1.0, 2.0], **alone),
+        "dropped": int((last < 0.9).sum()),
+        "dropped_to": last.min(),
+        "dropped_from": before[last.idxmin()],
+        "shrinks_to": math.exp(-3.0 * run.config["fields"]["learning_rate"] * steps),
+        "means": means(run, kinds, accuracy(run)),
+        "rsa_means": means(run, kinds, rsa),
+    }
+
+
+def decay_on_fresh_seeds() -> Facts:
+    """The claims on a decay of 1, on seeds that were not used to choose it."""
+    run = Run(RESULTS / "lst-decay-fresh")
+    ends, training = (true_positions(run, 1.0, values) for values in (accuracy(run), accuracy(run, "train")))
+    changes = late_change(run).groupby(run.members.set_index("member")["weight_decay"]).mean()
+    rsa = measured(run, "rsa", "relation")
+    rsa_with, rsa_without = (where(run, rsa, [0.2], **decaying("all", amount)) for amount in (1.0, 0.0))
+    return {
+        "fresh": verdicts(run),
+        "fresh_name": run.path.name,
+        "fresh_fields": run.config["fields"],
+        "fresh_largest_change": max(abs(changes)),
+        "lowest_fixed": ends.sort_values().iloc[:2].tolist(),
+        "lowest_fixed_training": training.min(),
+        "same_seed_is_lowest": training.idxmin() == ends.idxmin(),
+        "gap_without_lowest": mean(optimizer_claims.gap_to_truth(run, 1.0).drop(ends.idxmin())),
+        "fresh_rsa_with": rsa_with,
+        "fresh_rsa_without": mean(rsa_without),
+    }
+
+
+# -------------------------------------------------------------------------------------------------------------- gain
+
+
+def gain(run: Run, claims: Verdicts) -> Facts:
+    """The gain of the outputs, at one step size and with the step size divided by the gain."""
+    moved, known = measured(run, "weights_moved", "start"), accuracy(run, "train")
+    gains = run.config["fields"]["gains"]
+    shown = [gained(gain, divided, run) for divided in (False, True) for gain in gains if gain != 1 or not divided]
+    usual = [gained(gain, False, run) for gain in (0.1, 1.0, 10.0)]
+    rich, plain, lazy = (gained(gain, True, run) for gain in (0.1, 1.0, 10.0))
+    of_rich = run.members[(run.members["gain"] == 0.1) & (run.members["learning_rate"] == rich["learning_rate"])]
+    values = of_rich["member"].map(accuracy(run)).round(6)
+    return small_models_by_gain() | {
+        "further": mean(where(run, moved, None, **usual[0]) - where(run, moved, None, **usual[-1])),
+        "at_two": [of(run, [2.0], **columns).mean() for columns in usual],
+        "least_training": min(where(run, known, [s], **columns).mean() for columns in usual for s in SIGMAS),
+        "rich_training": max(where(run, known, [sigma], **rich).mean() for sigma in SIGMAS),
+        "lazy_training": max(where(run, known, [sigma], **lazy).mean() for sigma in SIGMAS),
+        "lazy_unsettled": unsettled(run, SIGMAS[:4], **lazy),
+        "rich_rate": rich["learning_rate"],
+        "rich_members": len(of_rich),
+        "rich_alike": int((values == values.mode().iloc[0]).sum()),
+        "rows": [
+            columns
+            | {
+                name: where(run, values, None, **columns).mean()
+                for name, values in (("moved", moved), ("known", known))
+            }
+            | {"held_out": of(run, None, **columns).mean()}
+            | {"worth": [mean(worth(run, columns, large)) for large in (1.0, 2.0)]}
+            for columns in shown
+        ],
+        "lazy_worth": [mean(worth(run, lazy, large)) for large in (1.0, 2.0)],
+        "usual_worth": [mean(worth(run, plain, large)) for large in (1.0, 2.0)],
+        "lazy_training_at_one": where(run, known, [1.0], **lazy).mean(),
+    }
+
+
+def small_models_by_gain() -> Facts:
+    """Small models with a step size that is divided by the gain, and with that step size alone."""
+    run, rates = (Run(RESULTS / f"lst-gain-quick{name}") for name in ("", "-rates"))
+    small, _, large = ({"learning_rate": rate} for rate in sorted(rates.config["fields"]["rates"]))
+    known, by_gain = accuracy(run, "train"), gained(3.0, True, run)
+    with_gain, with_rate = of(run, [0.2], **by_gain), of(rates, [0.2], **small)
+    usual = of(run, [0.2], **gained(1.0, False, run))
+    return {
+        "quick_with_gain": mean(with_gain),
+        "quick_with_rate": mean(with_rate),
+        "quick_usual": mean(usual),
+        "quick_difference": mean(with_gain - with_rate),
+        "quick_usual_ahead": mean(usual - with_gain),
+        "quick_training": where(run, known, [0.2], **by_gain).mean(),
+        "quick_too_large": where(run, known, [0.2], **gained(0.3, True, run)).mean(),
+        "quick_too_large_alone": where(rates, accuracy(rates, "train"), [0.2], **large).mean(),
+        "quick_gains": knob_claims.between_gains(0.3, 3.0, False, [0.2], run),
+        "same_step_size": math.isclose(by_gain["learning_rate"], small["learning_rate"]),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- rounding
+
+
+def rounding(runs: Mapping[str, Run]) -> Facts:
+    """How much members with the same settings and seeds differ between two runs."""
+    heads, causal_run = runs["lst-heads"], runs["lst-causal"]
+    sigmas, by_kind = heads.config["fields"]["sigmas"], causal_effects.of
+    by_sgd = {"optimizer": "sgd", "learning_rate": causal_run.config["fields"]["sgd_rate"]}
+    gaps = {sigma: mean(of(heads, [sigma], heads=1) - by_kind(causal_run, "learned", [sigma])) for sigma in sigmas}
+    sgd_gaps = [
+        float((of(runs["lst-optimizer"], [s], **by_sgd) - by_kind(causal_run, "learned, by SGD", [s])).mean())
+        for s in sigmas
+        if s < 2
+    ]
+    usual = {"lst-heads": {"heads": 1}, "lst-depth": {"layers": 4}, "lst-width": {"width": 160}}
+    usual |= {"lst-placement": {"placement": "every"}, "lst-data": {"data": "puzzles=8100"}}
+    same = [[list(of(runs[name], [sigma], **columns)) for sigma in sigmas] for name, columns in usual.items()]
+    return {
+        "gap_at_two": gaps[2.0],
+        "largest_gap_below_two": max(abs(gap.mean) for sigma, gap in gaps.items() if sigma < 2),
+        "largest_sgd_gap": max(map(abs, sgd_gaps)),
+        "usual_models_are_the_same": all(values == same[0] for values in same),
+    }
