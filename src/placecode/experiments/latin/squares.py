@@ -118,6 +118,14 @@ class LatinStudy(ModelStudy):
             *measures.without_dropout(stack, task),
         ]
 
+    def rehearse(self, stack: Stack, task: Task) -> None:
+        """Without the permutation tests of the PE, which run on the CPU and take most of the time."""
+        asked = task.splits["validation"].inputs[:, :, -1].argmax(1).tolist()
+        measures.outline(stack, task)
+        measures.behaviour(stack, task, asked)
+        measures.robustness(stack, task, self.noise, self.block_noise)
+        measures.without_dropout(stack, task)
+
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
         mean, each = measures.attention_maps(stack, task)
         return {"attention": mean, "attention_each": each, "probabilities": measures.probabilities(stack, task)}
