@@ -165,7 +165,7 @@ def budget_for(members: int, width: int = 8) -> float:
 
 def test_a_probe_really_trains_evaluates_and_analyses(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    for kind, name in ((Trainer, "update"), (Trainer, "evaluate"), (LstSigma, "analyse"), (LstSigma, "arrays")):
+    for kind, name in ((Trainer, "update"), (Trainer, "evaluate"), (LstSigma, "rehearse"), (LstSigma, "arrays")):
         usual = getattr(kind, name)
 
         def note(*given: Any, usual: Any = usual, name: str = name) -> Any:
@@ -181,11 +181,11 @@ def test_a_probe_really_trains_evaluates_and_analyses(monkeypatch: pytest.Monkey
     study, meter = tiny(), Meter(monkeypatch, 1000)
     task = study.task()
     need = memory.probe(study, task, study.members()[:2], Where("cpu"), meter)
-    assert done == [*["update"] * memory.UPDATES, "evaluate", "analyse", "arrays"]
+    assert done == [*["update"] * memory.UPDATES, "evaluate", "rehearse", "arrays"]
     assert need == Need(training=50, evaluation=30 - 10, closing=70)
     done.clear()
     memory.probe(study, task, study.members()[:2], Where("cpu"), meter, updates=0)
-    assert done == ["evaluate", "analyse", "arrays"]
+    assert done == ["evaluate", "rehearse", "arrays"]
 
 
 def test_a_probe_leaves_room_for_a_checkpoint_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,9 @@ class KnobStudy(LatinStudy):
             *measures.robustness(stack, task, self.noise, self.block_noise),
         ]
 
+    def rehearse(self, stack: Stack, task: Task) -> None:
+        self.analyse(stack, task)
+
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
         return {}
 
