@@ -19,6 +19,7 @@ from channel_tables import (
     of_baseline,
     twins_table,
 )
+from latin_tables import Findings
 from synergy import HEADER, Tally, models, tally
 from wording import grid, number
 
@@ -43,10 +44,7 @@ SIGMAS = (0.01, 0.2, 2.0)
 FEWER = "hidden 0.15"
 
 
-# ------------------------------------------------------------------------------------------------------- encodings
-
-
-def encodings(runs: Runs) -> Numbers:
+def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Every encoding on networks, brains and synergy."""
     syn, brain, sweep = (runs[name] for name in ("synergy-encodings", "brain-encodings", "synergy-sigma"))
     minus = {what: partial(minus_encoding, runs[name], share) for what, (name, share, _) in ENCODINGS.items()}
@@ -112,11 +110,9 @@ def minus_encoding(run: Run, condition: str, one: str, other: str) -> Interval:
     return over(run, pd.Series(table[one] - table[other]))
 
 
-# ------------------------------------------------------------------------------------- hidden channels, and windows
-
-
-def hidden_shares(run: Run) -> Numbers:
+def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Brains, with 15 to 90% of the regions hidden in training and in test."""
+    run = runs["brain-mask"]
     values = {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
 
     def of(trained: float, tested: float, sigma: float) -> pd.Series:
@@ -162,7 +158,7 @@ def trained_with(run: Run, share: float, sigma: float) -> pd.DataFrame:
     return rows[(rows["hidden"] == share) & (rows["sigma"] == sigma)]
 
 
-def windows(runs: Runs) -> Numbers:
+def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Five time points to a token instead of one."""
     clusters: dict[Measure, str] = {NEIGHBOURS: "nearest node in the same cluster", ("ari", "labels"): "ARI of k-means"}
     mirrors = {MIRROR: "nearest region is the mirror region"}
@@ -201,10 +197,7 @@ def lead(run: Run, sigma: float) -> pd.Series:
     return at_sigma(run, values, sigma) - at_sigma(run, values, 0.2)
 
 
-# ---------------------------------------------------------------------------------------------------- small models
-
-
-def small_models(runs: Runs) -> Numbers:
+def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Noise, size, hidden nodes and optimizers, with small models."""
     noise, size = runs["network-noise-quick"], runs["network-size-quick"]
     few, many = runs["network-sigma-hidden-15"], runs["network-sigma-hidden-90"]

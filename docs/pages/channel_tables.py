@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
+from latin_tables import counted_members
 from wording import grid, number, signed, spread
 
 from placecode.analysis.stats import Interval
@@ -83,16 +84,12 @@ def hidden(condition: str) -> str:
     return f"{100 * float(condition.split()[1]):g}% hidden"
 
 
-# ---------------------------------------------------------------------------------------------------------- tables
-
-
 def runs_table(runs: Runs, about: dict[str, str]) -> str:
     rows = []
     for name, words in about.items():
         run = runs[name]
-        lost = int((run.members["state"] == "diverged").sum())
-        members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
-        rows.append((name, words, members, f"{run.config['fields']['steps']:,}", f"`{command_of(run, study_of(run))}`"))
+        steps, command = f"{run.config['fields']['steps']:,}", f"`{command_of(run, study_of(run))}`"
+        rows.append((name, words, counted_members(run), steps, command))
     return grid(("run", "what", "members", "steps", "command"), rows)
 
 

@@ -4,38 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import channel_tables as tables
 import pandas as pd
-from channel_tables import (
-    Measure,
-    Runs,
-    at,
-    baseline_errors,
-    baseline_table,
-    best_sigma,
-    by_seed,
-    chance,
-    change,
-    gap,
-    minus_linear,
-    networks_table,
-    sigma_table,
-    twins_table,
-)
+from channel_tables import Measure, Runs, at, best_sigma, by_seed, chance, change, gap, minus_linear
 from latin_tables import Findings
 from wording import directions, grid, number, signed, spread
 
 from placecode.analysis.stats import Interval
-from placecode.experiments.channels.brain_networks import (
-    BY_VARIANT,
-    LARGE,
-    MIRROR,
-    SMALL,
-    by_split,
-    connectivity,
-    falls,
-    labelled,
-    variants,
-)
+from placecode.experiments.channels import brain_networks
+from placecode.experiments.channels.brain_networks import LARGE, MIRROR, SMALL, by_split, connectivity, falls, variants
 from placecode.experiments.channels.claims import NEIGHBOURS, SAME, SHIFTED, error, of_second_half, over
 from placecode.experiments.claims import HOLDS
 from placecode.experiments.reading import at_sigma, by_sigma, done, measured
@@ -85,9 +62,9 @@ def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "tokens": run.config["task"]["tokens"],
         "fields": run.config["fields"],
         "chance": chance(run, NEIGHBOURS),
-        "table": sigma_table(run, CLUSTERS, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED)),
-        "baselines": baseline_table(run, CLUSTERS, (SAME, SHIFTED)),
-        "long_table": twins_table(run, long, CLUSTERS, (SAME, SHIFTED), "steps", "steps"),
+        "table": tables.sigma_table(run, CLUSTERS, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED)),
+        "baselines": tables.baseline_table(run, CLUSTERS, (SAME, SHIFTED)),
+        "long_table": tables.twins_table(run, long, CLUSTERS, (SAME, SHIFTED), "steps", "steps"),
         "most_modular": float(str(by_sigma(run, q).mean(axis="columns").idxmax())),
         "modularity_gap": gap(run, q, 0.1, 0.01),
         "ari_gap": gap(run, ari, 0.1, 0.2),
@@ -117,9 +94,6 @@ def linear_is_best(run: Run) -> bool:
     return bool((gaps > -0.001).all(axis=None))
 
 
-# --------------------------------------------------------------------------------------------------------- brains
-
-
 def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Recordings of five people."""
     run, long = runs["brain-sigma"], runs["brain-sigma-50000"]
@@ -136,11 +110,11 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "found_long": findings["brain-sigma-50000"],
         "fields": run.config["fields"],
         "chance": chance(run, MIRROR),
-        "table": sigma_table(run, REGIONS, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED)),
-        "networks_table": networks_table(run),
-        "baselines": baseline_table(run, {MIRROR: REGIONS[MIRROR]}, (SAME, SHIFTED)),
-        "long_table": twins_table(run, long, twins, (SAME, SHIFTED), "steps", "steps"),
-        "labelled": labelled(run),
+        "table": tables.sigma_table(run, REGIONS, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED)),
+        "networks_table": tables.networks_table(run),
+        "baselines": tables.baseline_table(run, {MIRROR: REGIONS[MIRROR]}, (SAME, SHIFTED)),
+        "long_table": tables.twins_table(run, long, twins, (SAME, SHIFTED), "steps", "steps"),
+        "labelled": brain_networks.labelled(run),
         "modularity_at_start": at(run, measured(run, "modularity", "best", "start"), 2.0).mean,
         "stability": {s: at(run, stability, s).mean for s in (0.01, 2.0)},
         "best": {share: best_sigma(run, condition) for share, condition in SHARES.items()},
@@ -151,8 +125,8 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "leads": sorted(leads),
         "one_large_lead": bool((leads.drop(world) > -0.05).all()) and bool(leads.min() < -0.1),
         "person": run.config["task"]["people"]["test"][world][0],
-        "ridge": float(baseline_errors(run, "ridge", SAME).loc[world]),
-        "linear": float(baseline_errors(run, "linear", SAME).loc[world]),
+        "ridge": float(tables.baseline_errors(run, "ridge", SAME).loc[world]),
+        "linear": float(tables.baseline_errors(run, "linear", SAME).loc[world]),
         "lowest": lowest,
         "last": last,
         "training_falls": training_error(long, 0.2, last) < training_error(long, 0.2, lowest[0.2][0]),
@@ -179,8 +153,9 @@ def lowest_error(run: Run, sigma: float) -> tuple[int, float]:
     return int(str(means.idxmin())), float(means.min())
 
 
-def preprocessing(run: Run, found: Findings) -> Numbers:
+def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Known networks of the brain in recordings that are preprocessed in six ways."""
+    run, found = runs["brain-preprocessing"], findings["brain-preprocessing"]
     unprocessed, *_, everything, fewer = variants(run)
     differences = {m: {name: falls(run, name, m) for name in variants(run)} for m in (*NETWORKS, MIRROR)}
     yeo, mirror = ({name: each.mean for name, each in differences[m].items()} for m in (YEO, MIRROR))
@@ -226,7 +201,7 @@ def preprocessing_table(run: Run, measure: Measure) -> str:
         beside = connectivity(run, variant, measure)
         level = number(sum(beside) / len(beside)) if beside else ""
         rows.append((variant, *means, signed(falls(run, variant, measure)), level))
-    header = (BY_VARIANT[measure], *(f"sigma {sigma:g}" for sigma in sigmas))
+    header = (brain_networks.BY_VARIANT[measure], *(f"sigma {sigma:g}" for sigma in sigmas))
     return grid((*header, f"{SMALL:g} minus {LARGE:g}", "functional connectivity"), rows)
 
 
@@ -244,8 +219,9 @@ def below_connectivity(run: Run, measure: Measure) -> bool:
     return all(by_split(run, name, values, SMALL).mean() < sum(each) / len(each) for name, each in levels.items())
 
 
-def transfer(run: Run, found: Findings) -> Numbers:
+def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """PEs learned from other people."""
+    run = runs["brain-transfer"]
     sigmas = sorted(run.members["sigma"].unique())
     rows = [
         (words, *(spread(over(run, of_second_half(SAME, sigma, *kind, run))) for sigma in sigmas))
@@ -253,7 +229,7 @@ def transfer(run: Run, found: Findings) -> Numbers:
     ]
     taken, shuffled, random = ((kind, False) for kind in ("taken", "shuffled", "normal"))
     return {
-        "found": found,
+        "found": findings["brain-transfer"],
         "table": grid(("PE", *(f"sigma {sigma:g}" for sigma in sigmas)), rows),
         "taken_minus_random": second_half_gap(run, SAME, (0.1, *taken), (0.5, *random)),
         "with_most_hidden": [

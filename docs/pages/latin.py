@@ -23,6 +23,7 @@ from placecode.reports.pages.training_words import spikes
 from placecode.runs.read import Run
 
 Numbers = dict[str, Any]
+Runs = dict[str, Run]
 IDEAL, NEAR_FIXED = "attention correlation to the ideal map", "attention correlation to 2d-fixed"
 SETTLED = 0.02
 """Largest change of a mean accuracy after epoch EARLY in the authors' logs."""
@@ -51,11 +52,9 @@ def steps_per_epoch(run: Run) -> int:
     return int(run.metrics["step"].max()) // int(run.config["fields"]["epochs"])
 
 
-# ------------------------------------------------------------------------------------ accuracy over sigma (lst-sigma)
-
-
-def curve(run: Run) -> Numbers:
+def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Our curve of accuracy over sigma beside the authors'."""
+    run = runs["lst-sigma"]
     table, rows = curve_gaps(run), swept(run)
     change = by_sigma(run, accuracy(run) - accuracy(run, step=EARLY * steps_per_epoch(run)))
     means = change.mean(axis="columns")
@@ -151,11 +150,9 @@ def block_noise_table(run: Run, noisy: dict[str, pd.Series]) -> str:
     return grid(("sigma", *noisy), rows)
 
 
-# ------------------------------------------------------------------------- one log-softmax or two (lst-slingshot)
-
-
-def log_softmax(run: Run, highest: Run, found: Findings) -> Numbers:
+def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Training with either loss, and with one log-softmax in true float32."""
+    run, highest, found = runs["lst-slingshot"], runs["lst-slingshot-highest"], findings["lst-slingshot"]
     after, spiked, first = after_rest(run), spikes(run), first_spikes(run)
     two, one = members(run, TWO), [*members(run, ONE), *members(run, ONE_FROZEN)]
     gains = late_gain(run)[[*members(run, ONE, 0.2, 1.0), *members(run, ONE_FROZEN, 0.2, 1.0)]]
@@ -234,11 +231,9 @@ def losses_table(run: Run) -> str:
     return grid(("sigma", "loss", f"accuracy at epoch {EARLY}", "at the end", "change", "spikes per model"), rows)
 
 
-# ------------------------------------------------------------------------------ learned and frozen PEs (lst-frozen)
-
-
-def frozen(run: Run, found: Findings) -> Numbers:
+def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Learned PEs beside frozen ones, and beside PEs at the input alone."""
+    run = runs["lst-frozen"]
     train = accuracy(run, "train")
     sigmas, kinds = run.config["fields"]["sigmas"], {"learned": LEARNED, "frozen": FROZEN, "input": AT_INPUT}
     by_kind = {name: {sigma: of_kind(run, kind, sigma) for sigma in sigmas} for name, kind in kinds.items()}
@@ -252,7 +247,7 @@ def frozen(run: Run, found: Findings) -> Numbers:
         for sigma in sigmas
     ]
     return {
-        "found": found,
+        "found": findings["lst-frozen"],
         "fields": run.config["fields"],
         "table": grid(("sigma", *KINDS, "learned minus frozen"), rows),
         "effect_of_sigma": {name: mean(values) for name, values in effect.items()},
@@ -274,15 +269,11 @@ def of_kind(run: Run, kind: str, sigma: float, values: pd.Series | None = None) 
     return rows.set_index("seed")["member"].map(accuracy(run) if values is None else values)
 
 
-# ----------------------------------------------------------------------------- dropout and encodings (lst-encodings)
-
-
-def dropout(runs: dict[str, Run], findings: dict[str, Findings]) -> Numbers:
+def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """What dropout adds to each encoding, and how the encodings compare."""
     run, longer, sweep = (runs[name] for name in ("lst-encodings", "lst-encodings-long", "lst-sigma"))
     both = {name: runs[name] for name in ("lst-encodings", "lst-sigma-drawn")}
     norms = measured(sweep, "norm", "")
-    two_d, rotary, learned = "relative:axes=2", "rotary:axes=2", "learned:sigma=0.2"
     fixed = {name: of_encoding(each, "sinusoid:axes=2", 0.0) for name, each in (("short", run), ("long", longer))}
     without_position = ("none", "alibi", "alibi:axes=2")
     return {
@@ -303,13 +294,8 @@ def dropout(runs: dict[str, Run], findings: dict[str, Findings]) -> Numbers:
         "dropped_long": of_encoding(longer, "sinusoid:axes=2", 0.1).mean(),
         "plain_long": fixed["long"].mean(),
         "gain_plain": _interval(fixed["long"] - fixed["short"]),
-        "learned_minus_random": against(run, "learned:sigma=1", "random:sigma=1"),
-        "relative_minus_learned": against(run, two_d, learned),
-        "relative_minus_rotary": against(run, two_d, rotary),
-        "rotary_minus_learned": against(run, rotary, learned),
-        "fixed_minus_random": against(run, "sinusoid:axes=2", "random:sigma=1"),
-        "learned_minus_relative_dropout": against(run, learned, "relative", 0.1),
-        "relative_worst": of_encoding(run, two_d, 0.0).min(),
+        "minus": partial(against, run),
+        "relative_worst": of_encoding(run, "relative:axes=2", 0.0).min(),
         "no_position_does_not_fit": all(of_encoding(run, x, 0.0, "train").max() < 0.6 for x in without_position),
     }
 
@@ -319,16 +305,14 @@ def against(run: Run, one: str, other: str, dropout: float = 0.0) -> Interval:
     return interval((of_encoding(run, one, dropout) - of_encoding(run, other, dropout)).dropna().to_numpy())
 
 
-# --------------------------------------------------------------- structure of the PE (lst-sigma and lst-sigma-drawn)
-
-
-def structure(run: Run, drawn: Run, found: Findings) -> Numbers:
+def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Which measures of PE and attention predict accuracy."""
+    run, drawn = runs["lst-sigma"], runs["lst-sigma-drawn"]
     start = {sigma: at_sigma(run, measured(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)}
     x, y = (table.to_numpy() for table in paired(run, "attention_cosine", "2d-fixed"))
     moved = (0.1, 0.2, 1.0)
     return {
-        "found": found,
+        "found": findings["lst-sigma"],
         "significant": {name: significance(each) for name, each in (("published", run), ("drawn", drawn))},
         "pe_measures": len(tables.of_pe(run)),
         "pe_measures_drawn": len(tables.of_pe(drawn)),
@@ -372,8 +356,9 @@ def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, flo
     }
 
 
-def both_puzzles(published: Findings, drawn: Findings) -> Numbers:
+def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """The same claims on the published puzzles and on our own."""
+    published, drawn = findings["lst-sigma"], findings["lst-sigma-drawn"]
     judged = [id for id, finding in published.items() if not finding.note]
     same = [id for id in judged if published[id].direction == drawn[id].direction]
     return {

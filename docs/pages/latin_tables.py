@@ -24,14 +24,19 @@ _OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
 
 def runs_table(runs: dict[str, Run], about: dict[str, str]) -> str:
     rows = []
-    for name, run in runs.items():
-        fields, lost = run.config["fields"], int((run.members["state"] == "diverged").sum())
-        puzzles = "published" if fields["puzzles"] else "our own"
-        members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
+    for name, words in about.items():
+        run = runs[name]
+        fields, puzzles = run.config["fields"], "published" if run.config["fields"]["puzzles"] else "our own"
         command = command_of(run, study_of(run)).replace(f"--puzzles {fields['puzzles']}", "--puzzles DIR")
         loss = "two" if run.config["task"].get("log_softmax") == 2 else "one"
-        rows.append((name, about[name], members, f"{fields['epochs']:,}", loss, puzzles, f"`{command}`"))
+        rows.append((name, words, counted_members(run), f"{fields['epochs']:,}", loss, puzzles, f"`{command}`"))
     return grid(("run", "what", "members", "epochs, at most", "log-softmax", "puzzles", "command"), rows)
+
+
+def counted_members(run: Run) -> str:
+    """How many members a run has, and how many of them diverged."""
+    lost = int((run.members["state"] == "diverged").sum())
+    return f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
 
 
 def margin(claim: Claim) -> str:
@@ -56,9 +61,6 @@ def claims_table(found: Findings) -> str:
     return grid(
         ("claim", "statement", "effect", "95% interval", "margin", "direction", "number (published)", "label"), rows
     )
-
-
-# ------------------------------------------------------------------------------------------------------- lst-sigma
 
 
 def gap_of_sigmas(run: Run, values: pd.Series, small: float, large: float) -> Interval:
@@ -166,9 +168,6 @@ def sigma_and_accuracy(run: Run) -> tuple[np.ndarray, np.ndarray]:
     return sigma.to_numpy(), right.to_numpy()
 
 
-# ------------------------------------------------------------------------------------------ other runs of the sweep
-
-
 def both_puzzles_table(published: Findings, own: Findings) -> str:
     rows = [
         (id, effect(found), effect(own[id]), f"{direction_text(found)}; {direction_text(own[id])}")
@@ -176,9 +175,6 @@ def both_puzzles_table(published: Findings, own: Findings) -> str:
         if math.isfinite(found.found.mean)
     ]
     return grid(("claim", "published puzzles", "our own", "directions"), rows)
-
-
-# --------------------------------------------------------------------------------------------------- lst-encodings
 
 
 def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series, pd.Series]:

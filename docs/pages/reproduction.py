@@ -9,6 +9,7 @@ is false. A test compares the page with the tables.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ import channel_settings
 import channel_tables
 import channels
 import latin
+import latin_tables
 import synergy
-from latin_tables import Findings, claims_table, margin, noise_gaps, noise_table, runs_table
+from latin_tables import Findings
 from templating import render
 from wording import apart_from_zero, grid, mean
 
@@ -32,109 +34,23 @@ from placecode.runs.read import Run
 ROOT = Path(__file__).parents[2]
 Numbers = dict[str, Any]
 Runs = dict[str, Run]
-LATIN = {
-    "lst-sigma": "the sweep over sigma: 20 sigmas x 15 seeds, and 15 2d-fixed models",
-    "lst-frozen": "learned PEs beside frozen ones, 8 sigmas x 5 seeds",
-    "lst-slingshot": "one log-softmax or two, 3 sigmas x 5 seeds, and frozen PEs with one",
-    "lst-slingshot-highest": "one log-softmax in float32, 2 sigmas x 3 seeds",
-    "lst-sigma-drawn": "the sweep on puzzles of our own, with 2d-fixed models with and without dropout",
-    "lst-encodings": "every encoding x 15 seeds, with and without the authors' dropout",
-    "lst-encodings-long": "2d-fixed for longer, since dropout makes training slow",
-}
-PREPROCESSING = {"brain-preprocessing": "the same people, recordings preprocessed in six ways: 4 sigmas x 5 seeds"}
-SMALL = {
-    "network-noise-quick": "small models on networks with less and more noise: 3 sigmas x 5 seeds",
-    "network-size-quick": "small models on networks of 25 to 100 nodes: 3 sigmas x 5 seeds",
-    "network-sigma-hidden-15": "small models on networks, 15% hidden in training: 3 sigmas x 5 seeds",
-    "network-sigma-hidden-90": "the same with 90%",
-    "synergy-optimizer-quick": "small models on 15 channels that no pairwise measure can see: optimizers, 3 seeds",
-    "synergy-optimizer-quick-sgd": "the same, SGD with larger step sizes",
-}
-CHANNELS = {
-    "network-sigma": "networks with known clusters: 11 sigmas x 15 seeds, a network for each seed",
-    "network-sigma-50000": "3 sigmas x 5 seeds of it for five times as long",
-    "brain-sigma": "five people at rest: 11 sigmas x 15 seeds, each person held out from three of them",
-    "brain-sigma-50000": "3 sigmas x 5 seeds of it for as long as the paper trained",
-    **PREPROCESSING,
-    "brain-transfer": "PEs learned from two people, given to models that learn from two others; 10 seeds",
-    "synergy-sigma": "30 channels in groups of three that no pairwise measure can see: 11 sigmas x 15 seeds",
-    "synergy-sigma-512": "6 sigmas x 15 seeds of it with a larger batch",
-    "synergy-size": "15 to 120 such channels, 10,000 to 250,000 samples x 3 seeds",
-    "synergy-size-60": "60 channels: batch, step size and samples x 3 seeds",
-    "synergy-size-60-long": "60 channels, the smaller batch for four times as long",
-    "synergy-size-60-ramps": "60 channels, the smaller batch, with fewer hidden at first",
-    "synergy-size-60-shares": "60 channels, the smaller batch, with more or fewer hidden",
-    "synergy-size-60-widths": "60 channels, the smaller batch, models of other widths",
-    "network-encodings": "every encoding on the networks, 5 seeds",
-    "brain-encodings": "every encoding on the five people, 5 seeds",
-    "synergy-encodings": "every encoding on 30 channels that no pairwise measure can see, 5 seeds",
-    "network-sigma-window": "networks, five time points to a token: 3 sigmas x 5 seeds",
-    "brain-sigma-window": "brains, five time points to a token: 3 sigmas x 5 seeds",
-    "brain-mask": "brains, 15 to 90% hidden in training and in test: 3 sigmas x 5 seeds",
-    **SMALL,
-}
-RUNS = {**LATIN, **CHANNELS}
-PICTURES = {
-    "network-sigma": ("structure", "error", "similarity"),
-    "brain-sigma": ("structure", "networks", "error", "similarity", "brain"),
-    "brain-preprocessing": ("preprocessing",),
-    "brain-transfer": ("errors",),
-    "synergy-sigma": ("structure", "error"),
-    "synergy-size": ("structure",),
-    "brain-mask": ("errors",),
-    "synergy-encodings": ("encodings",),
-    "lst-sigma": ("accuracy", "published", "relations", "fixed-sigma", "token-maps", "attention", "noise"),
-    "lst-frozen": ("accuracy",),
-    "lst-slingshot": ("slingshots-0.2", "slingshots-1", "slingshots-2"),
-    "lst-sigma-drawn": ("fixed-sigma",),
-    "lst-encodings": ("dropout", "encodings"),
-    "lst-encodings-long": ("curves",),
-}
+LISTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+RUNS = {**LISTED["latin"], **LISTED["channels"]}
+PICTURES = {name: run["figures"] for name, run in RUNS.items() if "figures" in run}
 """Which figures of a run the page shows."""
-SOME_DIVERGED = ("lst-encodings", "synergy-optimizer-quick-sgd")
 
 
 def page(root: Path = ROOT) -> str:
     """The whole page, from the runs below `root`."""
     runs = {name: Run(root / "results" / name) for name in RUNS}
     findings = {name: {claim.id: claim.check(run) for claim in study_of(run).claims} for name, run in runs.items()}
-    return render("reproduction", numbers(runs, findings))
+    numbers = {section.__name__: section(runs, findings) for section in SECTIONS}
+    return render("reproduction", {"claims": findings, **numbers})
 
 
-def numbers(runs: Runs, findings: dict[str, Findings]) -> dict[str, Numbers]:
-    """What the templates show, by section, and all findings."""
-    sweep, drawn = runs["lst-sigma"], runs["lst-sigma-drawn"]
-    return {
-        "claims": findings,
-        "paper": paper(sweep, findings),
-        "curve": latin.curve(sweep),
-        "log_softmax": latin.log_softmax(
-            runs["lst-slingshot"], runs["lst-slingshot-highest"], findings["lst-slingshot"]
-        ),
-        "frozen": latin.frozen(runs["lst-frozen"], findings["lst-frozen"]),
-        "dropout": latin.dropout(runs, findings),
-        "structure": latin.structure(sweep, drawn, findings["lst-sigma"]),
-        "both_puzzles": latin.both_puzzles(findings["lst-sigma"], findings["lst-sigma-drawn"]),
-        "networks": channels.networks(runs, findings),
-        "brains": channels.brains(runs, findings),
-        "preprocessing": channels.preprocessing(runs["brain-preprocessing"], findings["brain-preprocessing"]),
-        "transfer": channels.transfer(runs["brain-transfer"], findings["brain-transfer"]),
-        "synergy": synergy.synergy(runs, findings),
-        "synergy_size": synergy.synergy_size(runs["synergy-size"]),
-        "synergy_60": synergy.synergy_60(runs),
-        "encodings": channel_settings.encodings(runs),
-        "hidden_shares": channel_settings.hidden_shares(runs["brain-mask"]),
-        "windows": channel_settings.windows(runs),
-        "small_models": channel_settings.small_models(runs),
-        "runs": what_was_run(runs),
-        "all_claims": {"tables": [claims_of(name, found) for name, found in findings.items() if applies(found)]},
-        "limits": limits(sweep, runs["lst-frozen"]),
-    }
-
-
-def paper(sweep: Run, findings: dict[str, Findings]) -> Numbers:
+def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Statements of the paper beside ours, and accuracy under noise."""
-    noise = noise_gaps(sweep)
+    noise = latin_tables.noise_gaps(runs["lst-sigma"])
     strong = list(noise["held-out puzzles, 0.2 minus 2"].values())[3:]
 
     def row(words: str, run: str, claim: str) -> tuple[str, ...]:
@@ -145,52 +61,68 @@ def paper(sweep: Run, findings: dict[str, Findings]) -> Numbers:
             return (words, "not in this run", "", "", "", number_text(finding), run)
         digits = 0 if abs(effect.mean) > 10 else 3
         ours = (f"{effect.mean:.{digits}f}", f"{effect.low:.{digits}f} to {effect.high:.{digits}f}")
-        return (words, *ours, margin(finding.claim), direction_text(finding), number_text(finding), run)
+        return (words, *ours, latin_tables.margin(finding.claim), direction_text(finding), number_text(finding), run)
 
     return {
         "found": findings["lst-sigma"],
         "row": row,
         "grid": grid,
         "noise": noise,
-        "noise_table": noise_table(noise),
+        "noise_table": latin_tables.noise_table(noise),
         "no_lead_under_strong_noise": not any(apart_from_zero(gap) for gap in strong),
     }
 
 
-def what_was_run(runs: Runs) -> Numbers:
+def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """All runs, and which of their members diverged."""
-    on_gpu = [run for name, run in runs.items() if name not in (*SMALL, *PREPROCESSING)]
+    on_gpu = [run for name, run in runs.items() if RUNS[name].get("gpu", True)]
+    finished = [run for name, run in runs.items() if not RUNS[name].get("diverged", False)]
     lost = runs["lst-encodings"].members.query("state == 'diverged'")
+    about = {group: {name: run["about"] for name, run in listed.items()} for group, listed in LISTED.items()}
     return {
-        "latin_table": runs_table({name: runs[name] for name in LATIN}, LATIN),
-        "channels_table": channel_tables.runs_table(runs, CHANNELS),
+        "latin_table": latin_tables.runs_table(runs, about["latin"]),
+        "channels_table": channel_tables.runs_table(runs, about["channels"]),
         "gpus": sorted({str(run.environment.get("gpu")) for run in on_gpu}),
         "precisions": sorted({run.config["precision"] for run in runs.values()}),
         "diverged": len(lost),
         "only_low_temperature_diverged": set(lost["options"]) == {'{"temperature": 0.01}'},
-        "all_others_finished": all(
-            bool((run.members["state"] == "done").all()) for name, run in runs.items() if name not in SOME_DIVERGED
-        ),
+        "all_others_finished": all(bool((run.members["state"] == "done").all()) for run in finished),
     }
 
 
-def applies(found: Findings) -> bool:
-    """Whether any claim is about this run."""
-    return not all(finding.note for finding in found.values())
+def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """The claims of every run that they are about, and how many of them do not apply to it."""
+    return {
+        "tables": [
+            {
+                "name": name,
+                "table": latin_tables.claims_table(found),
+                "not_in_run": sum(math.isnan(finding.found.mean) for finding in found.values()),
+            }
+            for name, found in findings.items()
+            if not all(finding.note for finding in found.values())
+        ]
+    }
 
 
-def claims_of(name: str, found: Findings) -> Numbers:
-    missing = sum(math.isnan(finding.found.mean) for finding in found.values())
-    return {"name": name, "table": claims_table(found), "not_in_run": missing}
-
-
-def limits(sweep: Run, frozen: Run) -> Numbers:
+def limits(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Differences between members with the same settings in two runs."""
+    sweep, frozen = runs["lst-sigma"], runs["lst-frozen"]
     again = {
         sigma: (latin.of_kind(frozen, latin.LEARNED, sigma) - at_sigma(sweep, accuracy(sweep), sigma)).dropna()
         for sigma in (0.2, 2.0)
     }
     return {"again": again, "mean_again": {sigma: mean(values) for sigma, values in again.items()}}
+
+
+SECTIONS = (
+    *(paper, latin.curve, latin.log_softmax, latin.frozen, latin.dropout, latin.structure, latin.both_puzzles),
+    *(channels.networks, channels.brains, channels.preprocessing, channels.transfer),
+    *(synergy.synergy, synergy.synergy_size, synergy.synergy_60),
+    *(channel_settings.encodings, channel_settings.hidden_shares, channel_settings.windows),
+    *(channel_settings.small_models, what_was_run, all_claims, limits),
+)
+"""The functions that compute the numbers of a section, from all runs and what they say about the claims."""
 
 
 def draw(root: Path = ROOT, names: Sequence[str] = tuple(PICTURES)) -> None:

@@ -143,9 +143,6 @@ def tally_table(words: Sequence[str], tallies: dict[tuple[float, ...], Tally]) -
     return grid((*words, *HEADER), rows)
 
 
-# -------------------------------------------------------------------------------------------------------- sections
-
-
 def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """The sweep over sigma, with small and with large batches."""
     run, large = runs["synergy-sigma"], runs["synergy-sigma-512"]
@@ -207,8 +204,9 @@ def still_falling(run: Run, sigma: float) -> int:
     return int((curves.iloc[:, -2] - curves.iloc[:, -1] >= 0.02).sum())
 
 
-def synergy_size(run: Run) -> Numbers:
+def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """15 to 120 channels, 10,000 to 250,000 samples."""
+    run = runs["synergy-size"]
     rows, fields = models(run), run.config["fields"]
     assert fields["batches"] == [512] and fields["rates"] == [1e-3] and fields["widths"] == [64]
     found, sizes = by(rows, "channels", "samples"), {size: each for (size,), each in by(rows, "channels").items()}
@@ -231,7 +229,7 @@ def synergy_size(run: Run) -> Numbers:
     }
 
 
-def synergy_60(runs: Runs) -> Numbers:
+def synergy_60(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """60 channels: batch, step size, samples, and what was tried besides."""
     run = runs["synergy-size-60"]
     found = by(models(run), "batch", "learning_rate", "samples", "sigma")
