@@ -1,4 +1,4 @@
-"""The tables of docs/reproduction.md, each read from one run or two."""
+"""The tables of docs/reproduction.md on Latin squares, each read from one run or two."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from wording import bounds, effect, grid, number, spread, told
+from wording import bounds, effect, grid, number, signed, spread
 
 from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
@@ -24,14 +24,19 @@ _OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
 
 def runs_table(runs: dict[str, Run], about: dict[str, str]) -> str:
     rows = []
-    for name, run in runs.items():
-        fields, lost = run.config["fields"], int((run.members["state"] == "diverged").sum())
-        puzzles = "published" if fields["puzzles"] else "our own"
-        members = f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
+    for name, words in about.items():
+        run = runs[name]
+        fields, puzzles = run.config["fields"], "published" if run.config["fields"]["puzzles"] else "our own"
         command = command_of(run, study_of(run)).replace(f"--puzzles {fields['puzzles']}", "--puzzles DIR")
         loss = "two" if run.config["task"].get("log_softmax") == 2 else "one"
-        rows.append((name, about[name], members, f"{fields['epochs']:,}", loss, puzzles, f"`{command}`"))
+        rows.append((name, words, counted_members(run), f"{fields['epochs']:,}", loss, puzzles, f"`{command}`"))
     return grid(("run", "what", "members", "epochs, at most", "log-softmax", "puzzles", "command"), rows)
+
+
+def counted_members(run: Run) -> str:
+    """How many members a run has, and how many of them diverged."""
+    lost = int((run.members["state"] == "diverged").sum())
+    return f"{len(run.members)} of {run.config['total']}" + (f", {lost} diverged" if lost else "")
 
 
 def margin(claim: Claim) -> str:
@@ -58,16 +63,13 @@ def claims_table(found: Findings) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------------------------- lst-sigma
-
-
 def gap_of_sigmas(run: Run, values: pd.Series, small: float, large: float) -> Interval:
-    """Members of one sigma less those of another, paired by seed."""
+    """Values at one sigma minus those at another, paired by seed."""
     return interval((at_sigma(run, values, small) - at_sigma(run, values, large)).to_numpy())
 
 
 def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
-    """The lead of sigma 0.2 under noise, level by level."""
+    """Accuracy at sigma 0.2 minus that at larger sigmas, by level of noise."""
     levels = [0.0, *run.config["fields"]["noise"]]
     return {
         f"{words}, 0.2 minus {other:g}": {
@@ -83,30 +85,27 @@ def noise_table(gaps: dict[str, dict[float, Interval]]) -> str:
     levels = next(iter(gaps.values()))
     return grid(
         ("difference of accuracies, by noise", *(f"{level:g}" for level in levels)),
-        [(words, *map(told, own.values())) for words, own in gaps.items()],
+        [(words, *map(signed, own.values())) for words, own in gaps.items()],
     )
 
 
 def correlation_table(table: pd.DataFrame) -> str:
-    """Measures x questions, as `placecode.experiments.predictors` has them."""
+    """Measures x questions, as `placecode.experiments.predictors` has them; bold if significant."""
     questions = list(predictors.QUESTIONS)
     rows = []
     for measure, own in table.groupby("measure", sort=False):
         cells = []
         for question in questions:
             row = own[own["question"] == question].iloc[0]
-            text = "" if math.isnan(row["value"]) else told(Interval(row["value"], row["low"], row["high"]))
+            text = "" if math.isnan(row["value"]) else signed(Interval(row["value"], row["low"], row["high"]))
             bold = text and row["adjusted"] < 0.05 and "sigmas" not in question
             cells.append(f"**{text}**" if bold else text)
         rows.append((str(measure), *cells))
-    return (
-        "Rank correlation with held-out accuracy; bold: p < 0.05 after adjusting for the number of measures (FDR).\n\n"
-        + grid(("measure", *questions), rows)
-    )
+    return grid(("measure", *questions), rows)
 
 
 def movement_table(run: Run) -> str:
-    """How far PEs moved, and by how much training changed what they look like, paired by seed."""
+    """How much training changed PEs and measures of them: after minus before training, paired by seed."""
     measures = {
         "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
         "z against permuted tokens, row and column": ("procrustes_z", "one-hot"),
@@ -116,21 +115,21 @@ def movement_table(run: Run) -> str:
     }
     rows = []
     for sigma in (0.1, 0.2, 0.3, 0.5, 1.0, 2.0):
-        cells = [number(by_how_much(run, sigma))]
+        cells = [number(relative_change(run, sigma))]
         for analysis, target in measures.values():
             gain = measured(run, analysis, target) - measured(run, analysis, target, "start")
-            cells.append(told(interval(at_sigma(run, gain, sigma).to_numpy()), digits=3))
+            cells.append(signed(interval(at_sigma(run, gain, sigma).to_numpy()), digits=3))
         rows.append((f"{sigma:g}", *cells))
-    return "After less before training:\n\n" + grid(("sigma", "moved / size", *measures), rows)
+    return grid(("sigma", "norm of the change / norm of the PE", *measures), rows)
 
 
-def by_how_much(run: Run, sigma: float) -> float:
-    """How far the PEs of a sigma moved, as a share of their size."""
+def relative_change(run: Run, sigma: float) -> float:
+    """Norm of the change of the PEs of a sigma, relative to their norm."""
     return float(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())
 
 
-def way_gone(run: Run, sigma: float, truth: Run) -> float:
-    """How far training took the PEs of a sigma towards 2d-fixed, by RSA with same row or column: 1 is all the way."""
+def gap_closed(run: Run, sigma: float, truth: Run) -> float:
+    """Share of the gap to 2d-fixed that training closed at a sigma, by RSA with same row or column."""
     start, end = (at_sigma(run, measured(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end"))
     goal = with_and_without(truth, "2d-fixed", measured(truth, "rsa", "relation"))[0].mean()
     return float((end - start) / (goal - start))
@@ -145,7 +144,7 @@ def correlations(folder: Path) -> pd.DataFrame:
 
 
 def answer(run: Run, measure: str, question: str = AFTER) -> str:
-    """What is known of a measure at a fixed sigma, in words."""
+    """The rank correlation of a measure with accuracy at a fixed sigma."""
     table = correlations(run.path)
     row = table[(table["measure"] == measure) & (table["question"] == question)].iloc[0]
     return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
@@ -169,9 +168,6 @@ def sigma_and_accuracy(run: Run) -> tuple[np.ndarray, np.ndarray]:
     return sigma.to_numpy(), right.to_numpy()
 
 
-# ------------------------------------------------------------------------------------------ other runs of the sweep
-
-
 def both_puzzles_table(published: Findings, own: Findings) -> str:
     rows = [
         (id, effect(found), effect(own[id]), f"{direction_text(found)}; {direction_text(own[id])}")
@@ -179,9 +175,6 @@ def both_puzzles_table(published: Findings, own: Findings) -> str:
         if math.isfinite(found.found.mean)
     ]
     return grid(("claim", "published puzzles", "our own", "directions"), rows)
-
-
-# --------------------------------------------------------------------------------------------------- lst-encodings
 
 
 def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series, pd.Series]:
@@ -194,7 +187,7 @@ def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series,
     return without, with_it
 
 
-def yardstick_table(runs: dict[str, Run]) -> str:
+def fixed_table(runs: dict[str, Run]) -> str:
     """2d-fixed with and without the dropout, and the learned PE of sigma 0.2 without it, in every run that has both."""
     rows = []
     for name, run in runs.items():
@@ -202,9 +195,9 @@ def yardstick_table(runs: dict[str, Run]) -> str:
         learned = learned_beside(run)
         gaps = [interval((a - b).to_numpy()) for a, b in ((dropped, plain), (learned, plain), (learned, dropped))]
         means = (number(values.mean()) for values in (plain, dropped, learned))
-        rows.append((name, *means, *(told(gap, digits=3) for gap in gaps)))
-    header = ("run", "2d-fixed without", "with", "learned 0.2 without", "worth of the dropout to 2d-fixed")
-    return grid((*header, "learned less 2d-fixed, neither with", "as published: 2d-fixed alone with"), rows)
+        rows.append((name, *means, *(signed(gap, digits=3) for gap in gaps)))
+    header = ("run", "2d-fixed without", "with", "learned 0.2 without", "effect of dropout on 2d-fixed")
+    return grid((*header, "learned minus 2d-fixed, no dropout", "as published: dropout in 2d-fixed alone"), rows)
 
 
 def learned_beside(run: Run) -> pd.Series:
@@ -214,7 +207,7 @@ def learned_beside(run: Run) -> pd.Series:
     return of_encoding(run, "learned:sigma=0.2", 0.0)
 
 
-def worth_table(run: Run) -> str:
+def dropout_table(run: Run) -> str:
     """Every encoding without and with the dropout, and the difference, paired by seed; the most accurate first."""
     right, train = accuracy(run), accuracy(run, "train")
     try:
@@ -227,6 +220,6 @@ def worth_table(run: Run) -> str:
         off, fitted = (with_and_without(run, name, values)[1].mean() for values in (clean, train))
         gap = interval((with_it - without).dropna().to_numpy())
         own = [spread(interval(values.to_numpy())) for values in (without, with_it)]
-        rows.append((without.mean(), (name, *own, told(gap, digits=3), number(off), number(fitted))))
-    header = ("encoding", "without", "with", "worth", "with, mask off at evaluation", "training, with")
+        rows.append((without.mean(), (name, *own, signed(gap, digits=3), number(off), number(fitted))))
+    header = ("encoding", "without", "with", "difference", "with, dropout off at evaluation", "training, with")
     return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])

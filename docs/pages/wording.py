@@ -1,4 +1,4 @@
-"""How pages that are made from tables put numbers, tables and conclusions into Markdown."""
+"""Numbers, tables and conclusions as Markdown, for pages that are made from the tables of runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from placecode.experiments.claims import Finding
 
 
 def say(true: bool, sentence: str) -> str:
-    """A conclusion, refused where the tables do not bear it out."""
+    """A conclusion, refused if its condition is false."""
     if not true:
         raise SystemExit(f"the tables no longer say so; write anew: {sentence}")
     return sentence
 
 
 def directions(found: Mapping[str, Finding], wanted: str, *ids: str) -> bool:
-    """Whether the directions of all of these claims are this one."""
+    """Whether all of these claims have this direction."""
     return all(found[id].direction == wanted for id in ids)
 
 
@@ -39,23 +39,37 @@ def spread(found: Interval) -> str:
     return f"{number(found.mean)} ({bounds(found)})"
 
 
-def told(found: Interval, digits: int = 2) -> str:
-    """A difference or a correlation, signed; a bound of -0.00 tells that it lies below zero."""
+def signed(found: Interval, digits: int = 2) -> str:
+    """A difference or a correlation with its sign; a bound of -0.00 lies below zero."""
     return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
 
 
+told = signed  # the name that the scripts of other pages import
+
+
 def plain(found: Interval, digits: int = 2) -> str:
-    """A difference whose direction the sentence tells."""
+    """A difference whose direction is in the sentence."""
     return f"{found.mean:.{digits}f} ({found.low:.{digits}f} to {found.high:.{digits}f})"
 
 
+def percent(found: Interval) -> str:
+    """A share in percent."""
+    mean, low, high = (100 * value for value in found)
+    return f"{mean:.0f}% ({low:.0f} to {high:.0f}%)"
+
+
+def points(found: Interval) -> str:
+    """A difference between shares in percentage points."""
+    return plain(Interval(*(100 * value for value in found)), 0)
+
+
 def flipped(found: Interval) -> Interval:
-    """A difference the other way round."""
+    """The same difference with the opposite sign."""
     return Interval(-found.mean, -found.high, -found.low)
 
 
 def effect(finding: Finding) -> str:
-    return told(finding.found)
+    return signed(finding.found)
 
 
 def apart_from_zero(found: Interval) -> bool:
@@ -69,5 +83,5 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def picture(run: str, name: str, title: str, caption: str) -> str:
-    """A figure of a run with what to know of it."""
+    """A figure of a run with its caption."""
     return f"![{title}](images/{run}-{name}.png)\n\n*{title}. {caption}*"

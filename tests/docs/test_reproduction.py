@@ -1,4 +1,4 @@
-"""docs/reproduction.md is what the committed runs say, and a sentence that they do not bear out is never written."""
+"""docs/reproduction.md is what the committed runs give, and a conclusion whose condition is false is not written."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jinja2
+import jinja2.nodes
 import pandas as pd
 import pytest
 from helpers.scripts import load
@@ -20,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 
 reproduction = load(ROOT / "docs" / "pages" / "reproduction.py")
-synergy_tables = load(ROOT / "docs" / "pages" / "synergy_tables.py")
+synergy = load(ROOT / "docs" / "pages" / "synergy.py")
+templating = load(ROOT / "docs" / "pages" / "templating.py")
 wording = load(ROOT / "docs" / "pages" / "wording.py")
 PAGE = (ROOT / "docs" / "reproduction.md").read_text()
 
@@ -63,21 +66,55 @@ def test_methods_are_at_chance_only_if_their_tests_on_every_measure_are() -> Non
         ]
         return SimpleNamespace(baselines=pd.DataFrame(rows))
 
-    none = synergy_tables.tests_of_others(run_with({"neighbor_agreement": 5, "ari": 6, "ami": 90}), measures)
+    none = synergy.tests_of_others(run_with({"neighbor_agreement": 5, "ari": 6, "ami": 90}), measures)
     assert none == (11, 200) and none.expected == 10 and none.at_chance  # of ami nothing is shown
     for low in ({"neighbor_agreement": 20, "ari": 5}, {"neighbor_agreement": 5, "ari": 20}):
-        assert not synergy_tables.tests_of_others(run_with(low), measures).at_chance
-    assert not synergy_tables.tests_of_others(run_with({"ami": 1}), measures).at_chance  # nothing was tested
+        assert not synergy.tests_of_others(run_with(low), measures).at_chance
+    assert not synergy.tests_of_others(run_with({"ami": 1}), measures).at_chance  # nothing was tested
 
 
-def test_a_sentence_that_is_not_borne_out_is_refused() -> None:
-    assert reproduction.say(True, "It is so.") == "It is so."
-    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: It is so"):
-        reproduction.say(False, "It is so.")
+def rendered(text: str, **numbers: Any) -> str:
+    return str(templating.environment().from_string(text).render(numbers))
+
+
+def test_a_conclusion_whose_condition_is_false_is_refused() -> None:
+    text = "{% call say(gap.low > 0) %}\n  It is higher,\n  by {{ gap | plain }}.\n{% endcall %}"
+    assert rendered(text, gap=Interval(0.5, 0.25, 0.75)) == "It is higher, by 0.50 (0.25 to 0.75)."
+    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: It is higher, by "):
+        rendered(text, gap=Interval(0.5, -0.25, 1.25))
+    with pytest.raises(TypeError, match="a condition must be a boolean; got 'holds'"):
+        rendered("{% call say(direction) %}It is so.{% endcall %}", direction="holds")
+    with pytest.raises(jinja2.UndefinedError):
+        rendered("{% call say(known.direction == HOLDS) %}It is so.{% endcall %}", known={})
+
+
+def test_every_conclusion_of_the_page_stands_beside_a_condition() -> None:
+    """No condition is a constant, so that each one can fail."""
+    trees = [templating.environment().parse(path.read_text()) for path in templating.TEMPLATES.rglob("*.j2")]
+    calls = [call.call for tree in trees for call in tree.find_all(jinja2.nodes.CallBlock)]
+    conditions = [call.args[0] for call in calls if call.node.name == "say"]
+    assert len(conditions) > 50
+    named = (isinstance(each, jinja2.nodes.Name) or any(each.find_all(jinja2.nodes.Name)) for each in conditions)
+    assert all(named)
+
+
+def test_conditions_on_several_intervals() -> None:
+    low, middle, high = Interval(-0.5, -0.6, -0.4), Interval(0.0, -0.1, 0.1), Interval(0.5, 0.4, 0.6)
+    assert templating.above(0, [high, high]) and not templating.above(0, [high, middle])
+    assert templating.below(0, [low, low]) and not templating.below(0, [low, middle])
+    assert templating.include_zero([middle, middle])
+    assert not templating.include_zero([middle, high]) and not templating.include_zero([low])
+
+
+def test_lines_of_a_template_are_joined_and_tables_are_kept() -> None:
+    text = "# Title\n\none\ntwo\n\n\n- a\n  b\n- c\n\n| x |\n|---|\n| 1 |\n"
+    assert templating.unwrap(text) == "# Title\n\none two\n\n- a b\n- c\n\n| x |\n|---|\n| 1 |\n"
 
 
 def test_numbers_and_tables_are_put_as_markdown_has_them() -> None:
-    assert wording.told(Interval(-0.0214, -0.1, 0.0571)) == "-0.02 (-0.10 to +0.06)"
+    assert wording.percent(Interval(0.25, 0.2, 0.304)) == "25% (20 to 30%)"
+    assert wording.points(Interval(0.25, 0.2, 0.304)) == "25 (20 to 30)"
+    assert wording.signed(Interval(-0.0214, -0.1, 0.0571)) == "-0.02 (-0.10 to +0.06)"
     assert wording.spread(Interval(0.5, -0.0001, 1.0)) == "0.500 (0.000 to 1.000)"
     assert wording.bounds(Interval(0.5, math.nan, math.nan)) == ""  # one seed
     assert wording.grid(("a", "b"), [("1", "2"), ("3", "")]) == "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 |  |"
@@ -90,12 +127,12 @@ def test_numbers_and_tables_are_put_as_markdown_has_them() -> None:
 
 def test_the_curve_at_the_published_length_is_that_of_its_tables() -> None:
     """Means, differences and standard errors, once more from the Parquet files."""
-    published = load(ROOT / "docs" / "pages" / "published_length.py")
+    latin = load(ROOT / "docs" / "pages" / "latin.py")
     folder = ROOT / "results" / "lst-sigma"
     members, metrics = (pd.read_parquet(folder / f"{name}.parquet") for name in ("members", "metrics"))
     rows = metrics[(metrics["split"] == "validation") & (metrics["metric"] == "accuracy")]
     rows = rows[(rows["condition"] == "all") & (rows["step"] == rows["step"].max())].merge(members, on="member")
-    table = published.gaps(Run(folder))
+    table = latin.curve_gaps(Run(folder))
     authors = {0.1: 0.925, 0.2: 0.956, 1.0: 0.894, 1.7: 0.480, 2.0: 0.377}
     for sigma, theirs in authors.items():
         own = rows.loc[rows["sigma"] == sigma, "value"]

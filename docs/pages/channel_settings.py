@@ -1,0 +1,289 @@
+"""Numbers and conditions for the sections of docs/reproduction.md on what affects the error on channels."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from channel_tables import (
+    Measure,
+    Runs,
+    at,
+    baseline_errors,
+    by_seed,
+    chance,
+    change,
+    gap,
+    minus_linear,
+    of_baseline,
+    twins_table,
+)
+from latin_tables import Findings
+from synergy import HEADER, Tally, models, tally
+from wording import grid, number
+
+from placecode.analysis.stats import Interval
+from placecode.experiments.channels.claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, over
+from placecode.experiments.reading import at_sigma, chance_in, done, measured
+from placecode.experiments.specs import named
+from placecode.reports.figures import SIGMA
+from placecode.runs.read import Run
+
+Numbers = dict[str, Any]
+ENCODINGS = {
+    "network": ("network-encodings", SAME, NEIGHBOURS),
+    "brain": ("brain-encodings", SAME, MIRROR),
+    "synergy": ("synergy-encodings", "hidden 0.3", NEIGHBOURS),
+}
+"""Runs of all encodings, the condition they are trained with, and the measure of their structure."""
+LEARNED = "learned, sigma 0.2"
+WITHOUT_POSITION = ("none", "alibi", "causal-none")
+SHARES = (0.15, 0.5, 0.75, 0.9)
+SIGMAS = (0.01, 0.2, 2.0)
+FEWER = "hidden 0.15"
+
+
+def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Every encoding on networks, brains and synergy."""
+    syn, brain, sweep = (runs[name] for name in ("synergy-encodings", "brain-encodings", "synergy-sigma"))
+    minus = {what: partial(minus_encoding, runs[name], share) for what, (name, share, _) in ENCODINGS.items()}
+    errors = error(syn, "hidden 0.3")
+    frozen_small = by_seed(of_name(syn, "random, sigma 0.2"), errors)
+    query = "encoding == 'learned' and sigma == 0.2 and seed < 5"
+    return {
+        "table": encodings_table(runs),
+        "without_position": WITHOUT_POSITION,
+        "frozen_minus_learned": {what: each("random, sigma 1", "learned, sigma 1") for what, each in minus.items()},
+        "large_minus_small": {what: minus[what]("learned, sigma 1", LEARNED) for what in ("network", "brain")},
+        "behind": {
+            what: {name: each(name, LEARNED) for name in ("relative", "rotary")} for what, each in minus.items()
+        },
+        "without_position_minus_learned": [each(name, LEARNED) for each in minus.values() for name in WITHOUT_POSITION],
+        "without_position_near_mean": all(
+            over(runs[run], by_seed(of_name(runs[run], name), error(runs[run], share))).mean > 0.95
+            for run, share, _ in (ENCODINGS["network"], ENCODINGS["synergy"])
+            for name in WITHOUT_POSITION
+        ),
+        "random_large_minus_small": minus["synergy"]("random, sigma 1", "random, sigma 0.2"),
+        "random_minus_learned": minus["synergy"]("random, sigma 0.2", LEARNED),
+        "fixed": over(syn, by_seed(of_name(syn, "1d-fixed"), errors)).mean,
+        "random_near": over(syn, by_seed(of_name(syn, "random, sigma 0.2"), measured(syn, *NEIGHBOURS))).mean,
+        "in_sweep": tally(models(sweep).query(query)),
+        "here": tally(models(syn).query(query)),
+        "in_size": tally(models(runs["synergy-size"]).query("channels == 30 and samples == 50000")),
+        "random_minus_sweep": over(syn, (frozen_small - at_sigma(sweep, error(sweep, "hidden 0.3"), 0.2)).dropna()),
+        "fixed_mirrors": over(brain, by_seed(of_name(brain, "1d-fixed"), measured(brain, *MIRROR))).mean,
+    }
+
+
+def encodings_table(runs: Runs) -> str:
+    names = dict.fromkeys(name for run, _, _ in ENCODINGS.values() for name in with_names(runs[run])["name"])
+    rows = []
+    for name in sorted(names, key=lambda name: not name.startswith("learned")):
+        cells = []
+        for run, share, measure in ENCODINGS.values():
+            members = of_name(runs[run], name)["member"]
+            for values in (error(runs[run], share), measured(runs[run], *measure)):
+                known = members.map(values).dropna()
+                cells.append(number(known.mean()) if len(known) else "")
+        rows.append((name, *cells))
+    header = [words for what in ENCODINGS for words in (f"{what}: error", f"{what}: nearest")]
+    return grid(("encoding", *header), rows)
+
+
+def with_names(run: Run) -> pd.DataFrame:
+    """The finished members with the names of their encodings."""
+    rows = named(done(run))
+    return rows.assign(name=rows["name"].str.replace(SIGMA, "sigma"))
+
+
+def of_name(run: Run, name: str) -> pd.DataFrame:
+    rows = with_names(run)
+    return rows[rows["name"] == name]
+
+
+def minus_encoding(run: Run, condition: str, one: str, other: str) -> Interval:
+    """Error with one encoding minus that with another, by seed."""
+    rows = with_names(run).assign(value=lambda table: table["member"].map(error(run, condition)))
+    table = rows.pivot(index="seed", columns="name", values="value")
+    return over(run, pd.Series(table[one] - table[other]))
+
+
+def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Brains, with 15 to 90% of the regions hidden in training and in test."""
+    run = runs["brain-mask"]
+    values = {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
+
+    def of(trained: float, tested: float, sigma: float) -> pd.Series:
+        return by_seed(trained_with(run, trained, sigma), values[tested])
+
+    def between(trained: float, tested: float, one: float, other: float) -> Interval:
+        return over(run, of(trained, tested, one) - of(trained, tested, other))
+
+    means = {
+        trained: {tested: {sigma: over(run, of(trained, tested, sigma)).mean for sigma in SIGMAS} for tested in SHARES}
+        for trained in SHARES
+    }
+    linear = {share: float(baseline_errors(run, "linear", f"hidden {share:g}").mean()) for share in SHARES}
+    rows = []
+    for trained in SHARES:
+        for sigma in SIGMAS:
+            near = over(run, by_seed(trained_with(run, trained, sigma), measured(run, *MIRROR))).mean
+            errors = (number(means[trained][tested][sigma]) for tested in SHARES)
+            rows.append((f"{trained:.0%}", f"{sigma:g}", number(near), *errors))
+    rows.append(("", "linear predictor", "", *map(number, linear.values())))
+    header = ("hidden in training", "sigma", "nearest region is the mirror region")
+    return {
+        "table": grid((*header, *(f"error, {share:.0%} hidden" for share in SHARES)), rows),
+        "chance": chance(run, MIRROR),
+        "means": means,
+        "linear": linear,
+        "to_fewer_from_90": {tested: between(0.9, tested, 0.01, 2.0) for tested in (0.15, 0.5, 0.75)},
+        "to_15": {trained: between(trained, 0.15, 0.01, 2.0) for trained in (0.5, 0.75)},
+        "as_trained": [between(share, share, 0.01, 2.0) for share in SHARES],
+        "to_more": [between(trained, 0.9, 0.01, 2.0) for trained in (0.15, 0.5, 0.75)],
+        "minus_best": [between(share, share, sigma, 0.2) for share in SHARES for sigma in (0.01, 2.0)],
+        "minus_linear": [
+            over(run, of(share, share, 0.2) - of_baseline(run, "linear", "mse", f"hidden {share:g}"))
+            for share in SHARES
+        ],
+        "middle_below_small": all(own[0.2] < own[0.01] for tested in means.values() for own in tested.values()),
+    }
+
+
+def trained_with(run: Run, share: float, sigma: float) -> pd.DataFrame:
+    """The members that were trained with a share of the channels hidden."""
+    rows = done(run)
+    return rows[(rows["hidden"] == share) & (rows["sigma"] == sigma)]
+
+
+def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Five time points to a token instead of one."""
+    clusters: dict[Measure, str] = {NEIGHBOURS: "nearest node in the same cluster", ("ari", "labels"): "ARI of k-means"}
+    mirrors = {MIRROR: "nearest region is the mirror region"}
+    one = {"network": runs["network-sigma"], "brain": runs["brain-sigma"]}
+    five = {"network": runs["network-sigma-window"], "brain": runs["brain-sigma-window"]}
+    near = {what: measured(run, *NEIGHBOURS) for what, run in (("one", one["network"]), ("five", five["network"]))}
+    net, brain = five["network"], five["brain"]
+    return {
+        "tables": {
+            what: twins_table(one[what], five[what], measures, (SAME, SHIFTED), "window", "time points")
+            for what, measures in (("network", clusters), ("brain", mirrors))
+        },
+        "near_change": {s: change(one["network"], net, near["one"], near["five"], s) for s in (0.01, 0.2)},
+        "lead": {what: {s: gap(run, error(run, SAME), s, 0.2) for s in (0.01, 2.0)} for what, run in five.items()},
+        "lead_growth": {
+            what: {s: over(run, lead(run, s) - lead(one[what], s).loc[:4]) for s in (0.01, 2.0)}
+            for what, run in five.items()
+        },
+        "small_minus_large": gap(net, error(net, SHIFTED), 0.01, 2.0),
+        "behind_linear": over(net, minus_linear(net, 0.2, SAME)),
+        "behind_linear_one": over(net, minus_linear(one["network"], 0.2, SAME).loc[:4]),
+        "brain_minus_linear": {
+            share: over(brain, minus_linear(brain, 0.2, condition))
+            for share, condition in (("half", SAME), ("most", SHIFTED))
+        },
+        "linear_one": float(baseline_errors(one["brain"], "linear", SAME).mean()),
+        "linear_five": float(baseline_errors(brain, "linear", SAME).mean()),
+        "clusters": {s: at(net, near["five"], s).mean for s in (0.01, 2.0)},
+        "mirrors": {s: at(brain, measured(brain, *MIRROR), s).mean for s in (0.01, 2.0)},
+    }
+
+
+def lead(run: Run, sigma: float) -> pd.Series:
+    """Error at a sigma minus that at 0.2, with half hidden, by seed."""
+    values = error(run, SAME)
+    return at_sigma(run, values, sigma) - at_sigma(run, values, 0.2)
+
+
+def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Noise, size, hidden nodes and optimizers, with small models."""
+    noise, size = runs["network-noise-quick"], runs["network-size-quick"]
+    few, many = runs["network-sigma-hidden-15"], runs["network-sigma-hidden-90"]
+    rates, larger = runs["synergy-optimizer-quick"], runs["synergy-optimizer-quick-sgd"]
+    chances = [chance_in(part)[NEIGHBOURS] for part in size.config["task"]["parts"].values()]
+    nodes = {s: {n: nearest(size, s, f"nodes={n}") for n in (25, 50, 100)} for s in (0.01, 0.5)}
+    shares = (FEWER, SAME, SHIFTED)
+    trained = {few: "15%", many: "90%"}
+    means = {
+        words: {sigma: [at(run, last_errors(run, share), sigma).mean for share in shares] for sigma in SIGMAS}
+        for run, words in trained.items()
+    }
+    rows = [
+        (words, f"{s:g}", number(at(run, measured(run, *NEIGHBOURS), s).mean), *map(number, means[words][s]))
+        for run, words in trained.items()
+        for s in SIGMAS
+    ]
+    header = ("hidden in training", "sigma", "nearest node in the same cluster")
+    slow, fast = by_optimizer(rates), by_optimizer(larger)
+    optimizers = [(name, f"{rate:g}", f"{s:g}", *each.cells) for (name, rate, s), each in (slow | fast).items()]
+    return {
+        "fields": noise.config["fields"],
+        "chance": (min(chances), max(chances)),
+        "noise_table": by_data_table(noise, "noise"),
+        "size_table": by_data_table(size, "nodes"),
+        "near_by_noise": {level: nearest(noise, 0.01, f"noise={level}").mean() for level in ("0.1", "0.3", "1", "3")},
+        "fc_by_noise": {level: baseline(noise, "fc", *NEIGHBOURS, f"noise={level}") for level in ("1", "3")},
+        "near_by_nodes": {s: {n: values.mean() for n, values in each.items()} for s, each in nodes.items()},
+        "near_growth": {s: over(size, each[100] - each[50]) for s, each in nodes.items()},
+        "shares_table": grid((*header, "error, 15% hidden", "error, 50% hidden", "error, 90% hidden"), rows),
+        "small_minus_large": {
+            words: {tested: {s: gap(run, last_errors(run, tested), s, 2.0) for s in (0.01, 0.2)} for tested in shares}
+            for run, words in trained.items()
+        },
+        "FEWER": FEWER,
+        "MORE": SHIFTED,
+        "middle_below_small": all(
+            middle < small for each in means.values() for middle, small in zip(each[0.2], each[0.01], strict=True)
+        ),
+        "optimizer_table": grid(("optimizer", "step size", "sigma", *HEADER), optimizers),
+        "optimizers": slow,
+        "sgd": fast,
+        "large_sigma_finds_none": all(each.ready == 0 for (_, _, s), each in (slow | fast).items() if s == 2.0),
+        "sgd_learns_nothing": all(each.error > 0.98 for (name, _, _), each in slow.items() if name == "sgd"),
+        "diverged": larger.members[larger.members["state"] == "diverged"]["learning_rate"].value_counts(),
+        "least": rates.config["task"]["best_mse"]["hidden 0.3"],
+        "data": rates.config["fields"],
+    }
+
+
+def by_optimizer(run: Run) -> dict[tuple[str, float, float], Tally]:
+    tallies = {}
+    for key, own in models(run).groupby(["optimizer", "learning_rate", "sigma"]):
+        name, rate, sigma = (str(value) for value in tuple(key))
+        tallies[name, float(rate), float(sigma)] = tally(own)
+    return tallies
+
+
+def last_errors(run: Run, condition: str) -> pd.Series:
+    """Held-out error at the last step, by member, whatever the share in training was."""
+    rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == condition)]
+    return pd.Series(rows[rows["step"] == rows["step"].max()].set_index("member")["value"])
+
+
+def nearest(run: Run, sigma: float, data: str) -> pd.Series:
+    """The share of nearest nodes in the same cluster, by seed."""
+    rows = done(run)
+    return by_seed(rows[(rows["sigma"] == sigma) & (rows["data"] == data)], measured(run, *NEIGHBOURS))
+
+
+def baseline(run: Run, name: str, metric: str, condition: str, data: str) -> float:
+    rows = run.baselines
+    rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
+    return float(rows.loc[(rows["data"] == data) & rows["split"].isin(["test", "analysis"]), "value"].mean())
+
+
+def by_data_table(run: Run, word: str) -> str:
+    """Neighbours and errors by data set and sigma, and beside them those of correlation and the linear predictor."""
+    rows = []
+    for data in dict.fromkeys(run.members["data"]):
+        value, members = data.removeprefix(f"{word}="), done(run).query("data == @data")
+        for sigma in sorted(members["sigma"].unique()):
+            own = members.loc[members["sigma"] == sigma, "member"]
+            errors = [number(own.map(last_errors(run, share)).mean()) for share in (SAME, SHIFTED)]
+            rows.append((value, f"sigma {sigma:g}", number(nearest(run, sigma, data).mean()), *errors))
+        linear = [number(baseline(run, "linear", "mse", share, data)) for share in (SAME, SHIFTED)]
+        fc = number(baseline(run, "fc", *NEIGHBOURS, data))
+        rows.append((value, "correlation; linear predictor", fc, *linear))
+    return grid((word, "", "nearest node in the same cluster", "error, 50% hidden", "error, 90% hidden"), rows)

@@ -1,0 +1,252 @@
+"""Numbers and conditions for the sections of docs/reproduction.md on networks and brains; the prose is in templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import channel_tables as tables
+import pandas as pd
+from channel_tables import Measure, Runs, at, best_sigma, by_seed, chance, change, gap, minus_linear
+from latin_tables import Findings
+from wording import directions, grid, number, signed, spread
+
+from placecode.analysis.stats import Interval
+from placecode.experiments.channels import brain_networks
+from placecode.experiments.channels.brain_networks import LARGE, MIRROR, SMALL, by_split, connectivity, falls, variants
+from placecode.experiments.channels.claims import NEIGHBOURS, SAME, SHIFTED, error, of_second_half, over
+from placecode.experiments.claims import HOLDS
+from placecode.experiments.reading import at_sigma, by_sigma, done, measured
+from placecode.runs.read import Run
+
+Numbers = dict[str, Any]
+SHARES = {"half": SAME, "most": SHIFTED}
+"""Half of the channels hidden, as in training, and 90%."""
+CLUSTERS: dict[Measure, str] = {
+    NEIGHBOURS: "nearest node in the same cluster",
+    ("modularity", "labels"): "signed modularity Q",
+    ("ari", "labels"): "ARI of k-means",
+}
+REGIONS: dict[Measure, str] = {
+    MIRROR: "nearest region is the mirror region",
+    ("modularity", "best"): "Q of the best partition",
+    ("fc_correlation", "fc"): "correlation with connectivity",
+    ("coordinate_agreement", "positions"): "regions farther away than the most similar one",
+    ("stability", "other seeds"): "similarity to PEs of other seeds, same people",
+}
+NETWORKS: tuple[Measure, ...] = (
+    ("modularity", "yeo7"),
+    ("modularity", "cole-anticevic"),
+    ("segregation", "yeo7"),
+    ("segregation", "cole-anticevic"),
+)
+YEO = NETWORKS[0]
+PEOPLE = {
+    "its own": ("normal", True),
+    "of other people, frozen": ("taken", False),
+    "of other people, trained further": ("taken", True),
+    "of other people, regions shuffled, frozen": ("shuffled", False),
+    "random, frozen": ("normal", False),
+}
+"""Where a PE comes from, and whether it is trained."""
+
+
+def networks(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Networks with known clusters."""
+    run, long = runs["network-sigma"], runs["network-sigma-50000"]
+    q, ari, near = (measured(run, *measure) for measure in (("modularity", "labels"), ("ari", "labels"), NEIGHBOURS))
+    best = {share: best_sigma(run, condition) for share, condition in SHARES.items()}
+    ends = (0.01, 0.2, 2.0)
+    return {
+        "found": findings["network-sigma"],
+        "found_long": findings["network-sigma-50000"],
+        "tokens": run.config["task"]["tokens"],
+        "fields": run.config["fields"],
+        "chance": chance(run, NEIGHBOURS),
+        "table": tables.sigma_table(run, CLUSTERS, ("neighbor_agreement_p", "labels"), (SAME, SHIFTED)),
+        "baselines": tables.baseline_table(run, CLUSTERS, (SAME, SHIFTED)),
+        "long_table": tables.twins_table(run, long, CLUSTERS, (SAME, SHIFTED), "steps", "steps"),
+        "most_modular": float(str(by_sigma(run, q).mean(axis="columns").idxmax())),
+        "modularity_gap": gap(run, q, 0.1, 0.01),
+        "ari_gap": gap(run, ari, 0.1, 0.2),
+        "modules": {s: at(run, measured(run, "modules", "best"), s).mean for s in (0.01, 0.1, 0.2)},
+        "near_at_start": at(run, measured(run, *NEIGHBOURS, "start"), 0.01).mean,
+        "best": best,
+        "above_best": {
+            share: {s: gap(run, error(run, condition), s, best[share]) for s in (0.01, 2.0)}
+            for share, condition in SHARES.items()
+        },
+        "linear_is_best": linear_is_best(run),
+        "error_change": {
+            share: {s: change(run, long, error(run, condition), error(long, condition), s) for s in ends}
+            for share, condition in SHARES.items()
+        },
+        "ari_change": {s: change(run, long, ari, measured(long, "ari", "labels"), s) for s in (0.01, 0.2)},
+        "near_change": change(run, long, near, measured(long, *NEIGHBOURS), 0.01),
+    }
+
+
+def linear_is_best(run: Run) -> bool:
+    """Whether no baseline predicts better than the linear one, beyond rounding, in the worlds of both."""
+    rows = run.baselines
+    rows = rows[(rows["split"] == "test") & (rows["metric"] == "mse") & rows["condition"].isin((SAME, SHIFTED))]
+    table = rows.pivot(index=["world", "condition"], columns="baseline", values="value")
+    gaps = table.sub(table["linear"], axis="index").groupby("condition").mean()
+    return bool((gaps > -0.001).all(axis=None))
+
+
+def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Recordings of five people."""
+    run, long = runs["brain-sigma"], runs["brain-sigma-50000"]
+    stability, errors = measured(run, "stability", "other seeds"), error(run, SAME)
+    values = minus_linear(run, 0.5, SAME)
+    leads = pd.Series(values.groupby(values.index.to_numpy() % run.config["shape"]["worlds"]).mean())
+    world = int(leads.to_numpy().argmin())
+    lowest, last = {s: lowest_error(long, s) for s in (0.01, 0.2)}, int(long.metrics["step"].max())
+    long_errors, both = error(long, SAME), list(range(5))
+    gaps = [(at_sigma(r, e, 0.01) - at_sigma(r, e, 0.2))[both] for r, e in ((long, long_errors), (run, errors))]
+    twins = {MIRROR: REGIONS[MIRROR], ("fc_correlation", "fc"): "with connectivity"}
+    return {
+        "found": findings["brain-sigma"],
+        "found_long": findings["brain-sigma-50000"],
+        "fields": run.config["fields"],
+        "chance": chance(run, MIRROR),
+        "table": tables.sigma_table(run, REGIONS, ("mirror_agreement_smooth_p", "partner"), (SAME, SHIFTED)),
+        "networks_table": tables.networks_table(run),
+        "baselines": tables.baseline_table(run, {MIRROR: REGIONS[MIRROR]}, (SAME, SHIFTED)),
+        "long_table": tables.twins_table(run, long, twins, (SAME, SHIFTED), "steps", "steps"),
+        "labelled": brain_networks.labelled(run),
+        "modularity_at_start": at(run, measured(run, "modularity", "best", "start"), 2.0).mean,
+        "stability": {s: at(run, stability, s).mean for s in (0.01, 2.0)},
+        "best": {share: best_sigma(run, condition) for share, condition in SHARES.items()},
+        "small_minus_middle": {share: gap(run, error(run, c), 0.01, 0.5) for share, c in SHARES.items()},
+        "linear_ahead_at_every_sigma": all(
+            over(run, minus_linear(run, sigma, SHIFTED)).mean > 0 for sigma in run.members["sigma"].unique()
+        ),
+        "leads": sorted(leads),
+        "one_large_lead": bool((leads.drop(world) > -0.05).all()) and bool(leads.min() < -0.1),
+        "person": run.config["task"]["people"]["test"][world][0],
+        "ridge": float(tables.baseline_errors(run, "ridge", SAME).loc[world]),
+        "linear": float(tables.baseline_errors(run, "linear", SAME).loc[world]),
+        "lowest": lowest,
+        "last": last,
+        "training_falls": training_error(long, 0.2, last) < training_error(long, 0.2, lowest[0.2][0]),
+        "training_rises_with_most_hidden": training_error(long, 0.2, last, SHIFTED)
+        > training_error(long, 0.2, lowest[0.2][0], SHIFTED),
+        "gap_change": over(long, gaps[0] - gaps[1]),
+        "long_gap": {share: gap(long, error(long, condition), 0.01, 0.2) for share, condition in SHARES.items()},
+        "best_long_most": best_sigma(long, SHIFTED),
+    }
+
+
+def training_error(run: Run, sigma: float, step: int, condition: str = SAME) -> float:
+    """The mean error in training at a step."""
+    rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["condition"] == condition)]
+    members = done(run).query("sigma == @sigma")["member"]
+    return float(rows[(rows["step"] == step) & rows["member"].isin(members)]["value"].mean())
+
+
+def lowest_error(run: Run, sigma: float) -> tuple[int, float]:
+    """The step at which the mean held-out error over seeds was lowest, and that error."""
+    rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == SAME)]
+    rows = rows[rows["member"].isin(done(run).query("sigma == @sigma")["member"])]
+    means = rows.groupby("step")["value"].mean()
+    return int(str(means.idxmin())), float(means.min())
+
+
+def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Known networks of the brain in recordings that are preprocessed in six ways."""
+    run, found = runs["brain-preprocessing"], findings["brain-preprocessing"]
+    unprocessed, *_, everything, fewer = variants(run)
+    differences = {m: {name: falls(run, name, m) for name in variants(run)} for m in (*NETWORKS, MIRROR)}
+    yeo, mirror = ({name: each.mean for name, each in differences[m].items()} for m in (YEO, MIRROR))
+    tests = {
+        sigma: [beyond_chance(run, m, null, sigma) for m in NETWORKS for null in ("_p", "_smooth_p")]
+        for sigma in (SMALL, 0.1, LARGE)
+    }
+    at_small, at_large = [*tests[SMALL], *tests[0.1]], tests[LARGE]
+    return {
+        "found": found,
+        "all_hold": directions(found, HOLDS, *found),
+        "seeds": len(run.config["fields"]["seeds"]),
+        "small": SMALL,
+        "large": LARGE,
+        "networks_table": preprocessing_table(run, YEO),
+        "mirrors_table": preprocessing_table(run, MIRROR),
+        "most_significant_at_small": all(low / total > 0.8 for low, total in at_small),
+        "few_significant_at_large": all(low / total < 0.25 for low, total in at_large),
+        "least_at_small": min(low for low, _ in at_small),
+        "models": at_small[0][1],
+        "at_large": [low for low, _ in at_large],
+        "yeo_below_connectivity": below_connectivity(run, YEO),
+        "all_below_connectivity": all(below_connectivity(run, measure) for measure in NETWORKS),
+        "all_differences": [each for by_variant in differences.values() for each in by_variant.values()],
+        "unprocessed": unprocessed,
+        "everything": everything,
+        "fewer": fewer,
+        "yeo": yeo,
+        "mirror": mirror,
+        "lowest_yeo": min(yeo, key=yeo.__getitem__),
+        "highest_yeo": max(yeo, key=yeo.__getitem__),
+        "lowest_mirrors": sorted(mirror, key=mirror.__getitem__)[:2],
+        "highest_mirror": max(mirror.values()),
+    }
+
+
+def preprocessing_table(run: Run, measure: Measure) -> str:
+    """A measure by variant: at every sigma, the difference between the ends, and in functional connectivity."""
+    values, sigmas = measured(run, *measure), run.config["fields"]["sigmas"]
+    rows = []
+    for variant in variants(run):
+        means = [number(by_split(run, variant, values, sigma).mean()) for sigma in sigmas]
+        beside = connectivity(run, variant, measure)
+        level = number(sum(beside) / len(beside)) if beside else ""
+        rows.append((variant, *means, signed(falls(run, variant, measure)), level))
+    header = (brain_networks.BY_VARIANT[measure], *(f"sigma {sigma:g}" for sigma in sigmas))
+    return grid((*header, f"{SMALL:g} minus {LARGE:g}", "functional connectivity"), rows)
+
+
+def beyond_chance(run: Run, measure: Measure, null: str, sigma: float) -> tuple[int, int]:
+    """How many models of a sigma have p at most 0.05 against a null, and how many there are."""
+    values = measured(run, f"{measure[0]}{null}", measure[1])
+    p_values = values.loc[done(run).query("sigma == @sigma")["member"]]
+    return int((p_values <= 0.05).sum()), len(p_values)
+
+
+def below_connectivity(run: Run, measure: Measure) -> bool:
+    """Whether the mean of the small sigma is below that of functional connectivity in every variant."""
+    values = measured(run, *measure)
+    levels = {variant: connectivity(run, variant, measure) for variant in variants(run)}
+    return all(by_split(run, name, values, SMALL).mean() < sum(each) / len(each) for name, each in levels.items())
+
+
+def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """PEs learned from other people."""
+    run = runs["brain-transfer"]
+    sigmas = sorted(run.members["sigma"].unique())
+    rows = [
+        (words, *(spread(over(run, of_second_half(SAME, sigma, *kind, run))) for sigma in sigmas))
+        for words, kind in PEOPLE.items()
+    ]
+    taken, shuffled, random = ((kind, False) for kind in ("taken", "shuffled", "normal"))
+    return {
+        "found": findings["brain-transfer"],
+        "table": grid(("PE", *(f"sigma {sigma:g}" for sigma in sigmas)), rows),
+        "taken_minus_random": second_half_gap(run, SAME, (0.1, *taken), (0.5, *random)),
+        "with_most_hidden": [
+            second_half_gap(run, SHIFTED, (0.01, *taken), (0.01, *shuffled)),
+            second_half_gap(run, SHIFTED, (0.1, *taken), (0.5, *random)),
+        ],
+        "similarity": {sigma: similarity_of_halves(run, sigma) for sigma in (0.01, 2.0)},
+    }
+
+
+def second_half_gap(run: Run, condition: str, one: tuple[Any, ...], other: tuple[Any, ...]) -> Interval:
+    """Error with one PE minus that with another, of models that learn from the second half of the people."""
+    return over(run, of_second_half(condition, *one, run) - of_second_half(condition, *other, run))
+
+
+def similarity_of_halves(run: Run, sigma: float) -> Interval:
+    """Similarity of PEs of the two halves of the people, from different seeds."""
+    rows = done(run)
+    rows = rows[(rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal")]
+    return over(run, by_seed(rows[rows["sigma"] == sigma], measured(run, "stability", "other data")))

@@ -1,0 +1,372 @@
+"""Numbers and conditions for the sections of docs/reproduction.md on Latin squares; the prose is in templates."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import latin_tables as tables
+import numpy as np
+import pandas as pd
+from latin_tables import AFTER, BEFORE, BEYOND, Findings, significant, with_and_without
+from wording import directions, grid, mean, number, signed, spread
+
+from placecode.analysis import stats
+from placecode.analysis.stats import Interval, interval
+from placecode.experiments.claims import UNDECIDED
+from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS
+from placecode.experiments.latin.squares import LstSigma
+from placecode.experiments.latin.training import KINDS, kind_of
+from placecode.experiments.latin.training_claims import EARLY, late_gain
+from placecode.experiments.reading import accuracy, at_sigma, by_sigma, measured, of_encoding, paired, swept
+from placecode.reports.pages.training_words import spikes
+from placecode.runs.read import Run
+
+Numbers = dict[str, Any]
+Runs = dict[str, Run]
+IDEAL, NEAR_FIXED = "attention correlation to the ideal map", "attention correlation to 2d-fixed"
+SETTLED = 0.02
+"""Largest change of a mean accuracy after epoch EARLY in the authors' logs."""
+DRAWS = 10_000
+(LIMIT,) = (claim.margin for claim in LstSigma.claims if claim.id == "sigma-curve")
+"""Largest mean absolute difference that was declared as agreement."""
+SPIKE_SIGMAS = (0.2, 1.0, 2.0)
+LOSSES = {
+    "two log-softmax": ("log_softmax=2", True),
+    "one log-softmax": ("log_softmax=1", True),
+    "one log-softmax, PE frozen": ("log_softmax=1", False),
+}
+TWO, ONE, ONE_FROZEN = LOSSES
+PUZZLES = 108
+"""Held-out puzzles."""
+PAUSE = 100
+"""Epochs with a loss of 0 after which the other runs stop a model."""
+LEARNED, FROZEN, SIZED, AT_INPUT = KINDS
+
+
+def _interval(values: pd.Series) -> Interval:
+    return interval(values.to_numpy())
+
+
+def steps_per_epoch(run: Run) -> int:
+    return int(run.metrics["step"].max()) // int(run.config["fields"]["epochs"])
+
+
+def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Our curve of accuracy over sigma beside the authors'."""
+    run = runs["lst-sigma"]
+    table, rows = curve_gaps(run), swept(run)
+    change = by_sigma(run, accuracy(run) - accuracy(run, step=EARLY * steps_per_epoch(run)))
+    means = change.mean(axis="columns")
+    late = [float(str(sigma)) for sigma, gain in means.items() if abs(gain) >= SETTLED]
+    noisy = block_noise(run)
+    return {
+        "fields": run.config["fields"],
+        "table": curve_table(table),
+        "sigmas": len(table),
+        "all_sigmas": len(table) == len(AUTHORS_MEANS),
+        "seeds": AUTHORS_SEEDS,
+        "limit": LIMIT,
+        "draws": DRAWS,
+        "early": EARLY,
+        "largest_in_errors": float((table["gap"] / table["error"]).abs().max()),
+        "mean_gap": float(table["gap"].abs().mean()),
+        "by_chance": by_chance(run),
+        "share_lower": float((table["gap"] < 0).mean()),
+        "above_ours": [sigma for sigma, row in table.iterrows() if row["theirs"] > row["values"].high],
+        "late": late,
+        "late_gains": means.loc[late],
+        "late_gains_are_positive": bool((means.loc[late] > 0).all()),
+        "settled": means.drop(late),
+        "largest_change": change.abs().max().max(),
+        "rested": rows["rested_epoch"],
+        "all_rested": bool((rows["settled_epoch"] < 0).all() and (rows["rested_epoch"] > 0).all()),
+        "noise_table": block_noise_table(run, noisy),
+        "noise_on_train": tables.gap_of_sigmas(run, noisy["training, noise 0.2"], 0.2, 1.0),
+        "noise_held_out": tables.gap_of_sigmas(run, noisy["held-out, noise 0.2"], 0.2, 2.0),
+    }
+
+
+def curve_gaps(run: Run) -> pd.DataFrame:
+    """By sigma: the authors' mean, ours, their difference, and its standard error if the spreads are equal."""
+    values = by_sigma(run, accuracy(run))
+    known = [sigma for sigma in AUTHORS_MEANS if sigma in values.index]
+    ours, theirs = values.loc[known], pd.Series(AUTHORS_MEANS).loc[known]
+    average = ours.mean(axis="columns")
+    columns = {
+        "theirs": theirs,
+        "mean": average,
+        "gap": average - theirs,
+        "error": ours.std(axis="columns", ddof=1) * np.sqrt(1 / ours.count(axis="columns") + 1 / AUTHORS_SEEDS),
+        "stopped": swept(run).groupby("sigma")["rested_epoch"].median().loc[known],
+    }
+    return pd.DataFrame(columns).assign(values=[_interval(row) for _, row in ours.iterrows()])
+
+
+def curve_table(table: pd.DataFrame) -> str:
+    rows = [
+        (
+            *(f"{sigma:g}", number(row["theirs"]), spread(row["values"]), f"{row['gap']:+.3f}"),
+            *(f"{abs(row['gap'] / row['error']):.1f}", f"{row['stopped']:.0f}"),
+        )
+        for sigma, row in table.iterrows()
+    ]
+    header = ("sigma", "authors, epoch 4,000", "ours", "ours minus theirs", "in standard errors")
+    return grid((*header, "stopped at epoch (median)"), rows)
+
+
+def by_chance(run: Run) -> Interval:
+    """The mean absolute difference between the curves of two sets of seeds of the same models, with its 95% range.
+
+    Seeds are drawn with replacement from our own, each with its accuracies at all sigmas. Deviations from the mean are
+    scaled by sqrt(n / (n - 1)), so that their variance is not too small.
+    """
+    values = by_sigma(run, accuracy(run)).to_numpy()
+    seeds = values.shape[1]
+    deviations = (values - values.mean(axis=1, keepdims=True)) * np.sqrt(seeds / (seeds - 1))
+    rng = np.random.default_rng(0)
+    one, other = (
+        deviations[:, rng.integers(seeds, size=(DRAWS, AUTHORS_SEEDS))].mean(axis=2) for _ in range(2)
+    )  # (sigmas, draws)
+    gap = np.abs(one - other).mean(axis=0)
+    low, high = np.quantile(gap, [0.025, 0.975])
+    return Interval(float(gap.mean()), float(low), float(high))
+
+
+def block_noise(run: Run) -> dict[str, pd.Series]:
+    """Accuracy by member without and with the noise of the authors' code."""
+    return {
+        f"{words}, noise {level}": measured(run, "block_noise_accuracy", f"{split} {level}")
+        for split, words in (("train", "training"), ("validation", "held-out"))
+        for level in ("0", "0.2")
+    }
+
+
+def block_noise_table(run: Run, noisy: dict[str, pd.Series]) -> str:
+    rows = [
+        (f"{sigma:g}", *(spread(_interval(at_sigma(run, values, sigma))) for values in noisy.values()))
+        for sigma in (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
+    ]
+    return grid(("sigma", *noisy), rows)
+
+
+def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Training with either loss, and with one log-softmax in true float32."""
+    run, highest, found = runs["lst-slingshot"], runs["lst-slingshot-highest"], findings["lst-slingshot"]
+    after, spiked, first = after_rest(run), spikes(run), first_spikes(run)
+    two, one = members(run, TWO), [*members(run, ONE), *members(run, ONE_FROZEN)]
+    gains = late_gain(run)[[*members(run, ONE, 0.2, 1.0), *members(run, ONE_FROZEN, 0.2, 1.0)]]
+    exact_gains, exact_spikes = late_gain(highest), spikes(highest)
+    raised = [f"slingshots-raise-{kind}-at-{sigma:g}" for kind in ("accuracy", "frozen") for sigma in SPIKE_SIGMAS]
+    return {
+        "found": found,
+        "fields": run.config["fields"],
+        "table": losses_table(run),
+        "sigmas": SPIKE_SIGMAS,
+        "pause": PAUSE,
+        "puzzles": PUZZLES,
+        "early": EARLY,
+        "two": two,
+        "two_rest": bool(after[two].notna().all()),
+        "most_changed_puzzles": sorted((after[two].abs() * PUZZLES).round())[-2:],
+        "two_spike": bool(spiked[members(run, TWO, 0.2, 1.0)].any()),
+        "settled_undecided": directions(found, UNDECIDED, *(id for id in found if id.startswith("settled-by"))),
+        "one": one,
+        "one_spikes_twice": bool((spiked[one] >= 2).all()),
+        "first_spikes": first[one],
+        "raised_undecided": directions(found, UNDECIDED, *raised),
+        "gains": gains,
+        "none_falls": bool((gains >= 0).all()),
+        "exact": highest.config,
+        "exact_gains": exact_gains,
+        "exact_all_gain_and_spike": bool((exact_gains > 0).all() and (exact_spikes > 0).all()),
+        "exact_first_spikes": first_spikes(highest),
+    }
+
+
+def members(run: Run, loss: str, *sigmas: float) -> list[int]:
+    """The members with one loss, at these sigmas or at all."""
+    data, learn = LOSSES[loss]
+    rows = swept(run)
+    rows = rows[(rows["data"] == data) & (rows["learn"] == learn) & rows["sigma"].isin(sigmas or SPIKE_SIGMAS)]
+    return [int(member) for member in rows["member"]]
+
+
+def losses(run: Run) -> pd.DataFrame:
+    """The training loss by epoch and member."""
+    rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["metric"] == "loss")]
+    table = rows[rows["condition"] == "all"].pivot(index="step", columns="member", values="value").sort_index()
+    return table.set_axis(table.index // steps_per_epoch(run))
+
+
+def first_spikes(run: Run) -> pd.Series:
+    """The epoch of the first evaluation at which the loss had risen again, by member; -1 if never."""
+    epochs = {}
+    for member, values in losses(run).items():
+        low = (values < 1e-5).cummax()
+        risen = values.index[low.shift(fill_value=False) & (values > 1e-4)]
+        epochs[member] = int(risen[0]) if len(risen) else -1
+    return pd.Series(epochs)
+
+
+def after_rest(run: Run) -> pd.Series:
+    """Accuracy at the end minus that PAUSE epochs after the last loss above 0, by member; NaN without such a pause."""
+    table, end = losses(run), accuracy(run)
+    changes = {}
+    for member, values in table.items():
+        quiet = table.index[table.index >= values.index[values > 0].max() + PAUSE]
+        at_rest = accuracy(run, step=int(quiet[0]) * steps_per_epoch(run))[member] if len(quiet) else float("nan")
+        changes[member] = end[member] - at_rest
+    return pd.Series(changes)
+
+
+def losses_table(run: Run) -> str:
+    early, end, spiked = accuracy(run, step=EARLY * steps_per_epoch(run)), accuracy(run), spikes(run)
+    rows = []
+    for sigma in SPIKE_SIGMAS:
+        for loss in LOSSES:
+            own = members(run, loss, sigma)
+            accuracies = (spread(mean(early[own])), spread(mean(end[own])), signed(mean(end[own] - early[own]), 3))
+            rows.append((f"{sigma:g}", loss, *accuracies, f"{spiked[own].min()} to {spiked[own].max()}"))
+    return grid(("sigma", "loss", f"accuracy at epoch {EARLY}", "at the end", "change", "spikes per model"), rows)
+
+
+def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Learned PEs beside frozen ones, and beside PEs at the input alone."""
+    run = runs["lst-frozen"]
+    train = accuracy(run, "train")
+    sigmas, kinds = run.config["fields"]["sigmas"], {"learned": LEARNED, "frozen": FROZEN, "input": AT_INPUT}
+    by_kind = {name: {sigma: of_kind(run, kind, sigma) for sigma in sigmas} for name, kind in kinds.items()}
+    effect = {name: values[0.2] - values[2.0] for name, values in by_kind.items()}
+    rows = [
+        (
+            f"{sigma:g}",
+            *(spread(mean(of_kind(run, kind, sigma))) for kind in KINDS),
+            signed(mean(by_kind["learned"][sigma] - by_kind["frozen"][sigma]), 3),
+        )
+        for sigma in sigmas
+    ]
+    return {
+        "found": findings["lst-frozen"],
+        "fields": run.config["fields"],
+        "table": grid(("sigma", *KINDS, "learned minus frozen"), rows),
+        "effect_of_sigma": {name: mean(values) for name, values in effect.items()},
+        "larger_effect": mean(effect["learned"] - effect["frozen"]),
+        "above_tiny": {name: mean(values[0.2] - values[0.01]) for name, values in by_kind.items() if name != "frozen"},
+        "accuracy": {name: {sigma: each.mean() for sigma, each in values.items()} for name, values in by_kind.items()},
+        "tiny_on_train": of_kind(run, LEARNED, 0.01, train).min(),
+        "tiny_norm": of_kind(run, LEARNED, 0.01, measured(run, "norm", "")).mean(),
+        "lowest_on_train": train.min(),
+        "models": len(run.members),
+        "stopped": len(run.members) - int((run.members["rested_epoch"] < 0).sum()),
+    }
+
+
+def of_kind(run: Run, kind: str, sigma: float, values: pd.Series | None = None) -> pd.Series:
+    """Accuracy on held-out puzzles, or other values by member, by seed of one kind of PE."""
+    rows = swept(run)
+    rows = rows[[row["sigma"] == sigma and kind_of(dict(row)) == kind for _, row in rows.iterrows()]]
+    return rows.set_index("seed")["member"].map(accuracy(run) if values is None else values)
+
+
+def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """What dropout adds to each encoding, and how the encodings compare."""
+    run, longer, sweep = (runs[name] for name in ("lst-encodings", "lst-encodings-long", "lst-sigma"))
+    both = {name: runs[name] for name in ("lst-encodings", "lst-sigma-drawn")}
+    norms = measured(sweep, "norm", "")
+    fixed = {name: of_encoding(each, "sinusoid:axes=2", 0.0) for name, each in (("short", run), ("long", longer))}
+    without_position = ("none", "alibi", "alibi:axes=2")
+    return {
+        "found": findings["lst-encodings"],
+        "found_long": findings["lst-encodings-long"],
+        "epochs": run.config["fields"]["epochs"],
+        "long_epochs": longer.config["fields"]["epochs"],
+        "table": tables.dropout_table(run),
+        "fixed_table": tables.fixed_table(both),
+        "long_table": tables.dropout_table(longer),
+        "as_published": {
+            name: _interval(tables.learned_beside(each) - with_and_without(each, "2d-fixed", accuracy(each))[1])
+            for name, each in both.items()
+        },
+        "fixed_norm": with_and_without(sweep, "2d-fixed", norms)[0].mean(),
+        "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
+        "dropped": of_encoding(run, "sinusoid:axes=2", 0.1).mean(),
+        "dropped_long": of_encoding(longer, "sinusoid:axes=2", 0.1).mean(),
+        "plain_long": fixed["long"].mean(),
+        "gain_plain": _interval(fixed["long"] - fixed["short"]),
+        "minus": partial(against, run),
+        "relative_worst": of_encoding(run, "relative:axes=2", 0.0).min(),
+        "no_position_does_not_fit": all(of_encoding(run, x, 0.0, "train").max() < 0.6 for x in without_position),
+    }
+
+
+def against(run: Run, one: str, other: str, dropout: float = 0.0) -> Interval:
+    """Accuracy of one encoding minus that of another, paired by seed."""
+    return interval((of_encoding(run, one, dropout) - of_encoding(run, other, dropout)).dropna().to_numpy())
+
+
+def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """Which measures of PE and attention predict accuracy."""
+    run, drawn = runs["lst-sigma"], runs["lst-sigma-drawn"]
+    start = {sigma: at_sigma(run, measured(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)}
+    x, y = (table.to_numpy() for table in paired(run, "attention_cosine", "2d-fixed"))
+    moved = (0.1, 0.2, 1.0)
+    return {
+        "found": findings["lst-sigma"],
+        "significant": {name: significance(each) for name, each in (("published", run), ("drawn", drawn))},
+        "pe_measures": len(tables.of_pe(run)),
+        "pe_measures_drawn": len(tables.of_pe(drawn)),
+        "correlation": {"published": partial(tables.answer, run), "drawn": partial(tables.answer, drawn)},
+        "correlation_table": tables.correlation_table(tables.correlations(run.path)),
+        "movement_table": tables.movement_table(run),
+        "sigma_itself": stats.bootstrap(stats.over_settings, *tables.sigma_and_accuracy(run)),
+        "start_is_scale_free": float((start[0.1] - start[2.0]).abs().max()) < 1e-5,
+        "even": attention(run, "attention_cosine", "even"),
+        "cosine": attention(run, "attention_cosine", "2d-fixed"),
+        "shape_change": _interval(
+            at_sigma(run, measured(run, "attention_correlation", "2d-fixed"), 0.2)
+            - at_sigma(run, measured(run, "attention_correlation", "2d-fixed", "start"), 0.2)
+        ),
+        "beyond_test": stats.bootstrap(stats.within_given, x, y, by_sigma(run, accuracy(run, "test")).to_numpy()),
+        "change": {sigma: tables.relative_change(run, sigma) for sigma in moved},
+        "closed": {sigma: tables.gap_closed(run, sigma, run) for sigma in moved},
+        "smallest_minus_small": tables.gap_of_sigmas(run, accuracy(run), 0.1, 0.2),
+        "IDEAL": IDEAL,
+        "NEAR_FIXED": NEAR_FIXED,
+        "BEFORE": BEFORE,
+        "BEYOND": BEYOND,
+    }
+
+
+def significance(run: Run) -> dict[str, dict[str, set[str]]]:
+    """The significant measures of the PE and of attention: before and after training, and beyond their start."""
+    questions = {"before": BEFORE, "after": AFTER, "beyond": BEYOND}
+    return {
+        kind: {name: significant(run, question, of_attention) for name, question in questions.items()}
+        for kind, of_attention in (("pe", False), ("attention", True))
+    }
+
+
+def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, float]]:
+    """The mean of a measure of attention by sigma, at start and end."""
+    times = {when: measured(run, analysis, target, when) for when in ("start", "end")}
+    return {
+        sigma: {when: at_sigma(run, values, sigma).mean() for when, values in times.items()}
+        for sigma in (0.1, 0.2, 2.0)
+    }
+
+
+def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """The same claims on the published puzzles and on our own."""
+    published, drawn = findings["lst-sigma"], findings["lst-sigma-drawn"]
+    judged = [id for id, finding in published.items() if not finding.note]
+    same = [id for id in judged if published[id].direction == drawn[id].direction]
+    return {
+        "found": drawn,
+        "table": tables.both_puzzles_table(published, drawn),
+        "judged": len(judged),
+        "same": len(same),
+        "decided": sum(drawn[id].direction != UNDECIDED for id in same),
+        "DISTANCE": "Procrustes distance, scale-free",
+        "IDEAL_COSINE": "attention cosine to the ideal map",
+    }

@@ -1,0 +1,252 @@
+"""Numbers and conditions for the sections of docs/reproduction.md on groups that correlations cannot detect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pandas as pd
+from channel_tables import Measure, Runs, at, baseline_errors, baseline_table, chance, gap, of_baseline
+from latin_tables import Findings
+from scipy.stats import binom
+from wording import directions, grid, number, spread
+
+from placecode.experiments.channels.claims import NEIGHBOURS, error, over
+from placecode.experiments.claims import HOLDS
+from placecode.experiments.reading import at_sigma, chance_in, done, measured
+from placecode.runs.read import Run
+
+Numbers = dict[str, Any]
+CONDITION = "hidden 0.3"
+NEAR_ENOUGH = 0.02
+"""How far above the least possible error counts as having reached it, as in the claim about it."""
+PAIRWISE = ("blind-fc", "blind-mutual-information", "blind-partial-correlation")
+STRUCTURE: dict[Measure, str] = {
+    NEIGHBOURS: "nearest channel in the same group",
+    ("modularity", "labels"): "signed modularity Q",
+    ("ari", "labels"): "ARI of k-means",
+}
+"""Measures of structure in the tables. Methods are said to be at chance if they are so on all of these."""
+HEADER = ("at the least error", "by step", "error, 30% hidden", "nearest channel in the same group")
+TRIED = (
+    ("as above", "synergy-size-60-ramps", "ramp == 0"),
+    ("60,000 steps instead of 15,000", "synergy-size-60-long", "sigma == 0.2"),
+    ("one channel hidden at first, growing to 30% by step 5,000", "synergy-size-60-ramps", "ramp == 5000"),
+    ("the same by step 10,000", "synergy-size-60-ramps", "ramp == 10000"),
+    ("10% hidden in training", "synergy-size-60-shares", "hidden == 0.1"),
+    ("20% hidden in training", "synergy-size-60-shares", "hidden == 0.2"),
+    ("50% hidden in training", "synergy-size-60-shares", "hidden == 0.5"),
+    ("width 32 instead of 64", "synergy-size-60-widths", "width == 32"),
+    ("width 128", "synergy-size-60-widths", "width == 128"),
+)
+"""What was tried with the smaller batch: words, run, and the query for its models."""
+
+
+class Tests(NamedTuple):
+    """Permutation tests of other methods against the true groups."""
+
+    low: int
+    """How many have p <= 0.05."""
+    total: int
+
+    @property
+    def expected(self) -> float:
+        """How many have p <= 0.05 on average if there is nothing to see."""
+        return 0.05 * self.total
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether independent tests of nothing have as many low p-values in at least 5% of cases."""
+        return bool(self.total and binom.sf(self.low - 1, self.total, 0.05) >= 0.05)
+
+
+def tests_of_others(run: Run, measures: Iterable[Measure]) -> Tests:
+    """The tests of all methods without a model, in every world, on each (analysis, target)."""
+    rows = run.baselines
+    rows = rows[rows["split"] == "analysis"]
+    wanted = {(f"{metric}_p", target) for metric, target in measures}
+    values = rows["value"][[pair in wanted for pair in zip(rows["metric"], rows["condition"], strict=True)]].dropna()
+    return Tests(int((values <= 0.05).sum()), len(values))
+
+
+class Tally(NamedTuple):
+    """How many of some models reached the least error, and the means of all."""
+
+    ready: int
+    """How many are at the least possible error in the end."""
+    total: int
+    """How many there are."""
+    ever: int
+    """How many were there at any evaluation."""
+    step: int
+    """When they first were there: the median of those that ever were, 0 if none was."""
+    error: float
+    """Mean held-out error in the end."""
+    near: float
+    """Mean share of channels whose nearest one is of the same group."""
+    fewest: float
+    """The lowest such share of those at the least error."""
+
+    def __str__(self) -> str:
+        return f"{self.ready} of {self.total}"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """A row of a table with the columns `HEADER`."""
+        return (str(self), f"{self.step:,}" if self.step else "", number(self.error), number(self.near))
+
+
+def models(run: Run) -> pd.DataFrame:
+    """Every finished model with its channels, samples, error, neighbours, and when it reached the least error."""
+    parts = run.config["task"].get("parts", {"": run.config["task"]})
+    rows = done(run)
+    rows = rows.assign(
+        least=rows["data"].map({data: part["best_mse"][CONDITION] for data, part in parts.items()}),
+        channels=rows["data"].map({data: len(part["labels"]) for data, part in parts.items()}),
+        samples=rows["data"].map({data: part["counts"]["train"] for data, part in parts.items()}),
+        error=rows["member"].map(error(run, CONDITION)),
+        near=rows["member"].map(measured(run, *NEIGHBOURS)),
+    )
+    curves = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == CONDITION)]
+    curves = curves.merge(rows[["member", "least"]], on="member")
+    there = curves[curves["value"] < curves["least"] + NEAR_ENOUGH].groupby("member")["step"].min()
+    return rows.assign(step=rows["member"].map(there), ready=rows["error"] < rows["least"] + NEAR_ENOUGH)
+
+
+def tally(rows: pd.DataFrame) -> Tally:
+    step = rows["step"].median()
+    return Tally(
+        ready=int(rows["ready"].sum()),
+        total=len(rows),
+        ever=int(rows["step"].notna().sum()),
+        step=0 if pd.isna(step) else int(step),
+        error=float(rows["error"].mean()),
+        near=float(rows["near"].mean()),
+        fewest=float(rows.loc[rows["ready"], "near"].min()),
+    )
+
+
+def by(rows: pd.DataFrame, *columns: str) -> dict[tuple[float, ...], Tally]:
+    """Tallies by the values of some columns, in their order."""
+    return {tuple(float(str(value)) for value in key): tally(own) for key, own in rows.groupby(list(columns))}
+
+
+def by_sigma(run: Run) -> dict[float, Tally]:
+    return {sigma: tallied for (sigma,), tallied in by(models(run), "sigma").items()}
+
+
+def tally_table(words: Sequence[str], tallies: dict[tuple[float, ...], Tally]) -> str:
+    """What was varied, in these words, and how many models reached the least error."""
+    rows = [(*(f"{value:,.10g}" for value in key), *tallied.cells) for key, tallied in tallies.items()]
+    return grid((*words, *HEADER), rows)
+
+
+def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """The sweep over sigma, with small and with large batches."""
+    run, large = runs["synergy-sigma"], runs["synergy-sigma-512"]
+    tallies, found = by_sigma(run), findings["synergy-sigma"]
+    least = run.config["task"]["best_mse"]
+    moved = measured(large, "moved_relative", "start")
+    rows = []
+    for sigma, reached in tallies.items():
+        cells = [spread(at(run, measured(run, *measure), sigma)) for measure in STRUCTURE]
+        cells += [spread(at(run, error(run, condition), sigma)) for condition in least]
+        rows.append((f"{sigma:g}", *cells, str(reached), f"{reached.step:,}" if reached.step else ""))
+    header = ("sigma", *STRUCTURE.values(), "error, 30% hidden", "error, 50% hidden", "at the least error")
+    return {
+        "found": found,
+        "fields": run.config["fields"],
+        "least": list(least.values()),
+        "chance": chance(run, NEIGHBOURS),
+        "table": grid((*header, "by step (median of those)"), rows),
+        "baselines": baseline_table(run, STRUCTURE, list(least)),
+        "tallies": tallies,
+        "error_gap": {other: gap(run, error(run, CONDITION), 0.2, other) for other in (2.0, 0.3)},
+        "still_falling": still_falling(run, 0.01),
+        "pairwise_blind": directions(found, HOLDS, *PAIRWISE),
+        "tests": tests_of_others(run, STRUCTURE),
+        "spectral": over(run, of_baseline(run, "spectral", "ari", "labels")),
+        "trees": float(baseline_errors(run, "trees", CONDITION).mean()),
+        "large_table": tally_table(("sigma",), by(models(large), "sigma")),
+        "large": by_sigma(large),
+        "lost": {sigma: lost_again(large, sigma) for sigma in (0.1, 0.2)},
+        "moved": {sigma: at_sigma(large, moved, sigma).mean() for sigma in (0.3, 2.0)},
+    }
+
+
+class Lost(NamedTuple):
+    """A model that was at the least error and is not in the end."""
+
+    step: int
+    """The last evaluation at which it was."""
+    error: float
+    near: float
+
+
+def lost_again(run: Run, sigma: float) -> Lost:
+    """The one model of a sigma that left the least error again."""
+    rows = models(run).query("sigma == @sigma and not ready and step == step")
+    assert len(rows) == 1
+    own = rows.iloc[0]
+    curve = run.metrics[(run.metrics["member"] == own["member"]) & (run.metrics["condition"] == CONDITION)]
+    there = curve[(curve["split"] == "test") & (curve["value"] < own["least"] + NEAR_ENOUGH)]
+    return Lost(int(there["step"].max()), float(own["error"]), float(own["near"]))
+
+
+def still_falling(run: Run, sigma: float) -> int:
+    """How many models of a sigma that are not at the least error had an error that still fell by 0.02 or more at the
+    last evaluation."""
+    members = models(run).query("sigma == @sigma and not ready")["member"]
+    rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == CONDITION)]
+    curves = rows[rows["member"].isin(members)].pivot(index="member", columns="step", values="value")
+    return int((curves.iloc[:, -2] - curves.iloc[:, -1] >= 0.02).sum())
+
+
+def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """15 to 120 channels, 10,000 to 250,000 samples."""
+    run = runs["synergy-size"]
+    rows, fields = models(run), run.config["fields"]
+    assert fields["batches"] == [512] and fields["rates"] == [1e-3] and fields["widths"] == [64]
+    found, sizes = by(rows, "channels", "samples"), {size: each for (size,), each in by(rows, "channels").items()}
+    steps = [each.step for each in sizes.values()][:3]
+    smaller = rows.query("channels < 120").groupby("channels")
+    all_steps = [int(own["step"].fillna(math.inf).median()) for _, own in smaller]  # the others count as later
+    ratios, all_ratios = ([later / sooner for sooner, later in pairwise(each)] for each in (steps, all_steps))
+    return {
+        "fields": fields,
+        "table": tally_table(("channels", "samples"), found),
+        "found": found,
+        "sizes": sizes,
+        "least": list(rows.groupby("channels")["least"].first()),
+        "chances": {len(part["labels"]): chance_in(part)[NEIGHBOURS] for part in run.config["task"]["parts"].values()},
+        "steps": steps,
+        "all_steps": all_steps,
+        "ratios": ratios,
+        "all_ratios": all_ratios,
+        "steps_for_120": round(steps[2] * ratios[1] / 1000) * 1000,
+    }
+
+
+def synergy_60(runs: Runs, findings: dict[str, Findings]) -> Numbers:
+    """60 channels: batch, step size, samples, and what was tried besides."""
+    run = runs["synergy-size-60"]
+    found = by(models(run), "batch", "learning_rate", "samples", "sigma")
+    tried = {words: tally(models(runs[name]).query(which)) for words, name, which in TRIED}
+    return {
+        "found": found,
+        "table": tally_table(("batch", "step size", "samples", "sigma"), found),
+        "least": float(models(run)["least"].iloc[0]),
+        "chance": chance(run, NEIGHBOURS),
+        "small_batch_learns_nothing": all(
+            found[128, 1e-3, samples, sigma].error > 0.99 for sigma in (0.1, 0.2) for samples in (50_000, 250_000)
+        ),
+        "ready_by_samples": [
+            (found[512, rate, 50_000, sigma].ready, found[512, rate, 250_000, sigma].ready)
+            for sigma in (0.1, 0.2)
+            for rate in (3e-4, 1e-3)
+        ],
+        "tried_table": grid(("", *HEADER), [(words, *each.cells) for words, each in tried.items()]),
+        "nothing_helps": all(each.ready == 0 and each.error > 0.98 for each in tried.values()),
+    }
