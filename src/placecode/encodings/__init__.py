@@ -21,7 +21,7 @@ from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.encodings.relative import Alibi, CausalNone, Relative
 from placecode.encodings.rotary import Rotary
 from placecode.errors import BadInput, must_be, one_of
-from placecode.models.member import PLACED, Member, Options, Table
+from placecode.models.member import POSITION_STARTS, Member, Options, Table
 
 __all__ = [
     "ALL",
@@ -87,7 +87,7 @@ def family(member: Member) -> tuple[object, ...]:
     """What members must share for one encoding instance to serve them; refuses unknown names and options."""
     cls = lookup(member.encoding)
     cls.settings(member)
-    if (isinstance(member.start, Table) or member.start in PLACED) and not cls.takes_array:
+    if (isinstance(member.start, Table) or member.start in POSITION_STARTS) and not cls.takes_array:
         raise must_be("start", f"normal, uniform or zero for the encoding {member.encoding}", member.start)
     return cls.family(member)
 

@@ -17,7 +17,7 @@ from placecode import random
 from placecode.encodings.base import Encoding, Layout
 from placecode.encodings.tables import scaled
 from placecode.errors import BadInput, must_be
-from placecode.models.member import PLACED, Member, Table
+from placecode.models.member import POSITION_STARTS, Member, Table
 from placecode.validation import real_number, whole_number
 
 
@@ -118,7 +118,7 @@ class Random(Additive):
             return member.start.array
         if member.origin is not None:
             raise must_be("start", "an array by now, that of the PE of its origin", member.start)
-        return placed(member, layout, shape) if member.start in PLACED else scaled_draw(member, shape)
+        return placed(member, layout, shape) if member.start in POSITION_STARTS else scaled_draw(member, shape)
 
 
 class Learned(Random):
