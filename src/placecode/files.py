@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one: under a temporary name first, then renamed."""
+"""Atomic writing of files: under a temporary name first, then renamed, so that readers never see a partial file."""
 
 from __future__ import annotations
 
@@ -17,21 +17,33 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-NAMES = {
+SAFETENSORS_NAMES = {
     torch.bool: "BOOL",
     torch.float16: "F16",
     torch.float32: "F32",
     torch.float64: "F64",
     torch.int64: "I64",
 }
-"""What safetensors calls the types that are written here."""
-KINDS = tuple(NAMES)
-"""Those types; the last come first in a file, so that every array begins at a multiple of its own size."""
+"""Names of the supported dtypes in the safetensors format."""
+DTYPES = tuple(SAFETENSORS_NAMES)
+"""The supported dtypes. Arrays of the last dtype come first in a file, so that every array begins at a multiple of its
+element size."""
 
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to be written piece by piece: it gets its name once all of it is on the disk, or never."""
+    """Open a file for atomic writing, as a context manager.
+
+    The file appears under its name once all bytes are on the disk. After an exception it does not appear at all.
+
+    Parameters
+    ----------
+    path : Path
+
+    Yields
+    ------
+    binary file
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "wb") as stream:
@@ -46,7 +58,19 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
-    """Write a whole file or nothing; returns its hash. What it replaces stays until the new one is on the disk."""
+    """Write bytes to a file atomically. An existing file stays until the new one is complete.
+
+    Parameters
+    ----------
+    path : Path
+    *parts : bytes or memoryview
+        Written one after the other.
+
+    Returns
+    -------
+    str
+        SHA-256 hash of the file.
+    """
     digest = hashlib.sha256()
     with whole(path) as stream:
         for part in parts:
@@ -56,43 +80,58 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a file is one that `whole` had begun when its process was killed."""
+    """Return whether a file is the temporary file of a process that was killed while writing."""
     return re.fullmatch(r"\..+\.[0-9a-f]{8}\.part", path.name) is not None
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes had begun to write. Only for who holds the folder: others may be writing now."""
+    """Remove temporary files of killed processes from a folder.
+
+    Call it only with the lock of the folder. Otherwise it removes files that other processes are writing.
+    """
     for path in folder.iterdir() if folder.is_dir() else ():
         if is_temporary(path):
             path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write text to a file atomically."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value to a JSON file atomically."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def write_table(path: Path, table: pd.DataFrame) -> str:
-    """A table as Parquet; returns the file's hash."""
+    """Write a table to a Parquet file atomically, and return the SHA-256 hash of the file."""
     return write_bytes(path, table.to_parquet(None, index=False))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Arrays by name, as safetensors; returns the file's hash.
+    """Write tensors to a safetensors file atomically.
 
-    The library would put the file together in memory first, and let no other thread work meanwhile; checkpoints have
-    gigabytes, and are written beside training. The bytes are the same.
+    The bytes are those of the safetensors library. The library would first assemble the file in memory, and block all
+    other threads meanwhile. Checkpoints can have gigabytes and are written during training.
+
+    Parameters
+    ----------
+    path : Path
+    tensors : mapping of str to Tensor
+
+    Returns
+    -------
+    str
+        SHA-256 hash of the file.
     """
     parts, header, end = [], {}, 0
-    if unknown := {name: tensor.dtype for name, tensor in tensors.items() if tensor.dtype not in NAMES}:
+    if unknown := {name: tensor.dtype for name, tensor in tensors.items() if tensor.dtype not in SAFETENSORS_NAMES}:
         raise TypeError(f"these arrays are of a type that is not written: {unknown}")
-    for name in sorted(tensors, key=lambda name: (-KINDS.index(tensors[name].dtype), name)):
+    for name in sorted(tensors, key=lambda name: (-DTYPES.index(tensors[name].dtype), name)):
         data = tensors[name].contiguous().cpu()
         begin, end = end, end + data.nbytes
-        header[name] = {"dtype": NAMES[data.dtype], "shape": list(data.shape), "data_offsets": [begin, end]}
+        header[name] = {"dtype": SAFETENSORS_NAMES[data.dtype], "shape": list(data.shape), "data_offsets": [begin, end]}
         parts.append(data.flatten().view(torch.uint8).numpy().data)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -100,11 +139,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
 
 
 def is_full_disk(error: OSError) -> bool:
-    """Whether a write failed for want of room: on the disk, in a quota, under a limit on the size of files."""
+    """Return whether a write failed because of a full disk, a quota or a limit on file sizes."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 hash of a file, in hexadecimal."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

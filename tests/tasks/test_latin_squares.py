@@ -353,15 +353,15 @@ def test_a_folder_too_small_to_split(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_cannot_be_met_says_what_to_loosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latin_squares, "MOST_DRAWS", 1 << 19)
+    monkeypatch.setattr(latin_squares, "MAX_DRAWS", 1 << 19)
     rng = np.random.default_rng(0)
     with pytest.raises(BadInput) as error:
         make_puzzles(rng, 4, 108, 3000, 0.95)
     assert str(error.value) == (
-        "3,000 Binary puzzles of order 4 with a distance above 0.95 to each of 108 held-out ones were not to be found "
+        "3,000 Binary puzzles of order 4 with a distance above 0.95 to each of 108 held-out ones could not be found "
         "(0 in 32,768 draws); lower heldout, per_class or distance."
     )
-    with pytest.raises(BadInput, match=r"^500,000 Binary puzzles of order 4 were not .* draws\); lower heldout\.$"):
+    with pytest.raises(BadInput, match=r"^500,000 Binary puzzles of order 4 could not .* draws\); lower heldout\.$"):
         gather(rng, 4, (500_000, 0, 0), (3, 3))
     assert len(make_puzzles(rng, 4, 9, 100, 0.8)[0]) == 300
 

@@ -8,7 +8,7 @@ import torch
 
 from placecode.errors import BadInput
 from placecode.models.member import Member
-from placecode.tasks.masked import MOST_OF_TRAINING, Masked, hidden_of, recordings
+from placecode.tasks.masked import MAX_TRAINING_EXAMPLES, Masked, hidden_of, recordings
 from placecode.tasks.several import Several
 from placecode.training.trainer import Trainer, stack_for
 
@@ -118,9 +118,9 @@ def test_metrics_are_told_by_share_and_never_pooled() -> None:
 
 def test_of_a_long_training_set_the_first_examples_are_evaluated() -> None:
     long = Numbers()
-    data = recordings([np.zeros((1, MOST_OF_TRAINING + 9, N))])
+    data = recordings([np.zeros((1, MAX_TRAINING_EXAMPLES + 9, N))])
     long.splits = {"train": data, "test": data}
-    assert long.rows("train") == 2 * MOST_OF_TRAINING
+    assert long.rows("train") == 2 * MAX_TRAINING_EXAMPLES
     assert long.rows("test") == 2 * len(data) == len(long.condition("test"))
 
 

@@ -283,7 +283,7 @@ def test_a_network_without_finite_values_is_refused() -> None:
     ):
         with pytest.raises(BadInput) as caught:
             Network(**{"nonlinearity": "linear", **options})
-        assert str(caught.value) == "world 0 must stay finite, and blows up; lower gain or the strengths."
+        assert str(caught.value) == "world 0 must stay finite, but diverges; lower gain or the strengths."
     one_of_three: dict[str, Any] = {"nodes": 12, "clusters": 3, "train": 12_000, "burn_in": 0, "gap": 0, "test": 10}
     with pytest.raises(BadInput, match=r"^world [12] must stay finite"):
         Network(**one_of_three, nonlinearity="linear", gain=0.9, worlds=3, seed=12, strength_between=0.35)

@@ -13,8 +13,8 @@ import torch
 
 from placecode.errors import BadInput
 from placecode.models.member import Member, grid
-from placecode.tasks import table as room
-from placecode.tasks.table import PARTS, Table, tables
+from placecode.tasks import columns
+from placecode.tasks.table import HELD_OUT, PARTS, Table, tables
 from placecode.training.trainer import Trainer, evaluate, stack_for
 
 SMALL: dict[str, Any] = {"width": 8, "layers": 1, "heads": 2, "batch": 16, "encoding": "learned"}
@@ -143,7 +143,7 @@ def test_a_large_offset_does_not_swallow_what_varies() -> None:
 def test_statistics_are_the_same_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     values, categories = mixed()
     whole = tables(values, categories=categories)["all"].columns
-    monkeypatch.setattr(room, "CHUNK", 35)
+    monkeypatch.setattr(columns, "CHUNK", 35)
     pieces = tables(values, categories=categories)["all"].columns
     np.testing.assert_allclose(whole.shift, pieces.shift, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(whole.scale, pieces.scale, rtol=1e-6)
@@ -254,10 +254,10 @@ def test_samples_to_learn_from_that_are_held_out_too_are_told_of(kind: str) -> N
     if kind == "bytes":
         once = np.random.default_rng(0).integers(256, size=(300, 8)).astype(np.float32)
     twice = np.concatenate([once, once[::-1]])
-    with pytest.warns(UserWarning, match=r"of 2\d\d held-out samples occur among those to learn from as well") as said:
+    with pytest.warns(UserWarning, match=r"of 2\d\d held-out samples also occur in the training samples") as said:
         parts = tables(twice)["all"].splits
     known = {row.tobytes() for row in twice[parts["train"].targets.numpy()]}
-    again = sum(row.tobytes() in known for part in room.HELD_OUT for row in twice[parts[part].targets.numpy()])
+    again = sum(row.tobytes() in known for part in HELD_OUT for row in twice[parts[part].targets.numpy()])
     assert str(said[0].message).startswith(f"{again} of ") and again > 50
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,1 +1,1 @@
-"""What members have learned, measured: pure functions, arrays in, arrays out; they know neither models nor runs."""
+"""Measures of what models have learned: pure functions of arrays, independent of models and runs."""

@@ -1,9 +1,9 @@
-"""How sure is a learned arrangement? What several fits of the same channels agree on.
+"""Agreement of several fits of the same channels, as a measure of confidence in a learned PE.
 
-Fits are PEs (m, l, n, d) or their similarities (m, n, n): of other seeds, and of either half of the data. A PE has no
-natural orientation, so that two of them are turned onto each other before their places are compared; and since a
-rotation in many dimensions brings anything somewhat nearer, every agreement is held against that of channels in random
-order.
+Fits are PEs, (m, l, n, d), or their similarities, (m, n, n), of different seeds and of both halves of the data. A PE
+has no preferred orientation. PEs are therefore aligned by an orthogonal Procrustes rotation before they are compared. A
+rotation in many dimensions reduces the distance even between unrelated PEs. Every agreement is therefore compared with
+that of channels in random order.
 
 >>> rng = np.random.default_rng(0)
 >>> true = np.repeat(np.eye(4), 5, axis=0)  # 20 channels in four groups
@@ -34,58 +34,82 @@ from placecode.errors import must_be
 Array = npt.NDArray[np.float64]
 
 NEIGHBORS = 4
-"""How many nearest channels count as neighbours: those of a cell in a grid."""
-ORDERS = 5
-"""Random orders of the channels that tell what a rotation alone achieves."""
+"""Number of nearest channels that count as neighbours, as of a cell in a square grid."""
+RANDOM_ORDERS = 5
+"""Number of random orders of the channels that estimate the effect of rotation alone."""
 MOST_MODULES = 50
-SURE_MODULES, NEARLY, RIPPLE = 0.6, 0.15, 0.1
-"""How far modules must agree with those of a fit that had no part in them (adjusted Rand index: 0 is chance, 1 the
-same): on a map without modules, such as that of pixels, fits came to 0.5. How much less than the best will do; and how
-deep the valley before a peak must be."""
+"""Maximum number of modules."""
+SURE_MODULES = 0.6
+"""Smallest agreement between the modules of a fit and of the other fits (adjusted Rand index, 0 at chance). Data
+without modules, such as pixels, reached 0.5."""
+NEARLY, MIN_PROMINENCE = 0.15, 0.1
+"""Largest difference between the chosen peak of the agreement and the highest one, and smallest prominence of a
+peak."""
 
 
-# ----------------------------------------------------------------------------------------------------------- places
+# ------------------------------------------------------------------------------------------------------- embeddings
 
 
 def common_embedding(pes: npt.ArrayLike) -> Array:
-    """One embedding of the channels from several fits, (m, l, n, d) -> (n, l * d): their mean, each turned onto it.
+    """Return the mean embedding of several fits after alignment (generalized Procrustes analysis).
 
-    Blocks are centred and stand side by side; every fit has the same size. The widest axis comes first.
+    Parameters
+    ----------
+    pes : array-like, shape (m, l, n, d)
+        PEs of m fits. Blocks are centred and concatenated, and fits are scaled to equal size.
+
+    Returns
+    -------
+    ndarray, shape (n, l * d)
+        Principal axes, the one with the largest variance first.
     """
     fits = _unit_fits(pes)
-    middle = fits[0]
+    mean = fits[0]
     for _ in range(10):
-        turned = np.stack([fit @ orthogonal_procrustes(fit, middle)[0] for fit in fits])
-        middle = turned.mean(axis=0)
-    axes = np.linalg.svd(middle, full_matrices=False)[2]
-    return np.asarray(middle @ axes.T)
+        rotated = np.stack([fit @ orthogonal_procrustes(fit, mean)[0] for fit in fits])
+        mean = rotated.mean(axis=0)
+    axes = np.linalg.svd(mean, full_matrices=False)[2]
+    return np.asarray(mean @ axes.T)
 
 
 def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
-    """How surely each channel lies where it does, (m, l, n, d) -> (n,): 1 = in the same place in every fit, 0 = as far
-    apart as any two channels.
+    """Return how well the positions of each channel agree between fits.
 
-    Over all pairs of fits: one is turned onto the other, and the squared distance between a channel's
-    two places is held against what it is with the channels in random order. Below 0 is 0.
+    For every pair of fits, one is rotated onto the other. The squared distance between both positions of a channel is
+    divided by its mean for channels in random order.
+
+    Parameters
+    ----------
+    pes : array-like, shape (m, l, n, d)
+        PEs of m fits.
+    seed : int
+        Seed of the random orders.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        1 for equal positions in all fits, 0 for distances as between random channels. NaN for a single fit.
     """
     fits = _unit_fits(pes)
     rng = np.random.default_rng(seed)
-    apart, chance = np.zeros(fits.shape[1]), 0.0
+    distances, chance = np.zeros(fits.shape[1]), 0.0
     if len(fits) < 2:
         return np.full(fits.shape[1], np.nan)
     for one, two in combinations(range(len(fits)), 2):
-        apart += _residual(fits[one], fits[two])
-        orders = (rng.permutation(fits.shape[1]) for _ in range(ORDERS))
+        distances += _residual(fits[one], fits[two])
+        orders = (rng.permutation(fits.shape[1]) for _ in range(RANDOM_ORDERS))
         chance += float(np.mean([_residual(fits[one], fits[two][order]).mean() for order in orders]))
-    return np.clip(1 - apart / max(chance, 1e-12), 0.0, 1.0)
+    return np.clip(1 - distances / max(chance, 1e-12), 0.0, 1.0)
 
 
 def _residual(one: Array, two: Array) -> Array:
+    """Return the squared distance of each channel after rotating one fit onto the other, (n,)."""
     rotation, _ = orthogonal_procrustes(one, two)
     return np.asarray(((one @ rotation - two) ** 2).sum(axis=-1))
 
 
 def _unit_fits(pes: npt.ArrayLike) -> Array:
+    """Concatenate the blocks of each fit, centre them and scale each fit to mean squared length 1, (m, n, l * d)."""
     tokens = side_by_side(pes)
     if tokens.ndim != 3 or not np.isfinite(tokens).all():
         raise must_be("pes", "finite fits (m, blocks, channels, features)", np.shape(pes))
@@ -98,7 +122,19 @@ def _unit_fits(pes: npt.ArrayLike) -> Array:
 
 
 def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.int64]:
-    """The channels most similar to each, the nearest first, (..., n, n) -> (..., n, count); fewer where there are."""
+    """Return the most similar channels of each channel.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    count : int
+        Number of neighbours, at most n - 1.
+
+    Returns
+    -------
+    ndarray of int64, shape (..., n, count)
+        Indices of channels, the most similar first.
+    """
     weights, _ = symmetric(similar)
     n = weights.shape[-1]
     others = np.where(np.eye(n, dtype=bool), -np.inf, weights)
@@ -106,7 +142,18 @@ def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
 
 
 def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.bool_]:
-    """Whether two channels are each among the `count` nearest of the other, (..., n, n) -> (..., n, n)."""
+    """Return whether two channels are among the nearest of each other.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    count : int
+        Number of nearest channels.
+
+    Returns
+    -------
+    ndarray of bool, shape (..., n, n)
+    """
     weights, _ = symmetric(similar)
     near = np.zeros(weights.shape, dtype=bool)
     np.put_along_axis(near, nearest_channels(weights, count), True, axis=-1)
@@ -116,16 +163,27 @@ def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
 def pair_confidence(
     similar: npt.ArrayLike, halves: tuple[Sequence[int], Sequence[int]], count: int = NEIGHBORS
 ) -> Array:
-    """How surely two channels are neighbours, (m, n, n) -> (n, n), symmetric: the share of pairs that were as similar
-    in one half of the data and turned out to be neighbours in the other.
+    """Return the probability that two channels are neighbours, calibrated between halves of the data.
 
-    Neighbours are two channels each of which is among the `count` nearest of the other: a channel at the edge has to go
-    far for its last ones, which have nearer ones themselves. `halves` are the fits of either half, by number: how
-    similar a pair is in the mean of one side's fits (against all others of either channel) is held against whether each
-    fit of the other side has it as neighbours, both ways, and a rising curve drawn through it (isotonic regression).
-    Half a pair more, as similar as the most similar one and no neighbours, keeps a few pairs from making others
-    certain.
-    All fits together are surer than those of one half, so that this says rather too little.
+    Neighbours are channels that are among the nearest of each other (`mutual_neighbors`). Isotonic regression predicts
+    whether a pair are neighbours in a fit of one half from the mean similarity in the fits of the other half, relative
+    to other pairs of the same channels. The curve is then applied to the mean of all fits. All fits together are more
+    reliable than one half, so the probabilities are rather too low. One artificial pair, with the largest similarity
+    and half the weight of a pair, is not neighbours. It prevents probabilities of 1 from a few pairs.
+
+    Parameters
+    ----------
+    similar : array-like, shape (m, n, n)
+        Similarities of m fits.
+    halves : tuple of two sequences of int
+        Indices of the fits of each half.
+    count : int
+        Number of nearest channels.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        Symmetric. NaN if a half has no fit.
     """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
 
@@ -137,27 +195,27 @@ def pair_confidence(
     near = mutual_neighbors(weights, count)
     scores, outcomes = [], []
     for one, two in (halves, halves[::-1]):
-        score = _standing(weights[list(one)].mean(axis=0))[upper]
+        score = _relative_similarity(weights[list(one)].mean(axis=0))[upper]
         for fit in two:
             scores.append(score)
             outcomes.append(near[fit][upper])
     curve = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-    one_way = len(scores) // 2  # of the outcomes that a pair has, half
-    top = [max(float(score.max()) for score in scores)] * one_way
-    curve.fit(np.concatenate([*scores, top]), np.concatenate([*outcomes, [False] * one_way]).astype(np.float64))
-    found = np.zeros((n, n))
-    found[upper] = curve.predict(_standing(weights.mean(axis=0))[upper])
-    return np.asarray(found + found.T)
+    artificial = len(scores) // 2  # half as many outcomes as a pair has
+    top = [max(float(score.max()) for score in scores)] * artificial
+    curve.fit(np.concatenate([*scores, top]), np.concatenate([*outcomes, [False] * artificial]).astype(np.float64))
+    probability = np.zeros((n, n))
+    probability[upper] = curve.predict(_relative_similarity(weights.mean(axis=0))[upper])
+    return np.asarray(probability + probability.T)
 
 
-def _standing(similar: Array) -> Array:
-    """How a pair stands among all pairs of either of its channels, in standard deviations: the lower of both views."""
+def _relative_similarity(similar: Array) -> Array:
+    """Return the z-score of each pair among the pairs of each of its two channels, the smaller of both, (n, n)."""
     n = len(similar)
     off = ~np.eye(n, dtype=bool)
     others = similar[off].reshape(n, n - 1)
     spread = others.std(axis=1, keepdims=True)
-    own = (similar - others.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
-    return np.asarray(np.minimum(own, own.T))
+    z = (similar - others.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
+    return np.asarray(np.minimum(z, z.T))
 
 
 # ---------------------------------------------------------------------------------------------------------- modules
@@ -165,61 +223,86 @@ def _standing(similar: Array) -> Array:
 
 @dataclass(frozen=True)
 class Modules:
-    """Groups of channels: `labels` (n,), numbered by their first channel. `stability` says for every number of groups
-    that was tried how far they agree with those of a fit that had no part in them: 0 = chance, 1 = the same."""
+    """Groups of channels."""
 
     labels: Labels
+    """Group of each channel, (n,), numbered by the first channel of each group."""
     stability: Mapping[int, float]
+    """Agreement between the groups of one fit and of all others (adjusted Rand index), by number of groups."""
 
     @property
     def count(self) -> int:
+        """Number of groups."""
         return int(self.labels.max()) + 1
 
     @property
     def agreement(self) -> float:
-        """The stability of the number of groups that was chosen."""
+        """The stability of the chosen number of groups."""
         return self.stability[self.count] if self.count in self.stability else float("nan")
 
 
 def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
-    """The groups that several fits share, (m, n, n): as many as every other fit finds again.
+    """Return the groups of channels that are reproducible between fits.
 
-    Each fit is cut by itself (Ward's method on vectors with these similarities) into 2, 3, ... groups, at most half as
-    many as there are channels, and so is the mean of all others. How far the two agree (mean adjusted Rand index over
-    fits) has a peak where fits share groups. Taken is the largest number at a peak that is NEARLY as high as the
-    highest one, and no RIPPLE beside a higher one: of groups within groups, the finer ones. The groups are those of the
-    mean over all fits; there is one if no peak comes to SURE_MODULES. A single fit has the groups of the highest
-    modularity, of which nothing is known.
+    Each fit, and the mean of all other fits, is clustered by Ward's method into 2, 3, ... groups. The mean adjusted
+    Rand index between both has peaks at reproducible numbers of groups. The result has the largest number of groups
+    among the peaks that are at least `SURE_MODULES` and almost as high as the highest peak. Of nested groups, these
+    are the finer ones. The groups are those of the mean over all fits. There is one group if there is no such peak. A
+    single fit has the groups with the highest modularity, without stability.
+
+    Parameters
+    ----------
+    similar : array-like, shape (m, n, n)
+        Similarities of m fits.
+    most : int
+        Maximum number of groups. It is also limited to half the number of channels.
+
+    Returns
+    -------
+    Modules
     """
     weights, _ = symmetric(similar)
     fits, n = len(weights), weights.shape[-1]
     top = min(most, n // 2)
     if top < 2:
         return Modules(np.zeros(n, dtype=np.int64), {})
-    if fits < 2:  # nobody to agree with: the groups of the highest modularity
+    if fits < 2:
         return Modules(np.maximum(best_partition(weights[0]), 0), {})
-    cuts = np.stack([_cut(each, top) for each in weights])  # (m, n, top)
-    rests = np.stack([_cut(np.delete(weights, i, axis=0).mean(axis=0), top) for i in range(fits)])
-    stability = {count: float(ari(rests[..., count - 1], cuts[..., count - 1]).mean()) for count in range(2, top + 1)}
+    cuts = np.stack([_cut(fit, top) for fit in weights])  # (m, n, top)
+    other_cuts = np.stack([_cut(np.delete(weights, i, axis=0).mean(axis=0), top) for i in range(fits)])
+    stability = {
+        count: float(ari(other_cuts[..., count - 1], cuts[..., count - 1]).mean()) for count in range(2, top + 1)
+    }
     return Modules(numbered(_cut(weights.mean(axis=0), top)[:, _most_stable(stability) - 1]), stability)
 
 
 def _most_stable(stability: Mapping[int, float]) -> int:
-    """The largest number of groups at a peak that is high enough; 1 if there is none.
+    """Return the largest number of groups at a peak that is high enough, or 1.
 
-    >>> _most_stable({2: 1.0, 3: 0.7, 4: 0.5, 5: 0.9, 6: 0.8, 7: 0.83})  # of peaks at 2, 5 and 7, the last is a ripple
+    >>> _most_stable({2: 1.0, 3: 0.7, 4: 0.5, 5: 0.9, 6: 0.8, 7: 0.83})  # the peak at 7 is not prominent enough
     5
     """
-    values = np.array(list(stability.values())).round(9)  # what is the same but for rounding
-    bar = max(SURE_MODULES, values.max() - NEARLY)
-    peaks = find_peaks([-1.0, *values, -1.0], height=bar, prominence=RIPPLE, plateau_size=1)[1]["right_edges"]
-    return int(max(peaks) + min(stability) - 1) if len(peaks) else 1
+    values = np.array(list(stability.values())).round(9)  # equal values may differ by rounding
+    height = max(SURE_MODULES, values.max() - NEARLY)
+    peaks = find_peaks([-1.0, *values, -1.0], height=height, prominence=MIN_PROMINENCE, plateau_size=1)
+    edges = peaks[1]["right_edges"]
+    return int(max(edges) + min(stability) - 1) if len(edges) else 1
 
 
 def in_line(similar: npt.ArrayLike) -> Labels:
-    """The channels in an order in which neighbours are alike, (n, n) -> (n,): the leaves of the tree of groups, each
-    branch turned such that what is next to each other is most similar.
+    """Return an order of the channels in which neighbours are similar: the leaves of Ward's tree, optimally ordered.
 
+    Parameters
+    ----------
+    similar : array-like, shape (n, n)
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        Indices of channels.
+
+    Examples
+    --------
     >>> line = np.array([0.0, 3.0, 1.0, 2.0])
     >>> in_line(np.exp(-np.abs(line[:, None] - line))).tolist() in ([0, 2, 3, 1], [1, 3, 2, 0])
     True
@@ -231,11 +314,11 @@ def in_line(similar: npt.ArrayLike) -> Labels:
 
 
 def _cut(similar: Array, top: int) -> Labels:
-    """Groups of each number from 1 to `top`, (n, n) -> (n, top)."""
+    """Cluster channels into 1 to `top` groups by Ward's method, (n, n) -> (n, top)."""
     return np.asarray(cut_tree(linkage(_vectors(similar), "ward"), n_clusters=range(1, top + 1)), dtype=np.int64)
 
 
 def _vectors(similar: Array) -> Array:
-    """Vectors with these similarities, as far as there are any."""
+    """Return vectors whose inner products are these similarities. Negative eigenvalues are set to zero."""
     size, axes = np.linalg.eigh(similar + np.eye(len(similar)))
     return np.asarray(axes * np.sqrt(np.maximum(size, 0.0)))

@@ -1,7 +1,7 @@
-"""Do tokens attend to the tokens that matter to them? Attention maps beside the map that the arrangement suggests.
+"""Comparison of attention maps with the ideal map for known positions.
 
-Every function takes leading axes (members, blocks, heads, ...) and gives one result per entry. What is not finite (a
-member that diverged) gives NaN, never an exception, so that its neighbours are still measured.
+All functions accept leading axes (members, blocks, heads, ...) and return one result per entry. Entries that are not
+finite (members that diverged) give NaN and do not affect other entries.
 
 >>> ideal = ideal_map([(0, 0), (0, 1), (1, 0), (1, 1)])
 >>> maps = np.full((5, 4, 1, 4, 4), 0.25) + 0.1 * (ideal - 0.25)  # (e, l, h, n, n)
@@ -20,50 +20,79 @@ Array = npt.NDArray[np.float64]
 
 
 def ideal_map(positions: npt.ArrayLike) -> Array:
-    """Attention spread evenly over the tokens that share a coordinate, (n, axes) -> (n, n), rows summing to 1.
+    """Return attention that is uniform over the tokens with a common coordinate.
 
-    On a grid those are the tokens of the same row or column; a token shares its place with itself, and counts.
+    On a grid these are the tokens of the same row or column, including the token itself.
+
+    Parameters
+    ----------
+    positions : array-like, shape (n, axes)
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        Rows sum to 1.
     """
-    places = np.asarray(positions)
-    if places.ndim != 2:
-        raise must_be("positions", "an array (tokens, axes)", places.shape)
-    shared = (places[:, None] == places).any(axis=-1)  # (n, n)
+    points = np.asarray(positions)
+    if points.ndim != 2:
+        raise must_be("positions", "an array (tokens, axes)", points.shape)
+    shared = (points[:, None] == points).any(axis=-1)  # (n, n)
     return np.asarray(shared / shared.sum(axis=-1, keepdims=True))
 
 
 def cosine(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
-    """Cosine of maps laid out as vectors, (..., n, n) and (..., n, n) -> (...), from 0 to 1 for attention.
+    """Compute the cosine similarity of attention maps.
 
-    High without any structure: uniform attention has 0.66 with the ideal map of a 4 x 4 grid. `correlation` has not.
+    It is high even without structure. Uniform attention has 0.66 with the ideal map of a 4 x 4 grid. `correlation`
+    corrects for this.
+
+    Parameters
+    ----------
+    maps, reference : array-like, shape (..., n, n)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        From 0 to 1 for attention.
     """
     return _cosine(*_pair(maps, reference))
 
 
 def correlation(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
-    """The same with 1 / n taken off every entry of both, (..., n, n) and (..., n, n) -> (...), from -1 to 1.
+    """Compute Pearson's correlation of the entries of attention maps.
 
-    What is left is where a token looks more, or less, than it would at random. Rows of attention sum to 1, so this is
-    Pearson's correlation of the entries. NaN where attention is uniform, and nothing is left.
+    Rows of attention sum to 1, so this is the cosine similarity after subtracting 1 / n from all entries.
+
+    Parameters
+    ----------
+    maps, reference : array-like, shape (..., n, n)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        From -1 to 1. NaN for uniform attention.
     """
-    own, true = _pair(maps, reference)
-    uniform = 1 / own.shape[-1]
-    return _cosine(_beyond_rounding(own - uniform, own), _beyond_rounding(true - uniform, true))
+    a, b = _pair(maps, reference)
+    uniform = 1 / a.shape[-1]
+    return _cosine(_without_rounding(a - uniform, a), _without_rounding(b - uniform, b))
 
 
 def _pair(maps: npt.ArrayLike, reference: npt.ArrayLike) -> tuple[Array, Array]:
-    own, true = np.asarray(maps, dtype=np.float64), np.asarray(reference, dtype=np.float64)
-    if min(own.ndim, true.ndim) < 2 or own.shape[-2:] != true.shape[-2:]:
-        raise must_be("maps", f"an array of maps as large as the reference, {true.shape[-2:]}", own.shape)
-    return np.where(np.isfinite(own), own, np.nan), np.where(np.isfinite(true), true, np.nan)
+    """Convert two arrays of maps to float64, with NaN for values that are not finite."""
+    a, b = np.asarray(maps, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    if min(a.ndim, b.ndim) < 2 or a.shape[-2:] != b.shape[-2:]:
+        raise must_be("maps", f"an array of maps as large as the reference, {b.shape[-2:]}", a.shape)
+    return np.where(np.isfinite(a), a, np.nan), np.where(np.isfinite(b), b, np.nan)
 
 
-def _beyond_rounding(rest: Array, whole: Array) -> Array:
-    """Zeros where the rest is no more than the rounding of float32, in which attention is computed."""
-    small = np.linalg.norm(rest, axis=(-2, -1)) <= 1e-6 * np.linalg.norm(whole, axis=(-2, -1))
-    return np.where(small[..., None, None], 0.0, rest)
+def _without_rounding(difference: Array, maps: Array) -> Array:
+    """Set differences to zero that are within the rounding of float32, the precision of attention."""
+    small = np.linalg.norm(difference, axis=(-2, -1)) <= 1e-6 * np.linalg.norm(maps, axis=(-2, -1))
+    return np.where(small[..., None, None], 0.0, difference)
 
 
-def _cosine(own: Array, true: Array) -> Array:
-    both = (own * true).sum(axis=(-2, -1))
-    size = np.linalg.norm(own, axis=(-2, -1)) * np.linalg.norm(true, axis=(-2, -1))
-    return np.asarray(np.clip(both / np.where(size == 0, np.nan, size), -1.0, 1.0))
+def _cosine(a: Array, b: Array) -> Array:
+    """Return the cosine similarity of matrices (..., n, n), NaN if either is zero."""
+    product = (a * b).sum(axis=(-2, -1))
+    size = np.linalg.norm(a, axis=(-2, -1)) * np.linalg.norm(b, axis=(-2, -1))
+    return np.asarray(np.clip(product / np.where(size == 0, np.nan, size), -1.0, 1.0))

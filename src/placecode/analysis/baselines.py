@@ -1,17 +1,17 @@
-"""What hidden channels can be told from visible ones without a transformer: predictors to hold a model's error against.
+"""Baseline predictors for masked prediction: hidden channels are predicted from visible ones without a transformer.
 
-A predictor is fitted on training values (T, n), or (T, n, w) where a channel has a window of w values, and asked like a
-model in masked prediction: values (b, n) or (b, n, w) and which of the channels are hidden, (b, n). It never looks at
-what is hidden, gives what is visible back as it is, and `mse` counts as the task does.
+A predictor is fitted on training values, (T, n), or (T, n, w) with windows of w values. It predicts like a model: from
+values (b, n) or (b, n, w) and the hidden channels (b, n). It does not read hidden values, returns visible values
+unchanged, and `mse` is defined as in the task.
 
-| predictor | what it can know |
+| predictor | model |
 |---|---|
-| `Linear` | the best linear guess from the training covariance, another one for every set of hidden channels |
-| `Pca` | the same through a few components: better where samples are few |
-| `Ridge` | one linear map of the model's own input, whatever is hidden |
-| `Trees` | what is not linear, as far as boosted trees find it |
+| `Linear` | the best linear prediction from the training covariance, for every set of hidden channels |
+| `Pca` | the same with a few principal components, better with few samples |
+| `Ridge` | one linear map of the input of a model, for all sets of hidden channels |
+| `Trees` | gradient-boosted trees, which can be nonlinear |
 
->>> values = np.random.default_rng(0).normal(size=(1000, 1)) + [[0.0, 0.1, 0.2]]  # three channels, moving as one
+>>> values = np.random.default_rng(0).normal(size=(1000, 1)) + [[0.0, 0.1, 0.2]]  # three identical channels
 >>> hidden = np.array([[False, True, True]])
 >>> Linear().fit(values).predict([[0.5, np.nan, np.nan]], hidden).round(3)
 array([[0.5, 0.6, 0.7]])
@@ -37,17 +37,25 @@ Marks = npt.NDArray[np.bool_]
 Seed = int | np.random.Generator
 
 RIDGE = 1e-6
-"""Added to the variances of standardized channels: keeps equations solvable where channels move as one."""
+"""Added to the variances of standardized channels, so that collinear channels do not make equations singular."""
 PENALTIES = tuple(np.geomspace(1e-4, 10.0, 6))
-"""Of `Ridge`, as multiples of a standardized channel's variance."""
-ASKED = 100_000
-"""Values in the questions asked of held-out samples to choose the number of components, visible ones counted in."""
+"""Penalties of `Ridge`, as multiples of the variance of a standardized channel."""
+SELECTION_VALUES = 100_000
+"""Number of held-out values, samples times channels, that `Pca` uses to choose the number of components."""
 
 
 def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike) -> Array:
-    """Mean squared error over the hidden channels of each question, (b, n) or (b, n, w) twice and (b, n) -> (b,).
+    """Compute the mean squared error over the hidden channels of each sample.
 
-    NaN for a question that hides nothing.
+    Parameters
+    ----------
+    predictions, values : array-like, shape (b, n) or (b, n, w)
+    hidden : array-like of bool, shape (b, n)
+
+    Returns
+    -------
+    ndarray, shape (b,)
+        NaN for samples without hidden channels.
     """
     guess, true, marks = np.asarray(predictions, float), np.asarray(values, float), np.asarray(hidden)
     if guess.shape != true.shape or true.ndim not in (2, 3):
@@ -59,18 +67,15 @@ def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayL
 
 
 def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike) -> float:
-    """Mean of `errors` over the questions that hide anything: every question counts alike, as in the task's metric."""
-    asked = np.asarray(hidden).any(axis=-1)
-    if not asked.any():
+    """Average `errors` over samples with hidden channels, with equal weights, as in the metric of the task."""
+    has_hidden = np.asarray(hidden).any(axis=-1)
+    if not has_hidden.any():
         raise BadInput("hidden must hide at least one channel of one question; nothing is asked.")
-    return float(errors(predictions, values, hidden)[asked].mean())
+    return float(errors(predictions, values, hidden)[has_hidden].mean())
 
 
 def hide(questions: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> Marks:
-    """Which channels are hidden in random questions, (questions, channels): in each as many as the task would hide.
-
-    With `always`, that channel is among them.
-    """
+    """Draw random hidden channels, (questions, channels), as many as in the task; `always` is hidden in all samples."""
     if not 0 < share < 1:
         raise must_be("share", "a number above 0 and below 1", share)
     count = min(max(1, round(share * channels)), channels - 1)
@@ -81,19 +86,29 @@ def hide(questions: int, channels: int, share: float, seed: Seed = 0, always: in
 
 
 class Predictor(ABC):
-    """Base class: checks what comes in, and lets the others work on standardized values, hidden ones as 0, their mean.
+    """Base class of predictors. It checks inputs, standardizes values, and sets hidden values to 0, their mean.
 
-    Subclasses write `_fit` and `_guess` on flat values (b, n * w), channel by channel.
+    Subclasses implement `_fit` and `_guess` for flat values, (b, n * w), ordered by channel.
     """
 
     channels_: int
     window_: int
 
     def fit(self, values: npt.ArrayLike, seed: Seed = 0, share: float = 0.5) -> Self:
-        """Learn from training samples in order of time: what has to be chosen is chosen on the last fifth of them.
+        """Fit the predictor. Hyperparameters are chosen on the last fifth of the samples.
 
-        Where it learns from questions, they are drawn from `seed` and hide the `share` of the channels at which the
-        model it is held against was trained. `Linear` needs neither.
+        Parameters
+        ----------
+        values : array-like, shape (T, n) or (T, n, w)
+            Training samples in order of time.
+        seed : int or numpy.random.Generator
+            Seed of the random sets of hidden channels.
+        share : float
+            Fraction of hidden channels, as in the training of the model to compare with.
+
+        Returns
+        -------
+        self
         """
         table = np.asarray(values, dtype=np.float64)
         if table.ndim not in (2, 3):
@@ -109,33 +124,45 @@ class Predictor(ABC):
         return self
 
     def predict(self, values: npt.ArrayLike, hidden: npt.ArrayLike) -> Array:
-        """Values with guesses in place of what is hidden, of the shape of `values`; nothing that is hidden is read."""
+        """Predict hidden values from visible ones.
+
+        Parameters
+        ----------
+        values : array-like, shape (b, n) or (b, n, w)
+            Hidden values are not read.
+        hidden : array-like of bool, shape (b, n)
+
+        Returns
+        -------
+        ndarray
+            `values`, with predictions in place of hidden values.
+        """
         if not hasattr(self, "_mean"):
             raise BadInput(f"a predictor must be fitted before it is asked; {type(self).__name__} is not.")
-        given, marks = np.asarray(values, dtype=np.float64), np.asarray(hidden)
-        wanted = (self.channels_,) if given.ndim == 2 else (self.channels_, self.window_)
-        if given.ndim not in (2, 3) or given.shape[1:] != wanted or (given.ndim == 2 and self.window_ > 1):
+        table, marks = np.asarray(values, dtype=np.float64), np.asarray(hidden)
+        shape = (self.channels_,) if table.ndim == 2 else (self.channels_, self.window_)
+        if table.ndim not in (2, 3) or table.shape[1:] != shape or (table.ndim == 2 and self.window_ > 1):
             fitted = f"{self.channels_} channels" + (f" with windows of {self.window_}" if self.window_ > 1 else "")
-            raise must_be("values", f"questions about {fitted}", given.shape)
-        _must_mark(marks, given.shape[:2])
-        flat, unseen = given.reshape(len(given), -1), marks.repeat(self.window_, axis=1)
+            raise must_be("values", f"questions about {fitted}", table.shape)
+        _must_mark(marks, table.shape[:2])
+        flat, unseen = table.reshape(len(table), -1), marks.repeat(self.window_, axis=1)
         if not np.isfinite(flat[~unseen]).all():
             raise BadInput("values must be finite where they are visible; NaN or infinity is among them.")
         guess = self._guess(np.where(unseen, 0.0, (flat - self._mean) / self._scale), marks)
-        return np.asarray(np.where(unseen, guess * self._scale + self._mean, flat).reshape(given.shape))
+        return np.asarray(np.where(unseen, guess * self._scale + self._mean, flat).reshape(table.shape))
 
     def _questions(
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
     ) -> list[tuple[Array, Marks]]:
-        """Values and marks of random questions that hide a channel, to fit and to choose by, `count` in all.
+        """Draw samples in which a channel is hidden, for fitting and for choosing hyperparameters, `count` in total.
 
-        Samples come in random order, each of them once before any is drawn again.
+        Samples are in random order. No sample is repeated before all have been used.
         """
-        asked = []
+        questions = []
         for part, size in zip(_parts(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
-            drawn = np.resize(rng.permutation(len(part)), round(size * count))
-            asked.append((part[drawn], hide(len(drawn), self.channels_, share, rng, channel)))
-        return asked
+            rows = np.resize(rng.permutation(len(part)), round(size * count))
+            questions.append((part[rows], hide(len(rows), self.channels_, share, rng, channel)))
+        return questions
 
     @abstractmethod
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None: ...
@@ -145,7 +172,7 @@ class Predictor(ABC):
 
 
 class _Gaussian(Predictor):
-    """Guesses the mean of what is hidden given what is visible, in a Gaussian of mean 0 and a covariance."""
+    """Conditional mean of hidden values in a Gaussian with mean 0."""
 
     _covariance: Array
 
@@ -154,10 +181,15 @@ class _Gaussian(Predictor):
 
 
 class Linear(_Gaussian):
-    """The best linear guess: the mean of what is hidden given the visible, in a Gaussian of the training covariance.
+    """The best linear prediction: the conditional mean in a Gaussian with the training covariance.
 
-    No linear predictor that knows the covariance does better, and where the data are Gaussian none at all. It knows the
-    covariance only from its samples: with few for the channels (fMRI), `Pca` may do better.
+    It is optimal among linear predictors, and among all predictors if the data are Gaussian, up to the error of the
+    estimated covariance. With few samples per channel (fMRI), `Pca` may be better.
+
+    Parameters
+    ----------
+    ridge : float
+        Added to the variances of standardized channels.
     """
 
     def __init__(self, ridge: float = RIDGE) -> None:
@@ -170,10 +202,14 @@ class Linear(_Gaussian):
 
 
 class Pca(_Gaussian):
-    """As `Linear`, in a Gaussian of k components and equal noise beside them (probabilistic PCA).
+    """The conditional mean in a Gaussian with k principal components and isotropic noise (probabilistic PCA).
 
-    The covariance keeps its k widest axes, and all others get their mean variance (Tipping and Bishop, 1999). Without a
-    number, k is the one of a rising row that does best on held-out samples.
+    Tipping and Bishop (1999). The variances of the other components are replaced by their mean.
+
+    Parameters
+    ----------
+    components : int, optional
+        Number of components, k. By default the best of several numbers on held-out samples.
     """
 
     def __init__(self, components: int | None = None) -> None:
@@ -184,26 +220,29 @@ class Pca(_Gaussian):
         most = flat.shape[1] - 1
         if self.components is None:
             early, late = _parts(flat)
-            asked = rng.permutation(late)[: max(ASKED // flat.shape[1], 1)]
-            unseen = hide(len(asked), self.channels_, share, rng).repeat(self.window_, axis=1)
-            row = sorted({round(k) for k in np.geomspace(1, most, 12)})
-            missed = []
-            for k in row:
+            samples = rng.permutation(late)[: max(SELECTION_VALUES // flat.shape[1], 1)]
+            unseen = hide(len(samples), self.channels_, share, rng).repeat(self.window_, axis=1)
+            candidates = sorted({round(k) for k in np.geomspace(1, most, 12)})
+            scores = []
+            for k in candidates:
                 guess = conditional_mean(
-                    few_axes(early.T @ early / len(early), k), np.where(unseen, 0.0, asked), unseen
+                    few_axes(early.T @ early / len(early), k), np.where(unseen, 0.0, samples), unseen
                 )
-                missed.append(mse(guess, asked, unseen))
-            self.components_ = row[int(np.argmin(missed))]
+                scores.append(mse(guess, samples, unseen))
+            self.components_ = candidates[int(np.argmin(scores))]
         self._covariance = few_axes(flat.T @ flat / len(flat), whole_number("components", self.components_, 1, most))
 
 
 class Ridge(Predictor):
-    """One linear map of what a model sees, the values with zeros where hidden and the marks of what is hidden.
+    """Ridge regression of each channel on the input of a model: values, zero if hidden, and marks of hidden channels.
 
-    For each channel it is the map with the smallest squared error over the random questions that hide the channel, with
-    a penalty on its weights chosen on held-out ones. Unlike `Linear` it cannot weigh a channel by which others are
-    visible, and it is best at the share of hidden channels that it was fitted at. `examples` are the questions for each
-    channel, samples drawn again with others hidden where there are too few.
+    The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible.
+    The map is best at the fraction of hidden channels it was fitted with.
+
+    Parameters
+    ----------
+    examples : int
+        Number of training examples per channel. Samples are repeated with other hidden channels if there are too few.
     """
 
     def __init__(self, examples: int = 10_000) -> None:
@@ -214,12 +253,12 @@ class Ridge(Predictor):
         self._weights, self._bias = np.zeros((width + self.channels_, width)), np.zeros(width)
         for channel in range(self.channels_):
             at = slice(channel * w, (channel + 1) * w)
-            asked = self._questions(flat, self.examples, channel, rng, share)
-            own, held = ((self._input(values, hidden), values[:, at]) for values, hidden in asked)
+            questions = self._questions(flat, self.examples, channel, rng, share)
+            train, test = ((self._input(values, hidden), values[:, at]) for values, hidden in questions)
             with one_thread():
-                maps = _maps(*own, PENALTIES)
-                best = int(np.argmin([((held[0] @ weights + bias - held[1]) ** 2).mean() for weights, bias in maps]))
-                x, y = (np.concatenate(pair) for pair in zip(own, held, strict=True))
+                maps = _maps(*train, PENALTIES)
+                best = int(np.argmin([((test[0] @ weights + bias - test[1]) ** 2).mean() for weights, bias in maps]))
+                x, y = (np.concatenate(pair) for pair in zip(train, test, strict=True))
                 [(self._weights[:, at], self._bias[at])] = _maps(x, y, PENALTIES[best : best + 1])
 
     def _guess(self, flat: Array, hidden: Marks) -> Array:
@@ -230,12 +269,19 @@ class Ridge(Predictor):
 
 
 class Trees(Predictor):
-    """Gradient-boosted trees for each channel, which see hidden values as missing (scikit-learn's histogram ones).
+    """Gradient-boosted trees for each channel (scikit-learn's histogram version), with hidden values as missing.
 
-    They learn from `examples` random questions that hide the channel, samples drawn again where there are too few, and
-    keep as many of at most `trees` trees as do best on held-out samples; none, and the channel's mean, where the first
-    one does harm. They find a product of two among a few channels; since the first split of a product gains nothing,
-    among many it is found by luck alone. With `channels` only those are fitted, and the others are guessed as NaN.
+    The number of trees is chosen on held-out samples. It may be 0, which predicts the mean. Trees can learn a product
+    of two channels among a few. Among many channels this is unlikely, because the first split of a product has no gain.
+
+    Parameters
+    ----------
+    examples : int
+        Number of training examples per channel. Samples are repeated with other hidden channels if there are too few.
+    trees : int
+        Maximum number of trees.
+    channels : sequence of int, optional
+        Channels to fit. Predictions of other channels are NaN.
     """
 
     def __init__(self, examples: int = 10_000, trees: int = 60, channels: Sequence[int] | None = None) -> None:
@@ -251,16 +297,16 @@ class Trees(Predictor):
             raise must_be("channels", f"numbers from 0 to {self.channels_ - 1}", list(chosen))
         self._models = {}
         for channel in chosen:
-            asked = self._questions(flat, self.examples, channel, rng, share)
-            own, held = (self._input(*each) for each in asked)
-            known = np.flatnonzero(~np.isnan(own).all(axis=0))  # never the channel itself
+            questions = self._questions(flat, self.examples, channel, rng, share)
+            x_train, x_test = (self._input(*question) for question in questions)
+            known = np.flatnonzero(~np.isnan(x_train).all(axis=0))  # excludes the channel itself
             for column in range(channel * self.window_, (channel + 1) * self.window_):
                 model = HistGradientBoostingRegressor(max_iter=self.trees, max_bins=63, early_stopping=False)
-                start, true = asked[0][0][:, column], asked[1][0][:, column]
+                y_train, y_test = questions[0][0][:, column], questions[1][0][:, column]
                 with one_thread():
-                    steps = model.fit(own[:, known], start).staged_predict(held[:, known])
-                    missed = [(true**2).mean(), *(((guess - true) ** 2).mean() for guess in steps)]
-                self._models[column] = model, int(np.argmin(missed)), known
+                    steps = model.fit(x_train[:, known], y_train).staged_predict(x_test[:, known])
+                    scores = [(y_test**2).mean(), *(((guess - y_test) ** 2).mean() for guess in steps)]
+                self._models[column] = model, int(np.argmin(scores)), known
 
     def _guess(self, flat: Array, hidden: Marks) -> Array:
         guess, inputs = np.full(flat.shape, np.nan), self._input(flat, hidden)
@@ -277,64 +323,75 @@ class Trees(Predictor):
         return np.where(hidden.repeat(self.window_, axis=1), np.nan, flat)
 
 
-# ------------------------------------------------------------------------------------------------------ the numbers
+# ------------------------------------------------------------------------------------------------------ computation
 
 
 def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
-    """Mean of the hidden values given the visible ones, (n, n), (b, n) and (b, n) -> (b, n), in a Gaussian of mean 0.
+    """Compute the mean of hidden values given visible ones in a Gaussian with mean 0.
 
-    The visible block of the covariance is another one for each question: those of like size, padded with ones on the
-    diagonal to the same one, are factorized together.
+    Each sample has another visible block of the covariance. Blocks of similar size are padded with ones on the diagonal
+    and factorized together.
+
+    Parameters
+    ----------
+    covariance : ndarray, shape (n, n)
+    values : ndarray, shape (b, n)
+    hidden : ndarray of bool, shape (b, n)
+
+    Returns
+    -------
+    ndarray, shape (b, n)
     """
-    whole, given = torch.from_numpy(covariance), torch.from_numpy(values)
+    matrix, table = torch.from_numpy(covariance), torch.from_numpy(values)
     count = torch.from_numpy((~hidden).sum(axis=1))
-    order = torch.from_numpy(hidden.argsort(axis=1, kind="stable"))  # visible ones first
-    weights = torch.zeros_like(given)
-    rows, at = count.argsort(descending=True), 0
-    while at < len(rows):
-        size = max(int(count[rows[at]]), 1)
-        some = rows[at : at + max(1, 2**22 // size**2)]
-        places = order[some, :size]  # (b, m)
-        visible = torch.arange(size) < count[some, None]
-        block = whole[places[:, :, None], places[:, None]]
+    order = torch.from_numpy(hidden.argsort(axis=1, kind="stable"))  # visible channels first
+    weights = torch.zeros_like(table)
+    rows, start = count.argsort(descending=True), 0
+    while start < len(rows):
+        size = max(int(count[rows[start]]), 1)
+        batch = rows[start : start + max(1, 2**22 // size**2)]
+        columns = order[batch, :size]  # (b, m)
+        visible = torch.arange(size) < count[batch, None]
+        block = matrix[columns[:, :, None], columns[:, None]]
         block = torch.where(visible[:, :, None] & visible[:, None], block, torch.eye(size, dtype=block.dtype))
-        seen = torch.where(visible, given[some[:, None], places], 0.0)
+        known = torch.where(visible, table[batch[:, None], columns], 0.0)
         try:
             factor = torch.linalg.cholesky(block)
         except RuntimeError:
             raise BadInput(
                 "ridge must be larger: visible channels determine each other, so no weights can be found."
             ) from None
-        weights[some[:, None], places] = torch.cholesky_solve(seen[..., None], factor)[..., 0] * visible
-        at += len(some)
-    return np.asarray((weights @ whole).numpy())
+        weights[batch[:, None], columns] = torch.cholesky_solve(known[..., None], factor)[..., 0] * visible
+        start += len(batch)
+    return np.asarray((weights @ matrix).numpy())
 
 
 def few_axes(covariance: Array, components: int) -> Array:
-    """A covariance whose axes beyond the widest ones share their mean variance, (n, n) -> (n, n)."""
-    squares, axes = np.linalg.eigh(covariance)  # rising
+    """Replace the variances of all but the first principal components by their mean, (n, n) -> (n, n)."""
+    squares, axes = np.linalg.eigh(covariance)  # ascending
     rest = len(squares) - components
     squares[:rest] = squares[:rest].mean()
     return np.asarray((axes * np.maximum(squares, RIDGE)) @ axes.T)
 
 
 def _maps(x: Array, y: Array, penalties: Sequence[float]) -> list[tuple[Array, Array]]:
-    """Ridge regressions of y on x, one for each penalty: weights (f, w) and biases (w,), which are not penalized."""
-    middle, level = x.mean(axis=0), y.mean(axis=0)
-    products = x.T @ x / len(x) - middle[:, None] * middle
-    both = x.T @ y / len(x) - middle[:, None] * level
-    stack = products + np.asarray(penalties)[:, None, None] * np.eye(len(products))
-    weights = np.linalg.solve(stack, np.broadcast_to(both, (len(stack), *both.shape)))
-    return [(each, level - middle @ each) for each in weights]
+    """Fit a ridge regression of y on x for each penalty: weights (f, w) and biases (w,), which are not penalized."""
+    x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
+    xx = x.T @ x / len(x) - x_mean[:, None] * x_mean
+    xy = x.T @ y / len(x) - x_mean[:, None] * y_mean
+    stack = xx + np.asarray(penalties)[:, None, None] * np.eye(len(xx))
+    solutions = np.linalg.solve(stack, np.broadcast_to(xy, (len(stack), *xy.shape)))
+    return [(weights, y_mean - x_mean @ weights) for weights in solutions]
 
 
 def _parts(flat: Array) -> tuple[Array, Array]:
-    """The samples to fit, and the last ones, held out to choose by."""
+    """Split samples into those to fit and the last ones to choose hyperparameters."""
     split = len(flat) - round(HELD_OUT * len(flat))
     return flat[:split], flat[split:]
 
 
 def _must_mark(hidden: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Raise `BadInput` unless `hidden` is an array of bool of this shape."""
     if hidden.dtype != np.bool_ or hidden.shape != shape:
         raise must_be(
             "hidden", f"true or false for each question and channel, {shape}", (hidden.dtype.name, hidden.shape)

@@ -1,7 +1,7 @@
-"""What members answer: how surely, to which puzzles wrongly, and whether two of them answer alike.
+"""Answers of members: confidence, errors by token, and agreement between members.
 
-Answers, probabilities and hits have the examples on an axis b, members and other axes before it. NaN stands for what a
-diverged member would have answered: it makes that member's results NaN and leaves all others as they are.
+Answers and probabilities have an axis b of examples, after members and other axes. NaN marks the answers of a member
+that diverged. Its results are NaN, and other members are not affected.
 
 >>> answers = np.array([[0, 1, 2, 3], [0, 1, 2, 0], [3, 3, 3, 0]])  # (e, b)
 >>> agreement_with_others(answers, ["a", "a", "b"])
@@ -21,12 +21,24 @@ Array = npt.NDArray[np.float64]
 
 
 def confidence(probabilities: npt.ArrayLike) -> Array:
-    """The probability of the likeliest answer, (..., b, o) -> (..., b)."""
+    """Return the probability of the most likely answer, (..., b, o) -> (..., b)."""
     return np.asarray(np.asarray(probabilities, dtype=np.float64).max(axis=-1))
 
 
 def by_condition(values: npt.ArrayLike, conditions: Sequence[str]) -> dict[str, Array]:
-    """Mean over the examples of each condition, (..., b) and b names -> (...) per name, in order of appearance."""
+    """Average over the examples of each condition.
+
+    Parameters
+    ----------
+    values : array-like, shape (..., b)
+    conditions : sequence of str
+        Condition of each of the b examples.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (...)
+        In order of first appearance.
+    """
     table = np.asarray(values, dtype=np.float64)
     names = np.asarray(conditions, dtype=object)
     if table.ndim < 1 or names.shape != table.shape[-1:]:
@@ -35,40 +47,72 @@ def by_condition(values: npt.ArrayLike, conditions: Sequence[str]) -> dict[str, 
 
 
 def agreement(answers: npt.ArrayLike) -> Array:
-    """Share of the examples that two members answer alike, rightly or not, (e, b) -> (e, e)."""
-    given = np.asarray(answers, dtype=np.float64)
-    if given.ndim != 2:
-        raise must_be("answers", "an array (members, examples)", given.shape)
-    diverged = np.isnan(given).any(axis=-1, keepdims=True)  # (e, 1)
-    alike = np.zeros((len(given), len(given)))
-    for answer in np.unique(given[np.isfinite(given)]):  # a product for each answer, to hold no (e, e, b) in memory
-        chosen = (given == answer).astype(np.float64)
-        alike += chosen @ chosen.T
-    return np.where(diverged | diverged.T, np.nan, alike / given.shape[-1])
+    """Return the fraction of examples with equal answers of two members, correct or not.
+
+    Parameters
+    ----------
+    answers : array-like, shape (e, b)
+
+    Returns
+    -------
+    ndarray, shape (e, e)
+    """
+    table = np.asarray(answers, dtype=np.float64)
+    if table.ndim != 2:
+        raise must_be("answers", "an array (members, examples)", table.shape)
+    diverged = np.isnan(table).any(axis=-1, keepdims=True)  # (e, 1)
+    equal = np.zeros((len(table), len(table)))
+    for answer in np.unique(table[np.isfinite(table)]):  # one product per answer needs no (e, e, b) array
+        chosen = (table == answer).astype(np.float64)
+        equal += chosen @ chosen.T
+    return np.where(diverged | diverged.T, np.nan, equal / table.shape[-1])
 
 
 def agreement_with_others(answers: npt.ArrayLike, groups: Sequence[object] | npt.NDArray[np.generic]) -> Array:
-    """Mean agreement of each member with the others of its group, (e, b) and e groups -> (e,); NaN where it is alone.
+    """Return the mean agreement of each member with the others of its group, for example with the other seeds.
 
-    With the seeds of one setting as a group: do they all come to the same answers, or each to its own? Others that
-    diverged are left out.
+    Parameters
+    ----------
+    answers : array-like, shape (e, b)
+    groups : sequence, length e
+        Group of each member.
+
+    Returns
+    -------
+    ndarray, shape (e,)
+        NaN for a member without others. Others that diverged are left out.
     """
-    alike = agreement(answers)
+    equal = agreement(answers)
     group = np.asarray(groups)
-    if group.shape != alike.shape[:1]:
-        raise must_be("groups", f"one for each of {len(alike)} members", group.shape)
-    others = (group[:, None] == group) & ~np.eye(len(group), dtype=bool) & ~np.isnan(alike)
+    if group.shape != equal.shape[:1]:
+        raise must_be("groups", f"one for each of {len(equal)} members", group.shape)
+    others = (group[:, None] == group) & ~np.eye(len(group), dtype=bool) & ~np.isnan(equal)
     count = others.sum(axis=-1)
-    return np.asarray(np.where(others, alike, 0.0).sum(axis=-1) / np.where(count == 0, np.nan, count))
+    return np.asarray(np.where(others, equal, 0.0).sum(axis=-1) / np.where(count == 0, np.nan, count))
 
 
 def error_rate(right: npt.ArrayLike, places: npt.ArrayLike, tokens: int) -> Array:
-    """Share of wrong answers by the token asked for, (..., b) and (b,) -> (..., tokens); NaN where it never was."""
-    hits, asked = np.asarray(right, dtype=np.float64), np.asarray(places)
-    if hits.ndim < 1 or asked.shape != hits.shape[-1:]:
-        raise must_be("places", f"one for each example of right {hits.shape}", asked.shape)
-    if ((asked < 0) | (asked >= tokens)).any():
-        raise must_be("places", f"tokens from 0 to {tokens - 1}", sorted(set(asked.tolist())))
-    at = (asked[:, None] == np.arange(tokens)).astype(np.float64)  # (b, tokens)
-    count = at.sum(axis=0)
-    return np.asarray((1 - hits) @ at / np.where(count == 0, np.nan, count))
+    """Return the error rate by target token.
+
+    Parameters
+    ----------
+    right : array-like, shape (..., b)
+        1 for correct answers, 0 for errors.
+    places : array-like of int, shape (b,)
+        Target token of each example.
+    tokens : int
+        Number of tokens.
+
+    Returns
+    -------
+    ndarray, shape (..., tokens)
+        NaN for tokens that are never the target.
+    """
+    correct, target = np.asarray(right, dtype=np.float64), np.asarray(places)
+    if correct.ndim < 1 or target.shape != correct.shape[-1:]:
+        raise must_be("places", f"one for each example of right {correct.shape}", target.shape)
+    if ((target < 0) | (target >= tokens)).any():
+        raise must_be("places", f"tokens from 0 to {tokens - 1}", sorted(set(target.tolist())))
+    one_hot = (target[:, None] == np.arange(tokens)).astype(np.float64)  # (b, tokens)
+    count = one_hot.sum(axis=0)
+    return np.asarray((1 - correct) @ one_hot / np.where(count == 0, np.nan, count))

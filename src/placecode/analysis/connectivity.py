@@ -1,16 +1,14 @@
-"""Which channels go together, two at a time: what a learned arrangement is held against, with no model at all.
+"""Pairwise connectivity of channels, as a baseline for learned PEs: matrices, embeddings and clusters.
 
-Values are (T, n), T samples of n channels, or several recordings of the same channels, each (T, n), whose matrices are
-averaged, every recording counting alike. Each measure gives a symmetric matrix (n, n), and each embedding or clustering
-one row or label per channel, as a PE does.
-
-All of it is pairwise: structure that shows in three channels at once and in no two of them is invisible here.
+Values are T samples of n channels, (T, n), or several recordings of the same channels. Matrices of recordings are
+averaged with equal weights. All measures are pairwise. They cannot detect structure that involves three or more
+channels only.
 
 >>> values = np.random.default_rng(0).normal(size=(2000, 3))
->>> values[:, 1] = values[:, 0] ** 2  # depends on channel 0, and is not correlated with it
+>>> values[:, 1] = values[:, 0] ** 2  # depends on channel 0, but is not correlated with it
 >>> correlation(values).round(1).tolist()
 [[1.0, -0.0, 0.0], [-0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
->>> mutual_information(values).round(1)[0].tolist()  # in nats; on the diagonal all there is to know, log(8)
+>>> mutual_information(values).round(1)[0].tolist()  # in nats; the diagonal is the entropy, log(8)
 [2.1, 1.2, -0.0]
 """
 
@@ -33,61 +31,85 @@ Array = npt.NDArray[np.float64]
 Values = npt.ArrayLike | Sequence[npt.ArrayLike]
 
 LEAST_SAMPLES = 10
-"""With fewer, neither a connection nor a predictor can be told from chance."""
+"""Smallest number of samples to estimate connectivity or to fit a predictor."""
 HELD_OUT = 0.2
-"""The share of the samples, the last ones, on which a penalty is chosen. Not drawn at random: neighbours in time are
-alike, and a sample next to one that was fitted is no new one."""
+"""Fraction of the samples, at the end of a recording, that is used to choose a penalty. They are not drawn at random,
+because samples that are close in time are correlated."""
 PENALTIES = tuple(np.geomspace(1.0, 0.01, 10))
-"""Of the graphical lasso, as shares of the largest correlation: at 1 no connection is left."""
+"""Penalties of the graphical lasso, as fractions of the largest correlation. With 1, no connection is left."""
 CHUNK = 4096
-"""Samples counted at once by `mutual_information`."""
+"""Number of samples that `mutual_information` counts at once."""
 
 
 # -------------------------------------------------------------------------------------------------------- matrices
 
 
 def correlation(values: Values) -> Array:
-    """Pearson's correlation of every two channels, known as functional connectivity (FC), (T, n) -> (n, n)."""
-    return np.asarray(np.mean([_correlation(each) for each in recordings(values)], axis=0))
+    """Compute Pearson's correlation of every two channels (functional connectivity, FC).
+
+    Parameters
+    ----------
+    values : array-like, shape (T, n), or several recordings
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+    """
+    return np.asarray(np.mean([_correlation(part) for part in recordings(values)], axis=0))
 
 
 def mutual_information(values: Values, bins: int | None = None) -> Array:
-    """Mutual information of every two channels in nats, (T, n) -> (n, n): 0 where they are independent.
+    """Estimate the mutual information of every two channels in nats.
 
-    Each channel is cut into `bins` of equally many samples, so only the order of its values counts; equal values share
-    a bin. From a histogram of every two channels (all of them are one product of indicators) comes the plug-in
-    estimate, which chance alone makes positive: its expected excess, (k - 1)(m - 1) / 2T for k and m bins in use
-    (Miller and Madow), is taken off. So independent samples scatter about 0, also below it. Samples that follow each
-    other closely in time count for fewer than T, and leave an excess: hold the matrix against one of channels shifted
-    in time. Bins are coarse: no more than log(bins) can be found. Without a number there are sqrt(T / 20), 20 samples
-    to a cell of the histogram, but at least 2 and at most 8. The diagonal is the entropy of the bins.
+    Each channel is divided into bins with equal numbers of samples, so only the ranks of its values matter. The
+    expected bias of the plug-in estimate, (k - 1)(m - 1) / 2T for k and m bins in use (Miller and Madow), is
+    subtracted. Estimates of independent channels scatter around 0. Autocorrelated samples leave a positive bias, which
+    can be estimated from channels shifted in time. Estimates are at most log(bins).
+
+    Parameters
+    ----------
+    values : array-like, shape (T, n), or several recordings
+    bins : int, optional
+        Number of bins per channel. The default is sqrt(T / 20), at least 2 and at most 8.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        The diagonal is the entropy of the bins.
     """
     k = None if bins is None else whole_number("bins", bins, 2)
-    return np.asarray(np.mean([_information(each, k) for each in recordings(values)], axis=0))
+    return np.asarray(np.mean([_information(part, k) for part in recordings(values)], axis=0))
 
 
 def partial_correlation(values: Values, steps: int = 2000) -> Array:
-    """Correlation of every two channels that no other channel explains, (T, n) -> (n, n), most of it exactly 0.
+    """Compute sparse partial correlations of every two channels with the graphical lasso.
 
-    From the inverse covariance with an L1 penalty on what is off the diagonal (graphical lasso) of the standardized
-    channels. The penalty is the one of PENALTIES under which the last fifth of each recording is likeliest, fitted on
-    the rest; they are tried from the largest down, each starting where the last one ended, until it has become less
-    likely twice. Then all samples are fitted. Several recordings share one inverse, of their mean correlation.
+    The penalty is chosen by the likelihood of the last fifth of each recording, given the rest. All samples are then
+    fitted. Several recordings share one inverse of their mean correlation. The solver also accepts singular
+    correlations (T < n). If it does not converge, a warning is given, and the Ledoit-Wolf shrinkage estimate is
+    inverted instead.
 
-    Solved by the alternating direction method of multipliers, which takes singular correlations (T < n) too. Should it
-    not converge in `steps`, a warning says so, and the inverse is that of the correlation shrunk after Ledoit and Wolf:
-    then nothing is exactly 0.
+    Parameters
+    ----------
+    values : array-like, shape (T, n), or several recordings
+    steps : int
+        Maximum number of iterations.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        Most entries are exactly 0.
     """
     parts = recordings(values)
-    fitted = [part[: len(part) - round(HELD_OUT * len(part))] for part in parts]
-    own = np.mean([_correlation(each) for each in fitted], axis=0)
-    moments = [
-        _standard(part[len(each) :], each.mean(axis=0), each.std(axis=0))
-        for part, each in zip(parts, fitted, strict=True)
+    train = [part[: len(part) - round(HELD_OUT * len(part))] for part in parts]
+    train_matrix = np.mean([_correlation(part) for part in train], axis=0)
+    test = [
+        _standard(part[len(fitted) :], fitted.mean(axis=0), fitted.std(axis=0))
+        for part, fitted in zip(parts, train, strict=True)
     ]
-    held = np.mean([each.T @ each / len(each) for each in moments], axis=0)
+    test_moments = np.mean([part.T @ part / len(part) for part in test], axis=0)
     matrix = correlation(parts)
-    inverse = sparse_precision(own, held, matrix, steps)
+    inverse = sparse_precision(train_matrix, test_moments, matrix, steps)
     if inverse is None:
         warnings.warn(
             f"the graphical lasso of {len(matrix)} channels has not converged; the partial correlations come from the "
@@ -99,20 +121,39 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
 
 
 def sparse_precision(own: Array, held: Array, matrix: Array, steps: int = 2000) -> Array | None:
-    """The inverse of a correlation matrix with an L1 penalty on what is off the diagonal, all (n, n); None where it
-    does not converge in `steps`. The penalty under which moments that were `held` out are likeliest is chosen on the
-    matrix `own` of the rest, and then `matrix`, that of all, is inverted with it."""
+    """Invert a correlation matrix with the graphical lasso, and choose the penalty by held-out likelihood.
+
+    Penalties are tried in decreasing order, each starting from the previous solution, until the likelihood has
+    decreased twice.
+
+    Parameters
+    ----------
+    own : ndarray, shape (n, n)
+        Correlations of the training samples.
+    held : ndarray, shape (n, n)
+        Second moments of the held-out samples.
+    matrix : ndarray, shape (n, n)
+        Correlations of all samples, which are inverted with the chosen penalty.
+    steps : int
+        Maximum number of iterations.
+
+    Returns
+    -------
+    ndarray, shape (n, n), or None
+        None if the solver does not converge.
+    """
     largest = float(np.abs(own - np.eye(len(own))).max())
-    best, most, worse, start = 0.0, -np.inf, 0, None
+    best, best_likelihood, worse, start = 0.0, -np.inf, 0, None
     with one_thread():
-        for share in PENALTIES:
-            start = _sparse_inverse(own, share * largest, steps, start, tolerance=1e-3)  # enough to choose by
+        for penalty in PENALTIES:
+            # a low accuracy is enough to choose the penalty
+            start = _sparse_inverse(own, penalty * largest, steps, start, tolerance=1e-3)
             if start is None:
                 break
             likelihood = np.linalg.slogdet(start).logabsdet - float((held * start).sum())
-            worse = 0 if likelihood > most else worse + 1
-            if likelihood > most:
-                best, most = share, likelihood
+            worse = 0 if likelihood > best_likelihood else worse + 1
+            if likelihood > best_likelihood:
+                best, best_likelihood = penalty, likelihood
             if worse == 2:
                 break
         largest = float(np.abs(matrix - np.eye(len(matrix))).max())
@@ -123,32 +164,47 @@ def sparse_precision(own: Array, held: Array, matrix: Array, steps: int = 2000) 
 
 
 def partial_of(inverse: Array) -> Array:
-    """Partial correlations from an inverse covariance, (n, n) -> (n, n)."""
+    """Compute partial correlations from an inverse covariance, (n, n) -> (n, n)."""
     scale = np.sqrt(np.diag(inverse))
-    found = -inverse / (scale[:, None] * scale)
-    np.fill_diagonal(found, 1.0)
-    return np.asarray((found + found.T) / 2 + 0.0)  # symmetric to the last digit, no negative zeros
+    partial = -inverse / (scale[:, None] * scale)
+    np.fill_diagonal(partial, 1.0)
+    return np.asarray((partial + partial.T) / 2 + 0.0)  # exactly symmetric, without negative zeros
 
 
 # ------------------------------------------------------------------------------------------ embeddings and clusters
 
 
 def pca_embedding(values: Values, k: int = 2) -> Array:
-    """Loadings of the channels on the k widest principal components, (T, n) -> (n, k).
+    """Return the loadings of standardized channels on the first k principal components.
 
-    Channels are standardized; a row is how a channel correlates with each component, and products of rows approach the
-    `correlation`. Of the channels with the largest loading on a component the first is on the positive side.
+    Parameters
+    ----------
+    values : array-like, shape (T, n), or several recordings
+    k : int
+        Number of components.
+
+    Returns
+    -------
+    ndarray, shape (n, k)
+        Correlations of channels and components. The largest absolute loading on a component is positive.
     """
     matrix = correlation(values)
     return _points(matrix)[:, : whole_number("k", k, 1, len(matrix))]
 
 
 def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
-    """Places of the channels whose distances are most like sqrt(2 (1 - correlation)), (n, n) -> (n, k).
+    """Multidimensional scaling (`geometry.mds`) of the distances sqrt(2 (1 - correlation)) of standardized channels.
 
-    That is the distance of two standardized channels, so opposite ones are farthest apart; see `geometry.mds`. The
-    matrix has ones on its diagonal. One that is no correlation matrix of anything (partial correlations may not be) is
-    taken as the nearest one that could be, its negative eigenvalues as 0.
+    Parameters
+    ----------
+    matrix : array-like, shape (n, n)
+        Correlations, with ones on the diagonal. Negative eigenvalues, as of partial correlations, are set to 0.
+    k : int
+        Number of axes.
+
+    Returns
+    -------
+    ndarray, shape (n, k)
     """
     similar = _symmetric(matrix)
     if not np.allclose(np.diag(similar), 1.0) or np.abs(similar).max() > 1 + 1e-9:
@@ -157,41 +213,51 @@ def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
 
 
 def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArray[np.int64]:
-    """Channels in k clusters by spectral clustering of a similarity matrix, (n, n) -> n labels from 0 to k - 1.
+    """Cluster channels with scikit-learn's spectral clustering.
 
-    Normalized cuts with k-means, by scikit-learn. A negative similarity counts as none: channels that go opposite ways
-    are not put together, nor are they kept apart more than strangers. The diagonal is left out.
+    Parameters
+    ----------
+    matrix : array-like, shape (n, n)
+        Similarities. Negative values count as 0, and the diagonal is ignored.
+    k : int
+        Number of clusters.
+    seed : int
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        Labels from 0 to k - 1.
     """
     from sklearn.cluster import SpectralClustering  # type: ignore[import-untyped, unused-ignore]
 
     similar = _symmetric(matrix)
     affinity = np.maximum(similar, 0.0)
     np.fill_diagonal(affinity, 0.0)
-    # A channel without any link would fall out of the graph; a millionth of the largest one ties it to all alike.
+    # weak links between all channels keep the graph connected
     affinity += 1e-6 * (affinity.max() or 1.0)
-    found = SpectralClustering(whole_number("k", k, 1, len(similar)), affinity="precomputed", random_state=seed).fit(
+    model = SpectralClustering(whole_number("k", k, 1, len(similar)), affinity="precomputed", random_state=seed).fit(
         affinity
     )
-    return np.asarray(found.labels_, dtype=np.int64)
+    return np.asarray(model.labels_, dtype=np.int64)
 
 
 # ------------------------------------------------------------------------------------------------------------ input
 
 
 def recordings(values: Values) -> list[Array]:
-    """Values as a list of recordings (T, n), each checked: (T, n) is one, (g, T, n) or a list of (T, n) is several."""
-    given: Any = values
-    several = isinstance(given, (list, tuple)) and all(np.ndim(each) == 2 for each in given)
-    parts = [check(each) for each in given] if several or np.ndim(given) == 3 else [check(given)]
+    """Return a list of checked recordings, (T, n), from one array (T, n), an array (g, T, n) or a list of arrays."""
+    arrays: Any = values
+    several = isinstance(arrays, (list, tuple)) and all(np.ndim(array) == 2 for array in arrays)
+    parts = [check(array) for array in arrays] if several or np.ndim(arrays) == 3 else [check(arrays)]
     if not parts:
-        raise must_be("values", "one recording at least", given)
+        raise must_be("values", "one recording at least", arrays)
     if len({part.shape[1] for part in parts}) > 1:
         raise must_be("values", "recordings of the same channels", [part.shape for part in parts])
     return parts
 
 
 def check(values: npt.ArrayLike) -> Array:
-    """Values (T, n), with T of at least LEAST_SAMPLES and n of at least 2, finite, no channel of them constant."""
+    """Check that values (T, n) are finite, have enough samples and channels, and that no channel is constant."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] < LEAST_SAMPLES or table.shape[1] < 2:
         allowed = f"an array (samples, channels) of at least {LEAST_SAMPLES} samples and 2 channels"
@@ -206,7 +272,10 @@ def check(values: npt.ArrayLike) -> Array:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """For many small pieces of work: on busy cores, threads that wait for each other take 50 times as long."""
+    """Limit numerical libraries to one thread, as a context manager.
+
+    Many small operations with several threads take up to 50 times as long on busy cores.
+    """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
     limits: AbstractContextManager[Any] = threadpool_limits(limits=1)
@@ -214,7 +283,8 @@ def one_thread() -> AbstractContextManager[Any]:
 
 
 def _named(channels: npt.NDArray[np.int64]) -> str:
-    """
+    """List channels in words.
+
     >>> _named(np.arange(12)), _named(np.array([3]))
     ('channels 0, 1, 2, 3, 4 and 7 more', 'channel 3')
     """
@@ -223,76 +293,81 @@ def _named(channels: npt.NDArray[np.int64]) -> str:
 
 
 def _symmetric(matrix: npt.ArrayLike) -> Array:
+    """Check that a matrix is symmetric and finite."""
     similar = np.asarray(matrix, dtype=np.float64)
     if similar.ndim != 2 or similar.shape[0] != similar.shape[1] or not np.allclose(similar, similar.T):
         raise must_be("matrix", "symmetric, (channels, channels) and finite", similar.shape)
     return (similar + similar.T) / 2
 
 
-# ------------------------------------------------------------------------------------------------------ the numbers
+# ------------------------------------------------------------------------------------------------------ computation
 
 
 def _standard(values: Array, mean: Array, std: Array) -> Array:
-    return np.asarray((values - mean) / np.where(std > 0, std, 1.0))  # a channel may rest for a part of a recording
+    """Standardize values. A channel may be constant in a part of a recording."""
+    return np.asarray((values - mean) / np.where(std > 0, std, 1.0))
 
 
 def _correlation(values: Array) -> Array:
+    """Return the correlation matrix of one recording."""
     standard = _standard(values, values.mean(axis=0), values.std(axis=0))
-    found = np.clip(standard.T @ standard / len(values), -1.0, 1.0)
-    np.fill_diagonal(found, 1.0)
-    return np.asarray(found)
+    matrix = np.clip(standard.T @ standard / len(values), -1.0, 1.0)
+    np.fill_diagonal(matrix, 1.0)
+    return np.asarray(matrix)
 
 
 def _information(values: Array, bins: int | None) -> Array:
+    """Return the mutual information matrix of one recording."""
     t, n = values.shape
     k = bins or int(np.clip(np.sqrt(t / 20), 2, 8))
-    # Ranks from 1 to T, ties at their mean, cut into k equal parts
+    # ranks from 1 to T, with the mean rank for ties, divided into k equal parts
     cell = np.minimum((rankdata(values, axis=0) - 0.5) * k / t, k - 1).astype(np.int64)  # (T, n)
     counts = np.zeros((n * k, n * k))
-    for at in range(0, t, CHUNK):
-        marks = (cell[at : at + CHUNK, :, None] == np.arange(k)).reshape(-1, n * k).astype(np.float32)
-        counts += marks.T @ marks
-    share = np.diag(counts) / t  # (n k,): of each bin of each channel
-    joint, chance = counts / t, share[:, None] * share
-    terms = joint * np.log(np.divide(joint, chance, out=np.ones_like(joint), where=joint > 0))
-    found = terms.reshape(n, k, n, k).sum(axis=(1, 3))
+    for start in range(0, t, CHUNK):
+        one_hot = (cell[start : start + CHUNK, :, None] == np.arange(k)).reshape(-1, n * k).astype(np.float32)
+        counts += one_hot.T @ one_hot
+    share = np.diag(counts) / t  # (n k,): probability of each bin of each channel
+    joint, independent = counts / t, share[:, None] * share
+    terms = joint * np.log(np.divide(joint, independent, out=np.ones_like(joint), where=joint > 0))
+    information = terms.reshape(n, k, n, k).sum(axis=(1, 3))
     used = (share.reshape(n, k) > 0).sum(axis=1) - 1
-    excess = used[:, None] * used / (2 * t)
-    np.fill_diagonal(excess, 0.0)  # a channel's entropy in its own bins is no estimate
-    return np.asarray((found + found.T) / 2 - excess)  # symmetric to the last digit
+    bias = used[:, None] * used / (2 * t)
+    np.fill_diagonal(bias, 0.0)  # the entropy of a channel in its bins is not an estimate
+    return np.asarray((information + information.T) / 2 - bias)  # exactly symmetric
 
 
 def _sparse_inverse(
     matrix: Array, penalty: float, steps: int, start: Array | None = None, tolerance: float = 1e-5
 ) -> Array | None:
-    """Graphical lasso: argmin of trace(matrix P) - log det P + penalty * sum |P off the diagonal|; None = no success.
+    """Minimize trace(matrix P) - log det P + penalty * sum |P off the diagonal| over P. None if not converged.
 
-    Boyd et al. (2011), 6.5, with over-relaxation and a step size that balances the two residuals.
+    ADMM as in Boyd et al. (2011), section 6.5, with over-relaxation and a step size that balances both residuals.
     """
     n = len(matrix)
     sparse = np.eye(n) if start is None else start
     dual, rho, relax = np.zeros((n, n)), 1.0, 1.6
-    allowed = penalty * (1 - np.eye(n))
+    thresholds = penalty * (1 - np.eye(n))
     for step in range(steps):
         roots, axes = np.linalg.eigh(rho * (sparse - dual) - matrix)
         dense = (axes * ((roots + np.sqrt(roots**2 + 4 * rho)) / (2 * rho))) @ axes.T
         mixed = relax * dense + (1 - relax) * sparse
         before, shifted = sparse, mixed + dual
-        sparse = np.sign(shifted) * np.maximum(np.abs(shifted) - allowed / rho, 0.0)
+        sparse = np.sign(shifted) * np.maximum(np.abs(shifted) - thresholds / rho, 0.0)
         dual = shifted - sparse
-        apart, moved = float(np.linalg.norm(dense - sparse)), rho * float(np.linalg.norm(sparse - before))
-        if apart < tolerance * np.linalg.norm(sparse) and moved < tolerance * max(
+        primal_residual = float(np.linalg.norm(dense - sparse))
+        dual_residual = rho * float(np.linalg.norm(sparse - before))
+        if primal_residual < tolerance * np.linalg.norm(sparse) and dual_residual < tolerance * max(
             rho * float(np.linalg.norm(dual)), 1.0
         ):
             return sparse if np.linalg.eigvalsh(sparse)[0] > 0 else None
-        if step % 10 == 9 and not 0.2 < apart / max(moved, 1e-300) < 5:
-            factor = 2.0 if apart > moved else 0.5
+        if step % 10 == 9 and not 0.2 < primal_residual / max(dual_residual, 1e-300) < 5:
+            factor = 2.0 if primal_residual > dual_residual else 0.5
             rho, dual = rho * factor, dual / factor
     return None
 
 
 def _shrunk(parts: list[Array]) -> Array:
-    """The correlation of standardized recordings one after the other, shrunk towards none."""
+    """Return the Ledoit-Wolf shrinkage estimate of the correlation of standardized, concatenated recordings."""
     from sklearn.covariance import ledoit_wolf  # type: ignore[import-untyped, unused-ignore]
 
     standard = np.concatenate([_standard(part, part.mean(axis=0), part.std(axis=0)) for part in parts])
@@ -300,9 +375,9 @@ def _shrunk(parts: list[Array]) -> Array:
 
 
 def _points(matrix: Array) -> Array:
-    """Points whose products are the matrix, (n, n) -> (n, n), the widest axis first, its farthest point positive."""
+    """Return points (n, n) whose inner products are the matrix, with principal axes and the largest entry positive."""
     squares, axes = np.linalg.eigh(matrix)
     points = (axes * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1]
-    far = np.abs(points)
-    first = (far >= 0.999999 * far.max(axis=0)).argmax(axis=0)  # rounding must not choose among ties
+    size = np.abs(points)
+    first = (size >= 0.999999 * size.max(axis=0)).argmax(axis=0)  # ties are not decided by rounding
     return np.asarray(points * np.where(np.take_along_axis(points, first[None], axis=0) < 0, -1.0, 1.0))

@@ -1,7 +1,7 @@
-"""The shape of a positional encoding (PE) by itself, beside no target: its size, how far training moved it, its map.
+"""Geometry of a positional encoding (PE) without a target: size, change in training, dimension and maps.
 
-Every function takes leading axes (members, steps, ...) and gives one result per entry; (n, d) is a single block.
-What is not finite (a member that diverged) gives NaN, never an exception, so that its neighbours are still measured.
+All functions accept leading axes (members, steps, ...) and return one result per entry. (n, d) is a single block.
+Entries that are not finite (members that diverged) give NaN and do not affect other entries.
 
 >>> pe = np.random.default_rng(0).normal(size=(5, 4, 16, 32))  # (e, l, n, d)
 >>> norm(pe).shape, moved(pe, 2 * pe).relative.shape, effective_dimension(pe).shape, mds(pe).places.shape
@@ -21,93 +21,132 @@ from placecode.errors import must_be
 
 
 class Moved(NamedTuple):
-    """How far a PE is from where it started, and that as a multiple of its size at the start; (...) each."""
+    """Change of a PE in training, arrays of shape (...)."""
 
     absolute: Array
+    """Frobenius norm of the difference."""
     relative: Array
+    """The same, divided by the Frobenius norm before training."""
 
 
 class Map(NamedTuple):
-    """Tokens drawn on a few axes, `places` (..., n, axes), and how much that bends their distances, `stress` (...)."""
+    """A map of tokens on a few axes."""
 
     places: Array
+    """Coordinates of the tokens, (..., n, axes)."""
     stress: Array
+    """Kruskal's stress-1, (...)."""
 
 
 def norm(pe: npt.ArrayLike) -> Array:
-    """Root mean square of all entries, (..., l, n, d) -> (...); before training it is sigma, give or take the draw."""
+    """Return the root mean square of all entries, (..., l, n, d) -> (...). Before training it is about sigma."""
     return np.asarray(np.sqrt((_finite(pe) ** 2).mean(axis=(-2, -1))))
 
 
 def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
-    """The way from start to end, all blocks together, (..., l, n, d) twice -> (...).
+    """Compute the distance between two PEs, for example before and after training.
 
-    Frobenius norm of the difference; relative: divided by that of the start, NaN where the start is all zeros. Steps of
-    Adam are about as long whatever the size of the PE, so a large one moves little relative to itself.
+    The length of an Adam step hardly depends on the size of the PE, so large PEs change little in relative terms.
+
+    Parameters
+    ----------
+    start, end : array-like, shape (..., l, n, d) or (n, d)
+
+    Returns
+    -------
+    Moved
+        `relative` is NaN if `start` is zero.
     """
     before, after = _finite(start), _finite(end)
     if before.shape != after.shape:
         raise must_be("end", f"an array of the shape of the start, {np.shape(start)}", np.shape(end))
-    way = np.linalg.norm(after - before, axis=(-2, -1))
-    return Moved(way, _ratio(way, np.linalg.norm(before, axis=(-2, -1))))
+    distance = np.linalg.norm(after - before, axis=(-2, -1))
+    return Moved(distance, _ratio(distance, np.linalg.norm(before, axis=(-2, -1))))
 
 
 def effective_dimension(pe: npt.ArrayLike) -> Array:
-    """In how many directions the tokens spread, blocks side by side, (..., l, n, d) -> (...), from 1 to n - 1.
+    """Compute the participation ratio (sum v)^2 / sum v^2 of the variances v along the principal axes.
 
-    Participation ratio (sum v)^2 / sum v^2 of the variances v along the principal axes: k equal ones and no others give
-    k. It sees neither scale nor rotation. NaN where all tokens lie in one place.
+    k equal variances, and no others, give k. It is invariant to scaling and rotation.
+
+    Parameters
+    ----------
+    pe : array-like, shape (..., l, n, d) or (n, d)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        From 1 to n - 1. NaN if all tokens are equal.
     """
     tokens = _centred(pe)
-    gram = tokens @ np.swapaxes(tokens, -1, -2)  # its eigenvalues are n v; their sums need no decomposition
+    gram = tokens @ np.swapaxes(tokens, -1, -2)  # its eigenvalues are n v; both sums can be read from the matrix
     return _ratio(np.trace(gram, axis1=-2, axis2=-1) ** 2, (gram**2).sum(axis=(-2, -1)))
 
 
 def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
-    """The flat map whose distances are most like those between the tokens, (..., l, n, d) -> (..., n, axes) and (...).
+    """Metric multidimensional scaling of the euclidean distances between tokens, with blocks concatenated.
 
-    Metric multidimensional scaling of the euclidean distances, blocks side by side: `steps` of SMACOF, which find the
-    best map near that of classical scaling. It is centred, its widest axis first, and of the tokens farthest out along
-    an axis the first is on the positive side. Stress is Kruskal's stress-1, sqrt(sum (map - true)^2 / sum map^2), blind
-    to scale: 0 is a perfect map, and 16 random tokens have about 0.37. NaN where all tokens lie in one place.
+    SMACOF starts from classical scaling. The map is centred, and the axis with the largest variance is the first. The
+    token with the largest absolute coordinate on an axis is on the positive side.
+
+    Parameters
+    ----------
+    pe : array-like, shape (..., l, n, d) or (n, d)
+    axes : int
+        Number of axes of the map.
+    steps : int
+        Number of SMACOF iterations.
+
+    Returns
+    -------
+    Map
+        Kruskal's stress-1, sqrt(sum (map - true)^2 / sum map^2), is 0 for a perfect map, and about 0.37 for 16 random
+        tokens. NaN if all tokens are equal.
     """
     tokens = _centred(pe)
     true = _distances(tokens)
     places = _principal(tokens, axes)
-    for _ in range(steps):  # each token goes to the mean of where all tokens, itself included, would have it
-        drawn = _distances(places)
-        pull = np.divide(true, drawn, out=np.zeros_like(true), where=drawn > 1e-9 * true)  # none where tokens coincide
-        places = (pull.sum(axis=-1, keepdims=True) * places - pull @ places) / places.shape[-2]
+    for _ in range(steps):  # Guttman transform
+        distances = _distances(places)
+        # no contribution from tokens that coincide on the map
+        ratio = np.divide(true, distances, out=np.zeros_like(true), where=distances > 1e-9 * true)
+        places = (ratio.sum(axis=-1, keepdims=True) * places - ratio @ places) / places.shape[-2]
     places = _principal(places, axes)
-    drawn = _distances(places)
-    stress = np.sqrt(_ratio(((drawn - true) ** 2).sum(axis=(-2, -1)), (drawn**2).sum(axis=(-2, -1))))
+    distances = _distances(places)
+    stress = np.sqrt(_ratio(((distances - true) ** 2).sum(axis=(-2, -1)), (distances**2).sum(axis=(-2, -1))))
     return Map(np.where(np.isnan(stress)[..., None, None], np.nan, places), stress)
 
 
 def turned(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
-    """A map (n, k) turned and mirrored so that it lies as nearly on another one as it can; its distances stay.
+    """Centre a map, and rotate and reflect it onto another map, for visual comparison.
 
-    Both are centred first. A map knows only distances, so two of them are compared by eye once they lie alike. A map
-    with NaN in it stays as it is.
+    Parameters
+    ----------
+    places, onto : array-like, shape (n, axes)
+
+    Returns
+    -------
+    ndarray, shape (n, axes)
+        A map with NaN is returned unchanged.
     """
-    own, other = (np.asarray(each, dtype=np.float64) for each in (places, onto))
-    if own.ndim != 2 or own.shape != other.shape:
-        raise must_be("places and onto", "two maps of one shape (tokens, axes)", (own.shape, other.shape))
-    if not (np.isfinite(own).all() and np.isfinite(other).all()):
-        return own
-    own, other = own - own.mean(0), other - other.mean(0)
-    rotation, _ = orthogonal_procrustes(own, other)
-    return np.asarray(own @ rotation)
+    source, target = (np.asarray(points, dtype=np.float64) for points in (places, onto))
+    if source.ndim != 2 or source.shape != target.shape:
+        raise must_be("places and onto", "two maps of one shape (tokens, axes)", (source.shape, target.shape))
+    if not (np.isfinite(source).all() and np.isfinite(target).all()):
+        return source
+    source, target = source - source.mean(0), target - target.mean(0)
+    rotation, _ = orthogonal_procrustes(source, target)
+    return np.asarray(source @ rotation)
 
 
 def _finite(pe: npt.ArrayLike) -> Array:
-    """Blocks side by side, (..., l, n, d) -> (..., n, l * d); all of it NaN where any of it is not finite."""
+    """Concatenate blocks, (..., l, n, d) -> (..., n, l * d). Entries with values that are not finite become NaN."""
     tokens = side_by_side(pe)
     return np.where(np.isfinite(tokens).all(axis=(-2, -1), keepdims=True), tokens, np.nan)
 
 
 def _centred(pe: npt.ArrayLike) -> Array:
-    """Tokens about their mean, blocks side by side; zeros where they are not finite or all in one place."""
+    """Concatenate blocks and centre tokens. Zeros if tokens are all equal."""
     tokens = _finite(pe)
     centred = tokens - tokens.mean(axis=-2, keepdims=True)
     rounding = np.linalg.norm(tokens, axis=(-2, -1), keepdims=True) * tokens.shape[-2] * 1e-15
@@ -115,22 +154,22 @@ def _centred(pe: npt.ArrayLike) -> Array:
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    """Entry by entry; NaN where there is nothing to divide by."""
+    """Divide elementwise. NaN for division by zero."""
     return np.asarray(above / np.where(below == 0, np.nan, below))
 
 
 def _principal(tokens: Array, axes: int) -> Array:
-    """Centred tokens along their widest axes, (..., n, d) -> (..., n, axes); axes that they do not span are zeros."""
-    squares, directions = np.linalg.eigh(tokens @ np.swapaxes(tokens, -1, -2))  # (..., n), (..., n, n), rising
-    turned = (directions * np.sqrt(np.maximum(squares, 0.0))[..., None, :])[..., ::-1][..., :axes]
-    far = np.abs(turned)
-    first = (far >= 0.999999 * far.max(axis=-2, keepdims=True)).argmax(axis=-2)  # rounding must not choose among ties
-    turned = turned * np.sign(np.take_along_axis(turned, first[..., None, :], axis=-2))
-    return np.pad(turned, [(0, 0)] * (turned.ndim - 1) + [(0, axes - turned.shape[-1])])
+    """Project centred tokens on their principal axes, (..., n, d) -> (..., n, axes), padded with zeros."""
+    squares, directions = np.linalg.eigh(tokens @ np.swapaxes(tokens, -1, -2))  # (..., n), (..., n, n), ascending
+    scores = (directions * np.sqrt(np.maximum(squares, 0.0))[..., None, :])[..., ::-1][..., :axes]
+    size = np.abs(scores)
+    first = (size >= 0.999999 * size.max(axis=-2, keepdims=True)).argmax(axis=-2)  # ties are not decided by rounding
+    scores = scores * np.sign(np.take_along_axis(scores, first[..., None, :], axis=-2))
+    return np.pad(scores, [(0, 0)] * (scores.ndim - 1) + [(0, axes - scores.shape[-1])])
 
 
 def _distances(tokens: Array) -> Array:
-    """Between every two tokens, (..., n, d) -> (..., n, n); feature by feature, to hold no (..., n, n, d) in memory."""
+    """Compute pairwise distances, (..., n, d) -> (..., n, n), by feature to avoid an array (..., n, n, d)."""
     squares = np.zeros((*tokens.shape[:-1], tokens.shape[-2]))
     for feature in np.moveaxis(tokens, -1, 0):
         squares += (feature[..., :, None] - feature[..., None, :]) ** 2

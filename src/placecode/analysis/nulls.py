@@ -1,11 +1,10 @@
-"""What chance would do to a measure of `modules`: labels dealt out anew, or another map as smooth.
+"""Null models for the measures of `modules`: shuffled labels, and random maps with the same smoothness.
 
-An order (n,) says whose label each token gets. `shuffles` draws orders that keep the sizes of the groups: right where
-tokens are exchangeable. Regions of a brain are not: near ones are alike in everything, so that any smooth map agrees
-with any compact groups more than with shuffled ones. `smooth_nulls` draws other maps that are as smooth, wherever
-tokens lie.
+`shuffles` permutes labels and keeps group sizes, which is valid if tokens are exchangeable. Brain regions are not: near
+regions are similar, so any smooth map agrees with compact groups better than with shuffled ones. `smooth_nulls`
+therefore draws random maps with the same spatial smoothness.
 
-Measures are one-sided here: the higher, the more structure. A member that has no value has no p.
+Tests are one-sided: larger values mean more structure. Entries without a value have no p.
 
 >>> from placecode.analysis.modules import modularity, similarities
 >>> rng = np.random.default_rng(0)
@@ -32,24 +31,24 @@ Array = npt.NDArray[np.float64]
 Orders = npt.NDArray[np.int64]
 
 SAME = 1e-9
-"""Values that differ by less are equal, but for rounding: a draw that only renames groups comes as high."""
+"""Values that differ by less count as equal, for example of permutations that only rename groups."""
 
 
 class Chance(NamedTuple):
-    """A measure and what chance gives, all (...)."""
+    """A measure and its null distribution, arrays of shape (...)."""
 
     value: Array
-    """The measure itself."""
+    """The measure."""
     mean: Array
-    """Its mean over the draws."""
+    """Mean of the null distribution."""
     low: Array
-    """95% of the draws lie between this ..."""
+    """2.5% quantile of the null distribution."""
     high: Array
-    """... and this."""
+    """97.5% quantile of the null distribution."""
     z: Array
-    """By how many standard deviations of the draws it is above their mean; NaN where all draws are equal."""
+    """z-score of the measure in the null distribution. NaN if all draws are equal."""
     p: Array
-    """How often chance comes as high, itself counted in: (1 + count) / (1 + draws)."""
+    """One-sided p value, (1 + number of draws at least as high) / (1 + draws)."""
 
 
 def label_null(
@@ -59,10 +58,22 @@ def label_null(
     draws: int = 1000,
     seed: int = 0,
 ) -> Chance:
-    """A measure against labels dealt out anew over the labelled tokens, (..., n, n) and (n,) -> (...).
+    """Permutation test of a measure with shuffled labels.
 
-    `statistic` takes similarities (..., n, n) and labels (..., n) with leading axes that broadcast, as those of
-    `modules` do. It may as well take partitions or coordinates (n, axes) in place of labels, which are then dealt out.
+    Parameters
+    ----------
+    statistic : callable
+        Function of similarities (..., n, n) and labels (..., n) that broadcasts leading axes, as in `modules`.
+    similar : array-like, shape (..., n, n)
+    labels : array-like, shape (n,) or (n, axes)
+        Labels, of which -1 are not shuffled, or coordinates.
+    draws : int
+        Number of permutations.
+    seed : int
+
+    Returns
+    -------
+    Chance
     """
     orders = shuffles(labels, draws, seed)
     matrices, values = _square(similar), np.asarray(labels)
@@ -70,12 +81,12 @@ def label_null(
     if len(values) != n:
         raise must_be("labels", f"one for each of the {n} tokens", values.shape)
     moves = np.concatenate([np.arange(n)[None], orders])
-    found = np.empty((*matrices.shape[:-2], len(moves)))
-    for entry in np.ndindex(found.shape[:-1]):
-        for start in range(0, len(moves), _step(n)):
-            part = slice(start, start + _step(n))
-            found[(*entry, part)] = statistic(matrices[entry][None], values[moves[part]])
-    return _held(found)
+    results = np.empty((*matrices.shape[:-2], len(moves)))
+    for entry in np.ndindex(results.shape[:-1]):
+        for start in range(0, len(moves), _chunk(n)):
+            part = slice(start, start + _chunk(n))
+            results[(*entry, part)] = statistic(matrices[entry][None], values[moves[part]])
+    return _chance(results)
 
 
 def smooth_nulls(
@@ -86,68 +97,95 @@ def smooth_nulls(
     seed: int = 0,
     hemispheres: npt.ArrayLike | None = None,
 ) -> dict[str, Chance]:
-    """Measures by name against those of random maps as smooth in space, (..., n, n) and (n, axes) -> (...) each.
+    """Test measures against random maps with the same spatial smoothness, by Moran spectral randomization.
 
-    Moran spectral randomization (Wagner and Dray, 2015): the map is taken apart into patterns from coarse to fine (the
-    eigenvectors of 1 / distance, centred), each pattern gets a random sign, and what comes together is another map with
-    as much in each. `similar` is of cosines or correlations, diagonal included: signs are given to the vectors behind
-    them, and cosines taken anew. A measure takes matrices (..., n, n) alone, since labels stay in place; all measures
-    share the draws, which take most of the time.
+    Wagner and Dray (2015). A map is decomposed into spatial patterns from coarse to fine, the eigenvectors of the
+    centred matrix of inverse distances. Each pattern gets a random sign. The signs are applied to the vectors behind
+    the similarities, and cosines are computed from the result.
 
-    With `hemispheres` (n,) patterns are those of each side by itself, so that draws are as smooth on either side and
-    have nothing to do with each other between the two: what mirror regions share is then lost. Without, it is kept:
-    patterns of a symmetric brain are symmetric, and where places are exactly so, a mirrored map stays one.
+    Parameters
+    ----------
+    statistics : mapping of str to callable
+        Functions of similarities (..., n, n). They share the draws, which take most of the time.
+    similar : array-like, shape (..., n, n)
+        Cosines or correlations, including the diagonal.
+    coordinates : array-like, shape (n, axes)
+        Distinct positions of the tokens.
+    draws : int
+        Number of random maps.
+    seed : int
+    hemispheres : array-like, shape (n,), optional
+        Hemisphere of each token. If set, patterns are computed in each hemisphere, and draws are independent between
+        hemispheres. Otherwise patterns of a symmetric brain are symmetric, and symmetric maps remain symmetric.
 
-    Of smooth noise around the 94 centres of the AAL2 atlas, with compact groups for labels, 1 to 10% come out at
-    p <= 0.05, whatever the smoothness and the measure; with `shuffles` 50 to 100%, with each hemisphere turned as a
-    sphere (the spin test) 20 to 98%. In clouds of 60 very uneven places it was 0 to 17%, in one of six 40% (with spins
-    40 to 90%): close, but no exact test.
+    Returns
+    -------
+    dict of str to Chance
+
+    Notes
+    -----
+    The test is approximate. For smooth noise at the 94 centres of the AAL2 atlas and compact groups, 1 to 10% of the
+    tests have p <= 0.05, for all measures and degrees of smoothness. With `shuffles` it is 50 to 100%, and with spin
+    tests 20 to 98%. In clouds of 60 very uneven positions it is 0 to 17%, and 40% in one of six (spin tests: 40 to
+    90%).
     """
     matrices = _square(similar)
     n = matrices.shape[-1]
-    places = np.asarray(coordinates, dtype=np.float64)
-    apart = squareform(pdist(places)) if places.ndim == 2 and np.isfinite(places).all() else np.zeros((0, 0))
-    if apart.shape != (n, n) or (apart + np.eye(n) <= 0).any():
-        raise must_be("coordinates", f"finite numbers (tokens, axes), {n} different places", places.shape)
-    _must_draw(draws)
+    points = np.asarray(coordinates, dtype=np.float64)
+    distances = squareform(pdist(points)) if points.ndim == 2 and np.isfinite(points).all() else np.zeros((0, 0))
+    if distances.shape != (n, n) or (distances + np.eye(n) <= 0).any():
+        raise must_be("coordinates", f"finite numbers (tokens, axes), {n} different places", points.shape)
+    _check_draws(draws)
     sides = np.zeros(n) if hemispheres is None else np.asarray(hemispheres)
     if sides.shape != (n,):
         raise must_be("hemispheres", f"one value for each of the {n} tokens", sides.shape)
-    near = np.where(np.eye(n, dtype=bool), 0.0, 1 / (apart + np.eye(n)))
+    proximity = np.where(np.eye(n, dtype=bool), 0.0, 1 / (distances + np.eye(n)))
     patterns = np.zeros((n, n))  # (n, pattern)
     for side in np.unique(sides):
-        own = np.ix_(*[np.flatnonzero(sides == side)] * 2)
-        centring = np.eye(len(own[0])) - 1 / len(own[0])
-        patterns[own] = np.linalg.eigh(centring @ near[own] @ centring)[1]
+        block = np.ix_(*[np.flatnonzero(sides == side)] * 2)
+        centring = np.eye(len(block[0])) - 1 / len(block[0])
+        patterns[block] = np.linalg.eigh(centring @ proximity[block] @ centring)[1]
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(draws, n))
-    found = {name: np.full((*matrices.shape[:-2], 1 + draws), np.nan) for name in statistics}
+    results = {name: np.full((*matrices.shape[:-2], 1 + draws), np.nan) for name in statistics}
     for entry in np.ndindex(matrices.shape[:-2]):
-        whole = (matrices[entry] + matrices[entry].T) / 2
+        matrix = (matrices[entry] + matrices[entry].T) / 2
         for name, statistic in statistics.items():
-            found[name][(*entry, 0)] = statistic(whole)
-        if not np.isfinite(whole).all():
+            results[name][(*entry, 0)] = statistic(matrix)
+        if not np.isfinite(matrix).all():
             continue
-        inside = patterns.T @ whole @ patterns
-        for start in range(0, draws, _step(n)):
-            flip = signs[start : start + _step(n)]
-            drawn = flip[:, :, None] * inside * flip[:, None, :]  # (draws, n, n), symmetric
-            for _ in range(2):  # patterns @ drawn @ patterns.T, as two large products and not many small ones
+        spectrum = patterns.T @ matrix @ patterns
+        for start in range(0, draws, _chunk(n)):
+            flip = signs[start : start + _chunk(n)]
+            drawn = flip[:, :, None] * spectrum * flip[:, None, :]  # (draws, n, n), symmetric
+            for _ in range(2):  # patterns @ drawn @ patterns.T, as two large products instead of many small ones
                 drawn = np.swapaxes((drawn.reshape(-1, n) @ patterns.T).reshape(-1, n, n), -1, -2)
             size = np.diagonal(drawn, axis1=-2, axis2=-1)  # (draws, n), squared lengths
-            length = np.sqrt(np.where(size > 1e-12, size, np.inf))  # one without a direction is similar to none
+            length = np.sqrt(np.where(size > 1e-12, size, np.inf))  # a zero vector has similarity 0 to all
             drawn = np.clip(drawn / (length[:, :, None] * length[:, None, :]), -1.0, 1.0)
             for name, statistic in statistics.items():
-                found[name][(*entry, slice(1 + start, 1 + start + len(flip)))] = statistic(drawn)
-    return {name: _held(values) for name, values in found.items()}
+                results[name][(*entry, slice(1 + start, 1 + start + len(flip)))] = statistic(drawn)
+    return {name: _chance(values) for name, values in results.items()}
 
 
 def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.ArrayLike, ranks: bool = False) -> Chance:
-    """`modules.matrix_correlation` with the tokens of the matrix in given orders: (..., n, n), (n, n), (draws, n).
+    """Permutation test of `modules.matrix_correlation`. With orders from `shuffles` it is the Mantel test.
 
-    With orders from `shuffles` it is Mantel's test: pairs that share a token are not independent, so that a test over
-    n (n - 1) / 2 pairs would be far too sure.
+    Pairs with a common token are not independent, so a test over n (n - 1) / 2 pairs would be far too significant.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    matrix : array-like, shape (n, n)
+    orders : array-like of int, shape (draws, n)
+        Permutations of the tokens of `matrix`.
+    ranks : bool
+        Spearman's instead of Pearson's correlation.
+
+    Returns
+    -------
+    Chance
     """
-    own, true = pair_vectors(similar, ranks), pair_vectors(matrix, ranks)
+    pairs, true = pair_vectors(similar, ranks), pair_vectors(matrix, ranks)
     n = np.shape(similar)[-1]
     if np.shape(matrix) != (n, n):
         raise must_be("matrix", f"of the {n} tokens, ({n}, {n})", np.shape(matrix))
@@ -156,65 +194,79 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
     square = np.zeros((n, n))
     square[upper] = true
     square += square.T
-    values = [own @ square[order[upper[0]], order[upper[1]]] for order in (np.arange(n), *moves)]
-    return _held(np.stack(values, axis=-1))
+    values = [pairs @ square[order[upper[0]], order[upper[1]]] for order in (np.arange(n), *moves)]
+    return _chance(np.stack(values, axis=-1))
 
 
-# ----------------------------------------------------------------------------------------------------------- orders
+# ----------------------------------------------------------------------------------------------------- permutations
 
 
 def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
-    """Random orders of the labelled tokens, (n,) -> (draws, n); those labelled -1 stay, so that group sizes do too.
+    """Draw random permutations of the labelled tokens.
 
-    What has no labels of whole numbers ((n, axes) of coordinates) is shuffled over all tokens.
+    Parameters
+    ----------
+    labels : array-like, shape (n,) or (n, axes)
+        Tokens labelled -1 are not moved. Coordinates (n, axes) are permuted over all tokens.
+    draws : int
+        Number of permutations.
+    seed : int
+
+    Returns
+    -------
+    ndarray of int64, shape (draws, n)
+        Index of the token whose label each token gets.
     """
     values = np.asarray(labels)
     if values.ndim < 1:
         raise must_be("labels", "one for each token", values.shape)
-    _must_draw(draws)
+    _check_draws(draws)
     moving = np.flatnonzero(values != -1) if values.ndim == 1 else np.arange(len(values))
     orders = np.tile(np.arange(len(values)), (draws, 1))
     orders[:, moving] = np.random.default_rng(seed).permuted(np.tile(moving, (draws, 1)), axis=1)
     return orders
 
 
-# -------------------------------------------------------------------------------------------------------- in common
+# ---------------------------------------------------------------------------------------------------------- helpers
 
 
 def _square(similar: npt.ArrayLike) -> Array:
+    """Convert to float64, and check that matrices are square."""
     matrices = np.asarray(similar, dtype=np.float64)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
         raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
     return matrices
 
 
-def _step(n: int) -> int:
-    """How many draws at once: memory for a matrix of each of them, 16 MB in all."""
+def _chunk(n: int) -> int:
+    """Return the number of draws whose matrices fit into 16 MB."""
     return max(1, 2_000_000 // max(n, 1) ** 2)
 
 
-def _held(values: Array) -> Chance:
-    """The first of the values, (..., 1 + draws), against the others; one without a value counts as one as high."""
+def _chance(values: Array) -> Chance:
+    """Compare the first value of (..., 1 + draws) with the draws. A draw of NaN counts as at least as high."""
     value, null = values[..., 0], values[..., 1:]
     known = ~np.isnan(null)
     count = known.sum(axis=-1)
-    sound = ~np.isnan(value) & (count > 0)
-    filled = np.where(sound[..., None], null, 0.0)  # no empty rows, which numpy would warn of
+    defined = ~np.isnan(value) & (count > 0)
+    filled = np.where(defined[..., None], null, 0.0)  # numpy warns about rows of NaN
     mean, std = np.nanmean(filled, axis=-1), np.nanstd(filled, axis=-1)
     low, high = np.nanquantile(filled, [0.025, 0.975], axis=-1)
     z = np.where(std > SAME, (value - mean) / np.where(std > SAME, std, 1.0), np.nan)
     p = (1 + (~(null < value[..., None] - SAME)).sum(axis=-1)) / values.shape[-1]
-    return Chance(value, *(np.where(sound, part, np.nan) for part in (mean, low, high, z, p)))
+    return Chance(value, *(np.where(defined, part, np.nan) for part in (mean, low, high, z, p)))
 
 
 def _orders(orders: npt.ArrayLike, n: int) -> Orders:
+    """Check that rows are permutations of the tokens."""
     moves = np.asarray(orders)
-    sound = moves.ndim == 2 and moves.shape[0] > 0 and moves.shape[1] == n and moves.dtype.kind in "iu"
-    if not sound or (np.sort(moves, axis=1) != np.arange(n)).any():
+    valid = moves.ndim == 2 and moves.shape[0] > 0 and moves.shape[1] == n and moves.dtype.kind in "iu"
+    if not valid or (np.sort(moves, axis=1) != np.arange(n)).any():
         raise must_be("orders", f"an array (draws, {n}) whose rows are the numbers of all tokens", moves.shape)
     return moves.astype(np.int64)
 
 
-def _must_draw(draws: int) -> None:
+def _check_draws(draws: int) -> None:
+    """Raise `BadInput` for fewer than one draw."""
     if draws < 1:
         raise must_be("draws", "a whole number of at least 1", draws)

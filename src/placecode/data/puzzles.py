@@ -1,6 +1,7 @@
-"""Latin-square puzzles as arrays: solve, classify, draw, compare. Pure functions; nothing here knows of tasks or files.
+"""Latin square puzzles as arrays: solving, classification, random puzzles and distances. Pure functions.
 
-A puzzle of order n is n*n cells, row by row: 0 a blank, 1..n a symbol, n+1 the target, whose symbol is asked for.
+A puzzle of order n has n*n cells in row order: 0 is a blank, 1 to n are symbols, and n+1 is the target, whose symbol is
+to be found.
 
 >>> solve([1, 2, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
 {4}
@@ -23,16 +24,19 @@ Cells = npt.NDArray[np.uint8]
 ORDERS = (4, 5, 6)
 CLASSES = ("Binary", "Ternary", "Quaternary")
 UNSOLVED = -1
-"""The class of a puzzle that one step does not solve."""
+"""Class of puzzles that cannot be solved in one step."""
 
 
 @dataclass(frozen=True)
 class Puzzles:
-    """N puzzles: `cells` (N, n*n), `classes` (N,) as indices into `CLASSES`, `solutions` (N,) from 1 to n."""
+    """A set of N puzzles."""
 
     cells: Cells
+    """Cells in row order, (N, n*n)."""
     classes: npt.NDArray[np.int64]
+    """Class of each puzzle, (N,), as an index into `CLASSES`."""
     solutions: npt.NDArray[np.int64]
+    """Symbol of the target, (N,), from 1 to n."""
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -46,18 +50,18 @@ class Puzzles:
 
     @property
     def givens(self) -> npt.NDArray[np.int64]:
-        """How many symbols each puzzle shows, (N,)."""
-        shown: npt.NDArray[np.int64] = np.count_nonzero(self.cells, axis=1)
-        return shown - 1  # the target is no given
+        """Number of givens of each puzzle, (N,)."""
+        filled: npt.NDArray[np.int64] = np.count_nonzero(self.cells, axis=1)
+        return filled - 1  # without the target
 
 
 def order_of(cells: Cells) -> int:
-    """The n of puzzles (N, n*n)."""
+    """Return the order n of puzzles (N, n*n)."""
     return math.isqrt(cells.shape[1])
 
 
 def join(parts: Sequence[Puzzles]) -> Puzzles:
-    """Several sets of puzzles as one, in the order given."""
+    """Concatenate sets of puzzles."""
     return Puzzles(
         np.concatenate([part.cells for part in parts]),
         np.concatenate([part.classes for part in parts]),
@@ -66,19 +70,29 @@ def join(parts: Sequence[Puzzles]) -> Puzzles:
 
 
 def solve(puzzle: Sequence[int] | Cells) -> set[int]:
-    """The symbols that the target takes over all completions to a Latin square; empty if there is no completion.
+    """Return the possible symbols of the target over all completions to a Latin square.
 
-    Exact: for each symbol that row and column leave to the target, a search for one completion, always at the blank
-    with the fewest symbols left, so that it stays quick where enumeration would not (order 6 has 812,851,200 squares).
+    For each symbol that is not in the row or column of the target, a backtracking search looks for one completion. It
+    continues at the blank with the fewest possible symbols, so it is fast even for order 6 with its 812,851,200
+    squares.
+
+    Parameters
+    ----------
+    puzzle : sequence of int, length n*n
+
+    Returns
+    -------
+    set of int
+        Empty if there is no completion.
     """
     cells = [int(cell) for cell in puzzle]
     n = math.isqrt(len(cells))
-    rows = [(1 << n) - 1] * n  # the symbols that are still free, as bits
+    rows = [(1 << n) - 1] * n  # available symbols as bits
     columns = list(rows)
     blanks = []
     target = (0, 0)
-    for at, cell in enumerate(cells):
-        row, column = divmod(at, n)
+    for index, cell in enumerate(cells):
+        row, column = divmod(index, n)
         if cell == n + 1:
             target = (row, column)
         elif cell == 0:
@@ -90,21 +104,21 @@ def solve(puzzle: Sequence[int] | Cells) -> set[int]:
             rows[row] ^= bit
             columns[column] ^= bit
     row, column = target
-    found = set()
+    symbols = set()
     for symbol in range(1, n + 1):
         bit = 1 << (symbol - 1)
         if rows[row] & columns[column] & bit:
             rows[row] ^= bit
             columns[column] ^= bit
             if _completable(rows, columns, blanks):
-                found.add(symbol)
+                symbols.add(symbol)
             rows[row] |= bit
             columns[column] |= bit
-    return found
+    return symbols
 
 
 def _completable(rows: list[int], columns: list[int], blanks: list[tuple[int, int]]) -> bool:
-    """Whether the free symbols of rows and columns can fill the blanks. Leaves its arguments as it found them."""
+    """Return whether the available symbols of rows and columns can fill the blanks. Restores its arguments."""
     if not blanks:
         return True
     best, fewest = 0, len(rows) + 1
@@ -131,29 +145,46 @@ def _completable(rows: list[int], columns: list[int], blanks: list[tuple[int, in
 
 
 def classify(cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The class (index into `CLASSES`, or `UNSOLVED`) and the solution (or 0) that one step gives to puzzles (N, n*n).
+    """Classify puzzles by the single step that solves them.
 
-    Binary: the target's row alone, or its column alone, shows n-1 symbols. Ternary: the two together do. Quaternary: a
-    symbol that the row lacks is shut out of each other blank of the row by that blank's column; or the same for the
-    column. The first that holds counts. Every puzzle must have a completion (see `solve`); then one step is a proof.
+    - Binary: the row or the column of the target contains n-1 symbols.
+    - Ternary: row and column together contain n-1 symbols.
+    - Quaternary: a symbol that is missing in the row is excluded from all other blanks of the row by their columns, or
+      the same with row and column exchanged.
 
+    The first class that applies counts.
+
+    Parameters
+    ----------
+    cells : ndarray of uint8, shape (N, n*n)
+        Puzzles with a completion (see `solve`).
+
+    Returns
+    -------
+    classes : ndarray of int64, shape (N,)
+        Index into `CLASSES`, or `UNSOLVED`.
+    solutions : ndarray of int64, shape (N,)
+        Symbol of the target, or 0.
+
+    Examples
+    --------
     >>> classify(np.array([[1, 2, 3, 5] + 12 * [0], [1, 2, 0, 5] + 11 * [0] + [3]], dtype=np.uint8))
     (array([0, 1]), array([4, 4]))
     """
     n = order_of(cells)
     every = np.arange(len(cells))
     row, column = np.divmod((cells == n + 1).argmax(axis=1), n)
-    grids = np.ascontiguousarray(cells.T).reshape(n, n, len(cells))  # puzzles last: each step runs along all of them
+    grids = np.ascontiguousarray(cells.T).reshape(n, n, len(cells))  # puzzles last, for vectorized operations
     bits = np.array([0, *(1 << np.arange(n)), 0], dtype=np.uint8)[grids]
-    rows, columns = np.bitwise_or.reduce(bits, axis=1), np.bitwise_or.reduce(bits, axis=0)  # (n, N) symbols shown
+    rows, columns = np.bitwise_or.reduce(bits, axis=1), np.bitwise_or.reduce(bits, axis=0)  # (n, N) symbols present
     in_row, in_column = rows[row, every], columns[column, every]
 
     full = np.uint8((1 << n) - 1)
-    # A cell that is not blank shuts out every symbol: it has no room for any of them.
+    # a filled cell excludes all symbols
     row_only = np.bitwise_and.reduce(np.where(grids[row, :, every].T == 0, columns, full)) & ~in_row
     column_only = np.bitwise_and.reduce(np.where(grids[:, column, every] == 0, rows, full)) & ~in_column
 
-    single = np.zeros(1 << n, dtype=np.int64)  # the symbol of a mask with one bit, else 0
+    single = np.zeros(1 << n, dtype=np.int64)  # the symbol of a mask with one bit, otherwise 0
     single[1 << np.arange(n)] = np.arange(1, n + 1)
     steps = (
         np.maximum(single[full & ~in_row], single[full & ~in_column]),
@@ -170,7 +201,7 @@ def classify(cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
 
 @cache
 def reduced_squares(order: int) -> Cells:
-    """All Latin squares whose first row and first column are 1..n in order, (4 | 56 | 9,408, n, n)."""
+    """Return all reduced Latin squares, with 1 to n in order in the first row and column: (4 | 56 | 9,408, n, n)."""
     rows = list(permutations(range(1, order + 1)))
     starting = {first: [row for row in rows if row[0] == first] for first in range(1, order + 1)}
 
@@ -188,14 +219,15 @@ def reduced_squares(order: int) -> Cells:
 
 @cache
 def _permutations(size: int) -> npt.NDArray[np.int64]:
+    """Return all permutations of 0, ..., size - 1."""
     return np.array(list(permutations(range(size))))
 
 
 def random_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
-    """Latin squares drawn uniformly, (count, n, n).
+    """Draw Latin squares uniformly, (count, n, n).
 
-    Every Latin square comes from exactly one reduced square by one order of its columns and one of the rows below the
-    first, so that three uniform draws make one uniform square.
+    Every Latin square corresponds to exactly one reduced square, one permutation of its columns and one of the rows
+    below the first. Three uniform draws therefore give a uniform square.
     """
     reduced, columns, below = reduced_squares(order), _permutations(order), _permutations(order - 1) + 1
     squares = reduced[rng.integers(len(reduced), size=count)]
@@ -207,16 +239,29 @@ def random_squares(rng: np.random.Generator, order: int, count: int) -> Cells:
 
 
 def draw(rng: np.random.Generator, order: int, count: int, givens: tuple[int, int]) -> Puzzles:
-    """The one-step puzzles among `count` random ones, at most `count` of them, repeats included.
+    """Draw random puzzles, and return those that can be solved in one step. They may contain duplicates.
 
-    A random one: a uniform square, a uniform target, a number of givens uniform from the first to the second of
-    `givens`, and uniform cells for them.
+    Square, target, number of givens and cells of the givens are uniform.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    order : int
+    count : int
+        Number of puzzles drawn.
+    givens : tuple of int
+        Minimum and maximum number of givens.
+
+    Returns
+    -------
+    Puzzles
+        At most `count` puzzles.
     """
     cells = random_squares(rng, order, count).reshape(count, order**2)
     target = rng.integers(order**2, size=(count, 1))
     number = rng.integers(givens[0], givens[1] + 1, size=(count, 1))
     keys = rng.random(cells.shape)
-    np.put_along_axis(keys, target, 2.0, axis=1)  # above all others, so that the target is never a given
+    np.put_along_axis(keys, target, 2.0, axis=1)  # the largest key, so the target is never a given
     cells *= keys < np.take_along_axis(np.sort(keys, axis=1), number, axis=1)
     np.put_along_axis(cells, target, np.uint8(order + 1), axis=1)
     classes, solutions = classify(cells)
@@ -224,16 +269,27 @@ def draw(rng: np.random.Generator, order: int, count: int, givens: tuple[int, in
 
 
 def one_hot(cells: Cells) -> npt.NDArray[np.float32]:
-    """Puzzles (N, n*n) as (N, n*n, n+1): a blank is all zeros, the target has a value of its own."""
+    """Encode puzzles (N, n*n) as one-hot vectors (N, n*n, n+1): zeros for blanks, the last feature for the target."""
     codes = np.eye(order_of(cells) + 2, dtype=np.float32)[:, 1:]
     return codes[cells]
 
 
 def jaccard_distances(one: Cells, other: Cells) -> npt.NDArray[np.float64]:
-    """1 - shared / (shared + unshared) of the non-blank cells of puzzles (N, n*n) and (M, n*n), as (N, M).
+    """Compute the Jaccard distances of the filled cells of puzzles, 1 - shared / (shared + unshared).
 
-    A cell is shared if both puzzles show the same symbol there, or both the target.
+    A cell is shared if both puzzles have the same symbol there, or both the target.
 
+    Parameters
+    ----------
+    one : ndarray of uint8, shape (N, n*n)
+    other : ndarray of uint8, shape (M, n*n)
+
+    Returns
+    -------
+    ndarray, shape (N, M)
+
+    Examples
+    --------
     >>> first = np.array([[1, 2, 3, 5] + 12 * [0]], dtype=np.uint8)
     >>> jaccard_distances(first, np.array([[1, 2, 5, 0] + 12 * [0]], dtype=np.uint8))
     array([[0.6]])
@@ -246,17 +302,17 @@ def jaccard_distances(one: Cells, other: Cells) -> npt.NDArray[np.float64]:
 
 
 def apart(cells: Cells, others: Cells, distance: float) -> npt.NDArray[np.bool_]:
-    """Which puzzles (N, n*n) have a Jaccard distance strictly above `distance` to every one of `others`, (N,)."""
+    """Return which puzzles (N, n*n) have a Jaccard distance above `distance` from all `others`, (N,)."""
     far = np.ones(len(cells), dtype=bool)
-    for start in range(0, len(others), 32):  # few puzzles pass, so only those that did so far meet the next few
+    for start in range(0, len(others), 32):  # few puzzles pass, so only the remaining ones are compared with the next
         rows = np.flatnonzero(far)
         distances = jaccard_distances(cells[rows], others[start : start + 32])
-        # Distances are ratios of whole numbers below 100: the margin outlasts rounding and decides no other case.
+        # distances are ratios of integers below 100, so the margin absorbs rounding and changes no other case
         far[rows] = distances.min(axis=1) > distance + 1e-9
     return far
 
 
 def first_of_each(cells: Cells) -> npt.NDArray[np.int64]:
-    """The rows at which each distinct puzzle first appears, in order."""
+    """Return the sorted indices of the first occurrence of each distinct puzzle."""
     keys = np.ascontiguousarray(cells).view(np.dtype((np.void, cells.shape[1]))).ravel()
     return np.sort(np.unique(keys, return_index=True)[1])

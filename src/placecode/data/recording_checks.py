@@ -1,4 +1,4 @@
-"""Are recordings what they seem? Constant regions, little autocorrelation, one person twice."""
+"""Checks of recordings for constant regions, low autocorrelation and duplicates."""
 
 from __future__ import annotations
 
@@ -10,16 +10,33 @@ from placecode.data.recording_files import Recording
 from placecode.errors import BadInput, must_be
 
 LEAST_TIMES = 50
-"""Time points that a person must have."""
+"""Smallest number of time points of a recording."""
 FLAT = 0.2
-"""Autocorrelation from one time point to the next, median over regions, below which a recording is doubted. Set with
-the people of gw in sight, who have 0.01, 0.13, 0.28, 0.44 and 0.64: a hint where to look, not a test."""
+"""Smallest lag-1 autocorrelation, median over regions, without a warning. It was chosen with knowledge of the data set
+gw, whose recordings have 0.01, 0.13, 0.28, 0.44 and 0.64. It is not a statistical test."""
 SAME = 0.95
-"""Correlation of two recordings above which they are taken for one."""
+"""Recordings with a higher correlation count as equal."""
 
 
 def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
-    """Refuse recordings that cannot be used; what is doubtful is returned, a sentence for each doubt."""
+    """Check recordings.
+
+    Parameters
+    ----------
+    persons : sequence of Recording
+    names : sequence of str
+        Names of the regions, for messages.
+
+    Returns
+    -------
+    list of str
+        Warnings about questionable recordings.
+
+    Raises
+    ------
+    BadInput
+        For recordings that cannot be used.
+    """
     doubts = []
     for person in persons:
         times, regions = person.values.shape
@@ -48,12 +65,12 @@ def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
 def _sound(
     whose: str, values: np.ndarray, names: Sequence[str], when: str = "", size: np.ndarray | None = None
 ) -> None:
-    """Refuse values that are no finite numbers, or the same at all times but for rounding, as told by their `size`."""
+    """Raise `BadInput` for regions with values that are not finite, or constant up to rounding relative to `size`."""
     finite = np.isfinite(values).all(axis=0)
-    kept = np.where(finite, values, 0.0)
-    size = np.abs(kept).max(axis=0) if size is None else size
-    same = finite & ~(kept.std(axis=0) > 1e-9 * size)
-    for what, bad in (("values that are no numbers", ~finite), ("the same value at all times", same)):
+    filled = np.where(finite, values, 0.0)
+    size = np.abs(filled).max(axis=0) if size is None else size
+    constant = finite & ~(filled.std(axis=0) > 1e-9 * size)
+    for what, bad in (("values that are no numbers", ~finite), ("the same value at all times", constant)):
         if bad.any():
             which = [names[int(i)] for i in np.flatnonzero(bad)]
             more = f" and {len(which) - 5} more" if len(which) > 5 else ""
@@ -61,7 +78,7 @@ def _sound(
 
 
 def autocorrelation(values: np.ndarray) -> float:
-    """Correlation of a time point with the next, the median over regions (T, n).
+    """Return the lag-1 autocorrelation of a recording (T, n), the median over regions.
 
     >>> round(autocorrelation(np.sin(np.arange(400)[:, None] / 5)), 2)
     0.98
@@ -71,16 +88,24 @@ def autocorrelation(values: np.ndarray) -> float:
 
 
 def twins(persons: Sequence[Recording], places: int = 4096) -> list[tuple[str, str, float]]:
-    """Pairs of people whose recordings are the same but for scale, offset, rounding, or a cut at either end.
+    """Find equal recordings, up to scale, offset, rounding, and time points missing at either end.
 
-    Compared at up to `places` places spread over as much time as all have, from the beginning and from the end: two
-    people at rest are alike at none.
+    Parameters
+    ----------
+    persons : sequence of Recording
+    places : int
+        Number of values to compare, aligned at the beginning and at the end.
+
+    Returns
+    -------
+    list of (str, str, float)
+        Names of two people and the correlation of their recordings.
     """
-    least = min(len(person.values) for person in persons)
-    spread = np.unique(np.linspace(0, least * persons[0].values.shape[1] - 1, places).astype(int))
-    alike = np.full((len(persons), len(persons)), -1.0)
-    for cut in ([person.values[:least] for person in persons], [person.values[-least:] for person in persons]):
-        flat = np.stack([((part - part.mean(0)) / part.std(0).clip(1e-300)).ravel()[spread] for part in cut])
-        alike = np.maximum(alike, np.corrcoef(flat))
-    pairs = np.argwhere(np.triu(alike > SAME, 1))
-    return [(persons[i].person, persons[j].person, float(alike[i, j])) for i, j in pairs]
+    shortest = min(len(person.values) for person in persons)
+    sample = np.unique(np.linspace(0, shortest * persons[0].values.shape[1] - 1, places).astype(int))
+    similar = np.full((len(persons), len(persons)), -1.0)
+    for cut in ([person.values[:shortest] for person in persons], [person.values[-shortest:] for person in persons]):
+        flat = np.stack([((part - part.mean(0)) / part.std(0).clip(1e-300)).ravel()[sample] for part in cut])
+        similar = np.maximum(similar, np.corrcoef(flat))
+    pairs = np.argwhere(np.triu(similar > SAME, 1))
+    return [(persons[i].person, persons[j].person, float(similar[i, j])) for i, j in pairs]

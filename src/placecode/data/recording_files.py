@@ -1,15 +1,15 @@
-"""Recordings as files, one for each person: found, read in any supported format, and turned time x region.
+"""Reading of recordings, one file per person, in all supported formats, as arrays (time points, regions).
 
-| format | which table | region names |
+| format | table | region names |
 |---|---|---|
 | .npy | the array | |
-| .npz, .mat (also version 7.3), .h5, .hdf5 | the one named by `key`, or the only one there is | |
-| .csv, .tsv | with or without a header, or a first column, of region names | the header or the first column |
-| .ptseries.nii (parcellated CIFTI) | the series; it knows its repetition time too | the parcels |
+| .npz, .mat (also version 7.3), .h5, .hdf5 | the one named by `key`, or the only one | |
+| .csv, .tsv | with or without region names in a header or first column | the header or the first column |
+| .ptseries.nii (parcellated CIFTI) | the series, with its repetition time | the parcels |
 
 >>> read(["sub-01.npy", "sub-02.npy", "sub-03.npy"], orientation="region-time")  # doctest: +SKIP
 
-numpy alone is needed for the first two formats; what others need is imported when such a file is read.
+The first two formats require numpy only. Packages for other formats are imported when such a file is read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from placecode.errors import BadInput, absent, one_of
 FORMATS = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".csv", ".tsv", ".ptseries.nii")
 ORIENTATIONS = ("auto", "time-region", "region-time")
 REGIONS = {"region", "parcel", "roi", "name", "label"}
-"""Headers of a first column that names the regions, in small letters."""
+"""Headers of a first column with names of regions, in lower case."""
 SIDES = "time and region"
 
 Files = str | Path | Sequence[str | Path]
@@ -55,45 +55,71 @@ Files = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class Table:
-    """What a file holds: `values` with two sides, and what it tells of them; `orientation` "auto" if it does not."""
+    """The content of a file."""
 
     path: Path
     values: np.ndarray
+    """Two-dimensional array of float64."""
     names: tuple[str, ...] = ()
+    """Names of the regions, if the file contains them."""
     orientation: str = "auto"
+    """"time-region" or "region-time" if the file contains this information."""
     tr: float | None = None
+    """Repetition time in seconds, if the file contains it."""
 
     @property
     def shape(self) -> str:
+        """Shape of the values in words, such as "200 x 94"."""
         return " x ".join(str(side) for side in self.values.shape)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One person's recording: `values` (T, n), the regions' names and the repetition time in seconds where known."""
+    """The recording of one person."""
 
     person: str
+    """Name of the person."""
     values: np.ndarray
+    """Shape (T, n)."""
     names: tuple[str, ...] = ()
+    """Names of the regions, if they are known."""
     tr: float | None = None
+    """Repetition time in seconds, if it is known."""
 
 
 def read(
     files: Files, key: str | None = None, orientation: str = "auto", regions: int | None = None
 ) -> list[Recording]:
-    """The recordings of a folder, a pattern such as "data/*.npy", or a list of files, one file for each person.
+    """Read recordings, one file per person. All people must have the same regions.
 
-    `orientation` "auto" takes for regions the side that the file names, or that is as long as `regions` (their number,
-    where it is known), or that alone is equal in all people; `BadInput` where none of these tells it. Time points may
-    differ in number between people, regions may not, neither in number nor in name.
+    Parameters
+    ----------
+    files : str, Path or sequence of str or Path
+        A folder, a pattern such as "data/*.npy", or a list of files.
+    key : str, optional
+        Name of the table in files with several.
+    orientation : {"auto", "time-region", "region-time"}
+        "auto" determines the axis of regions from the file, from the number of regions, or as the only axis of equal
+        length in all files.
+    regions : int, optional
+        Number of regions, if it is known.
+
+    Returns
+    -------
+    list of Recording
+
+    Raises
+    ------
+    BadInput
+        If the orientation cannot be determined, or regions differ between people.
     """
     if orientation not in ORIENTATIONS:
         raise one_of("orientation", ORIENTATIONS, orientation)
     paths = find(files)
     tables = [read_table(path, key) for path in paths]
-    turned = _orientation(tables, orientation, regions)
-    # turned in memory too: sums over another order would end in other digits
-    values = [table.values if turned == "time-region" else np.ascontiguousarray(table.values.T) for table in tables]
+    actual = _orientation(tables, orientation, regions)
+    # contiguous, because sums in another order would differ in the last digits
+    values = [table.values if actual == "time-region" else np.ascontiguousarray(table.values.T) for table in tables]
     for table, array in zip(tables, values, strict=True):
         if array.shape[1] != values[0].shape[1]:
             raise BadInput(
@@ -109,7 +135,7 @@ def read(
 
 
 def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> str:
-    """Which way round all tables are."""
+    """Determine the common orientation of all tables."""
     for table in tables:
         if "auto" not in (table.orientation, wanted) and table.orientation != wanted:
             raise BadInput(f"{table.path} says itself that it is {table.orientation}; got orientation {wanted!r}.")
@@ -139,7 +165,7 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
         first = f"{tables[0].path} is {tables[0].shape}"
         raise BadInput(f"All people must have the same number of regions; {first}, {odd.path} is {odd.shape}.")
     chosen, times = ("time-region", rows) if fits["time-region"] else ("region-time", columns)
-    if regions is None and max(sides[chosen]) > min(times):  # rather one time for all, and regions that differ
+    if regions is None and max(sides[chosen]) > min(times):  # more likely, the other side is that of regions
         odd = next(table for table in tables if table.values.shape != tables[0].values.shape)
         first = f"{tables[0].path} is {tables[0].shape}, {odd.path} is {odd.shape}"
         raise BadInput(
@@ -148,23 +174,23 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
     return chosen
 
 
-# Which files, and whose
+# Files and people
 
 
 def find(files: Files) -> list[Path]:
-    """The files of a folder (of the folders in it, if it has none itself), of a pattern, or of a list as it is."""
+    """Return the files of a folder (or of its subfolders if it has none), of a pattern, or of a list."""
     if not isinstance(files, str | Path):
         return [Path(file) for file in files]
     if os.path.isdir(files):
         below = sorted(path for path in Path(files).rglob("[!.]*") if _ending(path) in FORMATS and path.is_file())
-        found = [path for path in below if path.parent == Path(files)] or below
-        if not found:
+        paths = [path for path in below if path.parent == Path(files)] or below
+        if not paths:
             raise BadInput(f"{files} must be a folder with recordings, files of {', '.join(FORMATS)}; it has none.")
-        endings = sorted({_ending(path) for path in found})
+        endings = sorted({_ending(path) for path in paths})
         if len(endings) > 1:
             hint = f"a pattern such as '{files}/*{endings[0]}' says which are meant"
             raise BadInput(f"{files} must hold recordings of one format; got {', '.join(endings)}: {hint}.")
-        return found
+        return paths
     if re.search(r"[*?\[]", str(files)) and not os.path.exists(files):
         matching = sorted(Path(path) for path in glob.glob(str(files), recursive=True))
         if not matching:
@@ -174,8 +200,9 @@ def find(files: Files) -> list[Path]:
 
 
 def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
-    """Files in the order of the people whose names they bear, in their own names or their folders'; None where that
-    does not tell. Of a name counts what others do not share: "sub-01" of "sub-01_bold" and "sub-02_bold".
+    """Match files to people by names of files and folders. None if this is ambiguous.
+
+    Only the parts of a name that differ between people count, such as "sub-01" in "sub-01_bold" and "sub-02_bold".
 
     >>> files = [Path("b/sub-02/func/sub-02_motion.tsv"), Path("b/sub-01/func/sub-01_motion.tsv")]
     >>> [path.name for path in by_name(files, ["sub-01_bold", "sub-02_bold"])]
@@ -185,13 +212,13 @@ def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
     names = [set(re.split(r"[_/]", person)) for person in people]
     shared = set.intersection(*names) if len(names) > 1 else set()
     words = {path: set(re.split(r"[_/.]", path.as_posix())) for path in paths}
-    found = [[path for path in paths if name - shared <= words[path]] for name in names]
-    own = [each[0] for each in found if len(each) == 1]
-    return own if len(own) == len(people) == len(set(own)) else None
+    candidates = [[path for path in paths if name - shared <= words[path]] for name in names]
+    matched = [matches[0] for matches in candidates if len(matches) == 1]
+    return matched if len(matched) == len(people) == len(set(matched)) else None
 
 
 def persons(paths: Sequence[Path]) -> list[str]:
-    """What to call the person of each file: its name without its ending, and with its folders where that is not enough.
+    """Return the name of the person of each file: the name of the file, with its folders if names are not unique.
 
     >>> persons([Path("a/sub-01.npy"), Path("a/sub-02.npy")])
     ['sub-01', 'sub-02']
@@ -209,12 +236,28 @@ def persons(paths: Sequence[Path]) -> list[str]:
 
 
 def _ending(path: Path) -> str:
-    """The ending that tells the format, as in `FORMATS` if it is one of them."""
+    """Return the suffix of a file, as in `FORMATS` if possible."""
     return next((ending for ending in FORMATS if path.name.lower().endswith(ending)), path.suffix)
 
 
 def read_table(path: str | Path, key: str | None = None) -> Table:
-    """The table of numbers in a file; `BadInput` if it cannot be read, or holds none, or several."""
+    """Read a table of numbers.
+
+    Parameters
+    ----------
+    path : str or Path
+    key : str, optional
+        Name of the table in files with several.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    BadInput
+        If the file cannot be read, or if it is not clear which table to read.
+    """
     path = Path(path)
     ending = _ending(path)
     if ending not in FORMATS:
@@ -227,7 +270,7 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
         if ending == ".ptseries.nii":
             return _read_cifti(path)
         if ending == ".npy":
-            return Table(path, _checked(path, np.load(path)))  # numpy refuses objects unless told otherwise
+            return Table(path, _checked(path, np.load(path)))  # numpy does not load objects by default
         if ending == ".npz":
             with np.load(path) as archive:
                 arrays = {name: archive[name] for name in archive.files if name == key or key is None}
@@ -235,17 +278,17 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
         if ending == ".mat" and not is_hdf5(head):
             import scipy.io
 
-            inside = {name: value for name, value in scipy.io.loadmat(path).items() if not name.startswith("__")}
-            return _chosen(path, inside, list(inside), key)
-        return _read_hdf5(path, key, turned=ending == ".mat")
+            variables = {name: value for name, value in scipy.io.loadmat(path).items() if not name.startswith("__")}
+            return _chosen(path, variables, list(variables), key)
+        return _read_hdf5(path, key, transposed=ending == ".mat")
     except BadInput:
         raise
-    except Exception as error:  # every library has its own for a file that is cut short or something else
+    except Exception as error:  # libraries raise different exceptions for truncated or invalid files
         raise unreadable(path, ending) from error
 
 
-def _read_hdf5(path: Path, key: str | None, turned: bool) -> Table:
-    """A table of an HDF5 file; MATLAB writes columns first, so that its tables are `turned`."""
+def _read_hdf5(path: Path, key: str | None, transposed: bool) -> Table:
+    """Read a table of an HDF5 file. Tables of MATLAB are `transposed`, because MATLAB stores columns first."""
     arrays: dict[str, np.ndarray] = {}
     names: list[str] = []
     h5py = needed("h5py", f"Reading {path}")
@@ -255,14 +298,14 @@ def _read_hdf5(path: Path, key: str | None, turned: bool) -> Table:
             if isinstance(item, h5py.Dataset) and not name.startswith("#"):
                 names.append(name)
                 if name == (key or name).strip("/"):
-                    arrays[name] = np.asarray(item).T if turned else np.asarray(item)
+                    arrays[name] = np.asarray(item).T if transposed else np.asarray(item)
 
         file.visititems(visit)
     return _chosen(path, arrays, names, key and key.strip("/"))
 
 
 def _read_cifti(path: Path) -> Table:
-    """A parcellated series; its header knows which side is which."""
+    """Read a parcellated series, with the orientation from its header."""
     nibabel = needed("nibabel", f"Reading {path}")
     image = nibabel.load(path)
     axes = [image.header.get_axis(side) for side in (0, 1)]
@@ -277,7 +320,7 @@ def _read_cifti(path: Path) -> Table:
 
 
 def _read_text(path: Path) -> Table:
-    """A table of text: commas, semicolons or tabs between values; names in a header, or in a first column."""
+    """Read a text file with commas, semicolons or tabs, and names in a header or in a first column."""
     try:
         text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte-order mark
     except UnicodeDecodeError as error:
@@ -292,10 +335,9 @@ def _read_text(path: Path) -> Table:
         if len(row) != len(head):
             raise BadInput(f"{path}, line {number}: must have {len(head)} values; got {len(row)}.")
     named = any(is_word(cell) for cell in head[1:] or head)
-    counts = (
-        len(head) > 1 and mark in TIMES and (named or counted(head[1:]))
-    )  # a first column that numbers the time points
-    lists = is_word(lines[1][1][0]) and (mark in REGIONS or not named)  # a first column that names the regions
+    # a first column with numbers of time points, or with names of regions
+    counts = len(head) > 1 and mark in TIMES and (named or counted(head[1:]))
+    lists = is_word(lines[1][1][0]) and (mark in REGIONS or not named)
     body = lines[1:] if named or counts or counted(head) or (lists and mark in REGIONS) else lines
     values = np.array([_numbers(path, number, row[int(counts or lists) :]) for number, row in body])
     if lists:
@@ -305,6 +347,7 @@ def _read_text(path: Path) -> Table:
 
 
 def _numbers(path: Path, line: int, cells: Sequence[str]) -> list[float]:
+    """Parse the cells of a row, NaN for missing values."""
     try:
         return [float(cell) for cell in cells]
     except ValueError:
@@ -314,12 +357,12 @@ def _numbers(path: Path, line: int, cells: Sequence[str]) -> list[float]:
 
 
 def _chosen(path: Path, arrays: Mapping[str, Any], names: Sequence[str], key: str | None) -> Table:
-    """The table called `key`, or the only one with two sides."""
+    """Return the table named `key`, or the only two-dimensional one."""
     return Table(path, _checked(path, arrays[pick(path, arrays, names, key, SIDES)]))
 
 
 def _checked(path: Path, array: Any) -> np.ndarray:
-    """An array as a table of float64."""
+    """Check that an array is a table of numbers, and convert it to float64."""
     if not isinstance(array, np.ndarray) or not is_table(array, least=1):
         raise BadInput(
             f"{path} must hold one person's table of numbers with two sides, {SIDES}; got {described(array)}."
@@ -327,11 +370,11 @@ def _checked(path: Path, array: Any) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
-# Packages of the extra
+# Optional packages
 
 
 def needed(module: str, what: str) -> Any:
-    """A module of the extra `brain`; `BadInput` with the line that installs it where it is missing."""
+    """Import a module of the extra `brain`. Raises `BadInput` with the install command if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -339,7 +382,7 @@ def needed(module: str, what: str) -> Any:
 
 
 def package_folder(package: str, what: str) -> Path:
-    """Where a package of the extra `brain` lies, for its files of data; nothing of it is imported."""
+    """Return the folder of an installed package of the extra `brain`, for its data files, without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise absent(what, package)

@@ -1,10 +1,11 @@
-"""Encodings by name: the registry, and `make` for using one in any model.
+"""Positional encodings: the registry of names, and `make` to use an encoding in any PyTorch model.
 
 >>> pe = make("learned", tokens=16, width=160, sigma=0.2)
 >>> pe(torch.zeros(8, 16, 160)).shape
 torch.Size([8, 16, 160])
 
-Register your own with `@register("name")` on a subclass of Encoding, or by an entry point in `placecode.encodings`.
+To register a new encoding, decorate a subclass of Encoding with `@register("name")`, or define an entry point in the
+group `placecode.encodings`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.encodings.relative import Alibi, CausalNone, Relative
 from placecode.encodings.rotary import Rotary
 from placecode.errors import BadInput, must_be, one_of
-from placecode.models.member import PLACED, Member, Options, Table
+from placecode.models.member import POSITION_STARTS, Member, Options, Table
 
 __all__ = [
     "ALL",
@@ -51,31 +52,58 @@ _REGISTRY: dict[str, type[Encoding]] = {
 
 
 def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
-    """Class decorator: makes an encoding known by `name`. A name is taken once."""
+    """Register an encoding class under a name, as a class decorator.
 
-    def enter(cls: type[Encoding]) -> type[Encoding]:
+    Parameters
+    ----------
+    name : str
+        A name that is not registered yet.
+
+    Returns
+    -------
+    callable
+        The decorator, which returns the class unchanged.
+    """
+
+    def decorate(cls: type[Encoding]) -> type[Encoding]:
         if _REGISTRY.get(name, cls) is not cls:
             raise BadInput(f"the encoding name {name!r} must be new; it is taken by {_REGISTRY[name].__name__}.")
         _REGISTRY[name] = cls
         return cls
 
-    return enter
+    return decorate
 
 
 def _load_plugins() -> None:
+    """Register the encodings of installed packages."""
     for point in entry_points(group="placecode.encodings"):
         if point.name not in _REGISTRY:
             register(point.name)(point.load())
 
 
 def names() -> list[str]:
-    """The names of all registered encodings, those of installed plugins too."""
+    """Return the names of all registered encodings, including those of installed packages.
+
+    Returns
+    -------
+    list of str
+    """
     _load_plugins()
     return list(_REGISTRY)
 
 
 def lookup(name: str) -> type[Encoding]:
-    """The class behind a name."""
+    """Return the encoding class registered under a name.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    type
+        A subclass of Encoding.
+    """
     if name not in _REGISTRY:
         _load_plugins()
     if name not in _REGISTRY:
@@ -84,16 +112,41 @@ def lookup(name: str) -> type[Encoding]:
 
 
 def family(member: Member) -> tuple[object, ...]:
-    """What members must share for one encoding instance to serve them; refuses unknown names and options."""
+    """Return a key that is equal for members that can share one encoding instance.
+
+    Parameters
+    ----------
+    member : Member
+
+    Returns
+    -------
+    tuple
+
+    Raises
+    ------
+    BadInput
+        If the name, an option or the initial values are not valid for the encoding.
+    """
     cls = lookup(member.encoding)
     cls.settings(member)
-    if (isinstance(member.start, Table) or member.start in PLACED) and not cls.takes_array:
+    if (isinstance(member.start, Table) or member.start in POSITION_STARTS) and not cls.takes_array:
         raise must_be("start", f"normal, uniform or zero for the encoding {member.encoding}", member.start)
     return cls.family(member)
 
 
 def build(members: Sequence[Member], layout: Layout) -> Encoding:
-    """One encoding instance for members of one family."""
+    """Return one encoding instance for members of one family.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        Members with equal `family`.
+    layout : Layout
+
+    Returns
+    -------
+    Encoding
+    """
     kinds = [lookup(member.encoding) for member in members]
     first, additive = kinds[0], [kind for kind in kinds if issubclass(kind, Additive)]
     if not issubclass(first, Additive):
@@ -116,14 +169,38 @@ def make(
     learn: bool = True,
     **options: Any,
 ) -> Encoding:
-    """An encoding as a plain `torch.nn.Module` for anyone's model.
+    """Return an encoding as a `torch.nn.Module` for use in any model.
 
-    Additive ones are called on x (b, n, d), rotary on q and k (b, h, n, c); relative and alibi have `bias(q)`, to be
-    added to the scaled scores; causal-none, and relative with `causal`, have `mask(n)`. With `layers` > 1 the hooks
-    take the block's number.
+    Call additive encodings on x, (b, n, d), and rotary encodings on q and k, (b, h, n, c). Add `bias(q)` of relative
+    and alibi to the scaled scores. Apply `mask(n)` of causal-none, and of relative with `causal`. With `layers` > 1,
+    the methods take the index of the block.
+
+    Parameters
+    ----------
+    name : str
+        Name of a registered encoding.
+    tokens : int
+        Maximum number of tokens, n.
+    width : int
+        Number of features, d.
+    heads : int
+        Number of attention heads, h.
+    layers : int
+        Number of blocks.
+    positions : ndarray, shape (n, k), optional
+        True coordinates of the tokens.
+    dtype : torch.dtype
+    sigma, seed, start, learn
+        As in `Member`.
+    **options
+        Settings of the encoding, such as `axes` or `base`.
+
+    Returns
+    -------
+    Encoding
     """
-    given = {"sigma": sigma, "seed": seed, "start": start, "learn": learn, "options": Options(options)}
-    member = Member(encoding=name, width=width, heads=heads, layers=layers, **given)
+    settings = {"sigma": sigma, "seed": seed, "start": start, "learn": learn, "options": Options(options)}
+    member = Member(encoding=name, width=width, heads=heads, layers=layers, **settings)
     family(member)
     encoding = build([member], Layout(tokens, None if positions is None else np.asarray(positions))).to(dtype)
     for parameter in encoding.parameters():

@@ -1,7 +1,7 @@
-"""The additive family: one vector per token and block, added to what the block reads.
+"""Additive encodings: one vector per token and block, added to the input of the block.
 
-none, sinusoid, random and learned are one class, a table (e, l, n, d) with different starts and a per-member switch for
-learning. So all of them share a stack, and freezing, swapping and transplanting PEs are array operations.
+The encodings none, sinusoid, random and learned are tables (e, l, n, d) that differ in their initial values and in
+whether they are trained. Members with different additive encodings can therefore share a stack.
 """
 
 from __future__ import annotations
@@ -17,18 +17,32 @@ from placecode import random
 from placecode.encodings.base import Encoding, Layout
 from placecode.encodings.tables import scaled
 from placecode.errors import BadInput, must_be
-from placecode.models.member import PLACED, Member, Table
+from placecode.models.member import POSITION_STARTS, Member, Table
 from placecode.validation import real_number, whole_number
 
 
 def sinusoid(coordinates: np.ndarray, width: int, base: float = 10000.0) -> np.ndarray:
-    """Sines and cosines of each coordinate, interleaved, (n, k) -> (n, width).
+    """Return the sinusoidal encoding of coordinates: interleaved sines and cosines.
 
-    The pairs of features are shared out evenly over the axes, the last axis first: on a grid with positions (row,
-    column) the first half codes the column, as in the paper's 2d-fixed. One axis gives the usual 1-D code. Where the
-    width is no multiple of two features per axis, the axes that come first have a pair more, and an odd width loses the
-    last cosine.
+    The pairs of features are divided evenly among the axes, beginning with the last axis. On a grid with positions
+    (row, column), the first half of the features encodes the column, as in the paper's 2d-fixed. One axis gives the
+    usual one-dimensional encoding. If the pairs cannot be divided evenly, the axes that come first have one pair more.
+    With an odd width the last cosine is omitted.
 
+    Parameters
+    ----------
+    coordinates : ndarray, shape (n, k)
+    width : int
+        Number of features.
+    base : float
+        Base of the geometric sequence of frequencies.
+
+    Returns
+    -------
+    ndarray, shape (n, width)
+
+    Examples
+    --------
     >>> sinusoid(np.arange(3.0)[:, None], 4)[1].round(3)
     array([0.841, 0.54 , 0.01 , 1.   ])
     """
@@ -38,20 +52,28 @@ def sinusoid(coordinates: np.ndarray, width: int, base: float = 10000.0) -> np.n
         raise must_be("width", f"at least {2 * axes - 1} for a sinusoid of {axes} axes", width)
     parts = []
     for i, coordinate in enumerate(coordinates.T[::-1]):
-        share = pairs // axes + (i < pairs % axes)
-        angles = coordinate[:, None] * base ** (-np.arange(share) / share)  # (n, share)
-        parts.append(np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(tokens, 2 * share))
+        axis_pairs = pairs // axes + (i < pairs % axes)
+        angles = coordinate[:, None] * base ** (-np.arange(axis_pairs) / axis_pairs)  # (n, axis_pairs)
+        parts.append(np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(tokens, 2 * axis_pairs))
     return np.concatenate(parts, axis=1)[:, :width]
 
 
 class Additive(Encoding):
-    """A table of PEs. A kind of additive encoding is a subclass that says how its table starts and whether it learns.
+    """Base class of additive encodings, a table of PEs. The table of the base class is fixed at zero (NoPE).
 
-    One plain `Additive` serves members of all kinds. As a drop-in for any model: `x = pe(x)` with x (b, n, d).
+    A subclass defines the initial values of the table and whether it is trained. One instance of `Additive` can serve
+    members with different subclasses. In any other model, use `x = pe(x)` with x of shape (b, n, d).
+
+    Parameters
+    ----------
+    members : sequence of Member
+    layout : Layout
+    kinds : sequence of type
+        The subclass of each member.
     """
 
     trains: ClassVar[bool] = False
-    """Whether the table of this kind is learned (a member's `learn` can still freeze it)."""
+    """Whether the table is trained. `Member.learn` can still freeze it."""
 
     def __init__(self, members: Sequence[Member], layout: Layout, kinds: Sequence[type[Additive]]) -> None:
         super().__init__(members, layout)
@@ -64,7 +86,7 @@ class Additive(Encoding):
 
     @classmethod
     def is_plain(cls) -> bool:
-        """Whether the table is added as it is; a kind with a hook of its own shares no instance with the others."""
+        """Whether the class overrides no method of `Additive` but `start`, so that it can share an instance."""
         hooks = ("__init__", "add", "rotate", "bias", "mask", "vectors", "forward")
         return all(getattr(cls, hook) is getattr(Additive, hook) for hook in hooks)
 
@@ -74,7 +96,7 @@ class Additive(Encoding):
 
     @classmethod
     def start(cls, member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
-        """The table before training, (l, n, d) or (n, d) for the same in every block; here: nothing."""
+        """Return the initial table, (l, n, d), or (n, d) if it is equal in all blocks."""
         return np.zeros(shape)
 
     def add(self, x: Tensor, block: int) -> Tensor:
@@ -83,7 +105,7 @@ class Additive(Encoding):
         return x + self.table[:, block, None, : x.shape[-2]]
 
     def forward(self, x: Tensor, block: int = 0) -> Tensor:
-        """x (b, n, d) with the PE of the first n tokens added; for a stack, x (e, b, n, d)."""
+        """Add the PE of the first n tokens to x, (b, n, d), or (e, b, n, d) for a stack."""
         if x.shape[-2] > self.tokens:
             raise BadInput(f"x must have at most {self.tokens} tokens, as many as the encoding; got {x.shape[-2]}.")
         return self.add(x[None], block)[0] if x.dim() == 3 else self.add(x, block)
@@ -93,7 +115,7 @@ class Additive(Encoding):
 
 
 class Sinusoid(Additive):
-    """Fixed sines and cosines; axes=1 is the paper's 1d-fixed, axes=2 its 2d-fixed."""
+    """Fixed sinusoidal PE. axes=1 is the paper's 1d-fixed, axes=2 its 2d-fixed."""
 
     defaults = {"axes": 1, "base": 10000.0}
 
@@ -105,7 +127,7 @@ class Sinusoid(Additive):
 
 
 class Random(Additive):
-    """Fixed random vectors of standard deviation sigma, or what else a member's start says."""
+    """Fixed random vectors with standard deviation sigma, or other initial values given by `Member.start`."""
 
     uses_sigma = True
     takes_array = True
@@ -118,18 +140,28 @@ class Random(Additive):
             return member.start.array
         if member.origin is not None:
             raise must_be("start", "an array by now, that of the PE of its origin", member.start)
-        return placed(member, layout, shape) if member.start in PLACED else scaled_draw(member, shape)
+        return from_positions(member, layout, shape) if member.start in POSITION_STARTS else scaled_draw(member, shape)
 
 
 class Learned(Random):
-    """Learned vectors that start at N(0, sigma^2), uniform with standard deviation sigma, zero, from the true positions
-    of the tokens, or at a given array."""
+    """Trained vectors, with the initial values given by `Member.start`."""
 
     trains = True
 
 
 def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
-    """The member's random start: sigma times numbers of variance 1, the same for every sigma of a seed."""
+    """Return random initial values: sigma times numbers of variance 1, which depend on the seed but not on sigma.
+
+    Parameters
+    ----------
+    member : Member
+    shape : tuple of int
+
+    Returns
+    -------
+    ndarray
+        Array of this shape.
+    """
     if member.start == "zero":
         return np.zeros(shape)
     sigma = _sigma(member)
@@ -141,25 +173,37 @@ def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
     return sigma * unit.numpy().reshape(shape)
 
 
-def placed(member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
-    """The start of a member that knows the true positions, (n, d) for the same in every block, or (l, n, d).
+def from_positions(member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
+    """Return initial values computed from the true positions, for the starts in `POSITION_STARTS`.
 
-    "true" are their sines and cosines, "centred" the same less their mean over the tokens. "axes" adds up a random
-    vector for each row and one for each column, drawn for every block, and not those of "normal".
+    Parameters
+    ----------
+    member : Member
+    layout : Layout
+    shape : tuple of int
+        Blocks, tokens and features, (l, n, d).
+
+    Returns
+    -------
+    ndarray, shape (n, d) or (l, n, d)
+        "true" and "centred" are equal in all blocks. "axes" has independent random vectors in every block, from other
+        random numbers than "normal".
     """
     sigma, positions = _sigma(member), layout.places(str(member.start))
     if member.start != "axes":
         waves = sinusoid(positions, member.width)
         return scaled(waves - waves.mean(axis=0) if member.start == "centred" else waves, sigma)
-    at = [np.unique(axis, return_inverse=True)[1] for axis in positions.T]
-    first = np.cumsum([0, *(axis.max() + 1 for axis in at)])
-    keys, several = random.keys_for([member.seed], "encoding by axes"), (shape[0], int(first[-1]), shape[2])
-    unit = random.normal(keys, 0, int(np.prod(several))).numpy().reshape(several)  # (l, coordinates of all axes, d)
-    total = sum(unit[:, begin + axis] for begin, axis in zip(first[:-1], at, strict=True))
-    return sigma * np.asarray(total / len(at) ** 0.5)
+    indices = [np.unique(axis, return_inverse=True)[1] for axis in positions.T]
+    offsets = np.cumsum([0, *(axis.max() + 1 for axis in indices)])
+    keys, unit_shape = random.keys_for([member.seed], "encoding by axes"), (shape[0], int(offsets[-1]), shape[2])
+    # (l, coordinates of all axes, d)
+    unit = random.normal(keys, 0, int(np.prod(unit_shape))).numpy().reshape(unit_shape)
+    total = sum(unit[:, offset + axis] for offset, axis in zip(offsets[:-1], indices, strict=True))
+    return sigma * np.asarray(total / len(indices) ** 0.5)
 
 
 def _sigma(member: Member) -> float:
+    """Return sigma, which must be a number."""
     if member.sigma is None:
         raise must_be("sigma", f"a number of at least 0 for the encoding {member.encoding}", None)
     return member.sigma

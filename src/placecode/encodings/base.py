@@ -1,7 +1,10 @@
-"""The contract of an encoding: how a model is told where a token is.
+"""The interface of a positional encoding.
 
-One instance serves all members of a stack. It has up to four hooks, each the identity unless overridden, and `vectors`.
-Shapes carry the member axis e first: x (e, b, n, d); q (e, b, h, m, c) with m the query positions `at`, c = d / h.
+One instance serves all members of a stack. Four methods can be overridden to change the model: `add`, `rotate`, `bias`
+and `mask`. By default none of them changes anything.
+
+Shapes: e members, b examples, n tokens, d features, h heads, c = d / h features per head, l blocks. Queries have shape
+(e, b, h, m, c) at the m positions `at`.
 """
 
 from __future__ import annotations
@@ -18,26 +21,39 @@ from placecode.errors import BadInput, must_be, one_of
 from placecode.models.member import Member
 
 ALL = slice(None)
+"""All query positions."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The tokens a stack reads: how many, and their true coordinates (n, k) where the task knows them."""
+    """The tokens of a stack."""
 
     tokens: int
+    """Number of tokens, n."""
     positions: np.ndarray | None = None
+    """True coordinates, (n, k), if they are known."""
 
     def __post_init__(self) -> None:
         if self.positions is not None and (self.positions.ndim != 2 or len(self.positions) != self.tokens):
             raise must_be("positions", f"an array ({self.tokens} tokens, coordinates)", self.positions.shape)
 
     def coordinates(self, axes: int) -> np.ndarray:
-        """Coordinates (n, axes): the place in the sequence for one axis, the true positions for more."""
+        """Return the coordinates of the tokens.
+
+        Parameters
+        ----------
+        axes : int
+            1 for the index in the sequence, or the number of true coordinates.
+
+        Returns
+        -------
+        ndarray, shape (n, axes)
+        """
         if axes == 1:
             return np.arange(self.tokens, dtype=np.float64)[:, None]
-        known = 0 if self.positions is None else self.positions.shape[1]
-        if known != axes:
-            has = f"true positions with {known} coordinates" if known else "no known positions"
+        known_axes = 0 if self.positions is None else self.positions.shape[1]
+        if known_axes != axes:
+            has = f"true positions with {known_axes} coordinates" if known_axes else "no known positions"
             raise BadInput(
                 f"axes must be 1 or the number of coordinates of the tokens; got {axes}, but they have {has}."
             )
@@ -45,26 +61,33 @@ class Layout:
         return self.positions.astype(np.float64)
 
     def places(self, start: str) -> np.ndarray:
-        """The true positions (n, k), for a start that is made from them."""
+        """Return the true positions, (n, k), which the initial values `start` require."""
         if self.positions is None:
             raise BadInput(f"the start {start} must be that of tokens with known positions; these have none.")
         return self.positions.astype(np.float64)
 
 
 class Encoding(nn.Module):
-    """Base class. A family overrides what it needs of `add`, `rotate`, `bias`, `mask` and `vectors`.
+    """Base class of positional encodings.
 
-    Learnable parameters have the member axis first: (e, ...). They get the member's `pe_learning_rate`.
+    Subclasses override some of `add`, `rotate`, `bias`, `mask` and `vectors`. Trainable parameters have the member axis
+    first, (e, ...). Their learning rate is `Member.pe_learning_rate`.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        The e members that share the instance.
+    layout : Layout
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """The options of the family with their defaults; anything else in `Member.options` is refused."""
+    """The options of the encoding and their default values. Other names in `Member.options` raise `BadInput`."""
     uses_sigma: ClassVar[bool] = False
-    """Whether sigma shapes the start; if not, tables show no sigma."""
+    """Whether the initial values depend on sigma. If not, tables of results omit sigma."""
     takes_array: ClassVar[bool] = False
-    """Whether it can be started from a given array."""
+    """Whether the initial values can be an array."""
     learns: Tensor
-    """Whether the encoding's parameters are trained, (e,), member by member."""
+    """Whether the parameters of each member are trained, (e,)."""
 
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__()
@@ -73,19 +96,22 @@ class Encoding(nn.Module):
 
     @classmethod
     def family(cls, member: Member) -> tuple[object, ...]:
-        """What members must share to be served by one instance. A subclass may allow more to differ."""
+        """Return a key that is equal for members that can share one instance. By default all options must be equal."""
         return (cls.__qualname__, member.encoding, cls.settings(member))
 
     @classmethod
     def settings(cls, member: Member) -> tuple[tuple[str, Any], ...]:
-        """The options of `member`, defaults filled in."""
+        """Return the options of a member as (name, value) pairs, with default values where it sets none."""
         for name in member.options:
             if name not in cls.defaults:
                 raise one_of(f"an option of the encoding {member.encoding}", cls.defaults or ["(none)"], name)
         return tuple({**cls.defaults, **member.options}.items())
 
     def among(self, q: Tensor, at: slice) -> tuple[slice, slice]:
-        """Rows and columns of an array over all tokens, (n, n), that the scores of q need: a drop-in may read fewer."""
+        """Return the rows and columns of an (n, n) array that belong to the scores of q.
+
+        Used outside a stack, an encoding may be applied to fewer than n tokens.
+        """
         if at != ALL:
             return at, ALL
         if q.shape[-2] > self.tokens:
@@ -93,29 +119,29 @@ class Encoding(nn.Module):
         return slice(q.shape[-2]), slice(q.shape[-2])
 
     def add(self, x: Tensor, block: int) -> Tensor:
-        """The input of a block with the PE added: (e, b, n, d) -> (e, b, n, d)."""
+        """Add the PE to the input of a block, (e, b, n, d)."""
         return x
 
     def rotate(self, q: Tensor, k: Tensor, block: int = 0, at: slice = ALL) -> tuple[Tensor, Tensor]:
-        """Queries at positions `at` (e, b, h, m, c) and keys (e, b, h, n, c), turned by their positions."""
+        """Rotate queries at positions `at`, (e, b, h, m, c), and keys, (e, b, h, n, c), by position."""
         return q, k
 
     @property
     def rotated(self) -> tuple[str, ...]:
-        """What `rotate` changes: both "queries" and "keys" where it is overridden, unless an encoding says less.
+        """The arguments that `rotate` changes: by default "queries" and "keys" if it is overridden.
 
-        Attention is computed sooner where it changes nothing, and without the bias of the keys where they stay.
+        Attention is faster if nothing is rotated, and omits the key bias if the keys are not rotated.
         """
         return () if type(self).rotate is Encoding.rotate else ("queries", "keys")
 
     def bias(self, q: Tensor, block: int = 0, at: slice = ALL) -> Tensor | None:
-        """What is added to the scaled scores, broadcastable to (e, b, h, m, n); None for nothing."""
+        """Return the term added to the scaled scores, broadcastable to (e, b, h, m, n), or None."""
         return None
 
     def mask(self, n: int, at: slice = ALL) -> Tensor | None:
-        """Which keys a query may see, (m, n), True = may; None for all."""
+        """Return which keys each query attends to, (m, n), or None for all."""
         return None
 
     def vectors(self) -> Tensor | None:
-        """The PE itself, (e, l, n, d), where the encoding has one vector per token; else None."""
+        """Return the PE, (e, l, n, d), or None if the encoding does not have one vector per token."""
         return None

@@ -19,13 +19,13 @@ from placecode.validation import real_number, switch, whole_number
 
 
 class Relative(Encoding):
-    """Learned vectors for the offset between key and query, in both directions, added to the keys (Shaw et al. 2018).
+    """Relative positional encoding: a learned vector per offset of key and query, added to the key (Shaw et al. 2018).
 
-    One vector per block and offset, shared by the heads; with several axes, one per axis and offset, and their sum.
-    Offsets beyond `max_distance` are counted as that distance. As a drop-in: `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
+    There is one vector per block and offset, shared by the heads. With several axes there is one vector per axis and
+    offset, and the vectors of the axes are added. Offsets are clipped to `max_distance`. With `causal`, a token attends
+    only to itself and to earlier tokens, as in the authors' code.
 
-    With `causal` a token sees only itself and those before it, as in the authors' code; then `pe.mask(n)` says which,
-    and the vectors of keys that come later are never used.
+    In any other model, use `scores = q @ k.mT / c**0.5 + pe.bias(q)`, and `pe.mask(n)` if `causal`.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "max_distance": None, "causal": False}
@@ -60,14 +60,14 @@ class Relative(Encoding):
         return total / math.sqrt(c)
 
     def mask(self, n: int, at: slice = ALL) -> Tensor | None:
-        return up_to_itself(n, at, self.learns.device) if self.causal else None
+        return causal_mask(n, at, self.learns.device) if self.causal else None
 
 
 class _Pick(torch.autograd.Function):
-    """products[..., places]: (e, b, h, m, r) and (m, n) -> (e, b, h, m, n).
+    """Select products[..., places]: (e, b, h, m, r) and (m, n) -> (e, b, h, m, n).
 
-    The way back adds up where places repeat. Torch's own does so in any order on a GPU; this one's digits are the same
-    every time: a product with a matrix of zeros and ones for each query.
+    The backward pass sums gradients with equal places. Torch sums them in a random order on a GPU. This implementation
+    is deterministic: it multiplies by a matrix of zeros and ones for each query.
     """
 
     @staticmethod
@@ -80,20 +80,22 @@ class _Pick(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (places,) = ctx.saved_tensors
         if grad.device.type == "cpu":
-            back = grad.new_zeros(*grad.shape[:4], ctx.size)
-            return back.scatter_add_(-1, places.expand(grad.shape), grad), None
-        back = grad.new_empty(*grad.shape[:4], ctx.size)
-        spread = torch.arange(ctx.size, device=grad.device)
-        for query, row in enumerate(places):  # one at a time: all together could be large
-            back[..., query, :] = grad[..., query, :] @ (row[:, None] == spread).to(grad.dtype)
-        return back, None
+            d_products = grad.new_zeros(*grad.shape[:4], ctx.size)
+            return d_products.scatter_add_(-1, places.expand(grad.shape), grad), None
+        d_products = grad.new_empty(*grad.shape[:4], ctx.size)
+        offsets = torch.arange(ctx.size, device=grad.device)
+        for query, row in enumerate(places):  # one query at a time, to limit memory
+            d_products[..., query, :] = grad[..., query, :] @ (row[:, None] == offsets).to(grad.dtype)
+        return d_products, None
 
 
 class Alibi(Encoding):
-    """A penalty on the scores that grows with distance, steeper or flatter from head to head (Press et al. 2022).
+    """ALiBi: a penalty on the scores that grows linearly with distance, with another slope in every head.
 
-    In both directions, as an encoder reads; with several axes the distance is euclidean or manhattan. The slopes are
-    2^(-steepness h / heads), h = 1 ... heads. As a drop-in: `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
+    Press et al. (2022). The penalty is symmetric, as in an encoder. With several axes the distance is euclidean or
+    manhattan. The slopes are 2^(-steepness h / heads) for h = 1, ..., heads.
+
+    In any other model, use `scores = q @ k.mT / c**0.5 + pe.bias(q)`.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "distance": "euclidean", "steepness": 8.0}
@@ -115,8 +117,26 @@ class Alibi(Encoding):
 
 
 def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:
-    """ALiBi's slopes, (h,): a geometric sequence for powers of two; else those of the next power below, filled up with
-    every other slope of twice as many heads."""
+    """Return the slopes of ALiBi.
+
+    For a power of two they are a geometric sequence. Otherwise they are the slopes of the next smaller power of two,
+    followed by every other slope of twice that power.
+
+    Parameters
+    ----------
+    heads : int
+    steepness : float
+        The last slope is 2^(-steepness).
+
+    Returns
+    -------
+    Tensor of float64, shape (heads,)
+
+    Examples
+    --------
+    >>> slopes_for(4).tolist()
+    [0.25, 0.0625, 0.015625, 0.00390625]
+    """
 
     def geometric(count: int) -> Tensor:
         return 2.0 ** (-steepness * torch.arange(1, count + 1, dtype=torch.float64) / count)
@@ -126,10 +146,12 @@ def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:
 
 
 class CausalNone(Encoding):
-    """No position, but a token sees only itself and those before it: the paper's c-nope.
+    """NoPE with a causal mask, the paper's c-nope: a token attends only to itself and to earlier tokens.
 
-    The scaled scores are divided by `temperature`: below 1, attention is sharper. The authors' code has 0.01. Queries
-    are divided instead, which is the same. As a drop-in: `q, k = pe.rotate(q, k)`, and `pe.mask(n)` on the scores.
+    The scaled scores are divided by `temperature`. Values below 1 make attention sharper. The authors' code uses 0.01.
+    The queries are divided instead of the scores, which is equivalent.
+
+    In any other model, use `q, k = pe.rotate(q, k)`, and apply `pe.mask(n)` to the scores.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"temperature": 1.0}
@@ -143,14 +165,28 @@ class CausalNone(Encoding):
 
     @property
     def rotated(self) -> tuple[str, ...]:
-        if type(self).rotate is not CausalNone.rotate:  # a subclass with its own
+        if type(self).rotate is not CausalNone.rotate:  # a subclass overrides it
             return super().rotated
         return () if self.temperature == 1 else ("queries",)
 
     def mask(self, n: int, at: slice = ALL) -> Tensor:
-        return up_to_itself(n, at, self.learns.device)
+        return causal_mask(n, at, self.learns.device)
 
 
-def up_to_itself(n: int, at: slice, device: torch.device) -> Tensor:
-    """The causal mask of the queries `at`, (m, n): True for the token itself and those before it."""
+def causal_mask(n: int, at: slice, device: torch.device) -> Tensor:
+    """Return the causal mask.
+
+    Parameters
+    ----------
+    n : int
+        Number of tokens.
+    at : slice
+        The m query positions.
+    device : torch.device
+
+    Returns
+    -------
+    Tensor of bool, shape (m, n)
+        True for the token itself and for earlier tokens.
+    """
     return torch.ones(n, n, dtype=torch.bool, device=device).tril()[at]

@@ -1,4 +1,4 @@
-"""Rotary encoding: queries and keys are turned by angles that grow with position (Su et al. 2021)."""
+"""Rotary positional encoding: queries and keys are rotated by angles that grow with position (Su et al. 2021)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from placecode.validation import real_number, whole_number
 
 
 class Rotary(Encoding):
-    """Pairs of features (2i, 2i + 1) turned by position x base^(-2i / r), r = the features of one axis.
+    """Rotary encoding: features (2i, 2i + 1) are rotated by the angle position * base^(-2i / r).
 
-    With several axes (axial) the turned features are shared out evenly, the first axis first. `fraction` of each head
-    is turned, the rest is left alone; the authors' code turns half. As a drop-in: `q, k = pe(q, k)` on (b, h, n, c).
+    r is the number of rotated features per axis. With several axes (axial), the rotated features are divided evenly,
+    beginning with the first axis. Only a `fraction` of the features of each head is rotated. The authors' code rotates
+    half of them.
+
+    In any other model, use `q, k = pe(q, k)` with q and k of shape (b, h, n, c).
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"axes": 1, "fraction": 1.0, "base": 10000.0}
@@ -33,30 +36,31 @@ class Rotary(Encoding):
         if not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
             raise must_be("fraction", "a number above 0 and at most 1", fraction)
         coordinates = layout.coordinates(axes)
-        share = 2 * int(fraction * head / (2 * axes) + 1e-9)  # features per axis, even; 0.58 of 100 is 58
-        if share == 0:
+        # an even number of features per axis; 1e-9 corrects rounding, so that 0.58 of 100 is 58
+        axis_features = 2 * int(fraction * head / (2 * axes) + 1e-9)
+        if axis_features == 0:
             raise BadInput(
                 f"rotary with axes={axes} and fraction={fraction:g} must turn at least {2 * axes} features of a head; "
                 f"got heads of {head} features."
             )
-        rates = real_number("base", options["base"], above=0) ** (-np.arange(0, share, 2) / share)
-        angles = torch.from_numpy((coordinates[:, :, None] * rates).reshape(layout.tokens, -1))  # (n, r / 2)
+        rates = real_number("base", options["base"], above=0) ** (-np.arange(0, axis_features, 2) / axis_features)
+        angles = torch.from_numpy((coordinates[:, :, None] * rates).reshape(layout.tokens, -1))  # (n, k r / 2)
         self.register_buffer("cosines", angles.cos(), persistent=False)
         self.register_buffer("sines", angles.sin(), persistent=False)
 
-    def _turn(self, x: Tensor, at: slice) -> Tensor:
-        """x (..., m, c), tokens `at`."""
-        cos, sin = self.cosines[at].to(x.dtype), self.sines[at].to(x.dtype)  # (m, r / 2)
-        turned, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
-        a, b = turned[..., 0::2], turned[..., 1::2]
-        both = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
-        return torch.cat([both, rest], dim=-1) if rest.shape[-1] else both
+    def _rotate(self, x: Tensor, at: slice) -> Tensor:
+        """Rotate x, (..., m, c), of the tokens `at`."""
+        cos, sin = self.cosines[at].to(x.dtype), self.sines[at].to(x.dtype)  # (m, k r / 2)
+        pairs, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
+        a, b = pairs[..., 0::2], pairs[..., 1::2]
+        rotated = torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+        return torch.cat([rotated, rest], dim=-1) if rest.shape[-1] else rotated
 
     def rotate(self, q: Tensor, k: Tensor, block: int = 0, at: slice = ALL) -> tuple[Tensor, Tensor]:
-        return self._turn(q, at), self._turn(k, ALL)
+        return self._rotate(q, at), self._rotate(k, ALL)
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """q, k (b, h, n, c), n up to the number of tokens."""
+        """Rotate q and k, (b, h, n, c), with n at most the number of tokens."""
         if max(q.shape[-2], k.shape[-2]) > self.tokens:
             raise BadInput(f"q and k must have at most {self.tokens} tokens; got {q.shape[-2]} and {k.shape[-2]}.")
-        return self._turn(q, slice(q.shape[-2])), self._turn(k, slice(k.shape[-2]))
+        return self._rotate(q, slice(q.shape[-2])), self._rotate(k, slice(k.shape[-2]))

@@ -1,7 +1,7 @@
-"""Tables of PEs as arrays: brought to a scale, and from one grid of tokens onto another.
+"""Rescaling of PE arrays, and interpolation from one grid of tokens to another.
 
 >>> four, five = (np.stack(np.divmod(np.arange(n * n), n), axis=1) for n in (4, 5))
->>> resized(four[None, :, :1], four, five)[0, ::5, 0]  # a PE that is the row of its cell, on the first column of five
+>>> resized(four[None, :, :1], four, five)[0, ::5, 0]  # the PE is the row index; shown in the first column of 5 x 5
 array([0.  , 0.75, 1.5 , 2.25, 3.  ])
 """
 
@@ -13,18 +13,47 @@ from placecode.errors import must_be
 
 
 def root_mean_square(pe: np.ndarray) -> float:
-    """The size of a PE: the root mean square of all its entries."""
+    """Return the root mean square of all entries of a PE.
+
+    Parameters
+    ----------
+    pe : ndarray
+
+    Returns
+    -------
+    float
+    """
     return float(np.sqrt(np.mean(np.square(pe))))
 
 
 def scaled(pe: np.ndarray, sigma: float) -> np.ndarray:
-    """The same arrangement, such that the root mean square of all entries is sigma; zeros stay zeros."""
+    """Rescale a PE to a root mean square of sigma. A PE of zeros does not change.
+
+    Parameters
+    ----------
+    pe : ndarray
+    sigma : float
+
+    Returns
+    -------
+    ndarray
+        Array of the shape of `pe`.
+    """
     size = root_mean_square(pe)
     return pe if size == 0 else np.asarray(pe * (sigma / size))
 
 
 def is_grid(positions: np.ndarray | None) -> bool:
-    """Whether tokens fill a rectangle: two coordinates, at least two values of each, a token at every pair of them."""
+    """Return whether tokens form a complete rectangular grid with at least two rows and two columns.
+
+    Parameters
+    ----------
+    positions : ndarray, shape (n, k), or None
+
+    Returns
+    -------
+    bool
+    """
     if positions is None or positions.ndim != 2 or positions.shape[1] != 2:
         return False
     sides = [len(np.unique(axis)) for axis in positions.T]
@@ -32,22 +61,32 @@ def is_grid(positions: np.ndarray | None) -> bool:
 
 
 def resized(pe: np.ndarray, positions: np.ndarray, onto: np.ndarray) -> np.ndarray:
-    """A PE (l, n, d) of tokens on one grid, for tokens on another: (l, m, d), positions (n, 2) and onto (m, 2).
+    """Interpolate a PE linearly from one grid of tokens to another. The corners of both grids coincide.
 
-    Linear along each axis, between the two nearest rows and columns; the corners of one grid are those of the other.
+    Parameters
+    ----------
+    pe : ndarray, shape (l, n, d)
+    positions : ndarray, shape (n, 2)
+        Rows and columns of the tokens of `pe`.
+    onto : ndarray, shape (m, 2)
+        Rows and columns of the new tokens.
+
+    Returns
+    -------
+    ndarray, shape (l, m, d)
     """
-    for name, places in (("positions", positions), ("onto", onto)):
-        if not is_grid(places):
-            raise must_be(name, "a full grid of rows and columns", places.shape)
+    for name, points in (("positions", positions), ("onto", onto)):
+        if not is_grid(points):
+            raise must_be(name, "a full grid of rows and columns", points.shape)
     (rows, row), (columns, column) = (np.unique(axis, return_inverse=True) for axis in positions.T)
     grid = np.empty((len(pe), len(rows), len(columns), pe.shape[-1]))
     grid[:, row, column] = pe
-    by_row, by_column = (_shares(old, new) for old, new in zip((rows, columns), onto.T, strict=True))
+    by_row, by_column = (_weights(old, new) for old, new in zip((rows, columns), onto.T, strict=True))
     return np.asarray(np.einsum("ma,mb,labd->lmd", by_row, by_column, grid))
 
 
-def _shares(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """What each of the old coordinates gives to the new ones, (m, a), once their ends lie on its ends."""
+def _weights(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return the interpolation weights of the old coordinates for the new ones, (m, a), with equal end points."""
     span = old[-1] - old[0]
-    places = old[0] + (new - new.min()) * span / (new.max() - new.min())  # in this order: exact for whole numbers
-    return np.stack([np.interp(places, old, each) for each in np.eye(len(old))], axis=1)
+    points = old[0] + (new - new.min()) * span / (new.max() - new.min())  # this order is exact for whole numbers
+    return np.stack([np.interp(points, old, unit) for unit in np.eye(len(old))], axis=1)

@@ -1,1 +1,1 @@
-"""One model: its specification (`member`), and the transformer that computes many of them at once (`encoder`)."""
+"""Model specifications (`member`) and the transformer that evaluates many models at once (`encoder`)."""

@@ -1,4 +1,7 @@
-"""The parts of a transformer block, for all members of a stack at once: norm, linear layer, attention, MLP."""
+"""The layers of a transformer block with a leading member axis: layer norm, linear layer, attention and MLP.
+
+Shapes: e members, b examples, n tokens, d features, h heads, c = d / h features per head, m query positions.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,41 @@ from torch import Tensor, nn
 from placecode import encodings
 from placecode.encodings import ALL
 
-LONG = 64
-"""Tokens from which on torch's fused attention is the faster one on a CPU."""
+MIN_FUSED_TOKENS = 64
+"""Shortest sequence for which torch's fused attention is faster on a CPU."""
 
 
 Capture = Callable[[str, Tensor], None]
+"""Callback that receives the name and the value of an activation."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A linear layer per member: x (e, ..., i), weight (e, i, o), bias (e, o) -> (e, ..., o)."""
+    """Apply one linear layer per member.
+
+    Parameters
+    ----------
+    x : Tensor, shape (e, ..., i)
+    weight : Tensor, shape (e, i, o)
+    bias : Tensor, shape (e, o)
+
+    Returns
+    -------
+    Tensor, shape (e, ..., o)
+    """
     rows = torch.baddbmm(bias[:, None], x.reshape(x.shape[0], -1, x.shape[-1]), weight)
     return rows.view(*x.shape[:-1], weight.shape[-1])
 
 
 class Norm(nn.Module):
-    """Layer norm over features with a scale and shift per member."""
+    """Layer norm over the features, with one scale and one shift vector per member.
+
+    Parameters
+    ----------
+    members : int
+        Number of members, e.
+    width : int
+        Number of features, d.
+    """
 
     def __init__(self, members: int, width: int) -> None:
         super().__init__()
@@ -40,9 +63,24 @@ class Norm(nn.Module):
 
 
 class Linear(nn.Module):
-    """Weights of a linear layer per member. Starts as torch's: uniform within 1 / sqrt(in).
+    """One linear layer per member.
 
-    `matrix` is (e, in, out); `weight` holds it with the longer side last, where GPU libraries multiply faster.
+    Initial values are those of `torch.nn.Linear`: uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs).
+
+    Parameters
+    ----------
+    members : int
+        Number of members, e.
+    inputs, outputs : int
+        Numbers of input and output features.
+
+    Attributes
+    ----------
+    weight : Parameter
+        The matrices with the longer side last, because GPU libraries multiply this layout faster.
+    matrix : Tensor, shape (e, inputs, outputs)
+        View of `weight`.
+    bias : Parameter, shape (e, outputs)
     """
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
@@ -53,7 +91,7 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(members, outputs, dtype=torch.float64))
 
     def as_matrix(self, weight: Tensor) -> Tensor:
-        """An array laid out as `weight`, seen as (e, in, out)."""
+        """Return a view, (e, inputs, outputs), of an array with the layout of `weight`."""
         return weight.mT if self.flipped else weight
 
     @property
@@ -65,9 +103,21 @@ class Linear(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention; the queries, keys and values come from one projection, as in torch's MultiheadAttention.
+    """Multi-head self-attention with one projection for queries, keys and values, as in `nn.MultiheadAttention`.
 
-    Where `fused` says that it may, torch's fused attention evaluates long sequences on a CPU: it stores no scores.
+    Parameters
+    ----------
+    members : int
+        Number of members, e.
+    width : int
+        Number of features, d.
+    heads : int
+        Number of heads, h.
+
+    Attributes
+    ----------
+    fused : bool
+        Whether torch's fused attention may evaluate long sequences. It stores no scores.
     """
 
     def __init__(self, members: int, width: int, heads: int) -> None:
@@ -80,12 +130,12 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
     ) -> Tensor:
-        """x (e, b, n, d) -> (e, b, m, d), m the positions `at`."""
+        """Apply attention to x, (e, b, n, d), and return the result at the positions `at`, (e, b, m, d)."""
         result: Tensor = self.out(self.mix(x, encoding, block, at, capture))
         return result
 
     def mix(self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
-        """The means of the values that the heads attend to, side by side, (e, b, m, d)."""
+        """Return the attention-weighted values of all heads, concatenated, before the output layer: (e, b, m, d)."""
         d, (weight, bias) = x.shape[-1], (self.projection.matrix, self.bias_with(encoding))
         if at == ALL:
             q, k, v = linear(x, weight, bias).chunk(3, dim=-1)
@@ -97,10 +147,10 @@ class Attention(nn.Module):
         return self.attend(q, k, v, encoding, block, at, capture).transpose(2, 3).flatten(-2)
 
     def bias_with(self, encoding: encodings.Encoding) -> Tensor:
-        """The projection's bias, (e, 3 d), without that of the keys unless they are turned by their positions.
+        """Return the bias of the projection, (e, 3 d), with zeros for the keys unless the encoding rotates keys.
 
-        It adds the same to all scores of a query, which changes nothing. Left out, its gradient is zero, and not a
-        rounding error, which Adam would take for a direction.
+        Without rotation, the key bias adds a constant to all scores of a query, which softmax cancels. Setting it to
+        zero makes its gradient exactly zero. Otherwise the gradient is a rounding error that Adam would amplify.
         """
         bias: Tensor = self.projection.bias
         if "keys" in encoding.rotated:
@@ -118,17 +168,17 @@ class Attention(nn.Module):
         at: slice,
         capture: Capture | None,
     ) -> Tensor:
-        """The values (e, b, h, n, c) weighted by attention, (e, b, h, m, c)."""
-        extra, seen = encoding.bias(q, block, at), encoding.mask(k.shape[-2], at)
-        shown = capture is not None or torch.is_grad_enabled()
-        if self.fused and not shown and extra is None and seen is None and k.shape[-2] >= LONG:
+        """Return the values v, (e, b, h, n, c), averaged with the attention weights: (e, b, h, m, c)."""
+        bias, mask = encoding.bias(q, block, at), encoding.mask(k.shape[-2], at)
+        needs_weights = capture is not None or torch.is_grad_enabled()
+        if self.fused and not needs_weights and bias is None and mask is None and k.shape[-2] >= MIN_FUSED_TOKENS:
             mixed = F.scaled_dot_product_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
             return mixed.view(q.shape)
         scores = (q * q.shape[-1] ** -0.5) @ k.mT  # (e, b, h, m, n)
-        if extra is not None:
-            scores = scores + extra
-        if seen is not None:
-            scores = scores.masked_fill(~seen, -torch.inf)
+        if bias is not None:
+            scores = scores + bias
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
         weights = scores.softmax(-1)
         if capture is not None:
             capture(f"attention.{block}", weights)
@@ -136,7 +186,21 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP with their residual sums and norms, after the sums (post) or before the branches (pre)."""
+    """Transformer block: attention and MLP, each with a residual connection and a layer norm.
+
+    Parameters
+    ----------
+    members : int
+        Number of members, e.
+    width : int
+        Number of features, d.
+    heads : int
+        Number of attention heads, h.
+    hidden : int
+        Number of hidden units of the MLP.
+    pre : bool
+        Whether layer norm is applied before attention and MLP (pre-norm) or after the residual sums (post-norm).
+    """
 
     def __init__(self, members: int, width: int, heads: int, hidden: int, pre: bool) -> None:
         super().__init__()
@@ -148,11 +212,13 @@ class Block(nn.Module):
         self.norm_2 = Norm(members, width)
 
     def mlp(self, x: Tensor) -> Tensor:
+        """Apply the MLP, with GELU after both linear layers as in the paper."""
         return F.gelu(self.down(F.gelu(self.up(x))))
 
     def forward(
         self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
     ) -> Tensor:
+        """Apply the block to x, (e, b, n, d), and return the result at the positions `at`, (e, b, m, d)."""
         if self.pre:
             x = x[:, :, at] + self.attention(self.norm_1(x), encoding, block, at, capture)
             x = x + self.mlp(self.norm_2(x))

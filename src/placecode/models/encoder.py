@@ -1,4 +1,4 @@
-"""The transformer encoder with an explicit member axis: a stack of models of equal shape; one model is a stack of one.
+"""Transformer encoders of equal shape, stacked along a leading member axis. A single model is a stack of one.
 
 >>> stack = Stack([Member(sigma=0.1), Member(sigma=2.0)], tokens=16, features=5, outputs=4)
 >>> stack(torch.zeros(2, 8, 16, 5)).shape
@@ -6,8 +6,11 @@ torch.Size([2, 8, 4])
 >>> stack.member(1)(torch.zeros(8, 16, 5)).shape
 torch.Size([8, 4])
 
-The model is the paper's: a linear embedding, then blocks of LN(x + attention) and LN(x + MLP) with GELU after both
-linear layers of the MLP, the PE added to the input of every block, and an answer read from the last token.
+The default architecture is that of the paper. It consists of a linear embedding, blocks of LN(x + attention) and
+LN(x + MLP), and a linear read-out of the last token. The PE is added to the input of every block. The MLP has GELU
+after both linear layers.
+
+Shapes: e members, b examples, n tokens, f input features, d features, o outputs, l blocks, P parameters per member.
 """
 
 from __future__ import annotations
@@ -30,37 +33,60 @@ from placecode.models.blocks import Attention, Block, Capture, Linear, Norm
 from placecode.models.member import Member
 
 ALIGNMENT = 64
-"""Parameters start at multiples of so many numbers in `flat`: GPUs multiply aligned matrices faster."""
+"""Parameters in `flat` begin at multiples of this number of elements, because GPUs multiply aligned matrices faster."""
 READOUTS = ("last", "mean", "token")
-MOST_SHRINKING = 12
-"""By how many powers of two gradients at the inputs may be smaller than at the outputs, to be held as float16."""
-STRONG_DECAY = 0.5
-"""Weight decay from which on the scales of norms may become so small that float16 does not hold gradients."""
+"""Tokens from which outputs are computed: the last one, the mean over all, or every token by itself."""
+MAX_GRADIENT_SHRINKAGE = 12
+"""Largest ratio of gradients at the outputs to gradients at the inputs, as a power of two, for which float16 is
+used."""
+MAX_FLOAT16_WEIGHT_DECAY = 0.5
+"""Float16 is used below this weight decay. Stronger decay can shrink the scales of layer norms until gradients
+underflow in float16."""
 
 
 class Stack(nn.Module):
-    """Members of equal shape, their parameters stacked on a leading axis and kept in one flat array per member.
+    """Transformers of equal shape, with parameters stacked along a leading member axis.
 
-    `flat` (e, P) holds every parameter, the encoding's own from column `encoding_columns` on; the named parameters are
-    views of it, and `gradients` gives their gradients in the same layout. So an optimizer needs a handful of operations
-    for all members, and copying, freezing or saving a member is slicing a row. Parameters are aligned; what lies
-    between them is zero and stays zero.
+    All parameters of a member are stored in one row of `flat`. The named parameters are views of it. An optimizer
+    therefore updates all members with a few operations, and copying, freezing or saving a member means slicing a row.
 
-    `fast` says how to compute: False for the plain way, which is the reference; True for fused kernels; unless given,
-    the fastest way there is on the device.
+    Parameters
+    ----------
+    members : sequence of Member
+        Specifications with equal `stack_key`.
+    tokens, features, outputs : int
+        Number of tokens, input features per token and outputs.
+    readout : {"last", "mean", "token"}
+        Tokens from which outputs are computed.
+    positions : ndarray, shape (n, k), optional
+        True coordinates of the tokens.
+    dtype : torch.dtype
+    device : torch.device or str
+    fast : bool, optional
+        True uses fused GPU kernels. False uses plain PyTorch operations, the reference implementation. None chooses the
+        fastest implementation for the device.
+
+    Attributes
+    ----------
+    flat : Tensor, shape (e, P)
+        All parameters. Those of the encoding begin at column `encoding_columns`. Columns between aligned parameters
+        (`gaps`) are always zero.
     """
 
     flat: Tensor
     sink: Tensor | None
-    """Where the gradients of the next pass are wanted, laid out as `flat`: the fast path writes most of them there."""
+    """Destination of the gradients of the next backward pass, with the layout of `flat`. Fused kernels write most
+    gradients there directly."""
     unit: Tensor | None
-    """Given (e,), the gradients of the next pass may be in a unit for each member, which the fast path writes there."""
+    """If set, (e,): fused kernels may divide the gradients of each member by a factor, and write the factor here."""
     halves: bool
-    """Whether products on the fast path may take float16 numbers: not where gradients would become too small for it."""
+    """Whether fused kernels may multiply in float16. False if gradients would underflow."""
     keep: Tensor
+    """Probability that dropout keeps a feature, (e, 1, 1, 1)."""
     dropout_keys: Tensor
+    """Random keys of the dropout masks, (e,)."""
     gain: Tensor | None
-    """What the outputs of each member are multiplied by, with as many axes as they; None where it is 1 for all."""
+    """Factor of the outputs per member, broadcastable to the outputs. None if it is 1 for all members."""
 
     def __init__(
         self,
@@ -114,28 +140,28 @@ class Stack(nn.Module):
         self._choose()
 
     def _draw_weights(self) -> None:
-        """Torch's default start, each parameter drawn from the member's seed and its own name."""
-        seeds = list(dict.fromkeys(member.seed for member in self.members))  # members of a seed start alike
-        of_member = [seeds.index(member.seed) for member in self.members]
+        """Draw torch's default initial weights, each from the member's seed and the parameter's name."""
+        seeds = list(dict.fromkeys(member.seed for member in self.members))  # equal seeds give equal weights: draw once
+        seed_index = [seeds.index(member.seed) for member in self.members]
         for name, module in self.named_modules():
             if not isinstance(module, Linear):
                 continue
             inputs, outputs = module.matrix.shape[1:]
             bound = (6 / (inputs + outputs)) ** 0.5 if name.endswith("attention.projection") else inputs**-0.5
             for part, parameter in module.named_parameters():
-                if part == "bias" and ".attention." in name:  # torch starts both biases of attention at zero
+                if part == "bias" and ".attention." in name:  # torch initializes both biases of attention to zero
                     parameter.data.zero_()
                     continue
                 unit = random.uniform(random.keys_for(seeds, f"{name}.{part}"), 0, parameter[0].numel())
                 target = module.as_matrix(parameter.data) if part == "weight" else parameter.data
-                target.copy_((bound * (2 * unit - 1))[of_member].view(target.shape))
+                target.copy_((bound * (2 * unit - 1))[seed_index].view(target.shape))
 
     def _flatten(self) -> None:
-        """Move all parameters into `flat`, the encoding's last."""
-        own = [p for name, p in self.named_parameters() if not name.startswith("encoding.")]
-        self.ordered = own + list(self.encoding.parameters())
+        """Copy all parameters into `flat`, those of the encoding last, and make them views of it."""
+        weights = [p for name, p in self.named_parameters() if not name.startswith("encoding.")]
+        self.ordered = weights + list(self.encoding.parameters())
         self._columns = [0, *itertools.accumulate(-(-p[0].numel() // ALIGNMENT) * ALIGNMENT for p in self.ordered)]
-        self.encoding_columns = self._columns[len(own)]
+        self.encoding_columns = self._columns[len(weights)]
         ends = zip(self.ordered, itertools.pairwise(self._columns), strict=True)
         gaps = [column for p, (first, end) in ends for column in range(first + p[0].numel(), end)]
         self.gaps = torch.tensor(gaps, dtype=torch.int64, device=self.ordered[0].device)
@@ -146,17 +172,19 @@ class Stack(nn.Module):
             p.data = view
 
     def _choose(self) -> None:
-        """How to compute, here and now."""
+        """Choose the implementation and the precision for the current device and dtype."""
         self.fast = self._can_be_fast() and (self.flat.is_cuda if self._wanted is None else self._wanted)
         decay = max(member.weight_decay for member in self.members)
-        self.halves = self.fast and self._shrink() <= MOST_SHRINKING and decay < STRONG_DECAY
+        self.halves = self.fast and self._shrink() <= MAX_GRADIENT_SHRINKAGE and decay < MAX_FLOAT16_WEIGHT_DECAY
         for module in self.modules():
             if isinstance(module, Attention):
                 module.fused = not self.plain and self.flat.device.type == "cpu"
 
     def _shrink(self) -> float:
-        """By about how many powers of two gradients are smaller at the inputs than at the outputs: a norm divides by
-        the size of its input, and that is the PE's, where it is large."""
+        """Estimate the ratio of gradients at the outputs to gradients at the inputs, as a power of two.
+
+        In the backward pass, a layer norm divides gradients by the size of its input, which a large PE dominates.
+        """
         example, vectors = self.members[0], self.encoding.vectors()
         if vectors is None:
             return 0.0
@@ -165,29 +193,30 @@ class Stack(nn.Module):
 
     @property
     def plain(self) -> bool:
-        """Whether the plain way was asked for."""
+        """Whether plain PyTorch operations were requested with `fast=False`."""
         return self._wanted is False
 
     def _can_be_fast(self) -> bool:
+        """Whether fused kernels support the dtype and the device."""
         return self.flat.dtype == torch.float32 and kernels.available(self.flat.device)
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """An array of the layout of `flat` as one view per parameter, in the order of `ordered`."""
+        """Split an array with the layout of `flat`, (e, P), into one view per parameter, in the order of `ordered`."""
         starts = zip(self.ordered, self._columns[:-1], strict=True)
         return [flat[:, first : first + p[0].numel()].view(p.shape) for p, first in starts]
 
     def gradients(self, loss: Tensor, out: Tensor) -> None:
-        """Write the gradient of `loss` with respect to every parameter into `out`, laid out as `flat`."""
-        # a registered encoding may leave a parameter unused: its gradient is zero
-        found = torch.autograd.grad(loss, self.ordered, materialize_grads=True)
-        pairs = [(to, new) for to, new in zip(self.views(out), found, strict=True) if to.data_ptr() != new.data_ptr()]
+        """Write the gradient of `loss`, a scalar, with respect to every parameter into `out`, (e, P)."""
+        # a registered encoding may have unused parameters: their gradient is zero
+        grads = torch.autograd.grad(loss, self.ordered, materialize_grads=True)
+        pairs = [(to, new) for to, new in zip(self.views(out), grads, strict=True) if to.data_ptr() != new.data_ptr()]
         torch._foreach_copy_([to for to, _ in pairs], [new for _, new in pairs])
         out.index_fill_(1, self.gaps, 0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves to another device or dtype (`to`, `double`, ...) go through here: parameters must stay views of `flat`.
+        """Convert device or dtype (`to`, `double`, ...) and make the parameters views of a new `flat`.
 
-        A trainer of this stack holds the old `flat`: move first, then train.
+        An existing trainer keeps the old `flat`, so convert a stack before creating its trainer.
         """
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if "flat" in self.__dict__ and self.ordered[0].data_ptr() != self.flat.data_ptr():
@@ -196,33 +225,45 @@ class Stack(nn.Module):
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Stack:
-        """A copy whose parameters are views of its own `flat`."""
+        """Copy the stack. The parameters of the copy are views of a new `flat`."""
         return self._with_weights(self.members, self.flat)
 
     def member(self, index: int) -> Stack:
-        """Member `index` alone: a stack of one with its own copy of the weights, called on (b, n, f)."""
+        """Return a member as a stack of one, with copied weights. It accepts inputs without member axis, (b, n, f)."""
         return self._with_weights([self.members[index]], self.flat[index])
 
-    def members_alone(self, indices: Sequence[int]) -> Stack:
-        """These members as a stack of their own, with their own copy of the weights."""
+    def subset(self, indices: Sequence[int]) -> Stack:
+        """Return the members at these indices as a new stack, with copied weights."""
         stack = self._with_weights([self.members[index] for index in indices], self.flat[list(indices)])
-        stack.halves = self.halves  # in the precision in which they have been computed so far
+        stack.halves = self.halves  # keep the precision in which these members have been trained so far
         return stack
 
     def _with_weights(self, members: Sequence[Member], flat: Tensor) -> Stack:
+        """Build a stack of these members with a copy of the parameters `flat`."""
         settings: dict[str, Any] = {"readout": self.readout, "dtype": flat.dtype, "device": flat.device}
         stack = Stack(members, **self.shape, **settings, fast=None if self._wanted and not self.fast else self._wanted)
         stack.flat.copy_(flat)
         return stack
 
     def forward(self, x: Tensor, step: int | Tensor | None = None, first_row: int = 0) -> Tensor:
-        """Outputs (e, b, o), or (e, b, n, o) with the "token" read-out, from inputs (e, b, n, f).
+        """Compute the outputs of all members.
 
-        A stack of one also takes (b, n, f) and answers without the member axis. `step` is given in training alone: it
-        chooses the dropout masks. At evaluation, `first_row` is the place of the first example among all that are
-        evaluated: a mask belongs to an example, in whatever portions they come.
+        Parameters
+        ----------
+        x : Tensor, shape (e, b, n, f)
+            Inputs of each member. A stack of one also accepts (b, n, f).
+        step : int or Tensor, optional
+            Training step, which selects the dropout masks. None at evaluation.
+        first_row : int
+            Index of the first example in the evaluated data. A dropout mask at evaluation depends on this index, not on
+            the batch.
+
+        Returns
+        -------
+        Tensor, shape (e, b, o)
+            Shape (e, b, n, o) with the "token" read-out. Without the member axis if `x` has none.
         """
-        shaped = self._with_member_axis(x)
+        shaped = self._with_member_axis(x)  # (e, b, n, f)
         if self.fast:
             from placecode.compute import gpu as fast  # needs Triton
 
@@ -232,6 +273,7 @@ class Stack(nn.Module):
         return outputs if x.dim() == 4 else outputs[0]
 
     def _with_member_axis(self, x: Tensor) -> Tensor:
+        """Check the shape of the inputs, and add the member axis for a stack of one."""
         e, f = len(self.members), self.shape["features"]
         shaped = x[None] if x.dim() == 3 and e == 1 else x
         if shaped.dim() != 4 or shaped.shape[0] != e or shaped.shape[3] != f:
@@ -240,26 +282,41 @@ class Stack(nn.Module):
         return shaped
 
     def capture(self, x: Tensor, *patterns: str, first_row: int = 0) -> dict[str, Tensor]:
-        """Activations by name, from the forward pass at evaluation, for all tokens; `first_row` as in `forward`.
+        """Return named activations of the forward pass at evaluation.
 
-        Names: embedding, input.0, attention.0 (e, b, h, n, n), block.0, input.1, ..., output; patterns as in a shell.
+        Names are embedding, input.0, attention.0, block.0, input.1, ..., output. Attention weights have shape
+        (e, b, h, n, n).
 
+        Parameters
+        ----------
+        x : Tensor, shape (e, b, n, f)
+        *patterns : str
+            Names to return. They may contain the wildcards of a shell.
+        first_row : int
+            As in `forward`.
+
+        Returns
+        -------
+        dict of str to Tensor
+
+        Examples
+        --------
         >>> sorted(stack.capture(torch.zeros(2, 8, 16, 5), "attention.*"))
         ['attention.0', 'attention.1', 'attention.2', 'attention.3']
         """
-        seen: dict[str, Tensor] = {}
+        activations: dict[str, Tensor] = {}
 
-        def note(name: str, value: Tensor) -> None:
+        def record(name: str, value: Tensor) -> None:
             if any(fnmatchcase(name, pattern) for pattern in patterns):
-                seen[name] = value.detach()
+                activations[name] = value.detach()
 
         with torch.no_grad():
-            note("output", self._forward(self._with_member_axis(x), None, note, first_row))
-        return seen
+            record("output", self._forward(self._with_member_axis(x), None, record, first_row))
+        return activations
 
     def with_noise(self, x: Tensor, noise: Tensor, first_row: int = 0) -> Tensor:
-        """The outputs at evaluation with `noise` added: (e, b, n, d) to the embeddings of the tokens, or
-        (l, e, b, n, d) to the input of each block."""
+        """Compute the outputs at evaluation with noise added to the embeddings, (e, b, n, d), or to the input of each
+        block, (l, e, b, n, d). The other parameters and the result are those of `forward`."""
         with torch.no_grad():
             return self._forward(self._with_member_axis(x), None, None, first_row, noise)
 
@@ -271,33 +328,36 @@ class Stack(nn.Module):
         first_row: int = 0,
         noise: Tensor | None = None,
     ) -> Tensor:
-        note = capture or (lambda name, value: None)
-        x = self.embedding(x)
+        """Compute the outputs with plain PyTorch operations, the reference implementation."""
+        record = capture or (lambda name, value: None)
+        x = self.embedding(x)  # (e, b, n, d)
         if noise is not None and noise.dim() == 4:
             x = x + noise
-        note("embedding", x)
+        record("embedding", x)
         for i, block in enumerate(self.blocks):
             encoding = self.encoding if i == 0 or self.members[0].placement == "every" else self.nowhere
             x = self._drop(encoding.add(x, i), i, step, first_row)
             if noise is not None and noise.dim() == 5:
                 x = x + noise[i]
-            note(f"input.{i}", x)
-            last_alone = self.readout == "last" and capture is None and i == len(self.blocks) - 1
-            x = block(x, encoding, i, slice(x.shape[2] - 1, x.shape[2]) if last_alone else ALL, capture)
-            note(f"block.{i}", x)
+            record(f"input.{i}", x)
+            # the read-out needs only the last token of the last block
+            last_only = self.readout == "last" and capture is None and i == len(self.blocks) - 1
+            x = block(x, encoding, i, slice(x.shape[2] - 1, x.shape[2]) if last_only else ALL, capture)
+            record(f"block.{i}", x)
         if self.final_norm is not None:
             x = self.final_norm(x)
         if self.readout == "last":
-            x = x[:, :, -1]
+            x = x[:, :, -1]  # (e, b, d)
         elif self.readout == "mean":
-            x = x.mean(2)
+            x = x.mean(2)  # (e, b, d)
         return self.amplified(self.answer(x))
 
     def amplified(self, outputs: Tensor) -> Tensor:
-        """What members answer: the outputs of their last layer, (e, b, o) or (e, b, n, o), times their gain."""
+        """Multiply the outputs of the last layer, (e, b, o) or (e, b, n, o), by the gain of each member."""
         return outputs if self.gain is None else outputs * self.gain
 
     def _drop(self, x: Tensor, block: int, step: int | Tensor | None, first_row: int) -> Tensor:
+        """Apply dropout to the input of a block, (e, b, n, d)."""
         example = self.members[0]
         if example.dropout == 0 or (step is None and not example.dropout_at_evaluation):
             return x
@@ -306,17 +366,29 @@ class Stack(nn.Module):
         return x * (unit < self.keep) / self.keep
 
     def dropout_moment(self, block: int, step: int | Tensor | None) -> int | Tensor:
-        """The step of `draws` whose numbers drop features. Evaluation is step -1: one mask, never one of training."""
+        """Return the step passed to `random.uniform` for a dropout mask. Evaluation uses step -1."""
         return (-1 if step is None else step) * len(self.blocks) + block
 
 
 def stack_key(member: Member) -> tuple[object, ...]:
-    """Members with equal keys can be trained as one stack."""
+    """Return a key that is equal for members that can be trained in one stack."""
     return (*member.shape, encodings.family(member))
 
 
 def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
-    """Indices of members that train together: equal keys, at most `most` to a stack, of nearly equal sizes."""
+    """Group members into stacks of nearly equal size.
+
+    Parameters
+    ----------
+    members : sequence of Member
+    most : int
+        Maximum number of members per stack.
+
+    Returns
+    -------
+    list of list of int
+        Indices of the members of each stack. Members of one stack have equal `stack_key`.
+    """
     if most < 1:
         raise must_be("the largest stack", "a whole number of at least 1", most)
     groups: dict[tuple[object, ...], list[int]] = {}

@@ -1,4 +1,4 @@
-"""Members: what one model is, as a frozen spec; grids of them; and which of them can be trained as one stack.
+"""The specification of one model (a member), grids of specifications, and the rules for training them as one stack.
 
 >>> grid(Member(width=32), sigma=[0.1, 2.0], seed=range(3))[0]
 Member(encoding='learned', sigma=0.1, seed=0, ...)
@@ -21,24 +21,34 @@ from placecode.validation import choice, flag, is_whole, real_number, whole_numb
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 STARTS = ("normal", "uniform", "zero", "true", "centred", "axes")
-"""How a PE starts by itself. Of true positions: sines and cosines of them (true), the same less their mean over the
-tokens (centred); or for each axis a random vector for each of its coordinates, and their sum over the axes (axes), so
-that cells of one row share half of their PE."""
-PLACED = ("true", "centred", "axes")
-"""Those of them that take the true positions of the tokens, and an encoding that has a vector for each token."""
+"""Initial values of a PE that need no other member.
+
+- normal, uniform: random numbers with standard deviation sigma.
+- zero: all zeros.
+- true: sines and cosines of the true positions.
+- centred: the same, minus their mean over the tokens.
+- axes: one random vector per coordinate of each axis, summed over the axes. Cells of one row share half of their PE.
+"""
+POSITION_STARTS = ("true", "centred", "axes")
+"""The initial values in `STARTS` that need true positions, and an encoding with one vector per token."""
 TAKEN = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled", "resized", "resized-shuffled")
-"""Starts from the PE of another member of the study. As it has learned it: as it is (taken), its tokens in random order
-(shuffled), at another scale (rescaled, rescaled-shuffled), or brought onto another grid of tokens, and to another scale
-(resized), in that random order before (resized-shuffled). As it was before training (before); or that, scaled block by
-block to the root mean square that it has after training (sized)."""
+"""Initial values copied from the PE of another member of the study, its donor.
+
+- taken: the donor's PE after training.
+- shuffled: the same, with the tokens in random order.
+- before: the donor's PE before training.
+- sized: the donor's PE before training, each block rescaled to its root mean square after training.
+- rescaled, rescaled-shuffled: as taken and shuffled, rescaled to a root mean square of sigma.
+- resized, resized-shuffled: the same, interpolated from the donor's grid of tokens to this member's grid.
+"""
 RESIZED = ("resized", "resized-shuffled")
 RESCALED = ("rescaled", "rescaled-shuffled", *RESIZED)
-"""Those of them whose root mean square is this member's sigma."""
+"""The initial values in `TAKEN` that are rescaled to a root mean square of sigma."""
 AUXILIARY = (
     *("member", "seed", "origin", "role", "label"),
     *("state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch"),
 )
-"""Columns of a table of members that do not tell one setting from another."""
+"""Columns of a table of members that do not describe a setting."""
 ROLES = ("swept", "reference", "donor", "control")
 """What a member is for: part of the sweep, a model to compare with, one whose PE others start from, or one that must
 show no effect."""
@@ -47,10 +57,23 @@ PLACEMENTS = ("every", "input")
 
 
 class Options(Mapping[str, Any]):
-    """The settings of one encoding family (axes, base, ...): a mapping that can be hashed, as a frozen spec needs."""
+    """Settings of an encoding family (axes, base, ...), as a hashable mapping for use in a frozen dataclass.
 
-    def __init__(self, *given: Mapping[str, Any], **more: Any) -> None:
-        items = {**(given[0] if given else {}), **more}
+    Parameters
+    ----------
+    *settings : mapping of str to number, str, bool or None
+        At most one mapping of settings.
+    **more : number, str, bool or None
+        Further settings. They override those in `settings`.
+
+    Examples
+    --------
+    >>> Options({"axes": 2}, base=100.0)
+    {'axes': 2, 'base': 100.0}
+    """
+
+    def __init__(self, *settings: Mapping[str, Any], **more: Any) -> None:
+        items = {**(settings[0] if settings else {}), **more}
         self._items = {name: _plain(items[name]) for name in sorted(items)}
         for name, value in self._items.items():
             if not isinstance(value, (str, int, float, type(None))):
@@ -73,7 +96,19 @@ class Options(Mapping[str, Any]):
 
 
 class Table:
-    """An array to start a learned encoding from, (n, d) or (l, n, d): read-only, compared and hashed by its bytes."""
+    """Initial values of a learned PE as an array that is read-only, hashable and compared by its bytes.
+
+    Parameters
+    ----------
+    array : array-like, shape (n, d) or (l, n, d)
+        One vector per token, for all blocks or for each block.
+
+    Attributes
+    ----------
+    array : ndarray of float64, shape (n, d) or (l, n, d)
+    digest : str
+        SHA-256 hash of shape and values.
+    """
 
     def __init__(self, array: Any) -> None:
         allowed = "an array of numbers of shape (tokens, width) or (blocks, tokens, width)"
@@ -100,27 +135,34 @@ class Table:
 
 @dataclass(frozen=True)
 class Member:
-    """One model to be trained, spelled out. Members with the same seed start from the same weights and see the same
-    data order whatever else differs between them, so that they can be compared pair by pair."""
+    """Specification of one model: encoding, architecture and training.
+
+    Members with the same seed have the same initial weights and the same data order, even if their other settings
+    differ. They can therefore be compared in pairs.
+
+    Examples
+    --------
+    >>> Member(sigma=0.5, width=32).heads
+    1
+    """
 
     encoding: str = "learned"
     """Name of a registered encoding."""
     sigma: float | None = 0.2
-    """Standard deviation of the PE at the start, or its root mean square where it is not drawn; ignored by encodings
-    that draw nothing, and by PEs that are taken over as they are."""
+    """Initial standard deviation of a random PE, or root mean square of any other initial PE. Encodings without random
+    initial values ignore it, and so do PEs that are copied without rescaling."""
     seed: int = 0
-    """Decides initial weights, PE, data order and dropout."""
+    """Seed of the initial weights, the PE, the data order and dropout."""
     start: str | Table = "normal"
-    """How a learned PE starts: normal, uniform, zero, from the true positions (`PLACED`), or an array (numpy
-    arrays are wrapped in a Table); or from the PE of the member `origin` of the study (`TAKEN`). `STARTS` and `TAKEN`
-    say what each of them is."""
+    """Initial values of a learned PE: a name in `STARTS`, a name in `TAKEN` (copied from the member `origin`), or an
+    array. Numpy arrays are wrapped in a `Table`."""
     origin: int | None = None
-    """The number, in its study, of the member whose PE this one starts from, where start is one of `TAKEN`. That member
-    must start by itself."""
+    """Index in the study of the donor, the member whose PE is copied. Required if `start` is in `TAKEN`. A donor cannot
+    have a donor itself."""
     learn: bool = True
-    """Whether a learned PE is trained; False freezes it at its start."""
+    """Whether a learned PE is trained. False keeps its initial values."""
     placement: str = "every"
-    """Where the encoding acts: in every block (the paper), or at the input, in the first block, only."""
+    """Blocks in which the encoding acts: "every" block (the paper) or only the first ("input")."""
     options: Options = field(default_factory=Options)
     """Settings of the encoding family: axes, base, fraction, ..."""
 
@@ -135,54 +177,55 @@ class Member:
     norm: str = "post"
     """Layer norm after each sum (post, the paper) or before each branch (pre)."""
     dropout: float = 0.0
-    """Share of features dropped from the sum of embedding and PE, at every block. The authors' fixed encodings: 0.1."""
+    """Dropout probability of the features of embedding plus PE, in every block. The authors use 0.1 with fixed PEs."""
     dropout_at_evaluation: bool = False
-    """Drop at evaluation too, as the authors' code did; the mask is then fixed by the seed."""
+    """Whether dropout is active at evaluation too, as in the authors' code. The seed then fixes the mask."""
     gain: float = 1.0
-    """What the outputs of the model are multiplied by: a large gain makes learning lazy, a small one rich."""
+    """Factor of the model's outputs. Large values lead to lazy learning, small values to rich learning."""
 
     optimizer: str = "adam"
     """adam, adamw or sgd."""
     learning_rate: float = 1e-4
-    """Step size of all parameters."""
+    """Learning rate of all parameters."""
     pe_learning_rate: float | None = None
-    """Step size of the encoding's own parameters; the same as the rest when not given."""
+    """Learning rate of the encoding's parameters. None uses `learning_rate`."""
     weight_decay: float = 0.0
-    """Added to the gradient (adam, sgd) or taken off the weights (adamw), as in torch."""
+    """Weight decay as in torch: added to the gradient (adam, sgd) or applied to the weights directly (adamw)."""
     pe_weight_decay: float | None = None
-    """Weight decay of the encoding's own parameters; the same as the rest when not given."""
+    """Weight decay of the encoding's parameters. None uses `weight_decay`."""
     clip: float | None = None
-    """Largest norm of the member's whole gradient; larger ones are scaled down."""
+    """Maximum norm of the gradient of all parameters. Larger gradients are scaled down. None does not clip."""
     momentum: float = 0.9
     """Momentum of sgd."""
     beta1: float = 0.9
-    """First moment's memory in adam and adamw."""
+    """Decay rate of the first moment in adam and adamw."""
     beta2: float = 0.999
-    """Second moment's memory in adam and adamw."""
+    """Decay rate of the second moment in adam and adamw."""
     epsilon: float = 1e-8
-    """Added to the root of the second moment in adam and adamw."""
+    """Added to the square root of the second moment in adam and adamw."""
     cooldown: float = 0.0
-    """Share of the steps, at the end, over which the rates fall linearly to zero; 0 keeps them constant (the paper)."""
+    """Fraction of the steps, at the end, in which learning rates fall linearly to 0. 0 keeps them constant (the
+    paper)."""
     batch: int = 128
     """Examples per step."""
     last_epoch: int | None = None
-    """Passes over the training examples after which the member stops, where others of its study train for longer."""
+    """Number of epochs after which this member stops, if other members of the study train longer."""
     hidden: float = 0.5
-    """Share of the channels that are hidden in training; for masked prediction alone."""
+    """Fraction of the channels hidden during training. Used in masked prediction only."""
     ramp: int = 0
-    """Steps over which the number of hidden channels grows from one to that share, a curriculum; 0 hides as many from
-    the start."""
+    """Number of steps in which the number of hidden channels grows from one to `hidden`, as a curriculum. 0 hides all
+    of them from the first step."""
     data: str = ""
-    """Which of the study's data sets the member is trained on, where it has several."""
+    """Name of the data set to train on, if the study has several."""
     role: str = field(default="swept", compare=False)
     """What the member is for, one of `ROLES`. Does not affect training."""
     label: str = field(default="", compare=False)
-    """Name of its setting in legends and tables: seed aside, and sigma where that is an axis. Does not affect
-    training."""
+    """Name of its setting in legends and tables, without the seed, and without sigma if that is an axis. Does not
+    affect training."""
 
     def __post_init__(self) -> None:
-        for each in dataclasses.fields(self):
-            object.__setattr__(self, each.name, _plain(getattr(self, each.name)))
+        for spec_field in dataclasses.fields(self):
+            object.__setattr__(self, spec_field.name, _plain(getattr(self, spec_field.name)))
         if not isinstance(self.start, (str, Table)):
             object.__setattr__(self, "start", Table(self.start))
         if not isinstance(self.options, Options):
@@ -226,40 +269,75 @@ class Member:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What members must share to be stacked, their encoding family aside."""
+        """The settings that must be equal to train members in one stack, besides the encoding family."""
         return (
             *(self.width, self.layers, self.heads, self.expansion, self.norm, self.placement, self.optimizer),
             *(self.batch, self.dropout > 0, self.dropout_at_evaluation, self.data, self.origin is not None),
         )
 
     def record(self) -> dict[str, Any]:
-        """The spec as plain values, options flattened, for tables and files."""
+        """Return the specification as a row of plain values for tables and files.
+
+        Returns
+        -------
+        dict of str to value
+            One entry per field. `options` is JSON text.
+        """
         flat = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "options"}
         return {**flat, "start": str(self.start), "options": json.dumps(dict(self.options))}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Member:
-        """The member behind a row of `record`. A start array is not in the row: trained values replace it anyway."""
-        given = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}  # older runs have fewer
-        start = str(given["start"])
-        given["start"] = start if start in (*STARTS, *TAKEN) else "zero"
-        given["origin"] = int(given["origin"]) if given["start"] in TAKEN else None
-        given["last_epoch"] = None if given.get("last_epoch") is None else int(given["last_epoch"])
-        return cls(**{**given, "options": Options(json.loads(given["options"]))})
+        """Rebuild a member from a row made by `record`.
+
+        An initial array is not part of the row. It becomes "zero", because trained values replace it.
+
+        Parameters
+        ----------
+        record : mapping of str to value
+
+        Returns
+        -------
+        Member
+        """
+        # runs of earlier versions have fewer fields
+        values = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}
+        start = str(values["start"])
+        values["start"] = start if start in (*STARTS, *TAKEN) else "zero"
+        values["origin"] = int(values["origin"]) if values["start"] in TAKEN else None
+        values["last_epoch"] = None if values.get("last_epoch") is None else int(values["last_epoch"])
+        return cls(**{**values, "options": Options(json.loads(values["options"]))})
 
     def alone(self) -> Member:
-        """The member with a start that needs no other: of the same size and cost."""
+        """Return this member without its donor: the same shape and cost, with an initial PE of zeros."""
         return self if self.origin is None else dataclasses.replace(self, start="zero", origin=None)
 
 
 def _plain(value: Any) -> Any:
-    """Numpy's scalars as Python's own, so that equal specs look equal and go into any file."""
+    """Convert a numpy scalar to a Python scalar, so that specifications compare equal and can be saved."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
-    """All combinations of the given values, the last field fastest, on top of `base`."""
-    names, known = list(fields), [each.name for each in dataclasses.fields(base)]
+    """Return one member per combination of field values.
+
+    Parameters
+    ----------
+    base : Member
+        Provides the values of all other fields.
+    **fields : iterable
+        The values of each field. The last field varies fastest.
+
+    Returns
+    -------
+    list of Member
+
+    Examples
+    --------
+    >>> [(m.sigma, m.seed) for m in grid(Member(), sigma=[0.1, 2.0], seed=range(2))]
+    [(0.1, 0), (0.1, 1), (2.0, 0), (2.0, 1)]
+    """
+    names, known = list(fields), [spec_field.name for spec_field in dataclasses.fields(base)]
     for name in names:
         if name not in known:
             raise one_of("a field of a grid", known, name)
@@ -270,7 +348,22 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
 
 
 def varied(members: Sequence[Member]) -> list[str]:
-    """The fields (and options) in which members differ, seed aside: the columns that tell them apart."""
+    """Return the names of the fields and options that differ between members.
+
+    Parameters
+    ----------
+    members : sequence of Member
+
+    Returns
+    -------
+    list of str
+        Names without seed and origin.
+
+    Examples
+    --------
+    >>> varied(grid(Member(), sigma=[0.1, 2.0], seed=range(2)))
+    ['sigma']
+    """
     rows = [{**member.record(), **member.options} for member in members]
     names = {name: None for row in rows for name in row if name not in ("seed", "origin", "options", "role", "label")}
     return [name for name in names if len({row.get(name) for row in rows}) > 1]

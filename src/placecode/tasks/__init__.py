@@ -1,1 +1,1 @@
-"""What models learn: data, loss, what counts as correct, and the true positions where they are known."""
+"""Tasks: data, loss, metrics, and the true positions of the tokens if they are known."""

@@ -1,7 +1,9 @@
-"""The contract of a task: data, what counts as right, and the true arrangement of the tokens if one is known.
+"""The interface of a task: data, loss, metrics, and the true positions of the tokens if they are known.
 
-A task knows no models. It hands out batches with a leading member axis, because every member of a stack draws its own
-rows, and it judges outputs with that same axis, so that a member's loss never mixes with its neighbours'.
+A task does not depend on models. Its batches have a leading member axis, because each member of a stack has its own
+order of the examples. Losses and metrics keep this axis, so that members do not affect each other.
+
+Shapes: e members, b examples per batch, n tokens, f features, N examples.
 """
 
 from __future__ import annotations
@@ -18,17 +20,20 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Split:
-    """N examples: `inputs` (N, n, f), `targets` (N, ...), and for each example the name of its condition, if any."""
+    """The N examples of one split of the data."""
 
     inputs: Tensor
+    """Shape (N, n, f)."""
     targets: Tensor
+    """Shape (N, ...)."""
     conditions: tuple[str, ...] | None = None
+    """Name of the condition of each example, if there are conditions."""
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> Split:
-        """The same examples elsewhere: inputs in `dtype`; targets too when they are numbers, not classes."""
+        """Return the split on another device. Floating-point tensors are converted to `dtype`."""
         targets = self.targets.to(device)
         return replace(
             self,
@@ -38,7 +43,7 @@ class Split:
 
 
 class Pupil(Protocol):
-    """What a task may know of a member."""
+    """The properties of a member that a task may use."""
 
     @property
     def seed(self) -> int: ...
@@ -51,47 +56,52 @@ class Pupil(Protocol):
 
 
 class Task:
-    """Base class of tasks. Subclasses fill in the fields in `__init__` and define `loss` and `metrics`.
-
-    `readout` is how an answer is read: "last" (from the last token), "mean" (over tokens) or "token" (one per token).
-    `positions` (n, k) are the true coordinates of the tokens, `labels` (n,) their true groups; None where unknown.
-    """
+    """Base class of tasks. Subclasses set the attributes and implement `loss`, `metrics` and `describe`."""
 
     name: str
+    """Name of the task in records of runs."""
     readout: str
+    """Tokens from which outputs are computed: the "last", the "mean" over all, or every "token" by itself."""
     outputs: int
+    """Number of outputs."""
     splits: Mapping[str, Split]
+    """Splits of the data by name. One of them is "train"."""
     positions: np.ndarray | None = None
+    """True coordinates of the tokens, (n, k), if they are known."""
     labels: np.ndarray | None = None
+    """True groups of the tokens, (n,), if they are known."""
     token_names: tuple[str, ...] = ()
+    """Names of the tokens."""
     conditions: tuple[str, ...] = ()
-    """The names of the conditions in the order in which to report them; sorted where not given."""
+    """Names of the conditions in the order of reports. If empty, they are sorted."""
     pooled: bool = True
-    """Whether a mean over all conditions ("all") means anything."""
+    """Whether to report a mean over all conditions ("all")."""
     drawn_anew: bool = False
-    """Whether a row of the training split may look different every time it is read."""
+    """Whether training examples are random, so that an example differs each time it is read."""
 
     @property
     def worlds(self) -> int:
-        """Data of the same kind, drawn or split anew: a member with seed s lives in world s modulo their number."""
+        """Number of worlds, independent realizations or splits of the data. Seed s uses world s modulo this number."""
         return 1
 
     @property
     def tokens(self) -> int:
+        """Number of tokens, n."""
         return self.splits["train"].inputs.shape[1]
 
     @property
     def features(self) -> int:
+        """Number of input features per token, f."""
         return self.splits["train"].inputs.shape[2]
 
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Self:
-        """A copy of the task whose tensors live on `device`."""
+        """Return a copy of the task with its tensors on `device`, and floating-point data in `dtype`."""
         moved = copy.copy(self)
         moved.splits = {name: split.to(device, dtype) for name, split in self.splits.items()}
         return moved
 
     def first(self, count: int) -> Self:
-        """A copy of the task with the first `count` examples of every split: enough to try something out."""
+        """Return a copy of the task with the first `count` examples of every split, for short tests."""
         short = copy.copy(self)
         short.splits = {
             name: Split(split.inputs[:count], split.targets[:count], split.conditions and split.conditions[:count])
@@ -100,37 +110,74 @@ class Task:
         return short
 
     def describe(self) -> dict[str, Any]:
-        """What the data are, for the record of a run: plain values, a hash of the data among them."""
+        """Describe the data for the record of a run.
+
+        Returns
+        -------
+        dict of str to value
+            Plain values, including a hash of the data.
+        """
         raise NotImplementedError
 
     def part(self, data: str) -> Task:
-        """The data set that members with this `data` are trained on; all on the same unless it says otherwise."""
+        """Return the data set for members with this `Member.data`. By default there is only one."""
         return self
 
     def bind(self, members: Sequence[Pupil]) -> Self:
-        """The task as the members of a stack meet it; the same for all unless it says otherwise."""
+        """Return a copy of the task for the members of a stack. By default the data do not depend on the member."""
         return self
 
     def rows(self, split: str) -> int:
-        """How many rows of a split are evaluated."""
+        """Return the number of evaluated rows of a split."""
         return len(self.splits[split])
 
     def condition(self, split: str) -> Sequence[str] | None:
-        """The condition of each of these rows; None where a split has none."""
+        """Return the condition of each evaluated row, or None if there are no conditions."""
         return self.splits[split].conditions
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Inputs (e, b, n, f) and targets (e, b, ...) of the rows (e, b) that each member asks for.
+        """Return the examples of a batch.
 
-        `step` is given in training alone, where a row may look different every time.
+        Parameters
+        ----------
+        split : str
+        rows : Tensor of int64, shape (e, b)
+            Indices of the examples of each member.
+        step : int or Tensor, optional
+            Training step, which selects the random numbers of random examples. None at evaluation.
+
+        Returns
+        -------
+        inputs : Tensor, shape (e, b, n, f)
+        targets : Tensor, shape (e, b, ...)
         """
         data = self.splits[split]
         return data.inputs[rows], data.targets[rows]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss of each member, (e,), from outputs (e, b, o) and targets (e, b, ...)."""
+        """Compute the mean loss of each member.
+
+        Parameters
+        ----------
+        outputs : Tensor, shape (e, b, o) or (e, b, n, o)
+        targets : Tensor, shape (e, b, ...)
+
+        Returns
+        -------
+        Tensor, shape (e,)
+        """
         raise NotImplementedError
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Named measures, one value per member and example, (e, b); their means over a condition are reported."""
+        """Compute the metrics of each member and example. Their means over a condition are reported.
+
+        Parameters
+        ----------
+        outputs : Tensor, shape (e, b, o) or (e, b, n, o)
+        targets : Tensor, shape (e, b, ...)
+
+        Returns
+        -------
+        dict of str to Tensor, shape (e, b)
+        """
         raise NotImplementedError

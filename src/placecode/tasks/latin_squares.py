@@ -1,7 +1,7 @@
-"""The Latin squares task: which symbol belongs in the target cell of a puzzle?
+"""The Latin squares task: predict the symbol in the target cell of a puzzle.
 
-The tokens are the cells of a grid, so the true arrangement is known: the row and the column of each cell. What makes
-"validation" a test of generalization is distance: no training puzzle is like any held-out one.
+The tokens are the cells of a grid, so their true positions are known: row and column. The split "validation" tests
+out-of-distribution generalization, because every training puzzle has a minimum distance from all held-out puzzles.
 
 >>> task = LatinSquares(seed=0)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}
@@ -29,32 +29,50 @@ from placecode.tasks.base import Split, Task
 from placecode.validation import is_whole, real_number, whole_number
 
 VERSION = 1
-"""Of the recipe below. Raise it with every change of what a seed gives, or old cached puzzles would pass for new."""
+"""Version of the generator below. Increase it whenever a seed gives other puzzles, so that old caches are not used."""
 TRAIN_GIVENS = (3, 11)
-"""The fewest and the most givens of a training puzzle of order 4, as published."""
+"""Minimum and maximum number of givens of a published training puzzle of order 4."""
 HELDOUT_GIVENS = ((6, 11), (5, 11), (4, 9))
-"""The same of a held-out puzzle, for each class: the ranges of the 108 puzzles that people solved."""
+"""The same for held-out puzzles of each class: the ranges of the 108 puzzles that people solved."""
 BATCH = 1 << 14
-"""Puzzles per draw: small enough to stay in a processor's cache."""
-MOST_DRAWS = 1 << 26
-"""How many random puzzles to look at before giving up; the defaults need less than a tenth of them."""
+"""Number of puzzles drawn at once, small enough for a processor's cache."""
+MAX_DRAWS = 1 << 26
+"""Maximum number of random puzzles to draw. The default settings need less than a tenth of it."""
 
 
 class LatinSquares(Task):
-    """Puzzles of `order` 4, 5 or 6, one-hot (N, n*n, n+1) with blanks all zeros; the answer is one of n symbols.
+    """Latin square puzzles, with random or published puzzles.
 
-    By default the puzzles are drawn from `seed`: `heldout` of them, a third of each class, are the split "validation";
-    `per_class` of each class, all further than `distance` (Jaccard) from every held-out one, are split 90/10 by class
-    into "train" and "test". With `puzzles`, a folder in the published layout, they are read instead; then `heldout`
-    and `per_class` are what the files hold, and `seed` decides only the 90/10 split. `train` is how many training
-    puzzles are used, all unless given: as equally many of each class as possible, fewer of them a part of more; the
-    other splits stay.
+    Inputs are one-hot, (N, order^2, order + 1), with zeros in blank cells. Targets are one of `order` symbols.
 
-    `log_softmax` is how many times the logits go through log-softmax in the loss. Once is cross-entropy as it is
-    written in textbooks. Twice is what the authors' code computes: their model ends in a log-softmax, and their loss
-    applies another. Mathematically both are equal. In float32 they are not: once the probability of the right answer
-    rounds to 1, its gradient is exactly 0 with one log-softmax while those of the other answers are not, so that the
-    logits drift; with two, the gradients still sum to zero. With `logits`, the mean logit of each puzzle is a metric.
+    Parameters
+    ----------
+    order : {4, 5, 6}
+        Number of rows, columns and symbols.
+    seed : int
+        Seed of the puzzles and of the split into train and test.
+    puzzles : str or Path, optional
+        Folder with puzzles in the published layout. If set, `heldout` and `per_class` have no effect.
+    heldout : int
+        Number of held-out puzzles, one third of each class. They are the split "validation".
+    per_class : int
+        Number of other puzzles per class. In each class, 90% are "train" and 10% are "test".
+    distance : float
+        Every training and test puzzle has a larger Jaccard distance than this from every held-out puzzle.
+    train : int, optional
+        Number of training puzzles to use, nearly the same number of each class. A smaller set is a subset of a larger
+        one. None uses all.
+    log_softmax : {1, 2}
+        Number of times log-softmax is applied to the logits in the loss. 1 is the usual cross-entropy. 2 is what the
+        authors' code computes, because their model ends with a log-softmax and their loss applies another.
+    logits : bool
+        Whether the mean logit of each puzzle is a metric.
+
+    Notes
+    -----
+    One and two log-softmax are mathematically equal but differ in float32. Once the probability of the correct symbol
+    rounds to 1, its gradient is exactly 0 with one log-softmax. The gradients of the other symbols are not, so the
+    logits drift. With two, the gradients still sum to zero.
     """
 
     name = "latin-squares"
@@ -90,12 +108,16 @@ class LatinSquares(Task):
                     raise BadInput(
                         f"{puzzles} must have at least 2 {condition} puzzles to split into train and test; got {count}."
                     )
-        learned, test = stratify(splitting, training)
+        train_puzzles, test_puzzles = stratify(splitting, training)
         if train is not None:
-            learned = learned[first_puzzles(learned.classes, train)]
+            train_puzzles = train_puzzles[first_puzzles(train_puzzles.classes, train)]
 
         self.outputs = int(order)
-        self.splits = {"train": _split(learned), "test": _split(test), "validation": _split(validation)}
+        self.splits = {
+            "train": _split(train_puzzles),
+            "test": _split(test_puzzles),
+            "validation": _split(validation),
+        }
         self.train = None if train is None else int(train)
         self.source = "drawn" if puzzles is None else str(puzzles)
         self.seed = int(seed)
@@ -104,24 +126,24 @@ class LatinSquares(Task):
         self.token_names = tuple(f"r{r + 1}c{c + 1}" for r in range(order) for c in range(order))
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy, the mean over the batch of each member, (e,)."""
+        """Compute the mean cross-entropy over the batch of each member, (e,)."""
         return self._cross_entropy(outputs, targets).mean(dim=1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """`accuracy` (0 or 1), `loss` and, if asked for, `mean_logit` of each member and puzzle, (e, b)."""
-        right = (outputs.argmax(dim=-1) == targets).to(outputs.dtype)
-        found = {"accuracy": right, "loss": self._cross_entropy(outputs, targets)}
-        return {**found, "mean_logit": outputs.mean(dim=-1)} if self.logits else found
+        """Compute `accuracy` (0 or 1), `loss` and, if enabled, `mean_logit` of each member and puzzle, (e, b)."""
+        correct = (outputs.argmax(dim=-1) == targets).to(outputs.dtype)
+        values = {"accuracy": correct, "loss": self._cross_entropy(outputs, targets)}
+        return {**values, "mean_logit": outputs.mean(dim=-1)} if self.logits else values
 
     def describe(self) -> dict[str, Any]:
-        """What the data are, for the record: source, options, counts, and one hash of all splits, row by row."""
+        """Return the source, the settings, the number of puzzles per class and a hash of all splits."""
         digest = hashlib.sha256()
         counts = {}
         for name, split in self.splits.items():
             digest.update(split.inputs.to("cpu", torch.uint8).numpy().tobytes())
             digest.update(split.targets.to("cpu", torch.uint8).numpy().tobytes())
-            found = Counter(split.conditions)
-            counts[name] = {condition: found[condition] for condition in CLASSES}
+            class_counts = Counter(split.conditions)
+            counts[name] = {condition: class_counts[condition] for condition in CLASSES}
         return {
             "task": self.name,
             "order": self.outputs,
@@ -135,6 +157,7 @@ class LatinSquares(Task):
         }
 
     def _cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross-entropy of each member and puzzle, (e, b)."""
         logits = outputs.flatten(0, 1)
         if self.log_softmax == 2:
             logits = log_softmax(logits, dim=-1)
@@ -142,6 +165,7 @@ class LatinSquares(Task):
 
 
 def _split(puzzles: Puzzles) -> Split:
+    """Convert puzzles to tensors."""
     return Split(
         inputs=torch.from_numpy(one_hot(puzzles.cells)),
         targets=torch.from_numpy(puzzles.solutions - 1),
@@ -150,19 +174,34 @@ def _split(puzzles: Puzzles) -> Split:
 
 
 def first_puzzles(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Which `count` puzzles to keep, in their order: the first of every class, then the second, and so on.
+    """Select the first puzzle of every class, then the second of every class, and so on.
 
+    Parameters
+    ----------
+    classes : ndarray of int64, shape (N,)
+        Class of each puzzle.
+    count : int
+        Number of puzzles to select.
+
+    Returns
+    -------
+    ndarray of int64, shape (count,)
+        Sorted indices.
+
+    Examples
+    --------
     >>> first_puzzles(np.array([0, 0, 0, 1, 2, 1]), 4)
     array([0, 1, 3, 4])
     """
     whole_number("train", count, len(CLASSES), len(classes))
-    ranks = np.empty(len(classes), dtype=np.int64)  # how many of its class come before each
-    for each in range(len(CLASSES)):
-        ranks[classes == each] = np.arange(np.count_nonzero(classes == each))
+    ranks = np.empty(len(classes), dtype=np.int64)  # number of earlier puzzles of the same class
+    for index in range(len(CLASSES)):
+        ranks[classes == index] = np.arange(np.count_nonzero(classes == index))
     return np.sort(np.lexsort((classes, ranks))[:count])
 
 
 def _check(order: int, seed: int, heldout: int, per_class: int, distance: float) -> None:
+    """Raise `BadInput` for invalid settings."""
     if not is_whole(order) or order not in ORDERS:
         raise must_be("order", "4, 5 or 6", order)
     whole_number("seed", seed, least=0)
@@ -175,11 +214,26 @@ def _check(order: int, seed: int, heldout: int, per_class: int, distance: float)
 def make_puzzles(
     rng: np.random.Generator, order: int, heldout: int, per_class: int, distance: float
 ) -> tuple[Puzzles, Puzzles]:
-    """`per_class` training puzzles of each class and `heldout` puzzles, a third of each class; all distinct.
+    """Draw distinct puzzles for training and for the held-out split.
 
-    Held-out puzzles are spread evenly over the numbers of givens in `HELDOUT_GIVENS`; training puzzles take what
-    the rule leaves of a uniform draw over `TRAIN_GIVENS`. Around the published held-out puzzles this recipe gives
-    nearly the numbers of givens of the published training puzzles.
+    The numbers of givens of held-out puzzles are spread evenly over the ranges in `HELDOUT_GIVENS`. Those of training
+    puzzles are uniform over `TRAIN_GIVENS` before puzzles that are too close to held-out ones are rejected. With the
+    published held-out puzzles, this gives nearly the numbers of givens of the published training puzzles.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    order : int
+    heldout : int
+        Number of held-out puzzles, one third of each class.
+    per_class : int
+        Number of training puzzles of each class.
+    distance : float
+        Lower bound of the Jaccard distance between training and held-out puzzles.
+
+    Returns
+    -------
+    training, heldout : Puzzles
     """
     parts = []
     for index, givens in enumerate(HELDOUT_GIVENS):
@@ -195,8 +249,20 @@ def make_puzzles(
 
 
 def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:
-    """A range of givens for order 4, at another order: the same share of the cells.
+    """Scale a range of numbers of givens from order 4 to another order, in proportion to the number of cells.
 
+    Parameters
+    ----------
+    givens : tuple of int
+        Minimum and maximum at order 4.
+    order : int
+
+    Returns
+    -------
+    tuple of int
+
+    Examples
+    --------
     >>> scale_givens((3, 11), 6)
     (7, 25)
     """
@@ -211,22 +277,43 @@ def gather(
     avoid: Cells | None = None,
     distance: float = 0.0,
 ) -> Puzzles:
-    """The first `wanted` distinct puzzles of each class that are drawn and lie further than `distance` from `avoid`.
+    """Draw distinct puzzles until there are enough of each class.
 
-    `BadInput` as soon as they would take more than `MOST_DRAWS`, seen from the draws so far.
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    order : int
+    wanted : sequence of int
+        Number of puzzles of each class.
+    givens : tuple of int
+        Minimum and maximum number of givens.
+    avoid : ndarray of cells, optional
+        Puzzles from which all others must differ.
+    distance : float
+        Lower bound of the Jaccard distance from `avoid`.
+
+    Returns
+    -------
+    Puzzles
+        Ordered by class.
+
+    Raises
+    ------
+    BadInput
+        As soon as more than `MAX_DRAWS` draws are expected to be necessary.
     """
     pools = [draw(rng, order, 0, givens) for _ in CLASSES]
     draws = 0
     while open_classes := [index for index, pool in enumerate(pools) if len(pool) < wanted[index]]:
         for index in open_classes:
-            expected = len(pools[index]) * MOST_DRAWS / max(draws, 1)
-            if draws >= MOST_DRAWS or (draws >= MOST_DRAWS // 16 and expected < wanted[index]):
+            expected = len(pools[index]) * MAX_DRAWS / max(draws, 1)
+            if draws >= MAX_DRAWS or (draws >= MAX_DRAWS // 16 and expected < wanted[index]):
                 rule = remedy = ""
                 if avoid is not None:
                     rule = f" with a distance above {distance} to each of {len(avoid)} held-out ones"
                     remedy = ", per_class or distance"
                 raise BadInput(
-                    f"{wanted[index]:,} {CLASSES[index]} puzzles of order {order}{rule} were not to be found "
+                    f"{wanted[index]:,} {CLASSES[index]} puzzles of order {order}{rule} could not be found "
                     f"({len(pools[index]):,} in {draws:,} draws); lower heldout{remedy}."
                 )
         drawn = draw(rng, order, BATCH, givens)
@@ -241,7 +328,20 @@ def gather(
 
 
 def stratify(rng: np.random.Generator, puzzles: Puzzles, share: float = 0.1) -> tuple[Puzzles, Puzzles]:
-    """The puzzles in two parts, each in random order: `share` of every class (at least one) is the second part."""
+    """Split puzzles at random, with the same fraction of every class.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    puzzles : Puzzles
+    share : float
+        Fraction of each class in the second part. Each class has at least one puzzle there.
+
+    Returns
+    -------
+    first, second : Puzzles
+        Both in random order.
+    """
     test = np.zeros(len(puzzles), dtype=bool)
     for index in range(len(CLASSES)):
         rows = rng.permutation(np.flatnonzero(puzzles.classes == index))

@@ -1,11 +1,12 @@
-"""Masked prediction: tokens are channels, some are hidden, and a model predicts them from the rest.
+"""Masked prediction: tokens are channels, some channels are hidden, and the model predicts them from the others.
 
-A token is the value of a channel at one time, or a short window of values, and a mark that says whether it is hidden.
-Hidden values are shown as zero, the mean of standardized data. The loss counts hidden channels alone.
+The features of a token are the values of a channel in a window of time points and a mark, which is 1 if the channel is
+hidden. Hidden values are replaced by zero, the mean of standardized data. The loss is computed for hidden channels
+only.
 
-In training every member hides other channels in every example, drawn from its own seed (`random`). At evaluation the
-hidden channels belong to the example, so that all members answer the same questions. Every example is evaluated at
-several shares of hidden channels, and results are reported for each of them.
+In training, the hidden channels are drawn anew in every step, from the seed of the member. At evaluation they depend on
+the example only, so that all members predict the same values. Every example is evaluated with several fractions of
+hidden channels, and results are reported for each fraction.
 """
 
 from __future__ import annotations
@@ -24,21 +25,35 @@ from placecode import random
 from placecode.errors import must_be
 from placecode.tasks.base import Pupil, Split, Task
 
-MOST_OF_TRAINING = 2048
-"""Examples of the training set that are evaluated."""
+MAX_TRAINING_EXAMPLES = 2048
+"""Maximum number of training examples that are evaluated."""
 
 
 @dataclass(frozen=True)
 class Recordings(Split):
-    """Recordings of n channels in g worlds: `inputs` (g, T, n), and `targets` (N,), the times at which a window may
-    begin: those from which it does not cross from one recording into the next."""
+    """Recordings of n channels in g worlds.
+
+    `inputs` has shape (g, T, n). `targets`, (N,), are the time points at which a window can begin without crossing from
+    one recording into the next.
+    """
 
     def __len__(self) -> int:
         return len(self.targets)
 
 
 def recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
-    """Recordings (g, T, n) or (T, n) one after the other, with the windows that lie within one of them."""
+    """Concatenate recordings in time.
+
+    Parameters
+    ----------
+    parts : sequence of ndarray, shape (g, T, n) or (T, n)
+    window : int
+        Number of time points of an example. No window crosses from one recording into the next.
+
+    Returns
+    -------
+    Recordings
+    """
     arrays = [np.asarray(part if np.ndim(part) == 3 else np.asarray(part)[None], dtype=np.float32) for part in parts]
     ends = np.cumsum([array.shape[1] for array in arrays])
     starts = [np.arange(end - array.shape[1], end - window + 1) for end, array in zip(ends, arrays, strict=True)]
@@ -46,11 +61,21 @@ def recordings(parts: Sequence[np.ndarray], window: int = 1) -> Recordings:
 
 
 class Masked(Task):
-    """Base class of masked prediction. Subclasses hand over `splits` of Recordings, "train" among them.
+    """Base class of masked prediction.
 
-    `ratios` are the shares of hidden channels at evaluation. A member's own share in training is `Member.hidden`. There
-    may be several worlds, data of the same kind drawn anew: a member with seed s lives in world s modulo their number,
-    so that an interval over seeds is one over worlds too.
+    There may be several worlds, independent realizations of the data. A member with seed s uses world s modulo their
+    number. A confidence interval over seeds therefore includes the variation between worlds.
+
+    Parameters
+    ----------
+    splits : mapping of str to Recordings
+        One of them is "train".
+    window : int
+        Number of time points of an example.
+    ratios : sequence of float
+        Fractions of hidden channels at evaluation. The fraction in training is `Member.hidden`.
+    seed : int
+        Seed of the hidden channels at evaluation.
     """
 
     readout = "token"
@@ -71,7 +96,7 @@ class Masked(Task):
         self.ratios = tuple(float(ratio) for ratio in ratios)
         self.conditions = tuple(f"hidden {ratio:g}" for ratio in self.ratios)
         self.seed = int(seed)
-        self._asked = {name: random.keys_for([seed], f"hidden in {name}") for name in splits}
+        self._evaluation_keys = {name: random.keys_for([seed], f"hidden in {name}") for name in splits}
         self._keys = self._world = self._count = self._ramp = torch.empty(0)
 
     @property
@@ -88,7 +113,7 @@ class Masked(Task):
 
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Self:
         moved = super().to(device, dtype)
-        moved._asked = {name: key.to(device) for name, key in self._asked.items()}
+        moved._evaluation_keys = {name: key.to(device) for name, key in self._evaluation_keys.items()}
         for name in ("_keys", "_world", "_count", "_ramp"):
             setattr(moved, name, getattr(self, name).to(device))
         return moved
@@ -99,8 +124,7 @@ class Masked(Task):
         return short
 
     def bind(self, members: Sequence[Pupil]) -> Self:
-        """The task as these members meet it: each with its own world, its own share of hidden channels, from when on,
-        and its own draws of them."""
+        """Return a copy with the world, the fraction of hidden channels, the ramp and the random keys of members."""
         bound = copy.copy(self)
         device = self.splits["train"].inputs.device
         seeds = [member.seed for member in members]
@@ -111,56 +135,71 @@ class Masked(Task):
         return bound
 
     def examples(self, split: str) -> int:
-        """How many examples of a split are evaluated: of a long training set the first ones tell enough."""
-        return min(len(self.splits[split]), MOST_OF_TRAINING) if split == "train" else len(self.splits[split])
+        """Return the number of evaluated examples of a split. Of a long training set, only the first are evaluated."""
+        return min(len(self.splits[split]), MAX_TRAINING_EXAMPLES) if split == "train" else len(self.splits[split])
 
     def rows(self, split: str) -> int:
-        """How many questions a split holds at evaluation: every example, at every share of hidden channels."""
+        """Return the number of evaluated rows of a split: every example with every fraction of hidden channels."""
         return self.examples(split) * len(self.ratios)
 
     def condition(self, split: str) -> Sequence[str]:
         return [name for name in self.conditions for _ in range(self.examples(split))]
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Inputs (e, b, n, w + 1): the values, zero where hidden, and the mark. Targets alike, nothing hidden.
+        """Return the examples of a batch.
 
-        `step` is given in training: rows are examples, and it decides with the member's seed which channels are hidden.
-        At evaluation rows are questions, see `rows`.
+        Parameters
+        ----------
+        split : str
+        rows : Tensor of int64, shape (e, b)
+            In training, indices of examples. At evaluation, indices of pairs of fraction and example, see `rows`.
+        step : int or Tensor, optional
+            Training step, which determines the hidden channels together with the member's seed. None at evaluation.
+
+        Returns
+        -------
+        inputs : Tensor, shape (e, b, n, w + 1)
+            The values, zero if hidden, and the mark.
+        targets : Tensor, shape (e, b, n, w + 1)
+            The true values and the mark.
         """
         if step is None:
-            questions, (kind, rows) = rows, (rows // self.examples(split), rows % self.examples(split))
+            questions, (ratio_index, rows) = rows, (rows // self.examples(split), rows % self.examples(split))
         values = self.values(split, rows)  # (e, b, n, w)
         e, b, n, _ = values.shape
         if step is None:
-            places = questions[..., None] * n + torch.arange(n, device=rows.device)
-            dice = random.bits_at(self._asked[split].expand(e), 0, places.flatten(1)).view(e, b, n)
-            counts = torch.tensor([hidden_of(ratio, n) for ratio in self.ratios], device=rows.device)[kind]  # (e, b)
+            index = questions[..., None] * n + torch.arange(n, device=rows.device)  # (e, b, n)
+            dice = random.bits_at(self._evaluation_keys[split].expand(e), 0, index.flatten(1)).view(e, b, n)
+            hidden = torch.tensor([hidden_of(ratio, n) for ratio in self.ratios], device=rows.device)
+            counts = hidden[ratio_index]  # (e, b)
         else:
             dice = random.bits(self._keys, step, b * n).view(e, b, n)
-            grown = torch.minimum(self._ramp, torch.zeros_like(self._ramp) + step + 1)
-            counts = (1 + (self._count - 1) * grown // self._ramp)[:, None].expand(e, b)
-        bar = dice.sort(dim=-1).values.gather(-1, (counts - 1)[..., None])
-        mark = (dice <= bar).to(values.dtype)[..., None]
+            ramp_step = torch.minimum(self._ramp, torch.zeros_like(self._ramp) + step + 1)
+            counts = (1 + (self._count - 1) * ramp_step // self._ramp)[:, None].expand(e, b)
+        # hide the channels with the lowest random numbers
+        threshold = dice.sort(dim=-1).values.gather(-1, (counts - 1)[..., None])
+        mark = (dice <= threshold).to(values.dtype)[..., None]
         return torch.cat([values * (1 - mark), mark], -1), torch.cat([values, mark], -1)
 
     def values(self, split: str, rows: Tensor) -> Tensor:
-        """The windows of all channels that begin at these examples (e, b): (e, b, n, w)."""
+        """Return the windows of all channels, (e, b, n, w), of the examples `rows`, (e, b)."""
         data = self.splits[split]
         times = data.targets[rows][..., None] + torch.arange(self.window, device=rows.device)
         return data.inputs[self._world[:, None, None], times].mT
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean squared error of what was hidden, (e,)."""
+        """Compute the mean squared error of the hidden values, (e,)."""
         errors, mark = self._errors(outputs, targets)
         return errors.sum((1, 2, 3)) / (mark.sum((1, 2, 3)) * self.window)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """`mse` of what was hidden, for each member and question, (e, b)."""
+        """Compute `mse`, the mean squared error of the hidden values of each row, (e, b)."""
         errors, mark = self._errors(outputs, targets)
         return {"mse": errors.sum((2, 3)) / (mark.sum((2, 3)) * self.window)}
 
     @staticmethod
     def _errors(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the squared errors, (e, b, n, w), zero for visible channels, and the mark, (e, b, n, 1)."""
         mark = targets[..., -1:]
         return (outputs - targets[..., :-1]).square() * mark, mark
 
@@ -184,7 +223,24 @@ class Masked(Task):
 
 
 def hidden_of(ratio: float, tokens: int) -> int:
-    """How many of the channels a share of hidden ones means: one at least, and never all."""
+    """Return the number of hidden channels: at least one, and never all.
+
+    Parameters
+    ----------
+    ratio : float
+        Fraction of hidden channels.
+    tokens : int
+        Number of channels.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> hidden_of(0.5, 10), hidden_of(0.99, 10)
+    (5, 9)
+    """
     if not 0 < ratio < 1:
         raise must_be("the share of hidden channels", "a number above 0 and below 1", ratio)
     return min(max(1, round(ratio * tokens)), tokens - 1)

@@ -1,7 +1,8 @@
-"""A network with known clusters: a nonlinear autoregressive process on a modular random graph, simulated.
+"""Masked prediction of a simulated network with known clusters.
 
-x(t + 1) = f(gain * W x(t)) + noise, one channel for each node. Nodes of a cluster drive each other, clusters hardly do;
-so the activity of a hidden node is told best by nodes of its own cluster, and the clusters are what there is to find.
+The data are a nonlinear autoregressive process on a modular random graph: x(t + 1) = f(gain * W x(t)) + noise, with one
+channel per node. Connections within clusters are much stronger than between clusters. The activity of a hidden node is
+therefore best predicted by nodes of the same cluster.
 
 >>> task = Network(train=2_000, test=500, worlds=2)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}
@@ -25,37 +26,73 @@ NONLINEARITIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda drive: np.clip(drive, 0, 1),
     "linear": lambda drive: drive,
 }
-"""What a node makes of its input: tanh within -1 and 1, relu within 0 and 1 (clipped, or positive weights would have it
-grow for ever), linear without bounds."""
-GRID = 4096
-"""Data are rounded to 1/GRID of a standard deviation: the last digits of a float64 differ between processors, those of
-the data, and with them the hash in the record, practically never."""
-DRAWS = 1_000
-"""How many graphs to draw for a cluster before giving up."""
-PROBE = 2_000
-"""Steps at the end of the training set from which signal is told from noise."""
-CONSTANT, LARGEST = 0.01, 1e4
-"""A standard deviation below it is nearly constant; values beyond it blow up."""
-BOUND, SATURATED = 0.9, 0.5
-"""A bounded signal beyond BOUND for more than this share of the time is saturated."""
-FAINT, CLEAR = 0.05, 0.05
-"""The least share of the variance that is signal, and the least excess of correlations within over between clusters."""
+"""Activation functions of the nodes. relu is clipped at 1, because positive weights would make it grow without
+bound."""
+ROUNDING_STEPS = 4096
+"""Data are rounded to multiples of 1 / 4096 standard deviations. Processors differ in the last digits of a float64, but
+rounded data, and with them the hash in the record, are practically always equal."""
+MAX_DRAWS = 1_000
+"""Maximum number of random graphs drawn for a cluster."""
+SIGNAL_STEPS = 2_000
+"""Number of steps at the end of the training set from which the ratio of signal and noise is estimated."""
+MIN_DEVIATION, MAX_VALUE = 0.01, 1e4
+"""Channels with a smaller standard deviation are nearly constant. Larger values mean that the process diverges."""
+SATURATION_BOUND, MAX_SATURATED_FRACTION = 0.9, 0.5
+"""The signal is saturated if it exceeds the bound in a larger fraction of the time."""
+MIN_SIGNAL_FRACTION, MIN_COHESION = 0.05, 0.05
+"""Smallest fraction of the variance that is signal, and smallest difference between the mean correlation within and
+between clusters."""
 LEAST_TIMES = 10
-"""Time points to learn from: with fewer, no baseline can be fitted."""
+"""Smallest number of time points to train on. With fewer, baselines cannot be fitted."""
 
 
 class Network(Masked):
-    """`worlds` networks of `nodes` in `clusters` (as equal as can be, or of these `sizes`), each a graph of its own.
+    """Masked prediction of simulated networks with known clusters. Every world has another random graph.
 
-    Of all ordered pairs of nodes a share `density_within` or `density_between` is connected. Weights within a cluster
-    are positive and scaled so that its block has the spectral radius `strength_within`; weights between clusters are
-    normal with the standard deviation `strength_between`. With a `lag` above 1 every edge has a delay of its own, drawn
-    from 1 to lag. After `burn_in` steps come `train` time points, a `gap` that nobody sees, and `test` time points; all
-    are standardized by the mean and standard deviation of the training points. Clusters are neighbours in the order of
-    the channels, of which a fixed positional encoding can make use, unless they are `shuffled`.
+    Data are standardized with the mean and standard deviation of the training time points.
 
-    `labels` (n,) are the clusters, the same in all worlds; `weights` (g, lag, n, n) lead from the last axis to the one
-    before.
+    Parameters
+    ----------
+    nodes : int
+        Number of nodes, n.
+    clusters : int
+        Number of clusters of nearly equal size.
+    sizes : sequence of int, optional
+        Numbers of nodes of the clusters, instead of `clusters`.
+    density_within, density_between : float
+        Fraction of the ordered pairs of nodes that are connected, within and between clusters.
+    strength_within : float
+        Spectral radius of the weights within a cluster, which are positive.
+    strength_between : float
+        Standard deviation of the weights between clusters, which are normal.
+    gain : float
+        Factor of the input of a node.
+    noise : float
+        Standard deviation of the noise.
+    nonlinearity : {"tanh", "relu", "linear"}
+    lag : int
+        Maximum delay. Every edge has a random delay from 1 to `lag`.
+    train, test : int
+        Number of time points for training and testing.
+    burn_in, gap : int
+        Number of unused time points before the training data, and between training and test data.
+    window : int
+        Number of time points of an example.
+    ratios : sequence of float
+        Fractions of hidden channels at evaluation.
+    shuffled : bool
+        Whether the order of the channels is random. Otherwise the nodes of a cluster are neighbours, which a fixed
+        positional encoding can use.
+    worlds : int
+        Number of independent networks, g.
+    seed : int
+
+    Attributes
+    ----------
+    labels : ndarray of int, shape (n,)
+        Cluster of each node, equal in all worlds.
+    weights : ndarray, shape (g, lag, n, n)
+        Connections from the last axis to the second last.
     """
 
     name = "network"
@@ -100,7 +137,7 @@ class Network(Masked):
         flag("shuffled", shuffled)
 
         order, data = np.random.SeedSequence(seed).spawn(2)
-        streams = [child.spawn(2) for child in data.spawn(worlds)]  # world k is the same however many there are
+        streams = [child.spawn(2) for child in data.spawn(worlds)]  # world k does not depend on the number of worlds
         wiring, driving = ([np.random.default_rng(stream[part]) for stream in streams] for part in (0, 1))
         labels = np.repeat(np.arange(len(sizes)), sizes)
         if shuffled:
@@ -108,13 +145,13 @@ class Network(Masked):
         density, strength = (density_within, density_between), (strength_within, strength_between)
         weights = graph(wiring, labels, density, strength, lag)
         states = simulate(driving, weights, burn_in + train + gap + test, gain, noise, nonlinearity)
-        seen = states[:, burn_in : burn_in + train]
-        drive = signal(weights, seen[:, -PROBE - lag :], gain, nonlinearity)
-        parts = dict(zip(("train", "test"), standardize(seen, states[:, -test:]), strict=True))
+        train_states = states[:, burn_in : burn_in + train]
+        drive = signal(weights, train_states[:, -SIGNAL_STEPS - lag :], gain, nonlinearity)
+        parts = dict(zip(("train", "test"), standardize(train_states, states[:, -test:]), strict=True))
         for world in range(worlds):
             if not all(np.isfinite(part[world]).all() for part in parts.values()):
-                raise BadInput(f"world {world} must stay finite, and blows up; lower gain or the strengths.")
-        for sentence in complaints(seen, drive, labels, bounded=nonlinearity != "linear"):
+                raise BadInput(f"world {world} must stay finite, but diverges; lower gain or the strengths.")
+        for sentence in complaints(train_states, drive, labels, bounded=nonlinearity != "linear"):
             warnings.warn(sentence, stacklevel=2)
         super().__init__({name: recordings([part], window) for name, part in parts.items()}, window, ratios, seed)
 
@@ -148,11 +185,27 @@ def graph(
     strength: tuple[float, float] = (1.0, 0.05),
     lag: int = 1,
 ) -> np.ndarray:
-    """A modular random graph from each generator: weights (g, lag, n, n), no node connected to itself.
+    """Draw modular random graphs without self-connections.
 
-    Pairs are (within, between) clusters. `weights[g, d, i, j]` leads from node j to node i in d + 1 steps; an edge has
-    one delay. The spectral radius of a cluster is that of its block summed over delays, which with positive weights
-    decides whether activity fades (below 1) whatever the delays.
+    Parameters
+    ----------
+    rngs : sequence of numpy.random.Generator
+        One generator per graph, g of them.
+    labels : ndarray, shape (n,)
+        Cluster of each node.
+    density : tuple of float
+        Fraction of connected pairs within and between clusters.
+    strength : tuple of float
+        Spectral radius of the weights within a cluster, summed over delays, and standard deviation of the weights
+        between clusters. Activity within a cluster decays if its spectral radius is below 1, whatever the delays.
+    lag : int
+        Maximum delay.
+
+    Returns
+    -------
+    ndarray, shape (g, lag, n, n)
+        `weights[g, d, i, j]` is the connection from node j to node i with a delay of d + 1 steps. An edge has one
+        delay.
     """
     n = len(labels)
     same = labels[:, None] == labels
@@ -168,8 +221,8 @@ def graph(
 
 
 def unit_block(rng: np.random.Generator, size: int, density: float) -> np.ndarray:
-    """Sparse positive weights (size, size) of spectral radius 1; drawn again while no loop of edges gives them any."""
-    for _ in range(DRAWS):
+    """Draw sparse positive weights, (size, size), with spectral radius 1. Graphs without a cycle are rejected."""
+    for _ in range(MAX_DRAWS):
         block: np.ndarray = rng.random((size, size)) * (rng.random((size, size)) < density) * ~np.eye(size, dtype=bool)
         radius = float(np.abs(np.linalg.eigvals(block)).max())
         if radius > 0:
@@ -185,28 +238,45 @@ def simulate(
     noise: float = 0.3,
     nonlinearity: str = "tanh",
 ) -> np.ndarray:
-    """The process on graphs (g, lag, n, n), all at once, from a random start: (g, length, n), not standardized.
+    """Simulate the process on all graphs at once, from a random initial state.
 
+    Parameters
+    ----------
+    rngs : sequence of numpy.random.Generator
+        One generator per graph, g of them.
+    weights : ndarray, shape (g, lag, n, n)
+    length : int
+        Number of time points, T.
+    gain, noise, nonlinearity
+        As in `Network`.
+
+    Returns
+    -------
+    ndarray, shape (g, T, n)
+
+    Examples
+    --------
     >>> rngs = [np.random.default_rng(0)]
     >>> round(float(simulate(rngs, np.zeros((1, 1, 4, 4)), 1_000, noise=0.5).std()), 2)
     0.5
     """
     g, lag, n, _ = weights.shape
-    shape = NONLINEARITIES[nonlinearity]
+    activation = NONLINEARITIES[nonlinearity]
     states = np.empty((g, lag + length, n))
     for world, rng in enumerate(rngs):
         rng.standard_normal(out=states[world])
     states[:, lag:] *= noise
-    flat = gain * weights[:, ::-1].transpose(0, 2, 1, 3).reshape(g, n, lag * n)  # the oldest first, as in `states`
+    # the longest delay first, because `states` begins with the oldest state: (g, n, lag * n)
+    flat = gain * weights[:, ::-1].transpose(0, 2, 1, 3).reshape(g, n, lag * n)
     with np.errstate(over="ignore", invalid="ignore"):
         for now in range(lag, lag + length):
             past = states[:, now - lag : now].reshape(g, lag * n, 1)
-            states[:, now] += shape(flat @ past)[..., 0]
+            states[:, now] += activation(flat @ past)[..., 0]
     return states[:, lag:]
 
 
 def signal(weights: np.ndarray, states: np.ndarray, gain: float = 1.0, nonlinearity: str = "tanh") -> np.ndarray:
-    """What of each state the earlier ones decide, all but the noise: (g, T - lag, n) from states (g, T, n)."""
+    """Return the states without noise as predicted from previous states, (g, T - lag, n), from states (g, T, n)."""
     lag, length = weights.shape[1], states.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
         parts = [states[:, lag - 1 - d : length - 1 - d] @ weights[:, d].swapaxes(1, 2) for d in range(lag)]
@@ -214,64 +284,105 @@ def signal(weights: np.ndarray, states: np.ndarray, gain: float = 1.0, nonlinear
 
 
 def complaints(states: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool = True) -> list[str]:
-    """What is wrong with the dynamics, a sentence for each world that fails: states (g, T, n), their last signals."""
-    found = []
+    """Check the dynamics of each world.
+
+    Parameters
+    ----------
+    states : ndarray, shape (g, T, n)
+    drive : ndarray, shape (g, t, n)
+        Signals of the last t states.
+    labels : ndarray, shape (n,)
+    bounded : bool
+        Whether the nonlinearity is bounded.
+
+    Returns
+    -------
+    list of str
+        A warning for each world with a problem.
+    """
+    sentences = []
     for world, (state, part) in enumerate(zip(states, drive, strict=True)):
         end = state[-len(part) :]
-        if not np.isfinite(state).all() or np.abs(state).max() > LARGEST:
-            found.append(f"world {world} blows up: values pass {LARGEST:,.0f}; lower gain or the strengths.")
-        elif still := int((end.std(axis=0) < CONSTANT).sum()):
-            found.append(
-                f"world {world} dies: {still} of {len(labels)} channels are nearly constant in the end; "
+        if not np.isfinite(state).all() or np.abs(state).max() > MAX_VALUE:
+            sentences.append(f"world {world} blows up: values pass {MAX_VALUE:,.0f}; lower gain or the strengths.")
+        elif constant := int((end.std(axis=0) < MIN_DEVIATION).sum()):
+            sentences.append(
+                f"world {world} dies: {constant} of {len(labels)} channels are nearly constant in the end; "
                 "raise noise, gain or strength_within."
             )
-        elif bounded and (share := float((np.abs(part) > BOUND).mean())) > SATURATED:
-            found.append(
-                f"world {world} is saturated: {share:.0%} of its signal lies beyond {BOUND} of a bound of 1; "
-                "lower gain or the strengths."
+        elif bounded and (share := float((np.abs(part) > SATURATION_BOUND).mean())) > MAX_SATURATED_FRACTION:
+            sentences.append(
+                f"world {world} is saturated: {share:.0%} of its signal lies beyond {SATURATION_BOUND} of a bound of "
+                "1; lower gain or the strengths."
             )
-        elif (share := float((part.var(axis=0) / end.var(axis=0)).mean())) < FAINT:
-            found.append(
+        elif (share := float((part.var(axis=0) / end.var(axis=0)).mean())) < MIN_SIGNAL_FRACTION:
+            sentences.append(
                 f"world {world} is little but noise: {share:.1%} of its variance is signal; "
                 "raise gain or strength_within."
             )
-        elif np.subtract(*(both := cohesion(state, labels))) < CLEAR:
-            found.append(
-                f"world {world} has lost its modules: correlations are {both[0]:.2f} within clusters and {both[1]:.2f} "
-                "between them; bring gain times strength_within near 1, raise density_within or lower strength_between."
+        elif np.subtract(*(means := cohesion(state, labels))) < MIN_COHESION:
+            sentences.append(
+                f"world {world} has lost its modules: correlations are {means[0]:.2f} within clusters and "
+                f"{means[1]:.2f} between them; bring gain times strength_within near 1, raise density_within or lower "
+                "strength_between."
             )
-    return found
+    return sentences
 
 
 def cohesion(state: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """The mean correlation of two channels of one cluster, and of two clusters, from (T, n)."""
+    """Return the mean correlation within and between clusters, from states (T, n) and labels (n,)."""
     correlation = np.corrcoef(state, rowvar=False)
     same = labels[:, None] == labels
     return float(correlation[same & ~np.eye(len(labels), dtype=bool)].mean()), float(correlation[~same].mean())
 
 
 def standardize(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """These and other data (g, T, n) by the mean and standard deviation of each channel of `train`, as float32."""
-    made = [np.empty(part.shape, dtype=np.float32) for part in (train, *others)]
+    """Standardize data with the mean and standard deviation of each channel of the training data.
+
+    Parameters
+    ----------
+    train : ndarray, shape (g, T, n)
+    *others : ndarray, shape (g, t, n)
+
+    Returns
+    -------
+    list of ndarray of float32
+        The standardized training data and the others.
+    """
+    standardized = [np.empty(part.shape, dtype=np.float32) for part in (train, *others)]
     with np.errstate(over="ignore", invalid="ignore"):
-        for world, known in enumerate(train):
-            mean, deviation = known.mean(axis=0), known.std(axis=0)
-            deviation[deviation == 0] = 1  # a constant channel is zero everywhere
-            for target, part in zip(made, (train, *others), strict=True):
-                target[world] = np.round((part[world] - mean) / deviation * GRID) / GRID
-    return made
+        for world, states in enumerate(train):
+            mean, deviation = states.mean(axis=0), states.std(axis=0)
+            deviation[deviation == 0] = 1  # a constant channel becomes zero
+            for target, part in zip(standardized, (train, *others), strict=True):
+                target[world] = np.round((part[world] - mean) / deviation * ROUNDING_STEPS) / ROUNDING_STEPS
+    return standardized
 
 
 def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """How many nodes each cluster has: as equal as can be, unless given.
+    """Return the number of nodes of each cluster.
 
+    Parameters
+    ----------
+    nodes : int
+    clusters : int
+        Number of clusters of nearly equal size.
+    sizes : sequence of int, optional
+        Sizes to use instead of `clusters`.
+
+    Returns
+    -------
+    tuple of int
+
+    Examples
+    --------
     >>> cluster_sizes(11, 3)
     (4, 4, 3)
     """
     whole_number("nodes", nodes, 4)
     if sizes is not None:
-        listed = isinstance(sizes, Sequence) and len(sizes) > 1 and all(is_whole(size) and size > 1 for size in sizes)
-        if not listed or sum(sizes) != nodes:
+        valid = isinstance(sizes, Sequence) and len(sizes) > 1 and all(is_whole(size) and size > 1 for size in sizes)
+        if not valid or sum(sizes) != nodes:
             raise must_be("sizes", f"two or more whole numbers of at least 2 that add up to nodes ({nodes})", sizes)
         return tuple(sizes)
     if not is_whole(clusters) or not 2 <= clusters <= nodes // 2:

@@ -1,10 +1,10 @@
-"""Pixels in random order as channels: what is to be found is the picture that they were cut from.
+"""Masked prediction of pixels in random order. The task is to recover their positions in the image.
 
-A channel is a pixel of a small patch, a sample is a patch. Nobody says which pixel lies where; but pixels that lie next
-to each other are alike, so the grid is in the data, and every reader can see whether a map has found it.
+A channel is a pixel of a small patch, and a sample is a patch. The positions of the pixels are not part of the data.
+Neighbouring pixels are correlated, so a model can infer the grid, and the result can be judged by eye.
 
-`source="photos"`: two photographs that scikit-learn brings along, in patches from everywhere. `source="digits"`: its
-1,797 handwritten digits of 8 x 8 pixels, few samples of which most pixels are empty: the hard case.
+`source="photos"` uses patches of the two photographs that are part of scikit-learn. `source="digits"` uses its 1,797
+handwritten digits of 8 x 8 pixels. This is the hard case, with few samples and mostly empty pixels.
 
 >>> task = Pixels(train=500, test=100, worlds=2)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}, task.positions.shape
@@ -28,32 +28,49 @@ from placecode.validation import flag, whole_number
 
 SOURCES = ("photos", "digits")
 GREY = (0.299, 0.587, 0.114)
-"""How bright red, green and blue look."""
-STRIPS, HELD_OUT = 8, 2
-"""A photograph is cut into so many vertical strips of equal width, of which so many are held out."""
+"""Luminance of red, green and blue."""
+STRIPS, HELD_OUT_STRIPS = 8, 2
+"""Number of vertical strips of a photograph, and number of strips that are held out."""
 LEAST_TRAIN = 10
-"""Samples to learn from: with fewer, no baseline can be fitted."""
-VARIES = 0.05
-"""A pixel of the digits is left out if fewer samples than this share differ from its most common value."""
+"""Smallest number of training samples. With fewer, baselines cannot be fitted."""
+MIN_VARYING_FRACTION = 0.05
+"""A pixel of the digits is left out if a smaller fraction of the samples differs from its most common value."""
 FLOWER = (slice(75, 365), slice(160, 450))
-"""Where the flower is in its photograph: rows and columns."""
+"""Rows and columns of the flower in its photograph."""
 DIGIT = 8
-"""Rows and columns of a digit."""
+"""Number of rows and columns of a digit."""
 
 
 class Pixels(Masked):
-    """`worlds` draws of patches of `size` x `size` pixels, every `stride`-th pixel of a photograph; or of digits.
+    """Masked prediction of the pixels of image patches or digits.
 
-    Photographs are grey. Each is cut into 8 vertical strips, of which every world holds out 2 of its own; a patch lies
-    at a random place and never crosses from strips to learn from into those held out, so that no pixel of a picture is
-    seen in both. Of digits, `train` and `test` are different samples, drawn anew for every world; pixels that nearly
-    never vary (fewer than 5% of all samples differ from the most common value) are left out, the same in all worlds,
-    and `size` and `stride` have no say.
+    Photographs are converted to grey and divided into 8 vertical strips, 2 of which are held out. Every world holds out
+    other strips. Patches have random positions. No patch contains both training and held-out strips, so no pixel of a
+    photograph is in both splits. Digits are split at random in every world. Pixels that rarely vary are left out.
 
-    All are standardized by the mean and standard deviation of the training values. Pixels come in random order if
-    `shuffled`, else row by row, of which a fixed positional encoding can make use. `positions` (n, 2) are the row and
-    the column of every channel, counted from 0, and "pixel 3,7" is the name of the one in row 3 and column 7; order and
-    positions are the same in all worlds.
+    Data are standardized with the mean and standard deviation of the training values.
+
+    Parameters
+    ----------
+    source : {"photos", "digits"}
+    size : int
+        Number of rows and columns of a patch. Not used for digits.
+    stride : int
+        Distance between the pixels of a patch, in pixels of the photograph. Not used for digits.
+    train, test : int
+        Number of samples for training and testing.
+    ratios : sequence of float
+        Fractions of hidden channels at evaluation.
+    shuffled : bool
+        Whether pixels are in random order. Otherwise they are in row order, which a fixed positional encoding can use.
+    worlds : int
+        Number of random draws of the data. The order of the pixels is the same in all worlds.
+    seed : int
+
+    Attributes
+    ----------
+    positions : ndarray, shape (n, 2)
+        Row and column of each channel, counted from 0. The name "pixel 3,7" means row 3 and column 7.
     """
 
     name = "pixels"
@@ -76,7 +93,7 @@ class Pixels(Masked):
         whole_number("worlds", worlds, 1)
         whole_number("seed", seed, 0)
         order, data = np.random.SeedSequence(seed).spawn(2)
-        rngs = [np.random.default_rng(child) for child in data.spawn(worlds)]  # world k whatever their number
+        rngs = [np.random.default_rng(child) for child in data.spawn(worlds)]  # independent of the number of worlds
         cells, samples = _source(source, size, stride)
         if shuffled:
             cells = np.random.default_rng(order).permutation(cells)
@@ -108,11 +125,28 @@ def table(
     shuffled: bool = True,
     seed: int = 0,
 ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
-    """The same pixels as a table to be written to a file: values (T, n) as they are in the pictures, the names of the
-    columns, the true positions (n, 2), row and column, and for each row the number of its strip (T,).
+    """Return the pixels as a table, for example to write it to a file.
 
-    Each patch lies within one of eight strips of a photograph, so that rows of other strips share no pixel with it:
-    whoever holds something out should hold out whole strips. Digits have none in common, and come in eight parts.
+    A patch lies within one strip of a photograph, so patches of different strips have no pixel in common. Splits of
+    the table should hold out whole strips. Digits are divided into eight parts at random.
+
+    Parameters
+    ----------
+    source, size, stride, shuffled, seed
+        As in `Pixels`.
+    samples : int
+        Number of samples, T.
+
+    Returns
+    -------
+    values : ndarray, shape (T, n)
+        Values as in the images, not standardized.
+    names : tuple of str
+        Names of the columns.
+    positions : ndarray, shape (n, 2)
+        True row and column of each pixel.
+    strips : ndarray of int, shape (T,)
+        Strip of each sample.
     """
     _check(source, size, stride, shuffled)
     whole_number("samples", samples, 2 * LEAST_TRAIN)
@@ -127,74 +161,126 @@ def table(
 
 
 class Photos:
-    """Patches of photographs, from strips to learn from and from strips held out."""
+    """Random patches of photographs.
+
+    Parameters
+    ----------
+    pictures : sequence of ndarray, shape (rows, columns)
+    size : int
+        Number of rows and columns of a patch.
+    stride : int
+        Distance between the pixels of a patch.
+    """
 
     def __init__(self, pictures: Sequence[np.ndarray], size: int, stride: int) -> None:
         self.pictures, self.columns = list(pictures), size
         self.offsets = stride * np.arange(size)
         self.extent = int(self.offsets[-1]) + 1
-        room = min(min(picture.shape[0], picture.shape[1] // STRIPS) for picture in self.pictures)
-        if self.extent > room:
+        limit = min(min(picture.shape[0], picture.shape[1] // STRIPS) for picture in self.pictures)
+        if self.extent > limit:
             spans = "such that (size - 1) * stride + 1, the pixels that a patch spans, is"
-            raise must_be("size and stride", f"{spans} at most {room}, the width of a strip", (size, stride))
+            raise must_be("size and stride", f"{spans} at most {limit}, the width of a strip", (size, stride))
 
     def split(self, rng: np.random.Generator, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
-        """Patches (T, size * size), row by row of each, from strips to learn from and from those held out."""
-        held = [held_out(rng, picture.shape[1]) for picture in self.pictures]
-        return self.draw(rng, [~each for each in held], train), self.draw(rng, held, test)
+        """Return training patches, (train, size^2), and test patches, (test, size^2), from different strips."""
+        test_columns = [held_out(rng, picture.shape[1]) for picture in self.pictures]
+        train_columns = [~columns for columns in test_columns]
+        return self.draw(rng, train_columns, train), self.draw(rng, test_columns, test)
 
     def by_strip(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Patches (T, size * size), each within a strip, and the number of the strip of each, (T,)."""
+        """Return patches within one strip, (count, size^2), and the strip of each, (count,)."""
         widths = [picture.shape[1] for picture in self.pictures]
         strips = [np.arange(width) * STRIPS // width == strip for width in widths for strip in range(STRIPS)]
-        share = np.bincount(rng.integers(len(strips), size=count), minlength=len(strips))
-        values, numbers = [], np.repeat(np.arange(len(strips)), share)
+        counts = np.bincount(rng.integers(len(strips), size=count), minlength=len(strips))
+        values, numbers = [], np.repeat(np.arange(len(strips)), counts)
         for number, columns in enumerate(strips):
-            only = Photos([self.pictures[number // STRIPS]], self.columns, int(self.offsets[1] - self.offsets[0]))
-            values.append(only.draw(rng, [columns], int(share[number])))
+            photo = Photos([self.pictures[number // STRIPS]], self.columns, int(self.offsets[1] - self.offsets[0]))
+            values.append(photo.draw(rng, [columns], int(counts[number])))
         order = rng.permutation(count)
         return np.concatenate(values)[order], numbers[order]
 
     def draw(self, rng: np.random.Generator, allowed: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Patches at random places of a random picture, all of whose columns are allowed."""
-        which = rng.integers(len(self.pictures), size=count)
-        drawn = np.empty((count, len(self.offsets) ** 2))
-        for number, (picture, columns) in enumerate(zip(self.pictures, allowed, strict=True)):
-            own = np.flatnonzero(which == number)
-            top = rng.integers(picture.shape[0] - self.extent + 1, size=len(own))
-            left = rng.choice(starts(columns, self.extent), size=len(own))
-            rows, across = (place[:, None] + self.offsets for place in (top, left))  # (own, size)
-            drawn[own] = picture[rows[:, :, None], across[:, None, :]].reshape(len(own), -1)
-        return drawn
+        """Return patches at random positions of random pictures.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        allowed : sequence of ndarray of bool, shape (columns,)
+            Columns of each picture that patches may contain.
+        count : int
+
+        Returns
+        -------
+        ndarray, shape (count, size^2)
+        """
+        picture_index = rng.integers(len(self.pictures), size=count)
+        patches = np.empty((count, len(self.offsets) ** 2))
+        for number, (picture, allowed_columns) in enumerate(zip(self.pictures, allowed, strict=True)):
+            index = np.flatnonzero(picture_index == number)
+            top = rng.integers(picture.shape[0] - self.extent + 1, size=len(index))
+            left = rng.choice(starts(allowed_columns, self.extent), size=len(index))
+            rows, columns = (corner[:, None] + self.offsets for corner in (top, left))  # (patches, size)
+            patches[index] = picture[rows[:, :, None], columns[:, None, :]].reshape(len(index), -1)
+        return patches
 
 
 class Digits:
-    """Handwritten digits, some to learn from and others held out."""
+    """Random samples of handwritten digits.
+
+    Parameters
+    ----------
+    values : ndarray, shape (T, 64)
+    """
 
     columns = DIGIT
 
     def __init__(self, values: np.ndarray) -> None:
-        self.values = values  # (T, 64)
+        self.values = values
 
     def split(self, rng: np.random.Generator, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return different random digits for training, (train, 64), and testing, (test, 64)."""
         most = len(self.values)
         if train + test > most:
             raise must_be("train and test", f"at most {most} together, as many as there are digits", (train, test))
-        own = self.values[rng.permutation(most)[: train + test]]
-        return own[:train], own[train:]
+        sample = self.values[rng.permutation(most)[: train + test]]
+        return sample[:train], sample[train:]
 
     def by_strip(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return random digits, (count, 64), and a random part of the table for each, (count,)."""
         return self.split(rng, count, 0)[0], rng.integers(STRIPS, size=count)
 
 
 def held_out(rng: np.random.Generator, width: int) -> np.ndarray:
-    """Which columns of a picture are held out, (width,): two of eight strips."""
-    return np.isin(np.arange(width) * STRIPS // width, rng.choice(STRIPS, size=HELD_OUT, replace=False))
+    """Choose the held-out columns of a picture, two of eight strips.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    width : int
+        Number of columns.
+
+    Returns
+    -------
+    ndarray of bool, shape (width,)
+    """
+    return np.isin(np.arange(width) * STRIPS // width, rng.choice(STRIPS, size=HELD_OUT_STRIPS, replace=False))
 
 
 def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
-    """The columns at which a patch may begin so that all that it spans are allowed, from (width,).
+    """Return the columns at which a patch can begin so that all its columns are allowed.
 
+    Parameters
+    ----------
+    allowed : ndarray of bool, shape (width,)
+    extent : int
+        Number of columns of a patch.
+
+    Returns
+    -------
+    ndarray of int
+
+    Examples
+    --------
     >>> starts(np.array([True, True, True, False, True, True]), 2).tolist()
     [0, 1, 4]
     """
@@ -202,13 +288,29 @@ def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
 
 
 def varying(values: np.ndarray) -> np.ndarray:
-    """Which channels of (T, n) do vary: the numbers of those that differ from their most common value often enough."""
-    common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
-    return np.flatnonzero(1 - np.array(common) >= VARIES)
+    """Return the channels that differ from their most common value in enough samples.
+
+    Parameters
+    ----------
+    values : ndarray, shape (T, n)
+
+    Returns
+    -------
+    ndarray of int
+        Indices of channels.
+    """
+    most_common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
+    return np.flatnonzero(1 - np.array(most_common) >= MIN_VARYING_FRACTION)
 
 
 def photographs() -> list[np.ndarray]:
-    """The two photographs that scikit-learn brings along, grey, (427, 640) from 0 to 1 each: china and flower."""
+    """Return the photographs of scikit-learn, china and flower, in grey.
+
+    Returns
+    -------
+    list of ndarray, shape (427, 640)
+        Values from 0 to 1.
+    """
     try:
         from sklearn.datasets import load_sample_images  # type: ignore[import-untyped, unused-ignore]
 
@@ -220,7 +322,13 @@ def photographs() -> list[np.ndarray]:
 
 
 def digits() -> np.ndarray:
-    """The digits that scikit-learn brings along, (1797, 64) from 0 to 16, row by row."""
+    """Return the digits of scikit-learn.
+
+    Returns
+    -------
+    ndarray, shape (1797, 64)
+        Values from 0 to 16.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -230,15 +338,24 @@ def digits() -> np.ndarray:
 
 
 def picture(source: str) -> np.ndarray:
-    """A picture from 0 to 1 to be laid over the whole grid, so that a map of pixels can be judged by eye: the flower,
-    square; or a digit."""
+    """Return an example picture to display on a map of pixels.
+
+    Parameters
+    ----------
+    source : {"photos", "digits"}
+
+    Returns
+    -------
+    ndarray
+        The flower in a square, or a digit, with values from 0 to 1.
+    """
     if source == "digits":
         return np.asarray(digits()[0].reshape(DIGIT, DIGIT) / 16)
     return np.asarray(photographs()[1][FLOWER])
 
 
 def _source(source: str, size: int, stride: int) -> tuple[np.ndarray, Photos | Digits]:
-    """The numbers of the pixels that are channels, and what samples are drawn from."""
+    """Return the indices of the pixels that are channels, and the source of samples."""
     if source == "digits":
         values = digits()
         return varying(values), Digits(values)
@@ -246,14 +363,17 @@ def _source(source: str, size: int, stride: int) -> tuple[np.ndarray, Photos | D
 
 
 def _grid(cells: np.ndarray, columns: int) -> np.ndarray:
+    """Return row and column of pixels, (n, 2)."""
     return np.stack(np.divmod(cells, columns), axis=1).astype(np.float64)
 
 
 def _names(positions: np.ndarray) -> tuple[str, ...]:
+    """Return the names of pixels."""
     return tuple(f"pixel {row:g},{column:g}" for row, column in positions)
 
 
 def _check(source: str, size: int, stride: int, shuffled: bool) -> None:
+    """Raise `BadInput` for invalid settings."""
     if source not in SOURCES:
         raise one_of("source", SOURCES, source)
     whole_number("size", size, 2)

@@ -1,4 +1,4 @@
-"""Several data sets of one kind in one study: more channels, more noise. Each member is trained on one of them."""
+"""Several data sets of one kind in one study, for example with different noise. Each member is trained on one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from placecode.tasks.base import Task
 
 
 class Several(Task):
-    """Tasks by name. What is asked of it as a whole, it answers for the first."""
+    """A collection of tasks. Its attributes are those of the first task, except `tokens`, which is the maximum.
+
+    Parameters
+    ----------
+    parts : mapping of str to Task
+        The tasks by name. `Member.data` is the name of the task a member is trained on.
+    """
 
     def __init__(self, parts: Mapping[str, Task]) -> None:
         if not parts:

@@ -1,8 +1,8 @@
-"""Synergy: channels in hidden groups whose members are independent of each other two by two, and yet decide each other.
+"""Masked prediction of synergistic groups: channels are pairwise independent, but together determine each other.
 
-In a group of three each channel is the product of the two others, in a group of four of the three others. Whoever looks
-at two channels of a group (of four: at three) sees independent noise; only all of them together betray the group. So
-correlation, partial correlation and pairwise mutual information are blind to what there is to find.
+In a group of three, each channel is the product of the other two. In a group of four, it is the product of the other
+three. Any two channels of a group (any three in a group of four) are independent. Correlation, partial correlation and
+pairwise mutual information therefore cannot detect the groups.
 
 >>> task = Synergy(groups=2, train=1_000, test=100)
 >>> task.labels.tolist(), {name: tuple(split.inputs.shape) for name, split in task.splits.items()}
@@ -25,24 +25,55 @@ from placecode.validation import choice, flag, is_whole, real_number, whole_numb
 VALUES = ("sign", "gaussian")
 SIZES = (3, 4)
 POINTS = np.arange(-6, 6.01, 0.25)
-"""Where integrals over standard normal noise are taken; more points change no digit that is told."""
+"""Points of the numerical integration over standard normal noise. More points do not change the reported digits."""
 
 
 class Synergy(Masked):
-    """`groups` of `group_size` channels (3 or 4; or of these `sizes`, mixed), `train` and `test` independent samples.
+    """Masked prediction of synergistic groups of channels, with independent samples.
 
-    Values are signs, or "gaussian": standard normal numbers whose signs follow the rule and whose magnitudes are
-    independent. (The product of two normal numbers would not do: where it is large, so are its factors, and a pairwise
-    measure sees that. The sign of a normal number says nothing of its magnitude; so with independent magnitudes any
-    proper subset of a group is exactly independent, and every channel exactly normal.) Normal `noise` is added to all.
+    Data are standardized with the mean and standard deviation of the training samples.
 
-    Beside them there may be `correlated` groups of `group_size` channels, with a `correlation` of any two of a group
-    before the noise, which every pairwise measure finds, and `distractors`, channels independent of all others. All are
-    standardized by the mean and standard deviation of the training samples. Groups are neighbours in the order of the
-    channels, of which a fixed positional encoding can make use, unless they are `shuffled`.
+    Parameters
+    ----------
+    groups : int
+        Number of synergistic groups.
+    group_size : {3, 4}
+        Number of channels of each group.
+    sizes : sequence of {3, 4}, optional
+        Size of each group, instead of `groups` and `group_size`.
+    values : {"sign", "gaussian"}
+        Signs, or standard normal numbers with signs that follow the product rule and independent magnitudes.
+    noise : float
+        Standard deviation of normal noise added to all channels.
+    correlated : int
+        Number of additional groups of `group_size` correlated channels, which pairwise measures can detect.
+    correlation : float
+        Correlation of two channels of a correlated group, before noise.
+    distractors : int
+        Number of channels that are independent of all others.
+    train, test : int
+        Number of samples for training and testing.
+    ratios : sequence of float
+        Fractions of hidden channels at evaluation.
+    shuffled : bool
+        Whether the order of the channels is random. Otherwise the channels of a group are neighbours, which a fixed
+        positional encoding can use.
+    worlds : int
+        Number of independent realizations of the data.
+    seed : int
 
-    `labels` (n,) number the groups, first those of products, then the correlated ones; distractors have -1, no group.
-    `kinds` (n,) tell "product", "correlated" and "distractor" apart. Both are the same in all `worlds`.
+    Attributes
+    ----------
+    labels : ndarray of int, shape (n,)
+        Group of each channel, synergistic groups first. -1 for distractors. Equal in all worlds.
+    kinds : ndarray of str, shape (n,)
+        "product", "correlated" or "distractor".
+
+    Notes
+    -----
+    With "gaussian", channels are not products of normal numbers. A large product would imply large factors, which
+    pairwise measures detect. The sign of a normal number is independent of its magnitude. With independent magnitudes,
+    any proper subset of a group is therefore exactly independent, and every channel is exactly normal.
     """
 
     name = "synergy"
@@ -86,18 +117,18 @@ class Synergy(Masked):
         flag("shuffled", shuffled)
 
         counts = {"product": list(sizes), "correlated": [group_size] * correlated, "distractor": [1] * distractors}
-        blocks = [(kind, size) for kind, each in counts.items() for size in each]
+        blocks = [(kind, size) for kind, kind_sizes in counts.items() for size in kind_sizes]
         order, data = np.random.SeedSequence(seed).spawn(2)
         columns = np.arange(sum(size for _, size in blocks))
         if shuffled:
             columns = np.random.default_rng(order).permutation(columns)
         parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-        for stream in data.spawn(worlds):  # world k is the same however many there are
+        for stream in data.spawn(worlds):  # world k does not depend on the number of worlds
             for part, child, count in zip(parts, stream.spawn(2), (train, test), strict=True):
-                drawn = draw(np.random.default_rng(child), count, blocks, values, correlation, noise)
-                part.append(drawn[:, columns])
-        made = zip(("train", "test"), standardize(*(np.stack(part) for part in parts)), strict=True)
-        super().__init__({name: recordings([part]) for name, part in made}, 1, ratios, seed)
+                samples = draw(np.random.default_rng(child), count, blocks, values, correlation, noise)
+                part.append(samples[:, columns])
+        splits = zip(("train", "test"), standardize(*(np.stack(part) for part in parts)), strict=True)
+        super().__init__({name: recordings([part]) for name, part in splits}, 1, ratios, seed)
 
         labels = [
             -1 if kind == "distractor" else group for group, (kind, size) in enumerate(blocks) for _ in range(size)
@@ -118,8 +149,19 @@ class Synergy(Masked):
         }
 
     def best_mse(self, ratio: float) -> float:
-        """The least error that anyone can reach, on average, with this share of the channels hidden.
+        """Return the mean squared error of the best possible predictor.
 
+        Parameters
+        ----------
+        ratio : float
+            Fraction of hidden channels.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
         >>> round(Synergy(train=100, test=10).best_mse(0.3), 3)
         0.488
         """
@@ -139,7 +181,22 @@ def draw(
     correlation: float = 0.5,
     noise: float = 0.1,
 ) -> np.ndarray:
-    """Samples (count, n) of groups of channels, each given by its kind and its size."""
+    """Draw samples of groups of channels.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    count : int
+        Number of samples.
+    blocks : sequence of (str, int)
+        Kind and size of each group. Kinds are "product", "correlated" and "distractor".
+    values, correlation, noise
+        As in `Synergy`.
+
+    Returns
+    -------
+    ndarray, shape (count, n)
+    """
     parts = []
     for kind, size in blocks:
         if kind == "correlated":
@@ -156,14 +213,15 @@ def draw(
 
 
 def draw_signs(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
+    """Draw independent random signs, (count, size)."""
     return rng.integers(2, size=(count, size)) * 2.0 - 1
 
 
 def draw_correlated(rng: np.random.Generator, count: int, size: int, values: str, correlation: float) -> np.ndarray:
-    """Channels (count, size) that follow one common cause, any two of them with this correlation."""
+    """Draw channels with a common cause, (count, size), so that any two have this correlation."""
     if values == "gaussian":
-        cause, own = rng.standard_normal((count, 1)), rng.standard_normal((count, size))
-        return math.sqrt(correlation) * cause + math.sqrt(1 - correlation) * own
+        cause, independent = rng.standard_normal((count, 1)), rng.standard_normal((count, size))
+        return math.sqrt(correlation) * cause + math.sqrt(1 - correlation) * independent
     agree = rng.random((count, size)) < (1 + math.sqrt(correlation)) / 2
     return draw_signs(rng, count, 1) * np.where(agree, 1.0, -1.0)
 
@@ -171,11 +229,28 @@ def draw_correlated(rng: np.random.Generator, count: int, size: int, values: str
 def best_error(
     blocks: Sequence[tuple[str, int]], hidden: int, values: str = "sign", correlation: float = 0.5, noise: float = 0.1
 ) -> float:
-    """The mean squared error of the best predictor when `hidden` of all channels are, in units of a channel's variance.
+    """Return the mean squared error of the best possible predictor, in units of the variance of a channel.
 
-    A channel's variance is 1 + noise^2. What can be known of a hidden channel hangs on how many others of its group are
-    visible, a hypergeometric number: of a product all must be. With 30 channels in groups of 3 and 9 hidden these are
-    both visible with probability 21/29 * 20/28 = 0.517, and little is lost to a noise of 0.1:
+    The variance of a channel is 1 + noise^2. A hidden channel can be predicted from the visible channels of its group.
+    Their number is hypergeometric. In a synergistic group all others must be visible.
+
+    Parameters
+    ----------
+    blocks : sequence of (str, int)
+        Kind and size of each group.
+    hidden : int
+        Number of hidden channels.
+    values, correlation, noise
+        As in `Synergy`.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    With 30 channels in groups of 3 and 9 hidden channels, the two others of a group are visible with probability
+    21/29 * 20/28 = 0.517. A noise of 0.1 adds little to the error of 1 - 0.517.
 
     >>> round(best_error([("product", 3)] * 10, 9), 3)
     0.488
@@ -184,52 +259,82 @@ def best_error(
     known = 0.0
     for (kind, size), groups in {block: blocks.count(block) for block in blocks}.items():
         for visible in range(size):
-            away = hidden - 1 - (size - 1 - visible)  # of the other hidden channels, those of other groups
-            if away < 0:
+            hidden_elsewhere = hidden - 1 - (size - 1 - visible)  # hidden channels of other groups
+            if hidden_elsewhere < 0:
                 continue
-            ways = math.comb(size - 1, visible) * math.comb(tokens - size, away)
-            chance = ways / math.comb(tokens - 1, hidden - 1)
-            known += groups * size / tokens * chance * explained(kind, size, visible, values, correlation, noise)
+            ways = math.comb(size - 1, visible) * math.comb(tokens - size, hidden_elsewhere)
+            probability = ways / math.comb(tokens - 1, hidden - 1)
+            known += groups * size / tokens * probability * explained(kind, size, visible, values, correlation, noise)
     return 1 - known / (1 + noise**2)
 
 
 def explained(kind: str, size: int, visible: int, values: str, correlation: float, noise: float) -> float:
-    """The variance of a hidden channel that `visible` others of its group explain: that of its conditional mean."""
+    """Return the variance of a hidden channel that visible channels of its group explain.
+
+    This is the variance of its conditional mean.
+
+    Parameters
+    ----------
+    kind : {"product", "correlated", "distractor"}
+    size : int
+        Number of channels of the group.
+    visible : int
+        Number of visible channels of the group.
+    values, correlation, noise
+        As in `Synergy`.
+
+    Returns
+    -------
+    float
+    """
     if kind == "product":
         if visible < size - 1:
             return 0.0
-        # the mean of a sign given noisy values is the product of their means; a normal number has E|x| = sqrt(2 / pi)
+        # the conditional mean of the sign is the product of the conditional means of the others' signs;
+        # a standard normal number has E|x| = sqrt(2 / pi)
         scale = 2 / math.pi if values == "gaussian" else 1.0
         return scale * certainty(values, noise) ** visible
     if kind == "distractor" or visible == 0:
         return 0.0
     if values == "gaussian":
         return visible * correlation**2 / (1 + noise**2 + (visible - 1) * correlation)
-    # signs: add up the evidence of all visible ones for the common cause, over all they may show if the cause is +1
-    share = math.sqrt(correlation)
-    shown, weight = zip(*(_shown(sign, noise) for sign in (1, -1)), strict=True)
-    evidence = np.arctanh(share * np.concatenate(shown))
-    weights = np.concatenate([weight[0] * (1 + share) / 2, weight[1] * (1 - share) / 2])
-    total, chance = evidence, weights
+    # signs: sum the evidence of the visible channels for the common cause, over all their values if the cause is +1
+    agreement = math.sqrt(correlation)
+    means, weight = zip(*(_sign_means(sign, noise) for sign in (1, -1)), strict=True)
+    evidence = np.arctanh(agreement * np.concatenate(means))
+    weights = np.concatenate([weight[0] * (1 + agreement) / 2, weight[1] * (1 - agreement) / 2])
+    total, probability = evidence, weights
     for _ in range(visible - 1):
-        total, chance = np.add.outer(total, evidence), np.multiply.outer(chance, weights)
-    return correlation * float((np.tanh(total) * chance).sum())
+        total, probability = np.add.outer(total, evidence), np.multiply.outer(probability, weights)
+    return correlation * float((np.tanh(total) * probability).sum())
 
 
 def certainty(values: str, noise: float) -> float:
-    """How well a noisy value tells the sign of the true one: the variance of the sign's mean given what is seen.
+    """Return the variance of the conditional mean of a sign, given its noisy value. 1 without noise.
 
+    Parameters
+    ----------
+    values : {"sign", "gaussian"}
+    noise : float
+        Standard deviation of the noise.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
     >>> certainty("sign", 0.0), round(certainty("sign", 1.0), 3), round(certainty("gaussian", 0.1), 3)
     (1.0, 0.55, 0.91)
     """
-    if values == "gaussian":  # the mean is 2 Phi(y / ...) - 1, and its square is an orthant of two normal numbers
+    if values == "gaussian":  # the mean is 2 Phi(y / ...) - 1; its expected square is an orthant probability
         return 2 / math.pi * math.asin(1 / (1 + noise**2))
-    means, weights = _shown(1, noise)
-    return float((means * weights).sum())  # of a fair sign s and its mean m given y: E[m^2] = E[m s]
+    means, weights = _sign_means(1, noise)
+    return float((means * weights).sum())  # for a fair sign s with conditional mean m, E[m^2] = E[m s]
 
 
-def _shown(sign: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of a sign given its noisy value, for all values that this sign may show, and their probabilities."""
+def _sign_means(sign: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the conditional mean of a sign for all its noisy values, and the probabilities of these values."""
     if noise == 0:
         return np.array([float(sign)]), np.ones(1)
     weights = np.exp(-(POINTS**2) / 2)

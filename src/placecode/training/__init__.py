@@ -1,1 +1,1 @@
-"""Train a stack of models: steps, optimizers, evaluation, early stopping and checkpoints."""
+"""Training of a stack of models: optimizers, training steps, evaluation, early stopping and checkpoint states."""

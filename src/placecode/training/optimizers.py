@@ -1,7 +1,7 @@
-"""Adam, AdamW and SGD over a stack: torch's own updates, with every setting per member.
+"""Adam, AdamW and SGD for a stack of members: torch's updates, with separate settings per member.
 
-Parameters, gradients and moments are flat arrays (e, P), so a step is a few operations for all members together. A
-member's settings are columns (e, 1); a member that is switched off keeps its parameters bit for bit.
+Parameters, gradients and moments are arrays (e, P), so one step takes a few operations for all members. Settings are
+columns (e, 1). Members that no longer train keep their parameters exactly.
 """
 
 from __future__ import annotations
@@ -17,10 +17,23 @@ from placecode.models.member import Member
 
 
 class Optimizer:
-    """Steps the parameters of a stack. `state` is what a checkpoint must hold besides the parameters."""
+    """Base class of the optimizers of a stack.
+
+    Parameters
+    ----------
+    stack : Stack
+        Its parameters are updated in place.
+
+    Attributes
+    ----------
+    state : dict of str to Tensor, shape (e, P)
+        The moments, which are part of a checkpoint.
+    """
 
     name: str
+    """Value of `Member.optimizer`."""
     moments: tuple[str, ...] = ()
+    """Names of the moments in `state`."""
 
     def __init__(self, stack: Stack) -> None:
         self.flat, self.fast = stack.flat, stack.fast
@@ -28,7 +41,7 @@ class Optimizer:
         self.pe_learns = stack.encoding.learns[:, None]
         self.state = {name: torch.zeros_like(stack.flat) for name in self.moments}
 
-        def column(read: Callable[[Member], float]) -> Tensor:
+        def column(read: Callable[[Member], float]) -> Tensor:  # (e, 1)
             values = [read(member) for member in stack.members]
             return torch.tensor(values, dtype=stack.flat.dtype, device=stack.flat.device)[:, None]
 
@@ -38,12 +51,12 @@ class Optimizer:
         self.pe_rate = torch.where(self.pe_learns, self.pe_rate, 0)
         decay = column(lambda m: m.weight_decay)
         pe_decay = column(lambda m: m.weight_decay if m.pe_weight_decay is None else m.pe_weight_decay)
-        self.decay, self.pe_decay = (each if each.any() else None for each in (decay, pe_decay))
+        self.decay, self.pe_decay = (values if values.any() else None for values in (decay, pe_decay))
         self.limit = None
         if any(member.clip is not None for member in members):
             self.limit = column(lambda m: float("inf") if m.clip is None else m.clip)
         self.momentum, self.epsilon = column(lambda m: m.momentum), column(lambda m: m.epsilon)
-        # never 0, in any dtype: 0 / 0 would be NaN, and NaN times the rate 0 of a frozen PE is NaN too
+        # positive in every dtype: 0 / 0 is NaN, and stays NaN after multiplication by the zero rate of a frozen PE
         self.epsilon.clamp_(min=torch.finfo(self.epsilon.dtype).tiny ** 0.5)
         self.beta1, self.beta2 = column(lambda m: m.beta1), column(lambda m: m.beta2)
 
@@ -55,22 +68,36 @@ class Optimizer:
         scale: Tensor | float = 1.0,
         unit: Tensor | None = None,
     ) -> Tensor:
-        """One update from `gradient` (e, P), which is used up; `count` = 1, 2, ... is the number of this step.
+        """Update the parameters once.
 
-        The rates are multiplied by `scale`, (e, 1), and the gradient by its `unit`, (e,). `alive` (e,) says which
-        members still train. Returns which of them still do: one whose gradient is not finite stops here, its parameters
-        as they were.
+        Parameters
+        ----------
+        gradient : Tensor, shape (e, P)
+            Overwritten.
+        count : int or Tensor
+            Number of this step, beginning at 1.
+        alive : Tensor of bool, shape (e,)
+            Members that still train.
+        scale : Tensor, shape (e, 1), or float
+            Factor of the learning rates.
+        unit : Tensor, shape (e,), optional
+            Factor of the gradient.
+
+        Returns
+        -------
+        Tensor of bool, shape (e,)
+            `alive`, without members with a gradient that is not finite. Their parameters do not change.
         """
         if self.fast:
             return self._fused_step(gradient, count, alive, scale, unit)
         if unit is not None:
             gradient *= unit[:, None]
         pe = gradient[:, self.pe_columns]
-        pe.copy_(torch.where(self.pe_learns, pe, 0))  # a frozen PE counts for nothing, not even in the norm
+        pe.copy_(torch.where(self.pe_learns, pe, 0))  # the gradient of a frozen PE must not count in the norm
         norm = torch.linalg.vector_norm(gradient, dim=1)
         alive = alive & norm.isfinite()
         on = alive[:, None]
-        if gradient.device.type != "cpu" or not on.all():  # a GPU would have to be waited for
+        if gradient.device.type != "cpu" or not on.all():  # on a GPU, `on.all()` would synchronize
             gradient.masked_fill_(~on, 0)
         if self.limit is not None:
             gradient *= torch.where(on, self.limit / (norm[:, None] + 1e-6), 1).clamp(max=1)
@@ -85,7 +112,7 @@ class Optimizer:
         return alive
 
     def _move(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
-        """Take the step."""
+        """Apply the update."""
         direction = self._direction(gradient, count)
         columns = self.pe_columns.start
         self.flat[:, :columns].addcmul_(direction[:, :columns], rate, value=-1)
@@ -94,13 +121,13 @@ class Optimizer:
     def _fused_step(
         self, gradient: Tensor, count: int | Tensor, alive: Tensor, scale: Tensor | float, unit: Tensor | None
     ) -> Tensor:
-        """The same by fused kernels, which leave members that do not train untouched."""
+        """Update the parameters with fused kernels, which skip members that no longer train."""
         from placecode.compute.gpu.kernels import updates  # needs Triton
 
         columns = self.pe_columns.start
         norm = updates.norms(gradient, self.pe_learns, columns)
         norm = norm if unit is None else norm * unit
-        alive = alive & norm.square().isfinite()  # as in the plain way, which adds up squares
+        alive = alive & norm.square().isfinite()  # `step` sums squares, so the square must not overflow here either
         factor = None if unit is None else unit[:, None]
         if self.limit is not None:
             shrink = (self.limit / (norm[:, None] + 1e-6)).clamp(max=1)
@@ -115,11 +142,11 @@ class Optimizer:
         return alive
 
     def _decay(self, weights: Tensor, gradient: Tensor, rate: Tensor, decay: Tensor) -> None:
-        """Weight decay as part of the gradient."""
+        """Add weight decay to the gradient."""
         gradient.addcmul_(weights, decay)
 
     def _direction(self, gradient: Tensor, count: int | Tensor) -> Tensor:
-        """What is taken off the parameters, per unit of rate."""
+        """Return the update direction, (e, P), which is multiplied by the learning rate and subtracted."""
         raise NotImplementedError
 
 
@@ -146,7 +173,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with the decay taken off the weights directly, as in `torch.optim.AdamW`."""
+    """Adam with decoupled weight decay, as in `torch.optim.AdamW`."""
 
     name = "adamw"
 
@@ -165,5 +192,14 @@ class SGD(Optimizer):
 
 
 def build(stack: Stack) -> Optimizer:
-    """The optimizer that the members of a stack name."""
+    """Return the optimizer named by the members of a stack.
+
+    Parameters
+    ----------
+    stack : Stack
+
+    Returns
+    -------
+    Optimizer
+    """
     return {kind.name: kind for kind in (Adam, AdamW, SGD)}[stack.members[0].optimizer](stack)

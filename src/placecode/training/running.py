@@ -1,10 +1,14 @@
-"""The members of a stack that still train: one training step for all of them, and who stops, when and why.
+"""One training step for the members of a stack, and the rules by which members stop early.
 
-A member stops before the end for one of four reasons. It *diverges*: its loss, its gradient or its parameters are not
-finite. It has *settled*: its parameters are the same, bit for bit, as one or more whole epochs before, in training
-without random numbers (no dropout, no masks drawn anew). It is *at rest*: its training loss was exactly 0 in every step
-of so many epochs in a row. Or it has done its own number of epochs (`Member.last_epoch`). A member that has stopped
-keeps its parameters.
+A member stops before the last step for one of four reasons:
+
+- It *diverged*: its loss, its gradient or its parameters are not finite.
+- It *settled*: its parameters are bit for bit the same as one or more whole epochs before. This check requires training
+  without new random numbers in every epoch (no dropout, no random masks).
+- It is *at rest*: its training loss was exactly 0 in every step of a number of consecutive epochs.
+- It reached its last epoch (`Member.last_epoch`).
+
+A member that has stopped keeps its parameters.
 """
 
 from __future__ import annotations
@@ -25,39 +29,46 @@ from placecode.tasks.base import Task
 from placecode.training import optimizers
 
 CAUSES = ("", "loss", "gradient", "parameters", "float16")
-"""Which check found that a member diverged; its code in a state is its place here. `float16`: the numbers of the step
-are finite in TF32, and too large for float16."""
+"""The check that detected divergence. A saved state contains the index in this tuple. `float16` means that the values
+of the step are finite in TF32 but overflow in float16."""
 LOSS, GRADIENT, PARAMETERS, FLOAT16 = range(1, len(CAUSES))
 NEVER = -1
-FOREVER = 1 << 62
-LEAST_STEPS = 50
-"""Steps between two checks for settled members, rounded up to whole epochs. A check costs about as much as a step of a
-small model."""
+NO_LAST_EPOCH = 1 << 62
+"""Stands for `Member.last_epoch` of None."""
+MIN_STEPS_BETWEEN_CHECKS = 50
+"""Steps between two checks for settled members, rounded up to whole epochs. A check costs about as much as a training
+step of a small model."""
 HASHED_COLUMNS = 1 << 16
-"""Parameters of a member that are hashed at a time, so that the hash needs little memory."""
+"""Number of parameters hashed at once. It limits the memory use of the hash."""
 
 
 class Running:
-    """A stack in training, with the optimizer, the order of the examples and what is known of each member.
+    """A stack in training, with its optimizer, the order of the examples and the status of each member.
 
     Parameters
     ----------
     stack : Stack
-        The members, e of them. Its parameters are trained in place.
+        The e members. Its parameters are trained in place.
     task : Task
-        As it was made; it is bound to these members here.
+        An unbound task. It is bound to these members here.
     steps : int
-        Length of the training, which decides when step sizes begin to fall (`Member.cooldown`).
+        Total number of training steps. It determines when learning rates begin to fall (`Member.cooldown`).
     """
 
     VECTORS = (
         *("alive", "diverged_at", "cause", "settled_epoch", "rested_epoch", "ended"),
         *("quiet_epochs", "loud", "fingerprint"),
     )
-    """What is known of each member, (e,) each, and part of a checkpoint: whether it has not diverged; the step at which
-    it did, and which check found it; the epochs at which it had settled, or came to rest; whether it has done all its
-    own epochs; over how many epochs in a row its loss was exactly 0; whether it has been another number since the last
-    epoch ended; a hash of its parameters at that moment."""
+    """Names of the status vectors, shape (e,), which are part of a checkpoint.
+
+    - alive: the member has not diverged.
+    - diverged_at, cause: step and cause of divergence.
+    - settled_epoch, rested_epoch: epoch after which the member had settled or was at rest, or -1.
+    - ended: the member has reached its last epoch.
+    - quiet_epochs: number of consecutive epochs with a loss of exactly 0.
+    - loud: the loss was not 0 in some step of the current epoch.
+    - fingerprint: hash of the parameters at the last check.
+    """
 
     def __init__(self, stack: Stack, task: Task, steps: int) -> None:
         self.stack, self.unbound, self.steps = stack, task, steps
@@ -76,9 +87,9 @@ class Running:
         self.quiet_epochs, self.loud = numbers(0), torch.zeros_like(self.alive)
         self.fingerprint, self.ended = numbers(0), torch.zeros_like(self.alive)
         self.stopped = torch.zeros_like(self.alive)
-        """Whether a member has settled, is at rest or has done its epochs; follows from the vectors above."""
-        epochs = [FOREVER if member.last_epoch is None else member.last_epoch for member in stack.members]
-        self._own_epochs = torch.tensor(epochs, dtype=torch.int64, device=device)
+        """Whether a member has settled, is at rest or has reached its last epoch. Derived from the vectors above."""
+        epochs = [NO_LAST_EPOCH if member.last_epoch is None else member.last_epoch for member in stack.members]
+        self._last_epochs = torch.tensor(epochs, dtype=torch.int64, device=device)
         repeats = [not (self.task.drawn_anew or member.dropout) for member in stack.members]
         self._repeats = torch.tensor(repeats, device=device)
         cooldown = torch.tensor([member.cooldown for member in stack.members], dtype=stack.flat.dtype, device=device)
@@ -95,23 +106,26 @@ class Running:
         return steps_per_epoch(self.examples, self.batch)
 
     def order_at(self, step: int) -> Tensor:
-        """The order in which each member reads the examples in the epoch of `step`, (e, N): a new one every epoch."""
+        """Return the order of the examples in the epoch of `step`, (e, N). Every epoch and seed has another order."""
         epoch = step // self.steps_per_epoch
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, random.permutation(self.order_keys, epoch, self.examples)
         return self._order[1]
 
     def rows_of(self, step: int) -> Tensor:
-        """The rows that each member reads at `step`, (e, b); the last batch of an epoch is smaller."""
+        """Return the indices of the examples of `step`, (e, b). The last batch of an epoch may be smaller."""
         first = step % self.steps_per_epoch * self.batch
         return self.order_at(step)[:, first : first + self.batch]
 
     def update(self, step: int) -> Tensor:
-        """Step `step`, 0 for the first, of all members; returns their losses, (e,), without waiting for a GPU."""
+        """Train all members for one step and return their losses, (e,), without synchronizing with the GPU.
+
+        Steps are counted from 0.
+        """
         return self._captured(step) if self._captured else self.advance(self.rows_of(step), step)
 
     def advance(self, rows: Tensor, step: int | Tensor) -> Tensor:
-        """The work of a step on these rows (e, b). All that it changes is changed in place."""
+        """Train on the examples `rows`, (e, b). All changes are made in place, as CUDA graphs require."""
         inputs, targets = self.task.batch("train", rows, step)
         if self.by_hand is not None:
             losses = self.by_hand(inputs, targets, self.task.loss)
@@ -127,29 +141,34 @@ class Running:
         return losses.detach()
 
     def _pass(self, inputs: Tensor, targets: Tensor, step: int | Tensor) -> Tensor:
-        """Compute the losses, (e,), and write the gradients to `gradient`, divided by `unit` where float16 needs it."""
+        """Compute the losses, (e,), and write the gradients to `gradient`, divided by `unit` if float16 requires it."""
         if self.unit is not None:
             self.unit.fill_(1)
         self.stack.sink, self.stack.unit = self.gradient, self.unit
         try:
             losses = self.task.loss(self.stack(inputs, step=step), targets)
             self.stack.gradients(losses.sum(), out=self.gradient)
-        finally:  # they are for one pass: a second one would write over the first
+        finally:  # valid for one pass only: a second pass would overwrite the first
             self.stack.sink = self.stack.unit = None
         return losses
 
     def rate_scale(self, step: int | Tensor) -> Tensor | float:
-        """Factor of each member's learning rate, (e, 1): 1 until the cooldown begins, then falling linearly to 0."""
+        """Return the factor of the learning rates, (e, 1): 1 until the cooldown begins, then falling linearly to 0."""
         if self._cooling_steps is None:
             return 1.0
         return ((self.steps - step) / self._cooling_steps).clamp(0, 1)
 
-    # ------------------------------------------------------------------------------------------------ who stops
+    # ------------------------------------------------------------------------------------------- early stopping
 
     def end_epoch(self, epoch: int, rest: int) -> None:
-        """After `epoch` epochs, mark the members that have settled, and those at rest for `rest` epochs (0: none).
+        """Mark members that stop after `epoch` epochs. Does not synchronize with the GPU.
 
-        Does not synchronize with the GPU.
+        Parameters
+        ----------
+        epoch : int
+            Number of epochs completed.
+        rest : int
+            Number of consecutive epochs with zero loss after which a member stops. 0 disables this rule.
         """
         training = self.alive & ~self.stopped
         settled = self._settled(epoch) & training
@@ -158,26 +177,29 @@ class Running:
         if rest:
             rested = training & ~settled & (self.quiet_epochs >= rest)
             self.rested_epoch.copy_(torch.where(rested, epoch, self.rested_epoch))
-        self.ended.logical_or_(self._own_epochs <= epoch)
+        self.ended.logical_or_(self._last_epochs <= epoch)
         self.loud.zero_()
-        self.see_stopped()
+        self.refresh_stopped()
 
     def _settled(self, epoch: int) -> Tensor:
-        """Which members have the parameters of the last check, (e,); all False in epochs without a check."""
-        apart = -(-LEAST_STEPS // self.steps_per_epoch)
-        if epoch % apart:
+        """Return which members have the same parameters as at the last check, (e,). False in epochs without a check."""
+        interval = -(-MIN_STEPS_BETWEEN_CHECKS // self.steps_per_epoch)
+        if epoch % interval:
             return torch.zeros_like(self.alive)
-        found = fingerprints(self.stack.flat)
-        same = (found == self.fingerprint) & self._repeats & (epoch > apart)
-        self.fingerprint.copy_(found)
+        hashes = fingerprints(self.stack.flat)
+        same = (hashes == self.fingerprint) & self._repeats & (epoch > interval)
+        self.fingerprint.copy_(hashes)
         return same
 
-    def see_stopped(self) -> None:
-        """Bring `stopped` up to date."""
+    def refresh_stopped(self) -> None:
+        """Recompute `stopped` from the status vectors."""
         self.stopped.copy_((self.settled_epoch >= 0) | (self.rested_epoch >= 0) | self.ended)
 
     def check_parameters(self, step: int) -> None:
-        """Stop members whose parameters are not finite. The loss of the next step would tell, but there may be none."""
+        """Stop members with parameters that are not finite.
+
+        The loss of the next step would reveal them too, but there may be no next step.
+        """
         lost = self.alive & ~self.stack.flat.isfinite().all(1)
         self.diverged_at.copy_(torch.where(lost, step, self.diverged_at))
         self.cause.copy_(torch.where(lost, PARAMETERS, self.cause))
@@ -187,41 +209,52 @@ class Running:
         """Mark members that diverged by float16 overflow: repeating their last step in TF32 gives finite numbers."""
         if not self.stack.halves:
             return
-        for place in ((self.cause == LOSS) | (self.cause == GRADIENT)).nonzero()[:, 0].tolist():
-            if place in self._explained:
+        for index in ((self.cause == LOSS) | (self.cause == GRADIENT)).nonzero()[:, 0].tolist():
+            if index in self._explained:
                 continue
-            self._explained.add(place)
-            if self._finite_in_tf32(place, int(self.diverged_at[place]) - 1):
-                self.cause[place] = FLOAT16
+            self._explained.add(index)
+            if self._finite_in_tf32(index, int(self.diverged_at[index]) - 1):
+                self.cause[index] = FLOAT16
 
-    def _finite_in_tf32(self, place: int, step: int) -> bool:
-        alone, rows = self.stack.member(place), self.rows_of(step)[place : place + 1]
-        task = self.unbound.bind(alone.members).to(alone.flat.device, alone.flat.dtype)
+    def _finite_in_tf32(self, index: int, step: int) -> bool:
+        """Repeat a step of one member in TF32, and return whether loss and gradient are finite."""
+        model, rows = self.stack.member(index), self.rows_of(step)[index : index + 1]
+        task = self.unbound.bind(model.members).to(model.flat.device, model.flat.dtype)
         inputs, targets = task.batch("train", rows, step)
-        losses, gradient = task.loss(alone(inputs, step=step), targets), torch.empty_like(alone.flat)
-        alone.gradients(losses.sum(), out=gradient)
-        if not alone.encoding.learns.all():
-            gradient[:, alone.encoding_columns :] = 0
-        norm = torch.linalg.vector_norm(gradient, dim=1)  # what the optimizer looks at
+        losses, gradient = task.loss(model(inputs, step=step), targets), torch.empty_like(model.flat)
+        model.gradients(losses.sum(), out=gradient)
+        if not model.encoding.learns.all():
+            gradient[:, model.encoding_columns :] = 0
+        norm = torch.linalg.vector_norm(gradient, dim=1)  # the optimizer checks the norm too
         return bool(losses.isfinite().all() & norm.square().isfinite().all())
 
-    # ----------------------------------------------------------------------------------------------- its state
+    # --------------------------------------------------------------------------------------------------- state
 
     def vectors(self) -> dict[str, Tensor]:
+        """Return the status vectors, (e,), by name."""
         return {name: getattr(self, name) for name in self.VECTORS}
 
     def arrays(self) -> dict[str, Tensor]:
-        """Parameters and moments, (e, P) each."""
+        """Return the parameters and the moments, (e, P), by name."""
         moments = {f"optimizer.{name}": value for name, value in self.optimizer.state.items()}
         return {"flat": self.stack.flat, **moments}
 
     def release(self) -> None:
-        """Free the memory of captured steps. Nothing can be trained afterwards."""
+        """Free the memory of captured steps. Training cannot continue afterwards."""
         self._captured = None
 
 
 def fingerprints(flat: Tensor) -> Tensor:
-    """A 64-bit hash of each row of an (e, P) tensor, (e,). Different rows have different hashes, but for chance."""
+    """Return a 64-bit hash of each row.
+
+    Parameters
+    ----------
+    flat : Tensor, shape (e, P)
+
+    Returns
+    -------
+    Tensor of int64, shape (e,)
+    """
     words = flat.view({4: torch.int32, 8: torch.int64}[flat.element_size()])
     total = torch.zeros(len(flat), dtype=torch.int64, device=flat.device)
     for first in range(0, flat.shape[1], HASHED_COLUMNS):
@@ -231,23 +264,27 @@ def fingerprints(flat: Tensor) -> Tensor:
 
 
 def steps_per_epoch(examples: int, batch: int) -> int:
-    """The last, smaller batch of an epoch is used too."""
+    """Return the number of batches per epoch. The last batch may be smaller.
+
+    >>> steps_per_epoch(examples=10, batch=4)
+    3
+    """
     return -(-examples // batch)
 
 
 class Captured:
-    """The step of a running stack as CUDA graphs, one for each size of batch: recorded once, then launched as a whole.
+    """The training step of a running stack, captured as one CUDA graph per batch size.
 
-    The first steps of each batch size run eagerly, as warm-up for graph capture. The step count and the order of the
-    examples live on the device, so nothing is copied there between steps.
+    The first steps of each batch size run eagerly, as warm-up for the capture. The step number and the order of the
+    examples are stored on the device, so nothing is copied there between steps.
     """
 
     WARM_STEPS = 2
-    AHEAD = 3
-    """Steps that may wait in the GPU's queue: enough to keep it busy, few enough to stop when asked to."""
+    MAX_QUEUED_STEPS = 3
+    """Steps that may wait in the GPU's queue. A short queue lets an interrupted run stop soon."""
 
     def __init__(self, running: Running) -> None:
-        self._running = weakref.ref(running)  # no cycle: graphs must go with their stack, not at some later time
+        self._running = weakref.ref(running)  # no reference cycle: graphs must be freed together with their stack
         device = running.stack.flat.device
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
         self.order = torch.empty(len(running.stack.members), running.examples, dtype=torch.int64, device=device)
@@ -256,7 +293,7 @@ class Captured:
         self.warm: dict[int, int] = {}
         self.refused = False
         self.pool = torch.cuda.graph_pool_handle()
-        self.stream = _stream_beside(device)
+        self.stream = _side_stream(device)
         self.queue: deque[torch.cuda.Event] = deque()
 
     @property
@@ -267,11 +304,11 @@ class Captured:
 
     def __call__(self, step: int) -> Tensor:
         running = self.running
-        epoch, place = divmod(step, running.steps_per_epoch)
+        epoch, batch_index = divmod(step, running.steps_per_epoch)
         if epoch != self.epoch:
             self.order.copy_(running.order_at(step))
             self.epoch = epoch
-        size = min(running.batch, running.examples - place * running.batch)
+        size = min(running.batch, running.examples - batch_index * running.batch)
         self.clock.fill_(step)
         if self.warm.setdefault(size, 0) >= self.WARM_STEPS and size not in self.graphs and not self.refused:
             self._record(size)
@@ -281,18 +318,18 @@ class Captured:
             losses = losses.clone()
         else:
             self.warm[size] += 1
-            losses = self._as_it_is(size)
-        self._wait_for_room()
+            losses = self._run_eagerly(size)
+        self._limit_queue()
         return losses
 
-    def _as_it_is(self, size: int) -> Tensor:
-        """Run a step eagerly, on the stream used for capture: autograd keeps the stream of a parameter's first use."""
-        here = torch.cuda.current_stream()
-        self.stream.wait_stream(here)
+    def _run_eagerly(self, size: int) -> Tensor:
+        """Run a step on the stream used for capture: autograd remembers the stream of a parameter's first use."""
+        current = torch.cuda.current_stream()
+        self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
             losses = self._advance(size)
-        here.wait_stream(self.stream)
-        losses.record_stream(here)
+        current.wait_stream(self.stream)
+        losses.record_stream(current)
         return losses
 
     def _record(self, size: int) -> None:
@@ -300,15 +337,15 @@ class Captured:
         graph = torch.cuda.CUDAGraph()
         gc.collect()
         collects = gc.isenabled()
-        gc.disable()  # freeing the memory of something else would spoil the recording
+        gc.disable()  # freeing unrelated memory would invalidate the capture
         try:
-            # other threads may fetch a checkpoint meanwhile
+            # thread_local, because other threads may copy a checkpoint during the capture
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
                 losses = self._advance(size)
             self.graphs[size] = graph, losses
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:  # an encoding or a task of somebody's own may wait for the GPU, say
+        except RuntimeError as error:  # a user-defined encoding or task may synchronize with the GPU, for example
             self.refused = True
             reason = str(error).splitlines()[0]
             warnings.warn(f"the step cannot be captured as a graph, and runs slower without: {reason}", stacklevel=5)
@@ -317,23 +354,25 @@ class Captured:
                 gc.enable()
 
     def _advance(self, size: int) -> Tensor:
+        """Train on a batch of `size` examples, reading the step number from the device."""
         running = self.running
         first = self.clock % running.steps_per_epoch * running.batch
         rows = self.order.index_select(1, first + torch.arange(size, device=self.clock.device))
         return running.advance(rows, self.clock)
 
-    def _wait_for_room(self) -> None:
+    def _limit_queue(self) -> None:
+        """Wait until at most `MAX_QUEUED_STEPS` steps are queued on the GPU."""
         done = torch.cuda.Event()
         done.record()
         self.queue.append(done)
-        if len(self.queue) > self.AHEAD:
+        if len(self.queue) > self.MAX_QUEUED_STEPS:
             self.queue.popleft().synchronize()
 
 
 @functools.cache
-def _stream_beside(device: torch.device) -> torch.cuda.Stream:
-    """The side stream for graph capture. It is shared, because libraries allocate tens of MiB for each stream.
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream for graph capture. It is shared, because libraries allocate tens of MiB per stream.
 
-    So no two stacks may capture at the same time. Stacks on a GPU train one after the other.
+    Two stacks must not capture at the same time. Stacks on one GPU therefore train one after the other.
     """
     return torch.cuda.Stream(device)

@@ -1,8 +1,8 @@
-"""Training a stack on a task: steps, evaluation, members that stop early, and a state that can be saved and loaded.
+"""Train a stack of models on a task, with evaluation, early stopping and a state that can be saved and loaded.
 
-A trainer knows nothing of files. Its `state` holds all that the next step depends on; since random numbers are
-functions of the step (`random`), there is no generator to save, and a run that is taken up again goes on as if it had
-never stopped.
+A trainer does not read or write files. Its `state` contains everything the next step depends on. Random numbers are
+functions of the step (`placecode.random`), so there is no generator state to save. A resumed run gives the same numbers
+as an uninterrupted one.
 
 >>> trainer = Trainer(stack, task, steps=640)
 >>> for event in trainer.run():
@@ -29,12 +29,13 @@ from placecode.training.running import Running, steps_per_epoch
 __all__ = ["Progress", "Trainer", "evaluate", "portions", "stack_for", "steps_per_epoch"]
 
 EVALUATION_VALUES = 1 << 21
-"""Features that a forward pass of evaluation holds on a CPU: what its caches can bear. A GPU takes 64 times that."""
-FEWEST_STOPPED = 1 / 8
-"""Share of the running members that must have stopped before the stack is reduced. A reduction takes the time of some
-steps."""
-OUTCOME = ("alive", "diverged_at", "cause", "settled_epoch", "rested_epoch")
-"""What a finished stack tells of each member."""
+"""Maximum number of features in a forward pass at evaluation on a CPU, chosen to fit its caches. On a GPU the maximum
+is 64 times as large."""
+MIN_STOPPED_FRACTION = 1 / 8
+"""Fraction of the running members that must have stopped before they are removed from the stack. Building a smaller
+stack takes as long as some training steps."""
+OUTCOME_VECTORS = ("alive", "diverged_at", "cause", "settled_epoch", "rested_epoch")
+"""Status vectors that are kept after training (`Running.VECTORS`)."""
 
 
 def stack_for(
@@ -44,7 +45,21 @@ def stack_for(
     dtype: torch.dtype = torch.float32,
     fast: bool | None = None,
 ) -> Stack:
-    """A new stack that fits a task; `fast` as in Stack."""
+    """Return a new stack with the numbers of tokens, features and outputs of a task.
+
+    Parameters
+    ----------
+    members : sequence of Member
+    task : Task
+    device : torch.device or str
+    dtype : torch.dtype
+    fast : bool, optional
+        As in `Stack`.
+
+    Returns
+    -------
+    Stack
+    """
     return Stack(
         members,
         tokens=task.tokens,
@@ -60,41 +75,43 @@ def stack_for(
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands: the mean loss of the members in training, the rows of an evaluation if one was made, and
-    the number of members that have finished early (diverged ones not included)."""
+    """A report on the progress of training."""
 
     step: int
+    """Number of steps completed."""
     loss: float
+    """Mean training loss of the members that still train."""
     rows: tuple[dict[str, Any], ...] = ()
+    """Rows of an evaluation, if there was one at this step."""
     stopped: int = 0
+    """Number of members that finished early, without those that diverged."""
 
 
 class Trainer:
-    """Trains the members of a stack together, each on its own order of the data.
+    """Train the members of a stack together. Each member has its own order of the training examples.
 
-    Members that have settled (their parameters no longer change, bit for bit, over whole epochs) stop. So do members
-    that have done their own number of epochs and, with `rest`, members whose training loss has been exactly 0 for that
-    many epochs in a row. Those that go on are trained in a smaller stack once enough have stopped. When none is left,
-    training ends: one last evaluation is made, and its rows are repeated for every evaluation that was still due.
+    Members stop early when they settle, diverge, come to rest or reach their last epoch (see
+    `placecode.training.running`). Once enough members have stopped, the others continue in a smaller stack. If no
+    member is left, training ends with a last evaluation. Its rows are repeated for all evaluations still to come.
 
     Parameters
     ----------
     stack : Stack
-        The members. It always holds all of them: `sync` brings the parameters of those that train up to date.
+        All members. `sync` copies the parameters of the members in training into it.
     task : Task
     steps : int
-        Training steps of every member.
+        Number of training steps.
     evaluate_at : sequence of int
-        Steps after which all splits are evaluated; step 0, before training, and the last one always are.
+        Steps after which all splits are evaluated. Step 0 (before training) and the last step are always included.
     rest : int
-        After how many epochs in a row with a training loss of exactly 0 a member stops; 0: never.
+        Number of consecutive epochs with a training loss of exactly 0 after which a member stops. 0 disables this rule.
 
     Attributes
     ----------
     step : int
-        Steps done.
+        Number of steps completed.
     running : Running
-        The members in the current stack, including those that stopped since it was last reduced.
+        The members in training, including those that stopped after the stack was last reduced.
     """
 
     def __init__(self, stack: Stack, task: Task, steps: int, evaluate_at: Sequence[int] = (), rest: int = 0) -> None:
@@ -107,25 +124,25 @@ class Trainer:
         self.task = self.running.task
         self.step = 0
         self.evaluate_at = {0, steps, *(step for step in evaluate_at if 0 < step < steps)}
-        self._places = list(range(len(stack.members)))
+        self._indices = list(range(len(stack.members)))
         self._vectors = self.running.vectors()
         self._resumed = False
 
     @property
     def alive(self) -> Tensor:
-        """Which members have not diverged, (e,)."""
-        return self._known()["alive"]
+        """Whether each member has not diverged, (e,)."""
+        return self._status()["alive"]
 
     @property
     def diverged_at(self) -> Tensor:
-        """The step at which each member diverged, (e,); -1: it did not."""
-        return self._known()["diverged_at"]
+        """The step at which each member diverged, (e,), or -1."""
+        return self._status()["diverged_at"]
 
     @property
     def stopped(self) -> Tensor:
-        """Which members have finished early, (e,): settled, at rest or at their last epoch. Not those that diverged."""
-        known = self._known()
-        return (known["settled_epoch"] >= 0) | (known["rested_epoch"] >= 0) | known["ended"]
+        """Whether each member has settled, is at rest or has reached its last epoch, (e,). Excludes divergence."""
+        status = self._status()
+        return (status["settled_epoch"] >= 0) | (status["rested_epoch"] >= 0) | status["ended"]
 
     @property
     def optimizer(self) -> optimizers.Optimizer:
@@ -136,65 +153,80 @@ class Trainer:
         return self.running.steps_per_epoch
 
     def rows_of(self, step: int) -> Tensor:
-        """The rows that each member that trains reads at `step`, (e, b)."""
+        """Return the indices of the examples of `step` for each member in training, (e, b)."""
         return self.running.rows_of(step)
 
     def update(self) -> Tensor:
-        """One training step; returns the losses of those that train, (e,), without waiting for a GPU to finish it."""
+        """Train for one step and return the losses of the members in training, (e,).
+
+        Does not synchronize with the GPU.
+        """
         losses = self.running.update(self.step)
         self.step += 1
         if self.step % self.steps_per_epoch == 0 and self.steps > self.steps_per_epoch:
             self.running.end_epoch(self.step // self.steps_per_epoch, self.rest)
-            self._leave_out_stopped()
+            self._drop_stopped()
         return losses
 
-    def _leave_out_stopped(self) -> None:
-        """Go on with a smaller stack if enough members have stopped, and some have not."""
+    def _drop_stopped(self) -> None:
+        """Continue with a smaller stack if enough members have stopped and some have not."""
         running = self.running
         if not running.stopped.any():
             return
-        going = (running.alive & ~running.stopped).tolist()
-        if any(going) and int(running.stopped.sum()) >= FEWEST_STOPPED * len(going):
-            running.check_parameters(self.step)  # of those that leave, nobody looks again
+        active = (running.alive & ~running.stopped).tolist()
+        if any(active) and int(running.stopped.sum()) >= MIN_STOPPED_FRACTION * len(active):
+            running.check_parameters(self.step)  # last check of the members that leave
             running.explain()
-            self._train_alone([place for place, goes in zip(self._places, going, strict=True) if goes], self._parts())
+            indices = [index for index, is_active in zip(self._indices, active, strict=True) if is_active]
+            self._train_subset(indices, self._state_views())
 
-    def _train_alone(self, places: list[int], parts: dict[str, Tensor]) -> None:
-        """Make the members at these places of the stack those that train, from a state of all members."""
-        task, everyone = self.running.unbound, list(range(len(self.stack.members)))
-        if places != self._places:
+    def _train_subset(self, indices: list[int], state: dict[str, Tensor]) -> None:
+        """Continue with the members at these indices of the full stack, from a state of all members."""
+        task, all_indices = self.running.unbound, list(range(len(self.stack.members)))
+        if indices != self._indices:
             self.running.release()
-            stack = self.stack if places == everyone else self.stack.members_alone(places)
-            self._vectors = {name: parts[name].to(stack.flat.device, copy=True) for name in self._vectors}
-            self.running, self._places = Running(stack, task, self.steps), places
-            if places == everyone:
+            stack = self.stack if indices == all_indices else self.stack.subset(indices)
+            self._vectors = {name: state[name].to(stack.flat.device, copy=True) for name in self._vectors}
+            self.running, self._indices = Running(stack, task, self.steps), indices
+            if indices == all_indices:
                 self._vectors = self.running.vectors()
         for name, value in {**self.running.arrays(), **self.running.vectors()}.items():
-            value.copy_(parts[name][places])
-        self.running.see_stopped()
+            value.copy_(state[name][indices])
+        self.running.refresh_stopped()
 
     def sync(self) -> None:
-        """Bring the parameters in `stack` up to date, where those that train have a stack of their own."""
+        """Copy the parameters of the members in training into `stack`, if they are trained in a smaller stack."""
         if self.running.stack is not self.stack:
-            self.stack.flat[self._places] = self.running.stack.flat
+            self.stack.flat[self._indices] = self.running.stack.flat
 
-    def _known(self) -> dict[str, Tensor]:
-        """What is known of each member (`Running.VECTORS`), of all of them."""
+    def _status(self) -> dict[str, Tensor]:
+        """Return the status vectors of all members (`Running.VECTORS`)."""
         if self.running.stack is not self.stack:
             for name, value in self.running.vectors().items():
-                self._vectors[name][self._places] = value
+                self._vectors[name][self._indices] = value
         return self._vectors
 
     @property
     def finished(self) -> bool:
-        """Whether the last step is done, or no member is left that trains."""
+        """Whether the last step is completed, or no member is left in training."""
         running = self.running
         if self.step >= self.steps or self.step % self.steps_per_epoch:
             return self.step >= self.steps
         return self.step > 0 and not bool((running.alive & ~running.stopped).any())
 
     def run(self, seconds: float = 0.2) -> Iterator[Progress]:
-        """Train to the end, yielding progress: about every so many seconds, and at each evaluation with its rows."""
+        """Train until the end.
+
+        Parameters
+        ----------
+        seconds : float
+            Approximate time between two reports.
+
+        Yields
+        ------
+        Progress
+            At regular times, and at each evaluation with its rows.
+        """
         if self.step == 0 and not self._resumed:
             yield Progress(0, float("nan"), tuple(self.evaluate()))
         last = time.monotonic()
@@ -206,29 +238,35 @@ class Trainer:
                 self.running.explain()
                 evaluation = tuple(self.evaluate())
             if evaluation or time.monotonic() - last > seconds:
-                yield Progress(self.step, self._mean(losses), evaluation, int(self.stopped.sum()))
+                yield Progress(self.step, self._mean_loss(losses), evaluation, int(self.stopped.sum()))
                 last = time.monotonic()
         if self.step < self.steps:
             yield self._end_early()
 
-    def _mean(self, losses: Tensor) -> float:
-        """The mean loss of the members that train; NaN where there is none, or the stack has just become smaller."""
+    def _mean_loss(self, losses: Tensor) -> float:
+        """Return the mean loss of the members in training, or NaN if there is none or the stack was just reduced."""
         if len(losses) != len(self.running.stack.members):
             return float("nan")
         return losses[self.running.alive & ~self.running.stopped].mean().item()
 
     def _end_early(self) -> Progress:
-        """Evaluate once more, and repeat the rows for every evaluation still due: no member trains any more."""
+        """Evaluate the final models, and repeat the rows for all remaining evaluation steps."""
         self.running.check_parameters(self.step)
         self.running.explain()
-        due = sorted(step for step in self.evaluate_at if step > self.step)
+        remaining = sorted(step for step in self.evaluate_at if step > self.step)
         rows = list(self.evaluate())
         self.step = self.steps
-        repeated = tuple({**row, "step": step} for step in due for row in rows)
+        repeated = tuple({**row, "step": step} for step in remaining for row in rows)
         return Progress(self.step, float("nan"), repeated, int(self.stopped.sum()))
 
     def evaluate(self) -> Iterator[dict[str, Any]]:
-        """Rows (member, step, split, condition, metric, value) of every split, all members on all examples."""
+        """Evaluate all members on all examples of every split.
+
+        Yields
+        ------
+        dict
+            Rows with the columns member, step, split, condition, metric and value.
+        """
         self.sync()
         for split in self.task.splits:
             for (condition, metric), values in evaluate(self.stack, self.task, split).items():
@@ -239,64 +277,102 @@ class Trainer:
                     }
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next step depends on: copies, on the device of the stack if they fit there."""
-        return _copies(self._parts())
+        """Return everything the next step depends on.
+
+        Returns
+        -------
+        dict of str to Tensor
+            Copies, on the device of the stack if there is enough memory, otherwise on the CPU.
+        """
+        return _copies(self._state_views())
 
     def outcome(self) -> dict[str, Tensor]:
-        """What is left of the state when there is no next step."""
+        """Return copies of the parameters and of the status vectors to keep after training."""
         self.sync()
-        return _copies({"flat": self.stack.flat, **{name: self._known()[name] for name in OUTCOME}})
+        return _copies({"flat": self.stack.flat, **{name: self._status()[name] for name in OUTCOME_VECTORS}})
 
-    def _parts(self) -> dict[str, Tensor]:
-        """The state. Moments of members that have left the running stack are zero: nothing depends on them."""
+    def _state_views(self) -> dict[str, Tensor]:
+        """Return the state without copying. Moments of members that left the running stack are zero, as unused."""
         self.sync()
         runs = torch.zeros(len(self.stack.members), dtype=torch.bool, device=self.stack.flat.device)
-        runs[self._places] = True
+        runs[self._indices] = True
         arrays = self.running.arrays()
         if self.running.stack is not self.stack:
             for name in arrays.keys() - {"flat"}:
-                whole = torch.zeros_like(self.stack.flat)
-                whole[self._places] = arrays[name]
-                arrays[name] = whole
-        return {**arrays, "flat": self.stack.flat, **self._known(), "runs": runs}
+                full = torch.zeros_like(self.stack.flat)
+                full[self._indices] = arrays[name]
+                arrays[name] = full
+        return {**arrays, "flat": self.stack.flat, **self._status(), "runs": runs}
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
-        """Go on from a saved state."""
-        wanted = self._parts()
-        if {k: (v.shape, v.dtype) for k, v in state.items()} != {k: (v.shape, v.dtype) for k, v in wanted.items()}:
+        """Continue from a saved state.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Returned by `state` of a trainer of the same members.
+        step : int
+            Number of steps completed at that time.
+        """
+        expected = self._state_views()
+        if {k: (v.shape, v.dtype) for k, v in state.items()} != {k: (v.shape, v.dtype) for k, v in expected.items()}:
             raise BadInput("the checkpoint must hold the state of this stack; its arrays have other names or shapes.")
         self.stack.flat.copy_(state["flat"])
-        self._train_alone(state["runs"].nonzero()[:, 0].tolist(), state)
+        self._train_subset(state["runs"].nonzero()[:, 0].tolist(), state)
         self.step, self._resumed = step, True
 
 
-def _copies(parts: dict[str, Tensor]) -> dict[str, Tensor]:
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors on their device, or to the CPU if the device has too little memory."""
     try:
-        return {name: value.detach().clone() for name, value in parts.items()}
-    except torch.OutOfMemoryError:  # neighbours took what was planned for this
-        return {name: value.detach().to("cpu", copy=True) for name, value in parts.items()}
+        return {name: value.detach().clone() for name, value in tensors.items()}
+    except torch.OutOfMemoryError:  # other processes use the memory that was planned for the copies
+        return {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
 
 
 def portions(stack: Stack, task: Task, examples: int) -> list[range]:
-    """Examples 0 to `examples` - 1 in portions that a forward pass of all members can hold."""
-    most = EVALUATION_VALUES * (64 if stack.flat.device.type == "cuda" else 1)
-    size = max(1, most // (len(stack.members) * task.tokens * stack.members[0].width))
+    """Split examples into batches that fit a forward pass of all members.
+
+    Parameters
+    ----------
+    stack : Stack
+    task : Task
+    examples : int
+        Number of examples.
+
+    Returns
+    -------
+    list of range
+        Indices of the examples of each batch.
+    """
+    max_values = EVALUATION_VALUES * (64 if stack.flat.device.type == "cuda" else 1)
+    size = max(1, max_values // (len(stack.members) * task.tokens * stack.members[0].width))
     return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
 
 
 @torch.no_grad()
 def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list[float]]:
-    """The mean of every metric over each condition and over "all", per member: {(condition, metric): values}.
+    """Evaluate all members on a split.
 
-    The task must be bound to the stack's members.
+    Parameters
+    ----------
+    stack : Stack
+    task : Task
+        Bound to the members of the stack.
+    split : str
+
+    Returns
+    -------
+    dict of (condition, metric) to list of float
+        Mean of each metric per member, over the examples of each condition and over "all" examples.
     """
     device, count, total = stack.flat.device, len(stack.members), task.rows(split)
-    parts: dict[str, list[Tensor]] = {}
+    batches: dict[str, list[Tensor]] = {}
     for part in portions(stack, task, total):
         inputs, targets = task.batch(split, torch.arange(part.start, part.stop, device=device).expand(count, -1))
         for metric, values in task.metrics(stack(inputs, first_row=part.start), targets).items():
-            parts.setdefault(metric, []).append(values)
-    whole = {metric: torch.cat(values, dim=1).double() for metric, values in parts.items()}  # (e, N)
+            batches.setdefault(metric, []).append(values)
+    by_metric = {metric: torch.cat(values, dim=1).double() for metric, values in batches.items()}  # (e, N)
     names = task.condition(split) or ()
     present = set(names)
     conditions = ["all"] if task.pooled else []
@@ -306,6 +382,6 @@ def evaluate(stack: Stack, task: Task, split: str) -> dict[tuple[str, str], list
         chosen = torch.ones(total, dtype=torch.bool)
         if condition != "all":
             chosen = torch.tensor([name == condition for name in names])
-        for metric, values in whole.items():
+        for metric, values in by_metric.items():
             means[condition, metric] = values[:, chosen.to(device)].mean(1)
-    return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))  # waits for a GPU once
+    return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))  # one GPU synchronization for all

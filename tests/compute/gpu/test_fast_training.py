@@ -242,7 +242,7 @@ def test_members_that_go_on_in_a_smaller_stack_train_as_before(task, kernel_devi
     assert trainer.running.stack.halves == trainer.stack.halves
     short, long = (stack_for(members, task, kernel_device, fast=True) for _ in range(2))
     plain = Trainer(long, task, steps=9)
-    plain.running._own_epochs.fill_(9)  # nobody leaves
+    plain.running._last_epochs.fill_(9)  # no member stops
     for step in range(9):
         plain.update()
         if step == 2:

@@ -1,1 +1,1 @@
-"""Read a user's own table from text, spreadsheets, NumPy, MATLAB and HDF5 files."""
+"""Reading of tables from text, Parquet, NumPy, MATLAB and HDF5 files, arrays and pandas frames."""

@@ -1,4 +1,4 @@
-"""What the columns of a table are: a first pass over all rows tells which are channels, categories or the groups."""
+"""Interpretation of the columns of a table as channels, categories or groups, in a first pass over all rows."""
 
 from __future__ import annotations
 
@@ -17,47 +17,55 @@ from placecode.data.tables.sources import Piece, Source
 from placecode.errors import BadInput, must_be
 
 CATEGORIES = 20
-"""How many different words a category may have at most."""
-COUNTED = 1000
-"""How many different words of a column are counted; beyond that it is said that there are more."""
+"""Maximum number of different words of a category."""
+MAX_COUNTED_WORDS = 1000
+"""Maximum number of different words that are counted in a column."""
 INDEX = TIMES | {"unnamed: 0", "row", "sample", "id", "#"}
-"""Headers under which a first column may count the rows and be no channel, in small letters."""
-LOST, CONSTANT = 1e-3, 1e-12
-"""Numbers that differ by a smaller share of their size are stored without what they share; by a still smaller one, they
-differ by rounding alone."""
-ROUNDING = 0.3
-"""How far a value of such a column may lie from its place, in steps: times are often rounded, 0.03, 0.07, 0.1."""
+"""Headers of a first column that may contain row numbers instead of a channel, in lower case."""
+SMALL_RANGE, ROUNDING_RANGE = 1e-3, 1e-12
+"""If the range of a column is a smaller fraction of its size than the first, its minimum is subtracted. If it is
+smaller than the second, values differ by rounding only."""
+MAX_STEP_ERROR = 0.3
+"""Largest deviation of row numbers or times from even spacing, in steps. Times are often rounded: 0.03, 0.07, 0.1."""
 DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?|\d{4}Q[1-4]"
     r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]\.?m\.?)?|-?\d+ days?,?( .*)?",
     re.IGNORECASE,
 )
-"""What dates and times look like."""
+"""Dates and times."""
 
 
-# A first pass: what is in the columns?
+# First pass: content of the columns
 
 
 @dataclass
 class Survey:
-    """What one pass over all rows tells of each column; a column is a category, or not, only at its end."""
+    """Statistics of the columns, updated with each piece of rows."""
 
     width: int
+    """Number of columns."""
     rows: int = 0
+    """Number of rows read so far."""
     missing: np.ndarray = field(init=False)
+    """Number of missing values of each column, (width,)."""
     numeric: np.ndarray = field(init=False)
+    """Whether a column contains numbers, (width,)."""
     words: dict[int, dict[str, int]] = field(default_factory=dict)
-    """By column, its different words with the row where each appears first; no more than `COUNTED` and one."""
+    """The different words of each column, with the row of their first occurrence, at most `MAX_COUNTED_WORDS` + 1."""
     low: np.ndarray = field(init=False)
+    """Minimum of each column, (width,)."""
     high: np.ndarray = field(init=False)
+    """Maximum of each column, (width,)."""
     rounded: np.ndarray = field(init=False)
-    """Whether a column has numbers that float32 cannot hold as they are."""
+    """Whether a column has numbers that float32 cannot represent exactly, (width,)."""
     start: float = np.nan
-    """What the first column begins with."""
+    """First value of the first column."""
     steps: tuple[float, float] = (0.0, np.inf)
-    """Between which two numbers its step must lie, if it grows evenly; none lies between them if it does not."""
+    """Range of possible steps of the first column if it is evenly spaced. Empty if it is not."""
     groups: list[np.ndarray] = field(default_factory=list)
+    """Codes of the groups of all rows, in pieces."""
     group_codes: dict[str, int] = field(default_factory=dict)
+    """Codes of the groups by name."""
 
     def __post_init__(self) -> None:
         self.missing, self.numeric = np.zeros(self.width, dtype=np.int64), np.zeros(self.width, dtype=bool)
@@ -65,57 +73,59 @@ class Survey:
         self.rounded = np.zeros(self.width, dtype=bool)
 
     def add(self, piece: Piece, stored: np.ndarray) -> None:
-        """Look at some rows, and at their numbers as they will be `stored`."""
-        given = ~np.isnan(piece.numbers)
-        self.numeric |= given.any(axis=0)
+        """Update the statistics with some rows and with their numbers as float32, `stored`."""
+        known_numbers = ~np.isnan(piece.numbers)
+        self.numeric |= known_numbers.any(axis=0)
         self.low = np.fmin(self.low, np.fmin.reduce(piece.numbers, axis=0, initial=np.inf))
         self.high = np.fmax(self.high, np.fmax.reduce(piece.numbers, axis=0, initial=-np.inf))
-        self.rounded |= ((stored != piece.numbers) & given).any(axis=0)
-        self.missing += (~given).sum(axis=0)
-        self._follow(piece.numbers[:, 0])
+        self.rounded |= ((stored != piece.numbers) & known_numbers).any(axis=0)
+        self.missing += (~known_numbers).sum(axis=0)
+        self._narrow_step(piece.numbers[:, 0])
         for column, words in piece.words.items():
-            known = self.words.setdefault(column, {})
-            is_given = words != None  # noqa: E711  (of each element)
-            self.missing[column] -= int(is_given.sum())
-            for word in dict.fromkeys(words[is_given]):  # in order: the first row must be among those that are kept
-                if word not in known and len(known) <= COUNTED:
-                    known[word] = self.rows + int(np.argmax(words == word))
+            known_words = self.words.setdefault(column, {})
+            is_word = words != None  # noqa: E711  (elementwise)
+            self.missing[column] -= int(is_word.sum())
+            for word in dict.fromkeys(words[is_word]):  # in order, so that the first row is kept
+                if word not in known_words and len(known_words) <= MAX_COUNTED_WORDS:
+                    known_words[word] = self.rows + int(np.argmax(words == word))
         if piece.group is not None:
             self.group_all(piece.group)
-        self.rows += len(given)
+        self.rows += len(known_numbers)
 
-    def _follow(self, first: np.ndarray) -> None:
-        """Narrow down the step of the first column: each value lies on an even line, but for rounding."""
+    def _narrow_step(self, first: np.ndarray) -> None:
+        """Narrow the range of possible steps of the first column if it is evenly spaced, up to rounding."""
         if self.rows == 0 and len(first):
             self.start = float(first[0])
         rows = np.arange(self.rows, self.rows + len(first))
-        gone, rows = (first - self.start)[rows > 0], rows[rows > 0]
-        if len(gone):
-            least, most = (gone / (rows + ROUNDING)).max(), (gone / (rows - ROUNDING)).min()  # NaN if one is missing
+        distance, rows = (first - self.start)[rows > 0], rows[rows > 0]
+        if len(distance):
+            # NaN if a value is missing
+            least, most = (distance / (rows + MAX_STEP_ERROR)).max(), (distance / (rows - MAX_STEP_ERROR)).min()
             low, high = self.steps
             self.steps = (max(low, float(least)), min(high, float(most))) if least <= most else (np.inf, 0.0)
 
     @property
     def counts(self) -> bool:
-        """Whether the first column only counts the rows: it grows by the same step, wherever it begins."""
+        """Whether the first column contains row numbers or times, with even spacing from any start."""
         low, high = self.steps
         return self.rows > 1 and 0 < low <= high
 
     @property
     def offsets(self) -> np.ndarray:
-        """What to take off each column before it is stored, (width,): its least number where float32 would lose what
-        varies, as of 100000000.5, else 0. What varies less than rounding may is constant, and left alone."""
+        """Numbers to subtract from each column before storing, (width,): its minimum if float32 would lose its
+        variation, as of 100000000.5, otherwise 0. Columns that vary by rounding only are constant."""
         size, spread = np.maximum(np.abs(self.low), np.abs(self.high)), np.maximum(self.high - self.low, 0.0)
-        lost = self.rounded & (spread < LOST * size) & (spread > CONSTANT * size)
+        lost = self.rounded & (spread < SMALL_RANGE * size) & (spread > ROUNDING_RANGE * size)
         return np.where(lost, self.low, 0.0)
 
     def group_all(self, texts: Sequence[str]) -> None:
+        """Add the groups of some rows."""
         codes = [self.group_codes.setdefault(text, len(self.group_codes)) for text in texts]
         self.groups.append(np.array(codes, dtype=np.int64))
 
 
 def survey_of(source: Source, group: int | None) -> Survey:
-    """What the columns hold; `BadInput` as soon as a piece shows what cannot be."""
+    """Read all rows, and return the statistics of the columns. Raises `BadInput` at the first invalid piece."""
     survey = Survey(source.width)
     for piece in source.pieces(group):
         stored = as_float32(piece.numbers)
@@ -137,52 +147,74 @@ def survey_of(source: Source, group: int | None) -> Survey:
 
 
 def _comma(source: Source, row: int, column: int, word: str) -> BadInput | None:
-    """The sentence for a number with a decimal comma, None for another word."""
+    """Return the exception for a number with a decimal comma, or None for other words."""
     if DECIMAL_COMMA.fullmatch(word):
         return _wrong(source, row, column, "numbers with a decimal point", f"the decimal comma of {word[:40]!r}")
     return None
 
 
-def _wrong(source: Source, row: int, column: int, allowed: str, given: str) -> BadInput:
-    return BadInput(f"{source.row(row)}: column {_name(source, column)!r} must hold {allowed}; got {given}.")
+def _wrong(source: Source, row: int, column: int, allowed: str, actual: str) -> BadInput:
+    """Return the exception for an invalid value."""
+    return BadInput(f"{source.row(row)}: column {_name(source, column)!r} must hold {allowed}; got {actual}.")
 
 
 def _name(source: Source, column: int | None) -> str:
-    """What a column is called in the file."""
+    """Return the name of a column."""
     assert column is not None
     return (source.header[column] if source.header else "") or f"channel {column + 1}"
 
 
 def group_column(source: Source, groups: str | Path | None) -> int | None:
-    """The column that has the groups, None if a file has them."""
+    """Return the column with the groups, or None if they are in a separate file."""
     if groups is None:
         return None
-    found = [column for column in range(source.width) if _name(source, column) == str(groups)]
-    if len(found) > 1:
-        raise BadInput(f"groups must be the name of one column of {source.label}; {len(found)} are called {groups!r}.")
-    if found:
-        return found[0]
+    matches = [column for column in range(source.width) if _name(source, column) == str(groups)]
+    if len(matches) > 1:
+        count = len(matches)
+        raise BadInput(f"groups must be the name of one column of {source.label}; {count} are called {groups!r}.")
+    if matches:
+        return matches[0]
     if source.path is not None and os.path.exists(groups):
         return None
     allowed = f"the name of a column of {source.label}"
     raise must_be("groups", f"{allowed}, or a file with a group a row" if source.path else allowed, str(groups))
 
 
-# What becomes of each column
+# Interpretation of the columns
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What each column is: a channel, or the groups; `numbers` has, for columns of words, what stands for each word."""
+    """The use of each column."""
 
     channels: list[int]
+    """Columns that are channels."""
     group: int | None
+    """Column with the groups."""
     names: tuple[str, ...]
+    """Names of the channels."""
     categories: Mapping[int, tuple[str, ...]]
+    """Words of each categorical column, sorted."""
     numbers: Mapping[int, Mapping[str, float]]
+    """Number of each word, for columns of words."""
 
 
 def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence[str] | None) -> Layout:
+    """Determine the use of each column.
+
+    Parameters
+    ----------
+    source : Source
+    survey : Survey
+    group : int, optional
+        Column with the groups.
+    names : sequence of str, optional
+        Names of the channels. By default those of the source.
+
+    Returns
+    -------
+    Layout
+    """
     columns = list(range(source.width))
     header = [*source.header] or [""] * len(columns)
     if source.header and header[0].casefold() in INDEX and source.width > 1 and group != 0:
@@ -192,26 +224,26 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
             _warn_of_uneven(source)
     numbered = {column: header[column] or f"channel {i + 1}" for i, column in enumerate(columns)}
     channels = [column for column in columns if column != group]
-    own = [numbered[column] for column in channels]
+    source_names = [numbered[column] for column in channels]
     if names is not None and len(names) != len(channels):
         raise BadInput(
             f"names must have {len(channels)} names, one for each channel of {source.label}; got {len(names)}."
         )
-    chosen = tuple(own if names is None else names)
+    channel_names = tuple(source_names if names is None else names)
     numbers: dict[int, dict[str, float]] = {}
     categories: dict[int, tuple[str, ...]] = {}
-    for column, found in sorted(survey.words.items()):
-        if {word.casefold() for word in found} <= {"true", "false"}:
-            numbers[column] = {word: float(word.casefold() == "true") for word in found}
+    for column, words in sorted(survey.words.items()):
+        if {word.casefold() for word in words} <= {"true", "false"}:
+            numbers[column] = {word: float(word.casefold() == "true") for word in words}
             continue
-        _check_words(source, column, found)
-        categories[column] = tuple(sorted(found))
+        _check_words(source, column, words)
+        categories[column] = tuple(sorted(words))
         numbers[column] = {word: float(code) for code, word in enumerate(categories[column])}
-    return Layout(channels, group, chosen, categories, numbers)
+    return Layout(channels, group, channel_names, categories, numbers)
 
 
 def _warn_of_uneven(source: Source) -> None:
-    """Say it where a first column is a channel, though its name sounds like a count of the rows."""
+    """Warn about a first column that is used as a channel although its name suggests row numbers."""
     warnings.warn(
         f"the first column of {source.label}, {_name(source, 0)!r}, is taken for a channel, since it does not count "
         "the rows evenly: leave it out if it is none",
@@ -219,25 +251,25 @@ def _warn_of_uneven(source: Source) -> None:
     )
 
 
-def _check_words(source: Source, column: int, found: Mapping[str, int]) -> None:
-    """`BadInput` unless the words of a column are few, and no dates, times or numbers with decimal commas."""
-    row = min(found.values())
-    first = next(word for word, where in found.items() if where == row)
+def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
+    """Raise `BadInput` for too many different words, dates, times, or numbers with decimal commas."""
+    row = min(words.values())
+    first = next(word for word, where in words.items() if where == row)
     plain = column not in source.declared
-    if plain and all(map(DECIMAL_COMMA.fullmatch, found)) and (wrong := _comma(source, row, column, first)):
+    if plain and all(map(DECIMAL_COMMA.fullmatch, words)) and (wrong := _comma(source, row, column, first)):
         raise wrong
-    if plain and all(DATE.fullmatch(word) for word in found):
+    if plain and all(DATE.fullmatch(word) for word in words):
         flag = "--groups" if source.path else "groups"
-        given = f"the date or time {first[:40]!r}: leave the column out, or name it by {flag}"
-        raise _wrong(source, row, column, "numbers", given)
-    if len(found) > CATEGORIES:
-        count = f"more than {COUNTED}" if len(found) > COUNTED else str(len(found))
+        actual = f"the date or time {first[:40]!r}: leave the column out, or name it by {flag}"
+        raise _wrong(source, row, column, "numbers", actual)
+    if len(words) > CATEGORIES:
+        count = f"more than {MAX_COUNTED_WORDS}" if len(words) > MAX_COUNTED_WORDS else str(len(words))
         allowed = f"numbers, or at most {CATEGORIES} different words"
         raise _wrong(source, row, column, allowed, f"{count} different words, the first of them {first[:40]!r}")
 
 
 def check(source: Source, survey: Survey, layout: Layout) -> None:
-    """`BadInput` where names appear twice, or where most of the table is missing."""
+    """Raise `BadInput` for duplicate names, or if more than half of the values are missing."""
     twice = [name for name, count in Counter(layout.names).items() if count > 1]
     if twice:
         raise BadInput(

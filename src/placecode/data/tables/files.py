@@ -1,8 +1,8 @@
-"""A user's own table, many channels side by side: read from any common format, checked, and told apart by column.
+"""Reading of tables in common formats, with checks and interpretation of the columns.
 
-Rows are samples, columns are channels, always. A column of words with a few different ones is a category, given as
-codes; one column may name the group (person, day) of each sample. A table too large for memory goes, piece by piece,
-to a file that is mapped.
+Rows are samples, and columns are channels. A column with a few different words is a category, and is converted to
+codes. One column may contain the group (person, day) of each sample. A table that does not fit into memory is written
+to a memory-mapped file in pieces.
 
 >>> sheet = sheet_of([[1, "west", None], [2, "east", 0.5]], names=["speed", "wind", "rain"])
 >>> sheet.values.tolist(), dict(sheet.categories)
@@ -36,29 +36,31 @@ from placecode.errors import BadInput, must_be
 __all__ = ["FORMATS", "Sheet", "read_cells", "read_labels", "read_positions", "read_sheet", "sheet_of"]
 
 CHANNELS, SAMPLES = 5, 50
-"""The least that a file must have."""
+"""Smallest numbers of channels and samples of a file."""
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of T samples by n channels.
-
-    `values` (T, n) float32, NaN where missing, codes 0..K-1 in columns that are categories; it may be a memory map that
-    cannot be written. `categories` has their words in sorted order by column, `groups` (T,) int64 the group of each
-    sample, in order of first appearance. `source` is the name of the file, or "array"; `columns` has what pandas calls
-    all of its columns, and `channels` (n,) says which of them are channels: not the groups, nor a count of the rows.
-    `offsets` (n,) float64 were taken off the values: 0 but where float32 could not hold what varies beside them.
-    """
+    """A table of T samples and n channels."""
 
     values: np.ndarray
+    """Values as float32, (T, n): NaN if missing, codes from 0 for categories. It may be a read-only memory map."""
     names: tuple[str, ...]
+    """Names of the channels."""
     categories: Mapping[int, tuple[str, ...]]
+    """Words of each categorical channel, sorted."""
     groups: np.ndarray | None
+    """Group of each sample, (T,), as an index into `group_names`."""
     group_names: tuple[str, ...]
+    """Names of the groups, in order of first appearance."""
     source: str
+    """Name of the file, or "array"."""
     columns: tuple[str | int, ...]
+    """Names of all columns, as in pandas."""
     channels: tuple[int, ...]
+    """Indices of the channels among the columns, (n,), without groups and row numbers."""
     offsets: np.ndarray
+    """Numbers subtracted from the values, (n,), because float32 would lose their variation. Usually 0."""
 
 
 def read_sheet(
@@ -70,22 +72,41 @@ def read_sheet(
     spool: str | Path | None = None,
     memory: int | None = None,
 ) -> Sheet:
-    """The table of a file; `BadInput` says in one sentence what is wrong with it, and where.
+    """Read the table of a file.
 
-    `key` says which table of a .npz, .mat or .h5 file is meant. `names`: a file with one name a line, or a CSV with a
-    column `name`, instead of those of the file. `groups`: a column of the file, or a file with one group a row.
-    `memory`: how many bytes the values may take in memory, a quarter of what is available unless given; larger ones go
-    to a file in the folder `spool`, and a float32 .npy is mapped where it is.
+    Parameters
+    ----------
+    path : str or Path
+    key : str, optional
+        Name of the table in a .npz, .mat or .h5 file with several.
+    names : str or Path, optional
+        File with one name per line, or a CSV with a column `name`, to replace the names of the file.
+    groups : str or Path, optional
+        Name of a column, or a file with one group per row.
+    spool : str or Path, optional
+        Folder for a memory-mapped file of values that do not fit into memory. A .npy file of float32 is mapped itself.
+    memory : int, optional
+        Maximum size of the values in memory, in bytes. By default a quarter of the available memory.
+
+    Returns
+    -------
+    Sheet
+
+    Raises
+    ------
+    BadInput
+        If the table is not valid, with the reason and the row.
     """
     path = Path(path)
     memory = available() // 4 if memory is None else memory
     with reading(path):
         source = source_of(path, key, None if groups is None else str(groups), memory)
         column = group_column(source, groups)
-        _wide_enough(path, source.width - (column is not None))  # before a wrong sign between values looks like words
+        # checked first, because with a wrong separator numbers would look like words
+        _check_width(path, source.width - (column is not None))
         survey = survey_of(source, column)
     layout = layout_of(source, survey, column, None if names is None else read_names(names))
-    _wide_enough(path, len(layout.channels))
+    _check_width(path, len(layout.channels))
     if survey.rows < SAMPLES:
         raise BadInput(f"{path} must have at least {SAMPLES} samples, one in each row; it has {survey.rows}.")
     check(source, survey, layout)
@@ -108,11 +129,23 @@ def sheet_of(
     spool: str | Path | None = None,
     memory: int | None = None,
 ) -> Sheet:
-    """The table of a numpy array, a pandas frame or a list of rows; any number of samples and channels, at least 1.
+    """Return the table of an array, a frame or a list of rows, with at least one sample and one channel.
 
-    `groups`: the name of a column, or the group of each row. A map of float32 is kept as it is, unless it has to give
-    up the column of the groups; other maps that take more than `memory` go to a file in the folder `spool`, as in
-    `read_sheet`.
+    Parameters
+    ----------
+    data : ndarray, DataFrame or list of rows
+        A memory map of float32 is used without copying, unless it contains the column of groups.
+    names : sequence of str, optional
+        Names of the channels.
+    groups : hashable or sequence, optional
+        Name of a column, or the group of each row.
+    spool : str or Path, optional
+    memory : int, optional
+        As in `read_sheet`, for other memory maps.
+
+    Returns
+    -------
+    Sheet
     """
     import pandas as pd
 
@@ -124,21 +157,21 @@ def sheet_of(
         source = FrameSource(frame_of(data))
     else:
         raise BadInput(f"data must be a numpy array, a pandas frame or a list of rows; got {type(data).__name__}.")
-    column = _named(data, source, groups)
+    column = _group_column(data, source, groups)
     survey = survey_of(source, column) if source.width else Survey(0)
     layout = layout_of(source, survey, column, None if names is None else [str(name) for name in names])
     if not layout.channels or not survey.rows:
         raise BadInput(f"data must have at least one row and one channel; got {survey.rows} x {len(layout.channels)}.")
     check(source, survey, layout)
     if groups is not None and column is None:
-        given = [group_text(value) for value in groups]  # type: ignore[attr-defined, union-attr, unused-ignore]
-        if len(given) != survey.rows:
-            raise BadInput(f"groups must have a group for each of the {survey.rows} rows; got {len(given)}.")
-        if "" in given:
-            raise BadInput(f"groups must name a group for each row; that of row {given.index('') + 1} is missing.")
-        survey.group_all(given)
-    kept = isinstance(data, np.memmap) and data.dtype == np.float32 and data.flags.c_contiguous and column is None
-    if kept:
+        texts = [group_text(value) for value in groups]  # type: ignore[attr-defined, union-attr, unused-ignore]
+        if len(texts) != survey.rows:
+            raise BadInput(f"groups must have a group for each of the {survey.rows} rows; got {len(texts)}.")
+        if "" in texts:
+            raise BadInput(f"groups must name a group for each row; that of row {texts.index('') + 1} is missing.")
+        survey.group_all(texts)
+    is_usable_map = isinstance(data, np.memmap) and data.dtype == np.float32 and data.flags.c_contiguous
+    if is_usable_map and column is None:
         values = data.view()
         values.flags.writeable = False
     elif isinstance(data, np.memmap):
@@ -149,20 +182,20 @@ def sheet_of(
 
 
 def is_single(groups: Any) -> bool:
-    """Whether this can only be the name of a column, and no group for each row."""
+    """Return whether groups are a name of a column rather than one group per row."""
     return isinstance(groups, str) or not hasattr(groups, "__iter__") or getattr(groups, "ndim", 1) == 0
 
 
-def _named(data: Any, source: Source, groups: Any) -> int | None:
-    """The column that is called so, in a frame by anything that can be a name; None if it is a group for each row."""
+def _group_column(data: Any, source: Source, groups: Any) -> int | None:
+    """Return the column with the groups, or None if there is one group per row. Names in a frame may be any object."""
     import pandas as pd
 
     if groups is None:
         return None
     if isinstance(data, pd.DataFrame) and isinstance(groups, Hashable):
-        own = [place for place, name in enumerate(data.columns) if name in {groups}]
-        if len(own) == 1:
-            return own[0]
+        matches = [index for index, name in enumerate(data.columns) if name in {groups}]
+        if len(matches) == 1:
+            return matches[0]
     if isinstance(groups, str):
         return group_column(source, groups)
     if is_single(groups):
@@ -170,25 +203,27 @@ def _named(data: Any, source: Source, groups: Any) -> int | None:
     return None
 
 
-def _wide_enough(path: Path, channels: int) -> None:
+def _check_width(path: Path, channels: int) -> None:
+    """Raise `BadInput` for too few channels."""
     if channels < CHANNELS:
         raise BadInput(f"{path} must have at least {CHANNELS} channels, one in each column; it has {channels}.")
 
 
 def _sheet(values: np.ndarray, survey: Survey, layout: Layout, source: Source, name: str) -> Sheet:
+    """Combine values and descriptions of a table."""
     groups = np.concatenate(survey.groups) if survey.groups else None
-    place = {column: i for i, column in enumerate(layout.channels)}
-    categories = {place[column]: words for column, words in sorted(layout.categories.items())}
-    found = tuple(survey.group_codes)
+    index_of = {column: i for i, column in enumerate(layout.channels)}
+    categories = {index_of[column]: words for column, words in sorted(layout.categories.items())}
+    group_names = tuple(survey.group_codes)
     columns, offsets = called(source), survey.offsets[layout.channels]
-    return Sheet(values, layout.names, categories, groups, found, name, columns, tuple(layout.channels), offsets)
+    return Sheet(values, layout.names, categories, groups, group_names, name, columns, tuple(layout.channels), offsets)
 
 
-# A second pass: the values
+# Second pass: values
 
 
 def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarray]:
-    """The channels' values, some rows (r, n) at a time."""
+    """Yield the values of the channels as float32, in blocks of rows (r, n)."""
     rows, offsets = 0, survey.offsets
     for piece in source.pieces(layout.group):
         for column, words in piece.words.items():
@@ -205,17 +240,18 @@ def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarr
 def _placed(
     source: Source, survey: Survey, layout: Layout, name: str, spool: str | Path | None, memory: int
 ) -> np.ndarray:
-    """The values in memory where they fit, else in a file of the folder `spool`."""
+    """Read the values into memory if they fit, otherwise into a file of the folder `spool`."""
     size = 4 * survey.rows * len(layout.channels)
     if size <= memory:
         return _in_memory(source, survey, layout)
     if spool is None:
-        given = f"since {source.label} takes {megabytes(size)} of {megabytes(memory)} of memory"
-        raise must_be("spool", f"a folder for the values, {given}", spool)
+        reason = f"since {source.label} takes {megabytes(size)} of {megabytes(memory)} of memory"
+        raise must_be("spool", f"a folder for the values, {reason}", spool)
     return _spooled(source, survey, layout, Path(spool) / f"{name}.float32.npy")
 
 
 def _in_memory(source: Source, survey: Survey, layout: Layout) -> np.ndarray:
+    """Read the values into an array."""
     values, first = np.empty((survey.rows, len(layout.channels)), dtype=np.float32), 0
     for block in _blocks(source, survey, layout):
         values[first : first + len(block)] = block
@@ -224,7 +260,7 @@ def _in_memory(source: Source, survey: Survey, layout: Layout) -> np.ndarray:
 
 
 def _spooled(source: Source, survey: Survey, layout: Layout, path: Path) -> np.ndarray:
-    """The values in a file of their own, mapped."""
+    """Write the values to a file, and return a memory map of it."""
     from placecode.files import whole
 
     path.parent.mkdir(parents=True, exist_ok=True)

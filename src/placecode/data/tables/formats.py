@@ -1,6 +1,6 @@
-"""Files of tables by their format: which source opens which, and their cells as they are.
+"""Sources of table files by format, and reading of raw cells.
 
->>> read_cells("more.csv")  # a frame, for samples that trained models are to be asked about
+>>> read_cells("more.csv")  # a frame of samples for predictions of trained models
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMATS = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".mat", ".h5", ".hdf5")
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """`BadInput` where a file cannot be read: every library has its own error if it is cut short or something else."""
+    """Convert exceptions of libraries for truncated or invalid files to `BadInput`, as a context manager."""
     try:
         yield
     except (BadInput, MemoryError):
@@ -37,7 +37,27 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def source_of(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
-    """The rows of a file by its format; `BadInput` if that is none of ours."""
+    """Return the source of a file.
+
+    Parameters
+    ----------
+    path : Path
+    key : str, optional
+        Name of the table in files with several.
+    groups : str, optional
+        Name of the column with groups.
+    memory : int
+        Maximum size in bytes of an array that must be read at once.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    BadInput
+        If the format is not supported.
+    """
     head, ending = beginning(path), path.suffix.lower()
     if ending not in FORMATS:
         raise one_of(f"The format of {path}", FORMATS, path.suffix)
@@ -50,21 +70,23 @@ def source_of(path: Path, key: str | None, groups: str | None, memory: int) -> S
 
 
 def warn_of_no_header(source: Source) -> None:
-    """Say it where a text has no header: a header of numbers that was taken for a sample would show nowhere else."""
+    """Warn if a text file has no header, because a header of numbers could have been read as a sample."""
     if isinstance(source, TextSource) and not source.header:
         warnings.warn(f"no header was found in {source.label}: its first line is taken for a sample", stacklevel=3)
 
 
 def called(source: Source) -> tuple[str | int, ...]:
-    """What pandas would call all columns: numbers where there is no header, "Unnamed: 3" where it says nothing."""
+    """Return the names of all columns as in pandas: numbers without a header, "Unnamed: 3" for empty names."""
     if not source.header:
         return tuple(range(source.width))
     return tuple(name or f"Unnamed: {column}" for column, name in enumerate(source.header))
 
 
 def read_cells(path: str | Path) -> pd.DataFrame:
-    """All columns of a file as a frame, numbers and words as they are: for samples that models are to be asked about,
-    which may be few, and need not have all the words that the models know."""
+    """Read all columns of a file as a frame of numbers and words, for predictions of trained models.
+
+    Unlike `read_sheet`, it accepts few samples, and does not convert categories to codes.
+    """
     import pandas as pd
 
     path = Path(path)

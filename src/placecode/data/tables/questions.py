@@ -1,4 +1,4 @@
-"""Samples that trained models are to be asked about: for each of their cells stands what stood for it in fitting."""
+"""Encoding of new samples for predictions of trained models, with the codes used in fitting."""
 
 from __future__ import annotations
 
@@ -16,16 +16,28 @@ if TYPE_CHECKING:
 
 
 def filled(data: Any) -> Any:
-    """Masked values as missing ones; scikit-learn would take what is behind the mask."""
+    """Replace masked values by NaN. scikit-learn would use the values behind the mask."""
     masked = isinstance(data, np.ma.MaskedArray) and data.dtype.kind in "biuf"
     return np.ma.filled(data.astype(np.float64), np.nan) if masked else data
 
 
 def coded(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
-    """A frame with codes in place of words, as in fitting; a word that no training sample had is missing."""
+    """Replace words by their codes.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    categories : mapping of int to tuple of str
+        Words of each categorical column, as in fitting.
+
+    Returns
+    -------
+    DataFrame
+        NaN for words that no training sample had.
+    """
     import pandas as pd
 
-    found = frame.copy(deep=False)
+    encoded = frame.copy(deep=False)
     for column, kind in enumerate(frame.dtypes):
         words = categories.get(column, ())
         if not words and pd.api.types.is_numeric_dtype(kind):
@@ -36,18 +48,18 @@ def coded(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.
             numbers = [_code(cell, codes) for cell in cells]
         else:
             numbers = [_number(cell, frame.columns[column]) for cell in cells]
-        found.isetitem(column, np.array(numbers, dtype=np.float64))
-    return found
+        encoded.isetitem(column, np.array(numbers, dtype=np.float64))
+    return encoded
 
 
 def _code(cell: Any, codes: Mapping[str, float]) -> float:
-    """The code of a word; a number is the word that it is written as, 3.0 as 3 where need be."""
+    """Return the code of a word. A number counts as its text, and 3.0 also as 3."""
     word = str(cell).strip()
     return np.nan if word.casefold() in MISSING else codes.get(word, codes.get(group_text(cell), np.nan))
 
 
 def _number(cell: Any, column: Hashable) -> float:
-    """A number, or 1 for true and 0 for false; `BadInput` for another word."""
+    """Return a number, or 1 for true and 0 for false. Raises `BadInput` for other words."""
     value = meaning(cell)
     if not isinstance(value, str):
         return value

@@ -1,12 +1,12 @@
-"""Where the rows of a table come from: every format as pieces of rows, so that no format needs all of it in memory.
+"""Sources of tables. Every format is read in pieces of rows, so that a table need not fit into memory.
 
-A source knows its header and hands out `Piece`s, as often as it is asked to. What is made of them is the business of
-`table_files`: a cell means the same whichever source it comes from.
+A source has a header and can be read several times. The interpretation of cells (`columns`, `files`) does not depend on
+the source.
 
-| source | of what | a piece is |
+| source | format | piece |
 |---|---|---|
 | `ArraySource` | arrays, .npy, .npz, .mat, .h5, .hdf5 | a slice of rows |
-| `TextSource` (in `table_texts`) | .csv, .tsv | a block of text |
+| `TextSource` (in `texts`) | .csv, .tsv | a block of text |
 | `ParquetSource` | .parquet | rows of a row group |
 | `FrameSource` | a pandas frame, a list of rows | a slice of rows |
 """
@@ -32,46 +32,74 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 2**22
-"""How many bytes of float64 a piece has, about; of text a sixteenth, since pyarrow reads dozens of blocks ahead."""
+"""Approximate size in bytes of a piece in float64. A block of text has a sixteenth, because pyarrow reads dozens of
+blocks ahead."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows: `numbers` (r, width), NaN where a cell is missing or a word; by column (r,) words, None elsewhere.
-
-    `group` has the text of each row's cell in the column that was asked for, which has no numbers and words then.
-    """
+    """Some rows of a table."""
 
     numbers: np.ndarray
+    """Numbers, (r, width). NaN for missing values and words."""
     words: Mapping[int, np.ndarray]
+    """Words by column, (r,). None for cells that are not words."""
     group: Sequence[str] | None = None
+    """Texts of the column with groups, if requested. Its numbers and words are then empty."""
 
 
 class Source:
-    """A table as pieces of rows; `header` is empty where the columns have no names."""
+    """Base class of sources."""
 
     label = ""
-    """What sentences call it: the path, or "data"."""
+    """Name in messages: the path, or "data"."""
     path: Path | None = None
+    """Path of the file, if there is one."""
     header: tuple[str, ...] = ()
+    """Names of the columns. Empty without a header."""
     width = 0
+    """Number of columns."""
     declared: frozenset[int] = frozenset()
-    """Columns that say themselves that they are categories, whatever their values look like."""
+    """Columns that are declared as categories by their type."""
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
-        """All rows, piece by piece, and the texts of the column `group`."""
+        """Read all rows.
+
+        Parameters
+        ----------
+        group : int, optional
+            Column with groups, whose texts are returned.
+
+        Yields
+        ------
+        Piece
+        """
         raise NotImplementedError
 
     def row(self, number: int) -> str:
-        """Where a row is, as sentences say it; the first row of data is 0 here and 1 there."""
+        """Describe the position of a row in messages, which count from 1. `number` counts from 0."""
         return f"{self.label}, row {number + 1}" if self.path else f"row {number + 1}"
 
     def _step(self) -> int:
+        """Return the number of rows of a piece."""
         return max(1, PIECE // (8 * self.width))
 
 
 class ArraySource(Source):
-    """Rows that `rows(first, end)` reads; at least `least` of them at once, where a file is laid out so."""
+    """Rows of an array.
+
+    Parameters
+    ----------
+    label : str
+        Name in messages.
+    path : Path, optional
+    shape : tuple of int
+        Number of rows and columns.
+    rows : callable
+        Function of the first row and the end that returns an array.
+    least : int
+        Number of rows to read at once, for example the size of a chunk in the file.
+    """
 
     def __init__(
         self, label: str, path: Path | None, shape: tuple[int, int], rows: Callable[[int, int], Any], least: int = 1
@@ -91,28 +119,36 @@ class ArraySource(Source):
 
 
 class ParquetSource(Source):
-    """A Parquet file; what pandas had written as the index of the rows is no channel, as in a frame."""
+    """A Parquet file, without the index written by pandas.
+
+    Parameters
+    ----------
+    path : Path
+    group : str, optional
+        Name of the column with groups, which may be the index.
+    """
 
     def __init__(self, path: Path, group: str | None) -> None:
         self.label, self.path = str(path), path
         with self._open() as file:
             schema = file.schema_arrow
-        told = schema.pandas_metadata or {}
-        index = {name for name in told.get("index_columns", []) if isinstance(name, str)} - {group}
+        metadata = schema.pandas_metadata or {}
+        index = {name for name in metadata.get("index_columns", []) if isinstance(name, str)} - {group}
         self._columns = [i for i, name in enumerate(schema.names) if name not in index]
         self.header = tuple(schema.names[i].strip() for i in self._columns)
         self.width = len(self._columns)
-        # of numbers that are categories, a file has nothing but what pandas says of them
-        named = {each.get("field_name") for each in told.get("columns", []) if each.get("pandas_type") == "categorical"}
-        kept = [(schema.names[i], str(schema.types[i])) for i in self._columns]
+        # only the metadata of pandas tell categories of numbers from numbers
+        entries = metadata.get("columns", [])
+        categorical = {entry.get("field_name") for entry in entries if entry.get("pandas_type") == "categorical"}
+        columns = [(schema.names[i], str(schema.types[i])) for i in self._columns]
         self.declared = frozenset(
-            j for j, (name, kind) in enumerate(kept) if name in named or kind.startswith("dictionary")
+            j for j, (name, kind) in enumerate(columns) if name in categorical or kind.startswith("dictionary")
         )
 
     def _open(self) -> Any:
         import pyarrow.parquet as pq
 
-        # each column has a buffer of its own; without any, a whole row group would be fetched
+        # every column has a buffer; without buffers, a whole row group would be read
         buffer = min(2**16, max(2**12, 2**25 // max(1, self.width)))
         return pq.ParquetFile(self.label, pre_buffer=False, buffer_size=buffer)
 
@@ -124,11 +160,16 @@ class ParquetSource(Source):
 
 
 class FrameSource(Source):
-    """A pandas frame; the index of its rows is no channel."""
+    """A pandas frame, without its index.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    """
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.label, self.width, self._frame = "data", frame.shape[1], frame
-        unnamed = frame.columns.tolist() == [*range(self.width)]  # what pandas has for want of names
+        unnamed = frame.columns.tolist() == [*range(self.width)]  # the default names of pandas
         self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
         self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if str(kind) == "category")
 
@@ -151,18 +192,18 @@ class FrameSource(Source):
                 if j == group:
                     texts = [group_text(None if pd.isna(value) else value) for value in column.tolist()]
                 elif j in self.declared:
-                    found = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
-                    words |= {} if found is None else {j: found}
+                    column_words = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
+                    words |= {} if column_words is None else {j: column_words}
                 elif pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
                     numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
                 else:
-                    numbers[:, j], found = _of_objects(self, j, first, column.astype(object).tolist())
-                    words |= {} if found is None else {j: found}
+                    numbers[:, j], column_words = _of_objects(self, j, first, column.astype(object).tolist())
+                    words |= {} if column_words is None else {j: column_words}
             yield Piece(numbers, words, texts)
 
 
 def frame_of(rows: Sequence[Any]) -> pd.DataFrame:
-    """A list of rows as a frame; `BadInput` where a row is none, or has another length than the first."""
+    """Convert a list of rows to a frame. Raises `BadInput` for rows of different lengths."""
     import pandas as pd
 
     for i, row in enumerate(rows):
@@ -177,7 +218,7 @@ def frame_of(rows: Sequence[Any]) -> pd.DataFrame:
 
 
 def group_text(value: Any) -> str:
-    """What a cell says of its row's group, empty where it is missing; whole numbers and days look alike everywhere.
+    """Return the text of a group, empty if missing, with the same text for equal integers and dates in all formats.
 
     >>> group_text(3.0), group_text(" 3 "), group_text("2024-05-01 00:00:00"), group_text(float("nan"))
     ('3', '3', '2024-05-01', '')
@@ -189,7 +230,7 @@ def group_text(value: Any) -> str:
 
 
 def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece:
-    """Columns of pyarrow as a piece."""
+    """Convert pyarrow columns to a piece."""
     import pyarrow as pa
 
     numbers = np.full((len(columns[0]), len(columns)), np.nan)
@@ -197,29 +238,30 @@ def of_arrow(source: Source, columns: Sequence[Any], group: int | None) -> Piece
     texts = None
     for j, column in enumerate(columns):
         kind = column.type
-        found = None
+        column_words = None
         if j == group:
             texts = [group_text(value) for value in column.to_pylist()]
         elif j in source.declared:
             column = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
-            found = _of_codes(column.indices.cast(pa.int64()).fill_null(-1).to_numpy(), column.dictionary.to_pylist())
+            codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+            column_words = _of_codes(codes, column.dictionary.to_pylist())
         elif pa.types.is_boolean(kind):
             numbers[:, j] = column.cast(pa.int8()).to_numpy(zero_copy_only=False)
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
             numbers[:, j] = column.to_numpy(zero_copy_only=False)
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            numbers[:, j], found = _of_texts(column.cast(pa.large_string()))
+            numbers[:, j], column_words = _of_texts(column.cast(pa.large_string()))
         elif pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
-            numbers[:, j], found = _of_objects(source, j, 0, column.to_pylist())
+            numbers[:, j], column_words = _of_objects(source, j, 0, column.to_pylist())
         else:
-            raise _odd(source, j, str(kind))
-        if found is not None:
-            words[j] = found
+            raise _unsupported(source, j, str(kind))
+        if column_words is not None:
+            words[j] = column_words
     return Piece(numbers, words, texts)
 
 
 def plain_numbers(cells: Any) -> np.ndarray | None:
-    """Texts as numbers, NaN where missing, as they are or else trimmed; None if there are words, or odd numbers."""
+    """Convert texts to numbers, NaN for missing values. None if some are words or unusual numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -238,46 +280,46 @@ def plain_numbers(cells: Any) -> np.ndarray | None:
 
 
 def _of_texts(cells: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """A column of texts as numbers and words, quickly, or one by one."""
+    """Convert a column of texts to numbers and words."""
     plain = plain_numbers(cells)
     if plain is not None:
         return plain, None
     encoded = cells.fill_null("").dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
     parsed = [number(cell) for cell in distinct]
-    which = encoded.indices.to_numpy()
-    numbers = np.array([math.nan if value is None else value for value in parsed])[which]
+    index = encoded.indices.to_numpy()
+    numbers = np.array([math.nan if value is None else value for value in parsed])[index]
     if None not in parsed:
         return numbers, None
     words = [cell.strip() if value is None else None for cell, value in zip(distinct, parsed, strict=True)]
-    return numbers, np.array(words, dtype=object)[which]
+    return numbers, np.array(words, dtype=object)[index]
 
 
 def _of_codes(codes: np.ndarray, values: Sequence[Any]) -> np.ndarray | None:
-    """A column that was declared a category as words, each value as it is written; a code of -1 is a missing value."""
+    """Convert the codes of a categorical column to words. A code of -1 is a missing value."""
     texts = ["" if value is None else str(value).strip() for value in values]
     words = np.array([None if text.casefold() in MISSING else text for text in texts] + [None], dtype=object)
-    found = words[codes]
-    return found if (found != None).any() else None  # noqa: E711  (of each element)
+    column_words = words[codes]
+    return column_words if (column_words != None).any() else None  # noqa: E711  (elementwise)
 
 
 def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -> tuple[np.ndarray, np.ndarray | None]:
-    """A column of any objects as numbers and words; `first` is the row that they begin with."""
+    """Convert a column of objects to numbers and words. `first` is the index of its first row."""
     numbers, words = np.full(len(cells), np.nan), np.full(len(cells), None, dtype=object)
     for i, cell in enumerate(cells):
         try:
-            found = meaning(cell)
+            value = meaning(cell)
         except TypeError:
-            raise _odd(source, column, repr(cell)[:40], source.row(first + i)) from None
-        if isinstance(found, str):
-            words[i] = found
+            raise _unsupported(source, column, repr(cell)[:40], source.row(first + i)) from None
+        if isinstance(value, str):
+            words[i] = value
         else:
-            numbers[i] = found
+            numbers[i] = value
     return numbers, words if any(word is not None for word in words) else None
 
 
 def meaning(cell: Any) -> float | str:
-    """A number, NaN where it is missing, or a word; true and false, dates and times are words, as in a text file."""
+    """Return a number, NaN for a missing value, or a word. Booleans, dates and times are words, as in a text file."""
     import pandas as pd
 
     if isinstance(cell, str):
@@ -296,6 +338,7 @@ def meaning(cell: Any) -> float | str:
     raise TypeError(type(cell).__name__)
 
 
-def _odd(source: Source, column: int, given: str, place: str | None = None) -> BadInput:
+def _unsupported(source: Source, column: int, value: str, place: str | None = None) -> BadInput:
+    """Return the exception for a value that is neither a number nor a word."""
     name = source.header[column] if source.header else f"channel {column + 1}"
-    return BadInput(f"{place or source.label}: column {name!r} must hold numbers, or words; got {given}.")
+    return BadInput(f"{place or source.label}: column {name!r} must hold numbers, or words; got {value}.")

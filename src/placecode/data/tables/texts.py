@@ -1,4 +1,4 @@
-"""Tables of text: .csv and .tsv, with a header or without."""
+"""Text files of tables, .csv and .tsv, with or without a header."""
 
 from __future__ import annotations
 
@@ -13,42 +13,48 @@ import numpy as np
 
 from placecode.data.cells import separator, unreadable
 from placecode.data.tables import sources
-from placecode.data.tables.headers import LOOKED_AT, is_header, is_number
+from placecode.data.tables.headers import LINES_BELOW, is_header, is_number
 from placecode.data.tables.sources import Piece, Source, of_arrow, plain_numbers
 from placecode.errors import BadInput
 
 
 class TextSource(Source):
-    """A text file: commas, semicolons or tabs between values; with a header or without."""
+    """A text file with commas, semicolons or tabs, with or without a header.
+
+    Parameters
+    ----------
+    path : Path
+    """
 
     def __init__(self, path: Path) -> None:
         self.label, self.path = str(path), path
         lines = self._first_lines()
         self._sign = separator(path.suffix.lower(), lines[0])
-        rows = [row for _, row in islice(self._lines(), LOOKED_AT + 1)]
+        rows = [row for _, row in islice(self._lines(), LINES_BELOW + 1)]
         if not rows:
             raise BadInput(f"{path} is empty.")
         first = rows[0]
         self.width = len(first)
         self.header = tuple(first) if is_header(rows, self._quoted(*lines)) else ()
-        self._block = max(sources.PIECE // 16, 64 * sum(len(cell) + 3 for cell in first))  # no line may be longer
+        # pyarrow requires that every line fits into a block
+        self._block = max(sources.PIECE // 16, 64 * sum(len(cell) + 3 for cell in first))
         if self.header and len(rows) == 1:
             raise BadInput(f"{path} must have a row for each sample; it has only a header.")
 
     def _first_lines(self) -> tuple[str, str]:
-        """The first two lines as they are, but for empty ones."""
+        """Return the first two lines that are not empty."""
         with open(self.label, encoding="utf-8-sig", errors="replace") as file:  # spreadsheets write a byte-order mark
             lines = (line for line in file if line.strip())
             return next(lines, ""), next(lines, "")
 
     def _quoted(self, first: str, second: str) -> bool:
-        """Whether all cells of the first line are in quotes, and a number of the second is not: R writes headers so."""
+        """Return whether only the first line has all cells in quotes, as in headers written by R."""
         cells = [[cell.strip() for cell in line.split(self._sign)] for line in (first, second)]
         plain = any(map(is_number, cells[1]))
         return plain and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells[0])
 
     def _lines(self, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
-        """Every row with the line it is on, slowly: for the first rows, and for what sentences say."""
+        """Yield rows with their line numbers. This is slow, and used for the first rows and for error messages."""
         with open(self.label, encoding="utf-8-sig", errors=errors, newline="") as file:
             reader = csv.reader(file, delimiter=self._sign, skipinitialspace=True)
             for row in reader:
@@ -57,29 +63,29 @@ class TextSource(Source):
 
     @cached_property
     def _spaced(self) -> bool:
-        """Whether there are spaces before a quote somewhere: pyarrow would keep both, and miss what is quoted."""
+        """Whether the file has spaces before quotes, which pyarrow does not parse."""
         spaced = re.compile(rf'(^|{re.escape(self._sign)}) +"'.encode())
         with open(self.label, "rb") as file:
             return any(b' "' in line and spaced.search(line) for line in file)
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
-        return self._slowly(group) if self._spaced else self._quickly(group)
+        return self._python_pieces(group) if self._spaced else self._arrow_pieces(group)
 
-    def _slowly(self, group: int | None) -> Iterator[Piece]:
-        """The pieces as Python reads the file."""
+    def _python_pieces(self, group: int | None) -> Iterator[Piece]:
+        """Read the file with Python's csv module."""
         import pyarrow as pa
 
         try:
             rows = (row for _, row in islice(self._lines("strict"), int(bool(self.header)), None))
-            while some := list(islice(rows, self._step())):
-                if any(len(row) != self.width for row in some):
+            while batch := list(islice(rows, self._step())):
+                if any(len(row) != self.width for row in batch):
                     raise self._fault()
-                yield of_arrow(self, [pa.array(cells, pa.string()) for cells in zip(*some, strict=True)], group)
+                yield of_arrow(self, [pa.array(cells, pa.string()) for cells in zip(*batch, strict=True)], group)
         except UnicodeDecodeError as error:
             raise self._fault() from error
 
-    def _quickly(self, group: int | None) -> Iterator[Piece]:
-        """The pieces as pyarrow reads the file."""
+    def _arrow_pieces(self, group: int | None) -> Iterator[Piece]:
+        """Read the file with pyarrow."""
         import pyarrow as pa
         import pyarrow.csv as arrow
 
@@ -97,7 +103,7 @@ class TextSource(Source):
             )
             for batch in reader:
                 columns = [column[1:] for column in batch.columns] if header else batch.columns
-                # thousands of columns one by one are slow, and most tables have numbers alone
+                # converting thousands of columns one by one is slow, and most tables contain numbers only
                 numbers = plain_numbers(pa.concat_arrays(columns)) if plain else None
                 header, plain = False, numbers is not None
                 if numbers is None:
@@ -108,7 +114,7 @@ class TextSource(Source):
             raise self._fault() from error
 
     def _fault(self) -> BadInput:
-        """What is wrong with a file that could not be read: the first line that is not text, or has another length."""
+        """Return the exception for a file that could not be read, with the first invalid line."""
         with open(self.label, "rb") as file:
             for line, content in enumerate(file, 1):
                 try:

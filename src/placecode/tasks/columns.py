@@ -1,0 +1,211 @@
+"""Statistics of the columns of a table for standardization, and warnings about columns and samples.
+
+The table may be a memory-mapped file. It is therefore read in chunks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from placecode.data.cells import listed
+from placecode.errors import BadInput
+from placecode.tasks.splits import AUTOCORRELATION_SAMPLES
+
+Values = npt.NDArray[np.float32]
+
+CHUNK = 1 << 22
+"""Number of values read at once."""
+MIN_EXTRA_BITS = 20
+"""Equal samples count as copies if the entropy of a sample, in bits, exceeds by this much the entropy at which two
+equal samples are expected by chance."""
+CONSTANT = (
+    "it does not vary in the training samples",
+    "they do not vary in the training samples",
+)
+TINY = (
+    "it varies too little for its size, which may be taken off first",
+    "they vary too little for their size, which may be taken off first",
+)
+"""Reasons for leaving out one channel or several channels."""
+MIN_RELATIVE_DEVIATION = 1e-7
+"""A channel is constant, apart from rounding, if its standard deviation is a smaller fraction of its mean."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The n channels of a table that vary, and how they are standardized."""
+
+    kept: npt.NDArray[np.int64]
+    """Indices of the channels among the columns of the table, (n,)."""
+    levels: npt.NDArray[np.int64]
+    """Number of values of a categorical channel, (n,). 0 for numerical channels."""
+    shift: Values
+    """Subtracted from the values, (n, width): the mean of a number, or the frequency of each value of a category. It is
+    computed from the training samples."""
+    scale: Values
+    """Divides the values, (n, width): the standard deviation of a number, or the root of the variance of a category."""
+
+    @property
+    def width(self) -> int:
+        """Number of values of a token: 1 for numbers, more if there are categories."""
+        return int(self.shift.shape[1])
+
+    @property
+    def used(self) -> npt.NDArray[np.bool_]:
+        """Which values of a token are used by its channel, (n, width)."""
+        return np.arange(self.width) < np.maximum(self.levels, 1)[:, None]
+
+
+def column_statistics(
+    values: Values, train: npt.NDArray[np.int64], names: Sequence[str], categories: Mapping[int, Sequence[str]]
+) -> Columns:
+    """Compute the statistics of the columns from the training samples. Warn about columns that are left out.
+
+    Parameters
+    ----------
+    values : ndarray, shape (T, m)
+        NaN for missing values, codes for categories.
+    train : ndarray of int64
+        Indices of the training samples.
+    names : sequence of str
+        Names of the m columns.
+    categories : mapping of int to sequence of str
+        Values of each categorical column.
+
+    Returns
+    -------
+    Columns
+    """
+    count = values.shape[1]
+    levels = np.array([len(categories.get(i, ())) for i in range(count)], dtype=np.int64)
+    known_counts, total, squares = (np.zeros(count) for _ in range(3))
+    low, high = np.full(count, np.inf), np.full(count, -np.inf)
+    offset, level_counts = np.zeros(count), np.zeros((count, int(levels.max(initial=0)) or 1))
+    for part in chunks(values, train):
+        known = ~np.isnan(part)
+        if not known_counts.any():  # subtract a first mean, so that the squares of large numbers keep their precision
+            offset = np.nanmean(np.where(known.any(axis=0), part, 0.0).astype(np.float64), axis=0)
+        deviations = np.where(known, part - offset, 0.0)
+        known_counts += known.sum(axis=0)
+        total += deviations.sum(axis=0)
+        squares += (deviations**2).sum(axis=0)
+        low, high = np.fmin(low, np.fmin.reduce(part, axis=0)), np.fmax(high, np.fmax.reduce(part, axis=0))
+        for column in np.flatnonzero(levels):
+            codes = part[known[:, column], column].astype(np.int64)
+            level_counts[column] += np.bincount(codes, minlength=level_counts.shape[1])
+    mean = total / np.maximum(known_counts, 1)
+    deviation = np.sqrt(np.maximum(squares / np.maximum(known_counts, 1) - mean**2, 0.0))
+    mean += offset
+    varies = (known_counts > 1) & (deviation > MIN_RELATIVE_DEVIATION * np.maximum(np.abs(mean), 1e-30))
+    frequencies = level_counts / np.maximum(level_counts.sum(axis=1, keepdims=True), 1)
+    varies = np.where(levels > 0, (level_counts > 0).sum(axis=1) > 1, varies)
+    too_little = ~varies & (levels == 0) & (high > low)
+    if not varies.any():
+        small = f", or {TINY[1][5:]}" if too_little.any() else ""
+        raise BadInput(
+            f"at least one channel must vary; all of them are constant or missing{small} in the training samples."
+        )
+    _warn_left_out(np.flatnonzero(~varies & ~too_little), names, CONSTANT)
+    _warn_left_out(np.flatnonzero(too_little), names, TINY)
+    kept = np.flatnonzero(varies)
+    width = max(int(levels[kept].max(initial=0)), 1)
+    shift, scale = np.zeros((len(kept), width)), np.ones((len(kept), width))
+    for index, column in enumerate(kept):
+        if levels[column]:
+            p = frequencies[column][: levels[column]]
+            shift[index, : len(p)], scale[index] = p, np.sqrt((p * (1 - p)).sum())
+        else:
+            shift[index, 0], scale[index] = mean[column], deviation[column]
+    return Columns(kept, levels[kept], shift.astype(np.float32), scale.astype(np.float32))
+
+
+def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], why: tuple[str, str]) -> None:
+    """Warn about channels that are left out, if there are any, with the reason for one or for several."""
+    if len(columns):
+        subject = "a channel is" if len(columns) == 1 else "channels are"
+        reason = why[min(len(columns), 2) - 1]
+        warnings.warn(f"{subject} left out, since {reason}: {listed(names[i] for i in columns)}", stacklevel=4)
+
+
+def usable_samples(values: Values, kept: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+    """Return the samples with at least two known values. With fewer, there is nothing to predict.
+
+    Parameters
+    ----------
+    values : ndarray, shape (T, m)
+    kept : ndarray of int64, optional
+        Columns to consider. None for all.
+
+    Returns
+    -------
+    ndarray of int64
+        Sorted indices of samples.
+    """
+    columns = slice(None) if kept is None else kept
+    known = np.concatenate([(~np.isnan(part[:, columns])).sum(axis=1) for part in chunks(values)])
+    return np.flatnonzero(known >= min(2, values.shape[1] if kept is None else len(kept)))
+
+
+def warn_of_copies(
+    values: Values, train: npt.NDArray[np.int64], held_out: npt.NDArray[np.int64], columns: Columns
+) -> None:
+    """Warn about held-out samples that are bitwise equal to training samples.
+
+    If channels take few values, samples are equal by chance. This is not a reason to warn.
+
+    Parameters
+    ----------
+    values : ndarray, shape (T, m)
+    train, held_out : ndarray of int64
+        Indices of samples.
+    columns : Columns
+    """
+    sample = values[train[:AUTOCORRELATION_SAMPLES]][:, columns.kept]
+    frequencies = [np.unique(column, return_counts=True)[1] / len(column) for column in sample.T]
+    bits = -sum(float((p * np.log2(p)).sum()) for p in frequencies)
+    if bits < 2 * np.log2(len(values)) + MIN_EXTRA_BITS:
+        return
+    train_hashes = _hashes(values, train, columns.kept)
+    copies = int(np.isin(_hashes(values, held_out, columns.kept), train_hashes).sum())
+    if copies:
+        warnings.warn(
+            f"{copies:,} of {len(held_out):,} held-out samples also occur in the training samples, so memorized "
+            "samples look like structure; remove the copies, or put each sample and its copies into one group",
+            stacklevel=4,
+        )
+
+
+def _hashes(values: Values, rows: npt.NDArray[np.int64], kept: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return a 64-bit hash of each of these samples, (r,)."""
+    odd = np.random.default_rng(0).integers(1 << 63, size=len(kept), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    hashes = []
+    for part in chunks(values, rows):
+        bits = np.ascontiguousarray(part[:, kept], dtype=np.float32).view(np.uint32).astype(np.uint64)
+        bits ^= bits >> np.uint64(15)
+        hashes.append((bits * odd).sum(axis=1, dtype=np.uint64))
+    return np.concatenate(hashes)
+
+
+def chunks(values: Values, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Values]:
+    """Read a table in chunks of at most `CHUNK` values.
+
+    Parameters
+    ----------
+    values : ndarray, shape (T, m)
+    rows : ndarray of int64, optional
+        Samples to read. None for all.
+
+    Yields
+    ------
+    ndarray, shape (t, m)
+    """
+    size = max(1, CHUNK // max(values.shape[1], 1))
+    count = len(values) if rows is None else len(rows)
+    for start in range(0, count, size):
+        part = slice(start, start + size)
+        yield np.asarray(values[part] if rows is None else values[rows[part]])

