@@ -16,7 +16,7 @@ from placecode.analysis.stats import Interval, interval
 from placecode.experiments.claims import UNDECIDED
 from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS
 from placecode.experiments.latin.squares import LstSigma
-from placecode.experiments.latin.training import KINDS, kind_of
+from placecode.experiments.latin.training import KINDS
 from placecode.experiments.latin.training_claims import EARLY, late_gain
 from placecode.experiments.reading import accuracy, at_sigma, by_sigma, measured, of_encoding, paired, swept
 from placecode.reports.pages.training_words import spikes
@@ -265,7 +265,7 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 def of_kind(run: Run, kind: str, sigma: float, values: pd.Series | None = None) -> pd.Series:
     """Accuracy on held-out puzzles, or other values by member, by seed of one kind of PE."""
     rows = swept(run)
-    rows = rows[[row["sigma"] == sigma and kind_of(dict(row)) == kind for _, row in rows.iterrows()]]
+    rows = rows[(rows["sigma"] == sigma) & (rows["label"] == kind)]
     return rows.set_index("seed")["member"].map(accuracy(run) if values is None else values)
 
 
