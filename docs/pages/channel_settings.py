@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
+import channel_tables as tables
 import pandas as pd
-from channel_tables import (
-    Measure,
-    Runs,
-    at,
-    baseline_errors,
-    by_seed,
-    chance,
-    change,
-    gap,
-    minus_linear,
-    of_baseline,
-    twins_table,
-)
-from latin_tables import Findings
-from synergy import HEADER, Tally, models, tally
+from channel_tables import Measure, at, baseline_rows, by_seed, change, gap, gap_by_seed, minus_linear
+from latin_tables import Findings, Numbers, Runs
+from synergy import by, models, tally, tally_table
 from wording import grid, number
 
 from placecode.analysis.stats import Interval
@@ -30,7 +18,6 @@ from placecode.experiments.specs import named
 from placecode.reports.figures import SIGMA
 from placecode.runs.read import Run
 
-Numbers = dict[str, Any]
 ENCODINGS = {
     "network": ("network-encodings", SAME, NEIGHBOURS),
     "brain": ("brain-encodings", SAME, MIRROR),
@@ -113,10 +100,13 @@ def minus_encoding(run: Run, condition: str, one: str, other: str) -> Interval:
 def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Brains, with 15 to 90% of the regions hidden in training and in test."""
     run = runs["brain-mask"]
-    values = {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
+    members, values = done(run), {tested: error(run, f"hidden {tested:g}") for tested in SHARES}
+
+    def trained_with(share: float, sigma: float) -> pd.DataFrame:
+        return members[(members["hidden"] == share) & (members["sigma"] == sigma)]
 
     def of(trained: float, tested: float, sigma: float) -> pd.Series:
-        return by_seed(trained_with(run, trained, sigma), values[tested])
+        return by_seed(trained_with(trained, sigma), values[tested])
 
     def between(trained: float, tested: float, one: float, other: float) -> Interval:
         return over(run, of(trained, tested, one) - of(trained, tested, other))
@@ -125,18 +115,18 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         trained: {tested: {sigma: over(run, of(trained, tested, sigma)).mean for sigma in SIGMAS} for tested in SHARES}
         for trained in SHARES
     }
-    linear = {share: float(baseline_errors(run, "linear", f"hidden {share:g}").mean()) for share in SHARES}
+    linear = {share: float(tables.baseline_errors(run, "linear", f"hidden {share:g}").mean()) for share in SHARES}
     rows = []
     for trained in SHARES:
         for sigma in SIGMAS:
-            near = over(run, by_seed(trained_with(run, trained, sigma), measured(run, *MIRROR))).mean
+            near = over(run, by_seed(trained_with(trained, sigma), measured(run, *MIRROR))).mean
             errors = (number(means[trained][tested][sigma]) for tested in SHARES)
             rows.append((f"{trained:.0%}", f"{sigma:g}", number(near), *errors))
     rows.append(("", "linear predictor", "", *map(number, linear.values())))
     header = ("hidden in training", "sigma", "nearest region is the mirror region")
     return {
         "table": grid((*header, *(f"error, {share:.0%} hidden" for share in SHARES)), rows),
-        "chance": chance(run, MIRROR),
+        "chance": tables.chance(run, MIRROR),
         "means": means,
         "linear": linear,
         "to_fewer_from_90": {tested: between(0.9, tested, 0.01, 2.0) for tested in (0.15, 0.5, 0.75)},
@@ -145,17 +135,11 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "to_more": [between(trained, 0.9, 0.01, 2.0) for trained in (0.15, 0.5, 0.75)],
         "minus_best": [between(share, share, sigma, 0.2) for share in SHARES for sigma in (0.01, 2.0)],
         "minus_linear": [
-            over(run, of(share, share, 0.2) - of_baseline(run, "linear", "mse", f"hidden {share:g}"))
+            over(run, of(share, share, 0.2) - tables.of_baseline(run, "linear", "mse", f"hidden {share:g}"))
             for share in SHARES
         ],
         "middle_below_small": all(own[0.2] < own[0.01] for tested in means.values() for own in tested.values()),
     }
-
-
-def trained_with(run: Run, share: float, sigma: float) -> pd.DataFrame:
-    """The members that were trained with a share of the channels hidden."""
-    rows = done(run)
-    return rows[(rows["hidden"] == share) & (rows["sigma"] == sigma)]
 
 
 def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -166,15 +150,19 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     five = {"network": runs["network-sigma-window"], "brain": runs["brain-sigma-window"]}
     near = {what: measured(run, *NEIGHBOURS) for what, run in (("one", one["network"]), ("five", five["network"]))}
     net, brain = five["network"], five["brain"]
+
+    def leads(run: Run, sigma: float) -> pd.Series:
+        return gap_by_seed(run, error(run, SAME), sigma, 0.2)
+
     return {
         "tables": {
-            what: twins_table(one[what], five[what], measures, (SAME, SHIFTED), "window", "time points")
+            what: tables.twins_table(one[what], five[what], measures, (SAME, SHIFTED), "window", "time points")
             for what, measures in (("network", clusters), ("brain", mirrors))
         },
         "near_change": {s: change(one["network"], net, near["one"], near["five"], s) for s in (0.01, 0.2)},
         "lead": {what: {s: gap(run, error(run, SAME), s, 0.2) for s in (0.01, 2.0)} for what, run in five.items()},
         "lead_growth": {
-            what: {s: over(run, lead(run, s) - lead(one[what], s).loc[:4]) for s in (0.01, 2.0)}
+            what: {s: over(run, leads(run, s) - leads(one[what], s).loc[:4]) for s in (0.01, 2.0)}
             for what, run in five.items()
         },
         "small_minus_large": gap(net, error(net, SHIFTED), 0.01, 2.0),
@@ -184,17 +172,11 @@ def windows(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             share: over(brain, minus_linear(brain, 0.2, condition))
             for share, condition in (("half", SAME), ("most", SHIFTED))
         },
-        "linear_one": float(baseline_errors(one["brain"], "linear", SAME).mean()),
-        "linear_five": float(baseline_errors(brain, "linear", SAME).mean()),
+        "linear_one": float(tables.baseline_errors(one["brain"], "linear", SAME).mean()),
+        "linear_five": float(tables.baseline_errors(brain, "linear", SAME).mean()),
         "clusters": {s: at(net, near["five"], s).mean for s in (0.01, 2.0)},
         "mirrors": {s: at(brain, measured(brain, *MIRROR), s).mean for s in (0.01, 2.0)},
     }
-
-
-def lead(run: Run, sigma: float) -> pd.Series:
-    """Error at a sigma minus that at 0.2, with half hidden, by seed."""
-    values = error(run, SAME)
-    return at_sigma(run, values, sigma) - at_sigma(run, values, 0.2)
 
 
 def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -216,8 +198,7 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         for s in SIGMAS
     ]
     header = ("hidden in training", "sigma", "nearest node in the same cluster")
-    slow, fast = by_optimizer(rates), by_optimizer(larger)
-    optimizers = [(name, f"{rate:g}", f"{s:g}", *each.cells) for (name, rate, s), each in (slow | fast).items()]
+    slow, fast = (by(models(run), "optimizer", "learning_rate", "sigma") for run in (rates, larger))
     return {
         "fields": noise.config["fields"],
         "chance": (min(chances), max(chances)),
@@ -237,7 +218,7 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "middle_below_small": all(
             middle < small for each in means.values() for middle, small in zip(each[0.2], each[0.01], strict=True)
         ),
-        "optimizer_table": grid(("optimizer", "step size", "sigma", *HEADER), optimizers),
+        "optimizer_table": tally_table(("optimizer", "step size", "sigma"), slow | fast),
         "optimizers": slow,
         "sgd": fast,
         "large_sigma_finds_none": all(each.ready == 0 for (_, _, s), each in (slow | fast).items() if s == 2.0),
@@ -246,14 +227,6 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "least": rates.config["task"]["best_mse"]["hidden 0.3"],
         "data": rates.config["fields"],
     }
-
-
-def by_optimizer(run: Run) -> dict[tuple[str, float, float], Tally]:
-    tallies = {}
-    for key, own in models(run).groupby(["optimizer", "learning_rate", "sigma"]):
-        name, rate, sigma = (str(value) for value in tuple(key))
-        tallies[name, float(rate), float(sigma)] = tally(own)
-    return tallies
 
 
 def last_errors(run: Run, condition: str) -> pd.Series:
@@ -269,9 +242,8 @@ def nearest(run: Run, sigma: float, data: str) -> pd.Series:
 
 
 def baseline(run: Run, name: str, metric: str, condition: str, data: str) -> float:
-    rows = run.baselines
-    rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
-    return float(rows.loc[(rows["data"] == data) & rows["split"].isin(["test", "analysis"]), "value"].mean())
+    rows = baseline_rows(run, name, metric, condition)
+    return float(rows.loc[rows["data"] == data, "value"].mean())
 
 
 def by_data_table(run: Run, word: str) -> str:

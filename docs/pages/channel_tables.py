@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-from latin_tables import counted_members
+from latin_tables import Runs, counted_members
 from wording import grid, number, signed, spread
 
 from placecode.analysis.stats import Interval
@@ -17,7 +17,6 @@ from placecode.experiments.channels.known_networks import CENTRED
 from placecode.experiments.reading import at_sigma, by_sigma, chance_in, done, measured
 from placecode.runs.read import Run
 
-Runs = dict[str, Run]
 Measure = tuple[str, str]
 """An analysis and its target."""
 
@@ -27,9 +26,14 @@ def at(run: Run, values: pd.Series, sigma: float) -> Interval:
     return over(run, at_sigma(run, values, sigma))
 
 
+def gap_by_seed(run: Run, values: pd.Series, one: float, other: float) -> pd.Series:
+    """Values by member at one sigma minus those at another, by seed."""
+    return at_sigma(run, values, one) - at_sigma(run, values, other)
+
+
 def gap(run: Run, values: pd.Series, one: float, other: float) -> Interval:
-    """Values by member at one sigma minus those at another, paired by seed."""
-    return over(run, at_sigma(run, values, one) - at_sigma(run, values, other))
+    """The mean of `gap_by_seed`."""
+    return over(run, gap_by_seed(run, values, one, other))
 
 
 def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: float) -> Interval:
@@ -52,20 +56,23 @@ def minus_linear(run: Run, sigma: float, condition: str) -> pd.Series:
     return at_sigma(run, error(run, condition), sigma) - of_baseline(run, "linear", "mse", condition)
 
 
-def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
-    """The value of a baseline by the seeds of the run: that of the seed's world."""
+def baseline_rows(run: Run, name: str, metric: str, condition: str) -> pd.DataFrame:
+    """What is known of a baseline on held-out data, or of its structure."""
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
-    known = rows[rows["split"].isin(["test", "analysis"])].set_index("world")["value"]
+    return pd.DataFrame(rows[rows["split"].isin(["test", "analysis"])])
+
+
+def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
+    """The value of a baseline by the seeds of the run: that of the seed's world."""
+    known = baseline_rows(run, name, metric, condition).set_index("world")["value"]
     seeds = sorted(run.members["seed"].unique())
     return pd.Series([known[seed % run.config["shape"]["worlds"]] for seed in seeds], index=seeds)
 
 
 def baseline_errors(run: Run, name: str, condition: str) -> pd.Series:
     """The held-out error of a baseline by world."""
-    rows = run.baselines
-    rows = rows[(rows["baseline"] == name) & (rows["condition"] == condition) & (rows["split"] == "test")]
-    return pd.Series(rows.set_index("world")["value"])
+    return pd.Series(baseline_rows(run, name, "mse", condition).set_index("world")["value"])
 
 
 def chance(run: Run, measure: Measure) -> float:
@@ -151,13 +158,12 @@ def twins_table(
 
 def networks_table(run: Run) -> str:
     """Known networks in the PE by sigma, means over worlds, and in functional connectivity, as it is and centred."""
-    header, columns = ["sigma"], []
-    for target in run.config["task"]["partitions"]:
-        for name, words in (("modularity", "Q"), ("segregation", "segregation"), ("neighbor_agreement", "nearest")):
-            header.append(f"{TITLES[target]}: {words}")
-            columns.append((name, target))
-        header.append("seeds with p at most 0.05 (Q, maps as smooth)")
-        columns.append(("modularity_smooth_p", target))
+    names = {"modularity": "Q", "segregation": "segregation", "neighbor_agreement": "nearest"}
+    columns = [
+        (name, target) for target in run.config["task"]["partitions"] for name in (*names, "modularity_smooth_p")
+    ]
+    p = "seeds with p at most 0.05 (Q, maps as smooth)"
+    header = [f"{TITLES[target]}: {names[name]}" if name in names else p for name, target in columns]
     rows = []
     for sigma in sorted(done(run)["sigma"].unique()):
         by_column = [at_sigma(run, measured(run, *column), sigma) for column in columns]
@@ -172,4 +178,4 @@ def networks_table(run: Run) -> str:
             values = there.loc[(there["metric"] == name) & (there["condition"] == target), "value"]
             cells.append(counted(values, " splits") if name.endswith("_p") else number(values.mean()))
         rows.append((words, *cells))
-    return grid(header, rows)
+    return grid(("sigma", *header), rows)

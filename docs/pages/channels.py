@@ -6,8 +6,8 @@ from typing import Any
 
 import channel_tables as tables
 import pandas as pd
-from channel_tables import Measure, Runs, at, best_sigma, by_seed, chance, change, gap, minus_linear
-from latin_tables import Findings
+from channel_tables import Measure, at, best_sigma, by_seed, chance, change, gap, gap_by_seed, minus_linear
+from latin_tables import Findings, Numbers, Runs
 from wording import directions, grid, number, signed, spread
 
 from placecode.analysis.stats import Interval
@@ -15,10 +15,9 @@ from placecode.experiments.channels import brain_networks
 from placecode.experiments.channels.brain_networks import LARGE, MIRROR, SMALL, by_split, connectivity, falls, variants
 from placecode.experiments.channels.claims import NEIGHBOURS, SAME, SHIFTED, error, of_second_half, over
 from placecode.experiments.claims import HOLDS
-from placecode.experiments.reading import at_sigma, by_sigma, done, measured
+from placecode.experiments.reading import by_sigma, done, measured
 from placecode.runs.read import Run
 
-Numbers = dict[str, Any]
 SHARES = {"half": SAME, "most": SHIFTED}
 """Half of the channels hidden, as in training, and 90%."""
 CLUSTERS: dict[Measure, str] = {
@@ -33,12 +32,8 @@ REGIONS: dict[Measure, str] = {
     ("coordinate_agreement", "positions"): "regions farther away than the most similar one",
     ("stability", "other seeds"): "similarity to PEs of other seeds, same people",
 }
-NETWORKS: tuple[Measure, ...] = (
-    ("modularity", "yeo7"),
-    ("modularity", "cole-anticevic"),
-    ("segregation", "yeo7"),
-    ("segregation", "cole-anticevic"),
-)
+ATLASES = ("yeo7", "cole-anticevic")
+NETWORKS: list[Measure] = [(name, atlas) for name in ("modularity", "segregation") for atlas in ATLASES]
 YEO = NETWORKS[0]
 PEOPLE = {
     "its own": ("normal", True),
@@ -97,13 +92,14 @@ def linear_is_best(run: Run) -> bool:
 def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Recordings of five people."""
     run, long = runs["brain-sigma"], runs["brain-sigma-50000"]
-    stability, errors = measured(run, "stability", "other seeds"), error(run, SAME)
+    stability = measured(run, "stability", "other seeds")
     values = minus_linear(run, 0.5, SAME)
     leads = pd.Series(values.groupby(values.index.to_numpy() % run.config["shape"]["worlds"]).mean())
     world = int(leads.to_numpy().argmin())
-    lowest, last = {s: lowest_error(long, s) for s in (0.01, 0.2)}, int(long.metrics["step"].max())
-    long_errors, both = error(long, SAME), list(range(5))
-    gaps = [(at_sigma(r, e, 0.01) - at_sigma(r, e, 0.2))[both] for r, e in ((long, long_errors), (run, errors))]
+    held_out = {s: error_by_step(long, "test", s) for s in (0.01, 0.2)}
+    training = {share: error_by_step(long, "train", 0.2, condition) for share, condition in SHARES.items()}
+    best, last = held_out[0.2].idxmin(), int(long.metrics["step"].max())
+    before, after = (gap_by_seed(each, error(each, SAME), 0.01, 0.2)[list(range(5))] for each in (run, long))
     twins = {MIRROR: REGIONS[MIRROR], ("fc_correlation", "fc"): "with connectivity"}
     return {
         "found": findings["brain-sigma"],
@@ -127,30 +123,21 @@ def brains(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "person": run.config["task"]["people"]["test"][world][0],
         "ridge": float(tables.baseline_errors(run, "ridge", SAME).loc[world]),
         "linear": float(tables.baseline_errors(run, "linear", SAME).loc[world]),
-        "lowest": lowest,
+        "lowest": {s: (int(values.idxmin()), float(values.min())) for s, values in held_out.items()},
         "last": last,
-        "training_falls": training_error(long, 0.2, last) < training_error(long, 0.2, lowest[0.2][0]),
-        "training_rises_with_most_hidden": training_error(long, 0.2, last, SHIFTED)
-        > training_error(long, 0.2, lowest[0.2][0], SHIFTED),
-        "gap_change": over(long, gaps[0] - gaps[1]),
+        "training_falls": training["half"][last] < training["half"][best],
+        "training_rises_with_most_hidden": training["most"][last] > training["most"][best],
+        "gap_change": over(long, after - before),
         "long_gap": {share: gap(long, error(long, condition), 0.01, 0.2) for share, condition in SHARES.items()},
         "best_long_most": best_sigma(long, SHIFTED),
     }
 
 
-def training_error(run: Run, sigma: float, step: int, condition: str = SAME) -> float:
-    """The mean error in training at a step."""
-    rows = run.metrics[(run.metrics["split"] == "train") & (run.metrics["condition"] == condition)]
-    members = done(run).query("sigma == @sigma")["member"]
-    return float(rows[(rows["step"] == step) & rows["member"].isin(members)]["value"].mean())
-
-
-def lowest_error(run: Run, sigma: float) -> tuple[int, float]:
-    """The step at which the mean held-out error over seeds was lowest, and that error."""
-    rows = run.metrics[(run.metrics["split"] == "test") & (run.metrics["condition"] == SAME)]
+def error_by_step(run: Run, split: str, sigma: float, condition: str = SAME) -> pd.Series:
+    """The mean error over the seeds of a sigma, by step."""
+    rows = run.metrics[(run.metrics["split"] == split) & (run.metrics["condition"] == condition)]
     rows = rows[rows["member"].isin(done(run).query("sigma == @sigma")["member"])]
-    means = rows.groupby("step")["value"].mean()
-    return int(str(means.idxmin())), float(means.min())
+    return pd.Series(rows.groupby("step")["value"].mean())
 
 
 def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -185,10 +172,8 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "fewer": fewer,
         "yeo": yeo,
         "mirror": mirror,
-        "lowest_yeo": min(yeo, key=yeo.__getitem__),
-        "highest_yeo": max(yeo, key=yeo.__getitem__),
-        "lowest_mirrors": sorted(mirror, key=mirror.__getitem__)[:2],
-        "highest_mirror": max(mirror.values()),
+        "yeo_order": sorted(yeo, key=yeo.__getitem__),
+        "mirror_order": sorted(mirror, key=mirror.__getitem__),
     }
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
-from typing import Any
 
 import latin_tables as tables
 import numpy as np
 import pandas as pd
-from latin_tables import AFTER, BEFORE, BEYOND, Findings, significant, with_and_without
-from wording import directions, grid, mean, number, signed, spread
+from latin_tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant, with_and_without
+from wording import directions, effect, grid, mean, number, signed, spread
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval, interval
-from placecode.experiments.claims import UNDECIDED
+from placecode.experiments.claims import UNDECIDED, direction_text
 from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS
 from placecode.experiments.latin.squares import LstSigma
 from placecode.experiments.latin.training import KINDS
@@ -22,8 +22,6 @@ from placecode.experiments.reading import accuracy, at_sigma, by_sigma, measured
 from placecode.reports.pages.training_words import spikes
 from placecode.runs.read import Run
 
-Numbers = dict[str, Any]
-Runs = dict[str, Run]
 IDEAL, NEAR_FIXED = "attention correlation to the ideal map", "attention correlation to 2d-fixed"
 SETTLED = 0.02
 """Largest change of a mean accuracy after epoch EARLY in the authors' logs."""
@@ -59,7 +57,15 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     change = by_sigma(run, accuracy(run) - accuracy(run, step=EARLY * steps_per_epoch(run)))
     means = change.mean(axis="columns")
     late = [float(str(sigma)) for sigma, gain in means.items() if abs(gain) >= SETTLED]
-    noisy = block_noise(run)
+    noisy = {
+        f"{words}, noise {level}": measured(run, "block_noise_accuracy", f"{split} {level}")
+        for split, words in (("train", "training"), ("validation", "held-out"))
+        for level in ("0", "0.2")
+    }
+    noise_rows = [
+        (f"{sigma:g}", *(spread(_interval(at_sigma(run, values, sigma))) for values in noisy.values()))
+        for sigma in (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
+    ]
     return {
         "fields": run.config["fields"],
         "table": curve_table(table),
@@ -81,7 +87,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "largest_change": change.abs().max().max(),
         "rested": rows["rested_epoch"],
         "all_rested": bool((rows["settled_epoch"] < 0).all() and (rows["rested_epoch"] > 0).all()),
-        "noise_table": block_noise_table(run, noisy),
+        "noise_table": grid(("sigma", *noisy), noise_rows),
         "noise_on_train": tables.gap_of_sigmas(run, noisy["training, noise 0.2"], 0.2, 1.0),
         "noise_held_out": tables.gap_of_sigmas(run, noisy["held-out, noise 0.2"], 0.2, 2.0),
     }
@@ -131,23 +137,6 @@ def by_chance(run: Run) -> Interval:
     gap = np.abs(one - other).mean(axis=0)
     low, high = np.quantile(gap, [0.025, 0.975])
     return Interval(float(gap.mean()), float(low), float(high))
-
-
-def block_noise(run: Run) -> dict[str, pd.Series]:
-    """Accuracy by member without and with the noise of the authors' code."""
-    return {
-        f"{words}, noise {level}": measured(run, "block_noise_accuracy", f"{split} {level}")
-        for split, words in (("train", "training"), ("validation", "held-out"))
-        for level in ("0", "0.2")
-    }
-
-
-def block_noise_table(run: Run, noisy: dict[str, pd.Series]) -> str:
-    rows = [
-        (f"{sigma:g}", *(spread(_interval(at_sigma(run, values, sigma))) for values in noisy.values()))
-        for sigma in (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
-    ]
-    return grid(("sigma", *noisy), rows)
 
 
 def log_softmax(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -237,7 +226,7 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     train = accuracy(run, "train")
     sigmas, kinds = run.config["fields"]["sigmas"], {"learned": LEARNED, "frozen": FROZEN, "input": AT_INPUT}
     by_kind = {name: {sigma: of_kind(run, kind, sigma) for sigma in sigmas} for name, kind in kinds.items()}
-    effect = {name: values[0.2] - values[2.0] for name, values in by_kind.items()}
+    effects = {name: values[0.2] - values[2.0] for name, values in by_kind.items()}
     rows = [
         (
             f"{sigma:g}",
@@ -250,8 +239,8 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "found": findings["lst-frozen"],
         "fields": run.config["fields"],
         "table": grid(("sigma", *KINDS, "learned minus frozen"), rows),
-        "effect_of_sigma": {name: mean(values) for name, values in effect.items()},
-        "larger_effect": mean(effect["learned"] - effect["frozen"]),
+        "effect_of_sigma": {name: mean(values) for name, values in effects.items()},
+        "larger_effect": mean(effects["learned"] - effects["frozen"]),
         "above_tiny": {name: mean(values[0.2] - values[0.01]) for name, values in by_kind.items() if name != "frozen"},
         "accuracy": {name: {sigma: each.mean() for sigma, each in values.items()} for name, values in by_kind.items()},
         "tiny_on_train": of_kind(run, LEARNED, 0.01, train).min(),
@@ -285,7 +274,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "fixed_table": tables.fixed_table(both),
         "long_table": tables.dropout_table(longer),
         "as_published": {
-            name: _interval(tables.learned_beside(each) - with_and_without(each, "2d-fixed", accuracy(each))[1])
+            name: _interval(of_encoding(each, "learned:sigma=0.2", 0.0) - of_encoding(each, "sinusoid:axes=2", 0.1))
             for name, each in both.items()
         },
         "fixed_norm": with_and_without(sweep, "2d-fixed", norms)[0].mean(),
@@ -311,6 +300,8 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     start = {sigma: at_sigma(run, measured(run, "procrustes", "2d-fixed", "start"), sigma) for sigma in (0.1, 2.0)}
     x, y = (table.to_numpy() for table in paired(run, "attention_cosine", "2d-fixed"))
     moved = (0.1, 0.2, 1.0)
+    by_member = (run.members.set_index("member")["sigma"], accuracy(run))
+    sigma_and_accuracy = (by_sigma(run, values).to_numpy() for values in by_member)
     return {
         "found": findings["lst-sigma"],
         "significant": {name: significance(each) for name, each in (("published", run), ("drawn", drawn))},
@@ -319,7 +310,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "correlation": {"published": partial(tables.answer, run), "drawn": partial(tables.answer, drawn)},
         "correlation_table": tables.correlation_table(tables.correlations(run.path)),
         "movement_table": tables.movement_table(run),
-        "sigma_itself": stats.bootstrap(stats.over_settings, *tables.sigma_and_accuracy(run)),
+        "sigma_itself": stats.bootstrap(stats.over_settings, *sigma_and_accuracy),
         "start_is_scale_free": float((start[0.1] - start[2.0]).abs().max()) < 1e-5,
         "even": attention(run, "attention_cosine", "even"),
         "cosine": attention(run, "attention_cosine", "2d-fixed"),
@@ -359,11 +350,16 @@ def attention(run: Run, analysis: str, target: str) -> dict[float, dict[str, flo
 def both_puzzles(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """The same claims on the published puzzles and on our own."""
     published, drawn = findings["lst-sigma"], findings["lst-sigma-drawn"]
+    rows = [
+        (id, effect(one), effect(drawn[id]), f"{direction_text(one)}; {direction_text(drawn[id])}")
+        for id, one in published.items()
+        if math.isfinite(one.found.mean)
+    ]
     judged = [id for id, finding in published.items() if not finding.note]
     same = [id for id in judged if published[id].direction == drawn[id].direction]
     return {
         "found": drawn,
-        "table": tables.both_puzzles_table(published, drawn),
+        "table": grid(("claim", "published puzzles", "our own", "directions"), rows),
         "judged": len(judged),
         "same": len(same),
         "decided": sum(drawn[id].direction != UNDECIDED for id in same),

@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 import math
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
-from wording import bounds, effect, grid, number, signed, spread
+from wording import bounds, grid, number, signed, spread
 
 from placecode.analysis.stats import Interval, interval
 from placecode.cli.reporting import command_of
 from placecode.experiments import predictors, study_of
 from placecode.experiments.claims import Claim, Finding, NotInRun, direction_text, number_text
-from placecode.experiments.reading import accuracy, at_sigma, by_sigma, done, measured, of_encoding
+from placecode.experiments.reading import accuracy, at_sigma, done, measured, of_encoding
 from placecode.experiments.specs import named
 from placecode.runs.read import Run
 
+Runs = dict[str, Run]
 Findings = dict[str, Finding]
+Numbers = dict[str, Any]
 _OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
 
 
@@ -79,14 +81,6 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
         for split, words in (("train", "training puzzles"), ("validation", "held-out puzzles"))
         for other in (1.0, 2.0)
     }
-
-
-def noise_table(gaps: dict[str, dict[float, Interval]]) -> str:
-    levels = next(iter(gaps.values()))
-    return grid(
-        ("difference of accuracies, by noise", *(f"{level:g}" for level in levels)),
-        [(words, *map(signed, own.values())) for words, own in gaps.items()],
-    )
 
 
 def correlation_table(table: pd.DataFrame) -> str:
@@ -162,21 +156,6 @@ def significant(run: Run, question: str, of_attention: bool = False) -> set[str]
     return {name for name in rows["measure"] if name.startswith("attention") == of_attention}
 
 
-def sigma_and_accuracy(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Sigma itself and held-out accuracy, sigmas x seeds each."""
-    sigma, right = (by_sigma(run, values) for values in (run.members.set_index("member")["sigma"], accuracy(run)))
-    return sigma.to_numpy(), right.to_numpy()
-
-
-def both_puzzles_table(published: Findings, own: Findings) -> str:
-    rows = [
-        (id, effect(found), effect(own[id]), f"{direction_text(found)}; {direction_text(own[id])}")
-        for id, found in published.items()
-        if math.isfinite(found.found.mean)
-    ]
-    return grid(("claim", "published puzzles", "our own", "directions"), rows)
-
-
 def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Values of an encoding's members by seed, without and with the dropout."""
     table = named(done(run))
@@ -192,19 +171,12 @@ def fixed_table(runs: dict[str, Run]) -> str:
     rows = []
     for name, run in runs.items():
         plain, dropped = with_and_without(run, "2d-fixed", accuracy(run))
-        learned = learned_beside(run)
+        learned = of_encoding(run, "learned:sigma=0.2", 0.0)
         gaps = [interval((a - b).to_numpy()) for a, b in ((dropped, plain), (learned, plain), (learned, dropped))]
         means = (number(values.mean()) for values in (plain, dropped, learned))
         rows.append((name, *means, *(signed(gap, digits=3) for gap in gaps)))
     header = ("run", "2d-fixed without", "with", "learned 0.2 without", "effect of dropout on 2d-fixed")
     return grid((*header, "learned minus 2d-fixed, no dropout", "as published: dropout in 2d-fixed alone"), rows)
-
-
-def learned_beside(run: Run) -> pd.Series:
-    """Accuracy by seed of learned PEs of sigma 0.2 without dropout, in a sweep or among encodings."""
-    if run.study == "lst-sigma":
-        return at_sigma(run, accuracy(run), 0.2)
-    return of_encoding(run, "learned:sigma=0.2", 0.0)
 
 
 def dropout_table(run: Run) -> str:

@@ -12,7 +12,6 @@ import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import channel_settings
 import channel_tables
@@ -20,9 +19,9 @@ import channels
 import latin
 import latin_tables
 import synergy
-from latin_tables import Findings
+from latin_tables import Findings, Numbers, Runs
 from templating import render
-from wording import apart_from_zero, grid, mean
+from wording import apart_from_zero, grid, mean, signed
 
 from placecode.experiments import study_of
 from placecode.experiments.claims import direction_text, number_text
@@ -32,8 +31,6 @@ from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
-Numbers = dict[str, Any]
-Runs = dict[str, Run]
 LISTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 RUNS = {**LISTED["latin"], **LISTED["channels"]}
 PICTURES = {name: run["figures"] for name, run in RUNS.items() if "figures" in run}
@@ -68,7 +65,10 @@ def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "row": row,
         "grid": grid,
         "noise": noise,
-        "noise_table": latin_tables.noise_table(noise),
+        "noise_table": grid(
+            ("difference of accuracies, by noise", *(f"{level:g}" for level in next(iter(noise.values())))),
+            [(words, *map(signed, gaps.values())) for words, gaps in noise.items()],
+        ),
         "no_lead_under_strong_noise": not any(apart_from_zero(gap) for gap in strong),
     }
 
@@ -78,7 +78,7 @@ def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     on_gpu = [run for name, run in runs.items() if RUNS[name].get("gpu", True)]
     finished = [run for name, run in runs.items() if not RUNS[name].get("diverged", False)]
     lost = runs["lst-encodings"].members.query("state == 'diverged'")
-    about = {group: {name: run["about"] for name, run in listed.items()} for group, listed in LISTED.items()}
+    about = {group: {name: run["about"] for name, run in LISTED[group].items()} for group in ("latin", "channels")}
     return {
         "latin_table": latin_tables.runs_table(runs, about["latin"]),
         "channels_table": channel_tables.runs_table(runs, about["channels"]),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from channel_tables import Measure, Runs, at, baseline_errors, baseline_table, chance, gap, of_baseline
-from latin_tables import Findings
+from channel_tables import Measure, at, baseline_errors, baseline_table, chance, gap, of_baseline
+from latin_tables import Findings, Numbers, Runs
 from scipy.stats import binom
 from wording import directions, grid, number, spread
 
@@ -18,7 +20,6 @@ from placecode.experiments.claims import HOLDS
 from placecode.experiments.reading import at_sigma, chance_in, done, measured
 from placecode.runs.read import Run
 
-Numbers = dict[str, Any]
 CONDITION = "hidden 0.3"
 NEAR_ENOUGH = 0.02
 """How far above the least possible error counts as having reached it, as in the claim about it."""
@@ -30,25 +31,13 @@ STRUCTURE: dict[Measure, str] = {
 }
 """Measures of structure in the tables. Methods are said to be at chance if they are so on all of these."""
 HEADER = ("at the least error", "by step", "error, 30% hidden", "nearest channel in the same group")
-TRIED = (
-    ("as above", "synergy-size-60-ramps", "ramp == 0"),
-    ("60,000 steps instead of 15,000", "synergy-size-60-long", "sigma == 0.2"),
-    ("one channel hidden at first, growing to 30% by step 5,000", "synergy-size-60-ramps", "ramp == 5000"),
-    ("the same by step 10,000", "synergy-size-60-ramps", "ramp == 10000"),
-    ("10% hidden in training", "synergy-size-60-shares", "hidden == 0.1"),
-    ("20% hidden in training", "synergy-size-60-shares", "hidden == 0.2"),
-    ("50% hidden in training", "synergy-size-60-shares", "hidden == 0.5"),
-    ("width 32 instead of 64", "synergy-size-60-widths", "width == 32"),
-    ("width 128", "synergy-size-60-widths", "width == 128"),
-)
-"""What was tried with the smaller batch: words, run, and the query for its models."""
+TRIED = tomllib.loads(Path(__file__).with_name("reproduction.toml").read_text())["tried"]
 
 
 class Tests(NamedTuple):
     """Permutation tests of other methods against the true groups."""
 
-    low: int
-    """How many have p <= 0.05."""
+    low: int  # p <= 0.05
     total: int
 
     @property
@@ -72,22 +61,20 @@ def tests_of_others(run: Run, measures: Iterable[Measure]) -> Tests:
 
 
 class Tally(NamedTuple):
-    """How many of some models reached the least error, and the means of all."""
+    """How many of some models reached the least possible error, and when.
+
+    `ready` of `total` are there in the end, and `ever` were at some evaluation, first at `step` (the median of those, 0
+    if none was). `error` and `near` are means of the error in the end and of the share of channels whose nearest one is
+    of the same group; `fewest` is the lowest such share of those at the least error.
+    """
 
     ready: int
-    """How many are at the least possible error in the end."""
     total: int
-    """How many there are."""
     ever: int
-    """How many were there at any evaluation."""
     step: int
-    """When they first were there: the median of those that ever were, 0 if none was."""
     error: float
-    """Mean held-out error in the end."""
     near: float
-    """Mean share of channels whose nearest one is of the same group."""
     fewest: float
-    """The lowest such share of those at the least error."""
 
     def __str__(self) -> str:
         return f"{self.ready} of {self.total}"
@@ -128,25 +115,24 @@ def tally(rows: pd.DataFrame) -> Tally:
     )
 
 
-def by(rows: pd.DataFrame, *columns: str) -> dict[tuple[float, ...], Tally]:
+def by(rows: pd.DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:
     """Tallies by the values of some columns, in their order."""
-    return {tuple(float(str(value)) for value in key): tally(own) for key, own in rows.groupby(list(columns))}
+    return {tuple(key): tally(own) for key, own in rows.groupby(list(columns))}
 
 
-def by_sigma(run: Run) -> dict[float, Tally]:
-    return {sigma: tallied for (sigma,), tallied in by(models(run), "sigma").items()}
-
-
-def tally_table(words: Sequence[str], tallies: dict[tuple[float, ...], Tally]) -> str:
+def tally_table(words: Sequence[str], tallies: dict[tuple[Any, ...], Tally]) -> str:
     """What was varied, in these words, and how many models reached the least error."""
-    rows = [(*(f"{value:,.10g}" for value in key), *tallied.cells) for key, tallied in tallies.items()]
+    keys = [[value if isinstance(value, str) else f"{value:,.10g}" for value in key] for key in tallies]
+    rows = [(*key, *tallied.cells) for key, tallied in zip(keys, tallies.values(), strict=True)]
     return grid((*words, *HEADER), rows)
 
 
 def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """The sweep over sigma, with small and with large batches."""
     run, large = runs["synergy-sigma"], runs["synergy-sigma-512"]
-    tallies, found = by_sigma(run), findings["synergy-sigma"]
+    tallies, large_tallies = (
+        {sigma: each for (sigma,), each in by(models(swept), "sigma").items()} for swept in (run, large)
+    )
     least = run.config["task"]["best_mse"]
     moved = measured(large, "moved_relative", "start")
     rows = []
@@ -156,7 +142,7 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         rows.append((f"{sigma:g}", *cells, str(reached), f"{reached.step:,}" if reached.step else ""))
     header = ("sigma", *STRUCTURE.values(), "error, 30% hidden", "error, 50% hidden", "at the least error")
     return {
-        "found": found,
+        "found": findings["synergy-sigma"],
         "fields": run.config["fields"],
         "least": list(least.values()),
         "chance": chance(run, NEIGHBOURS),
@@ -165,34 +151,25 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "tallies": tallies,
         "error_gap": {other: gap(run, error(run, CONDITION), 0.2, other) for other in (2.0, 0.3)},
         "still_falling": still_falling(run, 0.01),
-        "pairwise_blind": directions(found, HOLDS, *PAIRWISE),
+        "pairwise_blind": directions(findings["synergy-sigma"], HOLDS, *PAIRWISE),
         "tests": tests_of_others(run, STRUCTURE),
         "spectral": over(run, of_baseline(run, "spectral", "ari", "labels")),
         "trees": float(baseline_errors(run, "trees", CONDITION).mean()),
         "large_table": tally_table(("sigma",), by(models(large), "sigma")),
-        "large": by_sigma(large),
+        "large": large_tallies,
         "lost": {sigma: lost_again(large, sigma) for sigma in (0.1, 0.2)},
         "moved": {sigma: at_sigma(large, moved, sigma).mean() for sigma in (0.3, 2.0)},
     }
 
 
-class Lost(NamedTuple):
-    """A model that was at the least error and is not in the end."""
-
-    step: int
-    """The last evaluation at which it was."""
-    error: float
-    near: float
-
-
-def lost_again(run: Run, sigma: float) -> Lost:
-    """The one model of a sigma that left the least error again."""
+def lost_again(run: Run, sigma: float) -> Numbers:
+    """The one model of a sigma that left the least error again: when it last was there, and what it ends with."""
     rows = models(run).query("sigma == @sigma and not ready and step == step")
     assert len(rows) == 1
     own = rows.iloc[0]
     curve = run.metrics[(run.metrics["member"] == own["member"]) & (run.metrics["condition"] == CONDITION)]
     there = curve[(curve["split"] == "test") & (curve["value"] < own["least"] + NEAR_ENOUGH)]
-    return Lost(int(there["step"].max()), float(own["error"]), float(own["near"]))
+    return {"step": int(there["step"].max()), "error": float(own["error"]), "near": float(own["near"])}
 
 
 def still_falling(run: Run, sigma: float) -> int:
@@ -233,7 +210,7 @@ def synergy_60(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """60 channels: batch, step size, samples, and what was tried besides."""
     run = runs["synergy-size-60"]
     found = by(models(run), "batch", "learning_rate", "samples", "sigma")
-    tried = {words: tally(models(runs[name]).query(which)) for words, name, which in TRIED}
+    tried = {(each["what"],): tally(models(runs[each["run"]]).query(each["models"])) for each in TRIED}
     return {
         "found": found,
         "table": tally_table(("batch", "step size", "samples", "sigma"), found),
@@ -247,6 +224,6 @@ def synergy_60(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             for sigma in (0.1, 0.2)
             for rate in (3e-4, 1e-3)
         ],
-        "tried_table": grid(("", *HEADER), [(words, *each.cells) for words, each in tried.items()]),
+        "tried_table": tally_table(("",), tried),
         "nothing_helps": all(each.ready == 0 and each.error > 0.98 for each in tried.values()),
     }

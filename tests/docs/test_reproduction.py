@@ -90,7 +90,10 @@ def test_a_conclusion_whose_condition_is_false_is_refused() -> None:
 
 def test_every_conclusion_of_the_page_stands_beside_a_condition() -> None:
     """No condition is a constant, so that each one can fail."""
-    trees = [templating.environment().parse(path.read_text()) for path in templating.TEMPLATES.rglob("*.j2")]
+    trees = [
+        templating.environment().parse(path.read_text())
+        for path in (templating.TEMPLATES / "reproduction").glob("*.j2")
+    ]
     calls = [call.call for tree in trees for call in tree.find_all(jinja2.nodes.CallBlock)]
     conditions = [call.args[0] for call in calls if call.node.name == "say"]
     assert len(conditions) > 50
