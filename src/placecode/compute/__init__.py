@@ -1,1 +1,1 @@
-"""Faster ways to compute what `models.encoder` computes: Triton kernels on a GPU, compiled C++ on a CPU."""
+"""Fast implementations of `models.encoder`: Triton kernels on a GPU, compiled C++ on a CPU."""

@@ -1,1 +1,1 @@
-"""The training step on a CPU: forward and backward written out (`step`), and what is between products (`kernels`)."""
+"""The training step on a CPU: explicit forward and backward passes (`step`), and fused kernels (`kernels`)."""

@@ -1,10 +1,12 @@
-"""What stands between two matrix products of a training step on a CPU, each as one function on whole arrays.
+"""Operations between the matrix products of a training step on a CPU.
 
-`Kernels` says in torch what they do. `Compiled` does the same in one pass over memory: kernels.cpp, compiled once with
-the machine's own C++ compiler (g++, seconds) and kept in the cache. Where there is no compiler, torch does it.
+`Kernels` implements them in torch, as a reference. `Compiled` does the same in one pass over memory. Its source,
+kernels.cpp, is compiled once with the installed C++ compiler (g++, seconds) and cached. Without a compiler, torch is
+used.
 
-Arrays are (e, rows, features), rows = examples times tokens; biases, scales and shifts (e, features). Results go into
-the arrays that come first; what a backward function is given and no longer needs is overwritten.
+Arrays have shape (e, rows, features), with one row per example and token. Biases, scales and shifts have shape
+(e, features). Results are written to the first arguments. Backward functions overwrite inputs that are no longer
+needed.
 """
 
 from __future__ import annotations
@@ -26,24 +28,24 @@ from torch import Tensor
 from placecode.data.puzzle_files import cache_folder
 
 LANES = 16
-"""Floats of a vector in kernels.cpp."""
+"""Number of floats of a SIMD vector in kernels.cpp."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fopenmp")
 
 Parts = tuple[Tensor, Tensor, Tensor]
-"""Queries, keys and values, each (e, rows, d); they may be parts of longer rows."""
+"""Queries, keys and values, each (e, rows, d). They may be slices of longer rows."""
 
 
 class Kernels:
-    """The kernels in torch."""
+    """Reference implementation in torch."""
 
     name = "torch"
 
     def gelu(self, y: Tensor, x: Tensor, bias: Tensor) -> None:
-        """y = gelu(x + bias)."""
+        """Compute y = gelu(x + bias)."""
         y.copy_(F.gelu(x + bias[:, None]))
 
     def gelu_back(self, x: Tensor, dy: Tensor, bias: Tensor, dbias: Tensor) -> None:
-        """`dy` becomes the gradient of x, `dbias` that of the bias, and x becomes gelu(x + bias)."""
+        """Overwrite `dy` with the gradient of x, `dbias` with that of the bias, and x with gelu(x + bias)."""
         inner = x + bias[:, None]
         dy.copy_(torch.ops.aten.gelu_backward(dy, inner))
         x.copy_(F.gelu(inner))
@@ -61,8 +63,8 @@ class Kernels:
         shift: Tensor,
         gelu: bool,
     ) -> None:
-        """y = layer norm of x + f(branch + bias), f = gelu or nothing; `unit` is y before scale and shift, `inverse`
-        (e, rows) what it was multiplied by."""
+        """Compute y = layer norm of x + f(branch + bias), where f is gelu or the identity. `unit` is y before scale and
+        shift, and `inverse`, (e, rows), the inverse standard deviation."""
         inner = branch + bias[:, None]
         total = x + (F.gelu(inner) if gelu else inner)
         normal, _, by = torch.native_layer_norm(total, total.shape[-1:], None, None, 1e-5)
@@ -84,7 +86,8 @@ class Kernels:
         dbias: Tensor,
         gelu: bool,
     ) -> None:
-        """From the gradient `dy`: of x, and, with gelu, of branch in its own place; without, that is the one of x."""
+        """Compute the gradient of x and of the parameters. With gelu, `branch` is overwritten with its gradient.
+        Otherwise its gradient equals that of x."""
         torch.sum(dy * unit, 1, out=dscale)
         torch.sum(dy, 1, out=dshift)
         g = dy * scale[:, None]
@@ -95,8 +98,8 @@ class Kernels:
         torch.sum(branch if gelu else dx, 1, out=dbias)
 
     def attend(self, mixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor) -> None:
-        """Attention of all tokens to all, from queries + bias, keys and values: the means of values (e, rows, d), and
-        in `weights` (e, b, h, n, n or more) who attends: keys in rows, queries in columns."""
+        """Compute attention from queries + bias, keys and values. `mixed`, (e, rows, d), are the weighted values, and
+        `weights`, (e, b, h, n, n or more), the attention weights with keys in rows and queries in columns."""
         q, k, v = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:]))
         n, c = q.shape[-2:]
         weights[..., :n] = ((q * c**-0.5) @ k.mT).softmax(-1).mT
@@ -105,8 +108,8 @@ class Kernels:
     def attend_back(
         self, into: Parts, dmixed: Tensor, weights: Tensor, parts: Parts, bias: Tensor, residual: bool
     ) -> None:
-        """The gradients of the parts, laid out as they are, from that of `mixed`. Where the keys are the tokens that
-        `mixed` is added to, a `residual`, their gradient includes `dmixed`, and may take its place."""
+        """Compute the gradients of queries, keys and values from that of `mixed`. With `residual`, the keys are the
+        tokens to which `mixed` is added, so their gradient includes `dmixed`, and may be stored in its memory."""
         q, k, v, g = (_by_head(part, weights) for part in (parts[0] + bias[:, None], *parts[1:], dmixed))
         dq, dk, dv = (_by_head(part, weights) for part in into)
         n, c = q.shape[-2:]
@@ -118,13 +121,13 @@ class Kernels:
         dk.copy_(ds @ q + g if residual else ds @ q)
 
     def look(self, seen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
-        """One query per head, a vector over features, (e, h, b, d), looks at the tokens x (e, b, n, d): its weights on
-        them (e, b, h, n), and their mean in `seen`, laid out as `query`."""
+        """Compute attention of one query per head, (e, h, b, d), over the tokens x, (e, b, n, d): `weights`,
+        (e, b, h, n), and the weighted mean of the tokens, `seen`, with the shape of `query`."""
         weights.copy_((query.transpose(1, 2) @ x.mT).softmax(-1))
         seen.copy_((weights @ x).transpose(1, 2))
 
     def look_back(self, dx: Tensor, dquery: Tensor, dseen: Tensor, weights: Tensor, query: Tensor, x: Tensor) -> None:
-        """The gradients of x and of `query` from that of `seen`."""
+        """Compute the gradients of x and of `query` from that of `seen`."""
         g, q = dseen.transpose(1, 2), query.transpose(1, 2)  # (e, b, h, d)
         dw = g @ x.mT
         ds = weights * (dw - (weights * dw).sum(-1, keepdim=True))
@@ -133,13 +136,13 @@ class Kernels:
 
 
 def _by_head(x: Tensor, weights: Tensor) -> Tensor:
-    """(e, rows, d) -> (e, b, h, n, c), a view."""
+    """Return a view (e, b, h, n, c) of (e, rows, d)."""
     e, b, h, n = weights.shape[:4]
     return x.view(e, b, n, h, -1).transpose(2, 3)
 
 
 class Compiled(Kernels):
-    """The same for float32 from kernels.cpp, loaded from the file `path`."""
+    """Implementation for float32 in kernels.cpp, loaded from the shared library `path`."""
 
     name = "compiled"
 
@@ -147,9 +150,9 @@ class Compiled(Kernels):
         library = ctypes.CDLL(str(path))
 
         def function(name: str, arrays: int, numbers: int) -> ctypes._NamedFuncPointer:
-            found = library[name]
-            found.argtypes, found.restype = [ctypes.c_void_p] * arrays + [ctypes.c_long] * numbers, None
-            return found
+            pointer = library[name]
+            pointer.argtypes, pointer.restype = [ctypes.c_void_p] * arrays + [ctypes.c_long] * numbers, None
+            return pointer
 
         self._gelu, self._gelu_back = function("gelu", 3, 4), function("gelu_back", 4, 4)
         self._norm, self._norm_back = function("norm", 8, 6), function("norm_back", 10, 6)
@@ -215,17 +218,19 @@ class Compiled(Kernels):
     def adam(
         self, flat: Tensor, gradient: Tensor, first: Tensor, second: Tensor, settings: Tensor, encoding_columns: int
     ) -> None:
-        """One step of Adam on flat arrays (e, P). `settings` (e, 7): beta1, beta2, their corrections 1 - beta1^t and
-        sqrt(1 - beta2^t), epsilon, the rate, and the rate of the columns from `encoding_columns` on."""
+        """Apply one step of Adam to flat arrays (e, P). `settings`, (e, 7), are beta1, beta2, their bias corrections
+        1 - beta1^t and sqrt(1 - beta2^t), epsilon, the learning rate, and that of the columns from
+        `encoding_columns`."""
         self._adam(*_pointers(flat, gradient, first, second, settings), *flat.shape, encoding_columns)
 
 
 def _pointers(*arrays: Tensor) -> list[int]:
+    """Return the addresses of arrays."""
     return [array.data_ptr() for array in arrays]
 
 
 def _sizes(weights: Tensor, parts: Parts, bias: Tensor) -> list[int]:
-    """Of attention: members, examples, tokens, heads, their features; then how far rows lie apart, and biases."""
+    """Return members, examples, tokens, heads and features per head, then the strides of rows and biases."""
     e, b, h, n = weights.shape[:4]
     return [e, b, n, h, parts[0].shape[-1] // h, *(part.stride(1) for part in parts), bias.stride(0)]
 
@@ -234,22 +239,22 @@ _lock = threading.Lock()
 
 
 def kernels_for(array: Tensor) -> Kernels:
-    """The best kernels for arrays like this one."""
+    """Return the fastest available kernels for the dtype and device of an array."""
     compiled = None
     if array.dtype == torch.float32 and array.device.type == "cpu":
-        with _lock:  # stacks start side by side
+        with _lock:  # several stacks may start at the same time
             compiled = _compiled()
     return compiled or Kernels()
 
 
 @functools.cache
 def _compiled() -> Compiled | None:
-    """The compiled kernels, or None where there is no compiler that can do it, or no place to keep them."""
+    """Return the compiled kernels, or None without a suitable compiler or a writable cache."""
     compiler, source = os.environ.get("CXX", "g++"), Path(__file__).with_name("kernels.cpp")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        # what "native" means here is part of the name: several machines may share a home
-        meaning = _output(compiler, *FLAGS, "-###", "-E", "-x", "c++", os.devnull)
-        name = hashlib.sha256(source.read_bytes() + meaning).hexdigest()[:16]
+        # the name depends on the expansion of -march=native, because several machines may share a home folder
+        expansion = _output(compiler, *FLAGS, "-###", "-E", "-x", "c++", os.devnull)
+        name = hashlib.sha256(source.read_bytes() + expansion).hexdigest()[:16]
         path = cache_folder() / f"kernels-{name}.so"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -264,5 +269,5 @@ def _compiled() -> Compiled | None:
 
 
 def _output(*command: str) -> bytes:
-    """What a command says when it succeeds."""
+    """Run a command and return its output. Raises an exception if it fails."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300).stdout

@@ -1,20 +1,19 @@
-"""The gradients of a stack on a CPU, with forward and backward written out.
+"""Gradients of a stack on a CPU, with explicit forward and backward passes.
 
-Against automatic differentiation this saves passes over memory, and memory itself: arrays are made once and used again,
-for a few members at a time, so that they stay in the processor's caches. And products that follow from smaller ones
-are left out:
+Compared with automatic differentiation, this saves memory and memory traffic. Arrays are allocated once and reused, for
+a few members at a time, so that they stay in the processor's caches. Some products are replaced by smaller ones:
 
-- the embedding is linear, and so is the projection to queries, keys and values after it: the first block projects the
-  embedding's weights and the PE instead of all its tokens;
-- where the last block computes one token alone, its keys x K meet one query per head: q (x K)' = (q K') x'; and a mean
-  of values x V is V times the mean of x. So it computes neither keys nor values;
-- a single head folds its four matrices to two, Q K' and V W: queries meet keys as (x Q)(x K)' = (x Q K') x', so the
-  tokens themselves are the keys, and a mean of values x V W needs no projection after it;
-- the bias of the keys adds the same to all scores of a query, which softmax does not see; that of the values adds the
-  same to all their means, so that it joins the bias after them.
+- The embedding and the projection to queries, keys and values are both linear. The first block therefore projects the
+  weights of the embedding and the PE instead of all tokens.
+- If the last block computes only one token, there is one query per head: q (x K)' = (q K') x'. A mean of values x V is
+  V times the mean of x. Keys and values are not computed.
+- With a single head, four matrices are folded into two, Q K' and V W. Scores are (x Q)(x K)' = (x Q K') x', so the
+  tokens themselves are the keys. A mean of values x V W needs no output projection.
+- The key bias adds a constant to all scores of a query, which softmax cancels. The value bias adds a constant to all
+  means, so it is added to the output bias.
 
-All are the same numbers to rounding. Attention with an encoding that acts inside it is left to automatic
-differentiation; so are whole models that are not the paper's (see `fits`). It is also the reference in the tests.
+Results are equal up to rounding. Attention with an encoding that acts inside it uses automatic differentiation, and so
+do models that differ from the paper's (see `fits`). Automatic differentiation is also the reference in the tests.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ import torch
 from torch import Tensor
 
 from placecode.compute.cpu.kernels import LANES, Kernels, Parts, kernels_for
-from placecode.compute.cpu.products import Round, as_it_is, product, times, to_bf16
+from placecode.compute.cpu.products import Round, product, times, to_bf16, unrounded
 from placecode.encodings import ALL, Additive, Encoding
 from placecode.models.blocks import Attention, Linear, linear
 from placecode.models.encoder import Stack
 
 GROUP_VALUES = 1 << 19
-"""Features of all tokens of the members that are computed together: what caches can bear."""
-WORTH_FOLDING = 2
-"""Tokens per feature from which on folding the matrices of a head saves more than it costs."""
+"""Maximum number of features of all tokens of the members in a group, so that they fit into the caches."""
+MIN_ROWS_PER_FEATURE = 2
+"""Smallest ratio of rows to features for which folding the matrices of a head saves time."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def fits(stack: Stack) -> bool:
-    """Whether `Step` knows this stack: the paper's blocks, nothing dropped, a plain additive encoding or one that acts
-    in attention alone, on a CPU."""
+    """Return whether `Step` supports a stack: the paper's blocks without dropout on a CPU, with a plain additive
+    encoding or one that acts only in attention."""
     first, kind = stack.members[0], type(stack.encoding)
     known = kind is Additive or kind.add is Encoding.add
     fitting = known and first.norm == "post" and first.dropout == 0
@@ -49,7 +48,7 @@ def fits(stack: Stack) -> bool:
 
 
 class Step:
-    """Losses of a stack, and their gradients written into `gradient`, laid out as `stack.flat`."""
+    """Computes the losses of a stack, and writes their gradients into `gradient`, with the layout of `stack.flat`."""
 
     def __init__(self, stack: Stack, gradient: Tensor) -> None:
         self.stack, self.gradient, self.kernels = stack, gradient, kernels_for(stack.flat)
@@ -59,11 +58,11 @@ class Step:
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
-        """Losses (e,) from inputs (e, b, n, f), targets (e, b, ...). Under autocast the blocks multiply in bf16."""
+        """Return losses (e,) for inputs (e, b, n, f) and targets (e, b, ...). With autocast, products are in bf16."""
         e, b, n, _ = inputs.shape
-        rounded = to_bf16 if torch.is_autocast_enabled("cpu") else as_it_is
+        rounded = to_bf16 if torch.is_autocast_enabled("cpu") else unrounded
         size = max(1, GROUP_VALUES // (b * n * self.stack.members[0].width))
-        if type(self.stack.encoding) is not Additive:  # its hooks know all members or none
+        if type(self.stack.encoding) is not Additive:  # methods of other encodings compute all members at once
             size = e
         losses = []
         for first in range(0, e, size):
@@ -75,16 +74,16 @@ class Step:
         return torch.cat(losses)
 
     def array(self, name: str, *shape: int) -> Tensor:
-        """Room for an array. Groups come one after the other, so they share it."""
+        """Return memory for an array. Groups are computed one after the other and share it."""
         size = math.prod(shape)
         if name not in self._stores or len(self._stores[name]) < size:
             self._stores[name] = self.stack.flat.new_empty(size)
         return self._stores[name][:size].view(shape)
 
     def named(self, flat: Tensor, part: slice) -> dict[str, Tensor]:
-        """Views of an array laid out as `flat`: the parameters of the members in `part` by name, matrices (in, out)."""
-        places = dict(zip(map(id, self.stack.ordered), self.stack.views(flat), strict=True))
-        views = {name: places[id(parameter)][part] for name, parameter in self.stack.named_parameters()}
+        """Return views of an array with the layout of `flat`, by parameter name, for the members in `part`."""
+        by_id = dict(zip(map(id, self.stack.ordered), self.stack.views(flat), strict=True))
+        views = {name: by_id[id(parameter)][part] for name, parameter in self.stack.named_parameters()}
         for name, module in self.stack.named_modules():
             if isinstance(module, Linear):
                 views[f"{name}.weight"] = module.as_matrix(views[f"{name}.weight"])
@@ -92,11 +91,11 @@ class Step:
 
 
 class _Group:
-    """Some members of a stack, which are computed together, and batches of one size."""
+    """Members of a stack that are computed together, for one batch size."""
 
     def __init__(self, step: Step, part: slice, batch: int, tokens: int) -> None:
         stack, self.b, self.n = step.stack, batch, tokens
-        self.gain = None if stack.gain is None else stack.gain[part]  # not the stack: it would outlive its use
+        self.gain = None if stack.gain is None else stack.gain[part]  # a reference to the stack would keep it alive
         self.readout = stack.readout
         self.encoding = None if type(stack.encoding) is Additive else stack.encoding
         self.w, self.dw = step.named(stack.flat, part), step.named(step.gradient, part)
@@ -109,7 +108,7 @@ class _Group:
         features, width = self.w["embedding.weight"].shape[1:]
         self.shortcut = features < width and self.blocks[0].projects
         tables = 0 if self.encoding is not None else self.w["encoding.table"].shape[1]
-        self.placed = self.blocks[:tables]  # blocks to whose input the encoding adds a table
+        self.with_pe = self.blocks[:tables]  # blocks to whose input a PE is added
         self.output = step.array("output", *self.blocks[-1].middle.shape)
 
     def run(self, inputs: Tensor, targets: Tensor, loss: Loss, rounded: Round) -> Tensor:
@@ -118,7 +117,7 @@ class _Group:
             block.fold()
         self._embed(inputs)
         for i, block in enumerate(self.blocks):
-            if i and block in self.placed:
+            if i and block in self.with_pe:
                 self._by_token(block.x).add_(self.w["encoding.table"][:, i, None])
             if block.projects and not (i == 0 and self.shortcut):
                 block.project(rounded)
@@ -126,25 +125,25 @@ class _Group:
         losses, gradient = self._answer(targets, loss)
         for name, dparameter in self.dw.items():
             if self.encoding is not None and name.startswith("encoding."):
-                dparameter.zero_()  # blocks add to it
+                dparameter.zero_()  # blocks accumulate into it
         for i, block in reversed(list(enumerate(self.blocks))):
             gradient = block.backward(gradient, rounded)
             if block.projects and not (i == 0 and self.shortcut):
                 block.project_back(gradient, rounded)
-            if i and block in self.placed:
+            if i and block in self.with_pe:
                 torch.sum(self._by_token(gradient), 1, out=self.dw["encoding.table"][:, i])
         self._embed_back(inputs, gradient)
         return losses
 
     def _by_token(self, x: Tensor) -> Tensor:
-        """(g, b n, d) -> (g, b, n, d)."""
+        """Return a view (g, b, n, d) of (g, b n, d)."""
         return x.view(len(x), self.b, self.n, -1)
 
     def _embed(self, inputs: Tensor) -> None:
-        """The input of the first block, and its projection where that follows from the embedding."""
+        """Compute the input of the first block, and its projection if it is computed from the embedding."""
         first, embedding = self.blocks[0], self.w["embedding.weight"]
         self.base = self.w["embedding.bias"][:, None].expand(-1, self.n, -1)  # (g, n, d)
-        if self.placed:
+        if self.with_pe:
             self.base = self.base + self.w["encoding.table"][:, 0]
         self._by_token(first.x).copy_(self.base[:, None])
         first.x.baddbmm_(inputs, embedding)
@@ -164,12 +163,12 @@ class _Group:
             first.unfold(by_token.sum(1))
             dembedding.baddbmm_(by_feature, first.matrix.mT)
             dbase.baddbmm_(by_token, first.matrix.mT)
-        if self.placed:
+        if self.with_pe:
             self.dw["encoding.table"][:, 0] = dbase
         torch.sum(dbase, 1, out=self.dw["embedding.bias"])
 
     def _answer(self, targets: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Losses (g,) and the gradient of the last block's output. A loss is the task's own: torch derives it."""
+        """Return losses (g,) and the gradient of the last block's output. Torch differentiates the loss of the task."""
         leaves = [
             leaf.detach().requires_grad_() for leaf in (self.output, self.w["answer.weight"], self.w["answer.bias"])
         ]
@@ -186,14 +185,14 @@ class _Group:
 
 
 class _Block:
-    """One block of a group: weights `w`, gradients `dw`, what the backward pass needs. `alone`: only the last token.
+    """One block of a group, with weights `w`, gradients `dw` and saved activations.
 
-    Products with weights go to torch, what is between them to the kernels.
+    `alone` computes only the last token. Torch computes the products with weights, and kernels everything else.
     """
 
     def __init__(self, step: Step, group: _Group, index: int, encoding: Encoding | None, alone: bool) -> None:
         self.kernels: Kernels = step.kernels
-        self.encoding = encoding  # that acts inside attention
+        self.encoding = encoding  # set if it acts inside attention
         self.alone, self.index, name = alone, index, f"blocks.{index}."
         self.attention: Attention = step.stack.get_submodule(name + "attention")  # type: ignore[assignment]
         self.group = group
@@ -201,46 +200,46 @@ class _Block:
         self.dw = {key.removeprefix(name): value for key, value in group.dw.items() if key.startswith(name)}
         (g, d, hidden), b, n = self.w["up.weight"].shape, group.b, group.n
         self.b, self.n, self.heads, rows = b, n, step.stack.members[0].heads, b if alone else b * n
-        self.projects = not alone and encoding is None  # works from a projection of all tokens
-        self.folded = self.projects and self.heads == 1 and rows >= WORTH_FOLDING * d
+        self.projects = not alone and encoding is None  # whether all tokens are projected
+        self.folded = self.projects and self.heads == 1 and rows >= MIN_ROWS_PER_FEATURE * d
 
-        def own(key: str, *shape: int) -> Tensor:
+        def new(key: str, *shape: int) -> Tensor:
             return step.array(name + key, g, *shape)
 
-        self.x, self.up = own("x", b * n, d), own("up", rows, hidden)
+        self.x, self.up = new("x", b * n, d), new("up", rows, hidden)
         self.mixed, self.unit_1, self.middle, self.down, self.unit_2 = (
-            own(key, rows, d) for key in ("mixed", "unit_1", "middle", "down", "unit_2")
+            new(key, rows, d) for key in ("mixed", "unit_1", "middle", "down", "unit_2")
         )
-        self.out = self.mixed if self.folded else own("out", rows, d)
-        self.inverse_1, self.inverse_2 = own("inverse_1", rows), own("inverse_2", rows)
+        self.out = self.mixed if self.folded else new("out", rows, d)
+        self.inverse_1, self.inverse_2 = new("inverse_1", rows), new("inverse_2", rows)
         self.lean, self.offset = self.w["attention.projection.bias"][:, :d], self.w["attention.out.bias"]
         if encoding is None:
-            self.offset = own("offset", d)
+            self.offset = new("offset", d)
         if alone:
-            self.read, self.weights = own("read", b, d), own("weights", b, self.heads, n)
-            self.query, self.seen = own("query", self.heads, b, d), own("seen", self.heads, b, d)
+            self.read, self.weights = new("read", b, d), new("weights", b, self.heads, n)
+            self.query, self.seen = new("query", self.heads, b, d), new("seen", self.heads, b, d)
         else:
-            self.weights = own("weights", b, self.heads, n, -(-n // LANES) * LANES)
+            self.weights = new("weights", b, self.heads, n, -(-n // LANES) * LANES)
         if self.folded:
-            self.lean, self.matrix, self.dmatrix = own("lean", d), own("matrix", d, 2 * d), own("dmatrix", d, 2 * d)
+            self.lean, self.matrix, self.dmatrix = new("lean", d), new("matrix", d, 2 * d), new("dmatrix", d, 2 * d)
         else:
-            self.matrix, self.dmatrix = (each["attention.projection.weight"] for each in (self.w, self.dw))
+            self.matrix, self.dmatrix = (views["attention.projection.weight"] for views in (self.w, self.dw))
         if self.projects:
-            self.projected = own("projected", rows, self.matrix.shape[-1])
+            self.projected = new("projected", rows, self.matrix.shape[-1])
             self.dprojected = step.array("dprojected", *self.projected.shape)
-        # of use to one block at a time
+        # shared by all blocks
         self.hidden, self.dhidden = step.array("hidden", g, rows, hidden), step.array("dhidden", g, rows, hidden)
         self.dmiddle, self.dsum = step.array("dmiddle", g, rows, d), step.array("dsum", g, rows, d)
         self.dx = step.array("dx", g, b * n, d)
 
     def _parts(self, projected: Tensor, x: Tensor) -> Parts:
-        """Queries, keys and values; or their gradients from those of `projected` and x."""
+        """Return queries, keys and values, or their gradients, as slices of `projected` and x."""
         first, *between, last = projected.chunk(2 if self.folded else 3, -1)
         return first, x if self.folded else between[0], last
 
     def fold(self) -> None:
-        """What follows from the weights alone: `matrix` and `lean`, by which x becomes `projected` and its queries get
-        their bias, where they are not weights themselves, and the bias of attention, `offset`."""
+        """Compute what depends on the weights only: the bias of attention, `offset`, and with folding the projection
+        `matrix` and the query bias `lean`."""
         if self.encoding is not None:
             return
         (_, d), out = self.offset.shape, self.w["attention.out.weight"]
@@ -253,9 +252,9 @@ class _Block:
             self.lean.copy_(times(query_bias, key.mT))
 
     def unfold(self, dprojected: Tensor) -> None:
-        """The gradients of the weights from `dmatrix` and `dprojected` (g, d or more), the sum over all tokens.
+        """Compute the gradients of the weights from `dmatrix` and `dprojected`, (g, d or more), summed over all tokens.
 
-        That of the key bias is zero, and no rounding error, which Adam would take for a direction."""
+        The gradient of the key bias is exactly zero, not a rounding error, which Adam would amplify."""
         (_, d), out, dout = self.offset.shape, self.w["attention.out.weight"], self.dw["attention.out.weight"]
         query_bias, _, value_bias = self.w["attention.projection.bias"].chunk(3, -1)
         dquery_bias, dkey_bias, dvalue_bias = self.dw["attention.projection.bias"].chunk(3, -1)
@@ -275,12 +274,12 @@ class _Block:
         dvalue_bias.copy_(times(doffset, out.mT))
 
     def forward(self, y: Tensor, rounded: Round) -> None:
-        """From `x`, or `projected` too if it projects, to the block's output y."""
+        """Compute the output y of the block from `x`, and from `projected` if it projects."""
         w, kernels = self.w, self.kernels
         if self.alone:
             self.read.copy_(self.x.view(-1, self.b, self.n, self.x.shape[-1])[:, :, -1])
         if self.encoding is not None:
-            self._attend_as_derived(rounded)
+            self._attend_autograd(rounded)
         elif self.alone:
             self._look()
         else:
@@ -300,15 +299,15 @@ class _Block:
         )
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
-        """The gradient of x from that of y; if it projects, what comes through `projected` is missing: `dprojected`."""
+        """Return the gradient of x, without the part that comes through `projected` if it projects."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_back(
             *(dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"]),
             *(dw["norm_2.scale"], dw["norm_2.shift"], dw["down.bias"], True),
         )
-        ddown = rounded(self.down)  # `down` is now its gradient
+        ddown = rounded(self.down)  # `down` now contains its gradient
         product(self.dhidden, ddown, rounded(w["down.weight"]).mT)
-        kernels.gelu_back(self.up, self.dhidden, w["up.bias"], dw["up.bias"])  # and `up` what `hidden` was
+        kernels.gelu_back(self.up, self.dhidden, w["up.bias"], dw["up.bias"])  # `up` now contains `hidden`
         product(dw["down.weight"], rounded(self.up).mT, ddown)
         dup = rounded(self.dhidden)
         product(dw["up.weight"], rounded(self.middle).mT, dup)
@@ -323,7 +322,7 @@ class _Block:
             product(dw["attention.out.weight"], rounded(self.mixed).mT, dout)
             dmixed = product(dmiddle, dout, rounded(w["attention.out.weight"]).mT)
         if self.encoding is not None:
-            return self._attend_back_as_derived(dmixed)
+            return self._attend_autograd_back(dmixed)
         if self.alone:
             return self._look_back(dmixed)
         into, parts = self._parts(self.dprojected, dsum), self._parts(self.projected, self.x)
@@ -334,18 +333,18 @@ class _Block:
         product(self.projected, rounded(self.x), rounded(self.matrix))
 
     def project_back(self, gradient: Tensor, rounded: Round) -> None:
-        """What comes through `projected` is added to the gradient of x."""
+        """Add the gradient that comes through `projected` to the gradient of x."""
         dprojected = rounded(self.dprojected)
         product(self.dmatrix, rounded(self.x).mT, dprojected)
         product(gradient, dprojected, rounded(self.matrix).mT, more=True)
         self.unfold(self.dprojected[..., : self.x.shape[-1]].sum(1))
 
     def _by_head(self, x: Tensor) -> Tensor:
-        """(g, b, d) -> (g, h, b, c), a view; weights (g, d, d) likewise."""
+        """Return a view (g, h, b, c) of (g, b, d). Weights (g, d, d) are split likewise."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def _look(self) -> None:
-        """Attention of the last token, without keys and values."""
+        """Compute attention of the last token, without keys and values."""
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         x = self.x.view(-1, self.b, self.n, d)
@@ -358,7 +357,7 @@ class _Block:
         d = self.x.shape[-1]
         to_query, to_key, to_value = self.w["attention.projection.weight"].chunk(3, -1)
         dto_query, dto_key, dto_value = self.dw["attention.projection.weight"].chunk(3, -1)
-        x, dx = (each.view(-1, self.b, self.n, d) for each in (self.x, self.dx))
+        x, dx = (array.view(-1, self.b, self.n, d) for array in (self.x, self.dx))
         by_head = self._by_head(dmixed)
         self._by_head(dto_value).copy_(self.seen.mT @ by_head)
         dseen, dquery = by_head @ self._by_head(to_value).mT, torch.empty_like(self.query)
@@ -370,8 +369,8 @@ class _Block:
         dx[:, :, -1] += self.dsum.baddbmm_(dq, to_query.mT)
         return self.dx
 
-    def _attend_as_derived(self, rounded: Round) -> None:
-        """Attention with an encoding that acts inside it: the module's own."""
+    def _attend_autograd(self, rounded: Round) -> None:
+        """Compute attention with an encoding that acts inside it, with the module and automatic differentiation."""
         assert self.encoding is not None
         at, e = slice(self.n - 1, self.n) if self.alone else ALL, len(self.x)
         low = torch.autocast("cpu", torch.bfloat16, enabled=rounded is to_bf16, cache_enabled=False)
@@ -379,20 +378,20 @@ class _Block:
             x = self.x.view(e, self.b, self.n, -1).detach().requires_grad_()
             mixed = self.attention.mix(x, self.encoding, self.index, at, None).flatten(1, 2)
         self.mixed.copy_(mixed.detach())
-        self.derived = x, mixed
+        self.graph = x, mixed
 
-    def _attend_back_as_derived(self, dmixed: Tensor) -> Tensor:
+    def _attend_autograd_back(self, dmixed: Tensor) -> Tensor:
         assert self.encoding is not None
-        x, mixed = self.derived
-        own = {f"encoding.{name}": parameter for name, parameter in self.encoding.named_parameters()}
-        leaves = [x, self.attention.projection.weight, self.attention.projection.bias, *own.values()]
-        # an encoding may leave a parameter unused in a block: its gradient there is zero
+        x, mixed = self.graph
+        parameters = {f"encoding.{name}": parameter for name, parameter in self.encoding.named_parameters()}
+        leaves = [x, self.attention.projection.weight, self.attention.projection.bias, *parameters.values()]
+        # an encoding may not use a parameter in a block: its gradient there is zero
         dx, dweight, dbias, *rest = torch.autograd.grad(mixed, leaves, dmixed.to(mixed.dtype), materialize_grads=True)
         self.dw["attention.projection.weight"].copy_(dweight)
         self.dw["attention.projection.bias"].copy_(dbias)
-        if "keys" not in self.encoding.rotated:  # else keys are turned by their positions, their bias too
+        if "keys" not in self.encoding.rotated:  # rotated keys have a gradient of their bias
             self.dw["attention.projection.bias"].chunk(3, -1)[1].zero_()
-        for name, dparameter in zip(own, rest, strict=True):
+        for name, dparameter in zip(parameters, rest, strict=True):
             self.group.dw[name] += dparameter
         if not self.alone:
             return self.dsum.add_(dx.flatten(1, 2))

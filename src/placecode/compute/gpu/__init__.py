@@ -1,17 +1,16 @@
-"""The forward pass of a stack by fused kernels, and its hand-written backward pass: the fast twin of `encoder`.
+"""Forward pass of a stack with fused kernels and explicit backward passes, the fast counterpart of `models.encoder`.
 
-`forward(stack, x)` computes what `Stack._forward` computes, with the same parameters, to rounding. A block is two
-functions, each with its own backward pass: projection, attention, output and norm; then the MLP and its norm. Written
-this way, no bias, residual or PE costs a pass over memory of its own, and gradients of weights go straight to their
-place in the stack's flat gradient. What an encoding does to queries, keys or scores is left to its hooks and autograd;
-pre-norm blocks are left to the plain path.
+`forward(stack, x)` computes the same as `Stack._forward`, up to rounding. A block consists of two autograd functions:
+projection, attention, output and norm; then the MLP and its norm. Biases, residuals and PEs need no extra pass over
+memory, and gradients of weights are written directly to the flat gradient of the stack. Operations of an encoding on
+queries, keys or scores use its methods and autograd. Pre-norm blocks use the plain implementation.
 
 In bfloat16 (autocast), activations and products are bfloat16; norms, softmax, sums and parameters are float32.
 
-Where the inputs of products may be rounded to ten bits (precision high), most products take float16 numbers, which have
-as many as TF32 and cost half the time, and give float32. Float16 has a small range. After a norm, numbers
-are of order 1; and so are the gradients of a step, since they are measured in a unit of each member's own, a power of
-two (`Measure`), which the optimizer undoes. Whoever wants gradients without such a unit gets TF32.
+If the inputs of products may be rounded to ten bits (precision "high"), most products use float16, which has as many
+bits as TF32, takes half the time, and accumulates in float32. Float16 has a small range. After a norm, values are of
+order 1. Gradients are scaled to order 1 by a power of two per member (`Measure`), which the optimizer reverses. Without
+this scaling, TF32 is used.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ if TYPE_CHECKING:
 
 
 FEW = 16
-"""Features of a token up to which the embedding is a kernel of its own, not a product."""
+"""Maximum number of input features for which the embedding is a separate kernel instead of a matrix product."""
 
 
 class Weights:
-    """What the products use of a stack: its matrices, in bfloat16 under autocast, and where their gradients go."""
+    """The matrices of a stack, in bfloat16 with autocast, and the destinations of their gradients."""
 
     def __init__(self, stack: Stack) -> None:
         device = stack.flat.device.type
@@ -60,18 +59,18 @@ class Weights:
         self._of = {id(p): pair for p, pair in zip(stack.ordered, zip(views, sinks, strict=True), strict=True)}
 
     def matrix(self, layer: Linear) -> Matrix:
-        """The matrix (e, in, out) that multiplies, and the place (e, in, out) of its gradient."""
+        """Return the matrix (e, in, out) of a layer and the destination (e, in, out) of its gradient."""
         used, sink = self._of[id(layer.weight)]
         return layer.as_matrix(used), None if sink is None else layer.as_matrix(sink)
 
     def places(self, *vectors: Tensor) -> rows.Sinks:
-        """Where the gradients of biases, scales and shifts (e, d) go."""
+        """Return the destinations of the gradients of biases, scales and shifts, (e, d)."""
         sinks = [self._of[id(vector)][1] for vector in vectors]
         return None if sinks[0] is None else tuple(sinks)
 
 
 def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) -> Tensor:
-    """Outputs (e, b, o) or (e, b, n, o) from inputs (e, b, n, f)."""
+    """Compute the outputs of all members, with the parameters and the result of `Stack.forward`."""
     weights, blocks, (n, example) = Weights(stack), len(stack.blocks), (x.shape[2], stack.members[0])
     drops = example.dropout > 0 and (step is not None or example.dropout_at_evaluation)
     pre = example.norm == "pre"
@@ -80,7 +79,7 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         return stack.encoding if i == 0 or example.placement == "every" else stack.nowhere
 
     def pe_at(i: int) -> Tensor | None:
-        """The PE that the kernel before block i adds; None where there is none, or where it has to be a step alone."""
+        """Return the PE that the kernel before block i adds, or None without a PE or if it is added separately."""
         encoding = encoding_at(i) if i < blocks else stack.nowhere
         if type(encoding).add is not Additive.add:
             return None
@@ -91,13 +90,13 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
         return stack.readout == "last" and i == blocks - 1
 
     def halved(i: int) -> bool:
-        """Whether block i takes its input in float16 too; the last token alone is too little to gain by it."""
+        """Return whether block i also needs its input in float16. For the last token only, this would not save time."""
         return (
             halves and i < blocks and not last_alone(i) and _is_fused(encoding_at(i), example.heads, n, example.width)
         )
 
     def given_halved(i: int) -> bool:
-        """Whether the kernel before block i writes that: not where something is still done to it on the way."""
+        """Return whether the kernel before block i writes the float16 input: only if it is not changed afterwards."""
         return halved(i) and not drops and type(encoding_at(i)).add in (Encoding.add, Additive.add)
 
     embedding, half = stack.embedding, None
@@ -135,34 +134,34 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
     outputs: Tensor = stack.answer(x)
     if halves and stack.unit is not None:
         outputs = Measure.apply(outputs, stack.unit)
-    return stack.amplified(outputs)  # after the measure, which on the way back then sees what the gain has made
+    return stack.amplified(outputs)  # after `Measure`, which then scales gradients that include the gain
 
 
 def _takes_halves(stack: Stack, x: Tensor) -> bool:
-    """Whether products take float16: in this precision, and if a unit of the gradients is asked for."""
+    """Return whether products use float16: with the right precision setting, and if gradients may be scaled."""
     wanted = stack.unit is not None or not torch.is_grad_enabled()
     return wanted and stack.halves and kernels.takes_halves(x)
 
 
 def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
-    """Whether attention is for the kernels: the encoding does nothing to queries and keys, and tiles fit on chip."""
+    """Return whether fused attention applies: the encoding does not change queries and keys, and tiles fit on chip."""
     plain = not encoding.rotated and _adds_the_same(encoding)
     return plain and (tokens <= attention.LONGEST or long_attention.suits(tokens, width // heads))
 
 
 def _adds_the_same(encoding: Encoding) -> bool:
-    """Whether what an encoding adds to the scores is the same for every example and member."""
+    """Return whether the score bias of an encoding is equal for all examples and members."""
     return type(encoding).bias in (Encoding.bias, Alibi.bias)
 
 
 Halved = tuple[Tensor, Tensor | None]
-"""Numbers, and the same in float16 where products take those."""
+"""Values, and the same values in float16 if products use it."""
 
 
 def _folded_half(
     block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
 ) -> Halved:
-    """LN(x + attention(x)) at the tokens `at`, (e, b, m, d), with a single head."""
+    """Compute LN(x + attention(x)) at the tokens `at`, (e, b, m, d), with a single head."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     folded = Fold.apply(
         *(layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1])
@@ -175,7 +174,7 @@ def _folded_half(
 def _attention_half(
     block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
 ) -> Halved:
-    """LN(x + attention(x)) at the tokens `at`, (e, b, m, d)."""
+    """Compute LN(x + attention(x)) at the tokens `at`, (e, b, m, d)."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     answer: Halved = AttentionHalf.apply(
         *(x, half, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift),
@@ -188,7 +187,7 @@ def _attention_half(
 def _attention_by_pieces(
     block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights, halved: bool
 ) -> Halved:
-    """The same with hooks of the encoding between projection and scores, which autograd goes through."""
+    """Compute the same with methods of the encoding between projection and scores, differentiated by autograd."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     heads = block.attention.heads
     d = x.shape[-1]
@@ -213,7 +212,7 @@ def _attention_by_pieces(
 
 
 def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tensor | None:
-    """What an encoding adds to the scores of every example and member alike, (1 or h, m, n); None for nothing."""
+    """Return the score bias of an encoding that is equal for all examples and members, (1 or h, m, n), or None."""
     n = x.shape[2]
     probe = x.new_empty(1, 1, heads, len(range(n)[at]), x.shape[-1] // heads, dtype=torch.float32)
     table = encoding.bias(probe, i, at)
@@ -226,7 +225,7 @@ def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tens
 def _mlp_half(
     block: Block, x: Tensor, half: Tensor | None, pe: Tensor | None, weights: Weights, halved: bool
 ) -> Halved:
-    """LN(x + MLP(x)), with the PE of the next block added."""
+    """Compute LN(x + MLP(x)), with the PE of the next block added."""
     up, down, norm = block.up, block.down, block.norm_2
     answer: Halved = MlpHalf.apply(
         *(x, half, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift),

@@ -1,11 +1,10 @@
-"""The halves of a block as autograd functions: each forward pass beside its hand-written backward pass.
+"""The two parts of a block as autograd functions with explicit backward passes.
 
-Arrays are (e, b, n, d); `Matrix` is a matrix, with the place where its gradient is wanted, and `places` are those of
-vectors. A function returns the gradient of a parameter as that very place, if there is one.
+Arrays are (e, b, n, d). `Matrix` is a matrix and the destination of its gradient, and `places` are the destinations for
+vectors. A function returns the gradient of a parameter as this destination, if there is one.
 
-Products take x as it is; or, where a function is given x in float16 too, as `half`, they take that, and matrices and
-gradients in float16 likewise. What they give is float32, and so is all that is added up. Such a function also returns
-its result in float16, if it is wanted `halved`.
+If x is also passed in float16, as `half`, products use it, together with matrices and gradients in float16. Results and
+sums are float32. With `halved`, a function also returns its result in float16.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ Matrix = tuple[Tensor, Tensor | None]
 
 
 def _as_rows(x: Tensor) -> Tensor:
-    """(e, b, n, d) -> (e, b n, d)."""
+    """Reshape (e, b, n, d) to (e, b n, d)."""
     return x.flatten(1, 2)
 
 
 def _product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
-    """a b, added to `plus` in place, if there is one; of float16 numbers in float32."""
+    """Compute a b, added to `plus` in place if it is given. Products of float16 accumulate in float32."""
     if a.dtype != torch.float16:
         return torch.bmm(a, b) if plus is None else plus.baddbmm_(a, b)
     if a.device.type != "cuda":
@@ -40,7 +39,7 @@ def _product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
 
 
 def _outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
-    """The gradient of a matrix, x^T grad summed over rows, in float32: in its place in the stack, if there is one."""
+    """Compute the gradient of a matrix, x^T grad summed over rows, in float32, in its destination if there is one."""
     if sink is None:
         sink = torch.empty(x.shape[0], x.shape[2], grad.shape[2], device=x.device)
     if x.dtype == torch.float32:
@@ -51,12 +50,12 @@ def _outer(x: Tensor, grad: Tensor, sink: Tensor | None) -> Tensor:
 
 
 def _returned(ctx: Any, result: Tensor, half: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-    """What a function returns: its result, and the same in float16, through which no gradient flows."""
+    """Return the result and its float16 copy, through which no gradient flows."""
     if half is None:
         return result.view(shape), None
     half = half.view(shape)
     ctx.mark_non_differentiable(half)
-    ctx.set_materialize_grads(False)  # else zeros would be written for it on the way back
+    ctx.set_materialize_grads(False)  # avoids zeros for the float16 copy in the backward pass
     return result.view(shape), half
 
 
@@ -68,7 +67,7 @@ def _is_long(parts: Parts, heads: int) -> bool:
 def _attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """The values mixed by attention, (e, b m, d), and what the way back needs besides."""
+    """Return the values averaged by attention, (e, b m, d), and what the backward pass needs."""
     if _is_long(parts, heads):
         out, kept = long_attention.attend(parts, biases, table, heads)
         return _as_rows(out), kept
@@ -87,7 +86,7 @@ def _attend_backward(
 
 
 class Embed(Function):
-    """x W + bias (+ pe), for tokens of a few features."""
+    """x W + bias (+ pe), for tokens with few features."""
 
     @staticmethod
     def forward(
@@ -153,11 +152,11 @@ class OutHalf(Function):
 
 
 class Fold(Function):
-    """The two matrices of attention with a single head, from its four: (e, d, 2 d), and two vectors (e, d).
+    """Fold the four matrices of attention with a single head into two, (e, d, 2 d), and two vectors, (e, d).
 
-    Queries meet keys as (x Q + q)(x K + k)^T = (x Q K^T + K q) x^T + what all keys of a query share, which a softmax
-    does not see. And values leave as P (x V + v) W + w = P (x V W) + v W + w, since the weights P of a query sum to 1.
-    So with Q K^T and V W formed first, half of the products over rows fall away; the key bias counts for nothing.
+    Scores are (x Q + q)(x K + k)^T = (x Q K^T + K q) x^T + terms that are equal for all keys of a query, which softmax
+    cancels. Outputs are P (x V + v) W + w = P (x V W) + v W + w, because the weights P of a query sum to 1. Computing
+    Q K^T and V W first saves half of the products over rows. The key bias has no effect.
     """
 
     @staticmethod
@@ -167,7 +166,7 @@ class Fold(Function):
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         (query, key, value), d = matrix.chunk(3, -1), out_bias.shape[1]
         folded = torch.empty(len(matrix), d, 2 * d, device=matrix.device)
-        with torch.autocast(matrix.device.type, enabled=False):  # small products, whose result is rounded later
+        with torch.autocast(matrix.device.type, enabled=False):  # small products; the result is rounded later
             torch.bmm(query, key.mT, out=folded[..., :d])
             torch.bmm(value, out_matrix, out=folded[..., d:])
             lean = torch.bmm(key, bias[:, :d, None])[..., 0]
@@ -197,7 +196,7 @@ class Fold(Function):
 
 
 class FoldedHalf(Function):
-    """LN(x + attention(x)) with a single head: of all tokens, or of the last one alone, which goes without `half`."""
+    """LN(x + attention(x)) with a single head, for all tokens, or for the last token only, without `half`."""
 
     @staticmethod
     def forward(
@@ -208,7 +207,7 @@ class FoldedHalf(Function):
         taken = x if half is None else half
         used = folded.to(taken.dtype)
         e, b, n, d = x.shape
-        if last:  # one query: its keys and values are the tokens themselves
+        if last:  # with one query, the tokens themselves serve as keys and values
             q = torch.bmm(x[:, :, -1], used[..., :d])[:, :, None]
             parts = (q, x, x)
             mixed, kept = _attend(parts, (lean,), table, 1)
@@ -250,7 +249,7 @@ class FoldedHalf(Function):
 
 
 class AttentionHalf(Function):
-    """LN(x + attention(x)): of all tokens, or of the last one alone, which goes without `half`."""
+    """LN(x + attention(x)) for all tokens, or for the last token only, without `half`."""
 
     @staticmethod
     def forward(
@@ -301,7 +300,7 @@ class AttentionHalf(Function):
         d_bias = _attend_backward(
             d_mixed, mixed, kept, (q, k, v), bias.split(d, -1), table, ctx.heads, into, ctx.places
         )
-        d_bias[:, d : 2 * d].zero_()  # in truth it is zero, see `bias_with` in encoder
+        d_bias[:, d : 2 * d].zero_()  # exactly zero, see `Attention.bias_with`
         if last:
             sink = torch.empty(e, d, 3 * d, device=x.device) if sink is None else sink
             _outer(x[:, :, -1], d_q[:, :, 0], sink[..., :d])
@@ -353,12 +352,12 @@ class MlpHalf(Function):
 
 
 class Measure(Function):
-    """Outputs as they are. Their gradient is brought to a size that float16 holds well, for each member by a power of
-    two of its own; `unit` (e,), which is written, takes what follows from it back."""
+    """Identity in the forward pass. In the backward pass, gradients are scaled by a power of two per member to suit the
+    range of float16. `unit`, (e,), is overwritten with the factor that reverses the scaling."""
 
     PEAK = 6
-    """The largest gradient of an output is below this power of two: so gradients of all that comes before may be a
-    thousand times as large, and as small as a millionth of it without losing a bit."""
+    """The largest gradient of an output is scaled below this power of two. Gradients of earlier layers may be a
+    thousand times as large, or a millionth of it, without loss of precision."""
 
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, unit: Tensor) -> Tensor:
@@ -376,12 +375,12 @@ class Measure(Function):
 
 
 def _power_of_two(power: Tensor) -> Tensor:
-    """2^power to the last bit, for whole numbers from -126 to 127: put together as float32 numbers are."""
+    """Return exactly 2^power for integers from -126 to 127, by setting the exponent bits of a float32."""
     return ((power + 127) << 23).view(torch.float32)
 
 
 class Drop(Function):
-    """Dropout; the gradient is dropped where the value was."""
+    """Dropout, with the same mask for values and gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, streams: Tensor, keep: Tensor, first: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""Attention over short sequences: all tokens of an example and head are one tile that never leaves the chip.
+"""Attention over short sequences: all tokens of an example and head are one tile that stays on the chip.
 
-Queries, keys and values are read as they lie in a projection: no copies, no transposes, and biases are added here. The
-features of a head are read in chunks, so that no odd width is padded far.
+Queries, keys and values are read from the projection without copies or transposes, and biases are added here. The
+features of a head are read in chunks, so that unusual widths need little padding.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
 
 LONGEST = 128
-"""Tokens that a tile can hold."""
+"""Maximum number of tokens of a tile."""
 KEPT = 32
-"""Tokens up to which the attention weights are kept for the way back; beyond, they are computed again."""
+"""Maximum number of tokens for which attention weights are saved for the backward pass instead of recomputed."""
 LAUNCH: dict[str, dict[int, dict[str, int]]] = {
     "forward": {
         16: {"C": 128, "num_warps": 2, "num_stages": 3},
@@ -33,12 +33,12 @@ LAUNCH: dict[str, dict[int, dict[str, int]]] = {
         128: {"C": 64, "num_warps": 8, "num_stages": 1},
     },
 }
-"""For tiles of so many tokens: bytes of a row that are read at a time, warps of a program, and stages of its loop."""
+"""By number of tokens of a tile: bytes of a row read at a time, warps of a program, and stages of its loop."""
 
 
 @triton.jit
 def operand(value, like, PRECISION: tl.constexpr):
-    """A float32 tile as a product takes it: in the type of `like`; for TF32 rounded, since the hardware cuts off."""
+    """Convert a float32 tile to the dtype of `like` for a product, rounded for TF32, as the hardware truncates."""
     kind = like.dtype.element_ty
     if kind == tl.float32 and PRECISION == "tf32":
         bits = (value.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
@@ -48,7 +48,7 @@ def operand(value, like, PRECISION: tl.constexpr):
 
 @triton.jit
 def read(x, bias, row, row_stride, real, col, c, BIAS: tl.constexpr):
-    """Rows of one chunk of features, with the bias added, in float32."""
+    """Read rows of one chunk of features in float32, with the bias added."""
     value = tl.load(x + row[:, None] * row_stride + col[None, :], mask=real & (col < c)[None, :], other=0.0)
     value = value.to(tl.float32)
     if BIAS:
@@ -62,7 +62,7 @@ def _weights(
     TABLE: tl.constexpr, K_BIAS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Attention weights (M, N) of one example and head."""
+    """Compute the attention weights (M, N) of one example and head."""
     scores = tl.zeros((M, N), tl.float32)
     for first in range(0, c, C):
         col = first + tl.arange(0, C)
@@ -179,7 +179,7 @@ def _settings(q: Tensor, n: int, heads: int, biases: int, passing: str) -> dict[
 
 
 def exactness(x: Tensor) -> str:
-    """How a kernel multiplies, as torch would now: true float32, or with the inputs of products rounded."""
+    """Return the precision of products with the current settings of torch: float32, or with rounded inputs."""
     return "ieee" if x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
@@ -187,12 +187,12 @@ Parts = tuple[Tensor, Tensor, Tensor]
 
 
 def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int) -> tuple[Tensor, Tensor | None]:
-    """softmax(q k^T / sqrt(c) + table) v, (e, b, m, d); first the biases (e, d) of all three, or of q alone, are added.
+    """Compute softmax(q k^T / sqrt(c) + table) v, after adding the biases (e, d) of q, k and v, or of q only.
 
-    `parts` are q (e, b, m, d), k and v (e, b, n, d), each with its features side by side, heads one after another; k
-    may be float16 where q is float32 and products round.
-    `table` (1 or h, m, n), float32, is added to the scores of every member and example. Also returns the attention
-    weights (e, b, h, m, n) of short sequences, for the way back.
+    `parts` are q, (e, b, m, d), and k and v, (e, b, n, d), with contiguous features ordered by head. k may be float16
+    if q is float32 and products round their inputs. `table`, (1 or h, m, n), in float32, is added to the scores of all
+    members and examples. Returns the result, (e, b, m, d), and for short sequences the attention weights, (e, b, h, m,
+    n), for the backward pass.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -214,11 +214,11 @@ def attend_backward(
     grad: Tensor, kept: Tensor | None, parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int,
     into: Parts, places: Sinks, residual: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The gradients of `attend`, given the weights that it kept, with respect to q, k and v: written into `into`, laid
-    out as they are.
+    """Compute the gradients of `attend` with respect to q, k and v, and write them into `into`.
 
-    Where v is the very tensor k, its gradient is their sum; with `residual`, `grad` (e, b, n, d) is added to that of k.
-    Returns the gradients of the biases side by side, (e, 3 d or d), in their place if there is one.
+    If v is the same tensor as k, the sum of both gradients is written. With `residual`, `grad`, (e, b, n, d), is added
+    to the gradient of k. Returns the concatenated gradients of the biases, (e, 3 d or d), in their destination if there
+    is one.
     """
     q, k, v = parts
     e, b, m, d = q.shape
@@ -238,5 +238,5 @@ def attend_backward(
 
 
 def per_head(table: Tensor | None) -> int:
-    """How far the tables of two heads lie apart: 0 where they share one."""
+    """Return the stride between the tables of two heads, 0 if they share one."""
     return 0 if table is None or table.shape[0] == 1 else table.stride(0)

@@ -1,4 +1,4 @@
-"""Dropout whose masks are those of `random.uniform`: computed where they are used, never stored."""
+"""Dropout with the masks of `random.uniform`, which are computed in the kernel and not stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BLOCK = 1024
 
 @triton.jit
 def _mix(z):
-    """The finalizer of splitmix64; shifts of a signed number copy its sign, so the high bits are cleared."""
+    """Apply the output function of splitmix64. Shifts of signed numbers copy the sign, so the high bits are cleared."""
     z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
     z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
     return z ^ ((z >> 31) & 0x1FFFFFFFF)
@@ -31,9 +31,9 @@ def _drop(x, streams, keep, out, size, first, BLOCK: tl.constexpr):
 
 
 def drop(x: Tensor, streams: Tensor, keep: Tensor, first: int) -> Tensor:
-    """x where a random number is below `keep` (e,), divided by it, else 0: x (e, ...), streams (e,) from `random`.
+    """Set elements of x, (e, ...), to 0 unless a random number is below `keep`, (e,), and divide by `keep`.
 
-    The number of element i of a member is that of `random.uniform` at index `first` + i.
+    Element i of a member uses the number of `random.uniform` at index `first` + i, with streams (e,) from `random`.
     """
     x = x.contiguous()
     size = x[0].numel()

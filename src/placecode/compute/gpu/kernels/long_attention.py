@@ -1,11 +1,11 @@
-"""Attention over longer sequences: tiles of queries walk over tiles of keys, and no matrix of scores is ever stored.
+"""Attention over long sequences: tiles of queries iterate over tiles of keys, and scores are not stored.
 
-The softmax is kept up as the keys go by; the way back recomputes its weights from the logarithm of each row's sum. The
-arguments are those of `attention`.
+The softmax is updated for each tile of keys (as in FlashAttention). The backward pass recomputes the weights from the
+logarithm of the sum of each row. The arguments are those of `attention`.
 
-Where products may round their inputs to the ten bits of TF32, they are written down once as float16, which has as many
-and whose products are several times as quick here. Its range is small: so every tile of tokens is measured in a unit of
-its own, by its largest number. In other precisions all units are 1.
+If products may round their inputs to the ten bits of TF32, the inputs are stored as float16, which has as many bits and
+is several times as fast here. Because of its small range, every tile of tokens is scaled by its largest number, its
+unit. In other precisions all units are 1.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from placecode.compute.gpu.kernels.long_attention_tiles import (
 from placecode.compute.gpu.kernels.rows import Sinks, sum_pieces
 
 WIDEST = 128
-"""Features of a head that a tile can hold."""
+"""Maximum number of features of a head."""
 QUICKER = 64
-"""Tokens beyond which this is quicker than one tile, where that would do too."""
+"""Number of tokens above which this is faster than one tile."""
 UNIT = 128
-"""Tokens that are measured in the same unit; the tokens of every tile below divide it."""
+"""Number of tokens with a common unit, a multiple of the tokens of every tile below."""
 LAUNCH: dict[str, dict[str, int]] = {
     "forward": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
     "queries": {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 2},
     "keys": {"QUERIES": 32, "KEYS": 64, "num_warps": 4, "num_stages": 1},
 }
-"""For each kernel: tokens of its tiles, warps of a program, and stages of its loop."""
+"""Tokens of the tiles, warps of a program, and stages of the loop of each kernel."""
 LOG2_E = 1.4426950408889634
-"""Weights are powers of two, which a GPU has an instruction for; scores are scaled to that."""
+"""Weights are computed as powers of two, for which GPUs have an instruction. Scores are scaled accordingly."""
 
 
 def suits(tokens: int, features: int) -> bool:
-    """Whether sequences so long, with so many features to a head, are for this module rather than for `attention`."""
+    """Return whether to use this module instead of `attention`, for this number of tokens and features per head."""
     return features <= WIDEST and tokens > min(QUICKER, attention.LONGEST)
 
 
 def attend(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As `attention.attend`; also what the way back needs: the logarithm (to base 2) of each row's sum, (e, b, m, h);
-    and, if they are written down as float16, the operands of products and their units."""
+    """Compute `attention.attend`. Also return what the backward pass needs: the base-2 logarithm of the sum of each
+    row, (e, b, m, h), and the float16 operands with their units, if float16 is used."""
     q = parts[0]
     e, b, m, d = q.shape
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
@@ -69,7 +69,7 @@ def attend_backward(
     grad: Tensor, out: Tensor, kept: tuple[Tensor, ...], parts: Parts, biases: tuple[Tensor, ...],
     table: Tensor | None, heads: int, into: Parts, places: Sinks, residual: bool,
 ) -> Tensor:  # fmt: skip
-    """As `attention.attend_backward`, given also what `attend` returned."""
+    """Compute `attention.attend_backward`, from what `attend` returned."""
     (q, k, v), lse = parts, kept[0]
     e, b, m, d = q.shape
     given, numbers, settings = _arguments(parts, biases, table, heads, kept)
@@ -102,7 +102,7 @@ def attend_backward(
 
 
 def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Tensor, ...]:
-    """Queries, keys and values as float16, (e, b, h, tokens, features), and the units of each."""
+    """Return queries, keys and values as float16, (e, b, h, tokens, features), and their units."""
     c = parts[0].shape[3] // heads
     width = _width(c)
     found: list[tuple[Tensor, Tensor]] = []
@@ -127,7 +127,7 @@ def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Ten
 def _arguments(
     parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads: int, kept: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], tuple[Any, ...], dict[str, Any]]:
-    """What all kernels are given: tensors, numbers and settings."""
+    """Return the common arguments of all kernels: tensors, numbers and settings."""
     q, k, _ = parts
     m, n, c = q.shape[2], k.shape[2], q.shape[3] // heads
     half = len(kept) > 1
@@ -144,13 +144,13 @@ def _arguments(
 
 
 def _launch(passing: str, width: int, kind: torch.dtype) -> dict[str, int]:
-    """How to launch a kernel whose products take tiles of so many features of this kind."""
+    """Return the launch settings of a kernel for tiles of this width and dtype."""
     launch = LAUNCH[passing]
     small = {} if width <= 64 else {name: launch[name] // 2 for name in ("QUERIES", "KEYS")}
     stages = launch["num_stages"] if width <= 64 and kind != torch.float32 else 1
-    return {**launch, **small, "num_stages": stages}  # small GPUs have little memory on the chip
+    return {**launch, **small, "num_stages": stages}  # small GPUs have little shared memory
 
 
 def _width(features: int) -> int:
-    """Features of a tile."""
+    """Return the number of features of a tile."""
     return 1 << max(4, (features - 1).bit_length())

@@ -1,4 +1,4 @@
-"""The Triton kernels of attention over long sequences: tiles of queries and keys, forward and backward."""
+"""Triton kernels of attention over long sequences, forward and backward."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import triton.language as tl
 from placecode.compute.gpu.kernels.attention import operand, read
 
 RANGE: tl.constexpr = tl.constexpr(32768.0)
-"""The largest float16 number that a tile holds, in its unit: so others have all their bits down to 2^-29 of it."""
+"""Largest float16 number of a tile, in its unit. Other numbers keep all their bits down to 2^-29 of it."""
 ROOM: tl.constexpr = tl.constexpr(256.0)
-"""As much as the gradients of scores are given: they are at most 129 in units of their factors' largest numbers."""
+"""Scale of the gradients of scores, which are at most 129 in units of the largest numbers of their factors."""
 
 
 @triton.jit
 def _program(tiles, heads):
-    """The tile of a program; its member, example and head; and the number of this head, and of this example, among all.
+    """Return the tile of a program, its member, example and head, and the indices of this head and example among all.
 
-    A GPU takes any number of programs along the first axis, and few along the others.
+    GPUs allow any number of programs along the first axis, but few along the others.
     """
     tile, both = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     member, items = tl.program_id(1).to(tl.int64), tl.num_programs(0) // (tiles * heads)
@@ -31,7 +31,7 @@ def _halve(
     x, bias, out, units, tiles, tokens, c, heads, x_member, x_item, x_row, own, factor,
     BIAS: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """A tile of tokens as float16, features side by side and head by head, in its unit; the bias added, and scaled."""
+    """Add the bias to a tile of tokens, scale it, and store it as float16 in its unit, ordered by head."""
     place, member, item, head, number, _ = _program(tiles, heads)
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
     real = (token < tokens)[:, None]
@@ -48,7 +48,7 @@ def _halve_gradient(
     grad, out, half, delta, units, means, tiles, tokens, c, heads,
     HALF: tl.constexpr, TOKENS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """The product of each token's values with their gradient; and that gradient as float16, if it is wanted so."""
+    """Compute the product of each token's values and their gradient, and store this gradient as float16 if required."""
     place, _, _, head, number, example = _program(tiles, heads)
     token, col = place * TOKENS + tl.arange(0, TOKENS), tl.arange(0, C)
     real, used = (token < tokens)[:, None], (col < c)[None, :]
@@ -67,7 +67,7 @@ def _halve_gradient(
 
 @triton.jit
 def _usable(unit):
-    """A unit that can be divided by; what is smaller counts as zero. Neither NaN nor infinity is lost in it."""
+    """Return a unit that can be used as a divisor. Smaller units count as zero. NaN and infinity are preserved."""
     return tl.where(unit > 1e-30, unit, 1e-30)
 
 
@@ -75,7 +75,7 @@ def _usable(unit):
 def _tile(
     x, bias, row, row_stride, real, col, c, factor, BIAS: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """A tile as a product takes it."""
+    """Load a tile for a product."""
     if HALF:
         return tl.load(x + row[:, None] * row_stride + col[None, :], mask=real, other=0.0)
     else:
@@ -92,7 +92,7 @@ def _unit(units, tile, HALF: tl.constexpr):
 
 @triton.jit
 def _in(unit, value, like, PRECISION: tl.constexpr, HALF: tl.constexpr):
-    """A float32 tile as a product takes it."""
+    """Convert a float32 tile for a product."""
     if HALF:
         return (value * (1.0 / unit)).to(tl.float16)
     else:
@@ -153,7 +153,7 @@ def _forward(
             scores = _plus_table(scores, table, query[:, None], key[None, :], m, n, log2_e)
         scores = tl.where((key < n)[None, :], scores, float("-inf"))
         peak = tl.maximum(highest, tl.max(scores, 1))
-        base = tl.where(peak == float("-inf"), 0.0, peak)  # no key seen so far: all weights are zero, and not NaN
+        base = tl.where(peak == float("-inf"), 0.0, peak)  # without any key so far, weights are zero instead of NaN
         weights = tl.exp2(scores - base[:, None])
         shrink = tl.exp2(highest - base)
         total = total * shrink + tl.sum(weights, 1)
@@ -227,7 +227,7 @@ def _backward_keys(
     SHARED: tl.constexpr, RESIDUAL: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Scores stand on their heads here, a row for each key: so weights enter the products as they are."""
+    """Scores are transposed here, with one row per key, so that weights enter the products without a transpose."""
     place, member, item, head, number, example = _program(tiles, heads)
     begin = place * KEYS
     key, col = begin + tl.arange(0, KEYS), tl.arange(0, C)
@@ -252,7 +252,7 @@ def _backward_keys(
         tile = of_queries + first // UNIT
         a_unit, g_unit = _unit(q_units, tile, HALF), _unit(g_units, tile, HALF)
         line = (example * m + query) * heads + head
-        level = tl.load(lse + line, mask=query < m, other=float("inf"))  # beyond the last query all weights are 0
+        level = tl.load(lse + line, mask=query < m, other=float("inf"))  # weights after the last query are 0
         mean = tl.load(delta + line, mask=query < m, other=0.0)
         scores = _product(b, tl.trans(a), a_unit * b_unit, PRECISION, HALF)
         if TABLE:

@@ -1,7 +1,7 @@
-"""Bias and GELU between the two layers of the MLP, and the way back.
+"""Bias and GELU between the two layers of the MLP, and the backward pass.
 
-The product before it stays with the library: kernels that kept the weights on chip and did the GELU before writing were
-tried, and were no quicker than both together (docs/performance.md).
+The matrix product before it uses the vendor's library. Kernels that fuse the product and the GELU were tested, and were
+not faster (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from placecode.compute.gpu.kernels.rows import STAGES, Sinks, cut, gelu_and_slop
 
 FORTH = {torch.float32: (32, 4), torch.bfloat16: (8, 2)}
 BACK = {torch.float32: (16, 4), torch.bfloat16: (8, 2)}
-"""Rows of a tile, and warps that share it."""
+"""Rows of a tile, and number of warps per tile."""
 PROGRAMS = 32768
-"""How many programs keep a large GPU busy on the way back."""
+"""Number of programs that occupy a large GPU in the backward pass."""
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def _activate(u, bias, out, rows, width, own, ROWS: tl.constexpr, COLS: tl.const
 
 
 def activate(u: Tensor, bias: Tensor, kind: torch.dtype | None = None) -> Tensor:
-    """GELU(u + bias), as `kind`: u (e, rows, h), bias (e, h)."""
+    """Compute GELU(u + bias) with the dtype `kind`, for u (e, rows, h) and bias (e, h)."""
     e, rows, width = u.shape
     out = torch.empty_like(u, dtype=kind)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORTH[u.dtype]
@@ -67,8 +67,8 @@ def _activate_backward(
 def activate_backward(
     grad: Tensor, u: Tensor, bias: Tensor, into: Sinks, kind: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of `activate`: of u (e, rows, h), as `kind`, written over `grad` if that is of the same kind; of
-    the bias (e, h), `into` its place."""
+    """Compute the gradients of `activate`: of u, (e, rows, h), with the dtype `kind`, in the memory of `grad` if dtypes
+    are equal, and of the bias, (e, h), written to `into`."""
     e, rows, width = u.shape
     out = grad if kind in (None, grad.dtype) else torch.empty_like(grad, dtype=kind)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), BACK[u.dtype]

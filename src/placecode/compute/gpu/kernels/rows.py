@@ -1,6 +1,6 @@
 """Kernels over rows of features: residual + layer norm, GELU, and their backward passes.
 
-Programs of one warp hold a few whole rows, so that sums over a row never leave the warp.
+A program of one warp processes a few whole rows, so that sums over a row stay in the warp.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ INTERPRETED: tl.constexpr = tl.constexpr(interpreted())
 EPSILON = 1e-5
 """Added to the variance in a layer norm, as in torch."""
 VALUES = {torch.float32: 256, torch.bfloat16: 512}
-"""Features that a program of one warp holds of each array at a time on the way back; twice that on the way forth."""
+"""Number of features of each array per program of one warp in the backward pass. Twice as many in the forward pass."""
 Sinks = tuple[Tensor | None, ...] | None
-"""Where gradients of vectors are wanted, (e, d), float32; None for a new tensor."""
+"""Destinations of gradients of vectors, (e, d), in float32. None for a new tensor."""
 STAGES = 3
-"""Steps of a loop over rows whose loads are on their way at a time."""
+"""Number of steps of a loop over rows that are loaded in advance."""
 PROGRAMS = 8192
-"""How many such programs keep a large GPU busy; a backward pass cuts its rows into about so many shares."""
+"""Number of such programs that occupy a large GPU. A backward pass divides its rows into about as many parts."""
 PIECES = 256
-"""Shares of a member at most: their sums have to be summed in turn."""
+"""Maximum number of parts per member, because their sums are summed afterwards."""
 
 
 @triton.jit
 def _inverse(x):
-    """1 / x to one unit in the last place, for x >= 1; a GPU's exact division would take five instructions more."""
+    """Return 1 / x for x >= 1, up to one unit in the last place. Exact division takes five more instructions."""
     if INTERPRETED:
         return 1.0 / x
     else:
@@ -41,9 +41,10 @@ def _inverse(x):
 
 @triton.jit
 def _normal_tail(x, bell):
-    """The normal distribution's integral beyond |x|, given exp(-x^2 / 2): error 3e-7, less than by torch's erf.
+    """Return the integral of the normal density beyond |x|, given exp(-x^2 / 2). The error of 3e-7 is below torch's
+    erf.
 
-    It is exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.3 |x|), fitted to a relative 1.5e-7.
+    It is exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.3 |x|), with a relative error of 1.5e-7.
     """
     t = _inverse(1.0 + 0.3 * tl.abs(x))
     q = 0.035674259066581726 * t - 0.15720079839229584
@@ -58,8 +59,8 @@ def _normal_tail(x, bell):
 
 @triton.jit
 def gelu_and_slope(x):
-    """x times the normal distribution's integral up to x; and its derivative. One that is not used costs nothing."""
-    bell = tl.exp2(-0.7213475204444817 * x * x)  # exp(-x^2 / 2); a GPU has an instruction for powers of two
+    """Return GELU(x) and its derivative. The compiler removes a result that is not used."""
+    bell = tl.exp2(-0.7213475204444817 * x * x)  # exp(-x^2 / 2); GPUs have an instruction for powers of two
     tail = _normal_tail(x, bell)
     slope = tl.where(x < 0, tail, 1.0 - tail) + x * 0.3989422804014327 * bell
     return tl.maximum(x, 0.0) - tl.abs(x) * tail, slope
@@ -101,7 +102,7 @@ def _norm(
 
 
 def cut(items: int, tiles: int, members: int, programs: int) -> tuple[int, int]:
-    """Into how many parts the items of a member are cut, given how many tiles each is cut into, and items to a part."""
+    """Return the number of parts of the items of a member, and the items per part, given the tiles per item."""
     share = triton.cdiv(items, max(1, min(items, programs // (members * tiles), PIECES // tiles)))
     return triton.cdiv(items, share), share
 
@@ -115,11 +116,11 @@ def norm(
     x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe: Tensor | None, activate: bool,
     halved: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-    """LN(x + f(y + bias)) * scale + shift (+ pe), with f GELU if `activate`, else nothing.
+    """Compute LN(x + f(y + bias)) * scale + shift (+ pe), where f is GELU with `activate`, otherwise the identity.
 
-    x and y (e, rows, d), x of any row stride; bias, scale, shift (e, d); pe (e, n, d), added to row r at r mod n.
-    Returns the result (e, rows, d); the same in float16, if it is wanted `halved`; and per row the mean and the inverse
-    standard deviation, (e, rows).
+    x and y are (e, rows, d), with any row stride of x. bias, scale and shift are (e, d). pe is (e, n, d), and its row
+    r mod n is added to row r. Returns the result, (e, rows, d), its float16 copy with `halved`, and the mean and
+    inverse standard deviation of each row, (e, rows).
     """
     e, rows, width = y.shape
     out = torch.empty_like(y)
@@ -143,7 +144,7 @@ def _norm_backward(
     GELU: tl.constexpr, PE: tl.constexpr, BRANCH: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Rows are (item, token); a program takes a tile of tokens and a share of the items."""
+    """Rows are (item, token). A program processes a tile of tokens for a part of the items."""
     member, part, tile = tl.program_id(2).to(tl.int64), tl.program_id(1), tl.program_id(0)
     token = tile * ROWS + tl.arange(0, ROWS)
     col = tl.arange(0, WIDTH)
@@ -194,15 +195,14 @@ def norm_backward(
     grad: Tensor, x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, mean: Tensor, spread: Tensor,
     tokens: int | None, activate: bool, into: Sinks, kind: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:  # fmt: skip
-    """The gradients of `norm`, given that of its result, (e, rows, d).
+    """Compute the gradients of `norm`, given that of its result, (e, rows, d).
 
-    Returns those of x (e, rows, d), of y (e, rows, d, as `kind`; the very tensor of x's where the two are the same), of
-    bias, scale and shift (e, d), written `into` their places if there are any, and, with `tokens` = n, of the PE
-    (e, n, d).
+    Returns the gradients of x, (e, rows, d), of y, (e, rows, d), with the dtype `kind`, or the same tensor if both are
+    equal, of bias, scale and shift, (e, d), written to `into`, and of the PE, (e, n, d), with `tokens` = n.
     """
     e, rows, width = grad.shape
     tile = _tile(y)
-    n = tokens or min(tile["ROWS"], rows)  # without a PE any cut into items will do
+    n = tokens or min(tile["ROWS"], rows)  # without a PE, any division into items is valid
     items, tiles = -(-rows // n), -(-n // tile["ROWS"])
     parts, share = cut(items, tiles, e, PROGRAMS)
     d_total = torch.empty_like(y)
@@ -241,7 +241,7 @@ def _sum_pieces(
 
 
 def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
-    """Sums over the pieces (e, parts, k, d) of k <= 3 gradients, (e, d) each, written `into` their places."""
+    """Sum the parts (e, parts, k, d) of k <= 3 gradients, (e, d) each, and write them to `into`."""
     e, parts, count, width = pieces.shape
     given = (None,) * count if into is None else into
     places = tuple(pieces.new_empty(e, width) if place is None else place for place in given)
@@ -278,8 +278,8 @@ def _embed(
 
 
 def embed(x: Tensor, w: Tensor, bias: Tensor, pe: Tensor | None, halved: bool = False) -> tuple[Tensor, Tensor | None]:
-    """x W + bias (+ pe), (e, rows, d): x (e, rows, f), W (e, f, d), bias (e, d), pe (e, n, d) at row mod n; and the
-    same in float16, if it is wanted `halved`."""
+    """Compute x W + bias (+ pe), (e, rows, d), for x (e, rows, f), W (e, f, d), bias (e, d) and pe (e, n, d), whose row
+    r mod n is added to row r. Also return a float16 copy with `halved`."""
     (e, rows, features), width = x.shape, w.shape[2]
     out = torch.empty(e, rows, width, dtype=x.dtype, device=x.device)
     half = torch.empty_like(out, dtype=torch.float16) if halved else None
@@ -297,7 +297,7 @@ def _embed_backward(
     grad, x, d_w, d_pe, items, tokens, rows, width, features, share,
     FEATURES: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """A program takes one token and a share of the items."""
+    """A program processes one token for a part of the items."""
     token, part, member = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     col, feature = tl.arange(0, WIDTH), tl.arange(0, FEATURES)
     used = col < width
@@ -316,7 +316,7 @@ def _embed_backward(
 
 
 def embed_backward(grad: Tensor, x: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
-    """The gradients of `embed`: of W (e, f, d), and of the PE (e, n, d), whose sum over tokens is that of the bias."""
+    """Compute the gradients of W, (e, f, d), and of the PE, (e, n, d), whose sum over tokens is that of the bias."""
     (e, rows, width), features = grad.shape, x.shape[2]
     items = rows // tokens
     parts, share = cut(items, tokens, e, PROGRAMS)
@@ -343,7 +343,7 @@ def _shift_rows(x, bias, rows, width, own, ROWS: tl.constexpr, WIDTH: tl.constex
 
 
 def shift_rows(x: Tensor, bias: Tensor) -> Tensor:
-    """x + bias, in place: x (e, rows, d), bias (e, d)."""
+    """Add a bias (e, d) to x (e, rows, d) in place."""
     e, rows, width = x.shape
     tile = _tile(x, 2)
     _shift_rows[(triton.cdiv(rows, tile["ROWS"]), e)](x, bias, rows, width, bias.stride(0), **tile)

@@ -1,4 +1,4 @@
-"""The optimizer's step over flat arrays (e, P): one pass for the norms of the gradients, one for everything else."""
+"""Optimizer steps on flat arrays (e, P): one pass for the norms of the gradients, and one for everything else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024
-"""Parameters that a program holds at a time."""
+"""Number of parameters per program."""
 
 
 @triton.jit
@@ -25,7 +25,7 @@ def _squares(gradient, learns, sums, size, pe_first, share, BLOCK: tl.constexpr)
 
 
 def norms(gradient: Tensor, learns: Tensor, pe_first: int) -> Tensor:
-    """The norm of every member's gradient, (e,); the PE, columns from `pe_first` on, counts only where it learns."""
+    """Return the gradient norm of each member, (e,). Columns from `pe_first`, the PE, count only if it is trained."""
     e, size = gradient.shape
     parts = max(1, min(triton.cdiv(size, BLOCK), 4096 // e))
     share = BLOCK * triton.cdiv(triton.cdiv(size, BLOCK), parts)
@@ -79,10 +79,11 @@ def update(
     rate: Tensor, pe_rate: Tensor, factor: Tensor | None, decays: tuple[Tensor | None, Tensor | None],
     betas: tuple[Tensor, Tensor], epsilon: Tensor, fixes: tuple[Tensor, Tensor],
 ) -> None:  # fmt: skip
-    """One step of adam, adamw or sgd (its momentum in place of the first beta), in place, with all settings (e, 1).
+    """Apply one step of adam, adamw or sgd in place, with settings of shape (e, 1). For sgd, the first beta is
+    momentum.
 
-    `factor` is what gradients are multiplied by, `fixes` are Adam's two bias corrections, the second under its root;
-    `decays` are of the rest and of the PE, None for none. A member that is not alive is not touched, down to its bits.
+    `factor` multiplies the gradients. `fixes` are the bias corrections of Adam, the second as a square root. `decays`
+    are the weight decays of the weights and of the PE, or None. Members that are not alive do not change.
     """
     e, size = flat.shape
     given = [each is not None for each in (factor, *decays)]
