@@ -61,7 +61,7 @@ def cosine(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
 def correlation(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
     """Compute Pearson's correlation of the entries of attention maps.
 
-    Rows of attention sum to 1, so this is the cosine similarity after subtracting 1 / n from all entries.
+    Rows of attention sum to 1, so this is the cosine similarity of attention minus 1 / n in all entries.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _without_rounding(difference: Array, maps: Array) -> Array:
 
 
 def _cosine(a: Array, b: Array) -> Array:
-    """Return the cosine similarity of matrices (..., n, n), NaN if either is zero."""
+    """Return the cosine similarity of attention maps (..., n, n), NaN if either is zero."""
     product = (a * b).sum(axis=(-2, -1))
     size = np.linalg.norm(a, axis=(-2, -1)) * np.linalg.norm(b, axis=(-2, -1))
     return np.asarray(np.clip(product / np.where(size == 0, np.nan, size), -1.0, 1.0))
