@@ -75,10 +75,10 @@ def two_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("two_threads")
 def test_placecode_is_timed_as_it_runs() -> None:
     """Stacks as `placecode run` splits them, as many side by side, each a real trainer that has done its steps."""
-    contestant = Placecode(job(members=2 * local.STACK["cpu"]))
-    assert [len(trainer.stack.members) for trainer in contestant.trainers] == [local.STACK["cpu"]] * 2
+    contestant = Placecode(job(members=2 * local.DEFAULT_STACK_SIZE["cpu"]))
+    assert [len(trainer.stack.members) for trainer in contestant.trainers] == [local.DEFAULT_STACK_SIZE["cpu"]] * 2
     crew = job().where.crew(2, TINY.values)
-    assert (contestant.pool._max_workers, contestant.threads) == (crew.together, crew.threads)
+    assert (contestant.pool._max_workers, contestant.threads) == (crew.concurrent_stacks, crew.threads)
     contestant.run(3)
     contestant.run(1)
     task = Synthetic(TINY)

@@ -241,7 +241,7 @@ def test_the_command_in_the_report_makes_the_same_config_again(
 def test_the_command_leaves_out_what_the_scale_gives(ran: tuple[Path, str]) -> None:
     run = Run(ran[0])
     usual = experiments.lookup("lst-sigma").at("quick")
-    run.config |= {"fields": usual.fields(), "stack": local.STACK["cpu"], "members": "0:18", "total": 18}
+    run.config |= {"fields": usual.fields(), "stack": local.DEFAULT_STACK_SIZE["cpu"], "members": "0:18", "total": 18}
     assert reporting.command_of(run, usual) == "placecode run lst-sigma --scale quick --device cpu --precision high"
 
 
@@ -449,7 +449,7 @@ def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]
         assert f"--{field.name.replace('_', '-')}" in printed
         assert field.metadata["help"] in printed
     assert "settings of lst-sigma" in printed
-    assert f"{local.STACK['cpu']} on cpu, {local.STACK['cuda']} on cuda" in printed
+    assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

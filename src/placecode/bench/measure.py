@@ -85,7 +85,7 @@ class Placecode:
         members, task = job.case.members(job.members), Synthetic(job.case)
         parts = plan_stacks(members, self.where.most_of(len(members), job.case.values))
         crew = self.where.crew(len(parts), job.case.values)
-        self.pool, self.threads = ThreadPoolExecutor(crew.together), crew.threads
+        self.pool, self.threads = ThreadPoolExecutor(crew.concurrent_stacks), crew.threads
 
         def build(part: list[int]) -> Trainer:
             torch.set_num_threads(self.threads)  # counts for the thread that sets it

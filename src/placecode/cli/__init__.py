@@ -166,12 +166,15 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
         default="high",
         help="of products on a GPU: high (ten bits, in float16), tf32 (ten bits), highest (float32); bf16 anywhere",
     )
-    stacks = ", ".join(f"{most} on {device}" for device, most in local.STACK.items())
+    stacks = ", ".join(f"{most} on {device}" for device, most in local.DEFAULT_STACK_SIZE.items())
     parser.add_argument(
         "--stack", metavar="N", help=f"most members to train together, if memory allows (default: {stacks})"
     )
     parser.add_argument(
-        "--memory", default=str(local.MEMORY), metavar="SHARE", help="share of a GPU's memory that may be used"
+        "--memory",
+        default=str(local.DEFAULT_MEMORY_SHARE),
+        metavar="SHARE",
+        help="share of a GPU's memory that may be used",
     )
     parser.add_argument("--workers", metavar="N", help="processes that train (default: one for each visible GPU)")
     parser.add_argument("--plain", action="store_true", help="compute without fast kernels (slow, to check them by)")

@@ -20,7 +20,7 @@ from placecode.cli.doctor import Finding as Examined
 from placecode.errors import BadInput
 from placecode.execution.estimate import Estimate
 from placecode.execution.local import Event, Where
-from placecode.execution.memory import amount, peak_text
+from placecode.execution.memory import describe_peak, format_bytes
 from placecode.experiments import OwnData, Study, claims
 from placecode.experiments.claims import Finding
 from placecode.runs.read import Run, numbers_in
@@ -237,7 +237,7 @@ def estimate_text(study: Study, found: Estimate, where: Where) -> str:
             f"{study.rest_epochs} epochs."
         )
     if found.bytes_per_member is not None:
-        each, largest = amount(found.bytes_per_member), _counted(found.largest, "member")
+        each, largest = format_bytes(found.bytes_per_member), _counted(found.largest, "member")
         lines.append(f"Each member takes {each} of the GPU; the largest stack has {largest}.")
     return "\n".join(lines)
 
@@ -250,7 +250,7 @@ def memory_text(run: Run) -> str | None:
     if not found:
         return None
     peak, size = max(found)
-    return f"Memory: a stack of {_counted(size, 'member')} took {peak_text(peak, size)}."
+    return f"Memory: largest stack of {_counted(size, 'member')}; {describe_peak(peak, size)}."
 
 
 def _counted(count: int, word: str) -> str:

@@ -54,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--precision", default="high", help="of products on a GPU: high, tf32, highest; bf16 anywhere")
     parser.add_argument("--stack", metavar="N", help="most models to train together")
-    parser.add_argument("--memory", default=str(local.MEMORY), metavar="SHARE", help="share of a GPU's memory to use")
+    parser.add_argument(
+        "--memory", default=str(local.DEFAULT_MEMORY_SHARE), metavar="SHARE", help="share of a GPU's memory to use"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the fit in the folder, if there is one")
     parser.add_argument("--force", action="store_true", help="overwrite a fit in the folder")
     parser.add_argument("--dry-run", action="store_true", help="only say what would run, and what it would take")

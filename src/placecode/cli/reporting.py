@@ -54,7 +54,7 @@ def command_of(run: Run, study: Study) -> str:
     words += ["--device", run.config["device"], "--precision", run.config["precision"]]
     if run.config.get("plain"):
         words.append("--plain")
-    if run.config["stack"] != local.STACK.get(run.config["device"]):
+    if run.config["stack"] != local.DEFAULT_STACK_SIZE.get(run.config["device"]):
         words += ["--stack", str(run.config["stack"])]
     return shlex.join(words)
 
