@@ -188,7 +188,7 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         ),
         ([*RUN, "--frobnicate"], "unrecognized arguments: --frobnicate (see 'placecode --help')."),
         ([*RUN, "--seed", "3"], "unrecognized arguments: --seed 3 (see 'placecode --help')."),
-        ([*RUN, "--resume", "--force"], "--resume and --force must not be given together: "),
+        ([*RUN, "--resume", "--force"], "--resume and --force must not be used together: "),
         (
             [*RUN, "--dry-run", "--members", "9:10"],
             "members must be a range I:J within 0:4, or several with commas; got",
@@ -514,8 +514,8 @@ def test_a_disk_that_fills_up_is_one_sentence_and_resume_goes_on(
             patch.setattr(os, "fsync", disk_full_after(count))
             assert cli.main([*RUN, "--out", str(out)]) == 2
         assert capsys.readouterr().err == (
-            "placecode: the disk must have room for the results; it is full (No space left on device); finished "
-            "members and the last checkpoint are kept: free some space and go on with --resume.\n"
+            "placecode: the disk must have space for the results; it is full (No space left on device); finished "
+            "members and the last checkpoint are kept: free some space and continue with --resume.\n"
         )
         assert out.exists() == (count > 0)
         assert cli.main([*RUN, "--out", str(out), "--resume"]) == 0
@@ -536,8 +536,8 @@ def test_a_real_limit_on_the_size_of_files(tmp_path: Path, monkeypatch: pytest.M
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=with_source_path())
     assert done.returncode == 2, done.stderr
     assert done.stderr == (
-        "placecode: the disk must have room for the results; it is full (File too large); finished members and the "
-        "last checkpoint are kept: free some space and go on with --resume.\n"
+        "placecode: the disk must have space for the results; it is full (File too large); finished members and the "
+        "last checkpoint are kept: free some space and continue with --resume.\n"
     )
     assert not Run(out).finished
     assert len(list(out.glob("checkpoints/*.json"))) == 4
@@ -585,7 +585,7 @@ def test_a_full_disk_elsewhere_than_in_a_run(
     monkeypatch.setattr(cli, "publish", fail)
     assert cli.main(["report", str(finished)]) == 2
     assert capsys.readouterr().err == (
-        "placecode: the disk must have room for the results; it is full (No space left on device); "
+        "placecode: the disk must have space for the results; it is full (No space left on device); "
         "free some space and try again.\n"
     )
 

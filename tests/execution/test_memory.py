@@ -375,7 +375,7 @@ def test_a_dry_run_plans_as_a_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = display.estimate_text(tiny(), found, Where("cpu")).splitlines()
     assert lines[0].startswith("lst-sigma: 6 members in 2 stacks, 8 steps each, on cpu")
     assert lines[1].endswith("memory: 0.1 GiB.")
-    assert lines[2] == "Each member takes 8 MiB of the GPU; the largest stack has 3 members."
+    assert lines[2] == "Each member needs 8 MiB of GPU memory; the largest stack has 3 members."
 
 
 def test_workers_share_the_time_of_a_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
