@@ -109,9 +109,9 @@ def test_work_of_others_is_what_the_machine_did_less_our_own(monkeypatch: pytest
     monkeypatch.setattr(Path, "read_text", lambda path: told)
     monkeypatch.setattr(os, "sysconf", lambda name: 100)
     monkeypatch.setattr(time, "process_time", lambda: 0.5)
-    assert measure._busy_elsewhere() == pytest.approx(1.65 - 0.5)
+    assert measure._other_cpu_seconds() == pytest.approx(1.65 - 0.5)
     monkeypatch.setattr(Path, "read_text", lambda path: "something else")
-    assert measure._busy_elsewhere() is None
+    assert measure._other_cpu_seconds() is None
 
 
 def test_rows_that_were_disturbed_are_counted() -> None:
