@@ -288,17 +288,17 @@ def errorbars(axes: Axes, x: Any, y: Any, hollow: bool = False, **style: Any) ->
 
 def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
     """One legend for all panels, above them: the names in `order` first, then the others as they were drawn."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for axes in figure.axes:
         handles, names = axes.get_legend_handles_labels()
-        found = dict(zip(names, handles, strict=True)) | found
-    last = [name for name in ("chance",) if name in found]
-    names = [name for name in dict.fromkeys([*order, *found]) if name in found and name not in last] + last
+        entries = dict(zip(names, handles, strict=True)) | entries
+    last = [name for name in ("chance",) if name in entries]
+    names = [name for name in dict.fromkeys([*order, *entries]) if name in entries and name not in last] + last
     if not names:
         return
     look: Style = {"ncols": columns, "frameon": False, "fontsize": 9, "labelcolor": INK}
     shown = figure.legend(
-        [found[name] for name in names], [short(name) for name in names], loc="outside upper left", **look
+        [entries[name] for name in names], [short(name) for name in names], loc="outside upper left", **look
     )
     for text in shown.get_texts():
         text.set_parse_math(False)

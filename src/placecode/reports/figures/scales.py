@@ -112,11 +112,11 @@ def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[f
         else:
             axes.plot([low, high], [middle, middle], linewidth=4.5, **look)
         right = _on_the_right(low, high)
-        said = "\n".join(texts)
+        label = "\n".join(texts)
         words: Style = {"fontsize": SMALL, "color": INK, "va": "center", "linespacing": 1.2, "parse_math": False}
         words |= {"bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 1}}  # lines end at names
         words |= {"ha": "left", "xytext": (8, 0)} if right else {"ha": "right", "xytext": (-8, 0)}
-        axes.annotate(said, (high if right else low, middle), textcoords="offset points", **words)
+        axes.annotate(label, (high if right else low, middle), textcoords="offset points", **words)
     axes.set(ylim=(place, 0), yticks=[])
     axes.spines["left"].set_visible(False)
     _axis(axes)
