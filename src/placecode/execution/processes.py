@@ -3,8 +3,8 @@
 Each worker has its own pipe to the parent, so that a worker that crashes cannot corrupt the messages of another. The
 parent sends the study, then one stack after the other, and finally None, which means: save a checkpoint and stop. A
 worker sends progress, the peak memory of a finished stack, or an error. A broken pipe means the same as None: a worker
-whose parent is gone saves a checkpoint and exits. The study is pickled, so a new process must be able to import its
-class.
+whose parent is gone saves a checkpoint and exits. The study is sent as an object, so a new process must be able to
+import its class.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     embedding_ : array of shape (n, d)
         PEs of the channels, averaged over seeds after alignment, with the axis of largest variance first.
     similarity_ : array of shape (n, n)
-        Cosine similarity of the PEs after subtracting their mean over channels, averaged over all fits.
+        Cosine similarity of the centred PEs (mean over channels subtracted), averaged over all fits.
     map_, map_3d_ : arrays of shape (n, 2) and (n, 3)
         Positions of the channels.
     modules_, module_stability_ : array of shape (n,), dict
