@@ -299,6 +299,6 @@ def test_ctrl_c_ends_all_processes_in_one_sentence(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)  # while the first row is measured
     out, err = process.communicate(timeout=60)  # comes when the last process has let go of the pipes
     assert process.returncode == 130
-    assert (out, err.splitlines()[-1]) == ("", "Stopped at once.")
+    assert (out, err.splitlines()[-1]) == ("", "Stopped immediately.")
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []

@@ -75,10 +75,10 @@ def two_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("two_threads")
 def test_placecode_is_timed_as_it_runs() -> None:
     """Stacks as `placecode run` splits them, as many side by side, each a real trainer that has done its steps."""
-    contestant = Placecode(job(members=2 * local.STACK["cpu"]))
-    assert [len(trainer.stack.members) for trainer in contestant.trainers] == [local.STACK["cpu"]] * 2
+    contestant = Placecode(job(members=2 * local.DEFAULT_STACK_SIZE["cpu"]))
+    assert [len(trainer.stack.members) for trainer in contestant.trainers] == [local.DEFAULT_STACK_SIZE["cpu"]] * 2
     crew = job().where.crew(2, TINY.values)
-    assert (contestant.pool._max_workers, contestant.threads) == (crew.together, crew.threads)
+    assert (contestant.pool._max_workers, contestant.threads) == (crew.concurrent_stacks, crew.threads)
     contestant.run(3)
     contestant.run(1)
     task = Synthetic(TINY)
@@ -109,9 +109,9 @@ def test_work_of_others_is_what_the_machine_did_less_our_own(monkeypatch: pytest
     monkeypatch.setattr(Path, "read_text", lambda path: told)
     monkeypatch.setattr(os, "sysconf", lambda name: 100)
     monkeypatch.setattr(time, "process_time", lambda: 0.5)
-    assert measure._busy_elsewhere() == pytest.approx(1.65 - 0.5)
+    assert measure._other_cpu_seconds() == pytest.approx(1.65 - 0.5)
     monkeypatch.setattr(Path, "read_text", lambda path: "something else")
-    assert measure._busy_elsewhere() is None
+    assert measure._other_cpu_seconds() is None
 
 
 def test_rows_that_were_disturbed_are_counted() -> None:

@@ -173,14 +173,26 @@ def disk_full_after(count: int) -> Callable[[int], None]:
         ([*RUN, "--distance", "1"], "distance must be a number of at least 0 and below 1; got 1.0."),
         ([*RUN, "--distance", "nan"], "distance must be a number of at least 0 and below 1; got nan."),
         ([*RUN, "--data-seed", "-1"], "data_seed must be a whole number of at least 0; got -1."),
-        ([*RUN, "--members", "0:5"], "members must be a cut I:J within 0:4, or several with commas; got '0:5'."),
-        ([*RUN, "--members", "2:2"], "members must be a cut I:J within 0:4, or several with commas; got '2:2'."),
-        ([*RUN, "--members", "3"], "members must be a cut I:J within 0:4, or several with commas; got '3'."),
-        ([*RUN, "--members", "a:b"], "members must be a cut I:J within 0:4, or several with commas; got 'a:b'."),
+        (
+            [*RUN, "--members", "0:5"],
+            "members must be a range I:J within 0:4, or several with commas; got '0:5'.",
+        ),
+        (
+            [*RUN, "--members", "2:2"],
+            "members must be a range I:J within 0:4, or several with commas; got '2:2'.",
+        ),
+        ([*RUN, "--members", "3"], "members must be a range I:J within 0:4, or several with commas; got '3'."),
+        (
+            [*RUN, "--members", "a:b"],
+            "members must be a range I:J within 0:4, or several with commas; got 'a:b'.",
+        ),
         ([*RUN, "--frobnicate"], "unrecognized arguments: --frobnicate (see 'placecode --help')."),
         ([*RUN, "--seed", "3"], "unrecognized arguments: --seed 3 (see 'placecode --help')."),
-        ([*RUN, "--resume", "--force"], "--resume and --force must not be given together: "),
-        ([*RUN, "--dry-run", "--members", "9:10"], "members must be a cut I:J within 0:4, or several with commas; got"),
+        ([*RUN, "--resume", "--force"], "--resume and --force must not be used together: "),
+        (
+            [*RUN, "--dry-run", "--members", "9:10"],
+            "members must be a range I:J within 0:4, or several with commas; got",
+        ),
         ([*RUN, "--dry-run", "--heads", "3"], "heads must be a divisor of the width 8; got 3."),
         (["merge", "a"], "the following arguments are required: --out (see 'placecode merge --help')."),
         (["merge", "none", "none", "--out", "b"], "none must be a run folder, one with a config.json; there is none."),
@@ -264,7 +276,7 @@ BEYOND = [*DATA, "--seeds", "2", "--device", "cpu"]
             ["lst-causal", "--seeds", "3,1000"],
             "seeds must be below 1000: those above are the donors'; got [3, 1000].",
         ),
-        (["lst-causal", "--members", "20:30"], "the members must include those from whose PEs others start; 0:2 are"),
+        (["lst-causal", "--members", "20:30"], "the members must include the origins of all members; 0:2 are"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -328,7 +340,7 @@ def test_a_folder_with_a_finished_run(refuse: Refuse, finished: Path) -> None:
 def test_a_folder_with_an_unfinished_run(refuse: Refuse, unfinished: Path) -> None:
     assert refuse(*RUN, "--out", str(unfinished)) == (
         f"the output folder {unfinished} must be new; it holds an unfinished run of lst-sigma "
-        "(--resume goes on with it, --force starts anew)."
+        "(--resume continues it, --force starts again)."
     )
 
 
@@ -426,7 +438,7 @@ def test_resume_with_a_changed_config(
 ) -> None:
     folder = request.getfixturevalue(state)
     assert refuse(*RUN, "--out", str(folder), "--resume", *more) == (
-        f"--resume must use the settings of the run; changed: {said} (--force starts anew)."
+        f"--resume must use the settings of the run; changed: {said} (--force starts again)."
     )
 
 
@@ -478,7 +490,7 @@ def test_a_damaged_checkpoint(
     file = unfinished / "checkpoints" / name
     damage(file)
     assert refuse(*RUN, "--out", str(unfinished), "--resume") == (
-        f"the checkpoint {file} is damaged, {how}; start the run anew with --force."
+        f"the checkpoint {file} is damaged, {how}; start the run again with --force."
     )
 
 
@@ -502,8 +514,8 @@ def test_a_disk_that_fills_up_is_one_sentence_and_resume_goes_on(
             patch.setattr(os, "fsync", disk_full_after(count))
             assert cli.main([*RUN, "--out", str(out)]) == 2
         assert capsys.readouterr().err == (
-            "placecode: the disk must have room for the results; it is full (No space left on device); finished "
-            "members and the last checkpoint are kept: free some space and go on with --resume.\n"
+            "placecode: the disk must have space for the results; it is full (No space left on device); finished "
+            "members and the last checkpoint are kept: free some space and continue with --resume.\n"
         )
         assert out.exists() == (count > 0)
         assert cli.main([*RUN, "--out", str(out), "--resume"]) == 0
@@ -524,8 +536,8 @@ def test_a_real_limit_on_the_size_of_files(tmp_path: Path, monkeypatch: pytest.M
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=with_source_path())
     assert done.returncode == 2, done.stderr
     assert done.stderr == (
-        "placecode: the disk must have room for the results; it is full (File too large); finished members and the "
-        "last checkpoint are kept: free some space and go on with --resume.\n"
+        "placecode: the disk must have space for the results; it is full (File too large); finished members and the "
+        "last checkpoint are kept: free some space and continue with --resume.\n"
     )
     assert not Run(out).finished
     assert len(list(out.glob("checkpoints/*.json"))) == 4
@@ -573,7 +585,7 @@ def test_a_full_disk_elsewhere_than_in_a_run(
     monkeypatch.setattr(cli, "publish", fail)
     assert cli.main(["report", str(finished)]) == 2
     assert capsys.readouterr().err == (
-        "placecode: the disk must have room for the results; it is full (No space left on device); "
+        "placecode: the disk must have space for the results; it is full (No space left on device); "
         "free some space and try again.\n"
     )
 
@@ -692,7 +704,7 @@ def test_merging_what_does_not_belong_together(refuse: Refuse, finished: Path, u
     )
     assert refuse("merge", one, str(unfinished), "--out", "out") == (
         f"{unfinished} has no summary.json: the run is not finished; "
-        f"go on with 'placecode run ... --out {unfinished} --resume'."
+        f"continue it with 'placecode run ... --out {unfinished} --resume'."
     )
     other = Path(shutil.copytree(finished, "other"))
     config = json.loads((other / "config.json").read_text())
@@ -706,7 +718,7 @@ def test_merging_what_does_not_belong_together(refuse: Refuse, finished: Path, u
 def test_a_report_of_what_is_not_finished_or_not_known(refuse: Refuse, finished: Path, unfinished: Path) -> None:
     assert refuse("report", str(unfinished)) == (
         f"{unfinished} has no summary.json: the run is not finished; "
-        f"go on with 'placecode run ... --out {unfinished} --resume'."
+        f"continue it with 'placecode run ... --out {unfinished} --resume'."
     )
     config = json.loads((finished / "config.json").read_text())
     (finished / "config.json").write_text(json.dumps({**config, "study": "lst-future"}))

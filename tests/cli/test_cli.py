@@ -241,7 +241,7 @@ def test_the_command_in_the_report_makes_the_same_config_again(
 def test_the_command_leaves_out_what_the_scale_gives(ran: tuple[Path, str]) -> None:
     run = Run(ran[0])
     usual = experiments.lookup("lst-sigma").at("quick")
-    run.config |= {"fields": usual.fields(), "stack": local.STACK["cpu"], "members": "0:18", "total": 18}
+    run.config |= {"fields": usual.fields(), "stack": local.DEFAULT_STACK_SIZE["cpu"], "members": "0:18", "total": 18}
     assert reporting.command_of(run, usual) == "placecode run lst-sigma --scale quick --device cpu --precision high"
 
 
@@ -282,7 +282,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     said, command = err.splitlines()
-    assert said == "Stopped and saved. Go on with:"
+    assert said == "Stopped and saved. Continue with:"
     assert "Traceback" not in err
     assert not Run("broken").finished
     again = shlex.split(command)
@@ -302,7 +302,7 @@ def test_a_second_ctrl_c_stops_at_once_and_quietly(
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(local, "execute", execute)
     assert cli.main([*RUN, "--out", "a"]) == 130
-    assert capsys.readouterr().err == "Stopped at once. --resume goes on from the last checkpoint.\n"
+    assert capsys.readouterr().err == "Stopped immediately. --resume continues from the last checkpoint.\n"
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
@@ -391,7 +391,7 @@ def test_merge_puts_pieces_together_and_says_what_is_missing(
     assert cli.main(["merge", "0", "3", "--out", "some"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "3 of 4 members of lst-sigma are in some.",
-        "Still missing: 1; merge again when all are there.",
+        "Still missing: 1; merge again when all are available.",
         "Report: some/report.html",
     ]
     assert cli.main([*RUN, "--members", "2:4", "--out", "23"]) == 0
@@ -449,7 +449,7 @@ def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]
         assert f"--{field.name.replace('_', '-')}" in printed
         assert field.metadata["help"] in printed
     assert "settings of lst-sigma" in printed
-    assert f"{local.STACK['cpu']} on cpu, {local.STACK['cuda']} on cuda" in printed
+    assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

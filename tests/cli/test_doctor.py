@@ -102,7 +102,7 @@ def test_a_cache_that_cannot_be_used_is_told(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "file").touch()
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "file" / "cache"))
     assert found()["cache"] == doctor.Finding(
-        "cache", f"{tmp_path / 'file' / 'cache'}; not writable: puzzles are drawn anew each time", False
+        "cache", f"{tmp_path / 'file' / 'cache'}; not writable: puzzles are generated again each time", False
     )
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "new" / "cache"))
     assert found()["cache"].fine
@@ -116,4 +116,6 @@ def test_a_user_without_a_home_is_served(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("PLACECODE_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", home)
-    assert found()["cache"] == doctor.Finding("cache", "none (no home folder): puzzles are drawn anew each time", False)
+    assert found()["cache"] == doctor.Finding(
+        "cache", "none (no home folder): puzzles are generated again each time", False
+    )

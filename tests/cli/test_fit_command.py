@@ -144,7 +144,7 @@ def test_report_runs_and_claims_know_a_fit(fitted: tuple[Path, str], capsys: pyt
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "│ fit" in line)
     assert "done" in line and re.search(r"30% hidden: 0\.05: \d\.\d\d +0\.2: \d\.\d\d", line)
     assert cli.main(["claims", str(fitted[0])]) == 0
-    assert capsys.readouterr().out == f"{fitted[0]}: no claim is about fit.\n"
+    assert capsys.readouterr().out == f"{fitted[0]}: there are no claims about fit.\n"
     assert cli.main(["claims", "--json", str(fitted[0])]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
@@ -352,7 +352,7 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on(
     capsys.readouterr()
     assert cli.main([*words, "--out", "broken", "--force"]) == 130
     said, command = capsys.readouterr().err.splitlines()
-    assert said == "Stopped and saved. Go on with:" and not Run("broken").finished
+    assert said == "Stopped and saved. Continue with:" and not Run("broken").finished
     assert not list(tmp_path.glob(".placecode-*"))
     again = shlex.split(command)
     assert again == ["placecode", *words, "--out", "broken", "--resume"]
@@ -414,7 +414,7 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
         (["--key", "x"], "key is for files of .npz, .mat, .h5, .hdf5, which hold several tables; got 'x' for t.csv."),
         (
             ["--resume", "--force"],
-            "--resume and --force must not be given together: one keeps the earlier fit, the other drops it.",
+            "--resume and --force must not be used together: one keeps the earlier fit, the other deletes it.",
         ),
     ],
 )
@@ -534,14 +534,14 @@ def test_a_folder_that_cannot_be_written_is_refused(
         monkeypatch.setattr(tempfile, "mkdtemp", made(reason))
         assert refuse("t.csv", *TINY, "--out", "a/b") == f"the output folder a/b must be writable; it is not ({why})."
     monkeypatch.setattr(tempfile, "mkdtemp", made(errno.ENOSPC))  # no fault of the folder
-    assert refuse("t.csv", *TINY, "--out", "a/b").startswith("the disk must have room for the results; it is full")
+    assert refuse("t.csv", *TINY, "--out", "a/b").startswith("the disk must have space for the results; it is full")
 
 
 def test_what_is_known_is_not_added_to_a_finished_fit(refuse: Refuse, copied: tuple[Path, list[str]]) -> None:
     shutil.copy("labels.csv", "others.csv")
     assert refuse(*copied[1][1:], "--labels", "others.csv", "--resume") == (
         f"--resume must use the settings of the run; changed: labels was {copied[1][5]!r}, now 'others.csv' (--force "
-        "starts anew)."
+        "starts again)."
     )
 
 

@@ -103,7 +103,7 @@ def test_a_damaged_file_is_never_believed(
     damage(file)
     with pytest.raises(BadInput) as error:
         checkpoints.load(tmp_path, NAME)
-    assert str(error.value) == f"the checkpoint {file} is damaged, {how}; start the run anew with --force."
+    assert str(error.value) == f"the checkpoint {file} is damaged, {how}; start the run again with --force."
     with pytest.raises(BadInput, match="is damaged"):
         checkpoints.verify(tmp_path, NAME)
 
@@ -136,7 +136,7 @@ def test_a_damaged_pointer_is_never_believed(tmp_path: Path, damage: Callable[[P
     damage(file)
     with pytest.raises(BadInput) as error:
         checkpoints.load(tmp_path, NAME)
-    assert str(error.value) == f"the checkpoint {file} is damaged, {how}; start the run anew with --force."
+    assert str(error.value) == f"the checkpoint {file} is damaged, {how}; start the run again with --force."
 
 
 @pytest.mark.parametrize("write", [1, 2, 3])

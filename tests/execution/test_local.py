@@ -29,7 +29,7 @@ from placecode.errors import BadInput
 from placecode.execution import checkpoints, environment, local, stacks
 from placecode.execution.estimate import estimate
 from placecode.execution.local import Event, Interrupted, Where
-from placecode.execution.where import SPREAD, Crew
+from placecode.execution.where import MIN_VALUES_FOR_THREADS, Crew
 from placecode.experiments import Study
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.member import Member
@@ -538,7 +538,7 @@ def test_where_is_settled_and_checked() -> None:
     auto = Where().resolved()
     assert auto.device == ("cuda" if torch.cuda.is_available() else "cpu")
     assert auto.stack is None
-    assert auto.most == local.STACK[auto.device]
+    assert auto.most == local.DEFAULT_STACK_SIZE[auto.device]
     assert auto.workers == max(1, torch.cuda.device_count())
     assert Where("cpu", "bf16", 3).resolved() == Where("cpu", "bf16", 3, workers=1)
     assert Where("cpu", "bf16", 3).most == 3
@@ -642,11 +642,11 @@ def two_threads() -> Iterator[None]:
 )
 def test_crew(monkeypatch: pytest.MonkeyPatch, where: Where, threads: int, stacks: int, wanted: Crew) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert where.crew(stacks, SPREAD) == wanted
+    assert where.crew(stacks, MIN_VALUES_FOR_THREADS) == wanted
     small = (
         dataclasses.replace(wanted, threads=1) if where.device == "cpu" else wanted
     )  # small members take a thread each
-    assert where.crew(stacks, SPREAD - 1) == small
+    assert where.crew(stacks, MIN_VALUES_FOR_THREADS - 1) == small
 
 
 def test_every_visible_gpu_gets_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from placecode.errors import BadInput
 from placecode.execution import checkpoints, local, memory, stacks
 from placecode.execution.estimate import estimate
 from placecode.execution.local import Interrupted, Where
-from placecode.execution.memory import PROBES, RESERVE, SAFETY, Need, largest
-from placecode.execution.where import SPREAD
+from placecode.execution.memory import PROBE_SIZES, RESERVED_BYTES, SAFETY_FACTOR, PeakMemory, largest_stack
+from placecode.execution.where import MIN_VALUES_FOR_THREADS
 from placecode.experiments import Study
 from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
@@ -53,13 +53,13 @@ def test_examples_in_the_module_hold() -> None:
 
 def stacks_of(
     base: float, each: float, evaluation: Callable[[int], float] = lambda n: 0.0, closing: float = 0.0
-) -> tuple[Callable[..., Need], list[tuple[int, int]]]:
+) -> tuple[Callable[..., PeakMemory], list[tuple[int, int]]]:
     """A measure for stacks that take so much, and the list of what it is asked to measure: (members, updates)."""
     asked: list[tuple[int, int]] = []
 
-    def measure(count: int, updates: int = 5) -> Need:
+    def measure(count: int, updates: int = 5) -> PeakMemory:
         asked.append((count, updates))
-        return Need(round(base + each * count), round(evaluation(count)), round(closing * count))
+        return PeakMemory(round(base + each * count), round(evaluation(count)), round(closing * count))
 
     return measure, asked
 
@@ -80,44 +80,44 @@ def stacks_of(
 )
 def test_as_many_as_fit(base: float, each: float, most: int, budget: float, size: int) -> None:
     measure, asked = stacks_of(base, each)
-    found, cost = largest(measure, most, budget * SAFETY)
+    found, cost = largest_stack(measure, most, budget * SAFETY_FACTOR)
     assert found == size
-    assert [count for count, _ in asked] == list(PROBES)
-    assert (cost.base, cost.each) == (base, each)
+    assert [count for count, _ in asked] == list(PROBE_SIZES)
+    assert (cost.base, cost.per_member) == (base, each)
 
 
 def test_evaluation_in_portions_is_measured_before_members_are_given_up() -> None:
     """By the line of the probes evaluation would need 50 for each; in truth it never needs more than 300."""
     measure, asked = stacks_of(100, 10, evaluation=lambda n: min(50 * n, 300))
-    found, cost = largest(measure, 128, SAFETY * (100 + 10 * 80 + 300))
+    found, cost = largest_stack(measure, 128, SAFETY_FACTOR * (100 + 10 * 80 + 300))
     assert asked == [(2, 5), (4, 5), (110, 0)]
     assert found == 80
-    assert cost.of(80) == 100 + 800 + 300
+    assert cost.total(80) == 100 + 800 + 300
 
 
 def test_evaluation_that_does_grow_costs_members() -> None:
     measure, asked = stacks_of(0, 10, evaluation=lambda n: 10 * n)
-    found, cost = largest(measure, 128, SAFETY * 1000)
+    found, cost = largest_stack(measure, 128, SAFETY_FACTOR * 1000)
     assert asked[2:] == [(100, 0)]
     assert found == 50
-    assert cost.of(50) == 1000
+    assert cost.total(50) == 1000
 
 
 def test_what_the_results_need_counts_too() -> None:
     measure, _ = stacks_of(0, 10, closing=20)
-    assert largest(measure, 128, SAFETY * 1000)[0] == 50
+    assert largest_stack(measure, 128, SAFETY_FACTOR * 1000)[0] == 50
 
 
 def test_probes_that_do_not_fit_leave_one_or_none() -> None:
-    def measure(fits: int, count: int, updates: int = 5) -> Need:
+    def measure(fits: int, count: int, updates: int = 5) -> PeakMemory:
         if count > fits:
             raise torch.OutOfMemoryError
-        return Need(100, 10, 0)
+        return PeakMemory(100, 10, 0)
 
-    assert largest(lambda count: measure(1, count), 128, SAFETY * 110)[0] == 1
-    assert largest(lambda count: measure(3, count), 128, SAFETY * 110)[0] == 1
-    assert largest(lambda count: measure(1, count), 128, SAFETY * 109)[0] == 0  # more than may be used
-    assert largest(lambda count: measure(0, count), 128, SAFETY * 110)[0] == 0
+    assert largest_stack(lambda count: measure(1, count), 128, SAFETY_FACTOR * 110)[0] == 1
+    assert largest_stack(lambda count: measure(3, count), 128, SAFETY_FACTOR * 110)[0] == 1
+    assert largest_stack(lambda count: measure(1, count), 128, SAFETY_FACTOR * 109)[0] == 0  # more than may be used
+    assert largest_stack(lambda count: measure(0, count), 128, SAFETY_FACTOR * 110)[0] == 0
 
 
 # A GPU in words
@@ -127,7 +127,7 @@ class FakeGpu:
     """A meter for stacks on a CPU: 100 MiB, and for each member of a stack 1 MiB for each feature of its width."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = None) -> None:
-        self.total, self.free = round(total * MIB), round((total if free is None else free) * MIB) + RESERVE
+        self.total, self.free = round(total * MIB), round((total if free is None else free) * MIB) + RESERVED_BYTES
         self.alive: WeakSet[Stack] = WeakSet()
         self.built: list[int] = []
         self.reset()
@@ -145,7 +145,7 @@ class FakeGpu:
     def now(self) -> int:
         return MIB * (100 + sum(len(stack.members) * stack.members[0].width for stack in self.alive))
 
-    def room(self) -> int:
+    def available(self) -> int:
         return self.free
 
     def reset(self) -> None:
@@ -154,13 +154,13 @@ class FakeGpu:
     def peak(self) -> int:
         return self.most
 
-    def taken(self) -> int:
+    def peak_reserved(self) -> int:
         return self.most
 
 
 def budget_for(members: int, width: int = 8) -> float:
     """MiB that allow a stack of so many members."""
-    return SAFETY * (100 + width * members)
+    return SAFETY_FACTOR * (100 + width * members)
 
 
 def test_a_probe_really_trains_evaluates_and_analyses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +176,13 @@ def test_a_probe_really_trains_evaluates_and_analyses(monkeypatch: pytest.Monkey
 
     class Meter(FakeGpu):
         def peak(self) -> int:
-            return {0: 10, memory.UPDATES: 50, memory.UPDATES + 1: 30}.get(len(done), 70)
+            return {0: 10, memory.PROBE_STEPS: 50, memory.PROBE_STEPS + 1: 30}.get(len(done), 70)
 
     study, meter = tiny(), Meter(monkeypatch, 1000)
     task = study.task()
     need = memory.probe(study, task, study.members()[:2], Where("cpu"), meter)
-    assert done == [*["update"] * memory.UPDATES, "evaluate", "rehearse", "arrays"]
-    assert need == Need(training=50, evaluation=30 - 10, closing=70)
+    assert done == [*["update"] * memory.PROBE_STEPS, "evaluate", "rehearse", "arrays"]
+    assert need == PeakMemory(training=50, evaluation=30 - 10, closing=70)
     done.clear()
     memory.probe(study, task, study.members()[:2], Where("cpu"), meter, updates=0)
     assert done == ["evaluate", "rehearse", "arrays"]
@@ -226,11 +226,11 @@ def test_every_shape_gets_stacks_of_its_own_size(monkeypatch: pytest.MonkeyPatch
     found = split_of(members, Where("cpu"))
     assert found.parts == [[0, 2, 4], [6, 8, 10], [1, 3], [5, 7], [9, 11]]  # at most 5 small ones, or 2 wide ones
     assert found.costs is not None
-    assert [round(cost.each) for cost in found.costs] == [8 * MIB] * 2 + [16 * MIB] * 3
+    assert [round(cost.per_member) for cost in found.costs] == [8 * MIB] * 2 + [16 * MIB] * 3
     record = found.record(Where("cpu"))
     assert record["split"][:2] == ["0:1,2:3,4:5", "6:7,8:9,10:11"]
     assert record["memory"]["bytes needed"] == [124 * MIB] * 2 + [132 * MIB] * 3
-    assert memory.recorded(record, 12).parts == found.parts
+    assert memory.recorded_split(record, 12).parts == found.parts
 
 
 def test_a_share_of_the_memory_and_no_more_than_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,8 +266,8 @@ def test_not_even_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as error:
         local.execute(tiny(), tmp_path / "run", where=Where("cpu"))
     assert str(error.value) == (
-        "the GPU must have room for at least one member of this study; it may use 100 MiB (0.8 of 2.0 GiB, and no more "
-        "than is free, 1.1 GiB), and that is too little."
+        "the GPU must have memory for at least one member of this study; it may use 100 MiB (0.8 of 2.0 GiB, of which "
+        "1.1 GiB are free), which is too little."
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -288,8 +288,8 @@ def test_a_set_that_is_split_finishes_and_says_what_it_took(monkeypatch: pytest.
         "bytes per member": [8 * MIB] * 2,
     }
     assert run.config == whole.config  # what was asked for is the same
-    said = "124 MiB of the GPU at most, 41 MiB per member"
-    assert display.memory_text(run) == f"Memory: a stack of 3 members took {said}."
+    said = "peak GPU memory 124 MiB, 41 MiB per member"
+    assert display.memory_text(run) == f"Memory: largest stack of 3 members; {said}."
     log = (tmp_path / "run" / "log.txt").read_text()
     assert f" stack 1/2: {said}\n" in log and f" stack 2/2: {said}\n" in log
     inputs = tiny().task().splits["validation"].inputs
@@ -320,8 +320,8 @@ def test_a_run_keeps_its_split_whatever_is_free_when_it_goes_on(
     with pytest.raises(BadInput) as error:
         local.execute(tiny(), tmp_path / "crowded", where=Where("cpu"), resume=True)
     assert str(error.value) == (
-        "the GPU must have 124 MiB free for the stacks that this run began with; 123 MiB are free now: wait for its "
-        "neighbours, or start anew with --force."
+        "the GPU must have 124 MiB free for the stacks of this run; 123 MiB are free now: wait until other processes "
+        "release memory, or start again with --force."
     )
     gpu.free = 124 * MIB
     assert local.execute(tiny(), tmp_path / "crowded", where=Where("cpu"), resume=True).summary == whole.summary
@@ -357,9 +357,9 @@ def test_running_out_all_the_same_keeps_what_is_finished(
         patch.setattr(local, "execute", execute)
         assert cli.main(["run", "lst-sigma", "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err == (
-        "placecode: the GPU must have room for a stack of 3 members; it has run out of memory; finished stacks and the "
-        "last checkpoints are kept: go on with --resume, which keeps the split, when more is free, or start anew with "
-        "--force and a lower --memory or --stack.\n"
+        "placecode: the GPU must have memory for a stack of 3 members, but it ran out of memory; finished stacks and "
+        "the last checkpoints are kept: continue with --resume, which keeps the stacks, when more memory is free, or "
+        "start again with --force and a lower --memory or --stack.\n"
     )
     assert checkpoints.verify(tmp_path / "run" / "checkpoints", "stack-000") == 8
     run = local.execute(tiny(), tmp_path / "run", where=where, resume=True)
@@ -375,7 +375,7 @@ def test_a_dry_run_plans_as_a_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = display.estimate_text(tiny(), found, Where("cpu")).splitlines()
     assert lines[0].startswith("lst-sigma: 6 members in 2 stacks, 8 steps each, on cpu")
     assert lines[1].endswith("memory: 0.1 GiB.")
-    assert lines[2] == "Each member takes 8 MiB of the GPU; the largest stack has 3 members."
+    assert lines[2] == "Each member needs 8 MiB of GPU memory; the largest stack has 3 members."
 
 
 def test_workers_share_the_time_of_a_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,7 +406,7 @@ def test_a_set_that_exceeds_its_share_of_the_gpu_is_split_and_finishes(cuda: str
     assert meter is not None
     with where.arithmetic():
         need = memory.probe(study, task, study.members()[:3], where, meter)
-    share = 1.01 * SAFETY * (need.training + need.evaluation) / meter.total
+    share = 1.01 * SAFETY_FACTOR * (need.training + need.evaluation) / meter.total
     run = local.execute(study, tmp_path / "run", where=dataclasses.replace(where, memory=share))
     sizes = [len(runs.numbers_in(part, 8)) for part in run.environment["split"]]
     assert len(sizes) >= 2 and max(sizes) <= 5, sizes
@@ -428,7 +428,9 @@ def test_few_members_are_spread_over_the_cores(
     threads: int, count: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert Where("cpu").resolved().most_of(count, SPREAD) == expected
-    assert Where("cpu").resolved().most_of(count, SPREAD - 1) == min(count, 8)  # small ones stay together
+    assert Where("cpu").resolved().most_of(count, MIN_VALUES_FOR_THREADS) == expected
+    assert Where("cpu").resolved().most_of(count, MIN_VALUES_FOR_THREADS - 1) == min(
+        count, 8
+    )  # small ones stay together
     assert Where("cpu", workers=2).resolved().most_of(8, 1) == 4  # processes do not wait for each other
-    assert Where("cpu", stack=5).resolved().most_of(count, SPREAD) == 5  # as asked
+    assert Where("cpu", stack=5).resolved().most_of(count, MIN_VALUES_FOR_THREADS) == 5  # as asked

@@ -125,7 +125,7 @@ def test_one_whose_origin_diverged_has_diverged(people: Path, tmp_path: Path, mo
 def test_a_piece_must_hold_those_from_whom_others_start(people: Path, whole: Run, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as refused:
         local.execute(study(people), tmp_path / "part", where=CPU, chosen="4:8")
-    text = "the members must include those from whose PEs others start; 0:2 are not among them."
+    text = "the members must include the origins of all members; 0:2 are missing."
     assert str(refused.value) == text and not (tmp_path / "part").exists()
     part = local.execute(study(people), tmp_path / "part", where=CPU, chosen="1:2,5:6")
     np.testing.assert_array_equal(pe(part, "start", 5), pe(whole, "start", 5))
@@ -136,12 +136,16 @@ def test_origins_that_cannot_be(tiny_task: Task) -> None:
     heir = Member(start="taken", origin=0)
     origins.check([first, heir], [0, 1], tiny_task)
     for members in ([first, heir, Member(start="taken", origin=1)], [first, heir, Member(start="shuffled", origin=7)]):
-        with pytest.raises(BadInput, match=r"member 2 must start from a member that starts by itself; [17] is none"):
+        with pytest.raises(BadInput, match=r"the origin of member 2 must be .* no origin itself; got [17]\."):
             origins.check(members, [0, 1, 2], tiny_task)
 
 
 def test_what_has_no_pe_neither_gives_nor_takes_one(tiny_task: Task) -> None:
-    with pytest.raises(BadInput, match=r"^member 0 must have a learned PE to leave a PE to others; got rotary\.$"):
+    with pytest.raises(
+        BadInput, match=r"^member 0 must have a learned PE to be the origin of another member; got rotary\.$"
+    ):
         origins.check([Member(encoding="rotary"), Member(start="taken", origin=0)], [0, 1], tiny_task)
-    with pytest.raises(BadInput, match=r"^member 1 must have a learned PE to take over a PE; got none\.$"):
+    with pytest.raises(
+        BadInput, match=r"^member 1 must have a learned PE to start from another member's PE; got none\.$"
+    ):
         origins.check([Member(), Member(encoding="none", start="taken", origin=0)], [0, 1], tiny_task)

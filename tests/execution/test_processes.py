@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_is_told_and_the_run_goes_on_with_others(unbroke
     said = (
         r"worker \d of 2 has failed in stack \d \(killed by signal 9\); finished stacks and the last checkpoints are "
     )
-    assert re.fullmatch(said + r"kept: go on with --resume\.", str(error.value))
+    assert re.fullmatch(said + r"kept: continue with --resume\.", str(error.value))
     assert str(error.value) in (out / "log.txt").read_text()
     assert active_children() == []
     assert any(steps_kept(out))  # the other one has saved
@@ -159,7 +159,7 @@ def test_workers_whose_parent_is_killed_save_and_end_and_hold_the_folder_until_t
         os.kill(pid, signal.SIGSTOP)
     parent.kill()
     parent.wait()
-    with pytest.raises(BadInput, match="must not be in use; another process is filling it"):
+    with pytest.raises(BadInput, match="must not be in use; another process is writing to it"):
         local.execute(study(), out, where=ALONE, resume=True)
     for pid in at_work:
         os.kill(pid, signal.SIGCONT)
@@ -365,5 +365,5 @@ def test_a_script_without_a_guard_is_told_why() -> None:
     process = SimpleNamespace(exitcode=1)
     worker = processes.Worker("worker 1 of 2", process, None)  # type: ignore[arg-type]
     assert "(exit code 1; a script that starts workers must do so under if __name__ == '__main__')" in str(
-        worker.failed(worker.ending())
+        worker.failure(worker.describe_exit())
     )

@@ -178,12 +178,12 @@ def test_pes_that_fit_nobody_are_refused(task: Task, tmp_path: Path, monkeypatch
         if not start.startswith("resized"):
             text = f"member 1 must have the number of tokens of its origin 0, 16, for the start {start}; got 25."
             assert said(start, FIVE) == text
-    for place, who in ((FIVE, "its own"), (FOUR, "those of its origin 0")):
+    for place, who in ((FIVE, "the member"), (FOUR, "its origin 0")):
         with monkeypatch.context() as patch:
             patch.setattr(task.part(place), "positions", None)
             for start in ("resized", "resized-shuffled"):
                 text = f"the start {start} of member 1 must be between tokens on full grids of rows and columns; "
-                assert said(start, FIVE) == f"{text}{who} are on none."
+                assert said(start, FIVE) == f"{text}the tokens of {who} are not on one."
 
     monkeypatch.setattr(TwoOrders, "members", lambda self: [first, replace(first, start="taken", origin=0, data=FIVE)])
     with pytest.raises(BadInput, match="number of tokens"):

@@ -323,8 +323,8 @@ def test_what_is_no_finished_run_is_one_sentence_and_exit_2(
         (tmp_path / "nowhere", f"{tmp_path / 'nowhere'} must be a run folder, one with a config.json; there is none."),
         (
             runs[1],
-            f"{runs[1]} has no summary.json: the run is not finished; go on with 'placecode run ... --out {runs[1]} "
-            "--resume'.",
+            f"{runs[1]} has no summary.json: the run is not finished; continue it with 'placecode run ... --out "
+            f"{runs[1]} --resume'.",
         ),
     ):
         for words in ([str(path)], [str(runs[0]), str(path)], [str(path), "--json"]):

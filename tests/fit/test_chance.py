@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from placecode.fit import chance
-from placecode.fit.chance import against_chance, channels_against_chance, question_errors, tells_of_others
+from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, question_errors
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.tasks.table import Table, tables
@@ -61,7 +61,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
         stack, task = trained(values, 40, seeds=(seed,), groups=who)
         found = against_chance(stack, task, 19, seed)
         within.append(found.p)
-        channels.append(channels_against_chance(stack, task, 19, seed))
+        channels.append(channel_p_values(stack, task, 19, seed))
         task.pieces = None
         across.append(against_chance(stack, task, 19, seed).p)
     assert sum(p <= 0.1 for p in within) <= 8  # 2.4 are expected, more than 8 once in a thousand times
@@ -74,7 +74,7 @@ def test_shifts_stay_within_groups_unless_these_are_short(
     shortest: int, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values whose whole part is the number of the group, in no order: each stays where its group is."""
-    monkeypatch.setattr(chance, "SHORTEST", shortest)
+    monkeypatch.setattr(chance, "MIN_PIECE_LENGTH", shortest)
     rng = np.random.default_rng(0)
     who = rng.integers(12, size=300)
     stack, task = trained(who[:, None] + 0.4 * rng.random((300, 6)), 0, groups=who)
@@ -102,7 +102,7 @@ def test_a_channel_of_its_own_is_told_from_those_that_depend() -> None:
             for step in range(1, len(values)):
                 values[step] += 0.8 * values[step - 1]
         stack, task = trained(values, 60, seeds=(seed,))
-        *seen, alone = channels_against_chance(stack, task, 19, seed)
+        *seen, alone = channel_p_values(stack, task, 19, seed)
         others += seen
         every.append(alone)
     assert np.mean(others) < 0.07
@@ -115,7 +115,7 @@ def test_a_weak_dependence_is_seen_where_there_are_many_samples() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(8_000, 1)) + 3 * rng.normal(size=(8_000, 8))
     stack, task = trained(values, 300)
-    assert (channels_against_chance(stack, task, 39) == 1 / 40).all()
+    assert (channel_p_values(stack, task, 39) == 1 / 40).all()
 
 
 def test_a_channel_that_tells_but_is_not_told_is_found_by_what_it_tells() -> None:
@@ -123,10 +123,10 @@ def test_a_channel_that_tells_but_is_not_told_is_found_by_what_it_tells() -> Non
     values = np.random.default_rng(0).normal(size=(4_000, 4))
     both = np.concatenate([values, np.abs(values)], axis=1)
     stack, task = trained(both, 1_500, width=16, layers=2, batch=64, learning_rate=3e-3)
-    told = channels_against_chance(stack, task, 39)
+    told = channel_p_values(stack, task, 39)
     assert (told[4:] == 1 / 40).all() and (told[:4] > 0.05).sum() >= 3
-    assert tells_of_others(stack, task, range(4), most=1_000) == [0, 1, 2, 3]
-    assert len(tells_of_others(stack, task, range(4), most=50)) == 1  # 39 shifts for all together, 39 for one
+    assert predictive_channels(stack, task, range(4), most=1_000) == [0, 1, 2, 3]
+    assert len(predictive_channels(stack, task, range(4), most=50)) == 1  # 39 shifts for all together, 39 for one
 
 
 def test_few_shifts_are_spent_on_many_channels_that_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,11 +142,11 @@ def test_few_shifts_are_spent_on_many_channels_that_tell_nothing(monkeypatch: py
 
     forward = Stack.forward
     monkeypatch.setattr(Stack, "forward", counted)
-    found = tells_of_others(stack, task, range(41), most=10_000)
+    found = predictive_channels(stack, task, range(41), most=10_000)
     assert 40 in found and len(found) <= 4
     passes = 0
-    assert len(tells_of_others(stack, task, range(40), most=10_000)) <= 3
-    parts = len(portions(stack, task, len(chance._asked(task, chance.ASKED)[0])))
+    assert len(predictive_channels(stack, task, range(40), most=10_000)) <= 3
+    parts = len(portions(stack, task, len(chance._test_rows(task, chance.SAMPLES_OF_TABLE_TEST)[0])))
     assert passes / parts < 2 * 40  # one by one, each would take two at least: as it is, and shifted once
 
 
@@ -156,7 +156,7 @@ def test_a_channel_of_its_own_seldom_seems_to_tell_of_others() -> None:
         rng = np.random.default_rng(1_000 + seed)
         values = np.concatenate([dependent(200, seed), rng.normal(size=(200, 1))], axis=1)
         stack, task = trained(values, 40, seeds=(seed,))
-        found += len(tells_of_others(stack, task, [6], 1_000, seed))
+        found += len(predictive_channels(stack, task, [6], 1_000, seed))
     assert found <= 5  # one is expected, more than five once in a thousand times
 
 
@@ -166,7 +166,7 @@ def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.M
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 5, seeds=(0, 1))
-    monkeypatch.setattr(chance, "HIDINGS", 1)
+    monkeypatch.setattr(chance, "MAX_MASKS_PER_SAMPLE", 1)
     rows = torch.arange(len(task.splits["test"]))
     local = task.bind(stack.members)
     raw = task.raw("test", rows)
@@ -188,7 +188,7 @@ def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.M
             assert known[asked].all()
             gains[draw, channel] = (shown[asked] ** 2 - (told[:, channel] - shown)[asked] ** 2).sum()
     expected = (1 + (gains[1:] >= gains[0]).sum(axis=0)) / 20
-    np.testing.assert_allclose(channels_against_chance(stack, task, 19, seed=3), expected)
+    np.testing.assert_allclose(channel_p_values(stack, task, 19, seed=3), expected)
 
 
 def test_a_dependence_that_was_learned_gives_the_least_p() -> None:
@@ -244,7 +244,7 @@ def test_a_shift_keeps_what_each_channel_is_like(missing: float, monkeypatch: py
 
 
 def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chance, "ASKED", (10, 30, 1_000))
+    monkeypatch.setattr(chance, "SAMPLES_OF_TABLE_TEST", (10, 30, 1_000))
     stack, task = trained(dependent(1_000), 0)
     rows = torch.arange(30) * len(task.splits["test"]) // 30
     inputs, targets = task.bind(stack.members).ask(
@@ -259,14 +259,14 @@ def test_of_many_groups_whole_ones_are_asked() -> None:
     """1,000 groups of 20 samples: more than can be asked, but each is long enough to shift within."""
     values = np.random.default_rng(0).normal(size=(20_000, 5))
     task = tables(values.astype(np.float32), groups=np.repeat(np.arange(1_000), 20))["all"]
-    rows, pieces = chance._asked(task, (60, 400, 30_000))
+    rows, pieces = chance._test_rows(task, (60, 400, 30_000))
     assert len(rows) == 400 and len(np.unique(rows)) == 400
     names, sizes = np.unique(pieces, return_counts=True)
     assert len(names) == 20 and (sizes == 20).all() and (np.diff(pieces) >= 0).all()
     assert task.pieces is not None
     np.testing.assert_array_equal(task.pieces[task.splits["test"].targets[rows]], pieces)
     pairs = tables(values.astype(np.float32), groups=np.repeat(np.arange(10_000), 2))["all"]
-    rows, pieces = chance._asked(pairs, (60, 400, 30_000))  # two samples leave nothing to shift
+    rows, pieces = chance._test_rows(pairs, (60, 400, 30_000))  # two samples leave nothing to shift
     assert len(rows) == 400 and not pieces.any()
 
 
@@ -289,7 +289,7 @@ def test_missing_values_neither_hide_a_dependence_nor_make_one(missing: float) -
         values = np.concatenate([dependent(300, seed), rng.normal(size=(300, 3))], axis=1)
         values[rng.random(values.shape) < missing] = np.nan
         stack, task = trained(values, 80, seeds=(seed,))
-        found = channels_against_chance(stack, task, 19, seed)
+        found = channel_p_values(stack, task, 19, seed)
         others += list(found[:6])
         own += list(found[6:])
     assert np.mean(np.array(others) <= 0.05) > 0.8

@@ -79,7 +79,7 @@ def test_a_sigma_of_unknown_stability_is_taken_last() -> None:
     assert nobody.sigma == 0.1
     assert nobody.why == (
         "sigma 0.1 was chosen: of the 2 of 2 sigmas whose validation error is within one standard error of the lowest "
-        "(1.000 + 0.033), it is the smallest, since a single fit of each does not tell how far maps agree."
+        "(1.000 + 0.033), it is the smallest, since the agreement of maps cannot be measured with a single fit of each."
     )
 
 

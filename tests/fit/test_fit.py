@@ -113,13 +113,13 @@ def test_a_fit_stopped_before_its_conclusion_is_gone_on_with_only_if_asked(tmp_p
     study, folder, said = OwnData(tables=tables(noise(6, 200)), **TINY), tmp_path / "run", list[str]()
     with pytest.raises(local.Interrupted):
         fit(study, folder, tell=said.append, stop=lambda: len(said) == 2)
-    assert said == ["choosing sigma", "asking what chance would do"]
+    assert said == ["choosing sigma", "testing against chance"]
     assert (folder / "summary.json").is_file() and not (folder / "fit.json").exists()
     with pytest.raises(BadInput) as error:
         fit(study, folder)
     assert str(error.value) == (
-        f"the output folder {folder} must be new; it holds a fit that was stopped before its conclusion (--resume goes "
-        "on with it, --force starts anew)."
+        f"the output folder {folder} must be new; it holds a fit that was stopped after training (--resume continues "
+        "it, --force starts again)."
     )
     trained = (folder / "weights.safetensors").stat().st_mtime_ns
     found = fit(study, folder, resume=True)

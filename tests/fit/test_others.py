@@ -11,7 +11,7 @@ import torch
 from placecode.analysis import baselines, connectivity
 from placecode.analysis.partitions import ari
 from placecode.fit import others
-from placecode.fit.others import Asked, Other, compare, correlation_of, covariance_of
+from placecode.fit.others import MaskedSamples, Other, compare, correlation_of, covariance_of
 from placecode.models.member import Member
 from placecode.tasks.table import Table, tables
 
@@ -56,18 +56,18 @@ def test_the_linear_error_is_that_of_the_linear_predictor(made: dict[str, Table]
     scale = train_of(made).std(axis=0)
     guess = predictor.predict(values, hidden)
     by_hand = (((guess - values) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)
-    plain = Asked(made["all"], "test", 0.3).error(covariance_of(made["all"]))
+    plain = MaskedSamples(made["all"], "test", 0.3).error(covariance_of(made["all"]))
     assert plain == pytest.approx(by_hand.mean(), rel=1e-3)
     assert found["correlation"].error == pytest.approx(plain, rel=0.02)  # shrunk, of which this much data needs little
     mean = (((values - train_of(made).mean(axis=0)) / scale) ** 2 * hidden).sum(axis=1) / hidden.sum(axis=1)
-    assert Asked(made["all"], "test", 0.3).of_means() == pytest.approx(mean.mean(), rel=1e-4)
+    assert MaskedSamples(made["all"], "test", 0.3).error_of_means() == pytest.approx(mean.mean(), rel=1e-4)
     assert by_hand.mean() < 0.6 * mean.mean()
 
 
 def test_a_covariance_of_few_samples_is_shrunk_as_far_as_validation_prefers() -> None:
     for samples, least in ((40, 0.1), (4_000, 0.0)):
         task = tables(values_of(samples))["all"]
-        covariance, validation = covariance_of(task), Asked(task, "validation", 0.3)
+        covariance, validation = covariance_of(task), MaskedSamples(task, "validation", 0.3)
         shrunk = others._shrunk(covariance, validation)
         np.testing.assert_allclose(np.diag(shrunk), np.diag(covariance))
         off = ~np.eye(N, dtype=bool)
@@ -79,7 +79,7 @@ def test_a_covariance_of_few_samples_is_shrunk_as_far_as_validation_prefers() ->
 
 def test_all_components_are_the_linear_predictor(made: dict[str, Table]) -> None:
     """All but one: the mean variance of a single axis is its own."""
-    covariance, asked = covariance_of(made["all"]), Asked(made["all"], "test", 0.3)
+    covariance, asked = covariance_of(made["all"]), MaskedSamples(made["all"], "test", 0.3)
     assert asked.error(baselines.few_axes(covariance, N - 1)) == pytest.approx(asked.error(covariance), rel=1e-6)
     assert asked.error(baselines.few_axes(covariance, 1)) > asked.error(covariance)
 
@@ -88,7 +88,7 @@ def test_pca_takes_the_number_of_components_that_does_best_on_validation(
     made: dict[str, Table], found: dict[str, Other]
 ) -> None:
     covariance = covariance_of(made["all"])
-    validation, test = (Asked(made["all"], split, 0.3) for split in ("validation", "test"))
+    validation, test = (MaskedSamples(made["all"], split, 0.3) for split in ("validation", "test"))
     missed = {k: validation.error(baselines.few_axes(covariance, k)) for k in range(1, N)}
     best = min(missed, key=lambda k: missed[k])
     assert best == 3  # as many as there are sources
@@ -158,7 +158,7 @@ def test_a_covariance_that_missing_values_have_spoilt_is_one_that_data_could_hav
 
 def test_pieces_make_the_same_covariance(made: dict[str, Table], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = covariance_of(made["all"])
-    monkeypatch.setattr(others, "AT_ONCE", 100)
+    monkeypatch.setattr(others, "VALUES_PER_CHUNK", 100)
     np.testing.assert_allclose(covariance_of(made["all"]), whole, rtol=1e-9)
 
 
@@ -186,7 +186,7 @@ def test_a_category_that_repeats_another_correlates_with_it_fully(monkeypatch: p
 def test_what_is_not_installed_is_left_out_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     made = tables(values_of(200))
     monkeypatch.setattr(others, "find_spec", lambda name: None)
-    monkeypatch.setattr(others, "MOST_FOR_LASSO", N - 1)
+    monkeypatch.setattr(others, "MAX_LASSO_CHANNELS", N - 1)
     told = dict(compare(made, 0.3))
     assert told["umap"] == "left out: pip install 'placecode[umap]'"
     assert told["graphical lasso"] == f"left out: it takes too long for more than {N - 1} channels"

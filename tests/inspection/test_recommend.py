@@ -213,7 +213,7 @@ def test_cut_is_what_is_left_of_a_normal() -> None:
     x = np.linspace(-2, 2, 20_001)
     density = np.exp(-(x**2) / 2)
     left = math.sqrt((x**2 * density).sum() / density.sum())
-    assert left == pytest.approx(libraries.CUT, abs=1e-4)
+    assert left == pytest.approx(libraries.TRUNCATED_STD, abs=1e-4)
 
 
 def test_evidence_names_no_optimizer_that_has_no_kind() -> None:

@@ -346,7 +346,7 @@ def test_the_report_is_drawn_anew_from_the_committed_files(tmp_path: Path, capsy
         assert "a-copy (lst-sigma, paper scale)" in picture
     for claim in experiments.lookup("lst-sigma").claims:
         assert (claim.statement in page) == (claim.id != "tiny-sigma-stalls")  # the sweep starts at 0.1
-    assert "1 more cannot be asked of this run" in page
+    assert "1 more cannot be tested with this run" in page
     read = re.sub(r'<script.*?</script>|base64,[^"]*', "", page, flags=re.DOTALL)
     assert "NaN" not in read and ">nan" not in read
 

@@ -468,7 +468,7 @@ def test_merging_refuses_what_would_mix_results(run: Run, pieces: list[Path], tm
     (unfinished / "summary.json").unlink()
     assert refused([pieces[0], unfinished], out) == (
         f"{unfinished} has no summary.json: the run is not finished; "
-        f"go on with 'placecode run ... --out {unfinished} --resume'."
+        f"continue it with 'placecode run ... --out {unfinished} --resume'."
     )
     assert refused([pieces[0], tmp_path / "none"], out) == (
         f"{tmp_path / 'none'} must be a run folder, one with a config.json; there is none."
@@ -531,7 +531,7 @@ def test_cuts_may_leave_out_an_end(text: str, numbers: list[int]) -> None:
 def test_cuts_that_leave_no_member_or_go_beyond_are_refused(text: str) -> None:
     with pytest.raises(BadInput) as error:
         numbers_in(text, 4)
-    assert str(error.value) == f"members must be a cut I:J within 0:4, or several with commas; got {text!r}."
+    assert str(error.value) == f"members must be a range I:J within 0:4, or several with commas; got {text!r}."
 
 
 # Opening a folder
@@ -567,7 +567,7 @@ def test_a_new_an_empty_and_a_deep_folder_are_made(tmp_path: Path) -> None:
 def test_what_is_there_is_kept_or_dropped_only_as_asked(unfinished: Path) -> None:
     assert refusal(unfinished, CONFIG) == (
         f"the output folder {unfinished} must be new; it holds an unfinished run of s "
-        "(--resume goes on with it, --force starts anew)."
+        "(--resume continues it, --force starts again)."
     )
     assert refusal(unfinished, {**CONFIG, "study": "t"}, resume=True) == (
         f"the output folder {unfinished} must hold no other study; it holds s, and this is t."
@@ -596,7 +596,7 @@ def test_what_is_there_is_kept_or_dropped_only_as_asked(unfinished: Path) -> Non
     ],
 )
 def test_resume_names_what_has_changed(unfinished: Path, change: dict[str, Any], said: str) -> None:
-    sentence = f"--resume must use the settings of the run; changed: {said} (--force starts anew)."
+    sentence = f"--resume must use the settings of the run; changed: {said} (--force starts again)."
     assert refusal(unfinished, {**CONFIG, **change}, resume=True) == sentence
 
 
@@ -673,7 +673,7 @@ def test_a_folder_that_another_process_fills_is_left_alone(
     unfinished: Path, holder: int, given: dict[str, bool]
 ) -> None:
     assert refusal(unfinished, CONFIG, **given) == (
-        f"the run folder {unfinished} must not be in use; another process is filling it."
+        f"the run folder {unfinished} must not be in use; another process is writing to it."
     )
 
 

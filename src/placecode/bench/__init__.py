@@ -1,11 +1,11 @@
-"""How fast this machine trains, beside the same work done by others. `placecode bench` is the front door.
+"""Time training on this machine and compare with other implementations. `placecode bench` is the command for it.
 
 >>> plan = Plan("cpu", cases=(CASES["lst-quick"],), members=(1, 8), peers=("loop-eager",))
 >>> [row["us_per_model_step"] for row in run(plan)["rows"]]
 
-`plan` says which rows to measure and `options` reads it from the command line; `cases` says what is trained; `peers`,
-`jax_peer` and `authors` by whom else; `measure` how it is timed; `compare` which rows are compared; `profiling` where
-the time goes; `figures` draws it.
+`plan` lists the rows to measure and `options` reads it from the command line. `cases` defines the models; `peers`,
+`jax_peer` and `authors` are the other implementations. `measure` times them, `compare` defines which rows are compared,
+`profiling` measures the time per GPU kernel, and `figures` draws the results.
 """
 
 from __future__ import annotations
@@ -43,12 +43,19 @@ Row = dict[str, Any]
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
     """Measure everything in a plan.
 
+    Parameters
+    ----------
+    plan : Plan
+        What to measure.
+    notify : callable, optional
+        Called with each row and ceiling.
+
     Returns
     -------
     dict
-        "rows", "ceilings", "kernels" (where the time of placecode's step goes, on a GPU), "environment" and "calls":
-        what this call was asked to measure, and when. Every row, ceiling and kernel names its call, so that tables of
-        several calls can be merged and only rows of one call are compared. `notify` receives each row and ceiling.
+        "rows", "ceilings", "kernels" (time per kernel of placecode, on a GPU), "environment" and "calls" (the plan and
+        time of this call). Every row, ceiling and kernel names its call, so that results of several calls can be merged
+        while only rows of one call are compared.
     """
     rows: list[Row] = []
     ceilings: dict[tuple[Case, str], Row] = {}
@@ -57,15 +64,15 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
     call = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     results: dict[Job, dict[str, Any]] = {}
     for job in plan.jobs():
-        what = (job.case, job.precision)
-        if what not in ceilings:
-            ceilings[what] = ceiling_of(job)
-            notify(ceilings[what])
+        key = (job.case, job.precision)
+        if key not in ceilings:
+            ceilings[key] = ceiling_of(job)
+            notify(ceilings[key])
         missing = why_not(job.name, job.device)
         same = same_work(job)
         if same not in results:
             results[same] = {"note": missing} if missing else measured(job)
-        rows.append(row_of(job, results[same], ceilings[what]["tflops"]))
+        rows.append(row_of(job, results[same], ceilings[key]["tflops"]))
         notify(rows[-1])
     if plan.authors is not None:
         job = Job(CASES["lst-paper"], "authors", 1, plan.device, "their own", plan.seconds)
@@ -83,12 +90,12 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
 
 
 def same_work(job: Job) -> Job:
-    """The job that stands for all that do the same. Peers use TF32 in both `high` and `tf32`, so one result does."""
+    """Return the job whose result can be reused: peers use TF32 in both `high` and `tf32`."""
     return dataclasses.replace(job, precision="tf32") if job.name in PEERS and job.precision == "high" else job
 
 
 def environment(plan: Plan) -> dict[str, Any]:
-    """The machine and its versions."""
+    """Describe the machine and the versions of packages."""
     where = Where(plan.device).resolved()
     about = describe_environment(where, where.crew(1, 0)) | {"precision": ", ".join(plan.precisions)}
     for name in ("stack", "stacks at once", "threads per stack", "processes"):
@@ -99,7 +106,7 @@ def environment(plan: Plan) -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The name of the CPU, as far as the system tells."""
+    """Return the name of the CPU, as reported by the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -109,7 +116,7 @@ def _processor() -> str:
 
 
 def disturbance(result: dict[str, Any]) -> str:
-    """A sentence on the rows that were disturbed; empty where none were."""
+    """Describe how many rows were disturbed by other programs; empty if none were."""
     measured = [*result["rows"], *result["ceilings"]]
     rows = [row for row in measured if disturbed(row)]
     if not rows:
@@ -122,7 +129,7 @@ def disturbance(result: dict[str, Any]) -> str:
 
 
 def check_folder(folder: Path, force: bool) -> None:
-    """Refuse a folder that cannot take the results, or has some: before minutes are spent on them."""
+    """Raise BadInput if results cannot be written to a folder, before time is spent on measuring them."""
     if folder.exists() and not folder.is_dir():
         raise must_be("out", "a folder", str(folder))
     if (folder / "bench.json").exists() and not force:
@@ -130,7 +137,20 @@ def check_folder(folder: Path, force: bool) -> None:
 
 
 def write(result: dict[str, Any], folder: Path) -> list[Path]:
-    """The result as bench.json, its rows as bench.csv, and the figures; returns what was written."""
+    """Write the result as bench.json, its rows as bench.csv, and the figures.
+
+    Parameters
+    ----------
+    result : dict
+        Result of `run`.
+    folder : Path
+        Output folder.
+
+    Returns
+    -------
+    list of Path
+        The files that were written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "bench.json", folder / "bench.csv"]
     files.write_json(written[0], result)

@@ -1,10 +1,10 @@
-"""Somebody else's training script, timed from outside: the command is run twice, and the difference counts.
+"""Time an external training script: run its command for fewer and for more epochs, and take the difference.
 
     placecode bench --authors "python /their/checkout/train.py --epochs {epochs}"
 
-{steps} or {epochs} stands for how long it is to train one model of the paper's sizes, in steps or in epochs of 64. What
-the script takes to start, load its data and end is in both runs, and so not in the difference. That it trains the model
-it should is for the one who gives the command to know.
+{steps} or {epochs} is replaced by the length of training one model of the paper's sizes, in steps or in epochs of 64
+steps. The time to start, load the data and exit cancels in the difference. It is not checked that the script trains a
+model of the right sizes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from placecode.bench.cases import EPOCH
 from placecode.errors import must_be
 
 SHORT, LONG = 1, 3
-"""Epochs of the two runs."""
+"""Number of epochs of the two runs."""
 
 
 def words_of(command: str, epochs: int) -> list[str]:
-    """The command as words, its placeholders filled in; no shell is involved."""
+    """Split a command into words and replace its placeholders. No shell is involved."""
     values = {"steps": str(epochs * EPOCH), "epochs": str(epochs)}
-    return [re.sub(r"\{(steps|epochs)\}", lambda hit: values[hit[1]], word) for word in shlex.split(command)]
+    return [re.sub(r"\{(steps|epochs)\}", lambda match: values[match[1]], word) for word in shlex.split(command)]
 
 
 def check(command: str) -> None:
-    """Refuse what cannot be a command that trains a given number of steps."""
+    """Raise BadInput if the command has no placeholder or its program does not exist."""
     allowed = "a command with {steps} or {epochs} in it, whose program is there"
     try:
         words = words_of(command, SHORT)
@@ -41,15 +41,15 @@ def check(command: str) -> None:
 
 
 def measure(command: str) -> dict[str, Any]:
-    """Microseconds per step of the command; or {"note": why there are none}."""
-    taken = []
+    """Return the microseconds per step of the command, or {"note": reason} if they cannot be measured."""
+    seconds = []
     for epochs in (SHORT, LONG):
         start = time.perf_counter()
-        done = subprocess.run(words_of(command, epochs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        taken.append(time.perf_counter() - start)
-        if done.returncode:
-            return {"note": f"the command ended with the code {done.returncode}"}
+        process = subprocess.run(words_of(command, epochs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        seconds.append(time.perf_counter() - start)
+        if process.returncode:
+            return {"note": f"the command ended with the code {process.returncode}"}
     steps = (LONG - SHORT) * EPOCH
-    if taken[1] <= taken[0]:
+    if seconds[1] <= seconds[0]:
         return {"note": "the command took no longer for more steps"}
-    return {"us_per_model_step": (taken[1] - taken[0]) / steps * 1e6, "steps": steps}
+    return {"us_per_model_step": (seconds[1] - seconds[0]) / steps * 1e6, "steps": steps}

@@ -1,9 +1,9 @@
-"""What is trained in a benchmark: models of given sizes on made-up data, and how many products a step of them takes.
+"""Models that are trained in a benchmark, on random data, and their number of floating-point operations.
 
 >>> flops(CASES["lst-paper"]) / 1e9  # of one model and step
 12.35...
 
-The sizes of the Latin squares are read from the study, so that they never drift from what `placecode run` trains.
+The sizes of the Latin squares are read from the study, so that they are always those that `placecode run` trains.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from placecode.tasks.base import Split, Task
 from placecode.training.trainer import steps_per_epoch
 
 EPOCH = 64
-"""Batches of an epoch, all of them full. The paper's epoch has as many, the last of them smaller."""
+"""Number of full batches per epoch. The paper's epoch has as many, but the last one is smaller."""
 SETTLED = 200
-"""Epochs after which the mean accuracies of the paper's models no longer change."""
+"""Number of epochs after which the mean accuracies of the paper's models no longer change."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """The sizes of a model and its batch. A `model` in models per hour is `steps_per_model` steps."""
+    """Sizes of a model and its batch. "Models per hour" counts `steps_per_model` steps as one model."""
 
     name: str
     width: int
@@ -46,34 +46,35 @@ class Case:
     learning_rate: float = 1e-4
 
     def members(self, count: int) -> list[Member]:
-        """So many members of these sizes, with the paper's learned PE and Adam."""
+        """Return `count` members of these sizes, with the paper's learned PE and Adam."""
         names = {field.name for field in dataclasses.fields(Member)} & self.sizes().keys()
         return grid(Member(**{name: getattr(self, name) for name in names}), seed=range(count))
 
     def sizes(self) -> dict[str, Any]:
-        """Everything but the name."""
+        """Return all fields except the name."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "name"}
 
     def resized(self, **sizes: int) -> Case:
-        """The same with other sizes, and so under another name."""
+        """Return the case with other sizes, which are added to its name."""
         other = dataclasses.replace(self, **sizes)  # type: ignore[arg-type]
         changed = [f"{name} {value}" for name, value in sizes.items() if value != getattr(self, name)]
         return dataclasses.replace(other, name=", ".join([self.name, *changed]))
 
     @property
     def values(self) -> int:
-        """Features of all tokens of a batch."""
+        """Values per batch: batch x tokens x width."""
         return self.batch * self.tokens * self.width
 
     def queries(self, block: int) -> int:
-        """Tokens that a block computes: all, but in the last block only the one that is read."""
+        """Return the number of tokens that a block computes: all, or one in the last block if only one is read out."""
         return 1 if self.readout == "last" and block == self.layers - 1 else self.tokens
 
 
 def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
+    """Return the case of a Latin squares study."""
     study = LstSigma.at(scale)
     sizes = {name: getattr(study, name) for name in ("width", "layers", "heads", "expansion", "batch")}
-    # a tenth of the puzzles of each of the three classes is for testing
+    # a tenth of the puzzles of each of the three classes is held out
     steps = steps_per_epoch(3 * round(0.9 * study.per_class), study.batch) * (epochs or study.epochs)
     order = study.order
     return Case(
@@ -82,7 +83,7 @@ def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
 
 
 def _masked(name: str, tokens: int, steps: int) -> Case:
-    """Masked prediction, as for the nodes of a network and the regions of a brain: a value and whether it is hidden."""
+    """Return a case of masked prediction: each token has two features, its value and whether it is hidden."""
     sizes = {"width": 64, "layers": 4, "heads": 1, "expansion": 4, "batch": 32, "features": 2, "outputs": 1}
     return Case(name, **sizes, tokens=tokens, readout="token", steps_per_model=steps)
 
@@ -97,7 +98,7 @@ CASES = {
     )
 }
 USUAL_CASES = {"cpu": ("lst-quick", "lst-paper"), "cuda": ("lst-paper",)}
-"""What is measured on a device unless cases are named."""
+"""Default cases by device."""
 USUAL_MEMBERS = {
     "cpu": {"lst-paper": (1, 2, 8), "lst-quick": (1, 2, 4, 8, 16), "tokens-100": (1, 4), "tokens-360": (1, 2)},
     "cuda": {
@@ -105,13 +106,13 @@ USUAL_MEMBERS = {
         **{"tokens-100": (64,), "tokens-360": (64,)},
     },
 }
-"""How many models placecode trains at once on a device, unless the numbers are given."""
+"""Default numbers of models that placecode trains at once, by device and case."""
 USUAL_PEER_MEMBERS = {"cpu": (8,), "cuda": (1, 16, 128)}
-"""Those of them at which stacked peers are measured too, since compiling takes long; all, if none of these is usual."""
+"""Those of them at which stacked peers are measured, since compilation is slow; all, if none of these is a default."""
 
 
 class Synthetic(Task):
-    """Numbers without meaning, of the sizes of a case: time and memory do not ask what the data say."""
+    """Random data with the shapes of a case. Time and memory do not depend on the values."""
 
     name = "synthetic"
 
@@ -127,19 +128,20 @@ class Synthetic(Task):
         self.splits = {"train": Split(inputs, targets)}
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean error of each member, (e,): cross-entropy, or the square where every token has an answer."""
+        """Return the mean loss of each member, (e,): cross-entropy, or squared error for predictions per token."""
         if self.readout == "token":
             return (outputs - targets).square().flatten(1).mean(1)
         losses = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
         return losses.view(targets.shape).mean(1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return no metrics."""
         return {}
 
 
 @dataclass(frozen=True)
 class Product:
-    """A linear layer of one model: (rows, inputs) times (inputs, outputs)."""
+    """Matrix product of a linear layer: (rows, inputs) times (inputs, outputs)."""
 
     rows: int
     inputs: int
@@ -147,30 +149,32 @@ class Product:
 
     @property
     def flops(self) -> int:
+        """Number of floating-point operations."""
         return 2 * self.rows * self.inputs * self.outputs
 
 
 def linear_layers(case: Case) -> Iterator[Product]:
-    """The linear layers of one model, the embedding first."""
-    every, d, hidden = case.batch * case.tokens, case.width, case.expansion * case.width
-    yield Product(every, case.features, d)
+    """Yield the linear layers of one model, the embedding first."""
+    rows, d, hidden = case.batch * case.tokens, case.width, case.expansion * case.width
+    yield Product(rows, case.features, d)
     for block in range(case.layers):
-        asked = case.batch * case.queries(block)
-        if asked == every:
-            yield Product(every, d, 3 * d)
+        queries = case.batch * case.queries(block)
+        if queries == rows:
+            yield Product(rows, d, 3 * d)
         else:
-            yield Product(asked, d, d)
-            yield Product(every, d, 2 * d)
-        yield Product(asked, d, d)
-        yield Product(asked, d, hidden)
-        yield Product(asked, hidden, d)
+            yield Product(queries, d, d)
+            yield Product(rows, d, 2 * d)
+        yield Product(queries, d, d)
+        yield Product(queries, d, hidden)
+        yield Product(queries, hidden, d)
     yield Product(case.batch * (case.tokens if case.readout == "token" else 1), d, case.outputs)
 
 
 def flops(case: Case) -> int:
-    """Floating-point operations of the matrix products of one model and step, a multiplication and an addition each.
+    """Count the floating-point operations of the matrix products of one model and step.
 
-    The backward pass of a product is two products of its size, one for each factor; the embedding's input needs none.
+    A multiplication and an addition count as two. The backward pass of a product consists of two products of the same
+    size, one per factor, except that the input of the embedding needs no gradient.
     """
     layers = list(linear_layers(case))
     scores = sum(2 * case.batch * case.queries(block) * case.tokens * case.width for block in range(case.layers))

@@ -1,4 +1,4 @@
-"""Which row of placecode a row of a benchmark is compared with, and how many times as long it takes.
+"""Compare a row of a benchmark with the corresponding row of placecode.
 
 >>> times_placecode(row, rows)  # of a stacked peer with 128 models: placecode with 128 models is the baseline
 2.19...
@@ -16,11 +16,11 @@ OURS = "placecode"
 
 
 def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
-    """The row of placecode that a row is compared with; None where there is none.
+    """Return the row of placecode that a row is compared with, or None if there is none.
 
     It has the same case, precision and call. A stacked peer is compared with placecode at the same number of models.
     A loop trains one model at a time, however many there are, so it is compared with placecode at its fastest. So are
-    the other rows of placecode. A script with a precision of its own is compared with the first precision measured.
+    the other rows of placecode. The authors' script has its own precision; it is compared with the first one measured.
     """
     ours = [other for other in rows if other["name"] == OURS and other["case"] == row["case"]]
     ours = [other for other in ours if other.get("call") == row.get("call")]
@@ -32,7 +32,7 @@ def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
 
 
 def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:
-    """How many times as long a row takes as its baseline, per model and step; None where either was not measured."""
+    """Return the time per model and step relative to the baseline, or None if either was not measured."""
     ours = baseline(row, rows)
     if ours is None or row["us_per_model_step"] is None:
         return None
@@ -40,7 +40,7 @@ def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:
 
 
 def times_memory(row: Row, rows: Sequence[Row]) -> float | None:
-    """How many times as much memory a row takes as its baseline, at its peak; None where either was not measured."""
+    """Return the peak memory relative to the baseline, or None if either was not measured."""
     ours = baseline(row, rows)
     if ours is None or not ours["peak_bytes"] or row["peak_bytes"] is None:
         return None
@@ -48,7 +48,7 @@ def times_memory(row: Row, rows: Sequence[Row]) -> float | None:
 
 
 def compared_with(row: Row, rows: Sequence[Row]) -> str:
-    """The baseline in words: "128 models", or "fastest (512 models)"; a dash where there is none."""
+    """Describe the baseline: "128 models" or "fastest (512 models)"; a dash if there is none."""
     ours = baseline(row, rows)
     if ours is None:
         return "-"

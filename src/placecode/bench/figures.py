@@ -1,4 +1,4 @@
-"""A benchmark's rows -> matplotlib figures: time and memory against members, and the peers beside placecode.
+"""Draw the results of a benchmark: time and memory by number of models, and a comparison with peers.
 
 >>> draw(json.loads(Path("results/bench/cpu.json").read_text())).keys()
 dict_keys(['lst-quick-time', 'lst-quick-memory', 'lst-quick-peers', ...])
@@ -34,7 +34,7 @@ MARKERS = {
 
 
 def draw(result: dict[str, Any]) -> dict[str, Figure]:
-    """All figures of a benchmark, by the names of their files; rows that were disturbed are left out."""
+    """Draw all figures of a benchmark, by file name. Rows that were disturbed are left out."""
     drawn = {}
     measured = [row for row in result["rows"] if row["us_per_model_step"] is not None and not disturbed(row)]
     for case in dict.fromkeys(row["case"] for row in result["rows"]):
@@ -54,21 +54,21 @@ def draw(result: dict[str, Any]) -> dict[str, Figure]:
 
 
 def file_name(case: str, kind: str) -> str:
-    """The name of a figure's file, without its ending."""
+    """Return the file name of a figure, without its suffix."""
     return f"{case}-{kind}".replace(", ", "-").replace(" ", "-")
 
 
 def place(environment: dict[str, Any]) -> str:
-    """The machine in a few words: its GPU, or its CPU and how many cores."""
+    """Describe the machine: its GPU, or its CPU and number of cores."""
     if environment["gpu"]:
         return f"one {environment['gpu']}"
     return f"{environment['processor']}, {environment['cores']} cores"
 
 
 def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
-    """Microseconds per model and step against models trained at once. Dotted: what the matrix products alone take.
+    """Draw the time per model and step by number of models. Dotted lines: time of the matrix products alone.
 
-    A loop trains one model at a time, however many there are, so it is a point at 1. A colour is a precision.
+    A loop trains one model at a time, so it is a point at 1. Colours are precisions.
     """
     figure, axes = _axes((6.6, 4.4))
     counts = [row["members"] for row in rows]
@@ -77,10 +77,10 @@ def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) ->
         _line(axes, [row for row in rows if row["precision"] == precision], "us_per_model_step", style, precision)
         for floor in (row for row in ceilings if row["precision"] == precision):
             axes.axhline(floor["floor_us"], color=style["color"], linewidth=1.1, linestyle=(0, (1, 2)))
-            below = len(ceilings) > 1 and floor["floor_us"] == lowest  # two lines may lie close together
-            said = {"color": style["color"], "fontsize": 7.5, "textcoords": "offset points"}
-            said |= {"va": "top"} if below else {"va": "bottom"}
-            axes.annotate("products alone", (min(counts), floor["floor_us"]), (4, -2 if below else 2), **said)
+            below = len(ceilings) > 1 and floor["floor_us"] == lowest  # two lines may be close to each other
+            text_style = {"color": style["color"], "fontsize": 7.5, "textcoords": "offset points"}
+            text_style |= {"va": "top"} if below else {"va": "bottom"}
+            axes.annotate("products alone", (min(counts), floor["floor_us"]), (4, -2 if below else 2), **text_style)
     for row in rows:
         if row["name"] != OURS:
             color = PRECISIONS.get(row["precision"], PRECISIONS["highest"])["color"]
@@ -95,17 +95,19 @@ def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) ->
 
 
 def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
-    """Peak memory against models trained at once. Dotted: twice the memory for twice the models, from the last on."""
+    """Draw the peak memory by number of models. Dotted lines: proportional to the number of models."""
     figure, axes = _axes((6.6, 3.8))
     ours = [{**row, "mebibytes": row["peak_bytes"] / 2**20} for row in rows if row["name"] == OURS]
     for precision, style in PRECISIONS.items():
-        here = [row for row in ours if row["precision"] == precision]
-        if here:
-            _line(axes, here, "mebibytes", style, precision)
-            last = max(here, key=lambda row: row["members"])
-            share = last["mebibytes"] / last["members"]
-            ends = [min(row["members"] for row in here), last["members"]]
-            axes.plot(ends, [share * end for end in ends], color=style["color"], linewidth=1.1, linestyle=(0, (1, 2)))
+        in_precision = [row for row in ours if row["precision"] == precision]
+        if in_precision:
+            _line(axes, in_precision, "mebibytes", style, precision)
+            last = max(in_precision, key=lambda row: row["members"])
+            per_model = last["mebibytes"] / last["members"]
+            ends = [min(row["members"] for row in in_precision), last["members"]]
+            axes.plot(
+                ends, [per_model * end for end in ends], color=style["color"], linewidth=1.1, linestyle=(0, (1, 2))
+            )
     _members_axis(axes, [row["members"] for row in ours])
     _log_axis(axes, "peak memory, MiB")
     _finish(figure, axes, about, note="dotted: in proportion to the members")
@@ -119,15 +121,15 @@ _PEERS_NOTE = (
 
 
 def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
-    """Bars: every peer, with how many times as long as placecode it takes, and the rows of placecode to compare with.
+    """Draw bars of the time of every peer, relative to placecode, and of the corresponding rows of placecode.
 
-    Of a stacked peer the most models are shown for which placecode was measured too.
+    Of a stacked peer, the largest number of models is shown for which placecode was measured too.
     """
     groups = [precision for precision in PRECISIONS if any(row["precision"] == precision for row in rows)]
     bars: list[tuple[str, Row, float | None]] = []
     for precision in groups:
         here = [row for row in rows if row["precision"] == precision]
-        if precision == groups[0]:  # a script with a precision of its own is held against the first
+        if precision == groups[0]:  # the authors' script has its own precision and is shown with the first
             here += [row for row in rows if row["precision"] not in PRECISIONS]
         stacked = {}
         for row in sorted(here, key=lambda row: int(row["members"])):
@@ -204,7 +206,7 @@ def _members_axis(axes: Axes, counts: Sequence[int]) -> None:
 def _log_axis(axes: Axes, label: str) -> None:
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    axes.set_ylim(low / 1.6, high * 1.6)  # however little the values differ, some round number is among the ticks
+    axes.set_ylim(low / 1.6, high * 1.6)  # so that a round number is among the ticks even if values hardly differ
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

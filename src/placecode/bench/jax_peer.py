@@ -1,6 +1,6 @@
-"""The same work in JAX: the step of one model, mapped over all and compiled whole; Adam written out.
+"""The same training in JAX: the step of one model, mapped over all models and jitted, with its own Adam.
 
-Only for who has jax installed; `peers.jax_vmap` imports it.
+It needs jax, which is not a dependency. `peers.jax_vmap` imports this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or it would take most of the GPU's memory at once
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise jax reserves most of the GPU memory
 
 import jax
 import jax.numpy as jnp
@@ -28,14 +28,14 @@ Arrays = dict[str, Any]
 
 
 def product(x: Any, weight: Any, bf16: bool) -> Any:
-    """A product in the precision that autocast would use; other precisions are set by jax's own switch."""
+    """Multiply in bfloat16, as autocast does, or in the default precision of jax."""
     if bf16:
         x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
     return x @ weight
 
 
 def forward(weights: Arrays, x: Any, case: Case, bf16: bool) -> Any:
-    """One model: (b, n, f) -> (b, o) or (b, n, o)."""
+    """Compute the outputs of one model: (b, n, f) -> (b, o) or (b, n, o)."""
     times = partial(product, bf16=bf16)
 
     def linear(x: Any, name: str, part: slice = slice(None)) -> Any:
@@ -56,18 +56,19 @@ def forward(weights: Arrays, x: Any, case: Case, bf16: bool) -> Any:
     x = linear(x, "embedding")
     for i in range(case.layers):
         x, name = x + weights["table"][i], f"blocks.{i}"
-        asked = x[:, -case.queries(i) :]
-        q = heads(linear(asked, f"{name}.projection", slice(d)))
+        queried = x[:, -case.queries(i) :]
+        q = heads(linear(queried, f"{name}.projection", slice(d)))
         k, v = (heads(part) for part in jnp.split(linear(x, f"{name}.projection", slice(d, None)), 2, axis=-1))
         scores = times(q * q.shape[-1] ** -0.5, k.swapaxes(-1, -2))
         mixed = times(jax.nn.softmax(scores.astype(jnp.float32), axis=-1), v)
-        mixed = mixed.swapaxes(1, 2).reshape(asked.shape)
-        x = norm(asked + linear(mixed, f"{name}.out"), f"{name}.norm_1")
+        mixed = mixed.swapaxes(1, 2).reshape(queried.shape)
+        x = norm(queried + linear(mixed, f"{name}.out"), f"{name}.norm_1")
         x = norm(x + gelu(linear(gelu(linear(x, f"{name}.up")), f"{name}.down")), f"{name}.norm_2")
     return linear(x if case.readout == "token" else x[:, -1], "answer").astype(jnp.float32)
 
 
 def loss_of(weights: Arrays, inputs: Any, targets: Any, case: Case, bf16: bool) -> Any:
+    """Compute the mean loss of one model."""
     outputs = forward(weights, inputs, case, bf16)
     if case.readout == "token":
         return jnp.square(outputs - targets).mean()
@@ -76,7 +77,7 @@ def loss_of(weights: Arrays, inputs: Any, targets: Any, case: Case, bf16: bool) 
 
 
 def adam(weight: Any, gradient: Any, first: Any, second: Any, count: Any, rate: float) -> tuple[Any, Any, Any]:
-    """One update of one array: the new weight and the new moments."""
+    """Return the updated weight and moments of one array."""
     first = BETA1 * first + (1 - BETA1) * gradient
     second = BETA2 * second + (1 - BETA2) * jnp.square(gradient)
     scale = jnp.sqrt(second / (1 - BETA2**count)) + EPSILON
@@ -85,23 +86,23 @@ def adam(weight: Any, gradient: Any, first: Any, second: Any, count: Any, rate: 
 
 @partial(jax.jit, static_argnames=("case", "bf16"), donate_argnames=("state",))
 def train(state: Any, data: Any, order: Any, place: Any, case: Case, bf16: bool) -> tuple[Any, Any]:
-    """One step of all models; returns the new state and the losses, (e,)."""
+    """Run one step of all models; return the new state and the losses, (e,)."""
     weights, first, second, count = state
     rows = jax.lax.dynamic_slice_in_dim(order, place * case.batch, case.batch, axis=1)  # (e, b)
     inputs, targets = (array[rows] for array in data)
     losses, gradients = jax.vmap(jax.value_and_grad(partial(loss_of, case=case, bf16=bf16)))(weights, inputs, targets)
     count = count + 1
-    moved = {
+    updated = {
         name: adam(weights[name], gradients[name], first[name], second[name], count, case.learning_rate)
         for name in weights
     }
-    new = tuple({name: parts[i] for name, parts in moved.items()} for i in range(3))
+    new = tuple({name: parts[i] for name, parts in updated.items()} for i in range(3))
     return (*new, count), losses
 
 
 @partial(jax.jit, static_argnames=("examples", "models"))
 def draw_order(key: Any, examples: int, models: int) -> Any:
-    """A random order of the examples for each model, (e, N)."""
+    """Draw a random order of the examples for each model, (e, N)."""
     return jnp.argsort(jax.random.uniform(key, (models, examples)), axis=1)
 
 
@@ -120,7 +121,7 @@ class JaxVmap(Peer):
         zeros = [{name: jnp.zeros_like(value) for name, value in weights.items()} for _ in range(2)]
         self.state: Any = (weights, *zeros, jax.device_put(0, self.at))
         self.key = jax.random.key(0)
-        # jax's words for what torch calls highest and high
+        # jax's names of the precisions that torch calls highest and high
         exact = torch.get_float32_matmul_precision() == "highest"
         self.precision = "highest" if exact else "tensorfloat32"
         self.last: Any = None
@@ -138,5 +139,5 @@ class JaxVmap(Peer):
         jax.block_until_ready((self.state, self.last))
 
     def peak_bytes(self) -> int | None:
-        told = self.at.memory_stats() if self.at.platform != "cpu" else None
-        return None if told is None else int(told["peak_bytes_in_use"])
+        stats = self.at.memory_stats() if self.at.platform != "cpu" else None
+        return None if stats is None else int(stats["peak_bytes_in_use"])

@@ -1,8 +1,8 @@
-"""Measuring: how long a step takes, how much memory it holds, and what the machine's matrix products could do at best.
+"""Measure the time and memory of a training step, and the throughput of the machine's matrix products.
 
-Every row is measured in a fresh process, so that neither memory nor a failure passes from one to the next. It warms up,
-then runs five rounds; the median round counts. A round ends when the device has done all that it was given. On a CPU
-that is done in three processes, and the fastest counts: where a system puts threads can make a process slow for good.
+Every row is measured in a new process, so that rows do not affect each other. The process warms up, runs five rounds
+and reports the median round. A round ends when the device has finished its work. On a CPU this is repeated in three
+processes and the fastest is reported, since an unlucky placement of threads can slow down a process permanently.
 """
 
 from __future__ import annotations
@@ -35,19 +35,36 @@ from placecode.training.trainer import Trainer, stack_for
 
 ROUNDS = 5
 WARM_UP = {"cpu": 1, "cuda": 8}
-"""Steps that are not timed, at least: the first of them compile, capture and fill caches."""
-QUIET = 0.15
-"""Cores that may work for others, such as the system itself, without being mentioned."""
+"""Minimum number of steps that are not timed. The first steps compile, capture graphs and fill caches."""
+MAX_OTHER_CORES = 0.15
+"""Number of cores that other programs may use before a row counts as disturbed."""
 PROCESSES = {"cpu": 3, "cuda": 1}
-"""That measure a row, one after the other."""
+"""Number of processes that measure a row, one after the other."""
 CEILING_MEMBERS = {"cpu": 8, "cuda": 128}
-"""The number of models whose products are the ceiling: enough to fill the machine."""
+"""Number of models for the ceiling, enough to use the whole machine."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One row to be measured. `name` is placecode, ceiling or a peer; `steps` to a round, as many as `seconds` allow
-    unless given."""
+    """One row to be measured.
+
+    Parameters
+    ----------
+    case : Case
+        Sizes of the models.
+    name : str
+        "placecode", "ceiling" or the name of a peer.
+    members : int
+        Number of models.
+    device, precision : str
+        Device and precision.
+    seconds : float
+        Approximate time to measure.
+    steps : int, optional
+        Number of steps per round, instead of `seconds`.
+    threads : int, default=1
+        Number of CPU threads.
+    """
 
     case: Case
     name: str
@@ -60,35 +77,35 @@ class Job:
 
     @property
     def where(self) -> Where:
-        """On a GPU all members are one stack; a CPU splits them as `placecode run` does."""
+        """Device and precision. On a GPU all members form one stack; on a CPU they are split as by `placecode run`."""
         return Where(self.device, self.precision, self.members if self.device == "cuda" else None).resolved()
 
 
-class Contestant(Protocol):
-    """What can be timed."""
+class Candidate(Protocol):
+    """An implementation that can be timed."""
 
     models: int
-    """How many models a step trains."""
+    """Number of models that a step trains."""
 
     def run(self, steps: int) -> None:
-        """So many steps, to their end."""
+        """Run steps and wait until they are finished."""
 
     def peak_bytes(self) -> int | None:
-        """The most memory held, if it is not for the system or torch to tell."""
+        """Return the peak memory, or None if it can be read from the system or from torch."""
 
 
 class Placecode:
-    """Training as `placecode run` does it: stacks side by side on a CPU, the cores shared out; one stack on a GPU."""
+    """Training as in `placecode run`: concurrent stacks that share the cores of a CPU, or one stack on a GPU."""
 
     def __init__(self, job: Job) -> None:
         self.where, self.models = job.where, job.members
         members, task = job.case.members(job.members), Synthetic(job.case)
         parts = plan_stacks(members, self.where.most_of(len(members), job.case.values))
         crew = self.where.crew(len(parts), job.case.values)
-        self.pool, self.threads = ThreadPoolExecutor(crew.together), crew.threads
+        self.pool, self.threads = ThreadPoolExecutor(crew.concurrent_stacks), crew.threads
 
         def build(part: list[int]) -> Trainer:
-            torch.set_num_threads(self.threads)  # counts for the thread that sets it
+            torch.set_num_threads(self.threads)  # a setting of the current thread
             with self.where.arithmetic():
                 return Trainer(stack_for([members[i] for i in part], task, job.device), task, 1 << 20)
 
@@ -110,11 +127,11 @@ class Placecode:
 
 
 class PeerRun:
-    """A peer, in the precision asked for."""
+    """A peer in the precision of the job."""
 
     def __init__(self, job: Job) -> None:
         bf16 = job.precision == "bf16"
-        # a peer casts to bf16 by itself, around its forward pass alone, as torch advises
+        # a peer uses autocast for its forward pass only, as torch recommends
         self.where = Where(job.device, "high" if bf16 else job.precision).resolved()
         task = Synthetic(job.case)
         start = start_of(stack_for(job.case.members(1), task), 0)
@@ -133,28 +150,30 @@ class PeerRun:
 
 
 class Products:
-    """The matrix products of the linear layers of a step, forward and backward, and nothing else: `torch.bmm` over a
-    stack, of numbers as they are multiplied in this precision. What a step could reach if all the rest were free."""
+    """Only the matrix products of the linear layers, forward and backward, with `torch.bmm` over a stack.
+
+    They give the ceiling: the throughput of a training step if everything else took no time.
+    """
 
     def __init__(self, job: Job) -> None:
         self.models, self.device = job.members, job.device
         self.where = Where(job.device, "high" if job.precision == "bf16" else job.precision).resolved()
         self.kind = torch.bfloat16 if job.precision == "bf16" else torch.float32
-        if job.precision == "high" and job.device == "cuda":  # what the fast path takes; it gives float32
+        if job.precision == "high" and job.device == "cuda":  # as our kernels: float16 inputs, float32 outputs
             self.kind = torch.float16
-        made: dict[tuple[int, ...], Tensor] = {}
+        arrays: dict[tuple[int, ...], Tensor] = {}
 
         def array(*shape: int) -> Tensor:
-            if shape not in made:
-                made[shape] = torch.randn(self.models, *shape, dtype=self.kind, device=job.device)
-            return made[shape]
+            if shape not in arrays:
+                arrays[shape] = torch.randn(self.models, *shape, dtype=self.kind, device=job.device)
+            return arrays[shape]
 
         self.factors: list[tuple[Tensor, Tensor]] = []
         for i, layer in enumerate(linear_layers(job.case)):
             x, weight = array(layer.rows, layer.inputs), array(layer.inputs, layer.outputs)
             gradient = array(layer.rows, layer.outputs)
             self.factors += [(x, weight), (x.mT, gradient)]
-            if i > 0:  # the input of the embedding is data, which needs no gradient
+            if i > 0:  # the input of the embedding needs no gradient
                 self.factors.append((gradient, weight.mT))
 
     def run(self, steps: int) -> None:
@@ -169,51 +188,68 @@ class Products:
             torch.cuda.synchronize()
 
     def flops(self) -> int:
-        """Of one model."""
+        """Return the floating-point operations per model and step."""
         return sum(2 * left.shape[1] * left.shape[2] * right.shape[2] for left, right in self.factors)
 
     def peak_bytes(self) -> int | None:
         return None
 
 
-def timed(contestant: Contestant, job: Job) -> dict[str, Any]:
-    """How long a step of one model takes, how many steps were timed to know it, and how many cores worked for others
-    meanwhile: on a CPU that spoils the numbers."""
-    warm = WARM_UP[job.device]
-    contestant.run(warm)
+def timed(candidate: Candidate, job: Job) -> dict[str, Any]:
+    """Time an implementation.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        The implementation.
+    job : Job
+        The row to be measured.
+
+    Returns
+    -------
+    dict
+        "us_per_model_step": microseconds per model and step; "steps": number of timed steps; "others": number of cores
+        that other programs used meanwhile, which slows down measurements on a CPU.
+    """
+    warm_up = WARM_UP[job.device]
+    candidate.run(warm_up)
     start, done = time.perf_counter(), 0
     while not done or time.perf_counter() - start < job.seconds / 4:
-        contestant.run(warm)
-        done += warm
-    each = (time.perf_counter() - start) / done
-    steps = job.steps or min(EPOCH, max(1, round(job.seconds / ROUNDS / each)))
-    rounds, begin, busy = [], time.perf_counter(), _busy_elsewhere()
+        candidate.run(warm_up)
+        done += warm_up
+    seconds_per_step = (time.perf_counter() - start) / done
+    steps = job.steps or min(EPOCH, max(1, round(job.seconds / ROUNDS / seconds_per_step)))
+    rounds, begin, busy_before = [], time.perf_counter(), _other_cpu_seconds()
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        contestant.run(steps)
+        candidate.run(steps)
         rounds.append((time.perf_counter() - start) / steps)
-    after = _busy_elsewhere()
+    busy_after = _other_cpu_seconds()
+    if busy_before is None or busy_after is None:
+        others = None
+    else:
+        others = (busy_after - busy_before) / (time.perf_counter() - begin)
     return {
-        "us_per_model_step": statistics.median(rounds) / contestant.models * 1e6,
+        "us_per_model_step": statistics.median(rounds) / candidate.models * 1e6,
         "steps": steps * ROUNDS,
-        "others": None if busy is None or after is None else (after - busy) / (time.perf_counter() - begin),
+        "others": others,
     }
 
 
-def _busy_elsewhere() -> float | None:
-    """Seconds that the cores of this machine have worked for others than this process; None where it is not told."""
+def _other_cpu_seconds() -> float | None:
+    """Return the CPU seconds that other processes have used on this machine, or None if unknown."""
     try:
         user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
-        ticks = user + nice + system + sum(rest[:3])  # with interrupts, and what the host gave to its other guests
+        ticks = user + nice + system + sum(rest[:3])  # with interrupts and time stolen by the host for other guests
         return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
     except (OSError, ValueError, AttributeError):
         return None
 
 
 def peak_memory(device: str) -> int | None:
-    """The most memory held so far, in bytes; None where the system does not tell.
+    """Return the peak memory of this process in bytes, or None if the system does not report it.
 
-    On a GPU what torch has reserved: captured graphs keep what they reserve, and neighbours cannot have it.
+    On a GPU it is the memory that torch has reserved, which other processes cannot use.
     """
     if device == "cuda":
         return torch.cuda.max_memory_reserved()
@@ -226,92 +262,93 @@ def peak_memory(device: str) -> int | None:
 
 
 def measure(job: Job) -> dict[str, Any]:
-    """Time and memory of one job, in this process: what `timed` says, and peak_bytes."""
+    """Measure the time and memory of one job in this process; return the result of `timed` and "peak_bytes"."""
     torch.set_num_threads(job.threads)
     before = peak_memory(job.device)
-    kinds: dict[str, Callable[[Job], Contestant]] = {"placecode": Placecode, "ceiling": Products}
-    contestant = kinds.get(job.name, PeerRun)(job)
-    found = timed(contestant, job)
-    own, after = contestant.peak_bytes(), peak_memory(job.device)
-    if own is None and before is not None and after is not None:
-        own = after - before
-    found["peak_bytes"] = own
-    if isinstance(contestant, PeerRun) and contestant.peer.note:
-        found["note"] = contestant.peer.note
-    if isinstance(contestant, Products):
-        found["tflops"] = contestant.flops() / found["us_per_model_step"] / 1e6
-    return found
+    kinds: dict[str, Callable[[Job], Candidate]] = {"placecode": Placecode, "ceiling": Products}
+    candidate = kinds.get(job.name, PeerRun)(job)
+    result = timed(candidate, job)
+    peak, after = candidate.peak_bytes(), peak_memory(job.device)
+    if peak is None and before is not None and after is not None:
+        peak = after - before
+    result["peak_bytes"] = peak
+    if isinstance(candidate, PeerRun) and candidate.peer.note:
+        result["note"] = candidate.peer.note
+    if isinstance(candidate, Products):
+        result["tflops"] = candidate.flops() / result["us_per_model_step"] / 1e6
+    return result
 
 
 def in_fresh_process(job: Job, work: Callable[[Job], dict[str, Any]] = measure) -> dict[str, Any]:
-    """What `work` finds in a process of its own; or {"note": why there is nothing}."""
+    """Call `work(job)` in a new process and return its result, or {"note": reason} if it failed."""
     methods = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-    if context.get_start_method() == "forkserver":  # a server that has imported everything and run nothing
+    if context.get_start_method() == "forkserver":  # a server that has imported everything but run nothing
         context.set_forkserver_preload(["__main__", __name__])
-    answers, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, job, work))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send_result, args=(sender, job, work))
     try:
-        with _undisturbed():
+        with _interrupt_delayed():
             process.start()
-        theirs.close()
-        with answers:
-            answer: dict[str, Any] = answers.recv()
+        sender.close()
+        with receiver:
+            result: dict[str, Any] = receiver.recv()
     except EOFError:
         process.join()
-        answer = {"note": f"its process ended with the code {process.exitcode}"}
+        result = {"note": f"its process ended with the code {process.exitcode}"}
     finally:
         if process.pid is not None:
             process.kill()
             process.join()
-    return answer
+    return result
 
 
 def measured(job: Job) -> dict[str, Any]:
-    """What `measure` finds in the fastest of a few processes; or {"note": why there is nothing}."""
+    """Measure a job in several processes and return the fastest result, or {"note": reason} if it failed."""
     best = in_fresh_process(job)
     for _ in range(PROCESSES[job.device] - 1):
         if "us_per_model_step" not in best:
             break
-        best = min(best, in_fresh_process(job), key=lambda found: found.get("us_per_model_step", float("inf")))
+        best = min(best, in_fresh_process(job), key=lambda result: result.get("us_per_model_step", float("inf")))
     return best
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits for what is in here, and never reaches the processes that it starts: this one ends them itself."""
+def _interrupt_delayed() -> Iterator[None]:
+    """Context manager that delays Ctrl-C, and blocks it in processes started inside; the parent ends those itself."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # starting it later would lift the block
-    asked: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what is started inherits it
+    resource_tracker.ensure_running()  # starting it later would unblock the signal
+    received: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit the mask
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, handler)
-    if asked:
+    if received:
         raise KeyboardInterrupt
 
 
-def _answer(connection: Connection, job: Job, work: Callable[[Job], dict[str, Any]]) -> None:
-    os.dup2(2, 1)  # whatever a compiler says: stdout is for results
+def _send_result(connection: Connection, job: Job, work: Callable[[Job], dict[str, Any]]) -> None:
+    """Call `work(job)` and send its result, or the reason of its failure."""
+    os.dup2(2, 1)  # stdout is for results, so messages of compilers go to stderr
     try:
-        answer = work(job)
+        result = work(job)
     except torch.OutOfMemoryError:
-        answer = {"note": "out of memory"}
+        result = {"note": "out of memory"}
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        answer = {"note": f"{type(error).__name__}: {lines[0][:160] if lines else ''}"}
-    connection.send(answer)
+        result = {"note": f"{type(error).__name__}: {lines[0][:160] if lines else ''}"}
+    connection.send(result)
 
 
-def row_of(job: Job, found: dict[str, Any], ceiling: float | None = None) -> dict[str, Any]:
-    """A line of the table, with everything null that was not found; `ceiling` in TFLOP/s."""
+def row_of(job: Job, result: dict[str, Any], ceiling: float | None = None) -> dict[str, Any]:
+    """Make a row of the table from the result of a job, with None for missing values; `ceiling` is in TFLOP/s."""
     sizes = {name: value for name, value in job.case.sizes().items() if name != "learning_rate"}
-    micro = found.get("us_per_model_step")
+    micro = result.get("us_per_model_step")
     tflops = None if micro is None else flops(job.case) / micro / 1e6
     return {
         **{"name": job.name, "case": job.case.name, "device": job.device, "precision": job.precision},
@@ -323,29 +360,28 @@ def row_of(job: Job, found: dict[str, Any], ceiling: float | None = None) -> dic
         "tflops": tflops,
         "ceiling_tflops": ceiling,
         "share_of_ceiling": None if tflops is None or ceiling is None else tflops / ceiling,
-        "peak_bytes": found.get("peak_bytes"),
-        "steps": found.get("steps", 0),
-        "others": found.get("others"),
-        "note": found.get("note", ""),
+        "peak_bytes": result.get("peak_bytes"),
+        "steps": result.get("steps", 0),
+        "others": result.get("others"),
+        "note": result.get("note", ""),
     }
 
 
 def ceiling_of(job: Job) -> dict[str, Any]:
-    """The rate that this machine's products reach at the sizes of a job, and the time a model and step would take at
-    that rate: the floor."""
+    """Measure the throughput of matrix products at the sizes of a job, and the time of a step at this throughput."""
     job = dataclasses.replace(job, name="ceiling", members=CEILING_MEMBERS[job.device])
-    found = measured(job)
-    rate = found.get("tflops")
+    result = measured(job)
+    rate = result.get("tflops")
     return {
         **{"name": "ceiling", "case": job.case.name, "device": job.device, "precision": job.precision},
         "members": job.members,
         "tflops": rate,
         "floor_us": None if rate is None else flops(job.case) / rate / 1e6,
-        "others": found.get("others"),
-        "note": found.get("note", ""),
+        "others": result.get("others"),
+        "note": result.get("note", ""),
     }
 
 
 def disturbed(row: dict[str, Any]) -> bool:
-    """Whether a row on a CPU was measured while other programs worked on its cores: then it is too slow."""
-    return bool(row["device"] == "cpu" and (row["others"] or 0) > QUIET)
+    """Return whether other programs used the cores while a row was measured on a CPU, so that it is too slow."""
+    return bool(row["device"] == "cpu" and (row["others"] or 0) > MAX_OTHER_CORES)

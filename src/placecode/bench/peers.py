@@ -1,9 +1,10 @@
-"""The same work by others, each as a careful user would write it: data on the device, fused Adam, no product too many.
+"""Other implementations of the same training (peers), as a careful user would write them in torch or JAX.
 
-Tests tie every peer to `Stack`: from the same weights the same losses, step after step.
+Data are on the device, Adam is fused, and no unnecessary products are computed. Tests check that every peer has the
+same losses as `Stack`, step by step, from the same initial weights.
 
-A peer has `step()`, one training step of its models, which returns their losses (e,) without waiting for the device;
-`models`, how many of them train in a step; and `finish()`, which waits. `PEERS` names them all.
+A peer has `step()`, which runs one training step and returns the losses (e,) without waiting for the device; `models`,
+the number of models trained per step; and `finish()`, which waits for the device. `PEERS` lists all peers.
 """
 
 from __future__ import annotations
@@ -27,29 +28,30 @@ from placecode.models.encoder import Stack
 from placecode.tasks.base import Task
 
 Start = dict[str, Tensor]
-"""The weights that a model begins with, by the names of `Plain`, as torch lays them out."""
+"""Initial weights of a model, with the names of `Plain` and the layout of torch."""
 
 
 def start_of(stack: Stack, index: int) -> Start:
-    """The weights of a member of a stack, as a plain model names them and torch lays them out."""
+    """Return the weights of a member of a stack, with the names of `Plain` and the layout of torch."""
     renamed = {}
     for name, value in stack.named_parameters():
-        own = value[index].detach().clone()
+        weight = value[index].detach().clone()
         if name.endswith(".weight"):
             layer = stack.get_submodule(name.removesuffix(".weight"))
             assert isinstance(layer, Linear)
-            own = layer.matrix[index].detach().T.contiguous()  # torch keeps (out, in)
+            weight = layer.matrix[index].detach().T.contiguous()  # torch stores (out, in)
         name = name.replace("attention.", "").removeprefix("encoding.")
-        renamed[name.replace(".scale", ".weight").replace(".shift", ".bias")] = own
+        renamed[name.replace(".scale", ".weight").replace(".shift", ".bias")] = weight
     return renamed
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Compute attention with torch's fused kernel."""
     return F.scaled_dot_product_attention(q, k, v)
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Softmax between two products. Under vmap the fused one would run model by model."""
+    """Compute attention as softmax between two products. Under vmap the fused kernel would run model by model."""
     weights: Tensor = ((q * q.shape[-1] ** -0.5) @ k.mT).softmax(-1)
     return weights @ v
 
@@ -58,7 +60,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class PlainBlock(nn.Module):
-    """LN(x + attention), then LN(x + MLP) with GELU after both linear layers; for the last token alone where asked."""
+    """LN(x + attention), then LN(x + MLP) with GELU after both linear layers; optionally for the last token only."""
 
     def __init__(self, case: Case, last_alone: bool, attend: Attend) -> None:
         super().__init__()
@@ -71,20 +73,20 @@ class PlainBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (b, n, d) -> (b, m, d)
         d, (weight, bias) = x.shape[-1], (self.projection.weight, self.projection.bias)
         if self.last_alone:
-            asked = x[:, -1:]
-            q = F.linear(asked, weight[:d], bias[:d])
+            queried = x[:, -1:]
+            q = F.linear(queried, weight[:d], bias[:d])
             k, v = F.linear(x, weight[d:], bias[d:]).chunk(2, dim=-1)
         else:
-            asked = x
+            queried = x
             q, k, v = self.projection(x).chunk(3, dim=-1)
         q, k, v = (part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in (q, k, v))  # (b, h, n, c)
         mixed = self.attend(q, k, v).transpose(1, 2).flatten(2)
-        x = self.norm_1(asked + self.out(mixed))
+        x = self.norm_1(queried + self.out(mixed))
         return self.norm_2(x + F.gelu(self.down(F.gelu(self.up(x)))))  # type: ignore[no-any-return]
 
 
 class Plain(nn.Module):
-    """The paper's model as one would write it for a single one."""
+    """The paper's model, written for a single model."""
 
     def __init__(self, case: Case, attend: Attend = fused_attention) -> None:
         super().__init__()
@@ -104,15 +106,15 @@ class Plain(nn.Module):
 
     @staticmethod
     def own_names(start: Start) -> Start:
-        """The weights by the names that this module has for them."""
+        """Return the weights with the names of this module."""
         return start
 
 
 class Encoder(nn.Module):
     """The layers of `nn.TransformerEncoder`, with the PE added before each.
 
-    It differs from the paper's model in two ways that the ready-made layer does not let one change: GELU comes once,
-    after the first linear layer of the MLP; and the last block computes all tokens, though one is read.
+    It differs from the paper's model in two ways that torch's layer does not support: GELU is applied once, after the
+    first linear layer of the MLP, and the last block computes all tokens although only one is read out.
     """
 
     def __init__(self, case: Case) -> None:
@@ -132,6 +134,7 @@ class Encoder(nn.Module):
 
     @staticmethod
     def own_names(start: Start) -> Start:
+        """Return the weights with the names of this module."""
         theirs = {"projection.weight": "self_attn.in_proj_weight", "projection.bias": "self_attn.in_proj_bias"}
         theirs |= {"out.": "self_attn.out_proj.", "norm_": "norm", "up.": "linear1.", "down.": "linear2."}
         renamed = {}
@@ -143,8 +146,8 @@ class Encoder(nn.Module):
 
 
 def built(model: type[Plain] | type[Encoder], case: Case, start: Start, device: str, **options: Any) -> nn.Module:
-    """A model on the device, with copies of the weights given."""
-    with torch.device("meta"):  # so that nothing is drawn
+    """Build a model on the device with copies of the initial weights."""
+    with torch.device("meta"):  # to skip the random initialization
         module = model(case, **options)
     copies = {name: value.to(device, copy=True) for name, value in model.own_names(start).items()}
     module.load_state_dict(copies, assign=True)
@@ -152,10 +155,10 @@ def built(model: type[Plain] | type[Encoder], case: Case, start: Start, device: 
 
 
 class Peer:
-    """The data on the device, and rows of it in a new random order every epoch."""
+    """Base class: keeps the data on the device, and draws a new random order of the rows every epoch."""
 
     note = ""
-    """A sentence for the table, where a peer had to do without something."""
+    """Remark for the table, for example if a CUDA graph could not be used."""
 
     def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
         self.case, self.device, self.bf16, self.models = case, device, bf16, len(starts)
@@ -165,7 +168,7 @@ class Peer:
         self.place = 0
 
     def rows(self) -> Tensor:
-        """The rows of the next batch of each model, (e, b)."""
+        """Return the rows of the next batch of each model, (e, b)."""
         examples, start = len(self.inputs), self.place * self.case.batch
         if start == 0:
             self.order = torch.rand(self.models, examples, generator=self.generator, device=self.device).argsort(1)
@@ -187,19 +190,19 @@ class Peer:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Wait until the device has done what it was given."""
+        """Wait until the device has finished its work."""
         if self.device == "cuda":
             torch.cuda.synchronize()
 
     def peak_bytes(self) -> int | None:
-        """The most memory held, where the peer has a memory of its own to tell of."""
+        """Return the peak memory, if the peer has its own allocator."""
         return None
 
 
 class Loop(Peer):
-    """Models one after the other: a step trains one of them, so the time of a step does not depend on their number.
+    """Train one model after the other. A step trains one model, so its time does not depend on their number.
 
-    With `compiled`, by torch.compile: CUDA graphs on a GPU, C++ on a CPU.
+    With `compiled`, torch.compile is used: CUDA graphs on a GPU, C++ on a CPU.
     """
 
     def __init__(
@@ -222,7 +225,7 @@ class Loop(Peer):
 
     def step(self) -> Tensor:
         rows = self.rows()[0]
-        self.optimizer.zero_grad(set_to_none=True)  # before the forward pass: captured graphs reuse the memory
+        self.optimizer.zero_grad(set_to_none=True)  # before the forward pass, so that captured graphs reuse the memory
         with self.autocast():
             loss = self.forward(self.inputs[rows], self.targets[rows])
         loss.backward()  # type: ignore[no-untyped-call]
@@ -231,7 +234,7 @@ class Loop(Peer):
 
 
 class Vmap(Peer):
-    """All models at once by torch.func: the gradient of one model, mapped over stacked weights."""
+    """Train all models at once with torch.func: the gradient of one model, mapped over stacked weights."""
 
     def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
         super().__init__(case, task, starts, device, bf16)
@@ -252,8 +255,8 @@ class Vmap(Peer):
         return self.update(self.rows())
 
     def update(self, rows: Tensor) -> Tensor:
-        """One step on the given rows, (e, b); returns the losses, (e,)."""
-        with torch.no_grad():  # grad_and_value differentiates by itself; a second graph would only hold memory
+        """Run one step on these rows, (e, b), and return the losses, (e,)."""
+        with torch.no_grad():  # grad_and_value computes the gradients; a second autograd graph would waste memory
             gradients, losses = self.gradients(self.weights, self.inputs[rows], self.targets[rows])
         for name, weight in self.weights.items():
             weight.grad = gradients[name]
@@ -264,16 +267,16 @@ class Vmap(Peer):
 
 
 class CompiledVmap(Vmap):
-    """The same through torch.compile. On a GPU the whole step, Adam included, is one CUDA graph.
+    """`Vmap` with torch.compile. On a GPU the whole step, including Adam, is one CUDA graph.
 
-    torch.compile generates the gradients of all models. Adam remains torch's fused kernel: it already reads and writes
-    every value once, and the gradients come out of matrix products, with which generated code could not merge it. The
-    mode of torch.compile is the default, since the graph covers what "reduce-overhead" would add; "max-autotune"
-    compiles for many minutes.
+    torch.compile generates code for the gradients of all models. Adam remains torch's fused kernel: it already reads
+    and writes every value once, and generated code could not fuse it with the matrix products that give the gradients.
+    The mode of torch.compile is the default, since the CUDA graph covers what "reduce-overhead" would add;
+    "max-autotune" compiles for many minutes.
     """
 
     WARM_UP_STEPS = 3
-    """Steps before the graph is captured: the first one compiles. They train like all others."""
+    """Number of training steps before the graph is captured. The first one compiles."""
 
     def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
         super().__init__(case, task, starts, device, bf16)
@@ -282,7 +285,7 @@ class CompiledVmap(Vmap):
         self.steps_taken = 0
 
     def adam(self, parameters: Sequence[Tensor]) -> torch.optim.Adam:
-        # "capturable" keeps the step count on the GPU, as a CUDA graph needs it
+        # "capturable" keeps the step count on the GPU, which a CUDA graph requires
         rate, on_gpu = self.case.learning_rate, self.device == "cuda"
         return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=on_gpu)
 
@@ -299,12 +302,12 @@ class CompiledVmap(Vmap):
         return self.update(rows)
 
     def capture(self, rows: Tensor) -> None:
-        """Record a step as a CUDA graph. Recording computes nothing, so a recording that fails has no effect."""
+        """Capture a step as a CUDA graph. Capturing does not execute the step, so a failure has no effect."""
         self.graph_rows = rows.clone()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         gc.collect()
-        torch.cuda.empty_cache()  # the graph has memory of its own, and would otherwise double what is reserved
+        torch.cuda.empty_cache()  # the graph has private memory, which would otherwise double the reserved memory
         try:
             with torch.cuda.graph(graph):
                 self.graph_losses = self.update(self.graph_rows)
@@ -316,8 +319,8 @@ class CompiledVmap(Vmap):
 
 
 def jax_vmap(*arguments: Any) -> Peer:
-    """All models at once by JAX: vmap over the models inside one jitted step."""
-    from placecode.bench.jax_peer import JaxVmap  # jax is not a dependency: whoever has it can compare with it
+    """Train all models at once with JAX: vmap over the models inside one jitted step."""
+    from placecode.bench.jax_peer import JaxVmap  # imported here because jax is not a dependency
 
     return JaxVmap(*arguments)
 
@@ -333,11 +336,11 @@ PEERS: dict[str, Callable[..., Peer]] = {
 STACKED = ("vmap", "compiled-vmap", "jax-vmap")
 """Peers that train many models at once, as placecode does. The others train one model at a time."""
 COMPILED = ("loop-compiled", "compiled-vmap")
-"""Peers that torch.compile compiles."""
+"""Peers that use torch.compile."""
 
 
 def why_not(name: str, device: str) -> str:
-    """Why a peer cannot be measured here; empty where it can."""
+    """Return why a peer cannot be measured here; empty if it can."""
     if name == "jax-vmap" and importlib.util.find_spec("jax") is None:
         return "jax is not installed"
     if name in COMPILED and device == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:

@@ -1,4 +1,4 @@
-"""What to measure: the rows of a benchmark before they have numbers."""
+"""The plan of a benchmark: which rows to measure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from placecode.bench.peers import PEERS, STACKED
 from placecode.errors import BadInput, must_be, one_of
 from placecode.execution.where import PRECISIONS
 
-USUAL_PRECISIONS = {"cpu": ("high",), "cuda": ("high", "bf16")}
+DEFAULT_PRECISIONS = {"cpu": ("high",), "cuda": ("high", "bf16")}
 SECONDS = 2.0
 
 
@@ -25,30 +25,45 @@ class Plan:
 
     placecode is measured at every number of members, stacked peers at some or all of the same numbers, and loops, which
     train one model at a time, once.
+
+    Parameters
+    ----------
+    device : {"cpu", "cuda"}
+        Device to measure on.
+    cases : tuple of Case, optional
+        Models to train. The default depends on the device.
+    precisions : tuple of str, optional
+        Precisions. The default depends on the device.
+    members : tuple of int, optional
+        Numbers of models that placecode trains at once. The default depends on the device and the case.
+    peer_members : tuple of int, optional
+        Numbers of models for stacked peers, among `members`. By default all of `members`; of the default members,
+        those in USUAL_PEER_MEMBERS.
+    peers : tuple of str, optional
+        Names of the other implementations; by default all.
+    seconds : float, default=2.0
+        Approximate time to measure each row.
+    steps : int, optional
+        Number of steps per round, instead of `seconds`.
+    authors : str, optional
+        Command that trains one model of the paper's sizes; see `placecode.bench.authors`.
     """
 
     device: str
-    """One that is there: cpu or cuda."""
     cases: tuple[Case, ...] = ()
-    """Usual for the device unless given, as are the precisions and, for each case, the numbers of members."""
     precisions: tuple[str, ...] = ()
     members: tuple[int, ...] = ()
     peer_members: tuple[int, ...] = ()
-    """Numbers of models at which stacked peers are measured, all of them among `members`. Unless given, all of
-    `members`; of the usual members, those in USUAL_PEER_MEMBERS."""
     peers: tuple[str, ...] = tuple(PEERS)
     seconds: float = SECONDS
-    """To be timed for each row, about."""
     steps: int | None = None
-    """Of each round, instead of as many as the seconds allow."""
     authors: str | None = None
-    """A command that trains one model of the paper's sizes: see `authors`."""
 
     def __post_init__(self) -> None:
         if not self.cases:
             object.__setattr__(self, "cases", tuple(CASES[name] for name in USUAL_CASES[self.device]))
         if not self.precisions:
-            object.__setattr__(self, "precisions", USUAL_PRECISIONS[self.device])
+            object.__setattr__(self, "precisions", DEFAULT_PRECISIONS[self.device])
         for name in self.precisions:
             if name not in PRECISIONS:
                 raise one_of("precision", PRECISIONS, name)
@@ -66,7 +81,7 @@ class Plan:
         if self.steps is not None and self.steps < 1:
             raise must_be("steps", "a whole number of at least 1", self.steps)
         for case in self.cases:
-            case.members(1)  # says what is wrong with its sizes
+            case.members(1)  # raises an error if a size is invalid
             if case.tokens < 1:
                 raise must_be("tokens", "a whole number of at least 1", case.tokens)
         if self.authors is not None:
@@ -75,47 +90,47 @@ class Plan:
                 raise BadInput("authors must go with the case lst-paper, the model that their script trains.")
 
     def resized(self, **sizes: int) -> Plan:
-        """The same with other sizes of its models."""
+        """Return the plan with other sizes of the models."""
         return dataclasses.replace(self, cases=tuple(case.resized(**sizes) for case in self.cases))
 
     def jobs(self) -> list[Job]:
-        """All rows to be measured, in the order of the table."""
+        """Return all rows to be measured, in the order of the table."""
         jobs = []
         for case in self.cases:
             counts = self._counts(case)
             for precision in self.precisions:
-                todo = [("placecode", count) for count in counts]
+                rows = [("placecode", count) for count in counts]
                 for name in self.peers:
-                    todo += [(name, count) for count in (self._peer_counts(case) if name in STACKED else (1,))]
+                    rows += [(name, count) for count in (self._peer_counts(case) if name in STACKED else (1,))]
                 jobs += [
                     Job(case, name, count, self.device, precision, self.seconds, self.steps, torch.get_num_threads())
-                    for name, count in todo
+                    for name, count in rows
                 ]
         return jobs
 
     def _counts(self, case: Case) -> tuple[int, ...]:
-        """How many models placecode trains at once."""
+        """Return the numbers of models that placecode trains at once."""
         return self.members or USUAL_MEMBERS[self.device].get(case.name, (1, 8))
 
     def _peer_counts(self, case: Case) -> tuple[int, ...]:
-        """How many models stacked peers train at once."""
+        """Return the numbers of models that stacked peers train at once."""
         if self.members:
             return self.peer_members or self.members
         counts = self._counts(case)
         return tuple(count for count in counts if count in USUAL_PEER_MEMBERS[self.device]) or counts
 
     def described(self) -> dict[str, Any]:
-        """The plan as plain values, for the record. Empty members are the usual ones."""
-        named = ("device", "precisions", "members", "peer_members", "peers", "seconds", "steps", "authors")
-        values = {name: getattr(self, name) for name in named}
+        """Return the plan as values for JSON. Empty members stand for the defaults."""
+        names = ("device", "precisions", "members", "peer_members", "peers", "seconds", "steps", "authors")
+        values = {name: getattr(self, name) for name in names}
         values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {"cases": [case.name for case in self.cases], **values}
 
     def profiled(self) -> list[Job]:
-        """placecode at each case and precision, with the most members up to those of the ceiling."""
-        found: dict[tuple[Case, str], Job] = {}
+        """Return the jobs to profile: placecode in each case and precision, with at most the ceiling's members."""
+        chosen: dict[tuple[Case, str], Job] = {}
         limit = CEILING_MEMBERS[self.device]
         for job in sorted(self.jobs(), key=lambda job: (job.members > limit, -job.members)):
             if job.name == "placecode":
-                found.setdefault((job.case, job.precision), job)
-        return [found[case, precision] for case in self.cases for precision in self.precisions]
+                chosen.setdefault((job.case, job.precision), job)
+        return [chosen[case, precision] for case in self.cases for precision in self.precisions]

@@ -1,4 +1,4 @@
-"""Where the time of a step goes on a GPU: kernel by kernel, and by what they are for.
+"""Profile a training step on a GPU: the time of each kernel, grouped by purpose.
 
 >>> kind_of("nvjet_tss_192x128_64x3"), kind_of("_norm_backward"), kind_of("_update")
 ('products', 'norms', 'optimizer')
@@ -11,7 +11,7 @@ from typing import Any
 from placecode.bench.measure import WARM_UP, Job, Placecode
 
 STEPS = 8
-"""Steps that are recorded."""
+"""Number of profiled steps."""
 KINDS = {
     "products": ("gemm", "nvjet", "cutlass", "xmma", "cublas", "gemv", "splitk"),
     "attention": ("_forward", "_backward", "_backward_queries", "_backward_keys", "_halve", "_halve_gradient"),
@@ -21,29 +21,29 @@ KINDS = {
     "embedding": ("_embed", "_embed_backward"),
     "optimizer": ("_squares", "_update"),
 }
-"""What kernels are for: those of the library by a part of their names, our own by their whole names."""
+"""Names of kernels by purpose. Kernels of libraries are matched by a part of their name, ours by the full name."""
 REST = "the rest"
-"""Small kernels of torch: the rows of the batch, the loss and its gradient, copies."""
+"""Small kernels of torch: indexing of the batch, the loss and its gradient, copies."""
 
 
 def kind_of(kernel: str) -> str:
-    """What a kernel is for."""
+    """Return the purpose of a kernel."""
     for kind, names in KINDS.items():
-        library = kind == "products"
-        if any(name in kernel.lower() for name in names) if library else kernel in names:
+        is_library = kind == "products"
+        if any(name in kernel.lower() for name in names) if is_library else kernel in names:
             return kind
     return REST
 
 
 def profile(job: Job) -> dict[str, Any]:
-    """The kernels of placecode's step, those that take longest first: {"kernels": [...]}."""
+    """Profile a training step of placecode; return {"kernels": rows}, with the slowest kernels first."""
     from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as recording
+    from torch.profiler import profile as torch_profile
 
-    contestant = Placecode(job)
-    contestant.run(WARM_UP[job.device])
-    with recording(activities=[ProfilerActivity.CUDA]) as recorded:
-        contestant.run(STEPS)
+    candidate = Placecode(job)
+    candidate.run(WARM_UP[job.device])
+    with torch_profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        candidate.run(STEPS)
     about = {"case": job.case.name, "device": job.device, "precision": job.precision, "members": job.members}
     rows = [
         {
@@ -53,7 +53,7 @@ def profile(job: Job) -> dict[str, Any]:
             "calls": event.count / STEPS,
             "us_per_model_step": event.self_device_time_total / STEPS / job.members,
         }
-        for event in recorded.key_averages()
+        for event in profiler.key_averages()
         if event.self_device_time_total > 0
     ]
     return {"kernels": sorted(rows, key=lambda row: -row["us_per_model_step"])}

@@ -1,4 +1,4 @@
-"""`python -m placecode.cli` is the command `placecode`."""
+"""Run the command `placecode` with `python -m placecode.cli`."""
 
 import sys
 

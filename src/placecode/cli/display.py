@@ -1,4 +1,4 @@
-"""What the command line shows: progress with the time left, and tables."""
+"""Output of the command line: progress with the remaining time, and tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from placecode.cli.doctor import Finding as Examined
 from placecode.errors import BadInput
 from placecode.execution.estimate import Estimate
 from placecode.execution.local import Event, Where
-from placecode.execution.memory import amount, peak_text
+from placecode.execution.memory import describe_peak, format_bytes
 from placecode.experiments import OwnData, Study, claims
 from placecode.experiments.claims import Finding
 from placecode.runs.read import Run, numbers_in
@@ -33,76 +33,100 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[Event], None]]:
-    """Something to be told the events of a run: a bar on a terminal, plain lines elsewhere."""
+    """Context manager that returns a callback for the events of a run.
+
+    Parameters
+    ----------
+    console : Console
+        Shows a progress bar if it is a terminal, otherwise lines of text.
+
+    Yields
+    ------
+    callable
+        To be called with each `Event`.
+    """
     if not console.is_terminal:
         yield _Lines(console)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
     with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[news]}"), console=console) as bars:
         task = bars.add_task("preparing", total=None, news="")
-        known, done = "", _Done()
+        last_means, done = "", _StepCounter()
 
         def show(event: Event) -> None:
-            nonlocal known
-            known = event.means() or known
+            nonlocal last_means
+            last_means = event.means() or last_means
             stacks = f", stack {event.stack + 1} of {event.stacks}" if event.stacks > 1 else ""
             bars.update(
                 task,
                 description=f"{_counted(event.members, 'member')}{stacks}",
                 total=event.steps * event.stacks,
-                completed=done.after(event),
-                news="  ".join(part for part in (_loss(event), event.stopped().strip("; "), known) if part),
+                completed=done.update(event),
+                news="  ".join(part for part in (_loss(event), event.stopped().strip("; "), last_means) if part),
             )
 
         yield show
 
 
-class _Done:
-    """Counts the steps of all stacks, some of which train side by side."""
+class _StepCounter:
+    """Counts the steps of all stacks, including those that train concurrently."""
 
     def __init__(self) -> None:
         self.steps: dict[int, int] = {}
-        self.found = 0
-        """Steps that an earlier process had done."""
+        self.resumed_steps = 0
+        """Steps done by an earlier process."""
 
-    def after(self, event: Event) -> int:
-        before = self.steps.get(event.stack, 0)
+    def update(self, event: Event) -> int:
+        """Record an event and return the steps done by all stacks."""
+        previous = self.steps.get(event.stack, 0)
         self.steps[event.stack] = event.progress.step
-        if not _loss(event):  # nothing was trained until here
-            self.found += event.progress.step - before
+        if not _loss(event):  # an event without a loss reports steps that were not trained in this process
+            self.resumed_steps += event.progress.step - previous
         return sum(self.steps.values())
 
 
 class _Lines:
-    """Progress as lines: at every evaluation, and every few seconds."""
+    """Show progress as lines of text: at every evaluation, and every few seconds."""
 
     def __init__(self, console: Console) -> None:
-        self.console, self.begin, self.last, self.done = console, time.monotonic(), 0.0, _Done()
+        self.console, self.begin, self.last, self.counter = console, time.monotonic(), 0.0, _StepCounter()
 
     def __call__(self, event: Event) -> None:
-        now, whole = time.monotonic(), event.steps * event.stacks
-        if not self.done.steps:
+        now, total = time.monotonic(), event.steps * event.stacks
+        if not self.counter.steps:
             self.begin = now
-        done = self.done.after(event)
-        own, news = done - self.done.found, event.means()
-        if not news and now - self.last < SECONDS_BETWEEN_LINES:
+        done = self.counter.update(event)
+        trained, means = done - self.counter.resumed_steps, event.means()
+        if not means and now - self.last < SECONDS_BETWEEN_LINES:
             return
-        left = (now - self.begin) / own * (whole - done) if own else None
+        remaining = (now - self.begin) / trained * (total - done) if trained else None
         self.last = now
         parts = [f"stack {event.stack + 1}/{event.stacks}"] if event.stacks > 1 else []
-        parts += [f"step {event.progress.step}/{event.steps}", _loss(event), event.stopped().strip("; "), news]
-        parts += [] if left is None else [f"{duration(left)} left"]
+        parts += [f"step {event.progress.step}/{event.steps}", _loss(event), event.stopped().strip("; "), means]
+        parts += [] if remaining is None else [f"{duration(remaining)} left"]
         self.console.print("  ".join(part for part in parts if part), markup=False, soft_wrap=True)
 
 
 def _loss(event: Event) -> str:
-    """The loss in words; empty where nothing was trained since the event before, or no member is left that trains."""
+    """Format the loss; empty if nothing was trained since the previous event or all members have stopped."""
     return "" if np.isnan(event.progress.loss) else f"loss {event.progress.loss:.3f}"
 
 
 def results_table(run: Run, metric: str = "accuracy") -> Table:
-    """The metric of every setting at the end of training: on each split, or, where conditions are not to be mixed, in
-    each condition of what was held out; baselines below."""
+    """Make a table of a metric at the end of training, with one row per setting and baseline.
+
+    Parameters
+    ----------
+    run : Run
+        A finished run.
+    metric : str, default="accuracy"
+        Name of the metric.
+
+    Returns
+    -------
+    Table
+        One column per split. If conditions must not be pooled, one column per condition of the held-out splits.
+    """
     rows = [row for row in run.summary if row["metric"] == metric]
     pooled = [row for row in rows if row["condition"] == "all"]
     rows = pooled or [row for row in rows if row["split"] != "train"]
@@ -111,30 +135,31 @@ def results_table(run: Run, metric: str = "accuracy") -> Table:
     keys = [name for name in keys if any(row.get(name) is not None for row in rows)]
     title = metric.upper() if metric == "mse" else metric.capitalize()
     table = Table(title=f"{title}, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})")
-    found = dict.fromkeys((row["split"], row["condition"]) for row in rows)
-    places = [(split, "all") for split in SPLITS] if pooled else list(found)
-    columns = [split if condition == "all" else f"{split}, {condition}" for split, condition in places]
+    by_condition = dict.fromkeys((row["split"], row["condition"]) for row in rows)
+    pairs = [(split, "all") for split in SPLITS] if pooled else list(by_condition)
+    columns = [split if condition == "all" else f"{split}, {condition}" for split, condition in pairs]
     for column in (*keys, *columns, "seeds", "diverged"):
         table.add_column(column.replace("_", " "), justify="right")
     settings: dict[tuple[str, ...], dict[tuple[str, str], dict[str, Any]]] = {}
     for row in rows:
         setting = tuple(_short(row.get(name)) for name in keys)
         settings.setdefault(setting, {})[row["split"], row["condition"]] = row
-    for setting, by_place in settings.items():
-        first = next(iter(by_place.values()))
-        cells = [_mean(by_place.get(place), 2 if pooled else 3) for place in places]
+    for setting, results in settings.items():
+        first = next(iter(results.values()))
+        cells = [_mean(results.get(pair), 2 if pooled else 3) for pair in pairs]
         table.add_row(*setting, *cells, str(first["n"]), str(first["diverged"]))
     return table
 
 
 def _short(value: object) -> str:
+    """Format a value for a table cell."""
     if value is None:
         return "-"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
-    """A mean with half the width of its 95% interval over seeds: 0.95 ± 0.03."""
+    """Format a mean with the half-width of its 95% interval over seeds, such as "0.95 ± 0.03"."""
     if row is None or row["mean"] is None:
         return "-"
     half = half_width(row["std"], row["n"]) if row["std"] is not None else np.nan
@@ -142,10 +167,21 @@ def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
 
 
 def claims_table(findings: Sequence[Finding]) -> Table:
-    """Both verdicts on claims, one row each."""
+    """Make a table of claims, with the verdicts on their direction and their published number.
+
+    Parameters
+    ----------
+    findings : sequence of Finding
+        Results of `Claim.check`.
+
+    Returns
+    -------
+    Table
+        One row per claim.
+    """
     title = "Claims: effect and 95% interval over seeds"
     table = Table(title=title, caption=claims.HOW_TO_READ, caption_justify="left")
-    table.add_column("claim", no_wrap=True)  # an id is copied as a whole
+    table.add_column("claim", no_wrap=True)  # so that ids can be copied
     for column in ("label", "direction", "number (published)"):
         table.add_column(column)
     for column in ("effect", "95% interval", "margin"):
@@ -153,9 +189,9 @@ def claims_table(findings: Sequence[Finding]) -> Table:
     table.add_column("statement")
     colors = {claims.HOLDS: "green", claims.FAILS: "red", claims.MATCH: "green", claims.NO_MATCH: "red"}
     for finding in findings:
-        claim, found = finding.claim, finding.found
-        effect = "-" if np.isnan(found.mean) else f"{found.mean:+.3f}"
-        bounds = "-" if np.isnan(found.low) else f"{found.low:+.3f} to {found.high:+.3f}"
+        claim, interval = finding.claim, finding.found
+        effect = "-" if np.isnan(interval.mean) else f"{interval.mean:+.3f}"
+        bounds = "-" if np.isnan(interval.low) else f"{interval.low:+.3f} to {interval.high:+.3f}"
         sign = {"above": ">", "below": "<", "within": "±"}[claim.way]
         notes = "".join(f" ({note})" for note in (claim.remark, finding.note) if note)
         table.add_row(
@@ -171,19 +207,20 @@ def claims_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def study_table(known: Iterable[type[Study]]) -> Table:
+def study_table(studies: Iterable[type[Study]]) -> Table:
+    """Make a table of studies with their numbers of members."""
     table = Table("study", "what it shows", "members, quick", "members, paper")
-    for study in known:
+    for study in studies:
         counts = [str(len(study.at(scale).members())) for scale in ("quick", "paper")]
         table.add_row(study.name, study.about, *counts)
     return table
 
 
-def run_table(found: Sequence[Run]) -> Table:
-    """Runs side by side: accuracy or error from the smallest to the largest sigma tells them apart at a glance."""
+def run_table(runs: Sequence[Run]) -> Table:
+    """Make a table of runs with their held-out accuracy or error at up to five values of sigma."""
     columns = ("run", "study", "scale", "members", "state", "device", "source", "held-out accuracy or error, by sigma")
     table = Table(*columns)
-    for run in found:
+    for run in runs:
         size = f"{run.config['members']} of {run.config['total']}"
         try:
             state, numbers = _outcome(run) if run.finished else ("unfinished", "")
@@ -195,70 +232,88 @@ def run_table(found: Sequence[Run]) -> Table:
 
 
 def _source(run: Run) -> str:
+    """Return the commit that produced a run, or "-" if it is unknown."""
     try:
         return record_of(run.environment)
-    except BadInput:  # no environment.json, or a damaged one
+    except BadInput:  # environment.json is missing or damaged
         return "-"
 
 
 def _outcome(run: Run) -> tuple[str, str]:
-    """The state of a finished run, and its validation accuracy, or its test error, at up to five sigmas."""
-    lost = int((run.members["state"] == "diverged").sum())
-    wanted = (("validation", "accuracy"), ("test", "mse"))
-    rows = [row for row in run.summary if (row["split"], row["metric"]) in wanted and row["mean"] is not None]
+    """Describe the state of a finished run and its held-out accuracy or error at up to five values of sigma."""
+    diverged = int((run.members["state"] == "diverged").sum())
+    shown = (("validation", "accuracy"), ("test", "mse"))
+    rows = [row for row in run.summary if (row["split"], row["metric"]) in shown and row["mean"] is not None]
     rows = [row for row in rows if not row["encoding"].startswith("baseline")]
-    if run.study == OwnData.name:  # those that learn from either half of the samples are there for the confidence
+    if run.study == OwnData.name:  # models trained on half of the samples only serve to estimate confidence
         rows = [row for row in rows if row.get("data", PARTS[0]) == PARTS[0]]
     shares = list(run.members["hidden"].unique()) if "hidden" in run.members else []
     trained = f"hidden {shares[0]:g}" if len(shares) == 1 else ""
     rows = [row for row in rows if row["condition"] in ("all", trained)]
-    of_errors = bool(rows) and rows[0]["metric"] == "mse"
-    if of_errors and len({(row["encoding"], row["sigma"]) for row in rows}) < len(rows):
-        rows = []  # settings that a sigma does not tell apart
+    are_errors = bool(rows) and rows[0]["metric"] == "mse"
+    if are_errors and len({(row["encoding"], row["sigma"]) for row in rows}) < len(rows):
+        rows = []  # several settings have the same sigma
     rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, 5).round().astype(int))] if rows else []
     names = [row["encoding"] if row["sigma"] is None else f"{row['sigma']:g}" for row in rows]
     numbers = "  ".join(f"{name}: {row['mean']:.2f}" for name, row in zip(names, rows, strict=True))
-    if rows and of_errors:
+    if rows and are_errors:
         numbers = f"{100 * shares[0]:g}% hidden: {numbers}"
-    return ("done" if not lost else f"done, {lost} diverged"), numbers
+    return ("done" if not diverged else f"done, {diverged} diverged"), numbers
 
 
-def estimate_text(study: Study, found: Estimate, where: Where) -> str:
-    """What a run would take, in a few lines."""
-    processes = f", {found.processes} worker processes" if found.processes > 1 else ""
+def estimate_text(study: Study, expected: Estimate, where: Where) -> str:
+    """Describe the estimated time and memory of a run.
+
+    Parameters
+    ----------
+    study : Study
+        The study.
+    expected : Estimate
+        The estimate.
+    where : Where
+        Device and precision.
+
+    Returns
+    -------
+    str
+        A few lines of text.
+    """
+    processes = f", {expected.processes} worker processes" if expected.processes > 1 else ""
     lines = [
-        f"{study.name}: {_counted(found.members, 'member')} in {_counted(found.stacks, 'stack')}, "
-        f"{found.steps} steps each, on {where.device}{processes}, precision {where.precision}.",
-        f"Estimated time for training: {duration(found.seconds)}; memory: {found.bytes / 2**30:.1f} GiB.",
+        f"{study.name}: {_counted(expected.members, 'member')} in {_counted(expected.stacks, 'stack')}, "
+        f"{expected.steps} steps each, on {where.device}{processes}, precision {where.precision}.",
+        f"Estimated time for training: {duration(expected.seconds)}; memory: {expected.bytes / 2**30:.1f} GiB.",
     ]
     if study.rest_epochs:
         lines.append(
-            f"That is the most it can take: a member stops once its training loss has been exactly 0 for "
+            f"The time is an upper limit: a member stops once its training loss has been exactly 0 for "
             f"{study.rest_epochs} epochs."
         )
-    if found.bytes_per_member is not None:
-        each, largest = amount(found.bytes_per_member), _counted(found.largest, "member")
-        lines.append(f"Each member takes {each} of the GPU; the largest stack has {largest}.")
+    if expected.bytes_per_member is not None:
+        per_member, largest = format_bytes(expected.bytes_per_member), _counted(expected.largest, "member")
+        lines.append(f"Each member needs {per_member} of GPU memory; the largest stack has {largest}.")
     return "\n".join(lines)
 
 
 def memory_text(run: Run) -> str | None:
-    """What the stack that took most of a GPU took of it; None where nothing was measured, as on a CPU."""
+    """Describe the peak memory of the stack that used most, or return None if it was not measured, as on a CPU."""
     peaks = run.environment.get("memory", {}).get("peak bytes", [])
     sizes = [len(numbers_in(part, run.config["total"])) for part in run.environment.get("split", [])]
-    found = [(peak, size) for peak, size in zip(peaks, sizes, strict=False) if peak is not None]
-    if not found:
+    measured = [(peak, size) for peak, size in zip(peaks, sizes, strict=False) if peak is not None]
+    if not measured:
         return None
-    peak, size = max(found)
-    return f"Memory: a stack of {_counted(size, 'member')} took {peak_text(peak, size)}."
+    peak, size = max(measured)
+    return f"Memory: largest stack of {_counted(size, 'member')}; {describe_peak(peak, size)}."
 
 
 def _counted(count: int, word: str) -> str:
+    """Format a count with a noun in singular or plural."""
     return f"{count} {word}" + ("" if count == 1 else "s")
 
 
 def duration(seconds: float) -> str:
-    """
+    """Format a duration.
+
     >>> duration(42), duration(200), duration(9000)
     ('42 seconds', '3 minutes', '2.5 hours')
     """
@@ -268,32 +323,33 @@ def duration(seconds: float) -> str:
 
 
 def doctor_table(findings: Sequence[Examined]) -> Table:
-    table = Table("", "what", "found")
+    """Make a table of what is available on this machine."""
+    table = Table("", "item", "status")
     for finding in findings:
         table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", escape(finding.name), escape(finding.found))
     return table
 
 
-BENCH_WORDS = (
-    "us: microseconds per model and step; ceiling: what torch.bmm reaches on the products of the linear layers; "
-    "x: how many times as long as placecode in this run takes. Peers that train many models at once are compared with "
-    "placecode at the same number of models, loops with placecode at its fastest."
+BENCH_LEGEND = (
+    "us: microseconds per model and step; ceiling: throughput of torch.bmm on the products of the linear layers; "
+    "x: time relative to placecode. Implementations that train many models at once are compared with placecode at the "
+    "same number of models, loops over models with placecode at its fastest."
 )
 
 
 def bench_line(row: dict[str, Any]) -> str:
-    """What was found just now, in a line."""
-    what = f"{row['case']}, {row['precision']}: {row['name']}"
+    """Format one benchmark result as a line."""
+    label = f"{row['case']}, {row['precision']}: {row['name']}"
     if row["name"] == "ceiling":
-        found = "" if row["tflops"] is None else f"{row['tflops']:.3g} TFLOP/s"
+        value = "" if row["tflops"] is None else f"{row['tflops']:.3g} TFLOP/s"
     else:
-        what += f", {_counted(row['members'], 'model')}"
-        found = "" if row["us_per_model_step"] is None else f"{row['us_per_model_step']:,.0f} us"
-    return f"{what}: {found or row['note']}"
+        label += f", {_counted(row['members'], 'model')}"
+        value = "" if row["us_per_model_step"] is None else f"{row['us_per_model_step']:,.0f} us"
+    return f"{label}: {value or row['note']}"
 
 
 def bench_tables(result: dict[str, Any]) -> Iterator[Table]:
-    """A table for each case and precision."""
+    """Make a table of benchmark results for each case and precision."""
     rows = result["rows"]
     for case, precision in dict.fromkeys((row["case"], row["precision"]) for row in rows):
         table = Table(title=f"{case}, precision {precision}, on {result['environment']['device']}")

@@ -1,4 +1,4 @@
-"""What this machine has, and what is missing for what, in plain words."""
+"""Check what this machine has and what is missing: packages, devices, memory and disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,17 @@ from placecode.version import VERSION
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: its name, what was found, and whether it is as it should be."""
+    """Result of one check.
+
+    Parameters
+    ----------
+    name : str
+        What was checked.
+    found : str
+        Description of the result.
+    fine : bool, default=True
+        Whether the check passed.
+    """
 
     name: str
     found: str
@@ -29,7 +39,13 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """All findings, the most basic first."""
+    """Run all checks, the most basic first.
+
+    Returns
+    -------
+    list of Finding
+        The results.
+    """
     return [
         Finding("placecode", VERSION),
         Finding("Python", platform.python_version(), sys.version_info >= (3, 11)),
@@ -45,7 +61,7 @@ def examine() -> list[Finding]:
 
 
 def _requirements() -> dict[str, list[str]]:
-    """Package names by extra ("" = always needed), from our own metadata."""
+    """Return the required packages by extra ("" for those that are always needed), from placecode's metadata."""
     needed: dict[str, list[str]] = {"": []}
     for line in importlib.metadata.requires("placecode") or []:
         name = re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0]
@@ -56,6 +72,7 @@ def _requirements() -> dict[str, list[str]]:
 
 
 def _version(package: str) -> str | None:
+    """Return the installed version of a package, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -63,57 +80,66 @@ def _version(package: str) -> str | None:
 
 
 def _packages() -> list[Finding]:
+    """Check the required packages."""
     try:
         needed = _requirements()[""]
     except importlib.metadata.PackageNotFoundError:
-        have = f"torch {torch.__version__}, numpy {np.__version__}"
+        present = f"torch {torch.__version__}, numpy {np.__version__}"
         return [
-            Finding("packages", f"{have}; placecode is not installed (run from its source folder): others not checked")
+            Finding(
+                "packages", f"{present}; placecode is not installed (run from its source folder): others not checked"
+            )
         ]
-    found = {name: _version(name) for name in needed}
-    missing = [name for name, version in found.items() if version is None]
-    have = ", ".join(f"{name} {version}" for name, version in found.items() if version)
-    return [Finding("packages", have + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)]
+    versions = {name: _version(name) for name in needed}
+    missing = [name for name, version in versions.items() if version is None]
+    present = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    return [Finding("packages", present + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)]
 
 
 def _device() -> Finding:
+    """Check for GPUs."""
     if not torch.cuda.is_available():
         return Finding("GPU", "none that torch can use; studies run on the CPU (quick scale: minutes)")
-    names = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    return Finding("GPU", ", ".join(f"{p.name}, {p.total_memory / 2**30:.0f} GiB" for p in names))
+    devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return Finding("GPU", ", ".join(f"{p.name}, {p.total_memory / 2**30:.0f} GiB" for p in devices))
 
 
 def _kernels() -> Finding:
+    """Check whether the CPU kernels could be compiled."""
     if kernels_for(torch.zeros(1)).name == "compiled":
         return Finding("CPU kernels", "compiled")
     return Finding("CPU kernels", "torch's, which are slower: a C++ compiler (g++) was not found, or failed", False)
 
 
 def _memory() -> Finding:
+    """Check the main memory."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError, AttributeError):
-        return Finding("memory", "this system does not tell")
+        return Finding("memory", "unknown on this system")
     return Finding("memory", f"{total:.1f} GiB", total >= 2)
 
 
 def _disk(name: str, path: Path) -> Finding:
+    """Check the free disk space at a path."""
     free = shutil.disk_usage(path).free / 2**30
     return Finding(name, f"{free:.1f} GiB" + ("" if free >= 1 else "; a paper-scale run can need 1 GiB"), free >= 1)
 
 
 def _cache() -> Finding:
+    """Check the folder in which generated puzzles are cached."""
     try:
         folder = cache_folder()
     except OSError as error:
-        return Finding("cache", f"none ({error}): puzzles are drawn anew each time", False)
+        return Finding("cache", f"none ({error}): puzzles are generated again each time", False)
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     writable = nearest.is_dir() and os.access(nearest, os.W_OK)
-    note = "" if writable else "; not writable: puzzles are drawn anew each time"
+    note = "" if writable else "; not writable: puzzles are generated again each time"
     return Finding("cache", f"{folder}{note}", writable)
 
 
 def _extras() -> list[Finding]:
+    """Check the packages of the optional extras."""
     try:
         needed = _requirements()
     except importlib.metadata.PackageNotFoundError:
@@ -122,10 +148,10 @@ def _extras() -> list[Finding]:
     for extra, packages in needed.items():
         missing = [name for name in packages if _version(name) is None]
         if extra:
-            say = (
+            status = (
                 "complete"
                 if not missing
                 else f"missing {', '.join(missing)}; pip install -e '.[{extra}]' in the project's folder"
             )
-            findings.append(Finding(f"extra {extra}", say, not missing))
+            findings.append(Finding(f"extra {extra}", status, not missing))
     return findings

@@ -1,4 +1,4 @@
-"""The command `placecode fit FILE`: a map of the channels of a table."""
+"""The command `placecode fit FILE`: learn a map of the channels of a table."""
 
 from __future__ import annotations
 
@@ -18,88 +18,120 @@ from placecode.execution import local
 from placecode.execution.estimate import estimate
 from placecode.experiments.channels.own import OwnData
 from placecode.files import is_full_disk
-from placecode.fit.fitting import answers, fit
+from placecode.fit.fitting import count_predictions, fit
 from placecode.reports.pages import own_words
 from placecode.runs.read import Run
 from placecode.tasks.table import PARTS, tables
 
 FILES = ("groups", "labels", "positions", "names", "key")
-"""Settings of the study that say where something is to be read."""
-OWN = ("file", *FILES, "sigmas", "seeds")
-"""Fields of the study that have a flag of their own."""
+"""Settings of the study that name a file, a column or a table to read."""
+SPECIAL_FIELDS = ("file", *FILES, "sigmas", "seeds")
+"""Fields of the study whose options are added by `add_arguments`, not by `flags.add_settings`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `fit`: what to read, where to write, how hard to try; then every setting of the models."""
+    """Add the arguments of `fit`: input, output, effort and device, then every setting of the models."""
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="samples x channels: .csv, .tsv, .parquet, .npy, .npz, .mat, .h5"
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="table of samples (rows) x channels (columns): .csv, .tsv, .parquet, .npy, .npz, .mat or .h5",
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/fit-NAME)")
-    parser.add_argument("--groups", help="group (person, day) of each sample: a column of the table, or a file")
-    parser.add_argument("--labels", metavar="FILE", help="known groups of the channels, a CSV with name,label")
+    parser.add_argument("--groups", help="group of each sample, such as its subject or day: a column name or a file")
+    parser.add_argument("--labels", metavar="FILE", help="known groups of the channels: a CSV file with name,label")
     parser.add_argument(
-        "--positions", metavar="FILE", help="known places of the channels, a CSV with name,x,y or name,x,y,z"
+        "--positions", metavar="FILE", help="known positions of the channels: a CSV file with name,x,y or name,x,y,z"
     )
-    parser.add_argument("--names", metavar="FILE", help="names of the channels, one a line")
-    parser.add_argument("--key", help="which table of a .npz, .mat or .h5 file")
+    parser.add_argument("--names", metavar="FILE", help="names of the channels: a text file with one name per line")
+    parser.add_argument("--key", help="name of the array in a .npz, .mat or .h5 file")
     parser.add_argument(
-        "--effort", default="auto", help="quick (minutes on two cores), thorough, or auto: by the device"
-    )
-    parser.add_argument(
-        "--sigma", nargs="+", default=["auto"], metavar="SIGMA", help="initial scales to choose from, or auto"
+        "--effort", default="auto", help="quick (minutes on two cores), thorough, or auto (thorough on a GPU)"
     )
     parser.add_argument(
-        "--seeds", metavar="N", help="seeds that learn from all training samples: a number of them, or a list a,b,c"
+        "--sigma",
+        nargs="+",
+        default=["auto"],
+        metavar="SIGMA",
+        help="initialization scales of the PE to choose from by validation error, or auto",
+    )
+    parser.add_argument(
+        "--seeds", metavar="N", help="seeds of the models trained on all training samples: a number, or a list a,b,c"
     )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--precision", default="high", help="of products on a GPU: high, tf32, highest; bf16 anywhere")
-    parser.add_argument("--stack", metavar="N", help="most models to train together")
-    parser.add_argument("--memory", default=str(local.MEMORY), metavar="SHARE", help="share of a GPU's memory to use")
-    parser.add_argument("--resume", action="store_true", help="go on with the fit in the folder, if there is one")
-    parser.add_argument("--force", action="store_true", help="overwrite a fit in the folder")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would run, and what it would take")
-    flags.add_settings(parser.add_argument_group("settings of the models", "Defaults suit the effort."), OwnData, OWN)
+    parser.add_argument(
+        "--precision",
+        default="high",
+        help="precision of matrix products on a GPU: high (float16 inputs), tf32 or highest (float32); or bf16, which "
+        "also works on a CPU",
+    )
+    parser.add_argument("--stack", metavar="N", help="maximum number of models to train together")
+    parser.add_argument(
+        "--memory", default=str(local.DEFAULT_MEMORY_SHARE), metavar="SHARE", help="maximum share of GPU memory to use"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue an unfinished fit in the output folder")
+    parser.add_argument("--force", action="store_true", help="overwrite a fit in the output folder")
+    parser.add_argument("--dry-run", action="store_true", help="estimate time and memory without fitting")
+    group = parser.add_argument_group("settings of the models", "The defaults depend on the effort.")
+    flags.add_settings(group, OwnData, SPECIAL_FIELDS)
 
 
 def run(
-    given: argparse.Namespace,
+    arguments: argparse.Namespace,
     console: Console,
     stopping: Callable[[], Any],
     publish: Callable[[Run], Path],
 ) -> int:
-    """Read, fit, and say what was found."""
-    if given.resume and given.force:
+    """Run the command `fit` and print the results.
+
+    Parameters
+    ----------
+    arguments : Namespace
+        Parsed arguments.
+    console : Console
+        Console to print on.
+    stopping : callable
+        Returns a context manager whose function returns True when the user has asked to stop.
+    publish : callable
+        Writes the report of a run and returns its path.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    if arguments.resume and arguments.force:
         raise BadInput(
-            "--resume and --force must not be given together: one keeps the earlier fit, the other drops it."
+            "--resume and --force must not be used together: one keeps the earlier fit, the other deletes it."
         )
-    stack = None if given.stack is None else value_of("stack", given.stack, int)
-    share = value_of("memory", given.memory, float)
-    where = local.Where(given.device, given.precision, stack, share).resolved()
-    effort = OwnData.effort_on(where.device, given.effort)
-    out = given.out or Path("runs") / f"fit-{given.file.stem}"
-    with _room(out) as spool:
-        study, label_names = _study(given, effort, spool)
-        if given.dry_run:
+    stack = None if arguments.stack is None else value_of("stack", arguments.stack, int)
+    share = value_of("memory", arguments.memory, float)
+    where = local.Where(arguments.device, arguments.precision, stack, share).resolved()
+    effort = OwnData.effort_on(where.device, arguments.effort)
+    out = arguments.out or Path("runs") / f"fit-{arguments.file.stem}"
+    with _temporary_folder(out) as spool:
+        study, label_names = _study(arguments, effort, spool)
+        if arguments.dry_run:
             expected = estimate(study, where, ":")
             console.print(display.estimate_text(study, expected, where), markup=False, soft_wrap=True)
-            then = display.duration(expected.answer * answers(study))
-            console.print(f"Then about {then} to hold it against chance, and what the other methods take.")
+            test_time = display.duration(expected.answer * count_predictions(study))
+            console.print(f"The comparison with chance takes about {test_time} more, plus the time of other methods.")
             return 0
         with stopping() as stopped, display.progress(console) as progress:
-            found = fit(
+            result = fit(
                 study,
                 out,
                 effort=effort,
                 where=where,
-                resume=given.resume,
-                force=given.force,
+                resume=arguments.resume,
+                force=arguments.force,
                 notify=progress,
                 stop=stopped,
-                tell=lambda what: console.print(f"{what[0].upper()}{what[1:]} ...", markup=False),
+                tell=lambda text: console.print(f"{text[0].upper()}{text[1:]} ...", markup=False),
                 label_names=label_names,
             )
     page = publish(Run(out))
-    for line in own_words.sentences(found):
+    for line in own_words.sentences(result):
         console.print(line, markup=False, soft_wrap=True)
     console.print(f"Map: {out / 'map.csv'}", markup=False, soft_wrap=True)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
@@ -107,15 +139,15 @@ def run(
 
 
 @contextlib.contextmanager
-def _room(out: Path) -> Iterator[Path]:
-    """A folder beside the output, for what is too large for memory; `BadInput` where nothing can be written."""
-    beside = out.parent
-    while not beside.exists():
-        beside = beside.parent
-    if not beside.is_dir():
-        raise BadInput(f"the output {out} must be a folder; {beside} is a file.")
+def _temporary_folder(out: Path) -> Iterator[Path]:
+    """Context manager for a temporary folder next to the output, for data that do not fit into memory."""
+    parent = out.parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise BadInput(f"the output {out} must be a folder; {parent} is a file.")
     try:
-        folder = tempfile.TemporaryDirectory(prefix=".placecode-", dir=beside)
+        folder = tempfile.TemporaryDirectory(prefix=".placecode-", dir=parent)
     except OSError as error:
         if is_full_disk(error):
             raise
@@ -124,16 +156,16 @@ def _room(out: Path) -> Iterator[Path]:
         yield Path(spool)
 
 
-def _study(given: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData, tuple[str, ...]]:
-    """The study of a table, with what is known of its channels; and the names of known groups."""
-    sheet = read_sheet(given.file, key=given.key, names=given.names, groups=given.groups, spool=spool)
-    labels, label_names = (None, ()) if given.labels is None else read_labels(given.labels, sheet.names)
-    positions = None if given.positions is None else read_positions(given.positions, sheet.names)
-    own = flags.settings(given, OwnData, OWN)
-    seed, hidden = own.get("data_seed", 0), own.get("hidden", OwnData.hidden)
+def _study(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData, tuple[str, ...]]:
+    """Read the table and what is known about its channels; return the study and the names of the known groups."""
+    sheet = read_sheet(arguments.file, key=arguments.key, names=arguments.names, groups=arguments.groups, spool=spool)
+    labels, label_names = (None, ()) if arguments.labels is None else read_labels(arguments.labels, sheet.names)
+    positions = None if arguments.positions is None else read_positions(arguments.positions, sheet.names)
+    settings = flags.settings(arguments, OwnData, SPECIAL_FIELDS)
+    seed, hidden = settings.get("data_seed", 0), settings.get("hidden", OwnData.hidden)
     if seed < 0:
         raise must_be("data_seed", "a whole number of at least 0", seed)
-    made = tables(
+    parts = tables(
         sheet.values,
         names=sheet.names,
         categories=sheet.categories,
@@ -143,40 +175,53 @@ def _study(given: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData
         ratios=(hidden,),
         seed=seed,
     )
-    channels = made[PARTS[0]].tokens
+    channels = parts[PARTS[0]].tokens
     if channels < CHANNELS:
-        raise must_be(str(given.file), f"a table in which at least {CHANNELS} channels vary", channels)
-    own |= {name: str(getattr(given, name)) for name in FILES if getattr(given, name) is not None}
-    if given.sigma != ["auto"]:
-        own["sigmas"] = tuple(
-            value_of("sigma", part, float) for word in given.sigma for part in word.split(",") if part
+        raise must_be(str(arguments.file), f"a table in which at least {CHANNELS} channels vary", channels)
+    settings |= {name: str(getattr(arguments, name)) for name in FILES if getattr(arguments, name) is not None}
+    if arguments.sigma != ["auto"]:
+        settings["sigmas"] = tuple(
+            value_of("sigma", part, float) for word in arguments.sigma for part in word.split(",") if part
         )
-    if given.seeds is not None:
-        listed = [value_of("seeds", part, int) for part in given.seeds.split(",") if part]
-        if not listed or min(listed) < ("," not in given.seeds):
-            raise must_be("seeds", "a number of seeds of at least 1, or a list a,b,c", given.seeds)
-        own["seeds"] = tuple(listed) if "," in given.seeds else tuple(range(listed[0]))
-    study = OwnData(tables=made, file=str(given.file), **OwnData.sized(effort, channels, **own))
+    if arguments.seeds is not None:
+        listed = [value_of("seeds", part, int) for part in arguments.seeds.split(",") if part]
+        if not listed or min(listed) < ("," not in arguments.seeds):
+            raise must_be("seeds", "a number of seeds of at least 1, or a list a,b,c", arguments.seeds)
+        settings["seeds"] = tuple(listed) if "," in arguments.seeds else tuple(range(listed[0]))
+    study = OwnData(tables=parts, file=str(arguments.file), **OwnData.sized(effort, channels, **settings))
     return study, label_names
 
 
 def command_of(run: Run, study: OwnData) -> list[str]:
-    """The words that make a fit again: what differs from what would be taken anyway."""
-    if not Path(study.file).suffix:  # an array, which LearnedPositions was given
+    """Return the words of the command that repeats a fit, with the settings that differ from the defaults.
+
+    Parameters
+    ----------
+    run : Run
+        The fit.
+    study : OwnData
+        Its study.
+
+    Returns
+    -------
+    list of str
+        The words of the command.
+    """
+    if not Path(study.file).suffix:  # fitted with LearnedPositions on an array, not on a file
         return ["placecode", "report", str(run.path)]
     words = ["placecode", "fit", study.file]
     channels = int(run.config["shape"]["tokens"])
-    usual = OwnData(**OwnData.sized(run.config["scale"], channels)).fields()
+    defaults = OwnData(**OwnData.sized(run.config["scale"], channels)).fields()
     with_rate = OwnData.sized(run.config["scale"], channels, learning_rate=study.learning_rate)
-    usual["pe_learning_rate"] = with_rate["pe_learning_rate"]
+    defaults["pe_learning_rate"] = with_rate["pe_learning_rate"]
     for name, value in study.fields().items():
-        if name == "file" or value == usual[name]:
+        if name == "file" or value == defaults[name]:
             continue
         if name == "sigmas":
-            words += ["--sigma", *map(str, _plain(value))]
+            words += ["--sigma", *map(str, _as_sequence(value))]
         elif name == "seeds":
-            counted = list(value) == list(range(len(value)))
-            words += ["--seeds", str(len(value)) if counted else ",".join(map(str, value))]
+            is_range = list(value) == list(range(len(value)))
+            words += ["--seeds", str(len(value)) if is_range else ",".join(map(str, value))]
         else:
             words += flags.words_of(name, value)
     return [
@@ -190,5 +235,6 @@ def command_of(run: Run, study: OwnData) -> list[str]:
     ]
 
 
-def _plain(value: Any) -> Sequence[Any]:
+def _as_sequence(value: Any) -> Sequence[Any]:
+    """Return a list or tuple unchanged, and another value as a list of one."""
     return value if isinstance(value, (list, tuple)) else [value]

@@ -1,4 +1,4 @@
-"""The settings of a study as flags of a command, and back: every field has one, with its help text."""
+"""Command line options for the settings of a study: one per field, with its help text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ SWEEP = "sweep"
 
 
 def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) -> None:
-    """A flag for every setting of a study, but for those named."""
+    """Add an option for every setting of a study.
+
+    Parameters
+    ----------
+    group : ArgumentParser or argument group
+        Receives the options.
+    study : type of Study
+        The study.
+    without : sequence of str, optional
+        Names of fields to skip.
+    """
     hints = typing.get_type_hints(study)
     for field in dataclasses.fields(study):
         if field.name not in study.recorded() or field.name in without:
@@ -29,18 +39,33 @@ def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) ->
         if field.name == SWEEP:  # given once for every axis
             group.add_argument(flag, action="append", default=argparse.SUPPRESS, metavar="NAME=V,V", help=help)
             continue
-        names = {"nargs": "+", "metavar": field.name.upper()} if several else {"metavar": field.name.upper()}
-        group.add_argument(flag, type=str, default=argparse.SUPPRESS, help=help, **names)
+        options = {"nargs": "+", "metavar": field.name.upper()} if several else {"metavar": field.name.upper()}
+        group.add_argument(flag, type=str, default=argparse.SUPPRESS, help=help, **options)
 
 
-def settings(given: argparse.Namespace, study: type[Study], without: Sequence[str] = ()) -> dict[str, Any]:
-    """The study's settings that were given, as values."""
+def settings(arguments: argparse.Namespace, study: type[Study], without: Sequence[str] = ()) -> dict[str, Any]:
+    """Convert the options of a study that are present on the command line to values.
+
+    Parameters
+    ----------
+    arguments : Namespace
+        Parsed arguments.
+    study : type of Study
+        The study.
+    without : sequence of str, optional
+        Names of fields to skip.
+
+    Returns
+    -------
+    dict of str to object
+        Value by field name.
+    """
     values: dict[str, Any] = {}
     hints = typing.get_type_hints(study)
     for name in study.recorded():
-        if name in without or not hasattr(given, name):
+        if name in without or not hasattr(arguments, name):
             continue
-        text = getattr(given, name)
+        text = getattr(arguments, name)
         kind, several = _kind(hints[name])
         if kind is bool:
             values[name] = text
@@ -49,26 +74,30 @@ def settings(given: argparse.Namespace, study: type[Study], without: Sequence[st
         elif several:
             parts = [part for word in text for part in word.split(",") if part.strip()]
             numbers = tuple(value_of(name, part, kind) for part in parts)
-            counted = name == "seeds" and len(text) == 1 and "," not in text[0]
-            values[name] = _first_seeds(numbers[0]) if counted and numbers else numbers
+            is_count = name == "seeds" and len(text) == 1 and "," not in text[0]
+            values[name] = _first_seeds(numbers[0]) if is_count and numbers else numbers
         else:
             values[name] = value_of(name, text, kind)
     return values
 
 
 def words_of(name: str, value: Any) -> list[str]:
-    """A setting as the words that give it."""
+    """Return the command line option that sets a field to a value.
+
+    >>> words_of("learning_rate", 0.1), words_of("causal", False), words_of("seeds", [3])
+    (['--learning-rate', '0.1'], ['--no-causal'], ['--seeds', '3,'])
+    """
     flag = f"--{name.replace('_', '-')}"
     if name == SWEEP:
         return [word for axis in value for word in (flag, axis)]
     if isinstance(value, bool):
         return [flag if value else f"--no-{flag[2:]}"]
-    several = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return [flag, several + ("," if isinstance(value, list) and len(value) == 1 else "")]
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return [flag, text + ("," if isinstance(value, list) and len(value) == 1 else "")]
 
 
 def _kind(hint: Any) -> tuple[type, bool]:
-    """The plain type behind a field's annotation, and whether it holds several: tuple[float, ...] is (float, True)."""
+    """Return the element type of a field and whether it is a tuple: tuple[float, ...] gives (float, True)."""
     if isinstance(hint, types.UnionType):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
     if typing.get_origin(hint) is tuple:
@@ -77,6 +106,7 @@ def _kind(hint: Any) -> tuple[type, bool]:
 
 
 def _first_seeds(count: int) -> tuple[int, ...]:
+    """Return the seeds 0 to count - 1."""
     if count < 1:
         raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
     return tuple(range(count))

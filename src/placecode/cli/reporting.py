@@ -1,4 +1,4 @@
-"""Write the report of a run, and the command that makes it again."""
+"""Write the report of a run, and find the command that repeats the run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,23 @@ from placecode.runs.read import Run
 
 
 def publish(run: Run) -> Path:
-    """Draw the figures of a finished run and write its report; returns the report's path."""
+    """Draw the figures of a finished run and write its report.
+
+    Parameters
+    ----------
+    run : Run
+        A finished run.
+
+    Returns
+    -------
+    Path
+        The report.
+    """
     study = study_of(run)
     page = page_of(study, run)
     return html.write(
         run,
-        _titled(study),
+        _title(study),
         page.summary(),
         page.figures(),
         command_of(run, study),
@@ -28,8 +39,8 @@ def publish(run: Run) -> Path:
         measures=page.measures,
         claims=[finding.record() for finding in study.findings(run)],
         sections=[
-            html.Section(each.title, tables=[html.tables.listed(each.caption, each.columns, each.rows)])
-            for each in page.listings()
+            html.Section(listing.title, tables=[html.tables.listed(listing.caption, listing.columns, listing.rows)])
+            for listing in page.listings()
         ],
         words=page.words(),
         verdicts=page.verdicts(),
@@ -40,13 +51,26 @@ def publish(run: Run) -> Path:
 
 
 def command_of(run: Run, study: Study) -> str:
-    """The command that makes the run again: what differs from the defaults of its scale."""
+    """Return the command that repeats a run, with the settings that differ from the defaults of its scale.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    study : Study
+        Its study.
+
+    Returns
+    -------
+    str
+        The command, quoted for a shell.
+    """
     if isinstance(study, OwnData):
         return shlex.join(fit.command_of(run, study))
     words = ["placecode", "run", run.study, "--scale", run.config["scale"]]
-    usual = type(study).at(run.config["scale"]).fields()
+    defaults = type(study).at(run.config["scale"]).fields()
     for name, value in study.fields().items():
-        if value == usual[name]:
+        if value == defaults[name]:
             continue
         words += flags.words_of(name, value)
     if run.config["members"] != f"0:{run.config['total']}":
@@ -54,18 +78,29 @@ def command_of(run: Run, study: Study) -> str:
     words += ["--device", run.config["device"], "--precision", run.config["precision"]]
     if run.config.get("plain"):
         words.append("--plain")
-    if run.config["stack"] != local.STACK.get(run.config["device"]):
+    if run.config["stack"] != local.DEFAULT_STACK_SIZE.get(run.config["device"]):
         words += ["--stack", str(run.config["stack"])]
     return shlex.join(words)
 
 
 def compared(run: Run) -> together.Part:
-    """A run as one of several on a page."""
+    """Collect what a page that compares several runs shows about one of them.
+
+    Parameters
+    ----------
+    run : Run
+        A finished run.
+
+    Returns
+    -------
+    Part
+        The part of the page.
+    """
     study = study_of(run)
     page = page_of(study, run)
     return together.Part(
         run,
-        _titled(study),
+        _title(study),
         page.summary(),
         command_of(run, study),
         study.metric,
@@ -75,5 +110,6 @@ def compared(run: Run) -> together.Part:
     )
 
 
-def _titled(study: Study) -> str:
+def _title(study: Study) -> str:
+    """Return the description of a study with a capital letter."""
     return study.about[0].upper() + study.about[1:]

@@ -1,1 +1,1 @@
-"""Where and how an experiment runs: memory, stacks, worker processes, progress."""
+"""Run an experiment on this machine: device, memory, stacks of models, worker processes, checkpoints and progress."""

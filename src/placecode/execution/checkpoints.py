@@ -1,7 +1,8 @@
-"""Checkpoints of a stack in training: saved whole or not at all, and never believed when cut short or altered.
+"""Save and load checkpoints of a stack. Saving is atomic; loading verifies hashes and rejects damaged files.
 
-A checkpoint is two files named after the step, the arrays and the metrics so far, and a small `NAME.json` that points
-at them with their hashes. That one is replaced last, so a process killed at any moment leaves the previous checkpoint.
+A checkpoint consists of two files named after the step, with the arrays and the metrics so far, and a small `NAME.json`
+with the step and the hashes of both. `NAME.json` is replaced last, so a process that is killed at any moment leaves the
+previous checkpoint intact.
 """
 
 from __future__ import annotations
@@ -22,14 +23,28 @@ from placecode.files import sha256, write_json, write_table, write_tensors
 
 
 def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metrics: pd.DataFrame) -> None:
-    """Write the checkpoint of a stack after `step` steps, a later one than before; then drop the one before."""
+    """Write the checkpoint of a stack, then delete the previous one.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the checkpoints.
+    name : str
+        Name of the stack.
+    step : int
+        Number of training steps done; larger than that of the previous checkpoint.
+    state : mapping of str to Tensor
+        Arrays of the trainer.
+    metrics : DataFrame
+        Metrics of all evaluations so far.
+    """
     files = {"state": folder / f"{name}-{step}.safetensors", "metrics": folder / f"{name}-{step}.parquet"}
     try:
         hashes = [write_tensors(files["state"], state), write_table(files["metrics"], metrics)]
         names = [file.name for file in files.values()]
         content = {"step": step, "sha256": dict(zip(names, hashes, strict=True))}
         write_json(folder / f"{name}.json", {**content, "digest": _digest(content)})
-    except OSError:  # a full disk has no room for half a checkpoint either
+    except OSError:  # on a full disk, an incomplete checkpoint must not take up space
         for file in files.values():
             with contextlib.suppress(OSError):
                 file.unlink()
@@ -40,7 +55,25 @@ def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metric
 
 
 def load(folder: Path, name: str) -> tuple[int, dict[str, Tensor], pd.DataFrame] | None:
-    """The step, the arrays and the metrics of the last checkpoint, or None where there is none yet."""
+    """Load the last checkpoint of a stack.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the checkpoints.
+    name : str
+        Name of the stack.
+
+    Returns
+    -------
+    tuple of (int, dict, DataFrame) or None
+        The step, the arrays and the metrics; None if there is no checkpoint.
+
+    Raises
+    ------
+    BadInput
+        If a file is damaged.
+    """
     step = verify(folder, name)
     if step is None:
         return None
@@ -48,7 +81,25 @@ def load(folder: Path, name: str) -> tuple[int, dict[str, Tensor], pd.DataFrame]
 
 
 def verify(folder: Path, name: str) -> int | None:
-    """The step of the last checkpoint, whose files are then as they were written, or None where there is none yet."""
+    """Check the files of the last checkpoint against their hashes.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the checkpoints.
+    name : str
+        Name of the stack.
+
+    Returns
+    -------
+    int or None
+        Step of the checkpoint; None if there is no checkpoint.
+
+    Raises
+    ------
+    BadInput
+        If a file is damaged.
+    """
     pointer = folder / f"{name}.json"
     if not pointer.is_file():
         return None
@@ -60,17 +111,19 @@ def verify(folder: Path, name: str) -> int | None:
         raise damaged(pointer, "it cannot be read") from error
     if digest != _digest(content):
         raise damaged(pointer, "it was altered")
-    for file, wanted in hashes.items():
+    for file, expected in hashes.items():
         if not (folder / file).is_file():
             raise damaged(folder / file, "it is missing")
-        if sha256(folder / file) != wanted:
+        if sha256(folder / file) != expected:
             raise damaged(folder / file, "it was cut short or altered")
     return step
 
 
-def damaged(file: Path, how: str) -> BadInput:
-    return BadInput(f"the checkpoint {file} is damaged, {how}; start the run anew with --force.")
+def damaged(file: Path, reason: str) -> BadInput:
+    """Return the error for a damaged file of a checkpoint."""
+    return BadInput(f"the checkpoint {file} is damaged, {reason}; start the run again with --force.")
 
 
 def _digest(content: Mapping[str, Any]) -> str:
+    """Hash the content of `NAME.json`."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""What execution needs to know of an experiment: which members to train on which task, and what to measure of them.
+"""The interface of an experiment, as used by execution: members to train, their task, and analyses to run.
 
-`placecode.experiments.base.Study` describes every method.
+`placecode.experiments.base.Study` documents every method.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from placecode.tasks.base import Task
 
 
 class Experiment(Protocol):
-    """Anything that can be executed. See `placecode.experiments.base.Study`."""
+    """Interface of an object that can be executed. See `placecode.experiments.base.Study`."""
 
     name: ClassVar[str]
     passing: ClassVar[tuple[str, ...]]

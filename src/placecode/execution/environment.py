@@ -1,4 +1,4 @@
-"""What a run must tell of the machine and the code that made it."""
+"""Describe the machine and the code that produced a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,20 @@ from placecode.version import VERSION
 
 
 def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
-    """Versions, device, threads and state of the code: what one must know to get the same digits again."""
+    """Collect what is needed to reproduce a run to the last digit: versions, device, threads and state of the code.
+
+    Parameters
+    ----------
+    where : Where
+        Device and precision, resolved.
+    crew : Crew
+        Number of processes and threads.
+
+    Returns
+    -------
+    dict
+        The content of environment.json.
+    """
     names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
     gpu = torch.cuda.get_device_name() if where.device == "cuda" else None
@@ -34,7 +47,7 @@ def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
         "precision": where.precision,
         "CPU kernels": kernels_for(torch.zeros(1)).name if where.device == "cpu" else None,
         "threads per stack": crew.threads,
-        "stacks at once": crew.together,
+        "stacks at once": crew.concurrent_stacks,
         "processes": crew.processes,
         "cores": os.cpu_count(),
         "stack": where.most,
@@ -42,8 +55,8 @@ def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
 
 
 def _git_state() -> str | None:
-    """The commit of the code, marked when there are changes on top; None outside a checkout."""
+    """Return the commit of the code, marked if there are uncommitted changes; None outside a git checkout."""
     here = Path(__file__)
     if git("ls-files", "--error-unmatch", here.name, folder=here.parent) is None:
-        return None  # an installed copy may lie in a checkout of something else
+        return None  # an installed copy may be inside a checkout of another project
     return git("describe", "--always", "--dirty", "--abbrev=12", folder=here.parent)

@@ -1,4 +1,4 @@
-"""What a run would take on this machine, from a few steps of it."""
+"""Estimate the time and memory of a run on this machine from a few training steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from placecode.execution import memory, origins
 from placecode.execution.contract import Experiment
 from placecode.execution.local import check
-from placecode.execution.memory import UPDATES
+from placecode.execution.memory import PROBE_STEPS
 from placecode.execution.where import Where, values_of
 from placecode.models.encoder import Stack
 from placecode.runs.read import numbers_in
@@ -21,26 +21,60 @@ from placecode.training.trainer import Trainer, portions, stack_for
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would take on this machine, extrapolated from a few steps of its largest stack."""
+    """Estimated time and memory of a run, extrapolated from a few steps of its largest stack.
+
+    Parameters
+    ----------
+    members : int
+        Number of members.
+    stacks : int
+        Number of stacks.
+    largest : int
+        Number of members of the largest stack.
+    steps : int
+        Training steps per member.
+    processes : int
+        Number of training processes.
+    seconds : float
+        Time for training and all evaluations.
+    answer : float
+        Seconds for the prediction of one member on one example during evaluation.
+    bytes : int
+        On a GPU, memory of the stack that needs most. On a CPU, memory of all stacks that train concurrently.
+    bytes_per_member : int or None
+        Additional memory per member of a stack; None if it was not measured.
+    """
 
     members: int
     stacks: int
     largest: int
-    """Members of the largest stack."""
     steps: int
     processes: int
     seconds: float
-    """Of training, with all evaluations on the way."""
     answer: float
-    """Seconds that an answer of one member to one example takes at evaluation."""
     bytes: int
-    """Of a GPU, for the stack that takes most; on a CPU, of all that trains at once."""
     bytes_per_member: int | None
-    """By which each further member of a stack raises it; None where that was not measured."""
 
 
 def estimate(study: Experiment, where: Where, chosen: str = ":", repeats: int = 3) -> Estimate:
-    """Time a few steps of the largest stack, and measure the memory it takes."""
+    """Estimate the time and memory of a run by training its largest stack for a few steps.
+
+    Parameters
+    ----------
+    study : Experiment
+        The study.
+    where : Where
+        Device, precision and parallelism.
+    chosen : str, default=":"
+        Members to train, in the syntax of `--members`.
+    repeats : int, default=3
+        Number of training steps to time.
+
+    Returns
+    -------
+    Estimate
+        The estimate.
+    """
     where = where.resolved()
     members = study.members()
     numbers = numbers_in(chosen, len(members))
@@ -52,41 +86,50 @@ def estimate(study: Experiment, where: Where, chosen: str = ":", repeats: int = 
         steps, largest = study.training_steps(task), max(split.parts, key=len)
         values = values_of([members[i] for i in numbers], task)
         crew = where.crew(len(split.parts), values)
-        base, before = _resident(), torch.get_num_threads()
+        base, threads_before = _peak_resident_bytes(), torch.get_num_threads()
         torch.set_num_threads(crew.threads)
         try:
             task = task.part(members[largest[0]].data)
             stack = stack_for([members[i].alone() for i in largest], task, where.device, fast=where.fast)
-            first = 1 if split.costs is None else UPDATES
-            trainer = Trainer(stack, task, max(steps, first + repeats))
-            for _ in range(first):
+            warmup = 1 if split.costs is None else PROBE_STEPS
+            trainer = Trainer(stack, task, max(steps, warmup + repeats))
+            for _ in range(warmup):
                 trainer.update()
             start = _clock(where)
             for _ in range(repeats):
                 trainer.update()
-            each = (_clock(where) - start) / repeats / len(largest)
-            answer = _answer(stack, task, where)
+            seconds_per_step = (_clock(where) - start) / repeats / len(largest)
+            seconds_per_answer = _seconds_per_answer(stack, task, where)
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(threads_before)
     if split.costs is not None:
         pairs = list(zip(split.parts, split.costs, strict=True))
-        taken, per_member = max((cost.of(len(part)), round(cost.each)) for part, cost in pairs)
-    else:  # each process has its own libraries; each stack that trains at once has its own arrays
-        taken, per_member = crew.processes * base + crew.together * (_resident() - base), None
-    asked = sum(task.rows(name) for name in task.splits) * (len(study.evaluate_at(task)) + 2)  # at start and end too
-    seconds = (each * steps + answer * asked) * len(numbers) / crew.together
+        total_bytes, bytes_per_member = max((cost.total(len(part)), round(cost.per_member)) for part, cost in pairs)
+    else:  # libraries are loaded once per process, arrays once per concurrent stack
+        stack_bytes = _peak_resident_bytes() - base
+        total_bytes, bytes_per_member = crew.processes * base + crew.concurrent_stacks * stack_bytes, None
+    evaluations = len(study.evaluate_at(task)) + 2  # also before and after training
+    answers = sum(task.rows(name) for name in task.splits) * evaluations
+    seconds = (seconds_per_step * steps + seconds_per_answer * answers) * len(numbers) / crew.concurrent_stacks
     return Estimate(
-        *(len(numbers), len(split.parts), len(largest), steps, crew.processes, seconds, answer),
-        *(taken, per_member),
+        members=len(numbers),
+        stacks=len(split.parts),
+        largest=len(largest),
+        steps=steps,
+        processes=crew.processes,
+        seconds=seconds,
+        answer=seconds_per_answer,
+        bytes=total_bytes,
+        bytes_per_member=bytes_per_member,
     )
 
 
 @torch.no_grad()
-def _answer(stack: Stack, task: Task, where: Where) -> float:
-    """What an answer at evaluation takes, from one portion of the training examples."""
-    local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
+def _seconds_per_answer(stack: Stack, task: Task, where: Where) -> float:
+    """Time one prediction during evaluation, on one portion of the training examples."""
+    device_task = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     rows = torch.arange(len(portions(stack, task, task.rows("train"))[0]), device=stack.flat.device)
-    inputs, _ = local.batch("train", rows.expand(len(stack.members), -1))
+    inputs, _ = device_task.batch("train", rows.expand(len(stack.members), -1))
     stack(inputs)
     start = _clock(where)
     stack(inputs)
@@ -94,14 +137,14 @@ def _answer(stack: Stack, task: Task, where: Where) -> float:
 
 
 def _clock(where: Where) -> float:
-    """The time in seconds, once the device has done what it was given."""
+    """Wait for the device to finish its work and return the time in seconds."""
     if where.device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def _resident() -> int:
-    """The most memory that this process has held so far, in bytes; 0 where the system does not tell."""
+def _peak_resident_bytes() -> int:
+    """Return the peak resident memory of this process in bytes, or 0 if the system does not report it."""
     try:
         import resource
     except ImportError:

@@ -1,6 +1,7 @@
-"""Executing a study on this machine: stacks in this process, or in workers, with checkpoints, into a run folder.
+"""Execute a study on this machine and write a run folder.
 
-Only the events that `notify` receives tell the outside how far it is; nothing is printed here.
+Models that train together form a stack. Stacks train in this process or in worker processes, and save checkpoints.
+Nothing is printed here: progress is reported through the `notify` callback and the file log.txt.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from placecode.execution import memory, origins, processes, stacks
 from placecode.execution.contract import Experiment
 from placecode.execution.environment import describe_environment
 from placecode.execution.progress import Event, Interrupted, Log, Notify, Reporter, Stop, WorkerFailed
-from placecode.execution.where import MEMORY, STACK, Crew, Where, values_of
+from placecode.execution.where import DEFAULT_MEMORY_SHARE, DEFAULT_STACK_SIZE, Crew, Where, values_of
 from placecode.files import write_json
 from placecode.models.encoder import stack_key
 from placecode.models.member import Member
@@ -30,13 +31,43 @@ from placecode.runs.write import Folder
 from placecode.tasks.base import Task
 from placecode.training.trainer import Progress, stack_for
 
-__all__ = ["MEMORY", "STACK", "Event", "Interrupted", "Where", "WorkerFailed", "check", "execute"]
+__all__ = [
+    "DEFAULT_MEMORY_SHARE",
+    "DEFAULT_STACK_SIZE",
+    "Event",
+    "Interrupted",
+    "Where",
+    "WorkerFailed",
+    "check",
+    "execute",
+]
 
 
 def make_config(
     study: Experiment, scale: str, where: Where, task: Task, members: Sequence[Member], numbers: Sequence[int]
 ) -> dict[str, Any]:
-    """Everything that decides the results; a resumed run must have the same."""
+    """Collect everything that determines the results, for config.json. A resumed run must have the same config.
+
+    Parameters
+    ----------
+    study : Experiment
+        The study.
+    scale : str
+        Name of the scale whose defaults the study started from, such as "quick".
+    where : Where
+        Device, precision and stack size, resolved.
+    task : Task
+        The task of the study.
+    members : sequence of Member
+        All members of the study.
+    numbers : sequence of int
+        Numbers of the members to train.
+
+    Returns
+    -------
+    dict
+        The content of config.json.
+    """
     shapes = {data: _shape(task.part(data)) for data in dict.fromkeys(member.data for member in members)}
     return {
         "format": FORMAT,
@@ -56,6 +87,7 @@ def make_config(
 
 
 def _shape(task: Task) -> dict[str, Any]:
+    """Describe the inputs and outputs of a task, as needed to rebuild its models from a run folder."""
     shape = {"tokens": task.tokens, "features": task.features, "outputs": task.outputs, "readout": task.readout}
     return {**shape, "worlds": task.worlds, "positions": None if task.positions is None else task.positions.tolist()}
 
@@ -72,10 +104,42 @@ def execute(
     notify: Notify = lambda event: None,
     stop: Stop = lambda: False,
 ) -> Run:
-    """Run a study into the folder `out` and return the finished run.
+    """Train and analyse the members of a study and write the results to a run folder.
 
-    `chosen` cuts the members, as `--members` does. When `stop()` turns true, the state is saved and Interrupted raised.
-    A full disk raises OSError after the last whole checkpoint: finished members are kept, and `resume` goes on.
+    Parameters
+    ----------
+    study : Experiment
+        The study to run.
+    out : Path
+        Run folder to write.
+    scale : str, default="quick"
+        Name of the study's scale, recorded in config.json.
+    where : Where, optional
+        Device, precision, stack size and number of worker processes.
+    chosen : str, default=":"
+        Members to train, in the syntax of `--members`: "0:3,5:6" selects members 0, 1, 2 and 5.
+    resume : bool, default=False
+        Continue an unfinished run in `out` from its last checkpoints.
+    force : bool, default=False
+        Delete an existing run in `out` first.
+    notify : callable, optional
+        Called with an `Event` whenever a stack makes progress.
+    stop : callable, optional
+        Polled during training. When it returns True, a checkpoint is saved and `Interrupted` is raised.
+
+    Returns
+    -------
+    Run
+        The finished run.
+
+    Raises
+    ------
+    Interrupted
+        If `stop()` returned True. The run can be resumed.
+    WorkerFailed
+        If a worker process ended unexpectedly. The run can be resumed.
+    OSError
+        If the disk is full. Finished members and the last complete checkpoint are kept, so the run can be resumed.
     """
     where = (where or Where()).resolved()
     members = study.members()
@@ -87,50 +151,53 @@ def execute(
     with Folder.open(out, config, resume=resume, force=force) as folder, where.arithmetic():
         if folder.finished:
             return Run(out)
-        begun = stacks.steps_done(folder.checkpoints)  # damage is said before anything is changed
-        before = Run(out).environment if begun else None
-        split = _split(study, task, members, numbers, where, folder, before)
+        # verify checkpoints first: a damaged one must raise before any file is changed
+        steps_done = stacks.steps_done(folder.checkpoints)
+        previous = Run(out).environment if steps_done else None
+        split = _split(study, task, members, numbers, where, folder, previous)
         sizes, steps = [len(part) for part in split.parts], study.training_steps(task)
-        left = [index for index in range(len(sizes)) if begun.get(index) != steps]
-        crew = where.crew(len(left), values_of([members[i] for i in numbers], task))
-        if before is not None:  # the threads decide the last digits, as the split does
-            crew = replace(crew, threads=int(before["threads per stack"]))
-            memory.check_room(before, left, where)
+        unfinished = [index for index in range(len(sizes)) if steps_done.get(index) != steps]
+        crew = where.crew(len(unfinished), values_of([members[i] for i in numbers], task))
+        if previous is not None:  # rounding depends on the number of threads, so a resumed run keeps it
+            crew = replace(crew, threads=int(previous["threads per stack"]))
+            memory.check_free_memory(previous, unfinished, where)
         environment = {**describe_environment(where, crew), **split.record(where)}
-        kept = before or environment
-        if before is not None and environment["source"] != before.get("source"):  # later results are of other code
-            kept["resumed_by"] = [*kept.get("resumed_by", []), environment["source"]]
-        if kept is environment or "resumed_by" in kept:
-            write_json(out / "environment.json", kept)
+        recorded = previous or environment
+        if previous is not None and environment["source"] != previous.get("source"):  # the code changed in between
+            recorded["resumed_by"] = [*recorded.get("resumed_by", []), environment["source"]]
+        if recorded is environment or "resumed_by" in recorded:
+            write_json(out / "environment.json", recorded)
         log = Log(out / "log.txt")
-        log(f"{'resumed' if begun else 'started'}: {study.name}, {len(numbers)} members; {json.dumps(environment)}")
+        action = "resumed" if steps_done else "started"
+        log(f"{action}: {study.name}, {len(numbers)} members; {json.dumps(environment)}")
         report = Reporter(sizes, steps, notify, log)
-        for index in sorted(set(range(len(sizes))) - set(left)):
+        for index in sorted(set(range(len(sizes))) - set(unfinished)):
             report(index, Progress(steps, float("nan")))
 
-        def done(index: int, peak: int | None) -> None:
+        def record_peak(index: int, peak: int | None) -> None:
             if peak is None:
                 return
-            peaks = kept.setdefault("memory", {}).setdefault("peak bytes", [None] * len(sizes))
+            peaks = recorded.setdefault("memory", {}).setdefault("peak bytes", [None] * len(sizes))
             peaks[index] = max(peak, peaks[index] or 0)
-            log(f"stack {index + 1}/{len(sizes)}: {memory.peak_text(peak, sizes[index])}")
-            write_json(out / "environment.json", kept)
+            log(f"stack {index + 1}/{len(sizes)}: {memory.describe_peak(peak, sizes[index])}")
+            write_json(out / "environment.json", recorded)
 
-        def train(index: int, own: Sequence[Member], stop: Stop) -> None:
-            tell = partial(report, index)
-            done(index, stacks.train(study, task, own, where, folder.checkpoints, index, tell, stop))
+        def train(index: int, stack_members: Sequence[Member], stop: Stop) -> None:
+            report_stack = partial(report, index)
+            peak = stacks.train(study, task, stack_members, where, folder.checkpoints, index, report_stack, stop)
+            record_peak(index, peak)
 
         weights = partial(stacks.weights_of, folder.checkpoints)
         try:
-            for generation in origins.generations(members, split.parts, left):
+            for generation in origins.generations(members, split.parts, unfinished):
                 queue = {
-                    index: origins.ready(members, split.parts[index], split.parts, task, weights)
+                    index: origins.resolve_starts(members, split.parts[index], split.parts, task, weights)
                     for index in generation
                 }
                 if crew.processes > 1:
-                    processes.train_all(study, queue, where, folder, crew, report, done, log, stop)
+                    processes.train_all(study, queue, where, folder, crew, report, record_peak, log, stop)
                 else:
-                    _train_all([partial(train, *each) for each in queue.items()], where, crew, stop)
+                    _train_all([partial(train, *job) for job in queue.items()], where, crew, stop)
         except Interrupted:
             log("stopped and saved")
             raise
@@ -143,12 +210,27 @@ def execute(
 
 
 def check(study: Experiment, task: Task, members: Sequence[Member]) -> None:
-    """Build and analyse every kind of member once, so that what is wrong with a spec is said before it is trained."""
-    few = task.first(2)
+    """Build and analyse one member of every kind on two examples, so that invalid members fail before training.
+
+    Parameters
+    ----------
+    study : Experiment
+        The study whose analyses are run.
+    task : Task
+        The task of the study.
+    members : sequence of Member
+        The members to check.
+
+    Raises
+    ------
+    BadInput
+        If a member cannot be built or analysed.
+    """
+    two_examples = task.first(2)
     kinds = {(stack_key(member), member.encoding, member.alone().start): member for member in members}
     for member in kinds.values():
-        met = few.part(member.data).bind([member])
-        study.rehearse(stack_for([member.alone()], met), met)
+        member_task = two_examples.part(member.data).bind([member])
+        study.rehearse(stack_for([member.alone()], member_task), member_task)
 
 
 def _split(
@@ -158,11 +240,11 @@ def _split(
     numbers: Sequence[int],
     where: Where,
     folder: Folder,
-    before: Mapping[str, Any] | None,
+    previous: Mapping[str, Any] | None,
 ) -> memory.Split:
-    """The split of a run that was begun before; else a new one, and no folder where there is none to be had."""
-    if before is not None and "split" in before:  # earlier versions did not record it
-        return memory.recorded(before, len(members))
+    """Return the recorded split of a resumed run, or compute a new one; remove the new folder if no member fits."""
+    if previous is not None and "split" in previous:  # earlier versions did not record it
+        return memory.recorded_split(previous, len(members))
     try:
         return memory.split(study, task, members, numbers, where)
     except BadInput:
@@ -171,11 +253,11 @@ def _split(
 
 
 def _train_all(jobs: Sequence[Callable[[Stop], None]], where: Where, crew: Crew, stop: Stop) -> None:
-    """Train all stacks in this process, each job one of them. When one fails, the others save their state and stop."""
-    failed, before = threading.Event(), torch.get_num_threads()
+    """Train all stacks in this process, one per job. When one fails, the others save a checkpoint and stop."""
+    failed, threads_before = threading.Event(), torch.get_num_threads()
 
     def work(job: Callable[[Stop], None]) -> None:
-        torch.set_num_threads(crew.threads)  # both settings count for the thread that makes them
+        torch.set_num_threads(crew.threads)  # this and the precision below are settings of the current thread
         if failed.is_set():
             raise Interrupted
         try:
@@ -185,15 +267,16 @@ def _train_all(jobs: Sequence[Callable[[Stop], None]], where: Where, crew: Crew,
             failed.set()
             raise
 
-    with ThreadPoolExecutor(crew.beside) as pool:
+    with ThreadPoolExecutor(crew.stacks_per_process) as pool:
         futures = [pool.submit(work, job) for job in jobs]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(threads_before)
             pool.shutdown(wait=False, cancel_futures=True)
             if not all(future.done() for future in futures):
                 failed.set()
     errors = [error for future in futures if not future.cancelled() and (error := future.exception())]
-    for error in sorted(errors, key=lambda error: isinstance(error, Interrupted)):  # the cause first, then who was told
+    # raise the cause, not the Interrupted of a stack that stopped because of it
+    for error in sorted(errors, key=lambda error: isinstance(error, Interrupted)):
         raise error

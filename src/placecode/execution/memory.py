@@ -1,9 +1,9 @@
-"""Which members train together: stacks as large as the GPU's memory allows, by measuring a few small ones.
+"""Plan which members train together: find the largest stack that fits into the GPU's memory.
 
-What a stack takes is a straight line: a part that does not grow (the data, workspaces of the libraries) and a part for
-each member. Two small stacks of the same shape, really trained and evaluated, give the line; so no table of models and
-GPUs is needed, and a new encoding or kernel needs no word here. The split decides the last digits, so it is recorded
-(environment.json), and a run that is taken up again keeps it whatever is free by then.
+The memory of a stack is modelled as linear in its number of members: a constant part (data, library workspaces) plus a
+part per member. Both are estimated by training and evaluating two small stacks of the same shape for a few steps. So no
+table of models and GPUs is needed, and new encodings or kernels need no change here. Rounding depends on the split of
+members into stacks, so the split is recorded in environment.json, and a resumed run keeps it.
 """
 
 from __future__ import annotations
@@ -25,41 +25,47 @@ from placecode.runs.read import numbers_in, ranges
 from placecode.tasks.base import Task
 from placecode.training.trainer import Trainer, stack_for
 
-PROBES = (2, 4)
-"""Members of the stacks that are measured: two points of a line. A stack of one may go its own way."""
-UPDATES = 5
-"""Training steps of a measured stack: the first ones make what the later ones reuse."""
-SAFETY = 1.25
-"""What is measured is what tensors hold. The allocator rounds up and leaves gaps, and a step that is captured in a
-graph keeps memory of its own, to which nobody else has access."""
-RESERVE = 1 << 30
-"""Bytes of the free memory that are left alone: each process needs some for its context and its kernels."""
+PROBE_SIZES = (2, 4)
+"""Members of the two stacks that are measured. A stack of one member may use other kernels, so it is not measured."""
+PROBE_STEPS = 5
+"""Training steps of a measured stack. The first steps allocate buffers that later steps reuse."""
+SAFETY_FACTOR = 1.25
+"""Factor on the measured memory, which counts tensors only. The allocator rounds up and fragments, and a CUDA graph
+keeps private memory."""
+RESERVED_BYTES = 1 << 30
+"""Bytes of free memory that are never used: each process needs some for its CUDA context and kernels."""
 
 
 class Meter(Protocol):
-    """The memory of a device: bytes, as this process sees them."""
+    """Memory of a device in bytes, as seen by this process."""
 
     @property
     def total(self) -> int:
-        """What the device has."""
+        """Memory of the device."""
 
-    def room(self) -> int:
-        """What this process holds or could have now; its neighbours have the rest."""
+    def available(self) -> int:
+        """Memory that this process holds or could allocate now. Other processes hold the rest."""
 
     def reset(self) -> None:
-        """Give back what is unused, and forget the peak."""
+        """Release cached memory and reset the peaks."""
 
     def peak(self) -> int:
-        """The most that tensors of this process held since the reset."""
+        """Peak memory of this process's tensors since the reset."""
 
-    def taken(self) -> int:
-        """The most that this process took from the device since the reset, for tensors and in reserve."""
+    def peak_reserved(self) -> int:
+        """Peak memory that this process reserved on the device since the reset, including caches."""
 
 
 class Gpus:
-    """The memory of the first GPUs, one for each worker: that of the smallest, since any stack may go to any of them.
+    """Memory of the first `count` GPUs, one per worker.
 
-    The peak is that of the current GPU.
+    Totals are those of the GPU with the least memory, since any stack may be trained on any GPU. Peaks are those of the
+    current GPU.
+
+    Parameters
+    ----------
+    count : int
+        Number of GPUs.
     """
 
     def __init__(self, count: int) -> None:
@@ -69,7 +75,7 @@ class Gpus:
     def total(self) -> int:
         return min(torch.cuda.mem_get_info(device)[1] for device in self.devices)
 
-    def room(self) -> int:
+    def available(self) -> int:
         self.reset()
         return min(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) for device in self.devices)
 
@@ -82,42 +88,61 @@ class Gpus:
     def peak(self) -> int:
         return torch.cuda.max_memory_allocated()
 
-    def taken(self) -> int:
+    def peak_reserved(self) -> int:
         return torch.cuda.max_memory_reserved()
 
 
 def meter_for(where: Where) -> Meter | None:
-    """The meter of a device; None on a CPU: the system tells the memory of a process, not that of its stacks."""
+    """Return the memory meter of a device, or None on a CPU, where memory is known per process and not per stack."""
     return Gpus(where.workers or 1) if where.device == "cuda" else None
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes that stacks of one shape take: `base`, whatever their size, and `each` for every member."""
+    """Memory of stacks of one shape, linear in the number of members.
+
+    Parameters
+    ----------
+    base : float
+        Bytes that do not depend on the number of members.
+    per_member : float
+        Bytes per member.
+    """
 
     base: float
-    each: float
+    per_member: float
 
     @classmethod
-    def through(cls, small: float, large: float) -> Cost:
-        """The line through what the two probes took."""
-        each = max(0.0, (large - small) / (PROBES[1] - PROBES[0]))
-        return cls(large - PROBES[1] * each, each)
+    def from_probes(cls, small: float, large: float) -> Cost:
+        """Fit the line through the bytes of the smaller and the larger probe."""
+        per_member = max(0.0, (large - small) / (PROBE_SIZES[1] - PROBE_SIZES[0]))
+        return cls(large - PROBE_SIZES[1] * per_member, per_member)
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.base + other.base, self.each + other.each)
+        return Cost(self.base + other.base, self.per_member + other.per_member)
 
-    def of(self, members: int) -> int:
-        return round(self.base + members * self.each)
+    def total(self, members: int) -> int:
+        """Bytes of a stack of so many members."""
+        return round(self.base + members * self.per_member)
 
-    def most(self, budget: float) -> int:
-        """Members that fit."""
-        return max(0, int((budget - self.base) // max(1.0, self.each)))
+    def max_members(self, budget: float) -> int:
+        """Largest number of members whose stack fits into `budget` bytes."""
+        return max(0, int((budget - self.base) // max(1.0, self.per_member)))
 
 
 @dataclass(frozen=True)
-class Need:
-    """Bytes that a stack held at most: in training; for evaluation on top of what it keeps; and for its results."""
+class PeakMemory:
+    """Peak memory of a stack in bytes.
+
+    Parameters
+    ----------
+    training : int
+        Peak during training.
+    evaluation : int
+        Peak during evaluation, above the memory of the parameters and optimizer.
+    closing : int
+        Peak during the final analyses.
+    """
 
     training: int
     evaluation: int
@@ -125,15 +150,36 @@ class Need:
 
 
 def probe(
-    study: Experiment, task: Task, members: Sequence[Member], where: Where, meter: Meter, updates: int = UPDATES
-) -> Need:
-    """Train and evaluate a stack for a moment, and measure what it takes."""
+    study: Experiment, task: Task, members: Sequence[Member], where: Where, meter: Meter, updates: int = PROBE_STEPS
+) -> PeakMemory:
+    """Train a stack for a few steps, evaluate and analyse it, and measure its peak memory.
+
+    Parameters
+    ----------
+    study : Experiment
+        The study, for its schedule and its analyses.
+    task : Task
+        The task of the study.
+    members : sequence of Member
+        Members of the stack.
+    where : Where
+        Device to train on.
+    meter : Meter
+        Memory meter of the device.
+    updates : int, default=5
+        Number of training steps.
+
+    Returns
+    -------
+    PeakMemory
+        Peak memory of training, evaluation and analyses.
+    """
     meter.reset()
     task = task.part(members[0].data).bind(members)
     steps, moments = study.training_steps(task), study.evaluate_at(task)
     trainer = Trainer(stack_for(members, task, where.device, fast=where.fast), task, steps, moments)
-    kept = meter.peak()
-    checkpoint = trainer.state()  # one may be on its way to the disk at any time
+    persistent = meter.peak()
+    checkpoint = trainer.state()  # included because a checkpoint may be waiting to be written at any time
     for _ in range(min(updates, steps)):
         trainer.update()
     training = meter.peak()
@@ -141,60 +187,108 @@ def probe(
     meter.reset()
     for _ in trainer.evaluate():
         pass
-    evaluation = max(0, meter.peak() - kept)
+    evaluation = max(0, meter.peak() - persistent)
     stack = trainer.stack
     del trainer
     meter.reset()
     study.rehearse(stack, task)
     study.arrays(stack, task)
-    return Need(training, evaluation, meter.peak())
+    return PeakMemory(training, evaluation, meter.peak())
 
 
-def largest(measure: Callable[..., Need], most: int, budget: float) -> tuple[int, Cost]:
-    """Members to a stack that fit into the budget, at most `most` (0: not even one), and what such stacks take.
+def largest_stack(measure: Callable[..., PeakMemory], most: int, budget: float) -> tuple[int, Cost]:
+    """Find the largest stack that fits into a memory budget.
 
-    `measure(count)` measures a stack of so many members, `measure(count, updates=0)` without training it.
+    Parameters
+    ----------
+    measure : callable
+        `measure(count)` returns the `PeakMemory` of a stack of `count` members; `measure(count, updates=0)` skips
+        training. It may raise torch.OutOfMemoryError.
+    most : int
+        Upper limit on the number of members.
+    budget : float
+        Bytes available.
+
+    Returns
+    -------
+    size : int
+        Number of members per stack; 0 if not even one member fits.
+    cost : Cost
+        Estimated memory of such stacks.
     """
-    budget /= SAFETY
+    budget /= SAFETY_FACTOR
     with contextlib.suppress(torch.OutOfMemoryError):
-        small, large = (measure(count) for count in PROBES)
-        training = Cost.through(small.training, large.training)
-        closing = Cost.through(small.closing, large.closing)
-        most = min(most, training.most(budget), closing.most(budget))
-        # a captured step holds its memory while the stack is evaluated: the two add up
-        cost = training + Cost.through(small.evaluation, large.evaluation)
-        if PROBES[1] < most and cost.most(budget) < most:
-            # evaluation goes in portions, so it may grow less than a line: look before giving up members
+        small, large = (measure(count) for count in PROBE_SIZES)
+        training = Cost.from_probes(small.training, large.training)
+        closing = Cost.from_probes(small.closing, large.closing)
+        most = min(most, training.max_members(budget), closing.max_members(budget))
+        # a captured training step keeps its memory during evaluation, so the two costs add up
+        cost = training + Cost.from_probes(small.evaluation, large.evaluation)
+        if PROBE_SIZES[1] < most and cost.max_members(budget) < most:
+            # evaluation runs in portions of limited size, so a large stack may need less than the line predicts
             with contextlib.suppress(torch.OutOfMemoryError):
                 flat = training + Cost(measure(most, updates=0).evaluation, 0.0)
-                cost = max(cost, flat, key=lambda cost: cost.most(budget))
-        return min(most, cost.most(budget)), cost
-    with contextlib.suppress(torch.OutOfMemoryError):  # the probes are too large; one alone may still fit
-        one = measure(1)
-        taken = max(one.training + one.evaluation, one.closing)
-        return int(taken <= budget), Cost(0.0, taken)
+                cost = max(cost, flat, key=lambda cost: cost.max_members(budget))
+        return min(most, cost.max_members(budget)), cost
+    with contextlib.suppress(torch.OutOfMemoryError):  # the probes do not fit; a single member may still fit
+        single = measure(1)
+        needed = max(single.training + single.evaluation, single.closing)
+        return int(needed <= budget), Cost(0.0, needed)
     return 0, Cost(0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which members train together, by number; and what each of these stacks takes, where that was measured."""
+    """Which members train together.
+
+    Parameters
+    ----------
+    parts : list of list of int
+        Member numbers of each stack.
+    costs : list of Cost, optional
+        Estimated memory of each stack, if it was measured.
+    """
 
     parts: list[list[int]]
     costs: list[Cost] | None = None
 
     def record(self, where: Where) -> dict[str, Any]:
-        """For environment.json."""
+        """Return the entries for environment.json: the split and, if measured, the memory needed."""
         record: dict[str, Any] = {"split": [ranges(part) for part in self.parts]}
         if self.costs is None:
             return record
         pairs = list(zip(self.parts, self.costs, strict=True))
-        needed, each = [cost.of(len(part)) for part, cost in pairs], [round(cost.each) for cost in self.costs]
-        return {**record, "memory": {"share": where.memory, "bytes needed": needed, "bytes per member": each}}
+        needed = [cost.total(len(part)) for part, cost in pairs]
+        per_member = [round(cost.per_member) for cost in self.costs]
+        return {**record, "memory": {"share": where.memory, "bytes needed": needed, "bytes per member": per_member}}
 
 
 def split(study: Experiment, task: Task, members: Sequence[Member], numbers: Sequence[int], where: Where) -> Split:
-    """Stacks for the members with these numbers: of equal shape, and as many to a stack as memory allows."""
+    """Split members into stacks of equal shape, as large as memory allows.
+
+    Parameters
+    ----------
+    study : Experiment
+        The study.
+    task : Task
+        The task of the study.
+    members : sequence of Member
+        All members of the study.
+    numbers : sequence of int
+        Numbers of the members to train.
+    where : Where
+        Device, limits on stack size and memory, number of workers; resolved.
+
+    Returns
+    -------
+    Split
+        The stacks and, on a GPU, their estimated memory.
+
+    Raises
+    ------
+    BadInput
+        If not even one member fits into the GPU's memory.
+    """
     meter = meter_for(where)
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in numbers:
@@ -204,79 +298,90 @@ def split(study: Experiment, task: Task, members: Sequence[Member], numbers: Seq
     for group in groups.values():
         size = most = where.most_of(len(numbers), values_of([members[group[0]]], task))
         if meter is not None:
-            size, cost = _fitting(study, task, [members[number] for number in group], where, meter, most)
-        found = plan_stacks([members[number] for number in group], size)
-        parts += [[group[i] for i in part] for part in found]
-        costs += [cost] * len(found) if meter is not None else []
+            size, cost = _measured_size(study, task, [members[number] for number in group], where, meter, most)
+        stacks = plan_stacks([members[number] for number in group], size)
+        parts += [[group[i] for i in stack] for stack in stacks]
+        costs += [cost] * len(stacks) if meter is not None else []
     return Split(parts, costs if meter is not None else None)
 
 
-def _fitting(
+def _measured_size(
     study: Experiment, task: Task, group: Sequence[Member], where: Where, meter: Meter, most: int
 ) -> tuple[int, Cost]:
-    """Members of one shape to a stack, and what such stacks take; a sentence where not even one fits."""
-    room, total = meter.room(), meter.total
-    budget = min(where.memory * total, room - RESERVE)
+    """Measure how many members of one shape fit into a stack, and their memory; BadInput if not even one fits."""
+    available, total = meter.available(), meter.total
+    budget = min(where.memory * total, available - RESERVED_BYTES)
 
-    def measure(count: int, updates: int = UPDATES) -> Need:
+    def measure(count: int, updates: int = PROBE_STEPS) -> PeakMemory:
         members = [group[i % len(group)].alone() for i in range(count)]  # a group may be smaller than a probe
         return probe(study, task, members, where, meter, updates)
 
-    size, cost = largest(measure, min(most, len(group)), budget)
+    size, cost = largest_stack(measure, min(most, len(group)), budget)
     meter.reset()
     if size < 1:
         raise BadInput(
-            f"the GPU must have room for at least one member of this study; it may use {amount(max(0, budget))} "
-            f"({where.memory:g} of {amount(total)}, and no more than is free, {amount(room)}), and that is too little."
+            f"the GPU must have memory for at least one member of this study; it may use {format_bytes(max(0, budget))}"
+            f" ({where.memory:g} of {format_bytes(total)}, of which {format_bytes(available)} are free), which is too "
+            "little."
         )
     return size, cost
 
 
-def check_room(environment: Mapping[str, Any], unfinished: Sequence[int], where: Where) -> None:
-    """A run keeps the split that it began with: say so when that no longer fits."""
+def check_free_memory(environment: Mapping[str, Any], unfinished: Sequence[int], where: Where) -> None:
+    """Raise BadInput if the stacks of a resumed run no longer fit into the free memory.
+
+    Parameters
+    ----------
+    environment : mapping
+        Content of environment.json.
+    unfinished : sequence of int
+        Indices of the stacks still to be trained.
+    where : Where
+        Device to train on.
+    """
     needed = environment.get("memory", {}).get("bytes needed")
     meter = meter_for(where)
     if needed is None or meter is None:
         return
-    most, room = max((needed[index] for index in unfinished), default=0), meter.room()
-    if most > room:
+    most, available = max((needed[index] for index in unfinished), default=0), meter.available()
+    if most > available:
         raise BadInput(
-            f"the GPU must have {amount(most)} free for the stacks that this run began with; {amount(room)} are free "
-            "now: wait for its neighbours, or start anew with --force."
+            f"the GPU must have {format_bytes(most)} free for the stacks of this run; {format_bytes(available)} are "
+            "free now: wait until other processes release memory, or start again with --force."
         )
 
 
-def recorded(environment: Mapping[str, Any], total: int) -> Split:
-    """The split that a run began with."""
+def recorded_split(environment: Mapping[str, Any], total: int) -> Split:
+    """Read the split of a run of `total` members from its environment.json."""
     return Split([numbers_in(part, total) for part in environment["split"]])
 
 
 @contextlib.contextmanager
-def told(members: int) -> Iterator[None]:
-    """A GPU that runs out of memory all the same, in a sentence."""
+def explain_out_of_memory(members: int) -> Iterator[None]:
+    """Context manager that turns an out-of-memory error of a stack of `members` members into a BadInput with advice."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise BadInput(
-            f"the GPU must have room for a stack of {members} members; it has run out of memory; finished stacks and "
-            "the last checkpoints are kept: go on with --resume, which keeps the split, when more is free, or start "
-            "anew with --force and a lower --memory or --stack."
+            f"the GPU must have memory for a stack of {members} members, but it ran out of memory; finished stacks and "
+            "the last checkpoints are kept: continue with --resume, which keeps the stacks, when more memory is free, "
+            "or start again with --force and a lower --memory or --stack."
         ) from error
 
 
-def peak_text(peak: float, members: int) -> str:
-    """The most that a stack took of a GPU, in words.
+def describe_peak(peak: float, members: int) -> str:
+    """Format the peak memory of a stack, in total and per member.
 
-    >>> peak_text(3 << 29, 128)
-    '1.5 GiB of the GPU at most, 12 MiB per member'
+    >>> describe_peak(3 << 29, 128)
+    'peak GPU memory 1.5 GiB, 12 MiB per member'
     """
-    return f"{amount(peak)} of the GPU at most, {amount(peak / members)} per member"
+    return f"peak GPU memory {format_bytes(peak)}, {format_bytes(peak / members)} per member"
 
 
-def amount(count: float) -> str:
-    """Bytes in words.
+def format_bytes(count: float) -> str:
+    """Format a number of bytes in GiB or MiB.
 
-    >>> amount(3 << 29), amount(3 << 22)
+    >>> format_bytes(3 << 29), format_bytes(3 << 22)
     ('1.5 GiB', '12 MiB')
     """
     return f"{count / 2**30:.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:.0f} MiB"

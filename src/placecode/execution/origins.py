@@ -1,7 +1,8 @@
-"""Members that start from the PE of another member of their study: trained after it, from its checkpoint.
+"""Members whose PE is initialized from the PE of another member of the study, their origin.
 
-Two generations: those who start by themselves, and those who start from one of them. A member whose origin diverged has
-nothing to start from, and counts as diverged from the beginning, unless it takes the PE that was there before training.
+Members train in two generations: first those with their own initialization, then those that start from a member of the
+first generation. The PE is read from the origin's checkpoint. If the origin diverged, the member is recorded as
+diverged at step 0, unless it starts from the origin's PE before training.
 """
 
 from __future__ import annotations
@@ -21,128 +22,197 @@ from placecode.runs.read import ranges
 from placecode.tasks.base import Task
 from placecode.training.trainer import stack_for
 
-ALIKE = ("width", "layers", "placement")
-"""What a member must share with its origin: a PE has so many features, in so many blocks."""
+SHARED_FIELDS = ("width", "layers", "placement")
+"""Fields that a member and its origin must have in common, since they determine the shape of the PE."""
 
 
 def check(members: Sequence[Member], numbers: Sequence[int], task: Task) -> None:
-    """Refuse members whose origin is not there, is not trained with them, does not start by itself, or has a PE that is
-    none for them."""
+    """Check that every member's origin exists, is trained in the same run and has a PE of a suitable shape.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        All members of the study.
+    numbers : sequence of int
+        Numbers of the members to train.
+    task : Task
+        The task of the study.
+
+    Raises
+    ------
+    BadInput
+        If a member cannot start from its origin.
+    """
     missing = set()
     for number in numbers:
         origin = members[number].origin
         if origin is None:
             continue
         if origin >= len(members) or members[origin].origin is not None:
-            raise BadInput(f"member {number} must start from a member that starts by itself; {origin} is none.")
-        for each in (number, origin):
-            if not lookup(members[each].encoding).takes_array:
-                what = "take over a PE" if each == number else "leave a PE to others"
-                raise BadInput(f"member {each} must have a learned PE to {what}; got {members[each].encoding}.")
+            raise BadInput(
+                f"the origin of member {number} must be a member of the study that has no origin itself; got {origin}."
+            )
+        for checked in (number, origin):
+            encoding = members[checked].encoding
+            if not lookup(encoding).takes_array:
+                role = "start from another member's PE" if checked == number else "be the origin of another member"
+                raise BadInput(f"member {checked} must have a learned PE to {role}; got {encoding}.")
         _check_fit(number, members[number], members[origin], task)
         missing |= {origin} - set(numbers)
     if missing:
-        raise BadInput(
-            f"the members must include those from whose PEs others start; {ranges(sorted(missing))} are not among them."
-        )
+        raise BadInput(f"the members must include the origins of all members; {ranges(sorted(missing))} are missing.")
 
 
 def _check_fit(number: int, member: Member, origin: Member, task: Task) -> None:
-    """Refuse a PE of another size, or one that cannot be brought onto the tokens of this member."""
-    own, others = task.part(member.data), task.part(origin.data)
-    sizes = [(name, getattr(member, name), getattr(origin, name)) for name in ALIKE]
+    """Raise BadInput if the origin's PE has another shape and cannot be resized to the tokens of this member."""
+    member_task, origin_task = task.part(member.data), task.part(origin.data)
+    sizes = [(name, getattr(member, name), getattr(origin, name)) for name in SHARED_FIELDS]
     if member.start in RESIZED:
-        for who, each in (("its own", own), (f"those of its origin {member.origin}", others)):
-            if not is_grid(each.positions):
+        for owner, part in (("the member", member_task), (f"its origin {member.origin}", origin_task)):
+            if not is_grid(part.positions):
                 raise BadInput(
                     f"the start {member.start} of member {number} must be between tokens on full grids of rows and "
-                    f"columns; {who} are on none."
+                    f"columns; the tokens of {owner} are not on one."
                 )
     else:
-        sizes.append(("number of tokens", own.tokens, others.tokens))
-    for name, mine, theirs in sizes:
-        if mine != theirs:
+        sizes.append(("number of tokens", member_task.tokens, origin_task.tokens))
+    for name, size, origin_size in sizes:
+        if size != origin_size:
             raise BadInput(
-                f"member {number} must have the {name} of its origin {member.origin}, {theirs}, for the start "
-                f"{member.start}; got {mine}."
+                f"member {number} must have the {name} of its origin {member.origin}, {origin_size}, for the start "
+                f"{member.start}; got {size}."
             )
 
 
-def generations(members: Sequence[Member], parts: Sequence[Sequence[int]], left: Iterable[int]) -> list[list[int]]:
-    """The stacks that are left to train, those of the first generation before those of the second; none empty."""
-    by_age: tuple[list[int], list[int]] = ([], [])
-    for index in left:
-        by_age[members[parts[index][0]].origin is not None].append(index)
-    return [generation for generation in by_age if generation]
+def generations(
+    members: Sequence[Member], parts: Sequence[Sequence[int]], unfinished: Iterable[int]
+) -> list[list[int]]:
+    """Group stacks into generations: first those without origins, then those that start from them.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        All members of the study.
+    parts : sequence of sequence of int
+        Member numbers of each stack.
+    unfinished : iterable of int
+        Indices of the stacks still to be trained.
+
+    Returns
+    -------
+    list of list of int
+        Indices of the stacks of each generation that is not empty.
+    """
+    first: list[int] = []
+    second: list[int] = []
+    for index in unfinished:
+        (first if members[parts[index][0]].origin is None else second).append(index)
+    return [generation for generation in (first, second) if generation]
 
 
-def ready(
+def resolve_starts(
     members: Sequence[Member],
     part: Sequence[int],
     parts: Sequence[Sequence[int]],
     task: Task,
     weights: Callable[[int], Tensor],
 ) -> list[Member]:
-    """The members of a stack, each with its start at hand; `weights` gives those of a trained stack, by its number."""
-    own = [members[number] for number in part]
-    if own[0].origin is None:
-        return own
-    left = _left(members, {member.origin for member in own if member.origin is not None}, parts, task, weights)
-    positions = task.part(own[0].data).positions
-    return [_started(member, left[member.origin], positions) for member in own if member.origin is not None]
+    """Return the members of a stack with the PE of their origin filled in as their initial PE.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        All members of the study.
+    part : sequence of int
+        Member numbers of the stack.
+    parts : sequence of sequence of int
+        Member numbers of all stacks.
+    task : Task
+        The task of the study.
+    weights : callable
+        `weights(index)` returns the weights (e, p) of the trained stack with this index.
+
+    Returns
+    -------
+    list of Member
+        Members without an origin, ready to be trained.
+    """
+    stack_members = [members[number] for number in part]
+    if stack_members[0].origin is None:
+        return stack_members
+    numbers = {member.origin for member in stack_members if member.origin is not None}
+    origin_pes = _origin_pes(members, numbers, parts, task, weights)
+    positions = task.part(stack_members[0].data).positions
+    return [
+        _with_initial_pe(member, origin_pes[member.origin], positions)
+        for member in stack_members
+        if member.origin is not None
+    ]
 
 
 @dataclass(frozen=True)
-class Left:
-    """What a member leaves to others: its PE (l, n, d) before and after training, and where its tokens are, (n, k)."""
+class OriginPE:
+    """PE of an origin.
+
+    Parameters
+    ----------
+    before, learned : array of shape (l, n, d)
+        The PE before and after training.
+    positions : array of shape (n, k) or None
+        Positions of the tokens.
+    """
 
     before: np.ndarray
     learned: np.ndarray
     positions: np.ndarray | None
 
 
-def _started(member: Member, left: Left, positions: np.ndarray | None) -> Member:
-    pe = np.nan_to_num(left.learned, posinf=0.0, neginf=0.0)  # of one that diverged; this one counts as such
+def _with_initial_pe(member: Member, origin: OriginPE, positions: np.ndarray | None) -> Member:
+    """Return the member with its initial PE computed from the origin's, as its field `start` says."""
+    # only an origin that diverged has other than finite values; its heirs are recorded as diverged too
+    pe = np.nan_to_num(origin.learned, posinf=0.0, neginf=0.0)
     if member.start == "before":
-        pe = left.before
+        pe = origin.before
     if member.start == "sized":
-        pe = np.stack([scaled(own, root_mean_square(after)) for own, after in zip(left.before, pe, strict=True)])
+        pe = np.stack(
+            [scaled(initial, root_mean_square(final)) for initial, final in zip(origin.before, pe, strict=True)]
+        )
     if member.start in ("shuffled", "rescaled-shuffled", "resized-shuffled"):
         pe = pe[:, np.random.default_rng(member.seed).permutation(pe.shape[1])]
     if member.start in RESIZED:
-        assert left.positions is not None and positions is not None  # as was checked
-        pe = resized(pe, left.positions, positions)
+        assert origin.positions is not None and positions is not None  # guaranteed by check()
+        pe = resized(pe, origin.positions, positions)
     if member.start in RESCALED:
-        assert member.sigma is not None  # as every member checks
+        assert member.sigma is not None  # guaranteed by Member
         pe = scaled(pe, member.sigma)
     return replace(member, start=Table(pe), origin=None)
 
 
-def _left(
+def _origin_pes(
     members: Sequence[Member],
-    origins: set[int],
+    numbers: set[int],
     parts: Sequence[Sequence[int]],
     task: Task,
     weights: Callable[[int], Tensor],
-) -> dict[int, Left]:
-    """What each of these members leaves to others."""
-    found: dict[int, Left] = {}
+) -> dict[int, OriginPE]:
+    """Rebuild the stacks of these members and read their PEs before and after training."""
+    pes: dict[int, OriginPE] = {}
     for index, part in enumerate(parts):
-        places = [place for place, number in enumerate(part) if number in origins]
+        places = [place for place, number in enumerate(part) if number in numbers]
         if not places:
             continue
-        mine = [members[part[place]] for place in places]
-        theirs = task.part(mine[0].data)
-        stack = stack_for(mine, theirs)
+        origin_members = [members[part[place]] for place in places]
+        origin_task = task.part(origin_members[0].data)
+        stack = stack_for(origin_members, origin_task)
         before = _vectors(stack)
         stack.flat.copy_(weights(index)[places])
-        for place, begun, learned in zip(places, before, _vectors(stack), strict=True):
-            found[part[place]] = Left(begun, learned, theirs.positions)
-    return found
+        for place, initial, learned in zip(places, before, _vectors(stack), strict=True):
+            pes[part[place]] = OriginPE(initial, learned, origin_task.positions)
+    return pes
 
 
 def _vectors(stack: Stack) -> np.ndarray:
-    """The PEs (e, l, n, d) of a stack as they are now, in arrays of their own."""
+    """Copy the current PEs (e, l, n, d) of a stack."""
     vectors = stack.encoding.vectors()
-    assert vectors is not None  # as was checked
+    assert vectors is not None  # guaranteed by check()
     return vectors.detach().double().numpy()

@@ -1,9 +1,10 @@
-"""Training stacks in processes of their own, one for each GPU; the process that starts them hands out the stacks.
+"""Train stacks in worker processes, one per GPU. The parent process distributes the stacks.
 
-Each worker is tied to its parent by a pipe of its own, so that none can harm another's, however it ends. Down the pipe
-come the study, then one stack after the other, and at last None: save and stop. Up come the progress of the stack, the
-bytes that it took, or what went wrong. A pipe that breaks says the same as None: a worker whose parent is gone saves
-and ends. The study travels as an object, so its class must be one that a new process can import.
+Each worker has its own pipe to the parent, so that a worker that crashes cannot corrupt the messages of another. The
+parent sends the study, then one stack after the other, and finally None, which means: save a checkpoint and stop. A
+worker sends progress, the peak memory of a finished stack, or an error. A broken pipe means the same as None: a worker
+whose parent is gone saves a checkpoint and exits. The study is sent as an object, so a new process must be able to
+import its class.
 """
 
 from __future__ import annotations
@@ -32,63 +33,81 @@ from placecode.runs.write import Folder
 from placecode.training.trainer import Progress
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""What a terminal or a batch system sends to every process: the parent alone decides what becomes of it."""
-SECONDS_BETWEEN_LOOKS = 0.1
+"""Signals that a terminal or a batch system sends to all processes. Workers ignore them; the parent handles them."""
+SECONDS_BETWEEN_POLLS = 0.1
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker waits for its next stack; `peak` are the bytes of the GPU that the one before took."""
+    """Message of a worker that waits for its next stack; `peak` is the peak GPU memory of the previous one in bytes."""
 
     peak: int | None = None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong in a worker, and where."""
+    """Message of a worker that raised an exception: its text and its traceback."""
 
-    what: str
+    reason: str
     trace: str
 
 
 class Ended:
-    """There is nobody at the other end."""
+    """Stands for a message of a worker that has exited."""
 
 
 @dataclass
 class Worker:
-    """A worker as its parent sees it."""
+    """The parent's view of a worker process.
+
+    Parameters
+    ----------
+    name : str
+        Name for messages, such as "worker 1 of 2".
+    process : BaseProcess
+        The process.
+    pipe : Connection
+        The parent's end of the pipe.
+    stack : int, optional
+        Index of the stack that the worker is training.
+    has_replied : bool, default=False
+        Whether any message has arrived from the worker.
+    """
 
     name: str
     process: BaseProcess
     pipe: Connection
     stack: int | None = None
-    heard: bool = False
+    has_replied: bool = False
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
+        """Return the next message, or `Ended` if the worker has exited."""
         try:
             message = self.pipe.recv()
-        except (EOFError, OSError):  # its last word may be cut short
+        except (EOFError, OSError):  # the last message may be incomplete
             self.process.join()
             return Ended()
-        self.heard = True
+        self.has_replied = True
         return message
 
-    def tell(self, message: Any) -> None:
-        with contextlib.suppress(ConnectionError):  # that it is gone is found out when it is listened to
+    def send(self, message: Any) -> None:
+        """Send a message. A worker that has exited is noticed by `receive`."""
+        with contextlib.suppress(ConnectionError):
             self.pipe.send(message)
 
-    def failed(self, what: str) -> WorkerFailed:
+    def failure(self, reason: str) -> WorkerFailed:
+        """Return the error to raise when the worker has failed."""
         place = "" if self.stack is None else f" in stack {self.stack + 1}"
-        rest = "finished stacks and the last checkpoints are kept: go on with --resume"
-        return WorkerFailed(f"{self.name} has failed{place} ({what}); {rest}.")
+        advice = "finished stacks and the last checkpoints are kept: continue with --resume"
+        return WorkerFailed(f"{self.name} has failed{place} ({reason}); {advice}.")
 
-    def ending(self) -> str:
+    def describe_exit(self) -> str:
+        """Describe how the process ended."""
         code = self.process.exitcode or 0
         if code < 0:
             return f"killed by signal {-code}"
         hint = "; a script that starts workers must do so under if __name__ == '__main__'"
-        return f"exit code {code}{'' if self.heard else hint}"
+        return f"exit code {code}{'' if self.has_replied else hint}"
 
 
 def train_all(
@@ -102,13 +121,42 @@ def train_all(
     log: Callable[[str], None],
     stop: Stop,
 ) -> None:
-    """Train these stacks in the processes of a crew, the largest first. When one fails, the others save and stop."""
+    """Train stacks in worker processes, the largest first. When one fails, the others save a checkpoint and stop.
+
+    Parameters
+    ----------
+    study : Experiment
+        The study.
+    queue : mapping of int to sequence of Member
+        Members of each stack, by the index of the stack.
+    where : Where
+        Device and precision, resolved.
+    folder : Folder
+        The run folder.
+    crew : Crew
+        Number of processes, and threads per process.
+    report : callable
+        Called as `report(index, progress)` when a stack makes progress.
+    done : callable
+        Called as `done(index, peak)` when a stack is finished, with its peak GPU memory in bytes or None.
+    log : callable
+        Called with a line of text for the log.
+    stop : callable
+        Polled; when it returns True, all workers save a checkpoint and stop.
+
+    Raises
+    ------
+    Interrupted
+        If `stop()` returned True before all stacks were finished.
+    WorkerFailed
+        If a worker failed.
+    """
     waiting = sorted(queue, key=lambda index: -len(queue[index]))
     unfinished, stopping = set(queue), False
     error: Exception | None = None
 
-    def take(worker: Worker, message: Any) -> None:
-        """What a worker says, and the answer; raises what went wrong."""
+    def handle(worker: Worker, message: Any) -> None:
+        """Process a message of a worker and send it the next stack; raise an error that the worker reports."""
         if isinstance(message, Progress):
             assert worker.stack is not None
             report(worker.stack, message)
@@ -117,30 +165,30 @@ def train_all(
                 unfinished.discard(worker.stack)
                 done(worker.stack, message.peak)
             worker.stack = waiting.pop(0) if waiting and not stopping else None
-            worker.tell(None if worker.stack is None else (worker.stack, queue[worker.stack]))
+            worker.send(None if worker.stack is None else (worker.stack, queue[worker.stack]))
         elif isinstance(message, Failure):
             log(f"{worker.name}: {message.trace}")
-            raise worker.failed(message.what)
+            raise worker.failure(message.reason)
         elif isinstance(message, Exception):
             raise message
         elif worker.process.exitcode or (worker.stack is not None and not stopping):
-            raise worker.failed(worker.ending())
+            raise worker.failure(worker.describe_exit())
 
     with _started(study, where, folder, crew) as workers:
-        while workers and unfinished:  # whoever has nothing to do, or still comes up, need not be waited for
-            heard = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_LOOKS)
-            for worker in [worker for worker in workers if worker.pipe in heard]:
-                message = worker.hear()
+        while workers and unfinished:  # workers that are idle or still starting need not be waited for
+            pipes = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_POLLS)
+            for worker in [worker for worker in workers if worker.pipe in pipes]:
+                message = worker.receive()
                 if isinstance(message, Ended):
                     workers.remove(worker)
                 try:
-                    take(worker, message)
+                    handle(worker, message)
                 except Exception as raised:
                     error = error or raised
             if not stopping and (error is not None or stop()):
                 stopping = True
                 for worker in workers:
-                    worker.tell(None)
+                    worker.send(None)
     if error is not None:
         raise error
     if unfinished:
@@ -149,26 +197,26 @@ def train_all(
 
 @contextlib.contextmanager
 def _started(study: Experiment, where: Where, folder: Folder, crew: Crew) -> Iterator[list[Worker]]:
-    """Workers that have been told the study. Whoever is left at the end is ended."""
+    """Context manager that starts workers and sends them the study; at the end, remaining workers are killed."""
     workers: list[Worker] = []
     context = get_context("spawn")
     try:
-        with _deaf():
+        with _signals_blocked():
             for number in range(crew.processes):
                 pipe, other = context.Pipe()
                 process = context.Process(target=work, args=(other, number, folder.lock is not None))
                 process.start()
-                other.close()  # else the pipe would not break when the worker ends
+                other.close()  # otherwise the pipe would not break when the worker exits
                 workers.append(Worker(f"worker {number + 1} of {crew.processes}", process, pipe))
         for worker in workers:
             with contextlib.suppress(ConnectionError):
-                if folder.lock is not None:  # the folder is in use until the last worker has ended
+                if folder.lock is not None:  # the folder stays locked until the last worker has exited
                     reduction.send_handle(worker.pipe, folder.lock, worker.process.pid)
-            worker.tell((study.name, where, folder.checkpoints, crew.threads))
+            worker.send((study.name, where, folder.checkpoints, crew.threads))
             try:
-                worker.tell(study)
+                worker.send(study)
             except Exception as error:
-                raise _unknown(study.name, error) from error
+                raise _not_importable(study.name, error) from error
         yield list(workers)
     finally:
         for worker in workers:
@@ -177,12 +225,12 @@ def _started(study: Experiment, where: Where, folder: Folder, crew: Crew) -> Ite
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes that are started meanwhile hear none of the signals, from their first moment on."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows: from the moment that they have come up
+def _signals_blocked() -> Iterator[None]:
+    """Context manager that blocks `SIGNALS`, so that new processes cannot receive them before they ignore them."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows, workers ignore the signals once they have started
         yield
         return
-    resource_tracker.ensure_running()  # its own start would end the silence
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -190,46 +238,58 @@ def _deaf() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _unknown(study: str, error: Exception) -> BadInput:
+def _not_importable(study: str, error: Exception) -> BadInput:
+    """Return the error for a study or encoding that a worker process cannot import."""
     return BadInput(
         f"the study {study} must be one that a new process can import, with what it registers, from a module; this "
         f"one is not ({str(error).rstrip('.')}): move it to a module, or train it in this process with 1 worker."
     )
 
 
-def work(pipe: Connection, number: int, held: bool) -> None:
-    """What a worker does: train the stacks that it is given, until it is told to stop or its parent is gone."""
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    warnings.simplefilter("ignore", UserWarning)  # what is doubtful of the data, the parent has said
+def work(pipe: Connection, number: int, locked: bool) -> None:
+    """Run a worker process: train stacks until the parent sends None or is gone.
 
-    def tell(message: Any) -> None:
-        with contextlib.suppress(ConnectionError):  # whether the parent is gone is asked elsewhere
+    Parameters
+    ----------
+    pipe : Connection
+        The worker's end of the pipe to the parent.
+    number : int
+        Number of the worker, and of its GPU.
+    locked : bool
+        Whether the parent sends the handle of the run folder's lock first.
+    """
+    for signal_number in SIGNALS:
+        signal.signal(signal_number, signal.SIG_IGN)
+    warnings.simplefilter("ignore", UserWarning)  # the parent has already issued warnings about the data
+
+    def send(message: Any) -> None:
+        with contextlib.suppress(ConnectionError):  # that the parent is gone is noticed when receiving
             pipe.send(message)
 
     try:
         with contextlib.suppress(EOFError, ConnectionError, Interrupted):
-            _work(pipe, number, held, tell)
+            _work(pipe, number, locked, send)
     except (BadInput, OSError) as error:
-        tell(error)
+        send(error)
     except Exception as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        tell(Failure(what.rstrip("."), traceback.format_exc()))
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        send(Failure(reason.rstrip("."), traceback.format_exc()))
 
 
-def _work(pipe: Connection, number: int, held: bool, tell: Callable[[Any], None]) -> None:
-    if held:
-        reduction.recv_handle(pipe)  # never closed: it ends with the process
+def _work(pipe: Connection, number: int, locked: bool, send: Callable[[Any], None]) -> None:
+    """Receive the study and train the stacks that the parent sends."""
+    if locked:
+        reduction.recv_handle(pipe)  # not closed, so that the lock is released when the process exits
     name, where, folder, threads = pipe.recv()
     try:
         study = pipe.recv()
     except (ImportError, AttributeError) as error:
-        raise _unknown(name, error) from error
+        raise _not_importable(name, error) from error
     torch.set_num_threads(threads)
     if where.device == "cuda":
         torch.cuda.set_device(number)
     task = study.data()
-    tell(Ready())
+    send(Ready())
     with where.arithmetic():
         while (job := pipe.recv()) is not None:
             index, members = job
@@ -237,6 +297,6 @@ def _work(pipe: Connection, number: int, held: bool, tell: Callable[[Any], None]
                 for member in members:
                     encodings.lookup(member.encoding)
             except BadInput as error:
-                raise _unknown(name, error) from error
-            peak = stacks.train(study, task, members, where, folder, index, tell, pipe.poll)
-            tell(Ready(peak))
+                raise _not_importable(name, error) from error
+            peak = stacks.train(study, task, members, where, folder, index, send, pipe.poll)
+            send(Ready(peak))

@@ -1,4 +1,4 @@
-"""What happens during a run, for the display and for the run's diary."""
+"""Progress of a run, for the display and for the file log.txt."""
 
 from __future__ import annotations
 
@@ -14,16 +14,30 @@ from placecode.training.trainer import Progress
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; it is saved and can be resumed."""
+    """The run was stopped by the user. Its state is saved and it can be resumed."""
 
 
 class WorkerFailed(Exception):
-    """A worker process has died; what the others have done is saved, and the run can be resumed. One sentence."""
+    """A worker process ended unexpectedly. The state of the others is saved and the run can be resumed."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happens during a run: stack `stack` (from 0) of `stacks`, how many members it has, and where it stands."""
+    """Progress of one stack.
+
+    Parameters
+    ----------
+    stack : int
+        Index of the stack, from 0.
+    stacks : int
+        Number of stacks of the run.
+    members : int
+        Number of members of the stack.
+    progress : Progress
+        Step, loss and, after an evaluation, its rows.
+    steps : int
+        Total number of training steps.
+    """
 
     stack: int
     stacks: int
@@ -32,23 +46,31 @@ class Event:
     steps: int
 
     def stopped(self) -> str:
-        """How many members have stopped early, in words; empty where none has."""
+        """Describe how many members have stopped early; empty if none has."""
         count = self.progress.stopped
         return f"{count} of {self.members} stopped; " if count else ""
 
     def means(self) -> str:
-        """The first metric, its mean over members in each split of the event's evaluation, in words; empty where there
-        was none. By condition where all of them together mean nothing."""
+        """Describe the mean of the first metric over members for each split of an evaluation.
+
+        Returns
+        -------
+        str
+            For example "accuracy train 0.98, test 0.85"; empty if the event has no evaluation. If the task has no
+            condition "all", the means are given by condition.
+        """
         rows = self.progress.rows
         pooled = any(row["condition"] == "all" for row in rows)
         values: dict[str, list[float]] = {}
         for row in rows:
             if row["metric"] == rows[0]["metric"] and (not pooled or row["condition"] == "all"):
-                place = row["split"] if pooled else f"{row['split']} ({row['condition']})"
-                own = values.setdefault(place, [])
-                own += [] if math.isnan(row["value"]) else [row["value"]]  # a member that diverged
-        parts = [f"{place} {sum(found) / len(found):.2f}" if found else f"{place} -" for place, found in values.items()]
-        return f"{rows[0]['metric']} {', '.join(parts)}" if parts else ""
+                label = row["split"] if pooled else f"{row['split']} ({row['condition']})"
+                finite = values.setdefault(label, [])
+                finite += [] if math.isnan(row["value"]) else [row["value"]]  # NaN: the member diverged
+        means = [
+            f"{label} {sum(finite) / len(finite):.2f}" if finite else f"{label} -" for label, finite in values.items()
+        ]
+        return f"{rows[0]['metric']} {', '.join(means)}" if means else ""
 
 
 Notify = Callable[[Event], None]
@@ -56,18 +78,37 @@ Stop = Callable[[], bool]
 
 
 class Log:
-    """The diary of a run, log.txt: a line with its time for whatever happened."""
+    """Append lines with a timestamp to the file log.txt of a run.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __call__(self, line: str) -> None:
-        with contextlib.suppress(OSError), open(self.path, "a") as stream:  # a full disk is told by what matters
+        # a full disk is reported when results are written, not here
+        with contextlib.suppress(OSError), open(self.path, "a") as stream:
             stream.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {line}\n")
 
 
 class Reporter:
-    """Tells the diary and whoever listens how far each stack is. Stacks that train side by side take turns."""
+    """Report the progress of stacks to the log and to a callback. Safe to call from several threads.
+
+    Parameters
+    ----------
+    sizes : list of int
+        Number of members of each stack.
+    steps : int
+        Total number of training steps.
+    notify : callable
+        Called with an `Event` for every report.
+    log : Log
+        Receives a line for every evaluation.
+    """
 
     def __init__(self, sizes: list[int], steps: int, notify: Notify, log: Log) -> None:
         self.sizes, self.steps, self.notify, self.log = sizes, steps, notify, log

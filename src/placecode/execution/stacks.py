@@ -1,4 +1,4 @@
-"""A stack, trained to its end with checkpoints on the way, wherever that is; and all of them put together as a run."""
+"""Train one stack with checkpoints, and assemble the results of all stacks into a run."""
 
 from __future__ import annotations
 
@@ -26,29 +26,58 @@ from placecode.tasks.base import Task
 from placecode.training.running import CAUSES
 from placecode.training.trainer import Progress, Trainer, stack_for
 
-NAME = "stack-"
+CHECKPOINT_PREFIX = "stack-"
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
-"""At least; those of hundreds of members are gigabytes."""
+"""Minimum time between checkpoints. Those of hundreds of members take gigabytes."""
 SHARE_FOR_CHECKPOINTS = 0.03
-"""Of the time, at most, for taking them: training waits meanwhile."""
+"""Maximum share of the time for copying the state, while training waits."""
 SHARE_FOR_WRITING = 0.3
-"""Of the time, at most, for writing them, beside training."""
+"""Maximum share of the time for writing checkpoints to disk, while training continues."""
 
 
-def name_of(index: int) -> str:
-    """The name of a stack's checkpoint."""
-    return f"{NAME}{index:03d}"
+def checkpoint_name(index: int) -> str:
+    """Return the name of the checkpoint of a stack."""
+    return f"{CHECKPOINT_PREFIX}{index:03d}"
 
 
 def steps_done(folder: Path) -> dict[int, int | None]:
-    """The step of the last checkpoint of every stack that has one."""
-    names = sorted(path.stem for path in folder.glob(f"{NAME}*.json"))
-    return {int(name.removeprefix(NAME)): checkpoints.verify(folder, name) for name in names}
+    """Verify all checkpoints and return their steps.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the checkpoints.
+
+    Returns
+    -------
+    dict of int to int
+        Step of the last checkpoint, by the index of the stack.
+
+    Raises
+    ------
+    BadInput
+        If a checkpoint is damaged.
+    """
+    names = sorted(path.stem for path in folder.glob(f"{CHECKPOINT_PREFIX}*.json"))
+    return {int(name.removeprefix(CHECKPOINT_PREFIX)): checkpoints.verify(folder, name) for name in names}
 
 
 def weights_of(folder: Path, index: int) -> Tensor:
-    """The weights (e, p) of a stack that is trained."""
-    saved = checkpoints.load(folder, name_of(index))
+    """Load the weights of a trained stack.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the checkpoints.
+    index : int
+        Index of the stack.
+
+    Returns
+    -------
+    Tensor of shape (e, p)
+        The p parameters of each of the e members.
+    """
+    saved = checkpoints.load(folder, checkpoint_name(index))
     assert saved is not None
     return saved[1]["flat"]
 
@@ -63,16 +92,38 @@ def train(
     report: Callable[[Progress], None],
     stop: Stop,
 ) -> int | None:
-    """Train one stack to its end, from its last checkpoint if there is one. Its final state is a checkpoint too.
+    """Train one stack to the end, from its last checkpoint if there is one. The final state is saved as a checkpoint.
 
-    Returns the most bytes of the GPU that it took; None on a CPU, where memory is the process's and not a stack's.
+    Parameters
+    ----------
+    study : Experiment
+        The study, for its schedule.
+    task : Task
+        The task of the study.
+    members : sequence of Member
+        Members of the stack.
+    where : Where
+        Device and implementation.
+    folder : Path
+        Folder of the checkpoints.
+    index : int
+        Index of the stack.
+    report : callable
+        Called with the `Progress` of the stack.
+    stop : callable
+        Polled; when it returns True, a checkpoint is saved and `Interrupted` is raised.
+
+    Returns
+    -------
+    int or None
+        Peak GPU memory in bytes; None on a CPU, where memory is known per process and not per stack.
     """
     meter = memory.meter_for(where)
     if meter is not None:
         meter.reset()
-    with memory.told(len(members)):
-        _train(study, task, members, where, folder, name_of(index), report, stop)
-    return None if meter is None else meter.taken()
+    with memory.explain_out_of_memory(len(members)):
+        _train(study, task, members, where, folder, checkpoint_name(index), report, stop)
+    return None if meter is None else meter.peak_reserved()
 
 
 def _train(
@@ -85,6 +136,7 @@ def _train(
     report: Callable[[Progress], None],
     stop: Stop,
 ) -> None:
+    """Train one stack; see `train`."""
     saved, task = checkpoints.load(folder, name), task.part(members[0].data)
     trainer = Trainer(
         stack_for(members, task, where.device, fast=where.fast),
@@ -93,21 +145,21 @@ def _train(
         study.evaluate_at(task),
         study.rest_epochs,
     )
-    metrics, kept = pd.DataFrame(), -1
+    metrics, saved_step = pd.DataFrame(), -1
     if saved is not None:
-        kept, state, metrics = saved
-        trainer.load(state, kept)
+        saved_step, state, metrics = saved
+        trainer.load(state, saved_step)
     rows: list[dict[str, Any]] = []
     with Saver(folder, name) as saver:
 
         def save() -> None:
-            nonlocal metrics, rows, kept
-            if trainer.step == kept:
+            nonlocal metrics, rows, saved_step
+            if trainer.step == saved_step:
                 return
-            saver.wait()  # first: two states at a time may be too much
+            saver.wait()  # before copying the state: two copies may not fit into memory
             metrics, rows = pd.concat([metrics, pd.DataFrame(rows)], ignore_index=True), []
             saver.save(trainer.step, trainer.outcome() if trainer.step == trainer.steps else trainer.state(), metrics)
-            kept = trainer.step
+            saved_step = trainer.step
 
         last, pause = time.monotonic(), SECONDS_BETWEEN_CHECKPOINTS
         for progress in trainer.run():
@@ -117,24 +169,31 @@ def _train(
                 save()
                 raise Interrupted
             if time.monotonic() - last > pause and saver.ready():
-                begun = time.monotonic()
+                start = time.monotonic()
                 save()
                 last = time.monotonic()
-                pause = max(SECONDS_BETWEEN_CHECKPOINTS, (last - begun) / SHARE_FOR_CHECKPOINTS)
+                pause = max(SECONDS_BETWEEN_CHECKPOINTS, (last - start) / SHARE_FOR_CHECKPOINTS)
         save()
 
 
 class Saver:
-    """Fetches the checkpoints of a stack from its device and writes them, beside its training, one after another.
+    """Copy checkpoints of a stack from its device and write them in a background thread, one after the other.
 
-    On leaving, all are on the disk.
+    As a context manager it returns once all checkpoints are on disk.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the checkpoints.
+    name : str
+        Name of the stack's checkpoint.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
         self.pool = ThreadPoolExecutor(1)
         self.writing: Future[None] | None = None
-        self.again = 0.0
+        self.next_time = 0.0
 
     def __enter__(self) -> Saver:
         return self
@@ -144,44 +203,45 @@ class Saver:
         self.wait()
 
     def ready(self) -> bool:
-        """Whether the last one is written, and another would not keep the disk too busy."""
-        return self.writing is None or (self.writing.done() and time.monotonic() > self.again)
+        """Return whether the last checkpoint is written and writing another would not keep the disk too busy."""
+        return self.writing is None or (self.writing.done() and time.monotonic() > self.next_time)
 
     def wait(self) -> None:
-        """Until the last one is written; an error in writing it is raised here."""
+        """Wait until the last checkpoint is written, and raise any error that occurred while writing it."""
         if self.writing is not None:
             self.writing.result()
 
     def save(self, step: int, state: dict[str, Tensor], metrics: pd.DataFrame) -> None:
-        """Have a checkpoint written, after the one before. The tensors are the saver's from now on."""
+        """Start writing a checkpoint, once the previous one is written. The caller must not use `state` afterwards."""
         self.wait()
-        self.writing = self.pool.submit(self._write, step, _on_its_way(state), metrics)
+        self.writing = self.pool.submit(self._write, step, _copy_to_cpu(state), metrics)
 
     def _write(self, step: int, fetch: Callable[[], dict[str, Tensor]], metrics: pd.DataFrame) -> None:
-        begun = time.monotonic()
+        """Write a checkpoint and set the earliest time of the next one."""
+        start = time.monotonic()
         checkpoints.save(self.folder, self.name, step, fetch(), metrics)
-        self.again = time.monotonic() + (time.monotonic() - begun) / SHARE_FOR_WRITING
+        self.next_time = time.monotonic() + (time.monotonic() - start) / SHARE_FOR_WRITING
 
 
-def _on_its_way(state: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
-    """How another thread gets these tensors to the CPU, as they are by now, while this one's work on a GPU goes on."""
+def _copy_to_cpu(state: dict[str, Tensor]) -> Callable[[], dict[str, Tensor]]:
+    """Return a function that copies the current values of `state` to the CPU from another thread."""
     if not any(value.is_cuda for value in state.values()):
         return lambda: state
     ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
     ready.record()
-    stream = _stream_of_copies(torch.cuda.current_device())
+    stream = _copy_stream(torch.cuda.current_device())
 
     def fetch() -> dict[str, Tensor]:
         with torch.cuda.stream(stream):
             stream.wait_event(ready)
-            return {name: state.pop(name).to("cpu") for name in list(state)}  # so that the GPU has its memory back
+            return {name: state.pop(name).to("cpu") for name in list(state)}  # pop, to free the GPU memory
 
     return fetch
 
 
 @cache
-def _stream_of_copies(device: int) -> torch.cuda.Stream:
-    """One for all; of another priority than those on which steps are recorded, which so cannot be the same."""
+def _copy_stream(device: int) -> torch.cuda.Stream:
+    """Return the stream for copies. Its priority differs, so it is never one of the streams that capture training."""
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
@@ -194,33 +254,56 @@ def assemble(
     where: Where,
     folder: Folder,
 ) -> Run:
-    """The results of all stacks as one run: analyses before and after training, PEs, attention maps, weights."""
+    """Analyse all stacks before and after training and write the results as one run.
+
+    Parameters
+    ----------
+    study : Experiment
+        The study.
+    task : Task
+        The task of the study.
+    members : sequence of Member
+        All members of the study.
+    numbers : sequence of int
+        Numbers of the members that were trained.
+    parts : sequence of sequence of int
+        Member numbers of each stack.
+    where : Where
+        Device and implementation.
+    folder : Folder
+        The run folder, with the final checkpoints of all stacks.
+
+    Returns
+    -------
+    Run
+        The finished run.
+    """
     tables, analyses = [], []
     arrays: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
     ends: dict[int, End] = {}
-    for index, own in enumerate(parts):
-        saved = checkpoints.load(folder.checkpoints, name_of(index))
+    for index, part in enumerate(parts):
+        saved = checkpoints.load(folder.checkpoints, checkpoint_name(index))
         assert saved is not None
         step, state, metrics = saved
         final = metrics[metrics["step"] == step]
-        astray = set(final.loc[~np.isfinite(final["value"]), "member"])  # finite weights need not give finite outputs
-        tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(own)))))
-        with memory.told(len(own)):
-            stack, met = _built(members, own, parts, task, where, folder)
-            for moment, at in (("start", 0), ("end", step)):
+        not_finite = set(final.loc[~np.isfinite(final["value"]), "member"])  # possible even with finite weights
+        tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(part)))))
+        with memory.explain_out_of_memory(len(part)):
+            stack, stack_task = _initial_stack(members, part, parts, task, where, folder)
+            for moment, moment_step in (("start", 0), ("end", step)):
                 if moment == "end":
                     stack.flat.copy_(state["flat"])
-                analyses.append(_analysis_rows(study, stack, met, at, own))
-                for name, array in {"pe": stack.encoding.vectors(), **study.arrays(stack, met)}.items():
+                analyses.append(_analysis_rows(study, stack, stack_task, moment_step, part))
+                for name, array in {"pe": stack.encoding.vectors(), **study.arrays(stack, stack_task)}.items():
                     if array is not None:
-                        wide = torch.float32 if array.dtype == torch.bfloat16 else array.dtype
-                        kept = array.detach().to("cpu", wide, copy=True)
-                        arrays |= {f"{name}_{moment}/{number}": kept[place] for place, number in enumerate(own)}
-        for place, number in enumerate(own):
+                        dtype = torch.float32 if array.dtype == torch.bfloat16 else array.dtype
+                        copied = array.detach().to("cpu", dtype, copy=True)
+                        arrays |= {f"{name}_{moment}/{number}": copied[place] for place, number in enumerate(part)}
+        for place, number in enumerate(part):
             weights[str(number)] = state["flat"][place : place + 1]
             ends[number] = _end_of(state, place)
-            if not ends[number].diverged and place in astray:
+            if not ends[number].diverged and place in not_finite:
                 ends[number] = End(diverged_at=step, diverged_by="evaluation")
     for number in numbers:
         origin = members[number].origin
@@ -228,50 +311,53 @@ def assemble(
             ends[number] = End(diverged_at=0, diverged_by="origin")
     table = member_table(numbers, [members[i] for i in numbers], [ends[i] for i in numbers])
     if study.exchanges:
-        for own in parts:
-            with memory.told(len(own)):
-                stack, met = _built(members, own, parts, task, where, folder)
-                stack.flat.copy_(torch.cat([weights[str(number)] for number in own]))
-                rows = study.exchange(stack, met, own, table, arrays)
-                analyses.append(_numbered(rows, study.training_steps(task), own))
+        for part in parts:
+            with memory.explain_out_of_memory(len(part)):
+                stack, stack_task = _initial_stack(members, part, parts, task, where, folder)
+                stack.flat.copy_(torch.cat([weights[str(number)] for number in part]))
+                rows = study.exchange(stack, stack_task, part, table, arrays)
+                analyses.append(_numbered(rows, study.training_steps(task), part))
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
     compared = study.compare(table, arrays, shapes_of(folder.config, table), study.training_steps(task))
-    passing = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
-    arrays = {name: array for name, array in arrays.items() if not name.startswith(passing)}
-    others: list[dict[str, Any]] = []
+    # arrays that were needed for comparisons only are not written
+    temporary = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
+    arrays = {name: array for name, array in arrays.items() if not name.startswith(temporary)}
+    baseline_rows: list[dict[str, Any]] = []
     for data in dict.fromkeys(members[i].data for i in numbers):
-        part, theirs = task.part(data), [members[i] for i in numbers if members[i].data == data]
-        others += [{"data": data, **row} for row in study.baselines(part, theirs)]
-        arrays |= {f"{data}:{name}" if data else name: each for name, each in study.data_arrays(part, theirs).items()}
-    baselines = pd.DataFrame(others, columns=list(no_baselines().columns))
+        data_task, data_members = task.part(data), [members[i] for i in numbers if members[i].data == data]
+        baseline_rows += [{"data": data, **row} for row in study.baselines(data_task, data_members)]
+        for name, array in study.data_arrays(data_task, data_members).items():
+            arrays[f"{data}:{name}" if data else name] = array
+    baselines = pd.DataFrame(baseline_rows, columns=list(no_baselines().columns))
     return folder.finish(table, metrics, with_rows(analysis, compared), arrays, weights, baselines)
 
 
 def _end_of(state: Mapping[str, Tensor], place: int) -> End:
-    """How the training of a member ended, from the final state of its stack."""
+    """Read from the final state of a stack how the training of one member ended."""
     names = ("diverged_at", "settled_epoch", "rested_epoch")
     return End(**{name: int(state[name][place]) for name in names}, diverged_by=CAUSES[int(state["cause"][place])])
 
 
-def _built(
+def _initial_stack(
     members: Sequence[Member],
-    own: Sequence[int],
+    part: Sequence[int],
     parts: Sequence[Sequence[int]],
     task: Task,
     where: Where,
     folder: Folder,
 ) -> tuple[Stack, Task]:
-    """A stack as it starts, and the task as it meets it."""
-    mine = origins.ready(members, own, parts, task, partial(weights_of, folder.checkpoints))
-    met = task.part(mine[0].data).bind(mine)
-    return stack_for(mine, met, where.device, fast=where.fast), met
+    """Build a stack with its initial parameters, and the task of its members."""
+    stack_members = origins.resolve_starts(members, part, parts, task, partial(weights_of, folder.checkpoints))
+    stack_task = task.part(stack_members[0].data).bind(stack_members)
+    return stack_for(stack_members, stack_task, where.device, fast=where.fast), stack_task
 
 
-def _analysis_rows(study: Experiment, stack: Stack, task: Task, step: int, own: Sequence[int]) -> pd.DataFrame:
-    return _numbered(study.analyse(stack, task), step, own)
+def _analysis_rows(study: Experiment, stack: Stack, task: Task, step: int, part: Sequence[int]) -> pd.DataFrame:
+    """Analyse a stack and return the results as a table."""
+    return _numbered(study.analyse(stack, task), step, part)
 
 
-def _numbered(found: Sequence[Mapping[str, Any]], step: int, own: Sequence[int]) -> pd.DataFrame:
-    """Rows of a stack under the numbers of its members."""
-    rows = [{**row, "member": own[row["member"]], "step": step} for row in found]
-    return pd.DataFrame(rows, columns=["member", "step", "block", "analysis", "target", "value"])
+def _numbered(rows: Sequence[Mapping[str, Any]], step: int, part: Sequence[int]) -> pd.DataFrame:
+    """Make a table of rows, with positions in the stack replaced by member numbers."""
+    numbered = [{**row, "member": part[row["member"]], "step": step} for row in rows]
+    return pd.DataFrame(numbered, columns=["member", "step", "block", "analysis", "target", "value"])

@@ -1,4 +1,4 @@
-"""Where and how a study is computed: the device, its precision, and how the work is shared out."""
+"""Device, numerical precision and parallelism of a run."""
 
 from __future__ import annotations
 
@@ -15,34 +15,59 @@ from placecode.tasks.base import Task
 
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("high", "tf32", "highest", "bf16")
-STACK = {"cpu": 8, "cuda": 512}
-"""Members to a stack at most, unless given: what keeps a processor busy. On a GPU its memory may allow fewer."""
-FEWEST = 32
-"""Members to a stack below which more GPUs do not pay: a smaller stack takes hardly less time."""
-SPREAD = 1 << 17
-"""Values of a member from which a few of them are spread over the cores of a CPU, and one over several: threads that
-train smaller ones would mostly wait for each other."""
-MEMORY = 0.8
-"""Share of a GPU's memory that may be used unless given: a desktop or a colleague needs some of it too."""
+DEFAULT_STACK_SIZE = {"cpu": 8, "cuda": 512}
+"""Default maximum number of members per stack, enough to keep the device busy. GPU memory may allow fewer."""
+MIN_STACK_SIZE = 32
+"""Members per stack below which using more GPUs does not pay: a smaller stack takes almost as long."""
+MIN_VALUES_FOR_THREADS = 1 << 17
+"""Values per member (batch x tokens x width) above which members are split over the cores of a CPU, and one member may
+use several cores. Threads that train smaller members spend most of their time waiting for each other."""
+DEFAULT_MEMORY_SHARE = 0.8
+"""Default share of a GPU's memory that may be used. The rest is left to other programs, such as a desktop."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where and how a study is computed. Part of the record, since it decides the last digits."""
+    """Device, precision and parallelism of a run. They are recorded because they affect rounding.
+
+    Parameters
+    ----------
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Device to train on. "auto" is "cuda" if torch finds a CUDA device, otherwise "cpu".
+    precision : {"high", "tf32", "highest", "bf16"}, default="high"
+        Precision of matrix products on a GPU: "highest" is float32; "tf32" is TF32; "high" is like TF32, with float16
+        inputs where the project's kernels support them; "bf16" is autocast to bfloat16.
+    stack : int, optional
+        Maximum number of members per stack. By default it depends on the device.
+    memory : float, default=0.8
+        Share of a GPU's memory that may be used, above 0 and at most 1.
+    workers : int, optional
+        Number of training processes. 1 trains in this process. By default one per visible GPU.
+    plain : bool, default=False
+        Use the reference implementation, without custom kernels and CUDA graphs. It is slow; tests compare the fast
+        implementation with it.
+    """
 
     device: str = "auto"
     precision: str = "high"
     stack: int | None = None
-    """Most members to a stack, if memory allows; None: what suits the device."""
-    memory: float = MEMORY
-    """Share of a GPU's memory that may be used."""
+    memory: float = DEFAULT_MEMORY_SHARE
     workers: int | None = None
-    """Processes that train, 1: this one; None: one for each GPU that is visible."""
     plain: bool = False
-    """Compute the plain way: without kernels of our own and captured graphs. Slow; it is what they are checked by."""
 
     def resolved(self) -> Where:
-        """With `auto` settled, and everything that was asked for checked."""
+        """Return a copy with "auto" and missing values replaced, after checking all settings.
+
+        Returns
+        -------
+        Where
+            Settings with a concrete device and number of workers.
+
+        Raises
+        ------
+        BadInput
+            If a setting is invalid or the device is not available.
+        """
         if self.device not in DEVICES:
             raise one_of("device", DEVICES, self.device)
         if self.precision not in PRECISIONS:
@@ -63,45 +88,72 @@ class Where:
 
     @property
     def fast(self) -> bool | None:
-        """How stacks are to compute, see Stack."""
+        """The argument `fast` of `Stack`: False for the reference implementation, None for the fastest available."""
         return False if self.plain else None
 
     @property
     def most(self) -> int:
-        """Members to a stack at most, where memory sets no other limit."""
-        return self.stack or STACK[self.device]
+        """Maximum number of members per stack, before memory is taken into account."""
+        return self.stack or DEFAULT_STACK_SIZE[self.device]
 
     def most_of(self, members: int, values: int) -> int:
-        """Members to a stack when there are so many, each with so many `values` (batch x tokens x width): as many as
-        train well together, and few enough to busy them all, the cores of a CPU or several GPUs."""
+        """Choose the stack size that keeps all cores of a CPU, or all GPUs, busy.
+
+        Parameters
+        ----------
+        members : int
+            Number of members to train.
+        values : int
+            Values per member: batch x tokens x width.
+
+        Returns
+        -------
+        int
+            Members per stack.
+        """
         if self.stack is not None:
             return self.stack
         if self.device == "cpu":
-            together = max(torch.get_num_threads() if values >= SPREAD else 1, self.workers or 1)
-            return max(1, min(self.most, -(-members // together)))
-        return self.most if self.workers in (None, 1) else min(self.most, max(FEWEST, -(-members // self.workers)))
+            cores = max(torch.get_num_threads() if values >= MIN_VALUES_FOR_THREADS else 1, self.workers or 1)
+            return max(1, min(self.most, -(-members // cores)))
+        return (
+            self.most if self.workers in (None, 1) else min(self.most, max(MIN_STACK_SIZE, -(-members // self.workers)))
+        )
 
     def crew(self, stacks: int, values: int) -> Crew:
-        """Who trains so many stacks, whose members have so many `values` at most.
+        """Distribute stacks over processes and threads.
 
-        On a CPU, stacks side by side on a core each beat one stack on all cores, whose threads wait for each other at
-        every operation: by little on a quiet machine, by much on a busy one. A GPU takes one stack after the other.
+        On a CPU, several stacks on one core each are faster than one stack on all cores, because the threads of one
+        stack wait for each other at every operation. The gain is small on an idle machine and large on a busy one. A
+        GPU trains one stack after the other.
+
+        Parameters
+        ----------
+        stacks : int
+            Number of stacks to train.
+        values : int
+            Largest number of values (batch x tokens x width) of any member.
+
+        Returns
+        -------
+        Crew
+            Number of processes, concurrent stacks and threads.
         """
         threads, processes = torch.get_num_threads(), max(1, min(stacks, self.workers or 1))
-        beside = max(1, min(stacks, threads)) if self.device == "cpu" and processes == 1 else 1
-        if self.device == "cpu" and values < SPREAD:
-            return Crew(processes, beside, 1)
-        return Crew(processes, beside, max(1, threads // (processes * beside)))
+        stacks_per_process = max(1, min(stacks, threads)) if self.device == "cpu" and processes == 1 else 1
+        if self.device == "cpu" and values < MIN_VALUES_FOR_THREADS:
+            return Crew(processes, stacks_per_process, 1)
+        return Crew(processes, stacks_per_process, max(1, threads // (processes * stacks_per_process)))
 
     @contextlib.contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """Matrix products in this precision, for as long as the context lasts."""
+        """Context manager that sets the precision of matrix products."""
         before = torch.get_float32_matmul_precision(), kernels.HALVES
-        if self.device == "cuda":  # on a CPU both mean true float32
+        if self.device == "cuda":  # on a CPU both settings are true float32
             torch.set_float32_matmul_precision("highest" if self.precision == "highest" else "high")
         kernels.HALVES = self.precision != "tf32"
         try:
-            # without its cache: autocast would keep the first cast of every weight while the optimizer moves on
+            # without its cache: autocast would reuse the first cast of every weight after the optimizer has changed it
             with torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False):
                 yield
         finally:
@@ -110,19 +162,42 @@ class Where:
 
 
 def values_of(members: Iterable[Member], task: Task) -> int:
-    """Features of all tokens of a batch, in the largest of these members."""
+    """Return the largest number of values (batch x tokens x width) of any of these members.
+
+    Parameters
+    ----------
+    members : iterable of Member
+        The members.
+    task : Task
+        The task they are trained on.
+
+    Returns
+    -------
+    int
+        Values of the largest member.
+    """
     return max(member.batch * task.part(member.data).tokens * member.width for member in members)
 
 
 @dataclass(frozen=True)
 class Crew:
-    """How stacks are shared out: to how many processes, how many stacks side by side in each, and threads for each."""
+    """How stacks are distributed over processes and threads.
+
+    Parameters
+    ----------
+    processes : int
+        Number of processes that train.
+    stacks_per_process : int
+        Number of stacks that train concurrently in each process.
+    threads : int
+        Number of threads per stack.
+    """
 
     processes: int
-    beside: int
+    stacks_per_process: int
     threads: int
 
     @property
-    def together(self) -> int:
-        """Stacks that train at once."""
-        return self.processes * self.beside
+    def concurrent_stacks(self) -> int:
+        """Number of stacks that train concurrently, over all processes."""
+        return self.processes * self.stacks_per_process

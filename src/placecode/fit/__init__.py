@@ -1,1 +1,1 @@
-"""From a table to a map of its channels: train, choose sigma, compare with chance and with other methods."""
+"""Learn a map of the channels of a table: train models, choose sigma, compare with chance and with other methods."""

@@ -1,14 +1,15 @@
-"""Is there anything to be found at all? What trained models make of channels that have nothing to do with each other.
+"""Permutation tests: do the channels of a table depend on each other?
 
-Every channel of the test samples is shifted by itself, round and round within each group or block, by a random number
-of samples: what it is like over time and in each group stays, what it has to do with the others is gone, and missing
-values stay where they are. The models, trained once and for all, are asked again: how much better are they than
-guessing the means? If they are no better on the true samples than on shifted ones, they have learned nothing about how
-channels belong together. Nothing was chosen on these samples, so that chance comes below 0.05 once in twenty times.
+Null hypothesis: the channels are independent. To sample from it, each channel of the test samples is shifted circularly
+by a random number of samples within each group or block. This keeps the autocorrelation of the channel, its values in
+each group and the positions of missing values, and removes its dependence on the other channels. The trained models
+then predict hidden channels of the shifted samples. The statistic is the gain: the error of predicting the means minus
+the error of the models. The p-value is the share of shifts whose gain is at least that of the true samples. The test
+samples were not used to choose anything, so p < 0.05 occurs in 5% of tables without structure.
 
-Of a single channel it is asked whether it has anything to do with the others, as they are: then it alone is shifted.
-Do the others tell of it? Since a hidden channel is not seen by its own prediction, that takes no further look of the
-models. Or does it tell of others? A square tells nothing of its root, but is told by it.
+A single channel is tested by shifting this channel alone, in both directions. First, do the other channels predict it?
+The prediction of a hidden channel does not depend on its values, so this needs no further forward passes. Second, does
+it help to predict the others? x**2 can be predicted from x but not the reverse, so both directions are tested.
 """
 
 from __future__ import annotations
@@ -27,23 +28,35 @@ from placecode.training.trainer import portions
 
 Array = npt.NDArray[np.float64]
 
-ASKED = (60, 400, 30_000)
-"""Test samples that are shifted: at least, at most, and in between so many values of channels."""
-OF_EACH = (200, 20_000, 400_000)
-"""The same, where one channel is shifted at a time."""
-HIDINGS = 4
-"""How often a sample is asked about at most, with others of its channels hidden, where there are few samples."""
-TURNS, TOGETHER = 39, 16
-"""Shifts of a channel by which it is told whether it tells of others; and channels that are shifted at once to begin
-with."""
-SHORTEST, LONG = 5, 20
-"""Samples of a group or block, on average, from which on it is shifted within itself; and how many are asked of each
-where only some groups are."""
+SAMPLES_OF_TABLE_TEST = (60, 400, 30_000)
+"""Number of test samples when all channels are shifted: minimum, maximum, and the number of values (samples x channels)
+to aim at in between."""
+SAMPLES_OF_CHANNEL_TEST = (200, 20_000, 400_000)
+"""The same when one channel is shifted at a time."""
+MAX_MASKS_PER_SAMPLE = 4
+"""Maximum number of masks per sample, used when there are few samples."""
+CHANNEL_SHIFTS = 39
+"""Number of circular shifts in the permutation test of whether one channel helps to predict the others."""
+CHANNELS_PER_GROUP = 16
+"""Number of channels that are first shifted together in this test."""
+MIN_PIECE_LENGTH = 5
+"""Minimum mean number of samples of a group or block for shifts within it."""
+SAMPLES_PER_PIECE = 20
+"""Number of samples per group when there are so many groups that only some are used."""
 
 
 class Chance(NamedTuple):
-    """How much lower the error is than that of guessing the means, on the true samples and on shifted ones; and how
-    often these have as much, the true ones counted in."""
+    """Result of a permutation test.
+
+    Parameters
+    ----------
+    gain : float
+        Error of predicting the means minus the error of the models, on the true samples.
+    shifted : array of shape (draws,)
+        The same on shifted samples.
+    p : float
+        P-value: (1 + number of shifts with at least the true gain) / (1 + draws).
+    """
 
     gain: float
     shifted: Array
@@ -52,52 +65,99 @@ class Chance(NamedTuple):
 
 @torch.no_grad()
 def question_errors(stack: Stack, task: Table, split: str) -> Array:
-    """The squared error of every member in every question of a part, (e, N)."""
+    """Compute the mean squared error of every member for every masked sample of a split.
+
+    Parameters
+    ----------
+    stack : Stack
+        e trained members.
+    task : Table
+        The table.
+    split : str
+        Name of the split.
+
+    Returns
+    -------
+    array of shape (e, N)
+        The errors.
+    """
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
-    count, found = len(stack.members), []
+    count, errors = len(stack.members), []
     for part in portions(stack, task, task.rows(split)):
         rows = torch.arange(part.start, part.stop, device=stack.flat.device).expand(count, -1)
         inputs, targets = local.batch(split, rows)
-        found.append(local.metrics(stack(inputs), targets)["mse"].double().cpu())
-    return np.asarray(torch.cat(found, dim=1).numpy())
+        errors.append(local.metrics(stack(inputs), targets)["mse"].double().cpu())
+    return np.asarray(torch.cat(errors, dim=1).numpy())
 
 
 @torch.no_grad()
 def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chance:
-    """How often channels that are shifted against each other are predicted as well as true ones, by the mean member.
+    """Test whether the channels of a table depend on each other, by shifting all of them.
 
-    The same channels are hidden in the same questions, whatever the shift.
+    The same channels of the same samples are hidden for every shift.
+
+    Parameters
+    ----------
+    stack : Stack
+        Trained members. Their gains are averaged.
+    task : Table
+        The table.
+    draws : int
+        Number of random shifts.
+    seed : int, default=0
+        Seed of the shifts.
+
+    Returns
+    -------
+    Chance
+        Gains and p-value.
     """
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     count = len(stack.members)
-    rows, pieces = _asked(task, ASKED)
-    asked = len(rows)
+    rows, pieces = _test_rows(task, SAMPLES_OF_TABLE_TEST)
+    samples = len(rows)
     rows = rows.to(stack.flat.device)
     ordered = local.raw("test", rows)  # (r, n)
-    dice = local.dice("test", rows[None]).view(asked, task.tokens)
-    share = torch.full((asked,), float(stack.members[0].hidden), dtype=torch.float64, device=rows.device)
+    dice = local.dice("test", rows[None]).view(samples, task.tokens)
+    share = torch.full((samples,), float(stack.members[0].hidden), dtype=torch.float64, device=rows.device)
     shifts = Shifts(ordered, pieces, draws, seed)
-    together = max(1, len(portions(stack, task, asked * (draws + 1))[0]) // asked)
-    gains = []
-    for begin in range(0, draws + 1, together):
-        shifted = shifts.of(slice(begin, begin + together))  # (draws, r, n)
-        inputs, targets = (each.flatten(0, 1) for each in local.ask(shifted, dice, share))  # (draws * r, n, ...)
+    batch = max(1, len(portions(stack, task, samples * (draws + 1))[0]) // samples)
+    batches = []
+    for begin in range(0, draws + 1, batch):
+        shifted = shifts.of(slice(begin, begin + batch))  # (draws, r, n)
+        inputs, targets = (part.flatten(0, 1) for part in local.ask(shifted, dice, share))  # (draws * r, n, ...)
         outputs = stack(inputs.expand(count, *inputs.shape))
         targets = targets.expand(count, *targets.shape)
-        error, guessed = (local.metrics(each, targets)["mse"] for each in (outputs, torch.zeros_like(outputs)))
-        gains.append((guessed - error).double().view(count, -1, asked).mean((0, 2)).cpu())
-    found = torch.cat(gains).numpy()
-    return Chance(float(found[0]), found[1:], float((1 + (found[1:] >= found[0]).sum()) / (1 + draws)))
+        error, mean_error = (local.metrics(output, targets)["mse"] for output in (outputs, torch.zeros_like(outputs)))
+        batches.append((mean_error - error).double().view(count, -1, samples).mean((0, 2)).cpu())
+    gains = torch.cat(batches).numpy()
+    return Chance(float(gains[0]), gains[1:], float((1 + (gains[1:] >= gains[0]).sum()) / (1 + draws)))
 
 
 @torch.no_grad()
-def channels_against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Array:
-    """How often each channel is predicted as well, by the members' mean, where it is shifted against all others,
-    (n,)."""
+def channel_p_values(stack: Stack, task: Table, draws: int, seed: int = 0) -> Array:
+    """Test for each channel whether the other channels predict it, by shifting this channel alone.
+
+    Parameters
+    ----------
+    stack : Stack
+        Trained members. Their predictions are averaged.
+    task : Table
+        The table.
+    draws : int
+        Number of random shifts.
+    seed : int, default=0
+        Seed of the shifts.
+
+    Returns
+    -------
+    array of shape (n,)
+        P-value of each channel.
+    """
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
-    rows, pieces = _asked(task, OF_EACH)
+    rows, pieces = _test_rows(task, SAMPLES_OF_CHANNEL_TEST)
     rows = rows.to(stack.flat.device)
-    times = min(HIDINGS, max(1, OF_EACH[2] // (len(rows) * task.tokens)))
+    times = min(MAX_MASKS_PER_SAMPLE, max(1, SAMPLES_OF_CHANNEL_TEST[2] // (len(rows) * task.tokens)))
     ordered = local.raw("test", rows)
     predicted, hidden = [], []
     for time in range(times):
@@ -109,129 +169,178 @@ def channels_against_chance(stack: Stack, task: Table, draws: int, seed: int = 0
             inputs, targets = local.ask(ordered[at], dice[at], share)
             predicted.append(stack(inputs.expand(len(stack.members), *inputs.shape)).mean(0))
             hidden.append(targets[..., -1])
-    told = torch.cat(predicted).view(times, len(rows), task.tokens, -1) * local.used
-    asked = torch.cat(hidden).view(times, len(rows), task.tokens)
-    # (told - true)^2 less true^2, summed over what was asked: told^2 is the same for all shifts
-    weight = (asked[..., None] * told).sum(0)  # (r, n, w)
-    fixed = (asked[..., None] * told.square()).sum((0, 1, 3)).double()  # (n,)
+    predictions = torch.cat(predicted).view(times, len(rows), task.tokens, -1) * local.used
+    scored = torch.cat(hidden).view(times, len(rows), task.tokens)
+    # gain = true^2 - (prediction - true)^2, summed over hidden values; prediction^2 is the same for all shifts
+    weight = (scored[..., None] * predictions).sum(0)  # (r, n, w)
+    constant = (scored[..., None] * predictions.square()).sum((0, 1, 3)).double()  # (n,)
     shifts = Shifts(ordered, pieces, draws, seed)
-    gains = []
+    by_draw = []
     for draw in range(draws + 1):
         true, _ = local.standard(shifts.of(slice(draw, draw + 1))[0])
-        gains.append((2 * (weight * true).double().sum((0, 2)) - fixed).cpu())
-    found = torch.stack(gains).numpy()  # (draws + 1, n)
-    return np.asarray((1 + (found[1:] >= found[0]).sum(axis=0)) / (1 + draws))
+        by_draw.append((2 * (weight * true).double().sum((0, 2)) - constant).cpu())
+    gains = torch.stack(by_draw).numpy()  # (draws + 1, n)
+    return np.asarray((1 + (gains[1:] >= gains[0]).sum(axis=0)) / (1 + draws))
 
 
 @torch.no_grad()
-def tells_of_others(stack: Stack, task: Table, channels: Sequence[int], most: int, seed: int = 0) -> list[int]:
-    """Those of some channels without which the others are predicted worse: of TURNS shifts of this channel alone, none
-    leaves as much gain over guessing the others' means, which by chance happens once in TURNS + 1 times.
+def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most: int, seed: int = 0) -> list[int]:
+    """Find the channels that help to predict other channels, by shifting one channel at a time.
 
-    Channels are first shifted TOGETHER, and asked one by one only where that is noticed; a group or channel is given up
-    at the first shift that does as well. So few shifts are tried of those that tell nothing. After `most` shifts no
-    further one is asked: the order is random, so that none is favoured for its column.
+    A channel passes if each of CHANNEL_SHIFTS shifts gives a lower gain on the other channels than the true samples.
+    A channel that does not help passes with probability 1 / (CHANNEL_SHIFTS + 1).
+
+    To save time, CHANNELS_PER_GROUP channels are shifted together first, and tested one by one only if the group
+    passes. A test ends at the first shift that gives at least the true gain. After `most` shifts, the remaining
+    channels are not tested; their order is random, so the result does not depend on the order of the columns.
+
+    Parameters
+    ----------
+    stack : Stack
+        Trained members.
+    task : Table
+        The table.
+    channels : sequence of int
+        Channels to test.
+    most : int
+        Maximum number of shifts in total.
+    seed : int, default=0
+        Seed of the shifts and of the order of the channels.
+
+    Returns
+    -------
+    list of int
+        Channels that pass, sorted.
     """
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
-    rows, pieces = _asked(task, ASKED)
+    rows, pieces = _test_rows(task, SAMPLES_OF_TABLE_TEST)
     rows = rows.to(stack.flat.device)
     ordered = local.raw("test", rows)
     dice = local.dice("test", rows[None]).view(len(rows), task.tokens)
     share = torch.full((len(rows),), float(stack.members[0].hidden), dtype=torch.float64, device=rows.device)
-    shifts = Shifts(ordered, pieces, TURNS, seed)
-    tried = 0
+    shifts = Shifts(ordered, pieces, CHANNEL_SHIFTS, seed)
+    shifts_tried = 0
 
-    def gain(samples: Tensor, of: list[int]) -> float:
-        """Of the other channels, where one of these is shown."""
+    def gain(samples: Tensor, tested: list[int]) -> float:
+        """Compute the gain on the other channels, over samples in which a tested channel is visible."""
         others = torch.ones(task.tokens, dtype=torch.bool, device=rows.device)
-        others[of] = False
-        found = 0.0
+        others[tested] = False
+        total = 0.0
         for part in portions(stack, task, len(rows)):
             at = slice(part.start, part.stop)
             inputs, targets = local.ask(samples[at], dice[at], share[at])
             outputs = stack(inputs.expand(len(stack.members), *inputs.shape))
             targets = targets.expand(len(stack.members), *targets.shape)
-            (wrong, _), (guessed, _) = (local.wrong(each, targets) for each in (outputs, torch.zeros_like(outputs)))
-            shown = (inputs[:, of, -1] == 0).any(1).to(wrong.dtype)[:, None]
-            found += float(((guessed - wrong) * shown * others).double().sum())
-        return found
+            errors, mean_errors = (local.wrong(output, targets)[0] for output in (outputs, torch.zeros_like(outputs)))
+            visible = (inputs[:, tested, -1] == 0).any(1).to(errors.dtype)[:, None]
+            total += float(((mean_errors - errors) * visible * others).double().sum())
+        return total
 
-    def noticed(of: list[int]) -> bool:
-        """Whether every shift of these channels leaves less gain."""
-        nonlocal tried
-        if tried >= most:
+    def passes(tested: list[int]) -> bool:
+        """Return whether every shift of these channels lowers the gain."""
+        nonlocal shifts_tried
+        if shifts_tried >= most:
             return False
-        true = gain(ordered, of)
-        for turn in range(1, TURNS + 1):
-            moved = ordered.clone()
-            moved[:, of] = shifts.of(slice(turn, turn + 1))[0][:, of]
-            tried += 1
-            if gain(moved, of) >= true:
+        true_gain = gain(ordered, tested)
+        for draw in range(1, CHANNEL_SHIFTS + 1):
+            shifted = ordered.clone()
+            shifted[:, tested] = shifts.of(slice(draw, draw + 1))[0][:, tested]
+            shifts_tried += 1
+            if gain(shifted, tested) >= true_gain:
                 return False
         return True
 
-    found: list[int] = []
+    predictive: list[int] = []
     order = [channels[i] for i in np.random.default_rng(seed).permutation(len(channels))]
-    for begin in range(0, len(order), TOGETHER):
-        group = order[begin : begin + TOGETHER]
-        if len(group) == 1 or noticed(group):
-            found += [channel for channel in group if noticed([channel])]
-    return sorted(found)
+    for begin in range(0, len(order), CHANNELS_PER_GROUP):
+        group = order[begin : begin + CHANNELS_PER_GROUP]
+        if len(group) == 1 or passes(group):
+            predictive += [channel for channel in group if passes([channel])]
+    return sorted(predictive)
 
 
-def answers(task: Table, draws: int) -> int:
-    """How many answers of a model it takes, about: those to shifted samples, and those by which channels are told."""
-    times = task.tokens if task.tokens < TOGETHER else 2 * task.tokens // TOGETHER
-    return (draws + 1 + times) * len(_asked(task, ASKED)[0]) + len(_asked(task, OF_EACH)[0])
+def count_predictions(task: Table, draws: int) -> int:
+    """Estimate the number of predictions per model that the tests need, to estimate their time.
+
+    Parameters
+    ----------
+    task : Table
+        The table.
+    draws : int
+        Number of random shifts of the whole table.
+
+    Returns
+    -------
+    int
+        Number of predicted samples.
+    """
+    times = task.tokens if task.tokens < CHANNELS_PER_GROUP else 2 * task.tokens // CHANNELS_PER_GROUP
+    table_samples, channel_samples = (
+        len(_test_rows(task, bounds)[0]) for bounds in (SAMPLES_OF_TABLE_TEST, SAMPLES_OF_CHANNEL_TEST)
+    )
+    return (draws + 1 + times) * table_samples + channel_samples
 
 
 class Shifts:
-    """Random shifts of every channel of samples (r, n), round and round within its pieces, which lie side by side; the
-    first is none. What is missing stays where it is, and the values that are known go round among their places."""
+    """Random circular shifts of every channel within each piece (group or block) of the samples.
+
+    Missing values keep their positions; the known values of a channel are shifted along the known positions.
+
+    Parameters
+    ----------
+    ordered : Tensor of shape (r, n)
+        Samples, with those of one piece next to each other.
+    pieces : array of shape (r,)
+        Piece of each sample.
+    draws : int
+        Number of random shifts. Draw 0 is the unshifted table.
+    seed : int
+        Seed of the shifts.
+    """
 
     def __init__(self, ordered: Tensor, pieces: npt.NDArray[np.int64], draws: int, seed: int) -> None:
         self._ordered = ordered
         device, channels = ordered.device, ordered.shape[1]
         known = ~ordered.isnan()
-        _, self._of, counts = np.unique(pieces, return_inverse=True, return_counts=True)
+        _, self._piece_of, counts = np.unique(pieces, return_inverse=True, return_counts=True)
         ends = torch.from_numpy(np.cumsum(counts)).to(device) - 1
-        upto = known.cumsum(0)  # (r, n): how many are known up to each, itself counted in
-        before = torch.cat([torch.zeros_like(upto[:1]), upto[ends[:-1]]])  # (pieces, n): before each piece begins
-        of = torch.from_numpy(self._of).to(device)
-        self._first, self._length = before[of], (upto[ends] - before)[of].clamp(min=1)
-        self._place = (upto - 1 - self._first).clamp(min=0)
+        known_count = known.cumsum(0)  # (r, n): number of known values up to and including each row
+        before = torch.cat([torch.zeros_like(known_count[:1]), known_count[ends[:-1]]])  # (pieces, n): before the piece
+        piece_of = torch.from_numpy(self._piece_of).to(device)
+        self._first, self._length = before[piece_of], (known_count[ends] - before)[piece_of].clamp(min=1)
+        self._place = (known_count - 1 - self._first).clamp(min=0)
         self._rows = torch.arange(len(pieces), device=device)[:, None].expand(-1, channels)
-        self._where = known
-        self._order = torch.sort((~known).to(torch.uint8), dim=0, stable=True).indices  # those that are known, in order
-        self._turns = np.random.default_rng(seed).random((draws + 1, len(counts), channels))
-        self._turns[0] = 0
+        self._known = known
+        self._order = torch.sort((~known).to(torch.uint8), dim=0, stable=True).indices  # rows of known values first
+        self._offsets = np.random.default_rng(seed).random((draws + 1, len(counts), channels))
+        self._offsets[0] = 0
 
     def of(self, draws: slice) -> Tensor:
-        """The samples as these draws have them, (draws, r, n)."""
-        turns = torch.from_numpy(self._turns[draws][:, self._of]).to(self._ordered.device)
-        places = self._first + (self._place + (turns * self._length).long()) % self._length
-        rows = self._order.expand(len(turns), -1, -1).gather(1, places.clamp(max=len(self._order) - 1))
-        return self._ordered.expand(len(turns), -1, -1).gather(1, torch.where(self._where, rows, self._rows))
+        """Return the shifted samples of these draws, of shape (draws, r, n)."""
+        offsets = torch.from_numpy(self._offsets[draws][:, self._piece_of]).to(self._ordered.device)
+        places = self._first + (self._place + (offsets * self._length).long()) % self._length
+        rows = self._order.expand(len(offsets), -1, -1).gather(1, places.clamp(max=len(self._order) - 1))
+        return self._ordered.expand(len(offsets), -1, -1).gather(1, torch.where(self._known, rows, self._rows))
 
 
-def _asked(task: Table, bounds: tuple[int, int, int]) -> tuple[Tensor, npt.NDArray[np.int64]]:
-    """Test samples that are asked about, spread over all of them, and the piece that each is from, (r,) both; those of
-    a piece side by side.
+def _test_rows(task: Table, bounds: tuple[int, int, int]) -> tuple[Tensor, npt.NDArray[np.int64]]:
+    """Choose test samples at regular intervals; return their rows (r,) and pieces (r,), ordered by piece.
 
-    Where groups are so many that too few samples of each could be asked, only some are, LONG ones. Groups that are very
-    short leave nothing to shift within: then they are one piece.
+    If there are too many groups to use MIN_PIECE_LENGTH samples of each, only some groups are used, with up to
+    SAMPLES_PER_PIECE samples each. If groups are shorter than MIN_PIECE_LENGTH, there is too little to shift within
+    them, and all samples are one piece.
     """
     least, most, values = bounds
     count = min(most, max(least, values // task.tokens))
     rows = np.arange(len(task.splits["test"]))
-    own = np.zeros_like(rows) if task.pieces is None else task.pieces[task.splits["test"].targets.cpu().numpy()]
-    order = np.argsort(own, kind="stable")
-    names, sizes = np.unique(own, return_counts=True)
-    if sizes.mean() < SHORTEST:
-        own = np.zeros_like(rows)
-    elif len(names) * SHORTEST > count:
-        some = max(1, count // int(min(sizes.mean(), LONG)))
-        order = order[np.isin(own[order], names[np.arange(some) * len(names) // some])]
-    asked = min(len(order), count)
-    order = order[np.arange(asked) * len(order) // asked]
-    return torch.from_numpy(rows[order]), own[order]
+    pieces = np.zeros_like(rows) if task.pieces is None else task.pieces[task.splits["test"].targets.cpu().numpy()]
+    order = np.argsort(pieces, kind="stable")
+    names, sizes = np.unique(pieces, return_counts=True)
+    if sizes.mean() < MIN_PIECE_LENGTH:
+        pieces = np.zeros_like(rows)
+    elif len(names) * MIN_PIECE_LENGTH > count:
+        groups = max(1, count // int(min(sizes.mean(), SAMPLES_PER_PIECE)))
+        order = order[np.isin(pieces[order], names[np.arange(groups) * len(names) // groups])]
+    chosen = min(len(order), count)
+    order = order[np.arange(chosen) * len(order) // chosen]
+    return torch.from_numpy(rows[order]), pieces[order]

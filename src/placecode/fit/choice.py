@@ -1,8 +1,8 @@
-"""Which sigma? Among those that predict as well as the best, the one whose PEs agree most with each other.
+"""Choose sigma: among the values that predict as well as the best, take the one whose PEs agree most.
 
-Predicting well does not need a PE that shows anything: a frozen random one may do. So of the sigmas whose error on the
-validation samples is within one standard error of the lowest, the one is taken whose PEs are most alike between seeds
-and between halves of the data.
+A model can predict well with an uninformative PE, such as a frozen random one. So the validation error alone does not
+identify a useful map. Of the sigmas whose validation error is within one standard error of the lowest, the one is
+chosen whose PEs agree most between seeds and between halves of the data.
 """
 
 from __future__ import annotations
@@ -18,13 +18,23 @@ from placecode.analysis.agreement import channel_confidence
 Array = npt.NDArray[np.float64]
 
 BLOCKS = 10
-"""Blocks of questions over which the standard error is taken: neighbours in time are alike."""
-FEWEST = 4
-"""Groups from which on it is taken over them."""
+"""Number of blocks of consecutive samples for the standard error, since neighbouring samples are correlated."""
+MIN_GROUPS = 4
+"""Minimum number of groups for a standard error over groups."""
 
 
 class Choice(NamedTuple):
-    """The sigma, why, and what it was chosen by: for each sigma its error, its standard error and its stability."""
+    """The chosen sigma.
+
+    Parameters
+    ----------
+    sigma : float
+        The chosen value.
+    why : str
+        The reason in one sentence.
+    table : list of dict
+        For each sigma: sigma, error, standard_error and stability.
+    """
 
     sigma: float
     why: str
@@ -34,26 +44,37 @@ class Choice(NamedTuple):
 def choose(
     errors: Mapping[float, Array], pes: Mapping[float, Array], pieces: npt.NDArray[np.int64] | None = None
 ) -> Choice:
-    """One of the sigmas, from the errors of its members in every validation question (m, N) and all its PEs
-    (m, l, n, d).
+    """Choose one of several sigmas by validation error and agreement of the PEs.
 
-    `pieces` (N,) are the groups or blocks that the questions are from: questions of one are no independent witnesses,
-    so that the standard error is one over pieces. Without, or with fewer than FEWEST, over BLOCKS of questions that
-    follow each other.
+    Parameters
+    ----------
+    errors : mapping of float to array of shape (m, N)
+        For each sigma, the errors of m models on N masked validation samples.
+    pes : mapping of float to array of shape (m, l, n, d)
+        For each sigma, the PEs of all its models.
+    pieces : array of shape (N,), optional
+        Group or block of each sample. Samples of one group are not independent, so the standard error is computed over
+        groups. Without groups, or with fewer than MIN_GROUPS, it is computed over BLOCKS blocks of consecutive samples.
+
+    Returns
+    -------
+    Choice
+        The chosen sigma, the reason, and the numbers it is based on.
     """
     table = []
-    if pieces is not None and len(np.unique(pieces)) < FEWEST:
+    if pieces is not None and len(np.unique(pieces)) < MIN_GROUPS:
         pieces = None
     for sigma in sorted(errors):
-        each = errors[sigma].mean(axis=0)
-        blocks = np.arange(len(each)) * min(BLOCKS, len(each)) // len(each) if pieces is None else pieces
-        means = np.array([each[blocks == block].mean() for block in np.unique(blocks)])
-        spread = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else 0.0
-        row = {"sigma": sigma, "error": float(errors[sigma].mean()), "standard_error": spread}
+        sample_errors = errors[sigma].mean(axis=0)
+        count = len(sample_errors)
+        blocks = np.arange(count) * min(BLOCKS, count) // count if pieces is None else pieces
+        means = np.array([sample_errors[blocks == block].mean() for block in np.unique(blocks)])
+        standard_error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else 0.0
+        row = {"sigma": sigma, "error": float(errors[sigma].mean()), "standard_error": standard_error}
         table.append({**row, "stability": stability(pes[sigma])})
     best = min(table, key=lambda row: row["error"])
-    bar = best["error"] + best["standard_error"]
-    as_good = [row for row in table if row["error"] <= bar]
+    limit = best["error"] + best["standard_error"]
+    as_good = [row for row in table if row["error"] <= limit]
     chosen = max(as_good, key=lambda row: (np.nan_to_num(row["stability"], nan=-1.0), -row["sigma"]))
     if len(table) == 1:
         why = f"sigma {chosen['sigma']:g} is the only one that was tried."
@@ -63,21 +84,31 @@ def choose(
             f"one standard error of it ({best['standard_error']:.3f})."
         )
     else:
-        known = np.isfinite(chosen["stability"])
-        said = (
+        reason = (
             f"its maps agree most with each other (agreement {chosen['stability']:.2f})"
-            if known
-            else "it is the smallest, since a single fit of each does not tell how far maps agree"
+            if np.isfinite(chosen["stability"])
+            else "it is the smallest, since the agreement of maps cannot be measured with a single fit of each"
         )
         why = (
             f"sigma {chosen['sigma']:g} was chosen: of the {len(as_good)} of {len(table)} sigmas whose validation "
             f"error is within one standard error of the lowest ({best['error']:.3f} + {best['standard_error']:.3f}), "
-            f"{said}."
+            f"{reason}."
         )
     return Choice(chosen["sigma"], why, table)
 
 
 def stability(pes: Array) -> float:
-    """How far these PEs agree (m, l, n, d): the mean confidence of the channels, 1 = all in the same places after one
-    PE is turned onto the other, 0 = as channels in random order; NaN where there is a single one."""
+    """Measure how well several PEs agree, after rotating one onto the other.
+
+    Parameters
+    ----------
+    pes : array of shape (m, l, n, d)
+        PEs of m models.
+
+    Returns
+    -------
+    float
+        Mean confidence of the channels: 1 if all PEs are equal up to rotation, 0 if they agree no better than with
+        channels in random order; NaN for a single PE.
+    """
     return float(np.mean(channel_confidence(pes)))

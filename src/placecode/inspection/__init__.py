@@ -1,1 +1,1 @@
-"""Scales of positional encodings in other models: what libraries start with, and which sigma our runs suggest."""
+"""Initialization scales of learned positional encodings: defaults of common libraries, and a recommended sigma."""

@@ -1,8 +1,8 @@
-"""What our runs say of each initial scale, distilled: the settings that were studied, and an outcome for every sigma.
+"""Evidence from our runs: for each studied setting, the outcome at every initialization scale sigma.
 
-The file evidence.json travels with the package and is made from the tables by docs/pages/evidence.py. Outcomes are held
-against two things: what a model reaches that has learned nothing, and what the best sigma of the same setting reaches.
-Between them lies the gain; what another sigma lacks is a share of it, so that settings can be compared.
+The file evidence.json is part of the package. docs/pages/evidence.py generates it from the tables of the runs. To make
+settings comparable, outcomes are expressed relative to the gain: the difference between the outcome of a model that has
+learned nothing and the outcome at the best sigma of the setting. What another sigma lacks is given as a share of it.
 
 >>> setting = settings()[0]
 >>> setting.outcome.best.sigma, round(setting.outcome.lacks(2.0).mean, 2)
@@ -27,75 +27,107 @@ FILE = Path(__file__).with_name("evidence.json")
 TOLERANCE = 0.05
 """A sigma is good if it lacks at most this share of the gain."""
 IN_NOISE = 0.1
-"""Or at most this, where the runs do not tell it from the best one."""
+"""Same threshold for a sigma that is not significantly worse than the best one."""
 LEAST = 0.02
-"""A setting has learned something if its best sigma gains at least this, and its interval lies beyond nothing."""
+"""Minimum gain at which a setting counts as learned. Its interval must also exclude a gain of 0."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Members of one sigma."""
+    """Outcome at one sigma.
+
+    Parameters
+    ----------
+    sigma : float
+        Initialization scale.
+    found : Interval
+        The outcome over seeds. A member that diverged counts as one that has learned nothing.
+    behind : Interval
+        Difference to the best sigma of the setting, paired by seed; positive if worse.
+    n, diverged : int
+        Number of members, and of diverged members.
+    """
 
     sigma: float
     found: Interval
-    """The outcome; a member that diverged counts as one that has learned nothing."""
     behind: Interval
-    """By how much it is worse than the best sigma of the setting, seed by seed."""
     n: int
     diverged: int
 
 
 @dataclass(frozen=True)
 class Curve:
-    """An outcome over the sigmas of a setting, rising."""
+    """Outcome of a setting as a function of sigma.
+
+    Parameters
+    ----------
+    name : str
+        Name of the outcome.
+    sign : int
+        1 if higher is better, -1 if lower is better.
+    nothing : float
+        Outcome of a model that has learned nothing.
+    points : tuple of Point
+        Outcomes, by increasing sigma.
+    """
 
     name: str
     sign: int
-    """1 where more is better, -1 where less is."""
     nothing: float
-    """What a model reaches that has learned nothing."""
     points: tuple[Point, ...]
 
     @cached_property
     def best(self) -> Point:
+        """The point with the best mean outcome."""
         return max(self.points, key=lambda point: self.sign * point.found.mean)
 
     @cached_property
     def gain(self) -> float:
-        """From nothing to the best sigma."""
+        """Difference between the best outcome and that of a model that has learned nothing."""
         return self.sign * (self.best.found.mean - self.nothing)
 
     @property
     def learned(self) -> bool:
-        """Whether there is a gain to speak of, beyond chance."""
+        """Whether the gain is at least LEAST and significant."""
         low, high = self.best.found.low, self.best.found.high
-        surely = low > self.nothing if self.sign > 0 else high < self.nothing
-        return self.gain >= LEAST and surely
+        significant = low > self.nothing if self.sign > 0 else high < self.nothing
+        return self.gain >= LEAST and significant
 
     def at(self, sigma: float) -> float | None:
-        """The outcome at a sigma."""
+        """Return the outcome at a sigma, interpolated; None outside the studied range."""
         return self._between(sigma, [point.found.mean for point in self.points])
 
     def lacks(self, sigma: float) -> Interval | None:
-        """The share of the gain that a sigma lacks: 0 is as good as the best, 1 has learned nothing."""
+        """Return the share of the gain that a sigma lacks.
+
+        Parameters
+        ----------
+        sigma : float
+            Initialization scale.
+
+        Returns
+        -------
+        Interval or None
+            0 if it is as good as the best sigma, 1 if nothing is learned; None outside the studied range.
+        """
         if sigma not in self._lacks:
             shares = ([point.behind[i] / self.gain for point in self.points] for i in range(3))
-            bounds = [bound for each in shares if (bound := self._between(sigma, each)) is not None]
+            bounds = [bound for values in shares if (bound := self._between(sigma, values)) is not None]
             self._lacks[sigma] = Interval(*bounds) if len(bounds) == 3 else None
         return self._lacks[sigma]
 
     @cached_property
     def _lacks(self) -> dict[float, Interval | None]:
-        """What was asked before: a recommendation asks every curve for every sigma of its grid."""
+        """Cache of `lacks`, which is called for every sigma of the grid."""
         return {}
 
     def good(self, sigma: float) -> bool | None:
-        """Whether it lacks next to nothing, or little that may be noise."""
+        """Return whether a sigma lacks at most TOLERANCE of the gain, or IN_NOISE if that is not significant."""
         lacks = self.lacks(sigma)
         return None if lacks is None else lacks.mean <= (TOLERANCE if lacks.low > 0 else IN_NOISE)
 
     def _between(self, sigma: float, values: list[float]) -> float | None:
-        """Between two sigmas on a straight line over log sigma; nothing is known beyond the first and the last."""
+        """Interpolate linearly over log sigma; None outside the studied range."""
         sigmas = [point.sigma for point in self.points]
         if not sigmas[0] * (1 - 1e-9) <= sigma <= sigmas[-1] * (1 + 1e-9):
             return None
@@ -104,11 +136,26 @@ class Curve:
 
 @dataclass(frozen=True)
 class Setting:
-    """One kind of model on one task, at several sigmas."""
+    """One kind of model on one task, trained with several sigmas.
+
+    Parameters
+    ----------
+    run : str
+        Name of the run.
+    variant : str
+        Distinguishes the setting from others of the run; empty if it is the only one.
+    task : str
+        Name of the task.
+    tokens, width, layers, heads, norm, placement, optimizer, learning_rate, batch, steps : int, float or str
+        Settings of the models.
+    outcome : Curve
+        Accuracy or error on held-out data.
+    structure : Curve or None
+        Agreement of the PE with the true arrangement of the tokens, if that is known.
+    """
 
     run: str
     variant: str
-    """What tells it from other settings of its run; empty if it is the only one."""
     task: str
     tokens: int
     width: int
@@ -122,36 +169,56 @@ class Setting:
     steps: int
     outcome: Curve
     structure: Curve | None
-    """What the PE shows of the true arrangement, where one is known; a PE before training shows nothing."""
 
     @property
     def name(self) -> str:
+        """Name of the run and the variant."""
         return f"{self.run}, {self.variant}" if self.variant else self.run
 
     def curve(self, goal: str) -> Curve | None:
+        """Return the outcome for the goal "accuracy" and the structure for the goal "map"."""
         return self.outcome if goal == "accuracy" else self.structure
 
 
 @cache
 def settings() -> tuple[Setting, ...]:
-    """All settings of the packaged evidence."""
+    """Read all settings of evidence.json.
+
+    Returns
+    -------
+    tuple of Setting
+        The settings.
+    """
     return tuple(parsed(record) for record in json.loads(FILE.read_text())["settings"])
 
 
 def parsed(record: Mapping[str, Any]) -> Setting:
-    """A setting from its record in the file."""
+    """Build a setting from its record in evidence.json.
+
+    Parameters
+    ----------
+    record : mapping
+        The record.
+
+    Returns
+    -------
+    Setting
+        The setting.
+    """
     curves = {name: None if record[name] is None else _curve(record[name]) for name in ("outcome", "structure")}
     return Setting(**{**record, **curves})
 
 
 def _curve(record: Mapping[str, Any]) -> Curve:
+    """Build a curve from its record."""
     points = tuple(
-        Point(each["sigma"], _interval(each["found"]), _interval(each["behind"]), each["n"], each["diverged"])
-        for each in record["points"]
+        Point(point["sigma"], _interval(point["found"]), _interval(point["behind"]), point["n"], point["diverged"])
+        for point in record["points"]
     )
     return Curve(record["name"], record["sign"], record["nothing"], points)
 
 
 def _interval(values: list[float | None]) -> Interval:
+    """Build an interval from mean, low and high; None stands for NaN."""
     mean, low, high = (math.nan if value is None else value for value in values)
     return Interval(mean, low, high)

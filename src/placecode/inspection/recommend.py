@@ -1,7 +1,7 @@
-"""Which initial scale to start a learned PE with, from what was studied.
+"""Recommend an initialization scale sigma for a learned PE, from the settings we have studied.
 
-Settings are weighed by how near they are to what is asked for. The recommended sigma is the one that is good in most of
-them; the answer says where it was seen, how far that is, and what common defaults do there.
+Settings are weighted by their similarity to the model in question. The recommended sigma is the one that is good in
+most of them, by weight. The answer lists the settings, their distance, and the results of common defaults in them.
 
 >>> answer = recommend(Asked(tokens=64, width=128, optimizer="adam"))
 >>> answer.sigma in GRID
@@ -21,24 +21,36 @@ from placecode.inspection.libraries import LIBRARIES
 from placecode.validation import choice, real_number, whole_number
 
 GOALS = ("accuracy", "map")
-"""To predict well; or a PE that shows what belongs together."""
+"""Accurate predictions, or a PE that shows which tokens belong together."""
 FAMILIES = {"adam": "Adam", "adamw": "Adam", "sgd": "SGD"}
-"""Optimizers, and which of them are of one kind: evidence on one kind says nothing of the other."""
+"""Optimizers and their families. Evidence for one family does not apply to the other."""
 GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
 """The sigmas to choose from: those of our sweeps."""
 DEFAULTS = ("0.02", "1", "d^-1/2")
-"""What most libraries start with, by their formulas."""
+"""Formulas of the defaults of most libraries."""
 ENOUGH = 0.5
-"""The share of the evidence, by weight, that must know a sigma, and in which it must be good to be called so."""
+"""Minimum share of the evidence, by weight, that covers a sigma, and in which it is good."""
 FAR = 1.0
-"""Beyond what was studied by more doublings than this is called an extrapolation."""
-MOST = 10**9
-"""The most tokens, features or blocks that anybody may ask about."""
+"""Number of doublings beyond the studied range above which a recommendation is called an extrapolation."""
+MAX_SIZE = 10**9
+"""Maximum number of tokens, features or blocks."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The model that somebody is about to train."""
+    """The model to be trained.
+
+    Parameters
+    ----------
+    tokens, width : int
+        Number of tokens and of features per token.
+    optimizer : {"adam", "adamw", "sgd"}
+        Optimizer.
+    learning_rate, layers : float and int, optional
+        Learning rate and number of transformer blocks, if known.
+    goal : {"accuracy", "map"}, default="accuracy"
+        Accurate predictions, or a PE that shows which tokens belong together.
+    """
 
     tokens: int
     width: int
@@ -48,83 +60,91 @@ class Asked:
     goal: str = "accuracy"
 
     def __post_init__(self) -> None:
-        whole_number("tokens", self.tokens, 2, MOST)
-        whole_number("width", self.width, 1, MOST)
+        whole_number("tokens", self.tokens, 2, MAX_SIZE)
+        whole_number("width", self.width, 1, MAX_SIZE)
         choice("optimizer", self.optimizer, FAMILIES)
         if self.learning_rate is not None:
             real_number("learning_rate", self.learning_rate, above=0)
         if self.layers is not None:
-            whole_number("layers", self.layers, 1, MOST)
+            whole_number("layers", self.layers, 1, MAX_SIZE)
         choice("goal", self.goal, GOALS)
 
     def sizes(self) -> dict[str, float]:
-        """What nearness is measured in, as far as it is given."""
-        named = {name: getattr(self, name) for name in ("tokens", "width", "layers", "learning_rate")}
-        return {name: value for name, value in named.items() if value is not None}
+        """Return the known sizes, from which the distance between settings is computed."""
+        sizes = {name: getattr(self, name) for name in ("tokens", "width", "layers", "learning_rate")}
+        return {name: value for name, value in sizes.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A setting that was studied, with how much it has to say."""
+    """A studied setting with its distance in doublings, summed over the known sizes, and its weight in the evidence."""
 
     setting: Setting
     apart: float
-    """How far it is, in doublings: of tokens, of width, and of layers and rate where these are given, added up."""
     weight: float
-    """Its share of all evidence."""
 
 
 @dataclass(frozen=True)
 class Vote:
-    """What the evidence says of one sigma."""
+    """Evidence on one sigma.
+
+    Parameters
+    ----------
+    sigma, known : float
+        Initialization scale, and share of the evidence, by weight, that covers it.
+    good : float
+        Share of the covering evidence in which the sigma is good; NaN if there is none.
+    lacks : float
+        Mean share of the gain that the sigma lacks.
+    """
 
     sigma: float
     known: float
-    """The share of the evidence, by weight, that reaches to this sigma."""
     good: float
-    """The share of that in which it is good; NaN where nothing is known."""
     lacks: float
-    """What it lacks there on average, as a share of what the best sigma gains over having learned nothing."""
 
     def record(self) -> dict[str, float | None]:
+        """Return the fields as a dict, with None for NaN."""
         return {name: None if math.isnan(value) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A sigma to start with, and why."""
+    """A recommended sigma and the evidence for it."""
 
     asked: Asked
     vote: Vote
+    """Evidence on the recommended sigma."""
     flat: tuple[float, float]
-    """Around it: the sigmas that are good in most of the evidence."""
+    """Range of sigmas around it that are good in most of the evidence."""
     seen: tuple[Seen, ...]
-    """All settings that had a say, the nearest first."""
+    """Settings with a weight above 0, the nearest first."""
     defaults: dict[str, Vote]
-    """What others start with, by formula."""
+    """Evidence on the defaults of libraries, by formula."""
     price: Vote
-    """What the recommended sigma does to the other goal."""
+    """Evidence on the recommended sigma for the other goal."""
     other: Vote
-    """What would be recommended for the other goal."""
+    """Evidence on the sigma that would be recommended for the other goal."""
     own_kind: bool
-    """Whether any setting with this kind of optimizer has learned anything; if not, the others were asked."""
+    """Whether any setting with this family of optimizers has learned; if not, the other family was used."""
 
     @property
     def sigma(self) -> float:
+        """The recommended sigma."""
         return self.vote.sigma
 
     def extrapolations(self) -> dict[str, tuple[float, float]]:
-        """Which of the given sizes lie beyond what was studied, and the least and the most that was."""
-        found = {}
+        """Return the studied range of each size of the model that is far outside of it."""
+        ranges = {}
         for name, value in self.asked.sizes().items():
-            values = [getattr(each.setting, name) for each in self.seen]
+            values = [getattr(seen.setting, name) for seen in self.seen]
             low, high = min(values), max(values)
             if max(_doublings(low, value), _doublings(value, high)) > FAR:
-                found[name] = (low, high)
-        return found
+                ranges[name] = (low, high)
+        return ranges
 
     def record(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return all fields as values that can be written as JSON."""
         return {
             "sigma": self.sigma,
             "flat": list(self.flat),
@@ -133,16 +153,29 @@ class Recommendation:
             "defaults": {name: vote.record() for name, vote in self.defaults.items()},
             "own_kind": self.own_kind,
             "extrapolations": {name: list(values) for name, values in self.extrapolations().items()},
-            "settings": [{"name": each.setting.name, "apart": each.apart, "weight": each.weight} for each in self.seen],
+            "settings": [{"name": seen.setting.name, "apart": seen.apart, "weight": seen.weight} for seen in self.seen],
         }
 
 
 def recommend(asked: Asked, settings: Sequence[Setting] | None = None) -> Recommendation:
-    """A sigma for what is asked, from the packaged evidence or from these settings."""
-    known = evidence.settings() if settings is None else settings
-    seen, own_kind = _asked(asked, asked.goal, known)
-    (beside,) = (goal for goal in GOALS if goal != asked.goal)
-    seen_beside, _ = _asked(asked, beside, known)
+    """Recommend a sigma.
+
+    Parameters
+    ----------
+    asked : Asked
+        The model to be trained.
+    settings : sequence of Setting, optional
+        Studied settings; by default those of evidence.json.
+
+    Returns
+    -------
+    Recommendation
+        The sigma and the evidence for it.
+    """
+    studied = evidence.settings() if settings is None else settings
+    seen, own_kind = _relevant(asked, asked.goal, studied)
+    (other_goal,) = (goal for goal in GOALS if goal != asked.goal)
+    seen_for_other, _ = _relevant(asked, other_goal, studied)
     best, flat = _chosen(seen, asked.goal)
     return Recommendation(
         asked,
@@ -150,53 +183,62 @@ def recommend(asked: Asked, settings: Sequence[Setting] | None = None) -> Recomm
         flat,
         seen,
         {name: vote(sigma, seen, asked.goal) for name, sigma in defaults(asked.tokens, asked.width).items()},
-        vote(best.sigma, seen_beside, beside),
-        _chosen(seen_beside, beside)[0],
+        vote(best.sigma, seen_for_other, other_goal),
+        _chosen(seen_for_other, other_goal)[0],
         own_kind,
     )
 
 
 def defaults(tokens: int, width: int) -> dict[str, float]:
-    """What most libraries start a model of this size with."""
-    return {each.formula: each.sigma(tokens, width) for name in DEFAULTS for each in LIBRARIES if each.formula == name}
+    """Return the defaults of most libraries for a model of this size, by formula."""
+    return {
+        library.formula: library.sigma(tokens, width)
+        for formula in DEFAULTS
+        for library in LIBRARIES
+        if library.formula == formula
+    }
 
 
 def weighed(asked: Asked, settings: Sequence[Setting]) -> tuple[Seen, ...]:
-    """The settings, the nearest first. A task weighs half as much with every doubling to its nearest setting, and its
-    settings share that by their own nearness: many settings of one task are not many tasks."""
+    """Weight settings by their distance to the model, and sort them by it.
+
+    The weight of a task halves with every doubling between the model and the task's nearest setting. The settings of a
+    task share its weight according to their distance, so that a task does not count more if it has many settings.
+    """
     sizes = asked.sizes()
-    apart = [sum(abs(_doublings(getattr(each, name), value)) for name, value in sizes.items()) for each in settings]
-    near = [2.0 ** (min(apart) - far) for far in apart]
-    total: dict[str, float] = {}
-    loudest: dict[str, float] = {}
-    for each, own in zip(settings, near, strict=True):
-        total[each.task] = total.get(each.task, 0.0) + own
-        loudest[each.task] = max(loudest.get(each.task, 0.0), own)
-    whole = sum(loudest.values())
-    seen = [
-        Seen(each, far, loudest[each.task] * own / total[each.task] / whole)
-        for each, far, own in zip(settings, apart, near, strict=True)
-        if own > 0
+    distances = [
+        sum(abs(_doublings(getattr(setting, name), value)) for name, value in sizes.items()) for setting in settings
     ]
-    return tuple(sorted(seen, key=lambda each: each.apart))
+    nearness = [2.0 ** (min(distances) - distance) for distance in distances]
+    total: dict[str, float] = {}
+    largest: dict[str, float] = {}
+    for setting, near in zip(settings, nearness, strict=True):
+        total[setting.task] = total.get(setting.task, 0.0) + near
+        largest[setting.task] = max(largest.get(setting.task, 0.0), near)
+    sum_of_tasks = sum(largest.values())
+    seen = [
+        Seen(setting, distance, largest[setting.task] * near / total[setting.task] / sum_of_tasks)
+        for setting, distance, near in zip(settings, distances, nearness, strict=True)
+        if near > 0
+    ]
+    return tuple(sorted(seen, key=lambda item: item.apart))
 
 
 def vote(sigma: float, seen: Sequence[Seen], goal: str) -> Vote:
-    """What all settings together say of a sigma."""
+    """Combine the evidence of all settings on one sigma."""
     known = good = lacking = 0.0
-    for each in seen:
-        curve = each.setting.curve(goal)
+    for item in seen:
+        curve = item.setting.curve(goal)
         lacks = None if curve is None else curve.lacks(sigma)
         if curve is not None and lacks is not None:
-            known += each.weight
-            good += each.weight * bool(curve.good(sigma))
-            lacking += each.weight * lacks.mean
+            known += item.weight
+            good += item.weight * bool(curve.good(sigma))
+            lacking += item.weight * lacks.mean
     return Vote(sigma, known, *((good / known, lacking / known) if known else (math.nan, math.nan)))
 
 
 def cut_short(setting: Setting, goal: str) -> bool:
-    """Whether the smallest sigma of the sweep alone is good for a map, although smaller ones are to be had: it cannot
-    tell which."""
+    """Return whether only the smallest sigma of a sweep is good for a map, so that even smaller ones may be better."""
     curve = setting.curve(goal)
     if goal != "map" or curve is None or not curve.learned:
         return False
@@ -204,34 +246,33 @@ def cut_short(setting: Setting, goal: str) -> bool:
     return curve.best.sigma == first > GRID[0] and not any(map(curve.good, others))
 
 
-def _asked(asked: Asked, goal: str, settings: Sequence[Setting]) -> tuple[tuple[Seen, ...], bool]:
-    """The settings that have something to say, and whether they are of the kind of optimizer that is asked for."""
-    told = [each for each in settings if (curve := each.curve(goal)) is not None and curve.learned]
-    told = [each for each in told if not cut_short(each, goal)] or told
-    own = [each for each in told if FAMILIES[each.optimizer] == FAMILIES[asked.optimizer]]
-    return weighed(asked, own or told), bool(own)
+def _relevant(asked: Asked, goal: str, settings: Sequence[Setting]) -> tuple[tuple[Seen, ...], bool]:
+    """Weight the settings that have learned, and return whether they use the same family of optimizers."""
+    learned = [setting for setting in settings if (curve := setting.curve(goal)) is not None and curve.learned]
+    learned = [setting for setting in learned if not cut_short(setting, goal)] or learned
+    same_family = [setting for setting in learned if FAMILIES[setting.optimizer] == FAMILIES[asked.optimizer]]
+    return weighed(asked, same_family or learned), bool(same_family)
 
 
 def _chosen(seen: Sequence[Seen], goal: str) -> tuple[Vote, tuple[float, float]]:
-    """The sigma that is good in most of the evidence, of several the one that lacks least; and how far around it a
-    sigma is good in most."""
+    """Choose the sigma that is good in most of the evidence and lacks least, and find the good range around it."""
     votes = [vote(sigma, seen, goal) for sigma in GRID]
-    best = max((each for each in votes if each.known >= ENOUGH), key=lambda each: (round(each.good, 6), -each.lacks))
-    here = votes.index(best)
+    best = max((item for item in votes if item.known >= ENOUGH), key=lambda item: (round(item.good, 6), -item.lacks))
+    place = votes.index(best)
 
-    def last(others: Sequence[Vote]) -> float:
-        found = best.sigma
-        for each in others:
-            if each.known < ENOUGH or each.good < ENOUGH:
+    def last_good(others: Sequence[Vote]) -> float:
+        sigma = best.sigma
+        for item in others:
+            if item.known < ENOUGH or item.good < ENOUGH:
                 break
-            found = each.sigma
-        return found
+            sigma = item.sigma
+        return sigma
 
-    return best, (last(votes[:here][::-1]), last(votes[here + 1 :]))
+    return best, (last_good(votes[:place][::-1]), last_good(votes[place + 1 :]))
 
 
 def _doublings(more: float, less: float) -> float:
-    """How many times `less` must be doubled to be `more`; whole numbers may be of any size."""
+    """Return log2(more / less), computed so that integers of any size do not overflow."""
     return math.log2(more) - math.log2(less)
 
 
@@ -239,12 +280,12 @@ def _doublings(more: float, less: float) -> float:
 
 
 def sentences(answer: Recommendation) -> Iterator[str]:
-    """The recommendation, its grounds and its limits."""
+    """Describe a recommendation, the evidence for it and its limits in sentences."""
     asked, best, kind = answer.asked, answer.vote, FAMILIES[answer.asked.optimizer]
     purpose = "to predict well" if asked.goal == "accuracy" else "for a map of the tokens"
     yield f"Start with sigma {best.sigma:g}, {purpose}: draw every number of the PE from N(0, {best.sigma:g}^2)."
     if not answer.own_kind:
-        other = next(each for each in FAMILIES.values() if each != kind)
+        other = next(family for family in FAMILIES.values() if family != kind)
         yield (
             f"No setting that was studied with {kind} has learned anything for sure, so this is what holds with "
             f"{other}: no evidence on {kind}, of which the good sigmas may be others."
@@ -268,17 +309,18 @@ def sentences(answer: Recommendation) -> Iterator[str]:
         )
     for name, default in answer.defaults.items():
         yield _default(name, default)
-    yield _beside(answer)
+    yield _other_goal(answer)
 
 
 def _where(answer: Recommendation) -> Iterator[str]:
-    settings = [each.setting for each in answer.seen]
-    tasks = sorted({each.task for each in settings})
+    """Describe the settings that the recommendation is based on."""
+    settings = [seen.setting for seen in answer.seen]
+    tasks = sorted({setting.task for setting in settings})
     spans = [
-        f"{_span(getattr(each, field) for each in settings)} {words}"
+        f"{_span(getattr(setting, field) for setting in settings)} {words}"
         for field, words in (("tokens", "tokens"), ("width", "features"), ("layers", "blocks"))
     ]
-    count = sum(each.placement == "every" for each in settings)
+    count = sum(setting.placement == "every" for setting in settings)
     kinds = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
     yield f"Seen in {len(settings)} settings of {kinds} ({', '.join(tasks)}): {', '.join(spans)}."
     if count == len(settings):
@@ -287,37 +329,40 @@ def _where(answer: Recommendation) -> Iterator[str]:
         yield f"In {count} of them the PE is added in every block, in the others once, at the input."
 
 
-def _default(name: str, default: Vote) -> str:
-    users = [each.name for each in LIBRARIES if each.formula == name]
-    said = f"{users[0]} and {len(users) - 1} others" if len(users) > 1 else users[0]
-    value = name if f"{default.sigma:g}" == name else f"{name} = {default.sigma:.3g}"
+def _default(formula: str, default: Vote) -> str:
+    """Describe the evidence on a default of libraries."""
+    names = [library.name for library in LIBRARIES if library.formula == formula]
+    users = f"{names[0]} and {len(names) - 1} others" if len(names) > 1 else names[0]
+    value = formula if f"{default.sigma:g}" == formula else f"{formula} = {default.sigma:.3g}"
     if math.isnan(default.good):
-        return f"The default {value} ({said}) lies beyond all that was studied."
+        return f"The default {value} ({users}) lies beyond all that was studied."
     reach = "" if default.known > 0.995 else f" that reaches there ({_percent(default.known)})"
     return (
-        f"The default {value} ({said}) is good in {_percent(default.good)} of the evidence{reach}, and lacks "
+        f"The default {value} ({users}) is good in {_percent(default.good)} of the evidence{reach}, and lacks "
         f"{_percent(default.lacks)} of the gain on average."
     )
 
 
-def _beside(answer: Recommendation) -> str:
-    """What the sigma means for the other goal."""
-    map_too = answer.asked.goal == "accuracy"
-    what = "a map of the tokens, which needs the PE itself to be learned" if map_too else "predicting well"
+def _other_goal(answer: Recommendation) -> str:
+    """Describe what is recommended for the other goal, and what the recommended sigma lacks there."""
+    other_is_map = answer.asked.goal == "accuracy"
+    purpose = "a map of the tokens, which needs the PE itself to be learned" if other_is_map else "predicting well"
     if answer.other.sigma == answer.sigma:
-        return f"For {what}, the same sigma is recommended."
+        return f"For {purpose}, the same sigma is recommended."
     price = answer.price.lacks
     lacks = "" if math.isnan(price) else f"; {answer.sigma:g} lacks {_percent(price)} of the gain in that"
-    return f"For {what}, {answer.other.sigma:g} is recommended (--goal {GOALS[map_too]}){lacks}."
+    return f"For {purpose}, {answer.other.sigma:g} is recommended (--goal {GOALS[other_is_map]}){lacks}."
 
 
 def _percent(share: float) -> str:
+    """Format a share in percent."""
     return f"{100 * share:.0f}%"
 
 
 def _span(values: Iterator[int]) -> str:
-    known = sorted(set(values))
-    return f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}"
+    """Format the range of some values."""
+    ordered = sorted(set(values))
+    return f"{ordered[0]}" if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
 # --------------------------------------------------------------------------------------------------- leave one out
@@ -325,25 +370,31 @@ def _span(values: Iterator[int]) -> str:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A held-out setting: what is lost in it, as a share of its gain, by each way to choose."""
+    """Result of cross-validation for one held-out setting."""
 
     setting: Setting
     sigma: float
-    """What the others recommend."""
+    """Sigma recommended from the other settings."""
     lost: dict[str, float | None]
-    """None where the setting does not reach to that sigma."""
+    """Share of the gain lost by the recommended sigma and each default; None if the sigma was not studied."""
 
 
 def held_out(settings: Sequence[Setting], goal: str = "accuracy", whole_task: bool = False) -> Iterator[HeldOut]:
-    """For every setting that has learned something, what the others would have recommended; `whole_task` leaves all
-    settings of its task out: so it is for a task that nobody has studied."""
-    for each in settings:
-        curve = each.curve(goal)
+    """Cross-validate the recommendation: recommend a sigma for every setting from the others.
+
+    With `whole_task`, all settings of the same task are held out too, as for a task that has not been studied.
+    """
+    for setting in settings:
+        curve = setting.curve(goal)
         if curve is None or not curve.learned:
             continue
-        others = [other for other in settings if other is not each and not (whole_task and other.task == each.task)]
-        asked = Asked(each.tokens, each.width, each.optimizer, each.learning_rate, each.layers, goal)
+        others = [
+            other for other in settings if other is not setting and not (whole_task and other.task == setting.task)
+        ]
+        asked = Asked(setting.tokens, setting.width, setting.optimizer, setting.learning_rate, setting.layers, goal)
         sigma = recommend(asked, others).sigma
-        ways = {"recommended": sigma, **defaults(each.tokens, each.width)}
-        lost = {name: None if (found := curve.lacks(value)) is None else found.mean for name, value in ways.items()}
-        yield HeldOut(each, sigma, lost)
+        candidates = {"recommended": sigma, **defaults(setting.tokens, setting.width)}
+        lost = {
+            name: None if (lacks := curve.lacks(value)) is None else lacks.mean for name, value in candidates.items()
+        }
+        yield HeldOut(setting, sigma, lost)

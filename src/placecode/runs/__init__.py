@@ -1,1 +1,1 @@
-"""The run folder: written, read, summarized and merged, with the hash of the source that made it."""
+"""Write, read, summarize and merge run folders, and record the hash of the source code that produced them."""

@@ -1,7 +1,7 @@
-"""The run folder, read back: what executing a study leaves behind, and its summary. `folders` makes them.
+"""Read run folders: tables, arrays and weights of an executed study. `placecode.runs.write` writes them.
 
 >>> run = Run("runs/demo")
->>> model = run.load(0)                     # a trained member, called on (b, n, f)
+>>> model = run.load(0)                     # a trained model, called on inputs of shape (b, n, f)
 >>> run.metrics.query("split == 'validation'")
 """
 
@@ -30,9 +30,9 @@ from placecode.models.encoder import Stack
 from placecode.models.member import Member, varied
 
 FORMAT = 2
-"""Of run folders that are written. In format 1, members had neither role nor label."""
-READABLE = (1, 2)
-"""Of the folder. Raised when an older placecode could not read what a newer one writes."""
+"""Version of the folder's format. It is raised when older versions of placecode could not read newer folders."""
+READABLE_FORMATS = (1, 2)
+"""In format 1, members have neither role nor label."""
 FILES = (
     *("config.json", "environment.json", "members.parquet", "metrics.parquet", "analysis.parquet", "summary.json"),
     *("baselines.parquet", "arrays.safetensors", "weights.safetensors", "report.html", "log.txt"),
@@ -40,81 +40,91 @@ FILES = (
 )
 FOLDERS = ("figures", "checkpoints")
 TENSORS = ("arrays.safetensors", "weights.safetensors")
-KEYS = {"study": str, "scale": str, "fields": dict, "precision": str, "device": str, "stack": int, "members": str}
-KEYS |= {"total": int, "shape": dict, "task": dict}
-"""What a config holds besides its format. The shape, the task's description and the total follow from the fields."""
+CONFIG_KEYS = {"study": str, "scale": str, "fields": dict, "precision": str, "device": str, "stack": int}
+CONFIG_KEYS |= {"members": str, "total": int, "shape": dict, "task": dict}
+"""Required entries of config.json and their types, besides the format. Shape, task and total follow from the fields."""
 
 
 class Run:
-    """A finished run, read back. Tables are read when first asked for."""
+    """A run folder. Tables are read when they are first accessed; missing or damaged files raise BadInput.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not (self.path / "config.json").is_file():
             raise BadInput(f"{self.path} must be a run folder, one with a config.json; there is none.")
         self.config: dict[str, Any] = self._json("config.json")
-        found = self.config.get("format") if isinstance(self.config, dict) else None
-        if found not in READABLE:
-            formats = " or ".join(map(str, READABLE))
+        version = self.config.get("format") if isinstance(self.config, dict) else None
+        if version not in READABLE_FORMATS:
+            formats = " or ".join(map(str, READABLE_FORMATS))
             raise BadInput(
-                f"{self.path} must be a run folder of format {formats}; its config.json has the format {found!r}."
+                f"{self.path} must be a run folder of format {formats}; its config.json has the format {version!r}."
             )
-        for name, kind in KEYS.items():
+        for name, kind in CONFIG_KEYS.items():
             if not isinstance(self.config.get(name), kind):
                 raise BadInput(f"{self.path / 'config.json'} is damaged: it has no {name}.")
 
     @property
     def finished(self) -> bool:
+        """Whether the run is finished; summary.json is the last file that is written."""
         return (self.path / "summary.json").is_file()
 
     @property
     def study(self) -> str:
+        """Name of the study."""
         return str(self.config["study"])
 
     @cached_property
     def environment(self) -> dict[str, Any]:
+        """Versions, device and source of the code that produced the run."""
         return dict(self._json("environment.json"))
 
     @cached_property
     def members(self) -> pd.DataFrame:
-        """One row per member: its number in the study, its spec, its state."""
+        """One row per member: its number in the study, its fields and its state."""
         return self._table("members.parquet")
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """member, step, split, condition, metric, value."""
+        """Metrics, with columns member, step, split, condition, metric, value."""
         return self._table("metrics.parquet")
 
     @cached_property
     def analysis(self) -> pd.DataFrame:
-        """member, step (0 = before training), block (-1 = all), analysis, target, value."""
+        """Analyses, with columns member, step (0: before training), block (-1: all), analysis, target, value."""
         return self._table("analysis.parquet")
 
     @cached_property
     def baselines(self) -> pd.DataFrame:
-        """data, world, baseline, split, condition, metric, value; empty where the study has none."""
+        """Baselines, with columns data, world, baseline, split, condition, metric, value; may be empty."""
         if self.finished and not (self.path / "baselines.parquet").is_file():
             return no_baselines()
         return self._table("baselines.parquet")
 
     @cached_property
     def summary(self) -> list[dict[str, Any]]:
+        """Rows of summary.json; see `summarize`."""
         return list(self._json("summary.json")["rows"])
 
     def array(self, name: str) -> np.ndarray:
-        """One array by name: pe_start/3, pe_end/3, attention_end/3 for member 3."""
+        """Read one array by its name, such as "pe_start/3", "pe_end/3" or "attention_end/3" of member 3."""
         with self._tensors("arrays.safetensors") as file:
             return np.asarray(file.get_tensor(name))
 
     def has_array(self, name: str) -> bool:
-        """Whether there is such an array; none is where a finished run was kept without them."""
+        """Return whether the run has an array of this name. Finished runs may be stored without arrays."""
         if self.finished and not (self.path / "arrays.safetensors").is_file():
             return False
         with self._tensors("arrays.safetensors") as file:
             return name in file.keys()  # noqa: SIM118
 
     def arrays(self, prefix: str) -> dict[int, np.ndarray]:
-        """All arrays of a kind, by member: arrays("pe_end")[3]; none where a finished run was kept without them."""
+        """Read all arrays of one kind, by member number: `arrays("pe_end")[3]`. Empty if the run has no arrays."""
         if (self.path / "summary.json").is_file() and not (self.path / "arrays.safetensors").is_file():
             return {}
         with self._tensors("arrays.safetensors") as file:
@@ -122,14 +132,14 @@ class Run:
             return {int(name.split("/")[1]): np.asarray(file.get_tensor(name)) for name in sorted(names)}
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """All of a file of arrays; nothing where the file was not kept."""
+        """Read all tensors of a safetensors file in the folder. Empty if there is no such file."""
         if not (self.path / name).is_file():
             return {}
         with self._tensors(name) as file:
             return {key: torch.from_numpy(np.asarray(file.get_tensor(key))) for key in file.keys()}  # noqa: SIM118
 
     def member(self, number: int) -> Member:
-        """The spec of a member."""
+        """Return the `Member` with this number."""
         rows = self.members[self.members["member"] == number]
         if rows.empty:
             known = f"{self.members['member'].min()} to {self.members['member'].max()}"
@@ -137,10 +147,23 @@ class Run:
         return _spec(rows.iloc[0])
 
     def load(self, number: int, device: torch.device | str = "cpu") -> Stack:
-        """A trained member as a model of its own: `model(x)` with x (b, n, f)."""
+        """Load the trained model of one member.
+
+        Parameters
+        ----------
+        number : int
+            Number of the member.
+        device : device or str, default="cpu"
+            Device of the model.
+
+        Returns
+        -------
+        Stack
+            A stack of one model, called on inputs of shape (b, n, f).
+        """
         member = self.member(number)
         shape = shape_of(self.config, member.data)
-        shape.pop("worlds", None)  # older runs have none
+        shape.pop("worlds", None)  # missing in older runs
         positions = shape.pop("positions")
         stack = Stack(
             [member.alone()], **shape, positions=None if positions is None else np.array(positions), device=device
@@ -183,40 +206,41 @@ class Run:
 
 
 def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """What a model on this data set must fit: tokens, features, outputs, readout; its worlds and positions."""
+    """Return the shape of a data set from a config: tokens, features, outputs, readout, worlds and positions."""
     return dict(config.get("shapes", {}).get(data, config["shape"]))
 
 
 def shapes_of(config: Mapping[str, Any], members: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """The shapes of all data sets of a run, by name; the members of a run with a single one share its name."""
-    single = members["data"].unique() if "data" in members else [""]  # older runs have none
+    """Return the shapes of all data sets of a run, by the name of the data set."""
+    single = members["data"].unique() if "data" in members else [""]  # the column is missing in older runs
     return {data: shape_of(config, data) for data in config.get("shapes", single)}
 
 
 def unfinished(path: Path, name: str) -> str:
-    return f"{path} has no {name}: the run is not finished; go on with 'placecode run ... --out {path} --resume'."
+    """Return the error message for a folder without the file `name`."""
+    return f"{path} has no {name}: the run is not finished; continue it with 'placecode run ... --out {path} --resume'."
 
 
 def _spec(row: pd.Series) -> Member:
-    """The member behind a row of the table of members."""
+    """Build the member of a row of the members table."""
     return Member.from_record({str(name): None if pd.isna(value) else value for name, value in row.items()})
 
 
 @dataclass(frozen=True)
 class End:
-    """How the training of a member ended. Numbers of -1 mean that it never did.
+    """How the training of a member ended. A value of -1 means that the event did not occur.
 
     Attributes
     ----------
     diverged_at : int
-        The step at which it diverged.
+        Step at which the member diverged.
     diverged_by : str
-        Which check found that: loss, gradient, parameters, float16 (its numbers are finite in TF32), evaluation (its
-        parameters are finite and its outputs are not) or origin (the member whose PE it starts from diverged).
+        Check that detected the divergence: loss, gradient, parameters, float16 (values overflow in float16 but not in
+        TF32), evaluation (finite parameters but not finite outputs) or origin (the member's origin diverged).
     settled_epoch : int
-        The epoch at whose end its parameters were, bit for bit, those of the end of the epoch before.
+        Epoch at whose end the parameters were bitwise equal to those of the previous epoch.
     rested_epoch : int
-        The epoch after which it was stopped, since its training loss had been exactly 0 for long enough.
+        Epoch after which training was stopped because the training loss had been exactly 0 for long enough.
     """
 
     diverged_at: int = -1
@@ -226,12 +250,12 @@ class End:
 
     @property
     def diverged(self) -> bool:
+        """Whether the member diverged."""
         return self.diverged_at >= 0
 
 
 def member_table(numbers: Sequence[int], members: Sequence[Member], ends: Sequence[End] | None = None) -> pd.DataFrame:
-    """One row per member: number, spec, state ("done" or "diverged"), and how its training ended; at full length unless
-    given."""
+    """Return a table with one row per member: number, fields, state ("done" or "diverged") and `End`, if known."""
     ends = [End()] * len(members) if ends is None else ends
     rows = [
         {"member": number, **member.record(), "state": "diverged" if end.diverged else "done", **asdict(end)}
@@ -244,7 +268,7 @@ def member_table(numbers: Sequence[int], members: Sequence[Member], ends: Sequen
 
 
 def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
-    """A table of members with what members have come to have since it was written, at its default."""
+    """Add the columns that were introduced after this table of members was written, with their defaults."""
     default = {**Member().record(), **asdict(End())}
     missing = {name: value for name, value in default.items() if name not in members}
     table = members.assign(**{name: math.nan if value is None else value for name, value in missing.items()})
@@ -252,6 +276,7 @@ def with_later_columns(members: pd.DataFrame) -> pd.DataFrame:
 
 
 def no_baselines() -> pd.DataFrame:
+    """Return an empty table of baselines."""
     names = ("data", "world", "baseline", "split", "condition", "metric", "value")
     return pd.DataFrame({name: pd.Series(dtype=object) for name in names})
 
@@ -277,25 +302,39 @@ def summarize(
     analysis: pd.DataFrame,
     baselines: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """Mean, standard deviation (ddof 1) and number of seeds of every metric at the final step, for each kind of member.
+    """Summarize the metrics and analyses at the final step for each kind of member.
 
-    Members that diverged are counted and left out of the means. A baseline stands where an encoding does, as
-    "baseline:NAME"; its mean is over worlds.
+    Members of one kind differ in their seed only. Members that diverged are counted and excluded from the means. A
+    baseline appears as the encoding "baseline:NAME"; its mean is over worlds.
+
+    Parameters
+    ----------
+    study : str
+        Name of the study.
+    members, metrics, analysis, baselines : DataFrame
+        Tables of the run; see `Run`.
+
+    Returns
+    -------
+    dict
+        The content of summary.json. Each row has the fields of the kind of member, split, condition, metric, mean, std
+        (ddof=1), n (number of seeds) and diverged (number of diverged members).
     """
     specs = [_spec(row) for _, row in members.iterrows()]
     names = ["encoding", "sigma", *(name for name in varied(specs) if name not in ("encoding", "sigma"))]
-    own = dict(zip(members["member"], specs, strict=True))
-    donors = [own[spec.origin].sigma if spec.origin in own else None for spec in specs]
-    if any(spec.origin in own and sigma != spec.sigma for spec, sigma in zip(specs, donors, strict=True)):
-        names.append("origin_sigma")  # else it says nothing more than sigma does
+    by_number = dict(zip(members["member"], specs, strict=True))
+    origin_sigmas = [by_number[spec.origin].sigma if spec.origin in by_number else None for spec in specs]
+    pairs = list(zip(specs, origin_sigmas, strict=True))
+    if any(spec.origin in by_number and sigma != spec.sigma for spec, sigma in pairs):
+        names.append("origin_sigma")  # otherwise it equals sigma
     kinds = []
-    for spec, sigma in zip(specs, donors, strict=True):
+    for spec, sigma in pairs:
         values = {**spec.record(), **spec.options, "origin_sigma": sigma}
         values["sigma"] = spec.sigma if lookup(spec.encoding).uses_sigma else None
         kinds.append({name: values.get(name) for name in names})
     kind_of = {number: json.dumps(kind) for number, kind in zip(members["member"], kinds, strict=True)}
     diverged = members.loc[members["state"] == "diverged", "member"]
-    lost = pd.Series([kind_of[number] for number in diverged], dtype=object).value_counts()
+    diverged_counts = pd.Series([kind_of[number] for number in diverged], dtype=object).value_counts()
 
     measured = metrics[metrics["step"] == metrics["step"].max()]
     analysed = analysis[(analysis["step"] == analysis["step"].max()) & (analysis["block"] == -1)]
@@ -306,16 +345,15 @@ def summarize(
     alive = ~values["member"].isin(set(diverged))
     rows = []
     for (kind, split, condition, metric), group in values.groupby(["kind", "split", "condition", "metric"], sort=False):
-        kept = group.loc[alive[group.index], "value"].dropna()
-        spread = float(kept.std(ddof=1)) if len(kept) > 1 else None
+        finite = group.loc[alive[group.index], "value"].dropna()
         rows.append(
             {
                 **json.loads(kind),
                 **{"split": split, "condition": condition, "metric": metric},
-                "mean": float(kept.mean()) if len(kept) else None,
-                "std": spread,
-                "n": len(kept),
-                "diverged": int(lost.get(kind, 0)),
+                "mean": float(finite.mean()) if len(finite) else None,
+                "std": float(finite.std(ddof=1)) if len(finite) > 1 else None,
+                "n": len(finite),
+                "diverged": int(diverged_counts.get(kind, 0)),
             }
         )
     if baselines is not None:
@@ -324,12 +362,13 @@ def summarize(
 
 
 def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Summarize baselines over worlds, with the same fields as the rows of members."""
     keys = ["data", "baseline", "split", "condition", "metric"]
     for (data, name, split, condition, metric), group in baselines.groupby(keys, sort=False):
         values = group["value"].dropna()
-        told = {"encoding": f"baseline:{name}", "data": data}
+        fields = {"encoding": f"baseline:{name}", "data": data}
         yield {
-            **{each: told.get(each) for each in names},
+            **{field: fields.get(field) for field in names},
             **{"split": split, "condition": condition, "metric": metric},
             "mean": float(values.mean()) if len(values) else None,
             "std": float(values.std(ddof=1)) if len(values) > 1 else None,
@@ -338,7 +377,11 @@ def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[di
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Member numbers in short: [0, 1, 2, 5] is "0:3,5:6"."""
+    """Format member numbers as ranges.
+
+    >>> ranges([0, 1, 2, 5])
+    '0:3,5:6'
+    """
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number:
@@ -348,23 +391,27 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(f"{start}:{stop}" for start, stop in parts)
 
 
-def numbers_in(cut: str, total: int) -> list[int]:
-    """The members that a cut names, the inverse of `ranges`: "0:3,5:6" is [0, 1, 2, 5]; ":" is all of them."""
+def numbers_in(text: str, total: int) -> list[int]:
+    """Parse ranges of member numbers of a study with `total` members, the inverse of `ranges`.
+
+    >>> numbers_in("0:3,5:6", 8), numbers_in("6:", 8)
+    ([0, 1, 2, 5], [6, 7])
+    """
     numbers: set[int] = set()
-    for part in cut.split(","):
+    for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d*):(\d*)\s*", part)
         start, stop = (int(ends[1] or 0), int(ends[2] or total)) if ends else (0, 0)
         if not start < stop <= total:
-            raise must_be("members", f"a cut I:J within 0:{total}, or several with commas", cut)
+            raise must_be("members", f"a range I:J within 0:{total}, or several with commas", text)
         numbers.update(range(start, stop))
     return sorted(numbers)
 
 
 def find(root: Path) -> list[Run]:
-    """The runs in a folder and below, newest first."""
+    """Find all runs in a folder and its subfolders, newest first."""
     paths = [Path(folder) for folder, _, files in os.walk(root) if "config.json" in files]
     runs = []
     for path in paths:
-        with contextlib.suppress(BadInput):  # some other program's config.json
+        with contextlib.suppress(BadInput):  # the config.json of another program
             runs.append(Run(path))
     return sorted(runs, key=lambda run: (run.path / "config.json").stat().st_mtime, reverse=True)

@@ -1,7 +1,7 @@
-"""Which source made a run: a hash of the package's own files, and the commit that has the same files.
+"""Hash of the source code that produced a run, and the git commit with the same source.
 
-The hash is the one git gives to the folder: `git rev-parse COMMIT:src/placecode` prints it for any commit. It is
-computed here without git, so that a copy of the package on another machine records the same one.
+The hash is git's hash of the folder: `git rev-parse COMMIT:src/placecode` prints it for any commit. It is computed here
+without git, so that a copy of the package on another machine records the same hash.
 """
 
 from __future__ import annotations
@@ -15,22 +15,34 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[1]
 IN_CHECKOUT = "src/placecode"
-"""Where the package lies in a checkout."""
+"""Path of the package in a checkout."""
 SUFFIXES = (".py", ".cpp", ".html", ".css", ".js", ".json", ".typed")
-"""Of the package's own files; others, as Python's caches, are no part of it."""
+"""Suffixes of the package's files. Others, such as Python's caches, are not part of the hash."""
 
 
 def source_hash(folder: Path = PACKAGE) -> str:
-    """The hash that git gives to a folder of plain files, 40 hexadecimal digits."""
+    """Return git's hash of the source files in a folder.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        The folder; by default that of the package.
+
+    Returns
+    -------
+    str
+        40 hexadecimal digits.
+    """
     return _tree(folder).hex()
 
 
 def _tree(folder: Path) -> bytes:
+    """Return the hash of a folder as a git tree object."""
     return _object(b"tree", b"".join(entry for _, entry in sorted(_entries(folder))))
 
 
 def _entries(folder: Path) -> Iterator[tuple[bytes, bytes]]:
-    """What git keeps of each file and folder, with what it sorts them by."""
+    """Yield the sort key and the entry in the git tree object for each file and subfolder."""
     for path in folder.iterdir():
         name = path.name.encode()
         if path.is_dir():
@@ -41,49 +53,83 @@ def _entries(folder: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _object(kind: bytes, content: bytes) -> bytes:
+    """Return the hash of a git object."""
     return hashlib.sha1(kind + b" " + str(len(content)).encode() + b"\0" + content).digest()
 
 
-def git(*arguments: str, folder: Path = PACKAGE, given: str | None = None) -> str | None:
-    """Run a git command in a folder and return its output; None without git, without a checkout, or if it fails."""
+def git(*arguments: str, folder: Path = PACKAGE, stdin: str | None = None) -> str | None:
+    """Run a git command.
+
+    Parameters
+    ----------
+    *arguments : str
+        Arguments of git.
+    folder : Path, optional
+        Working directory.
+    stdin : str, optional
+        Text for the standard input.
+
+    Returns
+    -------
+    str or None
+        The output; None if git is missing, the folder is not in a checkout or the command fails.
+    """
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=folder, input=given, capture_output=True, text=True, timeout=60, check=True
+        result = subprocess.run(
+            ["git", *arguments], cwd=folder, input=stdin, capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 @cache
 def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
     """Map each source hash in the history of a checkout to the oldest commit that has it.
 
-    Empty outside a checkout of placecode.
+    Parameters
+    ----------
+    folder : Path, optional
+        A folder in the checkout.
+
+    Returns
+    -------
+    dict of str to str
+        Commit by source hash; empty outside a checkout of placecode.
     """
     commits = (git("rev-list", "--reverse", "HEAD", folder=folder) or "").split()
-    asked = "".join(f"{commit}:{IN_CHECKOUT}\n" for commit in commits)
-    answers = (git("cat-file", "--batch-check", folder=folder, given=asked) or "").splitlines()
-    found: dict[str, str] = {}
-    for commit, answer in zip(commits, answers, strict=False):
-        hash, kind, *_ = answer.split()
+    queries = "".join(f"{commit}:{IN_CHECKOUT}\n" for commit in commits)
+    replies = (git("cat-file", "--batch-check", folder=folder, stdin=queries) or "").splitlines()
+    commit_of: dict[str, str] = {}
+    for commit, reply in zip(commits, replies, strict=False):
+        hash, kind, *_ = reply.split()
         if kind == "tree":
-            found.setdefault(hash, commit)
-    return found
+            commit_of.setdefault(hash, commit)
+    return commit_of
 
 
 def recorded_sources(environment: Mapping[str, Any]) -> list[str]:
-    """The source hashes in the record of a run: of each piece it was merged from, and of those that resumed it. None of
-    a piece that is older than these hashes."""
-    found = []
+    """List the source hashes of a run: of all runs it was merged from, and of the code that resumed them.
+
+    Parameters
+    ----------
+    environment : mapping
+        Content of environment.json.
+
+    Returns
+    -------
+    list of str
+        Hashes. Runs that are older than these hashes have none.
+    """
+    sources = []
     for record in _records(environment):
-        found += [str(record["source"])] if "source" in record else []
-        found += [str(source) for source in record.get("resumed_by", [])]
-    return found
+        sources += [str(record["source"])] if "source" in record else []
+        sources += [str(source) for source in record.get("resumed_by", [])]
+    return sources
 
 
 def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The records of the pieces that a run was merged from, which may be merged themselves; or its own."""
+    """List the environments of the runs that a run was merged from, recursively; its own if it was not merged."""
     pieces = environment.get("pieces")
     if not isinstance(pieces, Mapping):
         return [environment]
@@ -91,7 +137,20 @@ def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def record_of(environment: Mapping[str, Any], folder: Path = PACKAGE) -> str:
-    """The commit whose source made a run; "older" if its source was not recorded, or "not in this history"."""
+    """Find the commit whose source produced a run.
+
+    Parameters
+    ----------
+    environment : mapping
+        Content of environment.json.
+    folder : Path, optional
+        A folder in the checkout.
+
+    Returns
+    -------
+    str
+        The commit, or several separated by commas; "older" if a source was not recorded, or "not in this history".
+    """
     known = commits_by_source(folder)
     if any("source" not in record for record in _records(environment)):
         return "older"

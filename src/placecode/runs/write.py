@@ -1,6 +1,7 @@
-"""Making run folders: by filling one, or by merging the pieces of a study.
+"""Write run folders: from a running study, by merging parts of a study, or as a small copy.
 
-A folder is held by one process at a time; whatever would lose or mix results is refused before anything is written.
+A folder is locked by one process at a time. Anything that would lose or mix results raises an error before a file is
+written.
 """
 
 from __future__ import annotations
@@ -34,27 +35,37 @@ from placecode.runs.read import (
 )
 
 LOCK = "lock"
-"""In the folder of the checkpoints, for as long as the run is not finished."""
+"""Lock file in the folder of checkpoints, while the run is not finished."""
 MOVEMENT = ("moved", "moved_relative")
-"""Measures of how far a member's PE moved, which half precision would spoil."""
+"""Analyses of how far a member's PE moved. They are inaccurate when computed from half-precision arrays."""
 SLIMMED = "slimmed"
-"""In the record of a run that is a small copy of another."""
-LONGEST = 60
-"""Letters of a list in a sentence."""
+"""Entry of environment.json that marks a small copy of another run."""
+MAX_VALUE_CHARS = 60
+"""Maximum number of characters of a value in an error message."""
 
 
 class Folder:
-    """A run folder being filled. Held by one process at a time."""
+    """A run folder that is being written, by one process at a time.
+
+    Attributes
+    ----------
+    path, checkpoints : Path
+        The folder, and its subfolder of checkpoints.
+    config : dict
+        Content of config.json.
+    lock : int or None
+        File descriptor of the lock. The folder stays locked while any process has it open.
+    """
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
         self.path = path
         self.config = dict(config)
         self.checkpoints = path / "checkpoints"
         self.lock: int | None = None
-        """File descriptor of what holds the folder. It stays held while any process has it open."""
 
     @property
     def finished(self) -> bool:
+        """Whether the run is finished."""
         return (self.path / "summary.json").is_file()
 
     @classmethod
@@ -62,28 +73,37 @@ class Folder:
     def open(
         cls, path: Path, config: Mapping[str, Any], *, resume: bool = False, force: bool = False
     ) -> Iterator[Folder]:
-        """Make the folder, or go on with the one that is there, and hold it against other processes.
+        """Context manager that creates or resumes a run folder and locks it; BadInput if results would be lost.
 
-        Refuses, before anything is written, whatever would lose or mix results. A finished run is left as it is.
+        Parameters
+        ----------
+        path : Path
+            The folder.
+        config : mapping
+            Content of config.json.
+        resume : bool, default=False
+            Continue an unfinished run with the same config. A finished run is not changed.
+        force : bool, default=False
+            Delete an existing run first.
         """
         folder = cls(path, config)
-        with _writing(path):
-            folder._meet_earlier_run(resume, force)
+        with _explain_write_errors(path):
+            folder._check_existing(resume, force)
             finished = resume and folder.finished
             if finished:
-                folder._drop_checkpoints()  # a process may have been killed just before it did
+                folder._delete_checkpoints()  # a process may have been killed before it deleted them
             else:
                 folder.checkpoints.mkdir(parents=True, exist_ok=True)
         if finished:
             yield folder
             return
-        with folder._held():
-            with _writing(path):
-                folder._meet_earlier_run(resume, force)  # it may have changed until it was held
+        with folder._locked():
+            with _explain_write_errors(path):
+                folder._check_existing(resume, force)  # again, since it may have changed before it was locked
                 if force:
                     folder._clear()
-                for each in (path, *(path / name for name in FOLDERS)):
-                    sweep(each)
+                for subfolder in (path, *(path / name for name in FOLDERS)):
+                    sweep(subfolder)
                 if not (path / "config.json").is_file():
                     try:
                         write_json(path / "config.json", folder.config)
@@ -92,11 +112,12 @@ class Folder:
                         raise
             yield folder
 
-    def _meet_earlier_run(self, resume: bool, force: bool) -> None:
+    def _check_existing(self, resume: bool, force: bool) -> None:
+        """Raise BadInput if the folder has content that must not be overwritten."""
         if self.path.exists() and not self.path.is_dir():
             raise BadInput(f"the output {self.path} must be a folder; it is a file.")
         if not (self.path / "config.json").exists():
-            if not self._is_blank():
+            if not self._is_empty():
                 raise BadInput(
                     f"the output folder {self.path} must be new, empty or a run folder; it holds other files."
                 )
@@ -112,23 +133,23 @@ class Folder:
         if not resume:
             state, remedy = "a finished", "--force overwrites it"
             if not earlier.finished:
-                state, remedy = "an unfinished", "--resume goes on with it, --force starts anew"
+                state, remedy = "an unfinished", "--resume continues it, --force starts again"
             raise BadInput(
                 f"the output folder {self.path} must be new; it holds {state} run of {earlier.study} ({remedy})."
             )
         if changed := _differences(earlier.config, self.config):
-            raise BadInput(f"--resume must use the settings of the run; changed: {changed} (--force starts anew).")
+            raise BadInput(f"--resume must use the settings of the run; changed: {changed} (--force starts again).")
 
-    def _is_blank(self) -> bool:
-        """Whether the folder is empty, apart from files of a run that was killed while it started."""
+    def _is_empty(self) -> bool:
+        """Return whether the folder is empty, except for files of a run that was killed while it started."""
         for path in self.path.iterdir() if self.path.is_dir() else ():
-            begun = path.iterdir() if path.name in FOLDERS and path.is_dir() else (path,)
-            if not all(is_temporary(file) or file == self.checkpoints / LOCK for file in begun):
+            files = path.iterdir() if path.name in FOLDERS and path.is_dir() else (path,)
+            if not all(is_temporary(file) or file == self.checkpoints / LOCK for file in files):
                 return False
         return True
 
     def _clear(self) -> None:
-        """Remove what a run leaves behind, and nothing else. The config goes last: until then it is a run folder."""
+        """Delete the files of a run and nothing else. The config is deleted last, since it marks a run folder."""
         (self.path / "summary.json").unlink(missing_ok=True)
         for file in (file for name in FOLDERS for file in (self.path / name).glob("*")):
             if file.is_file() and file != self.checkpoints / LOCK:
@@ -137,36 +158,38 @@ class Folder:
             (self.path / name).unlink(missing_ok=True)
 
     def abandon(self) -> None:
-        """Delete what the run wrote, and the folder if it is then empty. For results that are quick to make again."""
+        """Delete all files of the run, and the folder if it is then empty."""
         with contextlib.suppress(OSError):
             self._clear()
-            self._drop_checkpoints()
+            self._delete_checkpoints()
             self.path.rmdir()
 
-    def _drop_checkpoints(self) -> None:
+    def _delete_checkpoints(self) -> None:
+        """Delete the folder of checkpoints."""
         for file in self.checkpoints.glob("*"):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.checkpoints.rmdir()
 
     @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """Refuse a second process on the same folder; the lock ends with the process, however it ends."""
+    def _locked(self) -> Iterator[None]:
+        """Context manager that locks the folder. The lock is released when the process ends, even if it is killed."""
         try:
             import fcntl
-        except ImportError:  # not on Windows
+        except ImportError:  # Windows has no fcntl
             yield
             return
         with contextlib.ExitStack() as stack:
-            with _writing(self.path):
+            with _explain_write_errors(self.path):
                 lock = stack.enter_context(open(self.checkpoints / LOCK, "w"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                free = os.fstat(lock.fileno()).st_nlink > 0  # else another process has just finished with it
+                free = os.fstat(lock.fileno()).st_nlink > 0  # 0 links: another process has just deleted the file
             except OSError as error:
-                free = error.errno not in (errno.EWOULDBLOCK, errno.EACCES)  # else a file system that knows no locks
+                # other errors mean that the file system has no locks
+                free = error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
             if not free:
-                raise BadInput(f"the run folder {self.path} must not be in use; another process is filling it.")
+                raise BadInput(f"the run folder {self.path} must not be in use; another process is writing to it.")
             self.lock = lock.fileno()
             yield
 
@@ -179,7 +202,10 @@ class Folder:
         weights: Mapping[str, Tensor] | None,
         baselines: pd.DataFrame | None = None,
     ) -> Run:
-        """Write the results; the summary last, since it marks the run as finished. Then checkpoints are of no use."""
+        """Write the results, and the summary last, since it marks the run as finished. Then delete the checkpoints.
+
+        The arguments are the tables and tensors of a `Run`. Without `weights`, weights.safetensors is not written.
+        """
         members = members.sort_values("member", ignore_index=True)
         metrics, analysis = _by_member(metrics), _by_member(analysis)
         write_tensors(self.path / "arrays.safetensors", arrays)
@@ -192,28 +218,31 @@ class Folder:
             write_table(self.path / "baselines.parquet", baselines)
         summary = summarize(self.config["study"], members, metrics, analysis, baselines)
         write_json(self.path / "summary.json", summary)
-        self._drop_checkpoints()
+        self._delete_checkpoints()
         return Run(self.path)
 
 
 def with_rows(analysis: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Add rows to a table of analyses. A row replaces an earlier one of the same member, step, block, analysis and
-    target. So measures that are computed again after a merge give the table of a run made in one piece."""
+    """Add rows to a table of analyses. A row replaces an earlier one with the same values in all columns but `value`.
+
+    So analyses that are computed again after a merge give the same table as a run that was not split.
+    """
     if not rows:
         return analysis
     both = pd.concat([analysis, pd.DataFrame(rows, columns=list(analysis.columns))], ignore_index=True)
     keys = [name for name in both.columns if name != "value"]
-    places, kept = both.drop_duplicates(keys), both.drop_duplicates(keys, keep="last")
-    return places[keys].merge(kept, on=keys, how="left", validate="one_to_one")[list(analysis.columns)]
+    first, last = both.drop_duplicates(keys), both.drop_duplicates(keys, keep="last")
+    return first[keys].merge(last, on=keys, how="left", validate="one_to_one")[list(analysis.columns)]
 
 
 def _by_member(table: pd.DataFrame) -> pd.DataFrame:
+    """Sort a table by member and step."""
     return table.sort_values(["member", "step"], kind="stable", ignore_index=True)
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turn an error of writing into a `BadInput` that names the folder, unless the disk is full."""
+def _explain_write_errors(path: Path) -> Iterator[None]:
+    """Context manager that turns an OSError into a BadInput that names the folder, unless the disk is full."""
     try:
         yield
     except OSError as error:
@@ -223,15 +252,17 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What differs between two configs, in words: the settings, and only where those agree what follows from them."""
-    follows = ("total", "shape", "shapes", "task")
-    early, late = (
-        [{k: v for k, v in each.items() if (k in follows) is end} for each in (old, new)] for end in (False, True)
+    """Describe the differences between two configs: of the settings, or if these agree, of the derived entries."""
+    derived = ("total", "shape", "shapes", "task")
+    settings, rest = (
+        [{k: v for k, v in config.items() if (k in derived) is is_derived} for config in (old, new)]
+        for is_derived in (False, True)
     )
-    return "; ".join(_leaves(early[0], early[1])) or "; ".join(_leaves(late[0], late[1]))
+    return "; ".join(_leaves(settings[0], settings[1])) or "; ".join(_leaves(rest[0], rest[1]))
 
 
 def _leaves(old: Any, new: Any, name: str = "") -> Iterator[str]:
+    """Describe each value that differs between two nested dicts."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*old, *new]):
             yield from _leaves(old.get(key), new.get(key), key if name in ("", "fields") else f"{name}.{key}")
@@ -240,10 +271,9 @@ def _leaves(old: Any, new: Any, name: str = "") -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    """A value for a sentence: of a long list, as the positions of all channels, its beginning; a text, as a path, is
-    told whole."""
-    told = repr(value)
-    return told if isinstance(value, str) or len(told) <= LONGEST else f"{told[:LONGEST]} ..."
+    """Format a value for an error message. Long lists are truncated; strings, such as paths, are not."""
+    text = repr(value)
+    return text if isinstance(value, str) or len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]} ..."
 
 
 Shapes = Mapping[str, Mapping[str, Any]]
@@ -257,12 +287,26 @@ def merge(
     compare: Compare | None = None,
     specs: Sequence[Member] | None = None,
 ) -> Run:
-    """One run from pieces of the same study, each made with other members.
+    """Merge runs of different members of the same study into one run.
 
-    `compare` is the study's: measures that take several members are computed again, now that more of them are here.
-    Where a piece has arrays in half precision, measures of a single member's movement are kept as the pieces have them:
-    they were computed from the full arrays. `specs` are all members of the study; pieces of format 1 get their roles
-    and labels from them.
+    Parameters
+    ----------
+    paths : sequence of Path
+        Folders of at least two finished runs.
+    out : Path
+        Folder of the merged run.
+    force : bool, default=False
+        Overwrite a run in `out`.
+    compare : callable, optional
+        `Study.compare`, which computes the analyses that need several members again. If a run has arrays in half
+        precision, analyses of how far a PE moved are not replaced, since they were computed from the full arrays.
+    specs : sequence of Member, optional
+        All members of the study. Runs of format 1 get the roles and labels of their members from them.
+
+    Returns
+    -------
+    Run
+        The merged run.
     """
     pieces = [Run(path) for path in paths]
     if len(pieces) < 2:
@@ -279,7 +323,7 @@ def merge(
     numbers = [int(number) for piece in pieces for number in piece.members["member"]]
     if twice := [number for number in numbers if numbers.count(number) > 1]:
         raise BadInput(f"merged runs must hold different members; more than one holds member {twice[0]}.")
-    # All is read before anything is written, so that a damaged piece leaves nothing behind.
+    # read everything before anything is written, so that a damaged run leaves no files behind
     members = pd.concat([with_later_columns(piece.members) for piece in pieces], ignore_index=True)
     if specs is not None and (members["label"] == "").any():
         add_names(members, specs)
@@ -301,21 +345,22 @@ def merge(
         "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
     }
     config = {**first.config, "format": FORMAT if specs else first.config["format"], "members": ranges(numbers)}
-    whole = weights if len(weights) == len(members) else None  # of all members or of none
-    return _made(out, config, environment, force, members, metrics, analysis, arrays, whole, baselines)
+    complete_weights = weights if len(weights) == len(members) else None  # write them for all members or for none
+    tables = (members, metrics, analysis, arrays, complete_weights, baselines)
+    return _write_run(out, config, environment, force, *tables)
 
 
 def slim(path: Path, out: Path, force: bool = False, seeds: Sequence[int] | None = None) -> Run:
-    """Copy a finished run without its weights and with arrays in half precision. The copy's record says so.
+    """Copy a finished run without its weights and with arrays in half precision, and record this in the copy.
 
     Parameters
     ----------
     path, out : Path
-        Folder of the run, and of the copy.
-    force : bool
+        Folders of the run and of the copy.
+    force : bool, default=False
         Overwrite a run in `out`.
     seeds : sequence of int, optional
-        Keep arrays of members with these seeds only. Tables are always whole.
+        Copy the arrays of members with these seeds only. Tables are always copied in full.
     """
     run = Run(path)
     if not run.finished:
@@ -324,37 +369,37 @@ def slim(path: Path, out: Path, force: bool = False, seeds: Sequence[int] | None
         raise BadInput(f"the output folder {out} must be another than that of the run; it is the same.")
     if (run.path / "fit.json").is_file():
         raise BadInput(f"{run.path} must be a run of a study; it is a fit, whose map needs its full arrays.")
-    kept, which = set(run.members["member"]), ""
+    copied, which = set(run.members["member"]), ""
     if seeds is not None:
         if missing := sorted(set(seeds) - set(run.members["seed"])):
             raise must_be("seeds", "seeds of the run's members", missing)
-        kept = set(run.members.loc[run.members["seed"].isin(seeds), "member"])
+        copied = set(run.members.loc[run.members["seed"].isin(seeds), "member"])
         which = f", of {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} alone"
     environment = {**run.environment, SLIMMED: f"no weights; arrays in float16{which}"}
     arrays = {
         name: _halved(value)
         for name, value in run.tensors("arrays.safetensors").items()
-        if (member := _member_of(name)) is None or member in kept
+        if (member := _member_of(name)) is None or member in copied
     }
     tables = (run.members, run.metrics, run.analysis, arrays, None, run.baselines)
-    return _made(out, run.config, environment, force, *tables)
+    return _write_run(out, run.config, environment, force, *tables)
 
 
 def _member_of(name: str) -> int | None:
-    """The member that an array NAME_start/i or NAME_end/i belongs to; None for arrays about the data."""
+    """Return the member number of an array NAME_start/i or NAME_end/i; None for arrays that describe the data."""
     kind, _, number = name.rpartition("/")
     return int(number) if kind.endswith(("_start", "_end")) else None
 
 
 def _halved(array: Tensor) -> Tensor:
-    """In half precision, where that can hold it."""
+    """Convert an array to half precision, unless it is not floating-point or would overflow."""
     half = array.half()
     fits = array.is_floating_point() and bool((half.isfinite() == array.isfinite()).all())
     return half if fits else array
 
 
-def _made(out: Path, config: Mapping[str, Any], environment: Mapping[str, Any], force: bool, *results: Any) -> Run:
-    """Write a whole, finished run folder; write nothing if that fails."""
+def _write_run(out: Path, config: Mapping[str, Any], environment: Mapping[str, Any], force: bool, *results: Any) -> Run:
+    """Write a finished run folder, or delete it again if that fails."""
     with Folder.open(out, config, force=force) as folder:
         try:
             write_json(out / "environment.json", environment)

@@ -40,7 +40,7 @@ def nilearn() -> Any:
 def brains(figure: Figure) -> list[dict[str, Axes]]:
     """The views of each row, by their names."""
     drawn = [axes for axes in figure.axes if any(isinstance(patch, PathPatch) for patch in axes.patches)]
-    names = [view.said for view in VIEWS]
+    names = [view.title for view in VIEWS]
     rows = [drawn[i : i + len(names)] for i in range(0, len(drawn), len(names))]
     return [dict(zip(names, row, strict=True)) for row in rows]
 

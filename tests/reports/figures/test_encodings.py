@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from placecode.reports import figures
-from placecode.reports.figures.encodings import DROPPED, KEPT
+from placecode.reports.figures.encodings import DROPOUT_STYLES, NO_DROPOUT
 
 NAMES = ("poor", "good", "fair")
 pytestmark = pytest.mark.filterwarnings("error")
@@ -68,7 +68,10 @@ def test_published_values_are_crosses_in_the_validation_panel_alone() -> None:
     assert test == []
     found = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in validation}
     assert found == {"published, no dropout": (0.95, 0), "published, dropout 0.1": (0.9, 2)}
-    assert [to_hex(line.get_color()) for line in validation] == [to_hex(KEPT["color"]), to_hex(DROPPED[0]["color"])]
+    assert [to_hex(line.get_color()) for line in validation] == [
+        to_hex(NO_DROPOUT["color"]),
+        to_hex(DROPOUT_STYLES[0]["color"]),
+    ]
     assert [line.get_marker() for line in validation] == ["x", "+"]  # for those who see no colours
     assert "crosses: published" in words(figure)
     assert "published" not in words(figures.worth_of_dropout(table(), "demo"))

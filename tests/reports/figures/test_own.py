@@ -192,8 +192,8 @@ def test_a_fit_has_its_figures_its_search_and_its_tables(known: bool, tmp_path: 
 
 
 def test_the_first_fifty_six_modules_all_look_different() -> None:
-    looks = [own._look(module) for module in range(56)]
-    assert len(set(looks)) == 56 and own._look(-1) not in looks
+    looks = [own._style(module) for module in range(56)]
+    assert len(set(looks)) == 56 and own._style(-1) not in looks
 
 
 def test_where_fits_agree_on_no_modules_none_is_named_and_neighbours_are_alike() -> None:

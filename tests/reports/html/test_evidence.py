@@ -77,7 +77,7 @@ def test_what_several_claims_lack_is_not_said_of_each() -> None:
     shown = evidence.of_claims([few, few, {**FOUND, "note": "another"}])
     assert [each.statement for each in shown] == ["It is so.", "It is so.", "It is so. (another)"]
     (table,) = tables.claims([few, few, FOUND])
-    assert table.caption.count("few seeds") == 1 and "2 of those below: few seeds." in table.caption
+    assert table.caption.count("few seeds") == 1 and "2 of the claims below: few seeds." in table.caption
     assert [row[5].text for row in table.rows] == ["It is so."] * 3
 
 

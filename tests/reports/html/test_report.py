@@ -199,7 +199,7 @@ def test_analyses_stand_beside_their_value_before_training(tmp_path: Path) -> No
     caption = tables.analyses(run)[0].caption
     assert "procrustes_raw: the paper's distance" in caption and "stability" not in caption
     only_rsa = tables.analyses(run, [("rsa", "2d-fixed")])[0].caption
-    assert "rsa: the rank correlation" in only_rsa and "procrustes" not in only_rsa
+    assert "rsa: rank correlation" in only_rsa and "procrustes" not in only_rsa
 
 
 def test_the_agreement_with_coordinates_is_explained_as_a_rank_with_its_chance_level(tmp_path: Path) -> None:
@@ -300,8 +300,8 @@ def test_claims_that_the_run_says_nothing_of_are_counted(tmp_path: Path) -> None
         ["reproduced", "no match (0.9)", "0.700", "0.600 to 0.800", "above 0.500", "It is so.", whose],
         ["undecided", "- (0.9)", "0.700", MISSING, "above 0.500", "And so. (too few seeds)", whose],
     ]
-    assert "1 more cannot be asked of this run" in page.text
-    assert "cannot be asked" not in Page(page_of(run, claims=[{**told, **shared}])).text
+    assert "1 more cannot be tested with this run" in page.text
+    assert "cannot be tested" not in Page(page_of(run, claims=[{**told, **shared}])).text
     assert "Claims" not in Page(page_of(run, claims=[{**silent, **shared}])).text
 
 

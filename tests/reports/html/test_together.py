@@ -78,9 +78,9 @@ def test_verdicts_stand_beside_each_other(pair: list[Any]) -> None:
 def test_what_is_said_of_shared_sigmas(pair: list[Any]) -> None:
     first, same, other = made_up.dial(9, 3), made_up.dial(9, 2), made_up.dial(9, 3, sigmas=(7.0, 8.0))
     for dials, words in (
-        ((first, same), "They share 3 sigmas"),
-        ((first, other), "They share no sigma"),
-        ((first, made_up.dial(9, 3, sigmas=(1.0, 8.0))), "They share one sigma, and"),
+        ((first, same), "They have 3 sigmas in common"),
+        ((first, other), "They have no sigma in common"),
+        ((first, made_up.dial(9, 3, sigmas=(1.0, 8.0))), "They have one sigma in common"),
         ((first, None), "Only one of the runs"),
     ):
         assert words in together.render([part(run, dial=dial) for run, dial in zip(pair, dials, strict=True)])

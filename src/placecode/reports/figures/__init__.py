@@ -1,7 +1,7 @@
-"""Result tables -> matplotlib figures. One function, one figure; means come with 95% intervals over seeds.
+"""Draw figures from tables of results, one function per figure. Means have 95% intervals over seeds.
 
-Every figure names its run in small print, which also says what the means are over and who was left out. `base` is what
-all figures share, `output` turns them into files; the other modules hold one kind of figure each.
+The small print of every figure names its run, says what the means are over and how many members were left out. `base`
+has what all figures share, `output` writes files, and every other module has one kind of figure.
 
 >>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
 >>> save(figure, Path("figures/accuracy_by_sigma.png"))

@@ -1,4 +1,4 @@
-"""Accuracy and other measures of the members of a run: against sigma, beside published values, and over training.
+"""Draw accuracy and other measures of the members of a run: by sigma, with published values, and during training.
 
 >>> figure = accuracy_by_sigma(run.members, run.metrics, run_name="lst-quick")
 """
@@ -21,7 +21,7 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, SIGMA, SPLITS, TEXT, VERMILLION
 
 MOST_SIGMAS = 6
-"""Panels of learning curves for one sweep; more are thinned out evenly, the smallest and the largest kept."""
+"""Maximum number of panels of learning curves for one sweep. More sigmas are thinned out evenly."""
 
 _NOT_SPEC = (
     *("member", "sigma", "seed", "origin", "state", "options", "encoding"),
@@ -30,10 +30,24 @@ _NOT_SPEC = (
 
 
 def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Accuracy at the final step against sigma: each seed a faint dot, each mean with its 95% interval.
+    """Draw the final accuracy by sigma: seeds as faint dots, and means with 95% intervals.
 
-    One panel for each encoding that was run at several sigmas, and one for all the others, side by side on one scale.
-    Bounds are clipped to [0, 1] for drawing only. A sigma at which every member diverged keeps its place, and says so.
+    There is one panel for each encoding with several sigmas, and one for all others. Intervals are clipped to [0, 1]
+    for drawing. A sigma at which all members diverged is labelled.
+
+    Parameters
+    ----------
+    members, metrics : DataFrame
+        Tables of the run.
+    run_name : str
+        Name of the run, for the small print.
+    chance : float, default=0.25
+        Chance level.
+
+    Returns
+    -------
+    Figure
+        The figure.
     """
     settings = _labelled(members)
     final = _accuracies(settings, metrics)
@@ -66,9 +80,10 @@ def accuracy_by_sigma(members: pd.DataFrame, metrics: pd.DataFrame, run_name: st
 
 
 def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Accuracy against training step, a panel for each sigma (at most six of a sweep) and for each other encoding.
+    """Draw accuracy by training step, with a panel for each sigma (at most six per sweep) and each other encoding.
 
-    Lines are means over seeds, bands their 95% intervals, clipped to [0, 1] for drawing only.
+    Lines are means over seeds, bands are 95% intervals, clipped to [0, 1] for drawing. For the arguments see
+    `accuracy_by_sigma`.
     """
     settings = _labelled(members)
     table = _accuracies(settings, metrics)
@@ -109,7 +124,7 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
 
 
 def _labelled(members: pd.DataFrame) -> pd.DataFrame:
-    """The members with a `label`: their encoding, and what else sets members of that encoding apart, sigma aside."""
+    """Add a column `label` to the members: the encoding and the settings that vary within it, except sigma."""
     specs = [
         {**{name: row[name] for name in row if name not in _NOT_SPEC}, **json.loads(row.get("options") or "{}")}
         for row in members.to_dict("records")
@@ -117,14 +132,14 @@ def _labelled(members: pd.DataFrame) -> pd.DataFrame:
     encodings = members["encoding"].astype(str).tolist()
     labels = []
     for encoding, spec in zip(encodings, specs, strict=True):
-        kin = [other for name, other in zip(encodings, specs, strict=True) if name == encoding]
-        varied = [name for name in spec if len({str(other.get(name)) for other in kin}) > 1]
+        same_encoding = [other for name, other in zip(encodings, specs, strict=True) if name == encoding]
+        varied = [name for name in spec if len({str(other.get(name)) for other in same_encoding}) > 1]
         labels.append(", ".join([encoding, *(f"{str(name).replace('_', ' ')} {spec[name]}" for name in varied)]))
     return members.assign(label=labels, sigma=pd.to_numeric(members["sigma"]))
 
 
 def _sweeps(settings: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """The labels that were run at several sigmas (or at one, if none was at several), and all other labels."""
+    """Return the labels with several sigmas (or with one, if none has several), and all other labels."""
     sigmas = settings.groupby("label", sort=False)["sigma"].nunique()
     enough = min(2, int(sigmas.max()))
     swept = [str(label) for label in sigmas.index if enough and sigmas[label] >= enough]
@@ -132,14 +147,14 @@ def _sweeps(settings: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def _accuracies(settings: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy over all examples, with each row's label and sigma; members that diverged are left out."""
+    """Return the accuracy over all examples with label and sigma, without members that diverged."""
     rows = metrics[(metrics["metric"] == "accuracy") & (metrics["condition"] == "all")]
     done = settings.loc[settings["state"] == "done", ["member", "label", "sigma"]]
     return rows.merge(done, on="member")
 
 
 def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, float], line: bool) -> None:
-    """Dots of the seeds, and means with intervals, of each split at each place; splits stand a little apart."""
+    """Draw seeds as dots and means with intervals for each split; splits are shifted slightly."""
     for shift, (split, style) in zip((-1, 0, 1), SPLITS.items(), strict=True):
         rows = table[(table["split"] == split) & table[column].isin(list(places))]
         groups = [(places[key], values["value"].to_numpy()) for key, values in rows.groupby(column)]
@@ -173,7 +188,7 @@ def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, f
 def _beside(
     axes: Axes, x: npt.NDArray[Any], places: Mapping[Any, float], shift: float, near: float
 ) -> npt.NDArray[Any]:
-    """x moved by `shift` steps of a fifth of the smallest gap between places, or of `near` times the axis if less."""
+    """Shift x by `shift` steps, each a fifth of the smallest gap between places, and at most `near` times the axis."""
     log = axes.get_xscale() == "log"
     ends = np.array(sorted(places.values()), dtype=float)
     ends, x = (np.log(ends), np.log(x)) if log else (ends, x)
@@ -183,11 +198,12 @@ def _beside(
 
 
 def _means_over(table: pd.DataFrame) -> str:
+    """Describe what the means are over."""
     return base.over_seeds(table, ["label", "sigma", "split", "step"], unit="member")
 
 
 def _left_out(settings: pd.DataFrame) -> str:
-    """Who was left out, if anyone."""
+    """Describe how many members were left out; empty if none."""
     lost = int((settings["state"] != "done").sum())
     return f"{lost} of {len(settings)} members diverged and are left out" if lost else ""
 
@@ -195,16 +211,32 @@ def _left_out(settings: pd.DataFrame) -> str:
 def beside_published(
     table: pd.DataFrame, published: Mapping[float, float], run_name: str, chance: float = 0.25
 ) -> Figure:
-    """Accuracy against sigma: our mean with its 95% interval, each seed a faint dot, and the published mean as a cross.
+    """Draw accuracy by sigma: our means with 95% intervals, seeds as faint dots, and published means as crosses.
 
-    `table` has the columns sigma, seed and value; sigmas without a published mean are drawn without one.
+    Parameters
+    ----------
+    table : DataFrame
+        Columns sigma, seed and value.
+    published : mapping of float to float
+        Published mean by sigma; may lack some sigmas.
+    run_name : str
+        Name of the run, for the small print.
+    chance : float, default=0.25
+        Chance level.
+
+    Returns
+    -------
+    Figure
+        The figure.
     """
-    kept, lost = base.finite(table, ["sigma", "seed", "value"])
-    means = base.means(kept, ["sigma"])
+    finite_rows, lost = base.finite(table, ["sigma", "seed", "value"])
+    means = base.means(finite_rows, ["sigma"])
     figure, (axes,) = base.panels(1, 1, (6.4, 4.0))
     sigmas = np.sort(table["sigma"].unique().astype(float))
     base.sigma_axis(axes, sigmas)
-    axes.plot(kept["sigma"], kept["value"], ".", color=BLUE, alpha=0.22, markersize=4, label="single seeds")
+    axes.plot(
+        finite_rows["sigma"], finite_rows["value"], ".", color=BLUE, alpha=0.22, markersize=4, label="single seeds"
+    )
     style: base.Style = {"color": BLUE, "marker": "o", "linestyle": "-", "linewidth": 1.4, "markersize": 5}
     base.errorbars(axes, means["sigma"], means["mean"], yerr=base.distances(means, (0, 1)), label="ours", **style)
     shown = [sigma for sigma in sigmas if sigma in published]
@@ -214,35 +246,48 @@ def beside_published(
     base.label(axes, f"initial scale {SIGMA} of the encoding", "OOD accuracy at the end")
     axes.yaxis.label.set_color(INK)
     base.legend(figure, ["ours", "single seeds", "published"])
-    base.small_print(figure, run_name, f"points and bars: {base.over_seeds(kept, ['sigma'])}", lost)
+    base.small_print(figure, run_name, f"points and bars: {base.over_seeds(finite_rows, ['sigma'])}", lost)
     return figure
 
 
 LEAST_LOSS = 1e-9
-"""Where a loss of exactly 0 is drawn on a logarithmic axis."""
+"""Value at which a loss of exactly 0 is drawn on a logarithmic axis."""
 
 
 def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float = 0.25) -> Figure:
-    """A panel for each table, which has the columns line, epoch, seed and value.
+    """Draw curves during training, with a panel for each table: seeds as thin lines and means as thick lines.
 
-    Seeds are thin lines, their means thick ones. Losses have a logarithmic axis whose lower end stands for 0;
-    accuracies have an axis from 0 to 1.
+    Losses have a logarithmic axis whose lower end stands for 0; accuracies have an axis from 0 to 1.
+
+    Parameters
+    ----------
+    panels : mapping of str to DataFrame
+        Tables by title, with the columns line, epoch, seed and value.
+    run_name : str
+        Name of the run, for the small print.
+    chance : float, default=0.25
+        Chance level.
+
+    Returns
+    -------
+    Figure
+        The figure.
     """
     figure, drawn = base.panels(1, len(panels), (3.3 * len(panels) + 0.4, 3.4), sharey=False)
     notes = set()
     for axes, (name, table) in zip(drawn, panels.items(), strict=True):
-        kept, lost = base.finite(table, ["line", "epoch", "seed", "value"])
+        finite_rows, lost = base.finite(table, ["line", "epoch", "seed", "value"])
         notes |= {lost}
         is_loss, is_accuracy = "loss" in name, "accuracy" in name
         for place, line in enumerate(base.in_order(table["line"])):
-            look = KINDS[place % len(KINDS)]
-            rows = kept[kept["line"] == line]
-            for _, own in rows.groupby("seed"):
-                values = np.maximum(own["value"], LEAST_LOSS) if is_loss else own["value"]
-                axes.plot(own["epoch"], values, color=look["color"], alpha=0.28, linewidth=0.7)
+            kind = KINDS[place % len(KINDS)]
+            rows = finite_rows[finite_rows["line"] == line]
+            for _, seed_rows in rows.groupby("seed"):
+                values = np.maximum(seed_rows["value"], LEAST_LOSS) if is_loss else seed_rows["value"]
+                axes.plot(seed_rows["epoch"], values, color=kind["color"], alpha=0.28, linewidth=0.7)
             means = rows.groupby("epoch")["value"].mean()
             values = np.maximum(means, LEAST_LOSS) if is_loss else means
-            style: base.Style = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 1.7}
+            style: base.Style = {"color": kind["color"], "linestyle": kind["linestyle"], "linewidth": 1.7}
             axes.plot(means.index, values, label=str(line), **style)
         if is_loss:
             axes.set_yscale("log")
@@ -261,14 +306,25 @@ def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float 
 
 
 def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, str] | None = None) -> Figure:
-    """Each measure against sigma, a panel each: hollow and grey before training, filled after it.
+    """Draw measures by sigma before training (hollow and grey) and after it (filled), with a panel per measure.
 
-    `table` has the columns measure, moment ("start" or "end"), sigma, seed and value. `labels` are the names of the
-    vertical axes, by measure; the measure itself where there is none. Panels have scales of their own.
+    Parameters
+    ----------
+    table : DataFrame
+        Columns measure, moment ("start" or "end"), sigma, seed and value.
+    run_name : str
+        Name of the run, for the small print.
+    labels : mapping of str to str, optional
+        Labels of the vertical axes by measure; by default the measure.
+
+    Returns
+    -------
+    Figure
+        The figure. Panels have separate scales.
     """
-    kept, lost = base.finite(table, ["measure", "moment", "sigma", "seed", "value"])
+    finite_rows, lost = base.finite(table, ["measure", "moment", "sigma", "seed", "value"])
     by = ["measure", "moment", "sigma"]
-    means = base.means(kept, by)
+    means = base.means(finite_rows, by)
     measures = base.in_order(table["measure"])
     figure, panels = base.grid_of(len(measures), 3, (3.0, 2.35), sharey=False)
     styles: dict[str, base.Style] = {
@@ -301,8 +357,8 @@ def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, st
             base.nothing(axes)
         base.quiet_lines(axes)
         _, last = base.at_edge(axes)
-        said = base.wrapped(base.short((labels or {}).get(measure, str(measure)), 78), 26)
-        base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", said)
+        axis_label = base.wrapped(base.short((labels or {}).get(measure, str(measure)), 78), 26)
+        base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", axis_label)
     base.legend(figure, ["before training", "after training"])
-    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(kept, by)}", lost)
+    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", lost)
     return figure

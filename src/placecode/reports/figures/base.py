@@ -1,8 +1,8 @@
-"""What all figures share: the palette, panels and their axes, means over seeds, small print.
+"""What all figures share: palette, panels, axes, means over seeds and small print.
 
-Figures are made without pyplot, so they hold no global state: they can be made in any thread and are freed like any
-other object. Colours are those of Okabe and Ito, which colour-blind readers can tell apart; markers and line styles
-differ too, so that a grey print reads as well.
+Figures are made without pyplot and have no global state, so they can be made in any thread and are freed like any other
+object. Colours are the colour-blind safe palette of Okabe and Ito. Markers and line styles differ too, so that figures
+can be read in greyscale.
 
 >>> figure, (axes,) = panels(1, 1, (5, 3))
 >>> for key, rows in means(table, ["split", "sigma"]).groupby("split"):
@@ -34,11 +34,11 @@ from placecode.errors import must_be
 from placecode.experiments.specs import SIGMA as SIGMA
 
 INK = "#1d2126"
-"""Text, axes and the train curve. Inline SVG writes it as currentColor, so that a dark page can turn it light."""
+"""Colour of text, axes and the train curve. Inline SVG uses currentColor instead, so that it follows a dark page."""
 MUTED = "#6d747d"
-"""Small print, grids, the chance level: seen after the data. Readable on white and on near-black."""
+"""Colour of small print, grids and the chance level. Readable on white and on near-black."""
 PAPER = "#fffffe"
-"""The inside of hollow markers: white, and by no other name, so that inline SVG can write the page's own."""
+"""Colour inside hollow markers: nearly white, and used for nothing else, so that inline SVG can replace it."""
 BLUE, VERMILLION = "#0072B2", "#D55E00"
 GREEN, ORANGE, PURPLE = "#009E73", "#E69F00", "#CC79A7"
 SPLITS: Mapping[str, Mapping[str, Any]] = {
@@ -46,7 +46,7 @@ SPLITS: Mapping[str, Mapping[str, Any]] = {
     "test": {"color": BLUE, "marker": "s", "linestyle": (0, (5, 2))},
     "validation": {"color": VERMILLION, "marker": "D", "linestyle": "-"},
 }
-"""How each split is drawn, in the order in which they are drawn and listed."""
+"""Style of each split, in the order in which they are drawn and listed."""
 KINDS: Sequence[Mapping[str, Any]] = (
     {"color": INK, "marker": "o", "linestyle": "-"},
     {"color": BLUE, "marker": "s", "linestyle": (0, (5, 2))},
@@ -55,39 +55,47 @@ KINDS: Sequence[Mapping[str, Any]] = (
     {"color": PURPLE, "marker": "v", "linestyle": (0, (7, 1.5, 1, 1.5, 1, 1.5))},
     {"color": ORANGE, "marker": "P", "linestyle": (0, (2, 3))},
 )
-"""Styles for kinds that have no style of their own, taken in turn."""
+"""Styles of other lines, used in turn."""
 TEXT = 9.5
 """Size of titles and axis labels, in points."""
 SMALL = 7.5
-"""Size of notes and of labels inside a panel."""
+"""Size of notes and of labels inside a panel, in points."""
 NARROWEST = 4.4
-"""The least width of a figure, in inches: room for legend and small print."""
+"""Minimum width of a figure in inches, enough for legend and small print."""
 
 Array = npt.NDArray[Any]
 Style = dict[str, Any]
-"""Keywords for matplotlib."""
+"""Keyword arguments of matplotlib."""
 
 
 # ----------------------------------------------------------------------------------------------- means over seeds
 
 
 def finite(table: pd.DataFrame, columns: Sequence[str], values: Sequence[str] = ("value",)) -> tuple[pd.DataFrame, str]:
-    """The rows whose `values` are all finite, and a sentence on how many are not, if any; all columns must be there."""
+    """Select the rows with finite `values`, and describe how many are missing.
+
+    Returns
+    -------
+    rows : DataFrame
+        The rows with finite values.
+    note : str
+        How many rows are missing; empty if none are.
+    """
     if not set(columns) <= set(table.columns):
         raise must_be("the table", f"one with the columns {', '.join(columns)}", list(table.columns))
-    kept = table[np.isfinite(table[list(values)].to_numpy(dtype=float)).all(axis=1)]
-    lost = len(table) - len(kept)
-    return kept, f"{lost} of {len(table)} values are missing (diverged, or not defined) and left out" if lost else ""
+    rows = table[np.isfinite(table[list(values)].to_numpy(dtype=float)).all(axis=1)]
+    lost = len(table) - len(rows)
+    return rows, f"{lost} of {len(table)} values are missing (diverged, or not defined) and left out" if lost else ""
 
 
 def means(table: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:
-    """The columns `by`, sorted, with mean, low and high (95% t interval) of the rows of each."""
+    """Return mean, low and high (95% t interval) of each group of rows, sorted by the columns `by`."""
     rows = [(*key, *interval(group.to_numpy())) for key, group in table.groupby(list(by))[value]]
     return pd.DataFrame(rows, columns=[*by, "mean", "low", "high"])
 
 
 def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> str:
-    """What the means are over: "... over 3 seeds", or "... over 2 to 3 seeds" where some were lost."""
+    """Describe what means are over: "... over 3 seeds", or "... over 2 to 3 seeds" if some are missing."""
     counts = table.groupby(list(by), dropna=False)[unit].nunique()
     low, high = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
     if high < 2:
@@ -96,9 +104,9 @@ def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> st
 
 
 def distances(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Array:
-    """From each mean down to low and up to high, (2, k), as error bars want them; 0 without an interval.
+    """Return the distances from means to low and high, (2, k), for error bars; 0 without an interval.
 
-    `bounds` clip the interval for drawing: an accuracy's may reach beyond 1.
+    `bounds` clip the interval for drawing, since that of an accuracy may exceed 1.
     """
     mean, low, high = (rows[name].to_numpy(dtype=float) for name in ("mean", "low", "high"))
     low, high = (np.clip(end, *bounds) for end in (low, high)) if bounds else (low, high)
@@ -106,15 +114,15 @@ def distances(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> 
 
 
 def in_order(values: pd.Series) -> list[Any]:
-    """Different values, in the order of their first appearance."""
+    """Return the unique values, in the order of their first appearance."""
     return list(dict.fromkeys(values.tolist()))
 
 
 def thinned(values: Sequence[float] | Array, most: int) -> list[float]:
-    """At most so many of the values, sorted, evenly spread, the smallest and the largest kept."""
+    """Return at most `most` of the values, sorted and evenly spread, including the smallest and the largest."""
     ordered = np.unique(np.asarray(values, dtype=float))
-    kept = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), most)).round().astype(int))
-    return [float(ordered[i]) for i in kept]
+    chosen = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), most)).round().astype(int))
+    return [float(ordered[i]) for i in chosen]
 
 
 # --------------------------------------------------------------------------------------------------------- panels
@@ -123,7 +131,7 @@ def thinned(values: Sequence[float] | Array, most: int) -> list[float]:
 def panels(
     rows: int, columns: int, size: tuple[float, float], sharey: bool = True, **grid: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with rows x columns plain panels, in reading order."""
+    """Make a figure with rows x columns panels, in reading order."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.06))
     drawn = figure.subplots(rows, columns, sharey=sharey, squeeze=False, gridspec_kw=grid).ravel()
     for axes in drawn:
@@ -134,9 +142,9 @@ def panels(
 def grid_of(
     count: int, most: int, side: tuple[float, float], extra: tuple[float, float] = (0.6, 0.9), **more: Any
 ) -> tuple[Figure, list[Axes]]:
-    """`count` panels of about `side` inches, at most so many in a row; places left over are blank. At least one."""
+    """Make a figure with `count` panels of about `side` inches, at least one, with at most `most` in a row."""
     rows = max(1, -(-count // most))
-    columns = max(1, -(-count // rows))  # as equal rows as can be
+    columns = max(1, -(-count // rows))  # rows of nearly equal length
     size = (max(side[0] * columns + extra[0], NARROWEST), side[1] * rows + extra[1])
     figure, drawn = panels(rows, columns, size, **more)
     for axes in drawn[max(count, 1) :]:
@@ -147,7 +155,7 @@ def grid_of(
 
 
 def at_edge(axes: Axes) -> tuple[bool, bool]:
-    """Whether a panel is the first of its row, and whether no other stands below it."""
+    """Return whether a panel is the first of its row, and whether it is the last of its column."""
     place = axes.get_subplotspec()
     assert place is not None
     below = [
@@ -163,7 +171,7 @@ def at_edge(axes: Axes) -> tuple[bool, bool]:
 
 
 def plain(axes: Axes) -> None:
-    """No box, quiet ticks, ink from the palette."""
+    """Remove the box and set the colours of ticks and labels."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[:].set_color(MUTED)
     axes.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK, length=3)
@@ -173,12 +181,12 @@ def plain(axes: Axes) -> None:
 
 
 def nothing(axes: Axes, text: str = "no values") -> None:
-    """Says in the middle of a panel that there is nothing to draw."""
+    """Write in the middle of a panel that there is nothing to draw."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=8)
 
 
 def title(axes: Axes, text: str, note: str = "", width: int = 44) -> None:
-    """A panel's title, and a note in smaller letters below it; both wrapped to the room of so many small letters."""
+    """Set the title of a panel and a smaller note below it, both wrapped to the width of `width` small letters."""
     head, lines = wrapped(short(text, 90), round(width * SMALL / TEXT)), wrapped(note, width)
     if note:
         below: Style = {"transform": axes.transAxes, "ha": "center", "va": "bottom", "linespacing": 1.25}
@@ -188,14 +196,14 @@ def title(axes: Axes, text: str, note: str = "", width: int = 44) -> None:
 
 
 def label(axes: Axes, x: str = "", y: str = "") -> None:
-    """Axis labels, where given."""
+    """Set the axis labels that are not empty."""
     for text, setter in ((x, axes.set_xlabel), (y, axes.set_ylabel)):
         if text:
             setter(text, fontsize=TEXT, color=INK, parse_math=False)
 
 
 def wrapped(text: str, width: int, even: bool = True) -> str:
-    """The text in lines of at most `width` letters, its own line breaks kept; if `even`, about equally long ones."""
+    """Wrap a text to lines of at most `width` letters, keeping its line breaks; with `even`, of similar length."""
     lines = []
     for line in text.split("\n"):
         parts = textwrap.wrap(line, width)
@@ -207,7 +215,7 @@ def wrapped(text: str, width: int, even: bool = True) -> str:
 
 
 def short(text: str, most: int = 60) -> str:
-    """The text, without its middle if it has more letters than that."""
+    """Shorten a text of more than `most` letters by removing its middle."""
     return text if len(text) <= most else text[: most // 2 - 2] + "…" + text[2 - most // 2 :]
 
 
@@ -215,13 +223,13 @@ def short(text: str, most: int = 60) -> str:
 
 
 def uneven(sigmas: Array) -> bool:
-    """Whether sigmas are spread so unevenly that they want a logarithmic scale."""
+    """Return whether sigmas are spaced so unevenly that a logarithmic scale is better."""
     gaps = np.diff(sigmas)
     return len(gaps) > 1 and bool(sigmas[0] > 0 and gaps.max() > 2.5 * gaps.min())
 
 
 def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
-    """A tick at every sigma, or at some of them; a logarithmic scale where sigmas are spread unevenly."""
+    """Set up a horizontal axis of sigma, with at most `most` ticks, logarithmic if the sigmas are spaced unevenly."""
     if uneven(sigmas):
         axes.set_xscale("log")
         axes.set_xlim(sigmas[0] / 1.25, sigmas[-1] * 1.25)
@@ -234,7 +242,7 @@ def sigma_axis(axes: Axes, sigmas: Array, most: int = 12) -> None:
 
 
 def aside(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
-    """Sigmas of one of several lines, a little apart from those of the others, so that bars do not hide each other."""
+    """Shift the sigmas of one of several lines slightly, so that error bars do not hide each other."""
     steps = place - (count - 1) / 2
     values = x.to_numpy(dtype=float)
     if uneven(sigmas):
@@ -243,14 +251,14 @@ def aside(x: pd.Series, place: int, count: int, sigmas: Array) -> Array:
 
 
 def sigma_colors(sigmas: Array) -> Normalize:
-    """From sigma to the place on a colour scale, spread like `sigma_axis`."""
+    """Return the normalization of a colour scale over sigma, linear or logarithmic as in `sigma_axis`."""
     if len(sigmas) == 0:
         return Normalize(0, 1)
     return (LogNorm if uneven(sigmas) else Normalize)(sigmas[0], sigmas[-1] if len(sigmas) > 1 else sigmas[0] + 1)
 
 
 def accuracy_axis(axes: Axes, chance: float, along: Literal["x", "y"] = "y") -> None:
-    """An axis from 0 to 1 with quiet lines, and the chance level."""
+    """Set up an axis from 0 to 1 with light grid lines and the chance level."""
     low, high, ticks = -0.02, 1.03, [0, 0.25, 0.5, 0.75, 1]
     dashed: Style = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2, 1, 2)), "label": "chance", "zorder": 1}
     if along == "y":
@@ -263,6 +271,7 @@ def accuracy_axis(axes: Axes, chance: float, along: Literal["x", "y"] = "y") -> 
 
 
 def quiet_lines(axes: Axes, along: Literal["x", "y", "both"] = "y") -> None:
+    """Draw light grid lines."""
     axes.grid(axis=along, color=MUTED, alpha=0.22, linewidth=0.6)
     axes.set_axisbelow(True)
 
@@ -279,24 +288,24 @@ def errorbars(axes: Axes, x: Any, y: Any, hollow: bool = False, **style: Any) ->
 
 def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
     """One legend for all panels, above them: the names in `order` first, then the others as they were drawn."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for axes in figure.axes:
         handles, names = axes.get_legend_handles_labels()
-        found = dict(zip(names, handles, strict=True)) | found
-    last = [name for name in ("chance",) if name in found]
-    names = [name for name in dict.fromkeys([*order, *found]) if name in found and name not in last] + last
+        entries = dict(zip(names, handles, strict=True)) | entries
+    last = [name for name in ("chance",) if name in entries]
+    names = [name for name in dict.fromkeys([*order, *entries]) if name in entries and name not in last] + last
     if not names:
         return
     look: Style = {"ncols": columns, "frameon": False, "fontsize": 9, "labelcolor": INK}
     shown = figure.legend(
-        [found[name] for name in names], [short(name) for name in names], loc="outside upper left", **look
+        [entries[name] for name in names], [short(name) for name in names], loc="outside upper left", **look
     )
     for text in shown.get_texts():
         text.set_parse_math(False)
 
 
 def key(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None:
-    """The key of a colour scale, with a few round ticks unless given; `place` says where, as for `Figure.colorbar`."""
+    """Draw a colour bar with a few round ticks; `place` are arguments of `Figure.colorbar`."""
     bar = figure.colorbar(shades, **{"ticks": MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]), **place})
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=SMALL, color=MUTED, labelcolor=INK, length=2)
@@ -305,17 +314,19 @@ def key(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None
 
 
 def small_print(figure: Figure, run_name: str, *notes: str) -> None:
-    """The last lines of a figure: which run, and how to read it; further notes stand on lines of their own."""
+    """Write the last lines of a figure: the run and the first note, then the other notes on separate lines."""
     name = short(run_name, 100)
     first, *more = [note for note in notes if note] or [""]
     lines = [f"run {name} · {first}" if first else f"run {name}", *more]
     width = int(figure.get_size_inches()[0] * 19)
     text = "\n".join(wrapped(line, width, even=False) for line in lines)
-    place = {} if figure.get_layout_engine() else {"y": 0.01, "va": "bottom"}  # the engine finds room for it by itself
+    place = (
+        {} if figure.get_layout_engine() else {"y": 0.01, "va": "bottom"}
+    )  # a layout engine reserves the space itself
     figure.supxlabel(text, fontsize=7, color=MUTED, x=0.01, ha="left", parse_math=False, **place)
 
 
-_SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))  # the best first, if all are free
+_SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))  # in order of preference
 _ACROSS = {1: "left", 0: "center", -1: "right"}
 _UP = {1: "bottom", 0: "center", -1: "top"}
 
@@ -330,11 +341,24 @@ def write_beside(
     size: float = SMALL,
     gap: float = 3.5,
 ) -> None:
-    """Write each text beside its point (k, 2): one after the other, on the side that hides least.
+    """Write labels next to points, each on the side where it hides least.
 
-    `dots` (m, 2), the points themselves unless given, and `lines` (j, 2, 2), by their ends, are what should not be
-    hidden. `room` is the size of the panel, whose limits must be set, in typographic points: as nearly as it is known
-    before the layout. Scales must be linear.
+    Parameters
+    ----------
+    axes : Axes
+        Panel with linear scales, whose limits are already set.
+    points : array of shape (k, 2)
+        Points to label.
+    texts : sequence of str
+        Their labels.
+    room : tuple of float
+        Approximate size of the panel in typographic points.
+    dots : array of shape (m, 2), optional
+        Points that should not be hidden; by default `points`.
+    lines : array of shape (j, 2, 2), optional
+        End points of lines that should not be hidden.
+    size, gap : float
+        Font size, and distance between point and label, in points.
     """
     corner = np.array([axes.get_xlim()[0], axes.get_ylim()[0]])
     unit = np.array(room) / [np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())]
@@ -345,7 +369,7 @@ def write_beside(
     taken: list[Array] = []  # boxes: lower left, upper right
     for point, text in zip(points, texts, strict=True):
         extent = np.array([0.62 * len(text), 1.05]) * size
-        found = []
+        options = []
         for (side, far), rank in zip(product(_SIDES, (1.0, 2.2)), range(2 * len(_SIDES)), strict=True):
             away = np.array(side) * gap * far * (0.75 if all(side) else 1.3)
             low = (point - corner) * unit + away + (np.array(side) - 1) / 2 * extent
@@ -353,18 +377,19 @@ def write_beside(
             cost = 0.05 * rank + (far - 1) + 3.0 * _inside(marks, box, 2.0) + 0.15 * _inside(paths, box, 0.5)
             cost += 0.3 * sum(_overlap(box, other) for other in taken)
             cost += 20.0 * bool((box[0] < -2).any() or (box[1] > np.array(room) + 2).any())
-            found.append((cost, rank, side, away, box))
-        _, _, side, away, box = min(found, key=lambda option: option[:2])
+            options.append((cost, rank, side, away, box))
+        _, _, side, away, box = min(options, key=lambda option: option[:2])
         taken.append(box)
-        look: Style = {"fontsize": size, "color": INK, "zorder": 6, "parse_math": False}
+        style: Style = {"fontsize": size, "color": INK, "zorder": 6, "parse_math": False}
         where: Style = {"ha": _ACROSS[side[0]], "va": _UP[side[1]]}
-        axes.annotate(text, (point[0], point[1]), (away[0], away[1]), textcoords="offset points", **where, **look)
+        axes.annotate(text, (point[0], point[1]), (away[0], away[1]), textcoords="offset points", **where, **style)
 
 
 def _inside(marks: Array, box: Array, margin: float) -> int:
+    """Count the points inside a box with a margin."""
     return int(((marks > box[0] - margin) & (marks < box[1] + margin)).all(axis=1).sum())
 
 
 def _overlap(a: Array, b: Array) -> float:
-    """The area that two boxes share."""
+    """Return the area of the intersection of two boxes."""
     return float(np.prod((np.minimum(a[1], b[1]) - np.maximum(a[0], b[0])).clip(min=0)))

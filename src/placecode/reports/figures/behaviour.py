@@ -1,4 +1,4 @@
-"""What models do: how they stand noise, how sure they are, and where they err.
+"""Draw the behaviour of models: robustness to noise, confidence, and error rates by position.
 
 >>> figure = noise_curves(table, "lst-sigma", chance=0.25)
 >>> figure = error_maps([("small", small), ("large", large)], "lst-sigma")  # (rows, columns) each
@@ -21,21 +21,21 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import KINDS, MUTED, SIGMA, SPLITS
 
 MOST_LINES = 5
-"""Sigmas in a panel; more are thinned out evenly, the smallest and the largest kept."""
+"""Maximum number of sigmas in a panel. More are thinned out evenly."""
 CONFIDENT = {"accuracy": "accuracy", "confidence": "confidence in the answer given"}
 
 
 def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Accuracy against noise, a panel per split and a line per sigma (at most five).
+    """Draw accuracy by noise level, with a panel per split and a line per sigma (at most five).
 
-    `table` has the columns split, sigma, level, seed and value. Levels stand at equal distances, each with its number:
-    no noise is one of them, and no logarithm.
+    `table` has the columns split, sigma, level, seed and value. Levels are drawn at equal distances, since the level 0
+    has no place on a logarithmic axis.
     """
-    kept, lost = base.finite(table, ["split", "sigma", "level", "seed", "value"])
+    finite_rows, lost = base.finite(table, ["split", "sigma", "level", "seed", "value"])
     by = ["split", "sigma", "level"]
-    means = base.means(kept, by)
-    found = base.in_order(table["split"])
-    splits = [split for split in SPLITS if split in found] + [split for split in found if split not in SPLITS]
+    means = base.means(finite_rows, by)
+    names = base.in_order(table["split"])
+    splits = [split for split in SPLITS if split in names] + [split for split in names if split not in SPLITS]
     sigmas, levels = (
         base.thinned(table["sigma"].to_numpy(), MOST_LINES),
         np.unique(table["level"].to_numpy(dtype=float)),
@@ -57,23 +57,23 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
         base.label(axes, "standard deviation of the noise" if last else "", "accuracy" if first else "")
     base.legend(figure, [f"{SIGMA} = {sigma:g}" for sigma in sigmas], columns=MOST_LINES + 1)
     left_out = f"; {len(sigmas)} of {table['sigma'].nunique()} sigmas" if table["sigma"].nunique() > len(sigmas) else ""
-    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(kept, by)}{left_out}", lost)
+    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}{left_out}", lost)
     return figure
 
 
 def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Accuracy and confidence against sigma, beside each other, a line per condition.
+    """Draw accuracy and confidence by sigma in two panels, with a line per condition.
 
     `table` has the columns condition, sigma, seed, accuracy and confidence.
     """
     columns = ["condition", "sigma", "seed", "accuracy", "confidence"]
-    kept, lost = base.finite(table, columns, values=("accuracy", "confidence"))
+    finite_rows, lost = base.finite(table, columns, values=("accuracy", "confidence"))
     by = ["condition", "sigma"]
     conditions = base.in_order(table["condition"])
     sigmas = np.sort(table["sigma"].unique().astype(float))
     figure, panels = base.panels(1, 2, (8.2, 3.7))
-    for axes, (value, said) in zip(panels, CONFIDENT.items(), strict=True):
-        means = base.means(kept, by, value)
+    for axes, (value, axis_label) in zip(panels, CONFIDENT.items(), strict=True):
+        means = base.means(finite_rows, by, value)
         if len(sigmas):
             base.sigma_axis(axes, sigmas, most=10)
         for i, condition in enumerate(conditions):
@@ -84,16 +84,16 @@ def conditions_by_sigma(table: pd.DataFrame, run_name: str, chance: float = 0.25
         if means.empty:
             base.nothing(axes)
         base.accuracy_axis(axes, chance)
-        base.label(axes, f"initial scale {SIGMA} of the encoding", said)
+        base.label(axes, f"initial scale {SIGMA} of the encoding", axis_label)
     base.legend(figure, [str(condition) for condition in conditions], columns=6)
-    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(kept, by)}", lost)
+    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", lost)
     return figure
 
 
 def error_maps(panels: Sequence[tuple[str, npt.NDArray[Any]]], run_name: str) -> Figure:
-    """How often the answer is wrong, by the cell that is asked for: a map of (rows, columns) per (title, rates).
+    """Draw error rates by the cell that is queried, with a map of shape (rows, columns) per (title, rates).
 
-    Every cell has its rate written in it, or "none" where the rate is NaN: no such cell was asked for.
+    The rate is written in every cell, or "none" if it is NaN because the cell was never queried.
     """
     arrays = [np.asarray(array, dtype=float) for _, array in panels]
     for array in arrays:
@@ -110,7 +110,7 @@ def error_maps(panels: Sequence[tuple[str, npt.NDArray[Any]]], run_name: str) ->
         axes.set_yticks(range(array.shape[0]), [str(i + 1) for i in range(array.shape[0])])
         for (row, column), rate in np.ndenumerate(array):
             text, ink = "none", MUTED
-            if np.isfinite(rate):  # the ink of a cell follows the cell, not the page
+            if np.isfinite(rate):  # the colour of the text depends on the cell, not on the page
                 text, ink = f"{rate:.2f}", "#fefefe" if rate > 0.7 * most else "#111417"
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink)
         base.title(axes, str(name), width=38)

@@ -1,10 +1,10 @@
-"""The regions of a brain, drawn where they lie, in the colours of their groups.
+"""Draw the regions of a brain at their positions, coloured by group.
 
 >>> rows = {"small": groups, "large": others}  # (n,) each, -1 for a region in no group
 >>> figure = regions_on_brain(rows, task.positions, "brain-quick", {"small": nearest}, task.partner)
 
-The outline is nilearn's glass brain, which comes with the extra `brain` and is imported when a figure is drawn; the
-axes are our own, so that nothing of it reaches pyplot.
+The outline is nilearn's glass brain, which is part of the extra `brain` and is imported when a figure is drawn. It is
+drawn on our own axes, without pyplot.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SMALL, TEXT, VERMILLION
 
 PALETTE = ((BLUE, "o"), (VERMILLION, "D"), (GREEN, "^"), (ORANGE, "s"), (PURPLE, "v"), ("#56B4E9", "P"))
-"""Colour and marker of the groups that have one of their own, the largest first; all others are grey."""
+"""Colours and markers of the largest groups. All other groups are grey."""
 GREY = len(PALETTE)
-"""The number that stands for the grey of all groups beyond the palette."""
+"""Number of the colour grey, for all groups beyond the palette."""
 AREAS = {"o": 30.0, "D": 23.0, "^": 32.0, "s": 26.0, "v": 32.0, "P": 44.0}
-"""Of the markers, in square points, such that they look equally large."""
+"""Areas of the markers in square points, chosen to look equally large."""
 SCALE = 0.0105
-"""Inches of paper for a millimetre of brain, in all views."""
+"""Inches per millimetre of brain, in all views."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 class View(NamedTuple):
-    """A side from which a brain is seen: what is said of it, nilearn's letter, the axes across and up, and along sight.
+    """A view of the brain: its title, nilearn's letter, the horizontal and vertical axes, and the axis of sight.
 
-    `near` is +1 where regions with a large coordinate along sight are the near ones, else -1; `half` the sign of x of
-    the regions that are shown, 0 for all of them; `turned` whether numbers grow to the left.
+    `near` is +1 if regions with a large coordinate along the axis of sight are near, else -1; `half` is the sign of x
+    of the regions that are shown, 0 for all; `turned` is whether coordinates increase to the left.
     """
 
-    said: str
+    title: str
     letter: str
     across: int
     up: int
@@ -73,14 +73,15 @@ def regions_on_brain(
     partner: npt.ArrayLike | None = None,
     note: str = "",
 ) -> Figure:
-    """A brain from four sides for each title of `maps`, its regions at their places, coloured by their groups.
+    """Draw the regions of a brain from four sides, with a row for each title of `maps`, coloured by group.
 
     `maps`: the group of each region (n,), -1 for none. `coordinates`: (n, 3) in mm of MNI space. `neighbors`: for some
-    or all titles the region that is nearest to each one, (n,), -1 for none; a line joins the two. `partner`: the mirror
-    region of each region (n,), -1 for none; lines to it are dark, and counted. `note` is added to the small print.
+    or all titles the nearest region of each region (n,), -1 for none, which is joined to it by a line. `partner`: the
+    mirror region of each region (n,), -1 for none; lines to it are dark, and counted. `note` is added to the small
+    print.
 
-    Groups of different rows have the same colour where they are mostly the same regions: see `matched`. The regions of
-    groups beyond the `PALETTE` are grey, those in no group hollow; both are counted beside their row.
+    Groups of different rows have the same colour if they consist mostly of the same regions; see `matched`. Regions of
+    groups beyond the `PALETTE` are grey, those without a group are hollow; both are counted next to their row.
     """
     places = np.asarray(coordinates, dtype=float)
     if places.ndim != 2 or places.shape[1] != 3:
@@ -88,10 +89,10 @@ def regions_on_brain(
     if lost := int((~np.isfinite(places).all(axis=1)).sum()):
         raise BadInput(f"coordinates must be finite; those of {lost} of {len(places)} regions are not.")
     n = len(places)
-    groups = {title: _numbers(f"the groups of {title!r}", given, n) for title, given in maps.items()}
+    groups = {title: _numbers(f"the groups of {title!r}", values, n) for title, values in maps.items()}
     mirror = None if partner is None else _numbers("partner", partner, n, n)
     nearest = {
-        title: _numbers(f"the neighbors of {title!r}", given, n, n) for title, given in (neighbors or {}).items()
+        title: _numbers(f"the neighbors of {title!r}", values, n, n) for title, values in (neighbors or {}).items()
     }
     for title in nearest:
         if title not in groups:
@@ -106,17 +107,17 @@ def regions_on_brain(
     colors = dict(zip(groups, matched(list(groups.values())), strict=True))
     first = next(iter(colors.values()))
     rows = []
-    for title, own in colors.items():
-        said = []
-        if own is not first:
-            kept = int(((own == first) & (first >= 0) & (first < GREY)).sum())
-            said.append(f"{kept} of {n} regions have the colour they have in the first row")
+    for title, row_colors in colors.items():
+        row_notes = []
+        if row_colors is not first:
+            same = int(((row_colors == first) & (first >= 0) & (first < GREY)).sum())
+            row_notes.append(f"{same} of {n} regions have the colour they have in the first row")
         if title in nearest and mirror is not None:
             paired = (mirror >= 0) & (nearest[title] >= 0)
             hits = int((nearest[title] == mirror)[paired].sum())
-            said.append(f"nearest neighbour is the mirror region: {hits} of {int(paired.sum())}")
-        rows.append(_Column(title, groups[title], own, said))
-    grey = any((own == GREY).any() for own in colors.values())
+            row_notes.append(f"nearest neighbour is the mirror region: {hits} of {int(paired.sum())}")
+        rows.append(_Column(title, groups[title], row_colors, row_notes))
+    grey = any((row_colors == GREY).any() for row_colors in colors.values())
     notes = [*_reading(n, len(rows), grey, bool(nearest), mirror is not None), note]
     figure, columns, brains = _sheet(rows, notes)
     for row, column, views in zip(rows, columns, brains, strict=True):
@@ -163,15 +164,15 @@ def by_size(numbers: Numbers) -> list[int]:
     >>> by_size(np.array([7, 7, 2, 2, 2, -1, 5, 5]))
     [2, 5, 7]
     """
-    found, sizes = np.unique(numbers[numbers >= 0], return_counts=True)
-    return [int(found[i]) for i in np.argsort(-sizes, kind="stable")]
+    labels, sizes = np.unique(numbers[numbers >= 0], return_counts=True)
+    return [int(labels[i]) for i in np.argsort(-sizes, kind="stable")]
 
 
 # -------------------------------------------------------------------------------------------------------- the sheet
 
 
 class _Column:
-    """What is written at the left of a row: its title, its colours with the regions that have them, and notes."""
+    """Text at the left of a row: title, legend of the colours with their numbers of regions, and notes."""
 
     wide = 1.6
     """Inches; the heights below too."""
@@ -185,9 +186,9 @@ class _Column:
         for color in [*sorted(range(GREY), key=lambda color: -int((colors == color).sum())), GREY, -1]:
             count = int((colors == color).sum())
             others = len(np.unique(numbers[colors == color]))
-            said = {GREY: f"{count} in {others} smaller group{'s' * (others > 1)}", -1: f"{count} in no group"}
+            texts = {GREY: f"{count} in {others} smaller group{'s' * (others > 1)}", -1: f"{count} in no group"}
             if count:
-                self.key.append((color, said.get(color, f"{count} region{'s' * (count > 1)}")))
+                self.key.append((color, texts.get(color, f"{count} region{'s' * (count > 1)}")))
 
     @property
     def tall(self) -> float:
@@ -199,15 +200,15 @@ class _Column:
         )
 
     def write(self, axes: Axes) -> None:
-        """Into axes whose data are inches from the upper left corner, half-way down."""
+        """Write the text into axes whose data coordinates are inches from the upper left corner."""
         y = (axes.get_ylim()[0] - self.tall) / 2
         words: base.Style = {"ha": "left", "va": "top", "parse_math": False, "linespacing": 1.25}
         axes.text(0, y, self.head, fontsize=TEXT, color=INK, **words)
         y += self.steps["title"] * (self.head.count("\n") + 1) + 0.06
-        for color, said in self.key:
+        for color, text in self.key:
             y += self.steps["key"] / 2
             _markers(axes, np.array([[0.07, y]]), [color])
-            axes.text(0.19, y, said, fontsize=8, color=INK, ha="left", va="center_baseline")
+            axes.text(0.19, y, text, fontsize=8, color=INK, ha="left", va="center_baseline")
             y += self.steps["key"] / 2
         for note in self.notes:
             axes.text(0, y + 0.08, note, fontsize=SMALL, color=MUTED, **words)
@@ -215,9 +216,9 @@ class _Column:
 
 
 def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[Axes], list[list[Axes]]]:
-    """A figure with axes to write into, and outlines of brains, for each row, and room for notes at its foot.
+    """Make a figure with axes for text and outlines of brains for each row, and space for notes at the bottom.
 
-    Laid out in inches by hand: all views have one scale.
+    The layout is computed in inches, so that all views have the same scale.
     """
     outlines, bounds = zip(*(_outline(view) for view in VIEWS), strict=True)
     sizes = [(SCALE * (x1 - x0), SCALE * (y1 - y0)) for x0, x1, y0, y1 in bounds]
@@ -251,7 +252,7 @@ def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[
                 axes.text(at, 0.97, letter, transform=axes.transAxes, fontsize=TEXT, color=INK, ha="center", va="top")
             if len(brains) == 1:
                 place: base.Style = {"ha": "center", "va": "top", "fontsize": 8.5, "color": INK}
-                figure.text((x + wide / 2) / width, 1 - 0.1 / height, view.said, **place)
+                figure.text((x + wide / 2) / width, 1 - 0.1 / height, view.title, **place)
             brains[-1].append(axes)
             x += wide
     _scale_bar(brains[-1][0], bounds[0])
@@ -259,17 +260,17 @@ def _sheet(rows: Sequence[_Column], notes: Sequence[str]) -> tuple[Figure, list[
 
 
 def _scale_bar(axes: Axes, bound: tuple[float, float, float, float]) -> None:
-    """Five centimetres, below the front of a brain that looks to the left."""
+    """Draw a scale bar of five centimetres."""
     front, floor = bound[1] - 4, bound[2] + 8
     axes.plot([front, front - 50], [floor, floor], color=MUTED, linewidth=1.2, solid_capstyle="butt")
     axes.text(front - 25, floor + 3, "5 cm", fontsize=SMALL, color=MUTED, ha="center", va="bottom")
 
 
 def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
-    """nilearn's outline of a brain, and its bounds (left, right, lower, upper), in mm.
+    """Return nilearn's outline of a brain and its bounds (left, right, lower, upper) in mm.
 
-    Its hundreds of strokes are made one path: one element in an SVG, and no darker where they meet. `BadInput` with the
-    line that installs nilearn where it is missing.
+    Its hundreds of strokes are joined into one path: one element in an SVG, and not darker where strokes cross.
+    BadInput with the command that installs nilearn if it is missing.
     """
     try:
         displays = importlib.import_module("nilearn.plotting.displays")
@@ -285,14 +286,14 @@ def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
 
 
 def _mark(axes: Axes, view: View, places: npt.NDArray[Any], colors: Numbers) -> None:
-    """A marker for each region of a view, the near ones above the far ones."""
+    """Draw a marker for each region of a view, near regions above far ones."""
     seen = np.flatnonzero(places[:, 0] * view.half >= 0)
     order = seen[np.argsort(view.near * places[seen, view.along], kind="stable")]
     _markers(axes, places[order][:, [view.across, view.up]], colors[order].tolist())
 
 
 def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
-    """Markers at places (k, 2), in the looks of their colours; later ones lie above the earlier."""
+    """Draw markers at positions (k, 2) in the styles of their colours, later ones above earlier ones."""
     looks = [_look(color) for color in colors]
     marks = [MarkerStyle(look["marker"]) for look in looks]
     drawn = PathCollection(
@@ -310,7 +311,7 @@ def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
 
 
 def _join(axes: Axes, view: View, places: npt.NDArray[Any], nearest: Numbers, mirror: Numbers | None) -> None:
-    """A line from each region to its nearest one, if both are in the view: dark to its mirror region, else light."""
+    """Draw a line from each region to its nearest one if both are in the view, dark to its mirror region."""
     start = np.flatnonzero(nearest >= 0)
     end = nearest[start]
     both = (places[start, 0] * view.half >= 0) & (places[end, 0] * view.half >= 0)
@@ -322,6 +323,7 @@ def _join(axes: Axes, view: View, places: npt.NDArray[Any], nearest: Numbers, mi
 
 
 def _look(color: int) -> base.Style:
+    """Return the style of a colour."""
     if color < 0:
         return {"face": PAPER, "edge": MUTED, "line": 0.8, "marker": "o", "area": 18.0}
     if color >= GREY:
@@ -331,26 +333,26 @@ def _look(color: int) -> base.Style:
 
 
 def _reading(n: int, rows: int, grey: bool, joined: bool, mirrored: bool) -> list[str]:
-    """How to read the figure."""
+    """Describe how to read the figure."""
     colors = "a colour is a group"
     if rows > 1:
         colors += ", chosen such that as many regions as can be have the colour they have in the rows above"
-    said = [f"{n} regions at their centres in MNI space; {colors}"]
+    notes = [f"{n} regions at their centres in MNI space; {colors}"]
     if grey:
-        said.append(f"grey dots are regions of groups that are not among the {GREY} largest of their row")
+        notes.append(f"grey dots are regions of groups that are not among the {GREY} largest of their row")
     if joined:
         dark = ", dark ones a region with its mirror region" if mirrored else ""
         lines = f"lines join each region with its nearest neighbour in the PE{dark}"
-        said.append(f"{lines}; side views show only the lines within a hemisphere")
-    return said
+        notes.append(f"{lines}; side views show only the lines within a hemisphere")
+    return notes
 
 
-# -------------------------------------------------------------------------------------------------- what is given
+# -------------------------------------------------------------------------------------------------- checks
 
 
-def _numbers(what: str, given: npt.ArrayLike, n: int, most: int | None = None) -> Numbers:
-    """Whole numbers (n,) of at least -1, and below `most` if given."""
-    array = np.asarray(given)
+def _numbers(what: str, values: npt.ArrayLike, n: int, most: int | None = None) -> Numbers:
+    """Check integers (n,) of at least -1 and below `most`."""
+    array = np.asarray(values)
     if array.shape != (n,):
         raise must_be(what, f"a number for each of {n} regions", array.shape)
     if n and (array.dtype.kind not in "iu" or array.min() < -1 or (most is not None and array.max() >= most)):

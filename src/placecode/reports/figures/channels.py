@@ -1,6 +1,6 @@
-"""Errors of the prediction of hidden channels: against sigma, against the training step, and over two settings.
+"""Draw errors of the prediction of hidden channels: by sigma, by training step, and by two settings.
 
-What figures of masked prediction share is here too: members of a sweep with their values, and lines for baselines.
+This module also has what figures of masked prediction share: members with their values, and lines for baselines.
 
 >>> figure = error_by_sigma(run.members, run.metrics, run.baselines, "network-sigma", best={"hidden 0.5": 0.62})
 >>> figure = heatmap_by_settings(table, "brain-mask", "trained", "hidden", said="test error (mse)")
@@ -25,7 +25,7 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, INK, KINDS, MUTED, ORANGE, PAPER, PURPLE, SIGMA, VERMILLION
 
 MOST_LINES = 6
-"""Sigmas in a panel of curves; more are thinned out evenly, the smallest and the largest kept."""
+"""Maximum number of sigmas in a panel of curves. More are thinned out evenly."""
 BEST = "best possible"
 GONE = "all members diverged"
 LEVELS: Sequence[Mapping[str, Any]] = (
@@ -36,11 +36,11 @@ LEVELS: Sequence[Mapping[str, Any]] = (
     {"color": INK, "marker": "X", "linestyle": (0, (7, 1.5, 1, 1.5, 1, 1.5))},
     {"color": MUTED, "marker": "h", "linestyle": (0, (9, 3))},
 )
-"""How baselines are drawn, taken in turn; blue is for members, a solid line for the best possible error."""
+"""Styles of baselines, used in turn. Blue is for members, a solid line for the best possible error."""
 SHADES = "Blues"
-"""From paper white to dark, as steady in grey as in colour."""
+"""Sequential colour map, monotonic in greyscale."""
 SCALE = ListedColormap(colormaps["cividis"](np.linspace(0, 0.86, 256)))
-"""From the smallest to the largest sigma, as for dots, but for the lightest: a thin line must be seen on white."""
+"""Colour map over sigma, without the lightest colours, in which thin lines would be invisible on white."""
 
 
 def error_by_sigma(
@@ -51,11 +51,10 @@ def error_by_sigma(
     split: str = "test",
     best: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Mean squared error at the final step against sigma, a panel for each share of hidden channels, on its own scale.
+    """Draw the final mean squared error by sigma, with a panel for each share of hidden channels.
 
-    Members without a sigma are left out. Lines are the baselines that predict, the mean over worlds, and the `best`
-    possible error by condition; each ends in a mark at the right of the panel. A sigma at which every member
-    diverged keeps its place, and says so.
+    Members without a sigma are left out. Lines are baselines (means over worlds) and the `best` possible error by
+    condition, with a mark at the right end. A sigma at which all members diverged is labelled.
     """
     settings = swept(members)
     rows, lost = of_members(settings, final_errors(metrics, split), ["condition"])
@@ -64,7 +63,7 @@ def error_by_sigma(
     styles = level_styles([*known.values()], best=bool(best))
     figure, panels = base.grid_of(len(shares), 3, (3.3 + 0.09 * len(styles), 2.8), sharey=False)
     for axes, share in zip(panels, shares, strict=False):
-        along_sigma(axes, settings, rows[rows["condition"] == share], bounds=(0, np.inf), told="members")
+        along_sigma(axes, settings, rows[rows["condition"] == share], bounds=(0, np.inf), label="members")
         levels(axes, known[share], styles, (best or {}).get(share))
         base.title(axes, *share_title(share, members))
         base.quiet_lines(axes)
@@ -80,16 +79,15 @@ def error_by_sigma(
 def error_curves(
     members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, split: str = "test", log: bool = False
 ) -> Figure:
-    """Mean squared error against training step, a panel for each share of hidden channels and a line per sigma.
+    """Draw the mean squared error by training step, with a panel per share of hidden channels and a line per sigma.
 
-    At most six sigmas. Lines are means over seeds, bands their 95% intervals. With `log` steps are on a logarithmic
-    axis, which has no place for step 0.
+    At most six sigmas are drawn. Lines are means, bands 95% intervals. With `log`, the axis of steps is logarithmic.
     """
     settings = swept(members)
     rows = metrics[(metrics["metric"] == "mse") & (metrics["split"] == split) & ((metrics["step"] > 0) | (not log))]
-    kept, lost = of_members(settings, rows, ["condition", "step"])
+    finite_rows, lost = of_members(settings, rows, ["condition", "step"])
     shares, by = conditions(metrics, split), ["condition", "sigma", "step"]
-    means = base.means(kept, by)
+    means = base.means(finite_rows, by)
     every = np.sort(settings["sigma"].unique())
     sigmas = base.thinned(every, MOST_LINES)
     colors = ScalarMappable(base.sigma_colors(every), SCALE)
@@ -100,8 +98,8 @@ def error_curves(
             color: Any = colors.to_rgba(np.array([sigma]))[0]
             look: base.Style = {"color": color, "linestyle": KINDS[i]["linestyle"], "linewidth": 1.7}
             why = f" ({'diverged' if _gone(settings, sigma) else 'no values'})"
-            said = f"{SIGMA} = {sigma:g}{'' if (means['sigma'] == sigma).any() else why}"
-            axes.plot(here["step"], here["mean"], label=said, **look)
+            label = f"{SIGMA} = {sigma:g}{'' if (means['sigma'] == sigma).any() else why}"
+            axes.plot(here["step"], here["mean"], label=label, **look)
             steps, low, high = (here[name].to_numpy(dtype=float) for name in ("step", "low", "high"))
             axes.fill_between(steps, low.clip(0), high, color=color, alpha=0.13, linewidth=0)
         if not (means["condition"] == share).any():
@@ -119,12 +117,13 @@ def error_curves(
     some = f"; {len(sigmas)} of {len(every)} sigmas" if len(every) > len(sigmas) else ""
     without = "; step 0 is not shown" if log else ""
     base.small_print(
-        figure, run_name, f"line and band: {base.over_seeds(kept, by)}{some}{without}", left_out(settings), lost
+        figure, run_name, f"line and band: {base.over_seeds(finite_rows, by)}{some}{without}", left_out(settings), lost
     )
     return figure
 
 
 def _error(split: str) -> str:
+    """Return the label of the error axis."""
     return f"mean squared error\non hidden channels, {split}"
 
 
@@ -138,18 +137,17 @@ def heatmap_by_settings(
     panel: str = "",
     form: str = ".2f",
 ) -> Figure:
-    """A value over two settings: in every cell the mean over seeds and half the width of its 95% interval.
+    """Draw a value by two settings: in every cell the mean over seeds and the half-width of its 95% interval.
 
-    `table` has the columns `down` (a row of the map for each of its values), `across`, seed and value, one row for
-    each; with `panel`, a column whose values have a map each, on one scale. Numbers are in order, words as they come.
-    `labels` name settings, `said` the value, `form` is how it is written. A cell never run says so, and so does one
-    without a finite value.
+    `table` has the columns `down` (rows of the map), `across` (columns), seed and value; with `panel`, there is a map
+    for each value of that column, on one scale. `labels` are names of settings, `said` that of the value, and `form` is
+    its format. A cell that was not run, or has no finite value, is labelled.
     """
     by = [*([panel] if panel else []), down, across]
-    kept, lost = base.finite(table, [*by, "seed", "value"])
+    finite_rows, lost = base.finite(table, [*by, "seed", "value"])
     if table.duplicated([*by, "seed"]).any():
         raise must_be("the table", f"one with a single row for each {', '.join(by)} and seed", "several")
-    means = base.means(kept, by).set_index(by)
+    means = base.means(finite_rows, by).set_index(by)
     counts = table.groupby(by).size()
     y, x = _ordered(table[down]), _ordered(table[across])
     shown = _ordered(table[panel]) if panel else ["all"] if len(table) else []
@@ -178,18 +176,18 @@ def heatmap_by_settings(
         if not first:
             axes.tick_params(labelleft=False)
     if len(means):
-        told = base.wrapped(base.short(said, 78), int(14 * side[1]))
-        base.key(figure, ScalarMappable(norm, SHADES), told, ax=panels, fraction=0.05, aspect=18, pad=0.02)
-    how = base.over_seeds(kept, by).replace("mean and", "mean and half the width of its")
+        value_label = base.wrapped(base.short(said, 78), int(14 * side[1]))
+        base.key(figure, ScalarMappable(norm, SHADES), value_label, ax=panels, fraction=0.05, aspect=18, pad=0.02)
+    how = base.over_seeds(finite_rows, by).replace("mean and", "mean and half the width of its")
     base.small_print(figure, run_name, f"in a cell: {how}", lost)
     return figure
 
 
 def _write(
-    axes: Axes, place: tuple[int, ...], found: tuple[float, float], without: str, norm: Normalize, form: str
+    axes: Axes, place: tuple[int, ...], cell: tuple[float, float], without: str, norm: Normalize, form: str
 ) -> None:
-    """The mean and, below it and smaller, half the width of its interval; the ink follows the cell, not the page."""
-    mean, width = found
+    """Write the mean and, smaller, the half-width of its interval; the text colour depends on the cell."""
+    mean, width = cell
     middle: base.Style = {"ha": "center", "va": "center", "parse_math": False}
     if not np.isfinite(mean):
         axes.text(place[1], place[0], without, fontsize=7, color=MUTED, **middle)
@@ -202,16 +200,18 @@ def _write(
 
 
 def _ordered(values: pd.Series) -> list[Any]:
-    found = base.in_order(values)
-    return sorted(found) if all(isinstance(value, int | float) for value in found) else found
+    """Return the unique values, sorted if they are numbers."""
+    unique = base.in_order(values)
+    return sorted(unique) if all(isinstance(value, int | float) for value in unique) else unique
 
 
 def _word(value: Any, most: int = 24) -> str:
+    """Format a value as a label."""
     return f"{value:,g}" if isinstance(value, int | float) and value < 1e6 else base.short(str(value), most)
 
 
 def _ends(values: base.Array) -> tuple[float, float]:
-    """The smallest and the largest, a little apart at least."""
+    """Return the smallest and the largest value, at least slightly different."""
     if len(values) == 0:
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
@@ -222,7 +222,7 @@ def _ends(values: base.Array) -> tuple[float, float]:
 
 
 def checked(members: pd.DataFrame, by: str) -> pd.DataFrame:
-    """The members, if there is one for each value of `by` and each seed: more would make seeds look like more seeds."""
+    """Return the members after checking that there is one per value of `by` and seed, so that seeds are independent."""
     wanted = ["member", by, "seed", "state"]
     if not set(wanted) <= set(members.columns):
         raise must_be("the members", f"a table with the columns {', '.join(wanted)}", list(members.columns))
@@ -232,31 +232,34 @@ def checked(members: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def swept(members: pd.DataFrame) -> pd.DataFrame:
-    """The members that have a sigma, one for each sigma and seed."""
+    """Return the members that have a sigma, one per sigma and seed."""
     with_sigma = members[pd.to_numeric(members["sigma"]).notna()]
     return checked(with_sigma.assign(sigma=pd.to_numeric(with_sigma["sigma"])), "sigma")
 
 
 def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, str]:
-    """Finite values of the members that did not diverge, with their settings; and a sentence on those that are not."""
-    own = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
-    joined = rows[["member", *columns, "value"]].merge(settings.loc[settings["state"] == "done", own], on="member")
+    """Return the finite values of members that did not diverge, with their settings, and a note on missing values."""
+    columns_kept = [name for name in ("member", "sigma", "name", "seed") if name in settings.columns]
+    joined = rows[["member", *columns, "value"]].merge(
+        settings.loc[settings["state"] == "done", columns_kept], on="member"
+    )
     return base.finite(joined, ["value"])
 
 
 def final_errors(metrics: pd.DataFrame, split: str) -> pd.DataFrame:
-    """The errors of each member at its last step."""
+    """Return the errors of each member at its last step."""
     rows = metrics[(metrics["metric"] == "mse") & (metrics["split"] == split)]
     return rows[rows["step"] == rows.groupby("member")["step"].transform("max")]
 
 
 def conditions(metrics: pd.DataFrame, split: str) -> list[str]:
+    """Return the conditions of a split."""
     rows = metrics[(metrics["metric"] == "mse") & (metrics["split"] == split)]
     return sorted(base.in_order(rows["condition"]), key=lambda name: (_share(name) is None, _share(name) or 0.0))
 
 
 def _share(condition: str) -> float | None:
-    """0.5 of "hidden 0.5"; None of other conditions."""
+    """Return 0.5 for the condition "hidden 0.5", and None for other conditions."""
     try:
         return float(condition.removeprefix("hidden "))
     except ValueError:
@@ -264,28 +267,31 @@ def _share(condition: str) -> float | None:
 
 
 def share_title(condition: str, members: pd.DataFrame) -> tuple[str, str]:
-    """A panel's title and its note: how many channels are hidden, and whether members were trained with as many."""
+    """Return the title and note of a panel: the share of hidden channels, and the share used in training."""
     share, trained = _share(condition), _trained(members)
     if share is None:
         return condition, ""
-    note = f"trained with {' or '.join(f'{each:.3g}%' for each in 100 * trained)}" if len(trained) else ""
+    note = f"trained with {' or '.join(f'{share:.3g}%' for share in 100 * trained)}" if len(trained) else ""
     return f"{100 * share:.3g}% hidden", "as in training" if list(trained) == [share] else note
 
 
 def trained_first(shares: Sequence[str], members: pd.DataFrame) -> list[str]:
-    """The conditions, the share that members were trained with before the others."""
+    """Sort conditions so that the share used in training comes first."""
     return sorted(shares, key=lambda name: _share(name) not in _trained(members))
 
 
 def _trained(members: pd.DataFrame) -> base.Array:
+    """Return the shares of hidden channels used in training."""
     return np.unique(members["hidden"].dropna().to_numpy(dtype=float)) if "hidden" in members.columns else np.zeros(0)
 
 
 def _gone(settings: pd.DataFrame, sigma: float) -> bool:
+    """Return whether all members with a sigma diverged."""
     return bool((settings.loc[settings["sigma"] == sigma, "state"] != "done").all())
 
 
 def left_out(settings: pd.DataFrame) -> str:
+    """Describe how many members were left out."""
     lost = int((settings["state"] != "done").sum())
     return f"{lost} of {len(settings)} members diverged and are left out" if lost else ""
 
@@ -296,15 +302,15 @@ def along_sigma(
     after: pd.DataFrame,
     before: pd.DataFrame | None = None,
     bounds: tuple[float, float] | None = None,
-    told: str = "",
+    label: str = "",
 ) -> None:
-    """Seeds as faint dots, means with intervals, before training hollow and grey; a sigma without values says so."""
+    """Draw seeds as faint dots and means with intervals, hollow and grey before training; label missing sigmas."""
     sigmas = np.sort(settings["sigma"].unique())
     if len(sigmas) == 0:
         return base.nothing(axes)
     base.sigma_axis(axes, sigmas, most=6)
     ring: base.Style = {"color": MUTED, "hollow": True, "markersize": 6.6, "zorder": 3, "label": "before training"}
-    dot: base.Style = {"color": BLUE, "hollow": False, "markersize": 4.4, "zorder": 4, "label": told}
+    dot: base.Style = {"color": BLUE, "hollow": False, "markersize": 4.4, "zorder": 4, "label": label}
     if len(after):
         aside = _aside(axes, after["sigma"].to_numpy(dtype=float), sigmas)
         axes.plot(aside, after["value"], "o", color=BLUE, alpha=0.3, markersize=3.2, markeredgewidth=0, zorder=2)
@@ -323,15 +329,15 @@ def along_sigma(
 
 
 def _aside(axes: Axes, x: base.Array, sigmas: base.Array) -> base.Array:
-    """A little to the right of their sigmas, by a quarter of the smallest gap or less."""
+    """Shift positions slightly to the right, by at most a quarter of the smallest gap."""
     log = axes.get_xscale() == "log"
-    ends, low_high = (np.log(each) if log else np.asarray(each) for each in (sigmas, axes.get_xlim()))
+    ends, low_high = (np.log(values) if log else np.asarray(values) for values in (sigmas, axes.get_xlim()))
     step = min(0.022 * float(np.ptp(low_high)), np.diff(ends).min(initial=np.inf) / 4)
     return np.asarray(x * np.exp(step) if log else x + step)
 
 
 def own_scale(axes: Axes, along: Literal["x", "y"] = "y") -> None:
-    """Enough round ticks on an axis that need not start at 0, each written in full."""
+    """Set round ticks on an axis that need not start at 0."""
     axis = axes.yaxis if along == "y" else axes.xaxis
     axis.set_major_locator(MaxNLocator(7 if along == "y" else 5, min_n_ticks=4, steps=[1, 2, 2.5, 5, 10]))
     axes.ticklabel_format(axis=along, useOffset=False)
@@ -343,25 +349,25 @@ def own_scale(axes: Axes, along: Literal["x", "y"] = "y") -> None:
 def of_data(
     members: pd.DataFrame, baselines: pd.DataFrame | None, split: str, condition: str, metric: str
 ) -> pd.DataFrame:
-    """What the baselines reached on the data that the members were trained on: world, baseline, finite value."""
+    """Return the finite results of baselines on the data of the members: world, baseline and value."""
     columns = ["world", "baseline", "value"]
     if baselines is None or baselines.empty:
         return pd.DataFrame({name: pd.Series(dtype=object) for name in columns})
-    asked = (baselines["split"] == split) & (baselines["condition"] == condition) & (baselines["metric"] == metric)
+    wanted = (baselines["split"] == split) & (baselines["condition"] == condition) & (baselines["metric"] == metric)
     if {"data"} <= set(members.columns) & set(baselines.columns):
-        asked &= baselines["data"].isin(members["data"].unique())
-    return pd.DataFrame(baselines.loc[asked & np.isfinite(baselines["value"].astype(float)), columns])
+        wanted &= baselines["data"].isin(members["data"].unique())
+    return pd.DataFrame(baselines.loc[wanted & np.isfinite(baselines["value"].astype(float)), columns])
 
 
 def level_styles(known: Sequence[pd.DataFrame], best: bool = False) -> dict[str, dict[str, Any]]:
-    """How each baseline of these tables is drawn, the same in all panels; the best possible error last."""
+    """Return the style of each baseline, the same in all panels, with the best possible error last."""
     names = dict.fromkeys(str(name) for rows in known for name in rows["baseline"])
     styles = {name: dict(LEVELS[i % len(LEVELS)]) for i, name in enumerate(names)}
     return {**styles, BEST: {"color": INK, "marker": "*", "linestyle": "-"}} if best else styles
 
 
 def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any]], best: float | None = None) -> None:
-    """A line across the panel at the mean of each baseline, out to its mark, which has a place of its own."""
+    """Draw a line across the panel at the mean of each baseline, with a mark at its right end."""
     for i, (name, style) in enumerate(styles.items()):
         values = rows.loc[rows["baseline"] == name, "value"].to_numpy(dtype=float)
         if name == BEST and best is not None:
@@ -374,7 +380,7 @@ def levels(axes: Axes, rows: pd.DataFrame, styles: Mapping[str, Mapping[str, Any
 
 
 def legend(figure: Figure, order: Sequence[str]) -> None:
-    """The legend in as many columns as there is room for, up to six, on a sheet that grows if they are long."""
+    """Draw the legend in up to six columns, and enlarge the figure if it is long."""
     width, height = figure.get_size_inches()
     longest = max((len(base.short(name)) for name in order), default=1)
     columns = max(1, min(6, int(width / (0.08 * longest + 0.55))))
@@ -385,7 +391,7 @@ def legend(figure: Figure, order: Sequence[str]) -> None:
 def over_worlds(
     known: Sequence[pd.DataFrame], where: str = "lines that end in a mark: baselines", what: str = "mean"
 ) -> str:
-    """What is said of baselines: where they are drawn, and what they are means over."""
+    """Describe where baselines are drawn and what their means are over."""
     counts = [rows["world"].nunique() for table in known for _, rows in table.groupby("baseline")]
     if not counts:
         return ""

@@ -1,4 +1,4 @@
-"""Encodings side by side, each by its name: accuracy, what dropout does to it, and learning curves.
+"""Compare encodings by name: accuracy, the effect of dropout, and learning curves.
 
 >>> figure = worth_of_dropout(table, "lst-encodings", published={"2d-fixed": (0.955, 0.1)})
 """
@@ -18,13 +18,13 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, MUTED, PURPLE, SPLITS, VERMILLION
 
 HELD_OUT = ("validation", "test")
-DROPPED: Sequence[Mapping[str, Any]] = (
+DROPOUT_STYLES: Sequence[Mapping[str, Any]] = (
     {"color": VERMILLION, "marker": "D", "linestyle": "-"},
     {"color": GREEN, "marker": "^", "linestyle": (0, (1, 1.4))},
     {"color": PURPLE, "marker": "v", "linestyle": (0, (3, 1.2, 1, 1.2))},
 )
-"""How rates of dropout are drawn, the smallest first; without dropout it is always a hollow blue circle."""
-KEPT: Mapping[str, Any] = {"color": BLUE, "marker": "o", "linestyle": (0, (5, 2))}
+"""Styles of dropout rates, the smallest first."""
+NO_DROPOUT: Mapping[str, Any] = {"color": BLUE, "marker": "o", "linestyle": (0, (5, 2))}
 
 
 def worth_of_dropout(
@@ -33,15 +33,27 @@ def worth_of_dropout(
     published: Mapping[str, tuple[float, float]] | None = None,
     chance: float = 0.25,
 ) -> Figure:
-    """Accuracy without and with dropout, joined: a row per encoding, panels for held-out and for familiar examples.
+    """Draw accuracy with and without dropout, joined by a line, with a row per encoding and a panel per split.
 
-    `table` has the columns name, dropout, split, seed and value. The best on validation without dropout is on top. A
-    hollow circle is without dropout, a filled mark with it. `published` gives by name (accuracy on the validation
-    split, dropout); it is drawn as a small cross in the colour of that dropout, upright with it and
-    slanting without, in the validation panel alone.
+    Parameters
+    ----------
+    table : DataFrame
+        Columns name, dropout, split, seed and value. The row with the best validation accuracy without dropout is on
+        top. Hollow circles are without dropout, filled marks with it.
+    run_name : str
+        Name of the run, for the small print.
+    published : mapping of str to (float, float), optional
+        Published validation accuracy and its dropout by name, drawn as crosses.
+    chance : float, default=0.25
+        Chance level.
+
+    Returns
+    -------
+    Figure
+        The figure.
     """
-    kept, lost = base.finite(table, ["name", "dropout", "split", "seed", "value"])
-    means = base.means(kept, ["name", "dropout", "split"])
+    finite_rows, lost = base.finite(table, ["name", "dropout", "split", "seed", "value"])
+    means = base.means(finite_rows, ["name", "dropout", "split"])
     names = _best_first(table, means)
     rates = sorted(float(rate) for rate in table["dropout"].unique())
     figure, panels = _rows(names, len(HELD_OUT), 3.3)
@@ -65,13 +77,14 @@ def worth_of_dropout(
         base.title(axes, split)
         base.label(axes, "accuracy at the final step")
     base.legend(figure, [_rate_name(rate) for rate in rates], columns=5)
-    how = base.over_seeds(kept, ["name", "dropout", "split"])
-    said = "crosses: published; upright with dropout, slanting without" if published else ""
-    base.small_print(figure, run_name, f"marks and bars: {how}", said, lost)
+    how = base.over_seeds(finite_rows, ["name", "dropout", "split"])
+    note = "crosses: published; upright with dropout, slanting without" if published else ""
+    base.small_print(figure, run_name, f"marks and bars: {how}", note, lost)
     return figure
 
 
 def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: list[str], rates: list[float]) -> None:
+    """Draw published values as crosses."""
     shown = {name: published[name] for name in names if name in published}
     for rate in sorted({float(rate) for _, rate in shown.values()}):
         points = [(value, names.index(name)) for name, (value, dropout) in shown.items() if dropout == rate]
@@ -88,12 +101,12 @@ def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: li
 
 
 def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Accuracy of every encoding on all splits, one below another: a row per name, the best on validation on top.
+    """Draw the accuracy of every encoding on all splits, with a row per name and the best on validation on top.
 
     `table` has the columns name, split, seed and value.
     """
-    kept, lost = base.finite(table, ["name", "split", "seed", "value"])
-    means = base.means(kept, ["name", "split"])
+    finite_rows, lost = base.finite(table, ["name", "split", "seed", "value"])
+    means = base.means(finite_rows, ["name", "split"])
     names = _best_first(table, means)
     figure, (axes,) = _rows(names, 1, 4.6, row=0.32, bands=True)
     for shift, (split, style) in zip((-0.23, 0.0, 0.23), SPLITS.items(), strict=True):
@@ -108,22 +121,22 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
     base.accuracy_axis(axes, chance, along="x")
     base.label(axes, "accuracy at the final step")
     base.legend(figure, [*SPLITS])
-    base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(kept, ['name', 'split'])}", lost)
+    base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(finite_rows, ['name', 'split'])}", lost)
     return figure
 
 
 def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25, split: str = "validation") -> Figure:
-    """Accuracy against training step, a panel per encoding in the order of the table, a line and band per dropout.
+    """Draw accuracy by training step, with a panel per encoding and a line with band per dropout rate.
 
     `table` has the columns name, dropout, step, seed and value, of one split.
     """
-    kept, lost = base.finite(table, ["name", "dropout", "step", "seed", "value"])
+    finite_rows, lost = base.finite(table, ["name", "dropout", "step", "seed", "value"])
     by = ["name", "dropout", "step"]
-    means = base.means(kept, by)
+    means = base.means(finite_rows, by)
     names = base.in_order(table["name"])
     rates = sorted(float(rate) for rate in table["dropout"].unique())
     figure, panels = base.grid_of(len(names), 4, (2.1, 1.6))
-    last = max(float(kept["step"].max()), 1.0) if len(kept) else 1.0
+    last = max(float(finite_rows["step"].max()), 1.0) if len(finite_rows) else 1.0
     for axes, name in zip(panels, names, strict=False):
         for rate in rates:
             rows = means[(means["name"] == name) & (means["dropout"] == rate)]
@@ -143,7 +156,7 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25, spl
         axes.tick_params("x", labelbottom=lowest)
         base.label(axes, "training step" if lowest else "", f"{split}\naccuracy" if first else "")
     base.legend(figure, [_rate_name(rate) for rate in rates])
-    base.small_print(figure, run_name, f"line and band: {base.over_seeds(kept, by)}", lost)
+    base.small_print(figure, run_name, f"line and band: {base.over_seeds(finite_rows, by)}", lost)
     return figure
 
 
@@ -151,22 +164,22 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25, spl
 
 
 def _best_first(table: pd.DataFrame, means: pd.DataFrame) -> list[Any]:
-    """Names by mean accuracy on validation (where dropout is told, without it); those that have none last."""
+    """Sort names by mean validation accuracy (without dropout, if there is such a column); missing values last."""
     rows = means[(means["split"] == "validation") & ((means["dropout"] == 0) if "dropout" in means else True)]
-    worth = dict(zip(rows["name"], rows["mean"], strict=True))
-    return sorted(base.in_order(table["name"]), key=lambda name: -worth.get(name, -np.inf))
+    accuracy = dict(zip(rows["name"], rows["mean"], strict=True))
+    return sorted(base.in_order(table["name"]), key=lambda name: -accuracy.get(name, -np.inf))
 
 
 def _rows(
     names: list[Any], columns: int, width: float, row: float = 0.27, bands: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """Panels side by side with a row for each name, the first on top."""
-    said = [base.wrapped(base.short(str(name)), 34) for name in names]
-    longest = max((len(line) for name in said for line in name.split("\n")), default=0)
+    """Make panels with a row for each name, the first on top."""
+    labels = [base.wrapped(base.short(str(name)), 34) for name in names]
+    longest = max((len(line) for name in labels for line in name.split("\n")), default=0)
     size = (max(0.075 * longest + width * columns + 0.3, base.NARROWEST), row * max(len(names), 3) + 1.5)
     figure, panels = base.panels(1, columns, size)
     panels[0].set_ylim(max(len(names), 1) - 0.4, -0.6)
-    panels[0].set_yticks(range(len(names)), said, parse_math=False)
+    panels[0].set_yticks(range(len(names)), labels, parse_math=False)
     for axes in panels:
         axes.spines["left"].set_visible(False)
         axes.tick_params("y", length=0)
@@ -180,17 +193,20 @@ def _rows(
 
 
 def _style(rate: float, rates: list[float]) -> Mapping[str, Any]:
+    """Return the style of a dropout rate."""
     if rate == 0:
-        return KEPT
+        return NO_DROPOUT
     dropped = sorted({*rates, rate} - {0.0})
-    return DROPPED[dropped.index(rate) % len(DROPPED)]
+    return DROPOUT_STYLES[dropped.index(rate) % len(DROPOUT_STYLES)]
 
 
 def _marked(rate: float, rates: list[float]) -> dict[str, Any]:
+    """Return the keyword arguments of error bars for a dropout rate."""
     style = _style(rate, rates)
     shape = {"color": style["color"], "marker": style["marker"], "markersize": 6.4 if rate == 0 else 4.6}
     return {**shape, "hollow": rate == 0, "label": _rate_name(rate)}
 
 
 def _rate_name(rate: float) -> str:
+    """Return the label of a dropout rate."""
     return f"dropout {rate:g}" if rate else "no dropout"

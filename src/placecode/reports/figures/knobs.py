@@ -1,5 +1,4 @@
-"""Accuracy when something else is varied beside sigma: a line over sigma for each of its values. Also the figure of
-lst-causal: accuracy by what was done to the PE.
+"""Draw accuracy by sigma and one other setting, with a line for each of its values; and the figure of lst-causal.
 
 >>> figure = accuracy_by_setting(table, "lst-heads", "attention heads")
 >>> figure = curves_by_setting(curves, "lst-heads")
@@ -25,7 +24,7 @@ from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, SIGMA, SMALL
 
 COLORS = "cividis"
 LEVELS = ((0, (4, 1.5)), (0, (1, 2)))
-"""Dashes of what has no sigma."""
+"""Line styles of models without a sigma."""
 
 
 def accuracy_by_setting(
@@ -36,28 +35,28 @@ def accuracy_by_setting(
     worth: pd.DataFrame | None = None,
     beside: Mapping[str, Mapping[str, Interval]] | None = None,
 ) -> Figure:
-    """Held-out accuracy against sigma: a panel for each `panel` of the table, a line for each `line` of it, which looks
-    the same in every panel that has it.
+    """Draw held-out accuracy by sigma, with a panel for each `panel` of the table and a line for each `line` of it.
 
-    `table` has the columns panel, line, sigma, seed and value. `worth` has panel, line, seed and value: what a small
-    sigma is worth, drawn as the last panel, a row for each line. `chance` is one for all, or by panel. `beside` has
-    the accuracy of what has no sigma, by panel and name: its mean is drawn as a level, its interval told in the legend.
+    `table` has the columns panel, line, sigma, seed and value. A line has the same style in all panels. `worth` has
+    panel, line, seed and value: the benefit of a small sigma, drawn as the last panel with a row per line. `chance` is
+    a number, or one by panel. `beside` has the accuracy of models without a sigma, by panel and name; its mean is drawn
+    as a level, and its interval is given in the legend.
     """
-    kept, lost = base.finite(table, ["panel", "line", "sigma", "seed", "value"])
+    finite_rows, lost = base.finite(table, ["panel", "line", "sigma", "seed", "value"])
     by = ["panel", "line", "sigma"]
-    means = base.means(kept, by)
+    means = base.means(finite_rows, by)
     names = base.in_order(table["panel"])
     shown = worth is not None and not worth.empty
     columns = len(names) + shown
     looks = _looks(table)
     below = [map(_entry, rows["line"].unique()) for _, rows in table.groupby("panel")]
-    levels = {panel: [_level(*each) for each in own.items()] for panel, own in (beside or {}).items()}
+    levels = {panel: [_level(*item) for item in accuracies.items()] for panel, accuracies in (beside or {}).items()}
     entries = 1 + max(map(_rows_of, below), default=0) + max(map(_rows_of, levels.values()), default=0)
     figure, panels = base.grid_of(columns, 3, (3.3 if columns > 1 else 4.6, 2.9 + 0.17 * entries), sharey=False)
     for axes, name in zip(panels, names, strict=False):
         here = means[means["panel"] == name]
-        own = set(table.loc[table["panel"] == name, "line"])
-        order = [line for line in looks if line in own]
+        panel_lines = set(table.loc[table["panel"] == name, "line"])
+        order = [line for line in looks if line in panel_lines]
         sigmas = np.sort(table.loc[table["panel"] == name, "sigma"].unique().astype(float))
         base.sigma_axis(axes, sigmas)
         for place, line in enumerate(order):
@@ -78,40 +77,43 @@ def accuracy_by_setting(
     if shown:
         assert worth is not None
         _worth(panels[len(names)], worth)
-    base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(kept, by)}", lost)
+    base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(finite_rows, by)}", lost)
     return figure
 
 
 def _looks(table: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
-    """The style of each line, in the order of the table: the first that no other line of its panels has."""
+    """Choose the style of each line: the first that no other line of its panels has."""
     panels = table.groupby("line", sort=False)["panel"].agg(set)
     places: dict[str, int] = {}
-    for line, own in panels.items():
-        taken = {place for other, place in places.items() if panels[other] & own}
+    for line, line_panels in panels.items():
+        taken = {place for other, place in places.items() if panels[other] & line_panels}
         places[str(line)] = next(place for place in itertools.count() if place not in taken)
     return {line: KINDS[place % len(KINDS)] for line, place in places.items()}
 
 
-def _level(name: str, found: Interval) -> str:
-    """An accuracy lies between 0 and 1, whatever its interval says."""
-    reach = "" if math.isnan(found.low) else f" ({max(0.0, found.low):.2f} to {min(1.0, found.high):.2f})"
-    return base.wrapped(f"{name}: {found.mean:.2f}{reach}", 34)
+def _level(name: str, accuracy: Interval) -> str:
+    """Format the legend entry of a level, with its interval clipped to [0, 1]."""
+    bounds = "" if math.isnan(accuracy.low) else f" ({max(0.0, accuracy.low):.2f} to {min(1.0, accuracy.high):.2f})"
+    return base.wrapped(f"{name}: {accuracy.mean:.2f}{bounds}", 34)
 
 
 def _entry(line: str) -> str:
+    """Format the legend entry of a line."""
     return base.wrapped(base.short(line), 34)
 
 
 def _rows_of(entries: Iterable[str]) -> int:
+    """Count the lines of text of legend entries."""
     return sum(entry.count("\n") + 1 for entry in entries)
 
 
 def _own_chance(chance: Mapping[str, float] | float, panel: str) -> float:
+    """Return the chance level of a panel."""
     return chance[panel] if isinstance(chance, Mapping) else chance
 
 
 def _own_legend(axes: Axes, title: str) -> None:
-    """Below the axes, where it hides nothing."""
+    """Draw the legend of a panel below its axes, where it hides nothing."""
     look: base.Style = {"frameon": False, "fontsize": SMALL, "labelcolor": INK, "title_fontsize": SMALL}
     below: base.Style = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2)}
     shown = axes.legend(title=title, alignment="left", handlelength=2.6, **below, **look)
@@ -121,14 +123,14 @@ def _own_legend(axes: Axes, title: str) -> None:
 
 
 def called(table: pd.DataFrame) -> pd.Series:
-    """What to call each line where there is no panel around it: by its own name, if that is enough."""
+    """Return the names of lines outside their panel: their own name if that is unique."""
     pairs = table[["panel", "line"]].drop_duplicates()
     alone = pd.Series(pairs["line"].is_unique, index=table.index) | (table["panel"] == "")
     return table["line"].where(alone, table["panel"] + ", " + table["line"])
 
 
 def _worth(axes: Axes, worth: pd.DataFrame) -> None:
-    """What a small sigma is worth, a row for each line."""
+    """Draw the benefit of a small sigma, with a row per line."""
     table = worth.assign(name=called(worth))
     names = base.in_order(table["name"])
     means = base.means(table, ["name"]).set_index("name").reindex(names)
@@ -146,20 +148,20 @@ def _worth(axes: Axes, worth: pd.DataFrame) -> None:
 
 
 def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, float] | float = 0.25) -> Figure:
-    """Held-out accuracy against training step: a panel for each line of the table, a curve for each sigma.
+    """Draw held-out accuracy by training step, with a panel per line of the table and a curve per sigma.
 
-    `table` has the columns panel, line, sigma, step, seed and value. Curves are means over seeds,
-    bands their intervals; `chance` is one for all, or by panel.
+    `table` has the columns panel, line, sigma, step, seed and value. Curves are means over seeds, bands are 95%
+    intervals. `chance` is a number, or one by panel.
     """
-    kept, lost = base.finite(table, ["panel", "line", "sigma", "step", "seed", "value"])
+    finite_rows, lost = base.finite(table, ["panel", "line", "sigma", "step", "seed", "value"])
     by = ["panel", "line", "sigma", "step"]
-    means = base.means(kept, by)
+    means = base.means(finite_rows, by)
     kinds = table[["panel", "line"]].drop_duplicates()
     pairs = list(zip(kinds["panel"], kinds["line"], called(kinds), strict=True))
     figure, panels = base.grid_of(len(pairs), 4, (2.25, 1.75), extra=(0.9, 0.9))
     sigmas = np.sort(table["sigma"].unique().astype(float))
     colors = ScalarMappable(base.sigma_colors(sigmas), COLORS)
-    last = max(float(kept["step"].max()), 1.0) if len(kept) else 1.0
+    last = max(float(finite_rows["step"].max()), 1.0) if len(finite_rows) else 1.0
     for axes, (panel, line, name) in zip(panels, pairs, strict=False):
         here = means[(means["panel"] == panel) & (means["line"] == line)]
         for sigma, rows in here.groupby("sigma"):
@@ -176,10 +178,10 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, f
         first, lowest = base.at_edge(axes)
         axes.tick_params("x", labelbottom=lowest)
         base.label(axes, "training step" if lowest else "", "held-out\naccuracy" if first else "")
-    if not kept.empty:
+    if not finite_rows.empty:
         place: base.Style = {"ax": panels, "fraction": 0.03, "aspect": 24, "pad": 0.015, "shrink": 0.8}
         base.key(figure, colors, f"initial scale {SIGMA}", ticks=list(sigmas), format="%g", **place)
-    base.small_print(figure, run_name, f"line and band: {base.over_seeds(kept, by)}", lost)
+    base.small_print(figure, run_name, f"line and band: {base.over_seeds(finite_rows, by)}", lost)
     return figure
 
 
@@ -192,25 +194,26 @@ def causes(
     run_name: str,
     chance: float = 0.25,
 ) -> Figure:
-    """Three panels that answer one question together.
+    """Draw the results of lst-causal in three panels.
 
-    `table` (line, sigma, seed, value): accuracy by what the PE is, drawn against size in this order. `effects` (group,
-    name, mean, low, high, control): a row each, controls hollow. `losses` (sigma, name, seed, value): what models lose
-    by an exchange, a row for each name, a mark for each sigma; those named in `controls` are hollow.
+    `table` (line, sigma, seed, value): accuracy by the kind of PE, against its size. `effects` (group, name, mean, low,
+    high, control): a row per effect, with hollow marks for controls. `losses` (sigma, name, seed, value): loss of
+    accuracy when PEs are exchanged, with a row per name and a mark per sigma; names in `controls` are hollow.
     """
-    kept, lost = base.finite(table, ["line", "sigma", "seed", "value"])
+    finite_rows, lost = base.finite(table, ["line", "sigma", "seed", "value"])
     rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())
     size = (13.2, max(5.4, 1.2 + 0.23 * rows))
     figure, (left, middle, right) = base.panels(1, 3, size, sharey=False, width_ratios=[1.15, 1, 0.95])
-    _against_size(left, kept, [line for line in order if line in set(table["line"])], chance)
+    _against_size(left, finite_rows, [line for line in order if line in set(table["line"])], chance)
     _effects(middle, effects)
     _losses(right, losses, controls)
-    how = base.over_seeds(kept, ["line", "sigma"])
+    how = base.over_seeds(finite_rows, ["line", "sigma"])
     base.small_print(figure, run_name, f"marks and bars: {how}; hollow marks: controls, which must do nothing", lost)
     return figure
 
 
 def _against_size(axes: Axes, table: pd.DataFrame, order: Sequence[str], chance: float) -> None:
+    """Draw accuracy by the size of the PE."""
     means = base.means(table, ["line", "sigma"])
     sigmas = np.sort(table["sigma"].unique().astype(float))
     if not len(sigmas):
@@ -231,7 +234,7 @@ def _against_size(axes: Axes, table: pd.DataFrame, order: Sequence[str], chance:
 
 
 def _rows(axes: Axes, names: Sequence[str], places: Sequence[float], width: int) -> None:
-    """A row for each name, the first on top, and a line at zero."""
+    """Set up a row for each name, the first on top, and a line at zero."""
     axes.axvline(0, color=MUTED, linewidth=0.9)
     axes.set_yticks(places, [base.wrapped(base.short(name, 50), width) for name in names], parse_math=False)
     axes.tick_params("y", length=0, labelsize=SMALL)
@@ -241,6 +244,7 @@ def _rows(axes: Axes, names: Sequence[str], places: Sequence[float], width: int)
 
 
 def _effects(axes: Axes, effects: pd.DataFrame) -> None:
+    """Draw effects with their intervals."""
     groups = base.in_order(effects["group"])
     place, ticks, names = 0.0, [], []
     for group in groups:
@@ -267,6 +271,7 @@ def _effects(axes: Axes, effects: pd.DataFrame) -> None:
 
 
 def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
+    """Draw the loss of accuracy when PEs are exchanged."""
     names = base.in_order(losses["name"])
     _rows(axes, names, range(len(names)), 30)
     sigmas = sorted(losses["sigma"].unique())
@@ -278,8 +283,8 @@ def _losses(axes: Axes, losses: pd.DataFrame, controls: Sequence[str]) -> None:
             here = [name for name in names if name in means.index and (name in controls) == hollow]
             rows = means.loc[here]
             at = [names.index(name) + 0.16 * (2 * place - len(sigmas) + 1) for name in here]
-            said = {} if hollow else {"label": f"{SIGMA} = {sigma:g}"}
-            base.errorbars(axes, rows["mean"], at, xerr=base.distances(rows), hollow=hollow, **said, **look)
+            legend_entry = {} if hollow else {"label": f"{SIGMA} = {sigma:g}"}
+            base.errorbars(axes, rows["mean"], at, xerr=base.distances(rows), hollow=hollow, **legend_entry, **look)
     if losses.empty:
         base.nothing(axes)
     else:

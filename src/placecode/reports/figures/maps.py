@@ -1,4 +1,4 @@
-"""Maps: what tokens are similar to, attend to, and where they lie; and a map drawn as the picture that was shuffled.
+"""Draw maps: similarity of tokens, attention, positions of tokens, and a picture reassembled from a map.
 
 >>> figure = similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", rule=4)
 >>> figure = attention_maps([("small", small), ("large", large)], "lst-quick", rule=4)  # (l, n, n) each
@@ -23,9 +23,9 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, INK, MUTED, SIGMA, TEXT
 
 MOST_PANELS = 5
-"""Maps of tokens in a row."""
+"""Maximum number of maps of tokens in a row."""
 SHADES = "Blues"
-"""From paper white to dark, as steady in grey as in colour."""
+"""Sequential colour map, monotonic in greyscale."""
 
 Maps = npt.NDArray[Any] | tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]
 
@@ -39,11 +39,11 @@ def similarity_maps(
     titles: tuple[str, str, str] = (f"small {SIGMA}", f"large {SIGMA}", "true arrangement"),
     rule: int | None = None,
 ) -> Figure:
-    """Cosine similarity of the tokens' centred PEs at a small and a large sigma beside the true one, on one scale.
+    """Draw the cosine similarity of the tokens' centred PEs at a small and a large sigma, and the true similarity.
 
-    All maps are (n, n), as from `analysis.alignment.similarity`. `small` and `large` are one map, after training, or a
-    pair (before, after). `labels` name the tokens and are written for up to 25 of them. `rule` draws a thin line after
-    every so many tokens: the length of a row, if they form a grid.
+    All maps are (n, n), as from `analysis.alignment.similarity`, on one colour scale. `small` and `large` are one map,
+    after training, or a pair (before, after). `labels` are the names of tokens, written for up to 25 of them. `rule`
+    draws a thin line after every `rule` tokens, for example after the rows of a grid.
 
     >>> similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", ("0.2", "2.0", "2-D sinusoid"), rule=4)
     """
@@ -96,10 +96,10 @@ def similarity_maps(
 
 
 def attention_maps(columns: Sequence[tuple[str, npt.NDArray[Any]]], run_name: str, rule: int | None = None) -> Figure:
-    """Attention of each block, from the tokens down to the tokens across: a column of maps for each (title, maps).
+    """Draw the attention of each block, with queries in rows and keys in columns; a column of maps per (title, maps).
 
-    Maps are (l, n, n). All are on one scale, from 0 to the 99.5th percentile of all entries, so that a few sharp
-    ones do not hide the others. `rule` draws a thin line after every so many tokens. A map that is not finite says so.
+    Maps are (l, n, n), on one colour scale from 0 to the 99.5th percentile of all entries, so that a few large entries
+    do not hide the others. `rule` draws a thin line after every `rule` tokens. A map that is not finite is labelled.
     """
     arrays = [np.asarray(array, dtype=float) for _, array in columns]
     for array in arrays:
@@ -139,10 +139,10 @@ def token_maps(
     names: Sequence[str],
     run_name: str,
 ) -> Figure:
-    """Where tokens lie on a plane, each with its name; tokens that are neighbours in truth (`edges`) are joined.
+    """Draw the positions of tokens on a plane with their names, and join true neighbours (`edges`) by lines.
 
-    A panel is (title, places (n, 2), stress), the stress being how badly the plane shows the true distances. At most
-    five stand in a row.
+    A panel is (title, places (n, 2), stress), where stress measures how badly the plane shows the true distances. There
+    are at most five panels in a row.
     """
     pairs = np.asarray(edges, dtype=int).reshape(-1, 2)
     rows = max(1, -(-len(panels) // MOST_PANELS))
@@ -153,8 +153,8 @@ def token_maps(
     figure, drawn = squares(rows, columns, side, (0.25, head + 0.1), top=head, left=0.15, right=0.15)
     if not panels:
         base.nothing(drawn[0], "no maps")
-    for axes, (name, given, stress) in zip(drawn, panels, strict=False):
-        places = np.asarray(given, dtype=float)
+    for axes, (name, positions, stress) in zip(drawn, panels, strict=False):
+        places = np.asarray(positions, dtype=float)
         if places.shape != (len(names), 2):
             raise must_be("places", f"an array of shape ({len(names)}, 2), a row per name", places.shape)
         base.title(axes, str(name), f"stress {stress:.2f}" if np.isfinite(stress) else "", width=38)
@@ -180,9 +180,9 @@ def token_maps(
 def squares(
     rows: int, columns: int, side: float, gap: tuple[float, float], top: float, left: float, right: float
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with rows x columns square panels in reading order, all measures in inches; without spines and ticks.
+    """Make a figure with rows x columns square panels without spines and ticks; all sizes are in inches.
 
-    By hand, because the layout engine leaves panels of a fixed shape too little room for their titles.
+    The layout is computed here because the layout engine leaves too little space for the titles of square panels.
     """
     bottom = 0.42
     wide, tall = columns * (side + gap[0]) - gap[0], rows * (side + gap[1]) - gap[1]
@@ -201,7 +201,7 @@ def squares(
 
 
 def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
-    """Room for a key at the right of the panels, at half their height."""
+    """Make axes for a colour bar at the right of the panels, at half their height."""
     width, height = figure.get_size_inches()
     first, last = panels[0].get_position(), panels[-1].get_position()
     tall = min(first.y1 - last.y0, 2.4 / height)
@@ -209,6 +209,7 @@ def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
 
 
 def _rules(axes: Axes, n: int, rule: int | None) -> None:
+    """Draw thin lines after every `rule` tokens."""
     for edge in range(rule, n, rule) if rule else ():
         axes.axhline(edge - 0.5, color=MUTED, linewidth=0.5)
         axes.axvline(edge - 0.5, color=MUTED, linewidth=0.5)
@@ -218,11 +219,11 @@ Array = npt.NDArray[Any]
 
 MOST_IN_A_ROW = 3
 SIDE = 2.7
-"""Of a panel, in inches."""
+"""Side of a panel in inches."""
 DOTS = 24
-"""Of a picture, for every cell of the grid."""
+"""Pixels of a picture per side of a grid cell."""
 PIECE = 0.92
-"""Of a cell that the piece of a picture takes: lines between pieces are seen in between."""
+"""Share of a cell that a piece of the picture takes, so that lines between pieces are visible."""
 
 
 def maps_as_pictures(
@@ -233,12 +234,12 @@ def maps_as_pictures(
     run_name: str,
     note: str = "",
 ) -> Figure:
-    """Tokens of a grid where maps have put them, each with its piece of a picture; last, the true grid.
+    """Draw the tokens of a grid at their positions on maps, each with its piece of a picture; and the true grid last.
 
-    A panel is (title, note, places (n, 2)). `positions` (n, 2) are the true row and column of every token, a cell
-    apart, and `near` (n, n) says which are neighbours in truth: those are joined by lines. The picture, grey from 0 to
-    1, is cut into as many rows and columns as the grid has. Maps are shifted, turned and mirrored onto the grid and
-    brought to its spread, since they have neither direction nor size of their own.
+    A panel is (title, note, places (n, 2)). `positions` (n, 2) are the true row and column of every token, and `near`
+    (n, n) marks true neighbours, which are joined by lines. The picture, grey from 0 to 1, is cut into the rows and
+    columns of the grid. Maps are shifted, rotated, reflected and scaled onto the grid, since their orientation and size
+    are arbitrary.
     """
     n = len(positions)
     if np.shape(positions) != (n, 2) or np.shape(near) != (n, n):
@@ -250,9 +251,10 @@ def maps_as_pictures(
     rows = -(-count // MOST_IN_A_ROW)
     columns = -(-count // rows)
     figure, drawn = squares(rows, columns, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
-    laid = [(title, told, onto(given, true)) for title, told, given in panels]
-    for axes, (title, told, places) in zip(drawn, [*laid, ("true grid", "what is to be found", true)], strict=False):
-        base.title(axes, title, told, width=50)
+    laid = [(title, panel_note, onto(places, true)) for title, panel_note, places in panels]
+    laid.append(("true grid", "what is to be found", true))
+    for axes, (title, panel_note, places) in zip(drawn, laid, strict=False):
+        base.title(axes, title, panel_note, width=50)
         if np.isfinite(places).all():
             _lay_out(axes, places, pieces, pairs)
         else:
@@ -266,7 +268,7 @@ def maps_as_pictures(
 
 
 def cut(picture: Array, positions: Array) -> Array:
-    """The piece of a picture at every position of a grid, (n, DOTS, DOTS), by the nearest pixel."""
+    """Return the piece of a picture at every position of a grid, (n, DOTS, DOTS), by the nearest pixel."""
     image = np.asarray(picture, dtype=float)
     if image.ndim != 2 or 0 in image.shape:
         raise must_be("picture", "grey, (rows, columns)", image.shape)
@@ -278,14 +280,14 @@ def cut(picture: Array, positions: Array) -> Array:
 
 
 def onto(places: Array, true: Array) -> Array:
-    """A map (n, 2) turned and mirrored onto another one that is centred, and of its spread."""
+    """Rotate and reflect a map (n, 2) onto another one that is centred, and scale it to the same spread."""
     laid = turned(places, true)
     size = np.linalg.norm(laid)
     return np.asarray(laid * (np.linalg.norm(true) / size)) if size > 0 else laid
 
 
 def _lay_out(axes: Axes, places: Array, pieces: Array, pairs: Array) -> None:
-    """Pieces where their tokens lie, the first row on top, on one image; lines below them."""
+    """Draw the pieces at the positions of their tokens in one image, the first row on top, with lines below them."""
     reach = max(float(np.abs(places).max()) + 0.6, 1.0)
     axes.set(xlim=(-reach, reach), ylim=(reach, -reach), aspect="equal")
     segments = [[places[token][::-1] for token in pair] for pair in pairs]

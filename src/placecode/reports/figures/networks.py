@@ -1,4 +1,4 @@
-"""PEs against known networks of the brain: over sigma beside both nulls, and by how recordings were preprocessed.
+"""Compare PEs with known networks of the brain: by sigma with two null distributions, and by preprocessing.
 
 >>> titles = {"yeo7": "Yeo-7 networks", "cole-anticevic": "Cole-Anticevic networks"}
 >>> figure = networks_by_sigma(run.members, run.analysis, run.baselines, "brain-sigma", titles)
@@ -18,11 +18,11 @@ from placecode.reports.figures import base, channels
 from placecode.reports.figures.base import MUTED, ORANGE, SIGMA, VERMILLION
 
 MEASURES = {"modularity": "signed modularity Q", "segregation": "system segregation"}
-"""The rows of panels, with the names of their vertical axes."""
+"""Measures in rows of panels, with the labels of their vertical axes."""
 MAX_PARTITIONS = 2
 FC, CENTRED = "functional connectivity", "the same, centred as PEs are"
 BASELINES = {"fc": FC, "centred fc": CENTRED}
-"""What baselines are called that are drawn as levels."""
+"""Labels of the baselines that are drawn as levels."""
 SHUFFLED, SMOOTH = "95% of shuffled labels", "95% of maps as smooth"
 ALL_BLOCKS = -1
 AT_MOST_1 = (-np.inf, 1.0)
@@ -37,24 +37,24 @@ def networks_by_sigma(
     partitions: Mapping[str, str],
     note: str = "",
 ) -> Figure:
-    """Modularity and segregation of PEs against sigma: a row for each measure, a column for each partition.
+    """Draw modularity and segregation of PEs by sigma, with a row per measure and a column per partition.
 
     Parameters
     ----------
     members, analysis, baselines : DataFrame
-        The tables of a run, with one member for each sigma and seed.
+        Tables of a run, with one member per sigma and seed.
     run_name : str
-        What the small print calls the run.
+        Name of the run, for the small print.
     partitions : mapping of str to str
-        The target of a partition in the tables, and its title; the first two are drawn.
+        Target of each partition in the tables, and its title. The first two are drawn.
     note : str
         Added to the small print.
 
     Returns
     -------
     Figure
-        Bands hold 95% of what either null gives, the mean over seeds of their limits after training. Functional
-        connectivity is a level, the mean over worlds.
+        Bands are the 95% ranges of two null distributions after training, averaged over seeds. Functional connectivity
+        is drawn as a level, the mean over worlds.
     """
     shown = list(partitions.items())[:MAX_PARTITIONS]
     settings = channels.swept(members)
@@ -62,17 +62,22 @@ def networks_by_sigma(
     wanted = [f"{name}{ending}" for name in MEASURES for ending in ("", *ends)]
     rows = analysis[(analysis["block"] == ALL_BLOCKS) & analysis["analysis"].isin(wanted)]
     rows = rows[(rows["step"] == 0) | (rows["step"] == rows["step"].max())]
-    kept, lost = channels.of_members(settings, rows, ["analysis", "target", "step"])
+    finite_rows, lost = channels.of_members(settings, rows, ["analysis", "target", "step"])
     figure, panels = base.grid_of(len(MEASURES) * len(shown), max(len(shown), 1), (3.7, 2.5), sharey=False)
     cells = [(measure, target) for measure in MEASURES for target, _ in shown]
     known = [channels.of_data(members, baselines, "analysis", target, measure) for measure, target in cells]
     known = [table.assign(baseline=table["baseline"].map(BASELINES)).dropna(subset=["baseline"]) for table in known]
     styles = channels.level_styles(known)
     for place, (axes, (measure, target), levels) in enumerate(zip(panels, cells, known, strict=True)):
-        here = kept[kept["target"] == target]
-        own = here[here["analysis"] == measure]
+        here = finite_rows[finite_rows["target"] == target]
+        measured = here[here["analysis"] == measure]
         channels.along_sigma(
-            axes, settings, own[own["step"] > 0], own[own["step"] == 0], bounds=AT_MOST_1, told="after training"
+            axes,
+            settings,
+            measured[measured["step"] > 0],
+            measured[measured["step"] == 0],
+            bounds=AT_MOST_1,
+            label="after training",
         )
         _band(axes, here, measure, SHUFFLED, color=MUTED, alpha=0.32, linewidth=0, zorder=0.6)
         _band(axes, here, f"{measure}_smooth", SMOOTH, facecolor=ORANGE, alpha=0.3, linewidth=0, zorder=0.5)
@@ -84,7 +89,7 @@ def networks_by_sigma(
             base.title(axes, partitions[target])
         base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", MEASURES[measure] if first else "")
     channels.legend(figure, ["after training", "before training", FC, CENTRED, SHUFFLED, SMOOTH])
-    values = kept[kept["analysis"].isin(list(MEASURES))]
+    values = finite_rows[finite_rows["analysis"].isin(list(MEASURES))]
     how = base.over_seeds(values, ["analysis", "target", "step", "sigma"])
     bands = "bands: limits of the nulls after training, mean over seeds"
     over = channels.over_worlds(known, "lines that end in a mark: functional connectivity")
@@ -93,38 +98,39 @@ def networks_by_sigma(
     return figure
 
 
-def _band(axes: Axes, rows: pd.DataFrame, prefix: str, told: str, **style: object) -> None:
-    """What a null gives at every sigma, from the mean of its lower limits to that of its upper ones."""
+def _band(axes: Axes, rows: pd.DataFrame, prefix: str, label: str, **style: object) -> None:
+    """Draw the range of a null distribution by sigma, from the mean of its lower to that of its upper limits."""
     last = rows[rows["step"] > 0]
     limits = [last[last["analysis"] == f"{prefix}_{end}"].groupby("sigma")["value"].mean() for end in ("low", "high")]
-    low, high = (each.sort_index() for each in limits)
+    low, high = (limit.sort_index() for limit in limits)
     if len(low) and low.index.equals(high.index):
-        axes.fill_between(low.index.to_numpy(dtype=float), low, high, label=told, **style)  # type: ignore[arg-type]
+        axes.fill_between(low.index.to_numpy(dtype=float), low, high, label=label, **style)  # type: ignore[arg-type]
 
 
 def measures_by_variant(
     table: pd.DataFrame, levels: pd.DataFrame, run_name: str, panels: Mapping[str, str], note: str = ""
 ) -> Figure:
-    """Measures of PEs by how recordings were preprocessed: a row for each variant, a mark for each sigma.
+    """Draw measures of PEs by the preprocessing of recordings, with a row per variant and a mark per sigma.
 
     Parameters
     ----------
     table : DataFrame
-        Columns measure, variant, sigma, seed and value, one row for each.
+        Columns measure, variant, sigma, seed and value.
     levels : DataFrame
-        Columns measure, variant and value: what functional connectivity gives, world by world, centred as PEs are.
+        Columns measure, variant and value: results of functional connectivity by world, centred as PEs are.
     run_name : str
-        What the small print calls the run.
+        Name of the run, for the small print.
     panels : mapping of str to str
-        Measures of the table, and the names of their axes; at most four.
+        Measures of the table and their axis labels; at most four.
     note : str
         Added to the small print.
 
     Returns
     -------
     Figure
+        The figure.
     """
-    kept, lost = base.finite(table, ["measure", "variant", "sigma", "seed", "value"])
+    finite_rows, lost = base.finite(table, ["measure", "variant", "sigma", "seed", "value"])
     variants: list[str] = base.in_order(table["variant"])
     sigmas = np.sort(table["sigma"].unique())
     shown = list(panels.items())[:4]
@@ -138,34 +144,34 @@ def measures_by_variant(
     drawn[0].set_ylim(max(len(variants), 1) - 0.5, -0.5)
     drawn[0].set_yticks(range(len(variants)), words, parse_math=False)
     colors = ScalarMappable(base.sigma_colors(sigmas), channels.SCALE)
-    for axes, (measure, said) in zip(drawn, shown, strict=False):
+    for axes, (measure, axis_label) in zip(drawn, shown, strict=False):
         axes.spines["left"].set_visible(False)
         axes.tick_params("y", length=0)
         for at in range(0, len(variants), 2):
             axes.axhspan(at - 0.5, at + 0.5, color=MUTED, alpha=0.09, linewidth=0)
-        here = kept[kept["measure"] == measure]
+        here = finite_rows[finite_rows["measure"] == measure]
         for i, sigma in enumerate(sigmas):
             rows = base.means(here[here["sigma"] == sigma], ["variant"])
             color = colors.to_rgba(np.array([sigma]))[0]
             look: base.Style = {"color": color, "marker": MARKERS[i % len(MARKERS)], "markersize": 5}
             _in_rows(axes, rows, variants, i, len(sigmas) + 1, label=f"{SIGMA} = {sigma:g}", **look)
-        theirs = base.means(levels[levels["measure"] == measure].dropna(subset=["value"]), ["variant"])
+        fc_means = base.means(levels[levels["measure"] == measure].dropna(subset=["value"]), ["variant"])
         diamond: base.Style = {"color": VERMILLION, "marker": "D", "markersize": 4.4, "hollow": True}
-        _in_rows(axes, theirs, variants, len(sigmas), len(sigmas) + 1, label=FC, **diamond)
+        _in_rows(axes, fc_means, variants, len(sigmas), len(sigmas) + 1, label=FC, **diamond)
         if here.empty:
             base.nothing(axes)
         axes.axvline(0, color=MUTED, linewidth=0.9, zorder=0.8)
         base.quiet_lines(axes, "x")
         channels.own_scale(axes, "x")
-        base.label(axes, base.wrapped(said, 30))
+        base.label(axes, base.wrapped(axis_label, 30))
     base.legend(figure, [*(f"{SIGMA} = {sigma:g}" for sigma in sigmas), FC], columns=5)
-    how = base.over_seeds(kept, ["measure", "variant", "sigma"]).replace("seeds", "splits of the people")
+    how = base.over_seeds(finite_rows, ["measure", "variant", "sigma"]).replace("seeds", "splits of the people")
     base.small_print(figure, run_name, f"marks and bars: {how}, after training", note, lost)
     return figure
 
 
 def _in_rows(axes: Axes, rows: pd.DataFrame, variants: Sequence[str], place: int, places: int, **style: object) -> None:
-    """Means with intervals, each in the row of its variant, at one of so many heights."""
+    """Draw means with intervals in the rows of their variants, at one of several heights."""
     if len(rows):
         at = [variants.index(variant) + 0.76 * ((place + 0.5) / places - 0.5) for variant in rows["variant"]]
         base.errorbars(axes, rows["mean"], at, xerr=base.distances(rows), **style)  # type: ignore[arg-type]

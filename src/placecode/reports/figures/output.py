@@ -1,4 +1,4 @@
-"""Figures as files and as parts of a page.
+"""Write figures as PNG files, and convert them to SVG elements of a page.
 
 >>> save(figure, Path("figures/accuracy_by_sigma.png"))
 >>> svg_text(figure, prefix="figure-1", label="accuracy against sigma")
@@ -31,20 +31,19 @@ _SVG_COLORS = {
     VERMILLION.lower(): f"var(--figure-vermillion, {VERMILLION})",
     PAPER: f"var(--paper, {PAPER})",
 }
-_LOCK = threading.Lock()  # settings and filters of warnings are global; two threads must not restore them crosswise
+_LOCK = threading.Lock()  # settings and warning filters are global, so only one thread may change them at a time
 
 
 @contextlib.contextmanager
 def _rendering(settings: Any) -> Iterator[None]:
-    """With these settings, and without a warning for every letter that the font lacks: a box stands for it in a PNG,
-    and a page has other fonts."""
+    """Context manager that sets matplotlib's settings and silences warnings about missing glyphs."""
     with _LOCK, matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from", category=UserWarning)
         yield
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure as PNG, 150 dots per inch on white: the whole file or nothing."""
+    """Write a figure as a PNG file with 150 dots per inch on white. Writing is atomic."""
     stream = io.BytesIO()
     with _rendering({}):
         figure.savefig(stream, format="png", dpi=150, facecolor="white", metadata={"Software": None})
@@ -52,12 +51,25 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def svg_text(figure: Figure, prefix: str = "figure", label: str = "") -> str:
-    """The figure as an `<svg>` element to put into a page: the same figure gives the same text, byte for byte.
+    """Convert a figure to an `<svg>` element of a page. The output is deterministic.
 
-    Text stays text (it can be searched) in the page's font, on a transparent background. Colours follow the page too:
-    ink is its `currentColor`, the others are CSS variables such as `--figure-muted` that fall back on the palette, so
-    that a dark page can lighten them. All ids begin with `prefix`: give every figure of a page its own. `label` is what
-    a screen reader says.
+    Text remains searchable text in the font of the page, on a transparent background. INK becomes `currentColor`, other
+    colours become CSS variables such as `--figure-muted` with the palette as fallback, so that a dark page can change
+    them.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    prefix : str, default="figure"
+        Prefix of all ids; must be unique on the page.
+    label : str, optional
+        Description for screen readers.
+
+    Returns
+    -------
+    str
+        The SVG element.
     """
     stream = io.StringIO()
     with _rendering(_SVG_SETTINGS):
@@ -66,18 +78,19 @@ def svg_text(figure: Figure, prefix: str = "figure", label: str = "") -> str:
     text = stream.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
-    # matplotlib's style sheet would reach out of the picture to the whole page; the root element can hold it instead.
+    # matplotlib's style sheet would apply to the whole page, so its style is set on the root element instead
     text = re.sub(r"<style[^>]*>.*?</style>| font-family: [^;]+;", "", text, flags=re.DOTALL)
-    said = html.escape(label)
-    text = text.replace("<svg ", f'<svg role="img" aria-label="{said}" style="stroke-linejoin: round" ', 1)
-    # Only ids that something refers to are kept: matplotlib's others say nothing, and are not always unique.
+    description = html.escape(label)
+    text = text.replace("<svg ", f'<svg role="img" aria-label="{description}" style="stroke-linejoin: round" ', 1)
+    # keep only ids that are referenced, since the others are not always unique
     used = {name: f"{prefix}-{i}" for i, name in enumerate(dict.fromkeys(re.findall(r'(?:="#|url\(#)([^")]+)', text)))}
 
-    def follow_the_page(tag: re.Match[str]) -> str:
-        kept = re.sub(r' id="([^"]+)"', lambda hit: f' id="{used[hit[1]]}"' if hit[1] in used else "", tag[0])
-        kept = re.sub(r'(="#|url\(#)([^")]+)', lambda hit: hit[1] + used[hit[2]], kept)
+    def rewrite(tag: re.Match[str]) -> str:
+        """Rename ids and replace colours in a tag."""
+        new = re.sub(r' id="([^"]+)"', lambda match: f' id="{used[match[1]]}"' if match[1] in used else "", tag[0])
+        new = re.sub(r'(="#|url\(#)([^")]+)', lambda match: match[1] + used[match[2]], new)
         for color, name in _SVG_COLORS.items():
-            kept = kept.replace(color, name)
-        return kept
+            new = new.replace(color, name)
+        return new
 
-    return re.sub(r"<[^>]+>", follow_the_page, text)
+    return re.sub(r"<[^>]+>", rewrite, text)

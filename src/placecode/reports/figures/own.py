@@ -1,4 +1,4 @@
-"""Figures of a fit: the map of the channels, beside those of other methods, and by which sigma it was chosen.
+"""Draw the results of a fit: the map of the channels, the maps of other methods, and the choice of sigma.
 
 >>> figure = channel_map(places, names, labels, confidence, "my fit")
 >>> figure = maps_by_method({"placecode": places, "PCA": loadings}, labels, "my fit", positions)
@@ -26,14 +26,13 @@ Array = npt.NDArray[Any]
 
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, "#56B4E9", "#F0E442")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
-"""Modules differ in colour and in marker, seven and eight of them, so that the first 56 can be told apart, and
-neighbours in grey too."""
+"""Markers of modules. Seven colours and eight markers distinguish 56 modules; markers help in greyscale."""
 MOST_NAMES = 60
-"""Channels up to which all of them are named on the map."""
+"""Maximum number of channels on a map with names."""
 CLOSE, MOST_TOGETHER = 0.03, 6
-"""Channels nearer than this share of the map's extent are named together, so many of them."""
+"""Distance, as a share of the map's extent, below which channels are labelled together; and maximum number of them."""
 MOST_MODULES = 14
-"""Modules up to which a key lists them."""
+"""Maximum number of modules in a legend."""
 
 
 def channel_map(
@@ -44,8 +43,28 @@ def channel_map(
     run_name: str,
     edges: Sequence[tuple[int, int, float]] = (),
 ) -> Figure:
-    """Channels at their places (n, 2), coloured by module; those whose place is unsure are pale, and lines join pairs
-    that are neighbours surely: two channels, and how surely."""
+    """Draw a map of channels, coloured by module.
+
+    Parameters
+    ----------
+    places : array of shape (n, 2)
+        Positions of the channels.
+    names : sequence of str
+        Their names.
+    labels : array of shape (n,)
+        Module of each channel, -1 for none.
+    confidence : array of shape (n,)
+        Confidence in each position. Channels of low confidence are pale.
+    run_name : str
+        Name of the run, for the small print.
+    edges : sequence of (int, int, float), optional
+        Pairs of channels that are joined by a line, with the confidence that they are neighbours.
+
+    Returns
+    -------
+    Figure
+        The figure.
+    """
     figure, (axes,) = base.panels(1, 1, (7.2, 6.2))
     _frame(axes)
     if not np.isfinite(places).all():
@@ -63,7 +82,7 @@ def channel_map(
     count = int(labels.max(initial=0)) + 1
     if 1 < count <= MOST_MODULES:
         _key(figure, count)
-    least = min((math.floor(100 * sure + 1e-9) for *_, sure in edges), default=0)
+    least = min((math.floor(100 * value + 1e-9) for *_, value in edges), default=0)
     joined = f" · lines: neighbours with a confidence of {least}% or more" if edges else ""
     base.small_print(
         figure, run_name, f"units are arbitrary, and so is the orientation · pale: unsure of its place{joined}"
@@ -79,8 +98,28 @@ def maps_by_method(
     notes: Mapping[str, str] | None = None,
     colored: str = "modules that the method found",
 ) -> Figure:
-    """The map of each method (n, 2), coloured by its `labels`, such as the modules that it found; where the true places
-    are known, they come first, and each map is turned onto them and coloured by the true place instead."""
+    """Draw the maps of several methods, rotated onto the first one.
+
+    Parameters
+    ----------
+    maps : mapping of str to array of shape (n, 2)
+        Positions of the channels by method.
+    labels : mapping of str to array of shape (n,)
+        Labels by method, such as modules, for the colours.
+    run_name : str
+        Name of the run, for the small print.
+    positions : array of shape (n, 2), optional
+        True positions. They are drawn first, and all maps are coloured by them instead of by `labels`.
+    notes : mapping of str to str, optional
+        Notes by method, below the titles.
+    colored : str
+        Description of the labels, for the small print.
+
+    Returns
+    -------
+    Figure
+        The figure.
+    """
     panels = {**({} if positions is None else {"known positions": positions}), **maps}
     figure, drawn = base.grid_of(len(panels), 3, (2.6, 2.7), sharey=False)
     target = next(iter(panels.values()))
@@ -101,12 +140,15 @@ def maps_by_method(
 
 
 def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: str) -> Figure:
-    """The validation error and the agreement between fits of every sigma, and which one was chosen."""
+    """Draw the validation error and the agreement between fits by sigma, and mark the chosen sigma.
+
+    `table` has the rows of `placecode.fit.choice.Choice.table`.
+    """
     sigmas = np.array([row["sigma"] for row in table])
-    figure, (errors, alike) = base.panels(1, 2, (7.2, 3.1), sharey=False)
+    figure, (errors, agreement) = base.panels(1, 2, (7.2, 3.1), sharey=False)
     for axes, name, words in (
         (errors, "error", "validation error"),
-        (alike, "stability", "agreement between fits"),
+        (agreement, "stability", "agreement between fits"),
     ):
         values = np.array([np.nan if row[name] is None else row[name] for row in table], dtype=float)
         spread = np.array([row["standard_error"] for row in table]) if name == "error" else None
@@ -128,62 +170,67 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
 
 
 def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float, float], str]]:
-    """Where to write which names: those of channels that nearly coincide stand below each other."""
+    """Return the positions and texts of labels; channels that nearly coincide share a label of several lines."""
     extent = float(np.ptp(places, axis=0).max()) or 1.0
-    heads: list[list[int]] = []
+    groups: list[list[int]] = []
     for i, place in enumerate(places):
-        near = [group for group in heads if np.linalg.norm(places[group[0]] - place) < CLOSE * extent]
+        near = [group for group in groups if np.linalg.norm(places[group[0]] - place) < CLOSE * extent]
         if near:
             near[0].append(i)
         else:
-            heads.append([i])
+            groups.append([i])
     texts = []
-    for group in heads:
-        few = [base.short(names[i], 20) for i in group[:MOST_TOGETHER]]
+    for group in groups:
+        listed = [base.short(names[i], 20) for i in group[:MOST_TOGETHER]]
         more = [f"and {len(group) - MOST_TOGETHER} more"] if len(group) > MOST_TOGETHER else []
         middle = places[group].mean(axis=0)
-        texts.append(((float(places[group, 0].max()), float(middle[1])), "\n".join(few + more)))
+        texts.append(((float(places[group, 0].max()), float(middle[1])), "\n".join(listed + more)))
     return texts
 
 
 def _frame(axes: Axes) -> None:
+    """Set up the panel of a map: equal scales, no ticks."""
     axes.set(xticks=[], yticks=[])
-    axes.set_aspect("equal", adjustable="datalim")  # a box of its own shape would push its title out of the figure
+    axes.set_aspect("equal", adjustable="datalim")  # "box" would move the title out of the figure
     axes.spines[:].set_visible(False)
     axes.margins(0.08)
 
 
 def _modules(axes: Axes, places: Array, labels: Array, shade: Array, size: float) -> None:
+    """Draw the channels of all modules."""
     for module in np.unique(labels):
-        own = labels == module
-        color, marker = _look(int(module))
-        x, y = places[own].T
-        axes.scatter(x, y, c=color, marker=marker, s=size, alpha=shade[own], linewidths=0, zorder=2)
+        in_module = labels == module
+        color, marker = _style(int(module))
+        x, y = places[in_module].T
+        axes.scatter(x, y, c=color, marker=marker, s=size, alpha=shade[in_module], linewidths=0, zorder=2)
 
 
-def _look(module: int) -> tuple[str, str]:
+def _style(module: int) -> tuple[str, str]:
+    """Return the colour and the marker of a module."""
     if module < 0:
         return MUTED, "."
     return COLORS[module % len(COLORS)], MARKERS[module % len(MARKERS)]
 
 
 def _key(figure: Figure, count: int) -> None:
-    looks = [_look(module) for module in range(count)]
+    """Draw the legend of modules."""
+    styles = [_style(module) for module in range(count)]
     handles = [
         Line2D([], [], linestyle="none", marker=marker, color=color, markeredgecolor=PAPER, label=f"module {i + 1}")
-        for i, (color, marker) in enumerate(looks)
+        for i, (color, marker) in enumerate(styles)
     ]
     figure.legend(handles=handles, loc="outside upper left", ncols=7, frameon=False, fontsize=8, labelcolor=INK)
 
 
 def _unit(places: Array) -> Array:
+    """Centre positions and scale them to a root mean square distance of 1."""
     centred = places - places.mean(axis=0)
     size = np.linalg.norm(centred) / np.sqrt(len(places))
     return np.asarray(centred / (size or 1.0))
 
 
 def _two_way(positions: Array) -> Array:
-    """A colour for every place: blue grows along the first axis, orange along the second."""
+    """Return a colour for every position: blue increases along the first axis, orange along the second."""
     flat = positions[:, :2] - positions[:, :2].min(axis=0)
     share = flat / np.where(flat.max(axis=0) > 0, flat.max(axis=0), 1.0)
     red, green, blue = 0.15 + 0.75 * share[:, 1], 0.35 + 0.1 * share.sum(axis=1), 0.2 + 0.65 * share[:, 0]

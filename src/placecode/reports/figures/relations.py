@@ -1,4 +1,4 @@
-"""Does a measure of the PEs go with accuracy? Dots over the sigmas, and correlations with their intervals.
+"""Draw the relation between measures of the PEs and accuracy: scatter plots over sigma, and correlations.
 
 >>> figure = relation_panels(table, "lst-sigma", notes={"Procrustes distance": "over the sigmas -0.98"})
 >>> figure = forest(correlations, "lst-sigma")
@@ -19,12 +19,12 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, MUTED, PAPER, SIGMA, SMALL
 
 COLORS = "cividis"
-"""The scale of colours from the smallest to the largest sigma: as steady in grey as in colour."""
+"""Colour map over sigma, monotonic in greyscale."""
 SURE = 0.05
-"""The adjusted p below which a correlation is drawn as a filled dot."""
+"""Adjusted p-value below which a correlation is drawn as a filled dot."""
 
 Means = tuple[pd.DataFrame, pd.DataFrame]
-"""Means of a measure and of accuracy, a row per sigma."""
+"""Means of a measure and of accuracy, with a row per sigma."""
 
 
 # ------------------------------------------------------------------------------------------------- over the sigmas
@@ -33,18 +33,17 @@ Means = tuple[pd.DataFrame, pd.DataFrame]
 def relation_panels(
     table: pd.DataFrame, run_name: str, notes: Mapping[str, str] | None = None, y_label: str = "held-out accuracy"
 ) -> Figure:
-    """Accuracy against each measure, a panel each: one dot per sigma, the means over seeds with intervals both ways.
+    """Draw accuracy by each measure, with a panel per measure and a dot per sigma: means over seeds with intervals.
 
     `table` has a row per measure, moment ("start" or "end"), sigma and seed, with the columns value and accuracy. Dots
-    after training are filled and joined in the order of sigma; those of the measure before training are hollow and
-    grey. A note, such as the correlation, stands under a panel's title. Seeds with a value or an accuracy that is not
-    finite are left out of both means.
+    after training are filled and joined in the order of sigma; those before training are hollow and grey. `notes`, such
+    as the correlation, are written below the titles. Seeds with a value or accuracy that is not finite are left out.
     """
-    kept, lost = base.finite(
+    finite_rows, lost = base.finite(
         table, ["measure", "moment", "sigma", "seed", "value", "accuracy"], values=("value", "accuracy")
     )
     by = ["measure", "moment", "sigma"]
-    x, y = base.means(kept, by), base.means(kept, by, "accuracy")
+    x, y = base.means(finite_rows, by), base.means(finite_rows, by, "accuracy")
     measures = base.in_order(table["measure"])
     figure, panels = base.grid_of(len(measures), 4, (2.65, 2.5), extra=(1.0, 0.9))
     sigmas = np.sort(table["sigma"].unique().astype(float))
@@ -66,7 +65,7 @@ def relation_panels(
     for axes, (before, after) in zip(panels, drawn, strict=False):  # now that the scale, which they share, is known
         if len(after[0]):
             _name_ends(axes, before, after)
-    if not kept.empty:
+    if not finite_rows.empty:
         ticks = base.thinned(sigmas, 5)
         place: base.Style = {
             "ax": panels,
@@ -77,12 +76,12 @@ def relation_panels(
         }
         base.key(figure, colors, f"initial scale {SIGMA}", ticks=ticks, format="%g", **place)
     base.legend(figure, ["after training", "before training"])
-    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(kept, by)}", lost)
+    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", lost)
     return figure
 
 
 def _before(axes: Axes, x: pd.DataFrame, y: pd.DataFrame) -> None:
-    """Hollow and wider than what is drawn over them: where nothing has moved, a ring is seen around the dot."""
+    """Draw values before training as larger hollow dots, which remain visible as rings if nothing has changed."""
     if len(x):
         style: dict[str, Any] = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
         reach = {"xerr": base.distances(x), "yerr": base.distances(y, (0, 1))}
@@ -90,6 +89,7 @@ def _before(axes: Axes, x: pd.DataFrame, y: pd.DataFrame) -> None:
 
 
 def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable) -> None:
+    """Draw values after training, coloured by sigma and joined by a line."""
     if x.empty:
         return
     axes.plot(x["mean"], y["mean"], color=MUTED, linewidth=0.9, zorder=3)
@@ -101,7 +101,7 @@ def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable)
 
 
 def _name_ends(axes: Axes, before: Means, after: Means) -> None:
-    """Writes sigma beside the smallest and the largest, clear of dots, line and bars."""
+    """Label the smallest and the largest sigma without hiding dots, line and bars."""
     dots = np.concatenate([np.stack([x["mean"], y["mean"]], axis=1) for x, y in (after, before)])
     sigmas = after[0]["sigma"].tolist()
     ends = [0, len(sigmas) - 1][: len(sigmas)]
@@ -117,14 +117,13 @@ def _name_ends(axes: Axes, before: Means, after: Means) -> None:
 
 
 def forest(table: pd.DataFrame, run_name: str, x_label: str = "rank correlation\nwith held-out accuracy") -> Figure:
-    """Correlations with their intervals: a row per measure, a panel per question, zero marked.
+    """Draw correlations with their intervals, with a row per measure and a panel per question.
 
-    `table` has the columns measure, question, value, low, high and adjusted, the p value adjusted for asking often:
-    below 0.05 the dot is filled, otherwise (and where it is NaN) hollow. Without bounds there is no bar, without a
-    value a word in its place.
+    `table` has the columns measure, question, value, low, high and adjusted, the p-value adjusted for multiple tests.
+    Dots with an adjusted p-value below 0.05 are filled, the others hollow. Missing values are labelled.
     """
     columns = ["measure", "question", "value", "low", "high", "adjusted"]
-    kept, lost = base.finite(table, columns)
+    finite_rows, lost = base.finite(table, columns)
     measures, questions = base.in_order(table["measure"]), base.in_order(table["question"])
     names = [base.wrapped(base.short(str(measure), 80), 40) for measure in measures]
     longest = max((len(line) for name in names for line in name.split("\n")), default=0)
@@ -135,13 +134,13 @@ def forest(table: pd.DataFrame, run_name: str, x_label: str = "rank correlation\
     )
     figure, panels = base.panels(1, max(len(questions), 1), size)
     for axes, question in zip(panels, questions, strict=False):
-        rows = kept[kept["question"] == question]
+        rows = finite_rows[finite_rows["question"] == question]
         _estimates(axes, rows, measures)
         for missing in (measure for measure in measures if measure not in set(rows["measure"])):
-            asked = ((table["measure"] == missing) & (table["question"] == question)).any()
+            tested = ((table["measure"] == missing) & (table["question"] == question)).any()
             note: base.Style = {"ha": "center", "va": "center", "fontsize": SMALL, "color": MUTED}
             box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
-            axes.text(0, measures.index(missing), "no value" if asked else "not asked", bbox=box, **note)
+            axes.text(0, measures.index(missing), "no value" if tested else "not asked", bbox=box, **note)
         base.title(axes, str(question), width=46)
         base.label(axes, x_label)
     for axes in panels:
@@ -156,13 +155,14 @@ def forest(table: pd.DataFrame, run_name: str, x_label: str = "rank correlation\
     panels[0].set_ylim(max(len(measures), 1) - 0.4, -0.6)
     panels[0].set_yticks(range(len(measures)), names, parse_math=False)
     base.legend(figure, [f"adjusted p < {SURE:g}", "otherwise"])
-    bare = int((~np.isfinite(kept[["low", "high"]].to_numpy(dtype=float)).all(axis=1)).sum())
-    without = f"{bare} of {len(kept)} have no interval" if bare else ""
+    bare = int((~np.isfinite(finite_rows[["low", "high"]].to_numpy(dtype=float)).all(axis=1)).sum())
+    without = f"{bare} of {len(finite_rows)} have no interval" if bare else ""
     base.small_print(figure, run_name, "bars: 95% intervals; p adjusted for the number of tests", without, lost)
     return figure
 
 
 def _estimates(axes: Axes, rows: pd.DataFrame, measures: list[Any]) -> None:
+    """Draw the correlations of one panel."""
     rows = rows.rename(columns={"value": "mean"})
     sure = rows["adjusted"].to_numpy(dtype=float) < SURE  # a NaN is not
     for hollow, kind, name in ((False, rows[sure], f"adjusted p < {SURE:g}"), (True, rows[~sure], "otherwise")):

@@ -1,4 +1,4 @@
-"""How good each sigma is in many settings, and where libraries start on the same axis.
+"""Draw how good each sigma is in many settings, and the defaults of libraries on the same axis.
 
 >>> figure = scales(curves, marks, "lst-sigma and 19 others")
 """
@@ -17,39 +17,48 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, PAPER, SIGMA, SMALL, Style
 
 LEAST, MOST = 0.004, 3.2
-"""The ends of the axis; a library that starts at zero is drawn at the left one."""
+"""Limits of the axis. A library that initializes with zeros is drawn at the left end."""
 TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
 DOTTED: Style = {"color": MUTED, "linewidth": 0.8, "linestyle": (0, (1, 2)), "zorder": 0}
 WORST = -0.1
-"""The lowest share that is drawn."""
+"""Lowest share that is drawn."""
 LETTERS = 100
-"""Small letters that fit along the axis."""
+"""Number of small letters that fit along the axis."""
 
 
 def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
-    """A panel for each kind of outcome with a line for each setting, tasks apart; below, a row for each scale of
-    libraries, so that names never meet.
+    """Draw a panel for each outcome, with a line per setting; and below, a row for each default of libraries.
 
-    `curves` has the columns panel, task, setting, sigma and share: of what the best sigma gains, 1 is all of it and 0
-    nothing. `marks` has formula, names, low and high: the same twice for a fixed scale, or the ends of one that depends
-    on the size of the model.
+    Parameters
+    ----------
+    curves : DataFrame
+        Columns panel, task, setting, sigma and share, which is the share of the gain of the best sigma.
+    marks : DataFrame
+        Columns formula, names, low and high; low equals high unless the scale depends on the size of the model.
+    run_name : str
+        Name of the run, for the small print.
+
+    Returns
+    -------
+    Figure
+        The figure.
     """
-    kept, lost = base.finite(curves, ["panel", "task", "setting", "sigma", "share"], ["sigma", "share"])
-    names = base.in_order(kept["panel"])
+    finite_rows, lost = base.finite(curves, ["panel", "task", "setting", "sigma", "share"], ["sigma", "share"])
+    names = base.in_order(finite_rows["panel"])
     lines = [
         textwrap.wrap(str(mark["names"]), _room(float(mark["low"]), float(mark["high"])))
         for _, mark in marks.iterrows()
     ]
-    rows = [0.5 + 0.5 * len(each) for each in lines]
+    rows = [0.5 + 0.5 * len(texts) for texts in lines]
     heights = [*([2.3] * len(names)), 0.25 * sum(rows) + 0.4]
     figure, panels = base.panels(len(names) + 1, 1, (7.2, sum(heights) + 1.1), sharey=False, height_ratios=heights)
-    styles = {task: KINDS[i % len(KINDS)] for i, task in enumerate(base.in_order(kept["task"]))}
+    styles = {task: KINDS[i % len(KINDS)] for i, task in enumerate(base.in_order(finite_rows["task"]))}
     for axes, name in zip(panels, names, strict=False):
         _across(axes, marks)
-        for (task, _), own in kept[kept["panel"] == name].groupby(["task", "setting"], sort=False):
-            own = own.sort_values("sigma")
-            look: Style = {**styles[task], "linewidth": 1.1, "markersize": 3.2, "alpha": 0.7, "mew": 0}
-            axes.plot(own["sigma"], own["share"].clip(lower=WORST), label=task, **look)
+        for (task, _), group in finite_rows[finite_rows["panel"] == name].groupby(["task", "setting"], sort=False):
+            line = group.sort_values("sigma")
+            style: Style = {**styles[task], "linewidth": 1.1, "markersize": 3.2, "alpha": 0.7, "mew": 0}
+            axes.plot(line["sigma"], line["share"].clip(lower=WORST), label=task, **style)
         axes.set(ylim=(-0.14, 1.06), yticks=[0, 0.25, 0.5, 0.75, 1])
         base.quiet_lines(axes)
         base.label(axes, y=base.wrapped(name, 34))
@@ -58,7 +67,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     _names(panels[-1], marks, lines, rows)
     base.legend(figure, columns=6)
     note = "a line is a setting: 1 is what its best sigma gains, 0 a model that has learned nothing"
-    below = f"less than {WORST} is drawn there" if (kept["share"] < WORST).any() else ""
+    below = f"less than {WORST} is drawn there" if (finite_rows["share"] < WORST).any() else ""
     base.small_print(figure, run_name, note, below, lost)
     return figure
 
@@ -71,24 +80,24 @@ def _axis(axes: Axes) -> None:
 
 
 def _across(axes: Axes, marks: pd.DataFrame) -> None:
-    """Quiet lines where libraries start."""
+    """Draw light lines at the defaults of libraries."""
     for low in marks.loc[(marks["low"] == marks["high"]) & (marks["low"] > 0), "low"]:
         axes.axvline(low, **DOTTED)
 
 
 def _on_the_right(low: float, high: float) -> bool:
-    """Whether there is more room on the right of a mark."""
+    """Return whether there is more space to the right of a mark."""
     return max(low, LEAST) * high < LEAST * MOST
 
 
 def _room(low: float, high: float) -> int:
-    """How many letters fit beside a mark."""
+    """Return the number of letters that fit next to a mark."""
     ends = (max(high, LEAST), MOST) if _on_the_right(low, high) else (LEAST, low)
     return max(20, round(LETTERS * math.log(ends[1] / ends[0]) / math.log(MOST / LEAST)))
 
 
 def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[float]) -> None:
-    """A row for each scale: a dot, or a bar from end to end, and who uses it on the side where there is room."""
+    """Draw a row for each default: a dot or a bar, and the names of libraries on the side with more space."""
     place = 0.0
     for (_, mark), texts, height in zip(marks.iterrows(), lines, rows, strict=True):
         middle = place + height / 2
@@ -103,11 +112,11 @@ def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[f
         else:
             axes.plot([low, high], [middle, middle], linewidth=4.5, **look)
         right = _on_the_right(low, high)
-        said = "\n".join(texts)
+        label = "\n".join(texts)
         words: Style = {"fontsize": SMALL, "color": INK, "va": "center", "linespacing": 1.2, "parse_math": False}
         words |= {"bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 1}}  # lines end at names
         words |= {"ha": "left", "xytext": (8, 0)} if right else {"ha": "right", "xytext": (-8, 0)}
-        axes.annotate(said, (high if right else low, middle), textcoords="offset points", **words)
+        axes.annotate(label, (high if right else low, middle), textcoords="offset points", **words)
     axes.set(ylim=(place, 0), yticks=[])
     axes.spines["left"].set_visible(False)
     _axis(axes)

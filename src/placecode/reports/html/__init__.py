@@ -1,10 +1,10 @@
-"""Runs as one self-contained HTML page: no network, no other files, light and dark, on a phone and in print.
+"""Write the report of a run as a self-contained HTML page, for screens, phones and print, in light and dark.
 
 >>> write(run, "Small scale generalizes", ["At sigma 0.2 ..."], study.figures(run), command="placecode run lst-sigma")
 PosixPath('runs/demo/report.html')
 
-A study adds what only it has to say as `Section`s, and what moves as a dial and a map of channels. `together` puts
-several runs side by side. Everything that comes from data is escaped.
+A study adds its own content as `Section`s, and interactive plots as a dial over sigma and a map of channels. The module
+`together` compares several runs on one page. All text that comes from data is escaped.
 """
 
 from __future__ import annotations
@@ -20,22 +20,34 @@ from placecode.experiments.claims import DIRECTIONS, LABELS
 from placecode.files import write_text
 from placecode.reports.figures import save, svg_text
 from placecode.reports.html import evidence, packing, page, tables
-from placecode.reports.html.contracts import Atlas, Illustration, Judgement, RunFolder, Turning
+from placecode.reports.html.contracts import Atlas, Dial, Illustration, RunFolder, Verdict
 from placecode.reports.html.tables import Table
 
 __all__ = ["Illustration", "RunFolder", "Section", "Table", "badges", "render", "write"]
 
-MOST_SENTENCES = 5
-"""On top of the page; what else there is to say is folded."""
-SQUARISH = 1.4
-"""Width to height of a figure up to which it shrinks onto a phone; one that is broader is moved sideways there."""
-DOTS = 96
-"""Of a screen, to an inch of a figure."""
+MAX_LEAD_SENTENCES = 5
+"""Maximum number of sentences at the top of the page. The others are in a collapsed list."""
+MAX_SHRUNK_ASPECT = 1.4
+"""Maximum ratio of width to height of figures that are shrunk on a phone. Wider figures scroll horizontally."""
+PIXELS_PER_INCH = 96
+"""CSS pixels per inch of a figure."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that a study adds: paragraphs, then figures, then tables."""
+    """A section of the page.
+
+    Parameters
+    ----------
+    title : str
+        Heading.
+    text : sequence of str
+        Paragraphs.
+    figures : sequence of Illustration
+        Figures, shown after the text.
+    tables : sequence of Table
+        Tables, shown after the figures.
+    """
 
     title: str
     text: Sequence[str] = ()
@@ -46,12 +58,23 @@ class Section:
 def write(
     run: RunFolder, title: str, lead: Sequence[str], figures: Sequence[Illustration], command: str, **more: Any
 ) -> Path:
-    """Save the figures as images in the run folder, and beside them the page of `render`; returns the page's path."""
+    """Write the figures and the page of a run to its folder.
+
+    Parameters
+    ----------
+    run, title, lead, figures, command, **more
+        Arguments of `render`.
+
+    Returns
+    -------
+    Path
+        The page, report.html.
+    """
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
     sections: Sequence[Section] = more.get("sections", ())
-    for shown in [*figures, *(shown for section in sections for shown in section.figures)]:
-        save(shown.figure, folder / f"{shown.name}.png")
+    for item in [*figures, *(item for section in sections for item in section.figures)]:
+        save(item.figure, folder / f"{item.name}.png")
     path = run.path / "report.html"
     write_text(path, render(run, title, lead, figures, command, **more))
     return path
@@ -68,24 +91,54 @@ def render(
     measures: Sequence[tuple[str, str]] | None = None,
     claims: Sequence[Mapping[str, Any]] = (),
     words: Sequence[str] = (),
-    verdicts: Sequence[Judgement] = (),
-    dial: Turning | None = None,
+    verdicts: Sequence[Verdict] = (),
+    dial: Dial | None = None,
     channels: Atlas | None = None,
     map_first: bool = False,
 ) -> str:
-    """The page as text: findings, what moves, tables, claims, figures, and all that it takes to run it again.
+    """Render the page of a run. Parts that the run does not have are left out.
 
-    `lead` are the plain-language sentences on top, `words` all of them, folded below where they say more; `command` is
-    the exact line that made the run, and `metric` the one that the tables are about. `measures` are the (analysis,
-    target) to show in the table of analyses, all unless given; `claims` are records of what the run says about each of
-    them. `map_first` puts the map of channels before the dial. Parts of the run that are not there (claims, conditions,
-    analyses, a dial, channels) are left out.
+    Parameters
+    ----------
+    run : RunFolder
+        A finished run.
+    title : str
+        Heading of the page.
+    lead : sequence of str
+        Main results in sentences, shown at the top.
+    figures : sequence of Illustration
+        Figures.
+    command : str
+        Command that repeats the run.
+    sections : sequence of Section, optional
+        Additional sections of the study.
+    metric : str, default="accuracy"
+        Metric of the tables of results.
+    measures : sequence of (analysis, target), optional
+        Rows of the table of analyses; by default all.
+    claims : sequence of mapping, optional
+        Records of the claims about the run.
+    words : sequence of str, optional
+        All results in sentences, collapsed.
+    verdicts : sequence of Verdict, optional
+        Main results with a badge.
+    dial : Dial, optional
+        Interactive plots with a slider for sigma.
+    channels : Atlas, optional
+        Interactive map of channels.
+    map_first : bool, default=False
+        Put the map of channels before the dial.
+
+    Returns
+    -------
+    str
+        The HTML page.
     """
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),
         *sections,
         Section("Figures", figures=figures),
-        Section(f"{tables.called(metric)} by condition", tables=tables.conditions(run.summary, metric)),
+        Section(f"{tables.metric_title(metric)} by condition", tables=tables.conditions(run.summary, metric)),
         Section("The encodings before and after training", tables=tables.analyses(run, measures)),
     ]
     record = [
@@ -93,15 +146,15 @@ def render(
         Section("Where it ran", tables=[tables.environment(run.environment)]),
         Section("Files of the run", tables=[tables.files(run.path)]),
     ]
-    numbers = itertools.count(1)  # figures are numbered through the whole page
+    numbers = itertools.count(1)  # figures are numbered consecutively over all sections
     return page.filled(
         "page.html",
         title,
         dials=[] if dial is None else [packing.dial(dial)],
         atlas=None if channels is None else packing.atlas(channels),
         run=run,
-        lead=lead[:MOST_SENTENCES],
-        words=words if list(words) != list(lead) else lead[MOST_SENTENCES:],
+        lead=lead[:MAX_LEAD_SENTENCES],
+        words=words if list(words) != list(lead) else lead[MAX_LEAD_SENTENCES:],
         verdicts=list(verdicts),
         badges=badges(claims),
         dial=dial,
@@ -112,40 +165,45 @@ def render(
         claims_table=tables.claims(claims, run.config["scale"]),
         command=command,
         findings=[
-            _drawn(section, numbers) for section in findings if section.text or section.figures or section.tables
+            _rendered(section, numbers) for section in findings if section.text or section.figures or section.tables
         ],
-        record=[_drawn(section, numbers) for section in record],
+        record=[_rendered(section, numbers) for section in record],
     )
 
 
 def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """How many claims have which verdict, by label, of those that a run can be asked about.
+    """Count the verdicts on the claims that can be tested with a run.
+
+    Parameters
+    ----------
+    claims : sequence of mapping
+        Records of claims.
 
     Returns
     -------
     list of (label, badges)
-        The paper's claims first. A badge is its kind and its text; those on directions come before those on numbers.
+        The paper's claims first. A badge is its kind and its text; directions come before numbers.
     """
-    asked = [found for found in claims if found["effect"] is not None]
-    counted = []
+    tested = [claim for claim in claims if claim["effect"] is not None]
+    by_label = []
     for label in LABELS:
-        own = [found for found in asked if found["label"] == label]
-        directions = Counter((found["direction"], found["direction_text"]) for found in own)
-        numbers = Counter((found["number"], f"number: {found['number']}") for found in own if found["number"])
+        labelled = [claim for claim in tested if claim["label"] == label]
+        directions = Counter((claim["direction"], claim["direction_text"]) for claim in labelled)
+        numbers = Counter((claim["number"], f"number: {claim['number']}") for claim in labelled if claim["number"])
         ordered = sorted(directions.items(), key=lambda item: DIRECTIONS.index(item[0][0])) + sorted(numbers.items())
-        if own:
-            counted.append((label, [(kind, f"{count} {text}") for (kind, text), count in ordered]))
-    return counted
+        if labelled:
+            by_label.append((label, [(kind, f"{count} {text}") for (kind, text), count in ordered]))
+    return by_label
 
 
-def _drawn(section: Section, numbers: Iterator[int]) -> dict[str, Any]:
-    """The section as the template wants it: its figures drawn, with numbers that also make their ids unique."""
+def _rendered(section: Section, numbers: Iterator[int]) -> dict[str, Any]:
+    """Prepare a section for the template: draw its figures as SVG and number them, which also makes ids unique."""
     figures = []
-    for shown in section.figures:
+    for item in section.figures:
         number = next(numbers)
-        drawing = svg_text(shown.figure, prefix=f"figure-{number}", label=f"{shown.title}. {shown.caption}")
-        wide, high = shown.figure.get_size_inches()
-        shape = {"natural": round(DOTS * wide), "across": bool(wide > SQUARISH * high)}
-        told = {"number": number, "title": shown.title, "caption": shown.caption}
-        figures.append({**told, **shape, "drawing": drawing})
+        drawing = svg_text(item.figure, prefix=f"figure-{number}", label=f"{item.title}. {item.caption}")
+        width, height = item.figure.get_size_inches()
+        shape = {"natural": round(PIXELS_PER_INCH * width), "across": bool(width > MAX_SHRUNK_ASPECT * height)}
+        texts = {"number": number, "title": item.title, "caption": item.caption}
+        figures.append({**texts, **shape, "drawing": drawing})
     return {"title": section.title, "text": section.text, "figures": figures, "tables": section.tables}

@@ -1,5 +1,4 @@
-"""What the page reads, as protocols: a run folder, figures, and the parts that move. Studies hand these over; the page
-knows none of their classes."""
+"""Interfaces of the content of a page: a run folder, figures, verdicts, dials and maps of channels."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ Codes = npt.NDArray[np.int64]
 
 
 class RunFolder(Protocol):
-    """What the page reads of a run; the columns and keys are those of the run folder's files."""
+    """A run, with the columns and keys of the files in its folder."""
 
     @property
     def path(self) -> Path: ...
@@ -34,7 +33,7 @@ class RunFolder(Protocol):
 
 
 class Illustration(Protocol):
-    """A figure, the name of its file, its title, and a caption that says what to look at."""
+    """A figure with the name of its file, a title and a caption that says what to look at."""
 
     @property
     def name(self) -> str: ...
@@ -46,8 +45,8 @@ class Illustration(Protocol):
     def figure(self) -> Figure: ...
 
 
-class Judgement(Protocol):
-    """A finding in a sentence, and the word or two of its badge."""
+class Verdict(Protocol):
+    """A result in one sentence, and the text of its badge."""
 
     @property
     def kind(self) -> str: ...
@@ -55,8 +54,8 @@ class Judgement(Protocol):
     def sentence(self) -> str: ...
 
 
-class Halt(Protocol):
-    """One stop of a dial: measures as (mean, low, high) by name, and matrices, or None what was not kept."""
+class Stop(Protocol):
+    """One position of a dial: measures as (mean, low, high) by name, and arrays, which may be None."""
 
     @property
     def label(self) -> str: ...
@@ -72,8 +71,8 @@ class Halt(Protocol):
     def attention(self) -> Array | None: ...
 
 
-class Turning(Protocol):
-    """A dial: its stops, and the names and groups of the channels that they share."""
+class Dial(Protocol):
+    """A slider over values of sigma: its stops, and the names and groups of the channels."""
 
     @property
     def names(self) -> Sequence[str]: ...
@@ -82,7 +81,7 @@ class Turning(Protocol):
     @property
     def group_names(self) -> Sequence[str]: ...
     @property
-    def stops(self) -> Sequence[Halt]: ...
+    def stops(self) -> Sequence[Stop]: ...
     @property
     def first(self) -> int: ...
     @property
@@ -94,7 +93,7 @@ class Turning(Protocol):
 
 
 class Atlas(Protocol):
-    """Channels on a map, with all that is known of each."""
+    """A map of channels, with what is known about each channel."""
 
     @property
     def names(self) -> Sequence[str]: ...

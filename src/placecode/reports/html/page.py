@@ -1,7 +1,7 @@
-"""The frame of a page: templates, styles, and the scripts that alone may run in it.
+"""Fill the templates of a page with its content, styles and scripts.
 
-Everything is inlined. A policy in the page names the hash of each script, so that no other runs, and allows no address
-at all. plotly draws what moves; where it is not installed, the page says so in a sentence and shows the rest.
+Everything is inlined. The page's content security policy lists the hashes of its scripts, so that no other script runs
+and nothing is loaded. Interactive plots need plotly. If it is not installed, the page says so and shows the rest.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from placecode.reports.html import packing
 from placecode.version import VERSION
 
 STYLES = ("page.css", "tables.css", "interactive.css", "print.css")
-ALWAYS, MOVING = ("tables.js",), ("plots.js", "labels.js", "panels.js", "dial.js", "channels.js")
+SCRIPTS = ("tables.js", "plots.js", "labels.js", "panels.js", "dial.js", "channels.js")
 INSTALL = "pip install plotly"
-"""The line that brings back what moves."""
+"""Command that installs what interactive plots need."""
 
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """Escapes everything; a name that the template misspells is an error, not an empty string."""
+    """Return the template environment. It escapes all values; an undefined name is an error."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader("placecode", "reports/html"),
         autoescape=True,
@@ -40,18 +40,37 @@ def environment() -> jinja2.Environment:
 def filled(
     template: str, title: str, dials: Sequence[dict[str, Any]], atlas: dict[str, Any] | None, **content: Any
 ) -> str:
-    """A page from its template: with what moves in it as data, and the scripts that it needs, no more."""
+    """Render a page from its template.
+
+    Parameters
+    ----------
+    template : str
+        File name of the template.
+    title : str
+        Title of the page.
+    dials : sequence of dict
+        Data of interactive dials; see `packing.dial`.
+    atlas : dict or None
+        Data of the interactive map; see `packing.atlas`.
+    **content
+        Other variables of the template.
+
+    Returns
+    -------
+    str
+        The HTML page. plotly is included only if there are dials or a map.
+    """
     source = environment()
-    own = "\n".join(source.get_template(name).render() for name in (*ALWAYS, *MOVING))
-    moves = bool(dials or atlas)
-    library = plotly() if moves else None
+    scripts = "\n".join(source.get_template(name).render() for name in SCRIPTS)
+    interactive = bool(dials or atlas)
+    library = plotly() if interactive else None
     return source.get_template(template).render(
         title=title,
         styles="\n".join(source.get_template(name).render() for name in STYLES),
-        scripts=[script for script in (library, own) if script is not None],
-        hashes=[_hash(script) for script in (library, own) if script is not None],
+        scripts=[script for script in (library, scripts) if script is not None],
+        hashes=[_hash(script) for script in (library, scripts) if script is not None],
         data=packing.as_script({"title": title, "dials": dials, "atlas": atlas}),
-        still=moves and library is None,
+        still=interactive and library is None,
         install=INSTALL,
         version=VERSION,
         **content,
@@ -60,13 +79,14 @@ def filled(
 
 @functools.cache
 def plotly() -> str | None:
-    """The text of plotly's script as the installed package brings it; None where there is none."""
+    """Return the source of plotly.js from the installed package, or None if it is not installed."""
     if find_spec("plotly") is None:
         return None
-    # Within a script, only its end tag and a comment's beginning mean anything to a reader of HTML.
+    # inside a script element, only its end tag and the start of a comment are parsed as HTML
     text = str(import_module("plotly.offline").get_plotlyjs())
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--").replace("\r\n", "\n")
 
 
 def _hash(script: str) -> str:
+    """Return the hash of a script for the content security policy."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""Several runs on one page, side by side: what each says, in what they differ, and their common tables joined.
+"""Compare several runs on one page: their results, the settings in which they differ, and joined tables.
 
 >>> write([Part(run, "Latin squares", ["At sigma 0.2 ..."], "placecode run ...", "accuracy"), ...], Path("both.html"))
 PosixPath('both.html')
@@ -14,16 +14,18 @@ from typing import Any
 from placecode.errors import BadInput, must_be
 from placecode.files import write_text
 from placecode.reports.html import badges, packing, page, tables
-from placecode.reports.html.contracts import Judgement, RunFolder, Turning
+from placecode.reports.html.contracts import Dial, RunFolder, Verdict
 from placecode.reports.html.tables import MISSING, Cell, Table
 
-MOST_SENTENCES = 5
-_LEFT_OUT = ("split", "memory")
+MAX_LEAD_SENTENCES = 5
+"""Maximum number of sentences per run at the top of the page."""
+_EXCLUDED_PREFIXES = ("split", "memory")
+"""Entries of environment.json that are not compared."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of the runs: what its own report would begin with."""
+    """One of the compared runs. The fields are those of `placecode.reports.html.render`."""
 
     run: RunFolder
     title: str
@@ -31,23 +33,36 @@ class Part:
     command: str
     metric: str
     claims: Sequence[Mapping[str, Any]] = ()
-    verdicts: Sequence[Judgement] = ()
-    dial: Turning | None = None
+    verdicts: Sequence[Verdict] = ()
+    dial: Dial | None = None
 
 
 def write(parts: Sequence[Part], path: Path) -> Path:
-    """Write the page of `render`; returns its path."""
+    """Write a page that compares several runs.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        At least two runs.
+    path : Path
+        The page, ending in .html.
+
+    Returns
+    -------
+    Path
+        The page.
+    """
     refuse([part.run.path for part in parts], path)
     write_text(path, render(parts))
     return path
 
 
 def refuse(runs: Sequence[Path], path: Path) -> None:
-    """Say what cannot be: fewer than two runs, a run beside itself, a page in no folder."""
+    """Raise BadInput if there are fewer than two different runs or the page cannot be written there."""
     if len(runs) < 2:
         raise BadInput(f"together must have at least two runs to compare; got {len(runs)}.")
-    found = [run.resolve() for run in runs]
-    if twice := [str(run) for run in runs if found.count(run.resolve()) > 1]:
+    resolved = [run.resolve() for run in runs]
+    if twice := [str(run) for run in runs if resolved.count(run.resolve()) > 1]:
         raise BadInput(f"together must have different runs; got {twice[0]} more than once.")
     if path.suffix != ".html":
         raise must_be("together", "the name of a file that ends in .html", str(path))
@@ -56,7 +71,18 @@ def refuse(runs: Sequence[Path], path: Path) -> None:
 
 
 def render(parts: Sequence[Part]) -> str:
-    """The page as text. Runs of any studies can stand beside each other; tables are joined by metric."""
+    """Render a page that compares several runs, of the same or different studies. Tables are joined by metric.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        At least two runs.
+
+    Returns
+    -------
+    str
+        The HTML page.
+    """
     names = run_names([part.run.path for part in parts])
     dials = [part.dial for part in parts if part.dial is not None]
     shared = set.intersection(*({stop.sigma for stop in dial.stops} for dial in dials)) if dials else set()
@@ -66,7 +92,7 @@ def render(parts: Sequence[Part]) -> str:
         dials=[packing.dial(dial) for dial in dials],
         atlas=None,
         names=names,
-        parts=[replace(part, lead=part.lead[:MOST_SENTENCES]) for part in parts],
+        parts=[replace(part, lead=part.lead[:MAX_LEAD_SENTENCES]) for part in parts],
         badges=[badges(part.claims) for part in parts],
         dials_shown=[(name, part.dial) for name, part in zip(names, parts, strict=True) if part.dial is not None],
         shared=len(shared) if len(dials) > 1 else 0,
@@ -77,7 +103,7 @@ def render(parts: Sequence[Part]) -> str:
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """What the runs are called: their folders, with as many of those above as it takes to tell them apart.
+    """Return the names of the run folders, with as many parent folders as needed to make them unique.
 
     >>> run_names([Path("a/x"), Path("b/x")])
     ['a/x', 'b/x']
@@ -91,33 +117,34 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 
 def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
-    """Settings that are not the same in all runs: one row each, one column for a run."""
-    told = [_settings(part.run) for part in parts]
-    every = list(dict.fromkeys(name for own in told for name in own))
+    """Make a table of the settings that differ between runs, with one column per run."""
+    by_run = [_settings(part.run) for part in parts]
+    names_of_settings = list(dict.fromkeys(name for settings in by_run for name in settings))
     rows = []
-    for setting in every:
-        cells = [tables.value(own.get(setting)) for own in told]
+    for name in names_of_settings:
+        cells = [tables.value(settings.get(name)) for settings in by_run]
         if len({cell.text for cell in cells}) > 1:
-            rows.append([Cell(setting.replace("_", " ")), *(replace(cell, free=True, order=None) for cell in cells)])
-    same = "These runs differ in no setting." if not rows else f"The other {len(every) - len(rows)} are the same."
+            rows.append([Cell(name.replace("_", " ")), *(replace(cell, free=True, order=None) for cell in cells)])
+    equal = len(names_of_settings) - len(rows)
+    same = "These runs differ in no setting." if not rows else f"The other {equal} are the same."
     return Table(f"Settings in which the runs differ. {same}", ["setting", *names], rows)
 
 
 def environments(parts: Sequence[Part], names: Sequence[str]) -> Table:
-    """Versions, device and git state of every run, one column each; how members were split into stacks is left to the
-    report of the run."""
-    told = [dict(tables.flat(part.run.environment)) for part in parts]
-    every = [name for name in dict.fromkeys(name for own in told for name in own) if not name.startswith(_LEFT_OUT)]
+    """Make a table of versions, device and git state, with one column per run. Stacks and memory are left out."""
+    by_run = [dict(tables.flat(part.run.environment)) for part in parts]
+    entries = dict.fromkeys(name for environment in by_run for name in environment)
     rows = [
-        [Cell(name), *(replace(tables.value(own.get(name)), free=True, order=None) for own in told)]
-        for name in every
-        if any(own.get(name) is not None for own in told)
+        [Cell(name), *(replace(tables.value(values.get(name)), free=True, order=None) for values in by_run)]
+        for name in entries
+        if not name.startswith(_EXCLUDED_PREFIXES) and any(values.get(name) is not None for values in by_run)
     ]
     return Table("Versions and machine of every run.", ["name", *names], rows)
 
 
 def _listed(names: Sequence[str]) -> str:
-    """
+    """Join names with commas and "and".
+
     >>> _listed(["a", "b", "c"])
     'a, b and c'
     """
@@ -125,25 +152,26 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _settings(run: RunFolder) -> dict[str, Any]:
-    whole = {name: run.config[name] for name in ("study", "scale", "device", "precision") if name in run.config}
-    return {**whole, **run.config.get("fields", {})}
+    """Return the settings of a run that are compared."""
+    general = {name: run.config[name] for name in ("study", "scale", "device", "precision") if name in run.config}
+    return {**general, **run.config.get("fields", {})}
 
 
 def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
-    """The held-out metric of every setting that any run has, the runs beside each other: one table for a metric."""
+    """Make a table for each metric: held-out results of all settings, with one column per run."""
     for metric in dict.fromkeys(part.metric for part in parts):
-        own = [(name, part) for name, part in zip(names, parts, strict=True) if part.metric == metric]
+        with_metric = [(name, part) for name, part in zip(names, parts, strict=True) if part.metric == metric]
         rows: dict[tuple[str, ...], dict[str, Cell]] = {}
-        for name, part in own:
+        for name, part in with_metric:
             for key, cell in _held_out(part):
                 rows.setdefault(key, {})[name] = cell
-        heads = [name for name, _ in own]
+        heads = [name for name, _ in with_metric]
         body = [
             [*(_key_cell(text) for text in key), *(cells.get(name, Cell(MISSING)) for name in heads)]
             for key, cells in rows.items()
         ]
         caption = (
-            f"{tables.called(metric)} at the final step on examples that were not trained on: mean over seeds "
+            f"{tables.metric_title(metric)} at the final step on held-out examples: mean over seeds "
             f"{tables.PLUS_MINUS} half the width of its 95% interval."
         )
         caption += _dash(body, "the run has no such setting")
@@ -152,6 +180,7 @@ def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
 
 
 def _key_cell(text: str) -> Cell:
+    """Make a cell that sorts by number if the text is one."""
     try:
         return Cell(text, float(text))
     except ValueError:
@@ -159,40 +188,43 @@ def _key_cell(text: str) -> Cell:
 
 
 def _held_out(part: Part) -> Iterator[tuple[tuple[str, ...], Cell]]:
-    """Setting, sigma, split, condition and mean, of all that was not trained on; in short, pooled where that is."""
+    """Yield (setting, sigma, split, condition) and mean of the held-out splits, pooled over conditions if possible."""
     rows = [row for row in part.run.summary if row["metric"] == part.metric and row["split"] in tables.SPLITS[1:]]
     pooled = any(row["condition"] == "all" for row in rows)
     keys = [name for name in tables.keys_of(rows) if name not in ("sigma", "encoding")]
     for row in rows:
         if pooled and row["condition"] != "all":
             continue
-        more = [f"{name.replace('_', ' ')} {tables.value(row[name]).text}" for name in keys if _said(row.get(name))]
+        more = [f"{name.replace('_', ' ')} {tables.value(row[name]).text}" for name in keys if _is_set(row.get(name))]
         setting = ", ".join([str(row["encoding"]), *more])
         sigma = tables.value(row["sigma"]).text
         yield (setting, sigma, str(row["split"]), str(row["condition"])), tables.mean_cell(row)
 
 
-def _said(value: object) -> bool:
+def _is_set(value: object) -> bool:
+    """Return whether a value is other than empty, False or zero."""
     return value not in (None, "", False, 0, 0.0)
 
 
 def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
-    """What every run says of each claim; nothing where none says anything."""
+    """Make a table of the verdicts on claims, with one column per run; none if no claim can be tested."""
     rows: dict[str, dict[str, Cell]] = {}
     for name, part in zip(names, parts, strict=True):
-        for found in part.claims:
-            if found["effect"] is not None:
-                text = f"{found['direction_text']} ({tables.number(found['effect'])})"
-                text += f"; number: {found['number_text']}" if found["number"] else ""
-                rows.setdefault(found["statement"], {})[name] = Cell(text)
+        for claim in part.claims:
+            if claim["effect"] is not None:
+                text = f"{claim['direction_text']} ({tables.number(claim['effect'])})"
+                text += f"; number: {claim['number_text']}" if claim["number"] else ""
+                rows.setdefault(claim["statement"], {})[name] = Cell(text)
     body = [
-        [Cell(said, free=True), *(cells.get(name, Cell(MISSING)) for name in names)] for said, cells in rows.items()
+        [Cell(statement, free=True), *(cells.get(name, Cell(MISSING)) for name in names)]
+        for statement, cells in rows.items()
     ]
     if body:
-        caption = f"Verdicts on claims: direction (effect); number (published).{_dash(body, 'it cannot be asked')}"
+        meaning = "the claim cannot be tested with the run"
+        caption = f"Verdicts on claims: direction (effect); number (published).{_dash(body, meaning)}"
         yield Table(caption, ["claim", *names], body)
 
 
 def _dash(body: Sequence[Sequence[Cell]], meaning: str) -> str:
-    """What a dash means, where there is one."""
+    """Explain the dash, if the table has one."""
     return f" A dash: {meaning}." if any(cell.text == MISSING for row in body for cell in row) else ""
