@@ -17,15 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from placecode.compute.gpu import kernels
-from placecode.tasks.base import Split, Task
-
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels run in Triton's interpreter; read when they are imported
 
 from helpers.small_runs import beyond as beyond
 from helpers.small_runs import rates_run as rates_run
 from helpers.small_runs import sigmas_run as sigmas_run
+
+from placecode.compute.gpu import kernels
+from placecode.tasks.base import Split, Task
 
 
 class GridTask(Task):
