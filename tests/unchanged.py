@@ -125,7 +125,8 @@ SUMMARIES = """
 import json, sys
 from pathlib import Path
 try:
-    from placecode.runs.read import Run, summarize
+    from placecode.runs.read import Run
+    from placecode.runs.summary import summarize
 except ImportError:  # before placecode.runs was a package
     from placecode.runs import Run, summarize
 for path in map(Path, sys.argv[1:]):

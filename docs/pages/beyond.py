@@ -19,7 +19,7 @@ from placecode.cli.reporting import command_of
 from placecode.experiments import study_of
 from placecode.experiments.latin.knobs import KnobStudy
 from placecode.reports import figures
-from placecode.reports.pages import knob_words
+from placecode.reports.pages import knobs
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
@@ -69,7 +69,7 @@ def section(name: str, run: Run) -> dict[str, Any]:
         "figure": figure_of(name, run),
         "claims": claims_table(claims),
         "not_in_run": [finding for finding in claims.values() if finding.note],
-        "unsettled": " ".join(knob_words.unsettled_words(run, study.lines(run), most=len(run.members))),
+        "unsettled": " ".join(knobs.unsettled_words(run, study.lines(run), most=len(run.members))),
     }
 
 

@@ -19,7 +19,7 @@ from placecode.experiments.latin.squares import LstSigma
 from placecode.experiments.latin.training import KINDS
 from placecode.experiments.latin.training_claims import EARLY, late_gain
 from placecode.experiments.reading import accuracy, at_sigma, by_sigma, measured, of_encoding, paired, swept
-from placecode.reports.pages.training_words import spikes
+from placecode.reports.pages.training import spikes
 from placecode.runs.read import Run
 
 IDEAL, NEAR_FIXED = "attention correlation to the ideal map", "attention correlation to 2d-fixed"

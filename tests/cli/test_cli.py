@@ -18,8 +18,8 @@ import pytest
 from placecode import cli, experiments
 from placecode.cli import flags, reporting
 from placecode.execution import local
+from placecode.runs import merge
 from placecode.runs import read as runs
-from placecode.runs import write as folders
 from placecode.runs.read import Run
 from placecode.version import VERSION
 
@@ -405,7 +405,7 @@ def test_merge_puts_pieces_together_and_says_what_is_missing(
 def test_the_command_of_a_run_with_holes_can_be_run(tmp_path: Path, no_report: None) -> None:
     for cut in ("0:1", "2:4"):
         assert cli.main([*RUN, "--members", cut, "--out", cut[0]]) == 0
-    merged = folders.merge([Path("0"), Path("2")], Path("all"))
+    merged = merge.merge([Path("0"), Path("2")], Path("all"))
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in merged.config["fields"].items()}
     words = shlex.split(reporting.command_of(merged, experiments.lookup("lst-sigma")(**fields)))
     assert cli.main([*words[1:], "--out", "again"]) == 0

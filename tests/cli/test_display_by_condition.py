@@ -17,7 +17,7 @@ from placecode.cli import display
 from placecode.experiments.channels.brain import BrainMask
 from placecode.experiments.channels.network import NetworkSigma, NetworkSize
 from placecode.models.member import Member
-from placecode.runs.read import summarize
+from placecode.runs.summary import summarize
 
 CONDITIONS = ("hidden 0.5", "hidden 0.9")
 PLACES = [f"test, {condition}" for condition in CONDITIONS]

@@ -27,8 +27,8 @@ from placecode.experiments.latin.squares import LstSigma
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 from placecode.runs import read as runs
+from placecode.runs.merge import merge
 from placecode.runs.read import Run
-from placecode.runs.write import merge
 from placecode.training.running import Running
 from placecode.training.trainer import Trainer
 

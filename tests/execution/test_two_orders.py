@@ -17,8 +17,8 @@ from placecode.execution import local, origins
 from placecode.execution.local import Event, Interrupted, Where
 from placecode.models.member import TAKEN, Member
 from placecode.reports.pages import dials
+from placecode.runs.merge import merge
 from placecode.runs.read import TENSORS, Run
-from placecode.runs.write import merge
 from placecode.tasks.base import Task
 
 CPU = Where("cpu", stack=4)

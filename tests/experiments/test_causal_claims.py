@@ -15,7 +15,7 @@ from placecode.experiments.claims import Finding
 from placecode.experiments.latin.causal import LstCausal
 from placecode.experiments.latin.causal_claims import CLAIMS
 from placecode.models.member import Member
-from placecode.reports.pages.causal_figures import EXCHANGES, ROWS
+from placecode.reports.pages.causal import EXCHANGES, ROWS
 from placecode.reports.pages.registry import page_of
 
 YES, NO, OPEN = "holds", "fails", "undecided"

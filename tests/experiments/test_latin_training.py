@@ -20,7 +20,7 @@ from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
 from placecode.experiments.latin.training import KINDS, LstFrozen, LstSlingshot
 from placecode.models.member import Member
 from placecode.reports.pages.registry import page_of
-from placecode.reports.pages.training_words import spikes
+from placecode.reports.pages.training import spikes
 from placecode.runs.read import Run
 
 SMALL = {name: value for name, value in SMALLEST.items() if name not in ("evaluations",)}

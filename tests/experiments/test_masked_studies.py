@@ -18,7 +18,7 @@ from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma, SynergySize
 from placecode.experiments.specs import differing
 from placecode.reports.pages.registry import page_of
-from placecode.runs import write as folders
+from placecode.runs import merge
 from placecode.runs.read import Run
 
 MODEL: dict[str, Any] = {"width": 8, "layers": 1, "batch": 8, "seeds": (0, 1), "steps": 3, "evaluations": 2}
@@ -60,7 +60,7 @@ def test_pieces_merged_are_the_whole(tmp_path: Path) -> None:
     whole = local.execute(study, tmp_path / "whole", where=where)
     for name, cut in (("a", "0:1"), ("b", "1:4")):
         local.execute(study, tmp_path / name, where=where, chosen=cut)
-    merged = folders.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged", compare=study.compare)
+    merged = merge.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged", compare=study.compare)
     for name in ("members", "metrics", "analysis"):
         pd.testing.assert_frame_equal(getattr(merged, name), getattr(whole, name))
     keys = ["world", "baseline", "split", "condition", "metric"]

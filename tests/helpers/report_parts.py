@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placecode.reports.pages.panels import Channels, Dial, Stop
+from placecode.reports.pages.dials import Channels, Dial, Stop
 
 EVIL = "<img src=x onerror=alert(1)>"
 """A name that must stay a name."""

@@ -24,8 +24,10 @@ from placecode.experiments import Study
 from placecode.models.member import Member
 from placecode.runs import read as runs
 from placecode.runs import write as folders
-from placecode.runs.read import End, Run, member_table, numbers_in, ranges, summarize
-from placecode.runs.write import Folder, merge
+from placecode.runs.merge import merge
+from placecode.runs.read import End, Run, member_table, numbers_in, ranges
+from placecode.runs.summary import summarize
+from placecode.runs.write import Folder
 from placecode.tasks.base import Task
 
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *runs.TENSORS)
@@ -323,7 +325,7 @@ def test_members_come_back_from_their_table(tmp_path: Path) -> None:
     ]
     member_table([3, 8, 9], members).to_parquet(tmp_path / "members.parquet")
     table = pd.read_parquet(tmp_path / "members.parquet")
-    assert [runs._spec(row) for _, row in table.iterrows()] == members
+    assert [runs.spec_of(row) for _, row in table.iterrows()] == members
 
 
 def test_a_run_of_before_there_were_some_settings_is_read_with_their_defaults(

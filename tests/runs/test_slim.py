@@ -14,8 +14,8 @@ from placecode import cli, experiments
 from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments import Study
+from placecode.runs.merge import MOVEMENT, merge, slim
 from placecode.runs.read import Run
-from placecode.runs.write import MOVEMENT, merge, slim
 
 
 def tiny(**given: Any) -> Study:

@@ -34,8 +34,8 @@ from placecode.files import is_full_disk
 from placecode.reports import html
 from placecode.reports.html import together
 from placecode.reports.pages.registry import page_of
+from placecode.runs import merge
 from placecode.runs import read as runs
-from placecode.runs import write as folders
 from placecode.runs.read import Run
 from placecode.version import VERSION
 
@@ -305,7 +305,7 @@ def _stop_on_signals() -> Iterator[Callable[[], bool]]:
 def _merge(arguments: argparse.Namespace, console: Console) -> None:
     """Merge runs and write the report."""
     study = study_of(Run(arguments.runs[0]))
-    run = folders.merge(arguments.runs, arguments.out, arguments.force, study.compare, study.members())
+    run = merge.merge(arguments.runs, arguments.out, arguments.force, study.compare, study.members())
     missing = run.config["total"] - len(run.members)
     console.print(
         f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.", markup=False
@@ -318,7 +318,7 @@ def _merge(arguments: argparse.Namespace, console: Console) -> None:
 def _slim(arguments: argparse.Namespace, console: Console) -> None:
     """Copy a run without its weights."""
     seeds = None if arguments.seeds is None else [value_of("seeds", text, int) for text in arguments.seeds.split(",")]
-    run = folders.slim(arguments.run, arguments.out, arguments.force, seeds)
+    run = merge.slim(arguments.run, arguments.out, arguments.force, seeds)
     size = sum(file.stat().st_size for file in run.path.iterdir() if file.is_file())
     console.print(f"{run.path}: {size / 2**20:.1f} MiB.", markup=False, soft_wrap=True)
 

@@ -28,6 +28,15 @@ def members_of(run: Run) -> pd.DataFrame:
     return run.members
 
 
+def swept_fields(run: Run) -> list[str]:
+    """Fields of members that `--sweep` added to the sweep of the run's study."""
+    if not run.config["fields"].get("sweep"):
+        return []
+    from placecode.experiments import study_of
+
+    return [axis.field for axis in study_of(run).axes if axis.of_member]
+
+
 def done(run: Run) -> pd.DataFrame:
     """The members that did not diverge."""
     members = members_of(run)

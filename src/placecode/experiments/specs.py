@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -78,20 +78,17 @@ def named(members: pd.DataFrame) -> pd.DataFrame:
     return members.assign(name=[encoding_label(name, sigma, json.loads(options)) for name, sigma, options in rows])
 
 
-OTHERWISE = (
-    *("data", "hidden", "ramp", "optimizer", "learning_rate", "batch", "width", "pe", "layers", "heads", "expansion"),
-    *("norm", "placement", "gain", "pe_learning_rate", "weight_decay", "pe_weight_decay", "clip", "cooldown"),
-    *("momentum", "beta1", "beta2", "epsilon", "dropout", "dropout_at_evaluation"),
-)
+OTHERWISE = ("data", "hidden", "ramp", "optimizer", "learning_rate", "batch", "width", "pe")
 """What else members of one encoding and one sigma may differ in."""
 
 
-def differing(members: pd.DataFrame) -> pd.DataFrame:
+def differing(members: pd.DataFrame, swept: Sequence[str] = ()) -> pd.DataFrame:
     """A table of members with its `name`s and two more columns: `setting`, in what else they differ, seeds aside, empty
-    where in nothing; and `parts`, the same thing by thing."""
+    where in nothing; and `parts`, the same thing by thing. `swept` are further fields to look at."""
     table = named(members).assign(pe=[whose_pe(start, learn) for start, learn in _started(members)])
     rows = table.to_dict("records")
-    told = {name: [_parts(name, row[name]) for row in rows] for name in OTHERWISE if name in table}
+    names = [name for name in dict.fromkeys((*OTHERWISE, *swept)) if name in table]
+    told = {name: [_parts(name, row[name]) for row in rows] for name in names}
     parts = [tuple(part for each in own for part in each) for own in zip(*told.values(), strict=True)]
     known = {place for place, each in enumerate(zip(*parts, strict=False)) if len(set(each)) > 1}
     parts = [tuple(part for place, part in enumerate(own) if place in known) for own in parts]

@@ -38,9 +38,14 @@ class Axis:
     values: tuple[Any, ...]
 
     @property
+    def field(self) -> str:
+        """The name of the field in members."""
+        return RENAMED.get(self.name, self.name)
+
+    @property
     def of_member(self) -> bool:
         """Whether it is a field of members; else it changes the data."""
-        return RENAMED.get(self.name, self.name) in Member.__dataclass_fields__
+        return self.field in Member.__dataclass_fields__
 
 
 def axes_of(study: Study, texts: Sequence[str]) -> list[Axis]:
@@ -138,7 +143,7 @@ def crossed(members: Sequence[Member], axes: Sequence[Axis]) -> list[Member]:
     """
     every: list[Member] = []
     for label, values in combinations(axes):
-        fields = {RENAMED.get(axis.name, axis.name): values[axis.name] for axis in axes if axis.of_member}
+        fields = {axis.field: values[axis.name] for axis in axes if axis.of_member}
         data, first = data_name(axes, values), len(every)
         for member in members:
             own = dataclasses.replace(

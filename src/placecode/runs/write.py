@@ -10,36 +10,24 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from torch import Tensor
 
-from placecode.errors import BadInput, must_be
+from placecode.errors import BadInput
 from placecode.files import is_full_disk, is_temporary, sweep, write_json, write_table, write_tensors
-from placecode.models.member import Member
 from placecode.runs.read import (
     FILES,
     FOLDERS,
-    FORMAT,
-    TENSORS,
     Run,
-    add_names,
-    ranges,
-    shapes_of,
-    summarize,
-    unfinished,
-    with_later_columns,
 )
+from placecode.runs.summary import summarize
 
 LOCK = "lock"
 """Lock file in the folder of checkpoints, while the run is not finished."""
-MOVEMENT = ("moved", "moved_relative")
-"""Analyses of how far a member's PE moved. They are inaccurate when computed from half-precision arrays."""
-SLIMMED = "slimmed"
-"""Entry of environment.json that marks a small copy of another run."""
 MAX_VALUE_CHARS = 60
 """Maximum number of characters of a value in an error message."""
 
@@ -137,7 +125,7 @@ class Folder:
             raise BadInput(
                 f"the output folder {self.path} must be new; it holds {state} run of {earlier.study} ({remedy})."
             )
-        if changed := _differences(earlier.config, self.config):
+        if changed := differences(earlier.config, self.config):
             raise BadInput(f"--resume must use the settings of the run; changed: {changed} (--force starts again).")
 
     def _is_empty(self) -> bool:
@@ -251,7 +239,7 @@ def _explain_write_errors(path: Path) -> Iterator[None]:
         raise BadInput(f"the output folder {path} must be writable; it is not ({error.strerror}).") from error
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Describe the differences between two configs: of the settings, or if these agree, of the derived entries."""
     derived = ("total", "shape", "shapes", "task")
     settings, rest = (
@@ -274,136 +262,3 @@ def _short(value: Any) -> str:
     """Format a value for an error message. Long lists are truncated; strings, such as paths, are not."""
     text = repr(value)
     return text if isinstance(value, str) or len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]} ..."
-
-
-Shapes = Mapping[str, Mapping[str, Any]]
-Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Shapes, int], Sequence[Mapping[str, Any]]]
-
-
-def merge(
-    paths: Sequence[Path],
-    out: Path,
-    force: bool = False,
-    compare: Compare | None = None,
-    specs: Sequence[Member] | None = None,
-) -> Run:
-    """Merge runs of different members of the same study into one run.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Folders of at least two finished runs.
-    out : Path
-        Folder of the merged run.
-    force : bool, default=False
-        Overwrite a run in `out`.
-    compare : callable, optional
-        `Study.compare`, which computes the analyses that need several members again. If a run has arrays in half
-        precision, analyses of how far a PE moved are not replaced, since they were computed from the full arrays.
-    specs : sequence of Member, optional
-        All members of the study. Runs of format 1 get the roles and labels of their members from them.
-
-    Returns
-    -------
-    Run
-        The merged run.
-    """
-    pieces = [Run(path) for path in paths]
-    if len(pieces) < 2:
-        raise BadInput(f"merge must be given at least 2 runs; got {len(pieces)}.")
-    first = pieces[0]
-    for piece in pieces:
-        if not piece.finished:
-            raise BadInput(unfinished(piece.path, "summary.json"))
-        if piece.path.resolve() == out.resolve():
-            raise BadInput(f"the output folder {out} must be none of the merged runs; it is one of them.")
-        shared = [{name: value for name, value in run.config.items() if name != "members"} for run in (first, piece)]
-        if changed := _differences(*shared):
-            raise BadInput(f"merged runs must be pieces of one study; {first.path} and {piece.path} differ: {changed}.")
-    numbers = [int(number) for piece in pieces for number in piece.members["member"]]
-    if twice := [number for number in numbers if numbers.count(number) > 1]:
-        raise BadInput(f"merged runs must hold different members; more than one holds member {twice[0]}.")
-    # read everything before anything is written, so that a damaged run leaves no files behind
-    members = pd.concat([with_later_columns(piece.members) for piece in pieces], ignore_index=True)
-    if specs is not None and (members["label"] == "").any():
-        add_names(members, specs)
-    metrics, analysis = (
-        pd.concat([getattr(piece, name) for piece in pieces], ignore_index=True) for name in ("metrics", "analysis")
-    )
-    baselines = pd.concat([piece.baselines for piece in pieces], ignore_index=True)
-    baselines = baselines.drop_duplicates([name for name in baselines.columns if name != "value"], ignore_index=True)
-    arrays, weights = ({k: v for piece in pieces for k, v in piece.tensors(name).items()} for name in TENSORS)
-    slimmed = [piece.environment[SLIMMED] for piece in pieces if SLIMMED in piece.environment]
-    if compare is not None:
-        rows = compare(members, arrays, shapes_of(first.config, members), int(metrics["step"].max()))
-        if slimmed:
-            rows = [row for row in rows if row["analysis"] not in MOVEMENT]
-        analysis = with_rows(analysis, rows)
-    environment = {
-        **{name: value for name, value in first.environment.items() if name != SLIMMED},
-        **({SLIMMED: slimmed[0]} if slimmed else {}),
-        "pieces": {f"{i}, {piece.path.name}": piece.environment for i, piece in enumerate(pieces)},
-    }
-    config = {**first.config, "format": FORMAT if specs else first.config["format"], "members": ranges(numbers)}
-    complete_weights = weights if len(weights) == len(members) else None  # write them for all members or for none
-    tables = (members, metrics, analysis, arrays, complete_weights, baselines)
-    return _write_run(out, config, environment, force, *tables)
-
-
-def slim(path: Path, out: Path, force: bool = False, seeds: Sequence[int] | None = None) -> Run:
-    """Copy a finished run without its weights and with arrays in half precision, and record this in the copy.
-
-    Parameters
-    ----------
-    path, out : Path
-        Folders of the run and of the copy.
-    force : bool, default=False
-        Overwrite a run in `out`.
-    seeds : sequence of int, optional
-        Copy the arrays of members with these seeds only. Tables are always copied in full.
-    """
-    run = Run(path)
-    if not run.finished:
-        raise BadInput(unfinished(run.path, "summary.json"))
-    if run.path.resolve() == out.resolve():
-        raise BadInput(f"the output folder {out} must be another than that of the run; it is the same.")
-    if (run.path / "fit.json").is_file():
-        raise BadInput(f"{run.path} must be a run of a study; it is a fit, whose map needs its full arrays.")
-    copied, which = set(run.members["member"]), ""
-    if seeds is not None:
-        if missing := sorted(set(seeds) - set(run.members["seed"])):
-            raise must_be("seeds", "seeds of the run's members", missing)
-        copied = set(run.members.loc[run.members["seed"].isin(seeds), "member"])
-        which = f", of {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} alone"
-    environment = {**run.environment, SLIMMED: f"no weights; arrays in float16{which}"}
-    arrays = {
-        name: _halved(value)
-        for name, value in run.tensors("arrays.safetensors").items()
-        if (member := _member_of(name)) is None or member in copied
-    }
-    tables = (run.members, run.metrics, run.analysis, arrays, None, run.baselines)
-    return _write_run(out, run.config, environment, force, *tables)
-
-
-def _member_of(name: str) -> int | None:
-    """Return the member number of an array NAME_start/i or NAME_end/i; None for arrays that describe the data."""
-    kind, _, number = name.rpartition("/")
-    return int(number) if kind.endswith(("_start", "_end")) else None
-
-
-def _halved(array: Tensor) -> Tensor:
-    """Convert an array to half precision, unless it is not floating-point or would overflow."""
-    half = array.half()
-    fits = array.is_floating_point() and bool((half.isfinite() == array.isfinite()).all())
-    return half if fits else array
-
-
-def _write_run(out: Path, config: Mapping[str, Any], environment: Mapping[str, Any], force: bool, *results: Any) -> Run:
-    """Write a finished run folder, or delete it again if that fails."""
-    with Folder.open(out, config, force=force) as folder:
-        try:
-            write_json(out / "environment.json", environment)
-            return folder.finish(*results)
-        except BaseException:
-            folder.abandon()
-            raise

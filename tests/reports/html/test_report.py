@@ -26,7 +26,7 @@ from placecode.reports import html as report
 from placecode.reports.figures import accuracy_by_sigma
 from placecode.reports.html import Section, Table, tables
 from placecode.reports.html.tables import MISSING, Cell
-from placecode.reports.pages.panels import Channels, Verdict
+from placecode.reports.pages.dials import Channels, Verdict
 
 SPLITS = ("train", "test", "validation")
 CLASSES = ("Binary", "Ternary", "Quaternary")

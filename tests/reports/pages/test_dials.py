@@ -14,7 +14,7 @@ from placecode.analysis import modules
 from placecode.experiments import study_of
 from placecode.experiments.specs import data_in_words
 from placecode.reports.pages import dials
-from placecode.reports.pages.panels import Dial
+from placecode.reports.pages.dials import Dial
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 

@@ -15,8 +15,7 @@ from placecode.analysis.stats import Interval
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import early_accuracy, first_quarter, late_change, once, planned, where
 from placecode.models.member import Member
-from placecode.reports.pages.knob_figures import levels_of, worth
-from placecode.reports.pages.knob_words import in_words, unsettled
+from placecode.reports.pages.knobs import in_words, levels_of, unsettled, worth
 from placecode.reports.pages.registry import page_of
 
 SIGMAS = (0.2, 2.0)

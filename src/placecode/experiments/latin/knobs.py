@@ -359,13 +359,13 @@ class LstOptimizer(KnobStudy):
         for optimizer in self.optimizers:
             for rate in self.sgd_rates if optimizer == "sgd" else self.rates:
                 line = f"step size {rate:g}"
-                drawn = [(names[optimizer], line)]
+                drawn = [(names.get(optimizer, optimizer), line)]
                 if optimizer == "adam" and rate == middle:
                     drawn += [(apart, "PE's step size x 1")] * bool(self.pe_rates)
                     drawn += [(epsilons, f"epsilon {self.epsilon:g}")] * bool(self.epsilons)
                 decay = self.weight_decay or (0.01 if optimizer == "adamw" else 0.0)  # without, adamw is adam
                 fields = {"optimizer": optimizer, "learning_rate": rate, "weight_decay": decay}
-                variants.append(Variant(f"{names[optimizer]}, {line}", fields, drawn))
+                variants.append(Variant(f"{names.get(optimizer, optimizer)}, {line}", fields, drawn))
         if "adam" in self.optimizers:
             for factor in self.pe_rates:
                 line = f"PE's step size x {factor:g}"

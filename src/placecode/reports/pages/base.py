@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from placecode.experiments.base import Study
 from placecode.reports.pages import dials
-from placecode.reports.pages.panels import Channels, Dial, Listing, Verdict
+from placecode.reports.pages.dials import Channels, Dial, Listing, Verdict
 from placecode.runs.read import Run
 
 

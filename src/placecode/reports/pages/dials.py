@@ -5,10 +5,12 @@ Both are read from a finished run: measures of all members, matrices and maps of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from placecode.analysis import geometry, modules, partitions
@@ -17,7 +19,6 @@ from placecode.analysis.stats import interval
 from placecode.experiments.reading import swept
 from placecode.experiments.specs import data_in_words
 from placecode.models.member import AUXILIARY, TAKEN
-from placecode.reports.pages.panels import Array, Channels, Dial, Interval, Stop
 from placecode.runs.read import Run, shape_of
 
 CHANNELS, REGIONS, CELLS = "share of channels", "share of regions", "share of cells"
@@ -250,3 +251,82 @@ def _nearest(each: list[Array], mean: Array) -> list[list[tuple[int, float]]]:
 def _top(similar: Array, count: int) -> np.ndarray:
     others = np.where(np.eye(len(similar), dtype=bool), -np.inf, similar)
     return np.argsort(-others, axis=1, kind="stable")[:, :count]
+
+
+Array = npt.NDArray[np.float64]
+Interval = tuple[float, float, float]
+"""Mean, low and high; NaN where there is no bound."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What there is to see at one sigma; None what was not kept."""
+
+    label: str
+    sigma: float
+    measures: Mapping[str, Interval]
+    similarity: Array | None = None
+    """Of every two channels, (n, n), from -1 to 1."""
+    places: Array | None = None
+    """Of the channels on a map, (n, 2), turned onto that of the stop before."""
+    attention: Array | None = None
+    """Mean attention, (n, n): row = who looks, column = who is looked at."""
+
+
+@dataclass(frozen=True)
+class Dial:
+    """The stops in rising order of sigma, and what all of them share."""
+
+    names: Sequence[str]
+    groups: npt.NDArray[np.int64] | None
+    """The group of each channel, (n,), by its number in `group_names`; -1 for none; None where no groups are known."""
+    group_names: Sequence[str]
+    stops: Sequence[Stop]
+    measure_names: Mapping[str, str]
+    """Every measure of the stops, in the order in which to show them, with the axis that it is drawn on."""
+    first: int = 0
+    """The stop to begin with."""
+    note: str = ""
+    order: npt.NDArray[np.int64] | None = None
+    """In which order the channels of matrices stand, (n,); None: group by group."""
+
+
+@dataclass(frozen=True)
+class Channels:
+    """All channels with their places on a map, and what is known of each."""
+
+    names: Sequence[str]
+    places: Array
+    """(n, 2)"""
+    places3: Array | None = None
+    """(n, 3)"""
+    modules: npt.NDArray[np.int64] | None = None
+    """The module of each channel, (n,), from 0 on; -1 for none."""
+    module_names: Sequence[str] = ()
+    """What the modules are called where they are known groups; those that were found have numbers alone."""
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """More about each channel, a number or a text, by the name of the column."""
+    neighbors: Sequence[Sequence[tuple[int, float]]] = ()
+    """Of each channel, the nearest ones first: number and confidence from 0 to 1, NaN where none is known."""
+    edges: Sequence[tuple[int, int, float]] | None = None
+    """Pairs of channels to join by a line, with a weight from 0 to 1."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A finding in a sentence under a badge of a word or two: found, not found, unsure, ..."""
+
+    kind: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table of the study's own: rows of numbers and texts under named columns, and a caption that says what they
+    are."""
+
+    title: str
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]

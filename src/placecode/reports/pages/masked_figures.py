@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from placecode.analysis import modules, partitions
-from placecode.experiments.reading import chance_in
+from placecode.experiments.reading import chance_in, swept_fields
 from placecode.experiments.specs import differing, worded
 from placecode.models.member import AUXILIARY
 from placecode.reports import figures
@@ -61,7 +61,7 @@ def tables(run: Run) -> Tables:
     Seeds of a world are then averaged, so that an interval is one over worlds. One that diverged is left out of its
     world; a world all of whose seeds did counts as diverged.
     """
-    members, worlds = differing(run.members), run.config["shape"]["worlds"]
+    members, worlds = differing(run.members, swept_fields(run)), run.config["shape"]["worlds"]
     if not 1 < worlds < members["seed"].nunique():
         return Tables(members, run.metrics, run.analysis, run_name(run))
     kinds = [name for name in members.columns if name not in AUXILIARY]

@@ -9,9 +9,9 @@ import pandas as pd
 from placecode.analysis.stats import interval
 from placecode.experiments.channels.claims import over
 from placecode.experiments.claims import NotInRun
-from placecode.experiments.reading import measured
+from placecode.experiments.reading import measured, swept_fields
 from placecode.experiments.specs import data_in_words, differing
-from placecode.reports.pages.panels import Verdict
+from placecode.reports.pages.dials import Verdict
 from placecode.runs.read import Run
 
 SAID = {
@@ -124,7 +124,7 @@ def _span(values: pd.Series, decimals: int = 3) -> str:
 
 def _settings(run: Run) -> pd.DataFrame:
     """The members with what tells them apart, seeds aside, in a few words."""
-    members = differing(run.members)
+    members = differing(run.members, swept_fields(run))
     rows = zip(members["name"], members["setting"], strict=True)
     return members.assign(setting=[", ".join(filter(None, words)) for words in rows])
 

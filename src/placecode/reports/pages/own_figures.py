@@ -10,8 +10,8 @@ from placecode.analysis.agreement import NEARLY, SURE_MODULES, in_line
 from placecode.experiments.channels.own_results import Found, Method
 from placecode.reports import figures
 from placecode.reports.pages.base import Shown
+from placecode.reports.pages.dials import Channels, Listing
 from placecode.reports.pages.own_words import SAID, SURE
-from placecode.reports.pages.panels import Channels, Listing
 
 MOST_EDGES = 2_000
 """Lines on a map: the surest pairs."""

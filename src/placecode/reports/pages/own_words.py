@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placecode.experiments.channels.own_results import LEVEL, Found, Method
-from placecode.reports.pages.panels import Verdict
+from placecode.reports.pages.dials import Verdict
 from placecode.tasks.splits import BLOCKS
 
 SURE, UNSURE = 0.9, 0.3

@@ -25,10 +25,8 @@ from placecode.experiments.latin.squares import LatinStudy, LstEncodings, LstSig
 from placecode.experiments.latin.training import LstFrozen, LstSlingshot
 from placecode.reports.pages import (
     brain_networks,
-    causal_figures,
-    causal_words,
-    knob_figures,
-    knob_words,
+    causal,
+    knobs,
     latin_figures,
     latin_words,
     masked_figures,
@@ -36,11 +34,10 @@ from placecode.reports.pages import (
     own_figures,
     own_words,
     pixel_figures,
-    training_figures,
-    training_words,
+    training,
 )
 from placecode.reports.pages.base import Page, Shown
-from placecode.reports.pages.panels import Channels, Dial, Listing, Verdict
+from placecode.reports.pages.dials import Channels, Dial, Listing, Verdict
 from placecode.runs.read import Run
 from placecode.tasks.brain import DEFAULT_PARTITIONS
 
@@ -96,11 +93,11 @@ class KnobPage(Page):
         return None  # it would show one of the settings, and not say which
 
     def figures(self) -> list[Shown]:
-        levels = knob_figures.levels_of(self.run, self.study.reference_lines(self.run))
-        return knob_figures.of_knob(self.run, self.study.lines(self.run), self.study.knob, levels)
+        levels = knobs.levels_of(self.run, self.study.reference_lines(self.run))
+        return knobs.figures_of_knob(self.run, self.study.lines(self.run), self.study.knob, levels)
 
     def words(self) -> list[str]:
-        return knob_words.of_knob(self.run, self.study.lines(self.run))
+        return knobs.sentences_on_knob(self.run, self.study.lines(self.run))
 
 
 class SweptPage(KnobPage):
@@ -110,34 +107,34 @@ class SweptPage(KnobPage):
 
     def figures(self) -> list[Shown]:
         names = ", ".join(axis.name.replace("_", " ") for axis in self.study.axes)
-        return knob_figures.of_knob(self.run, self.study.lines(self.run), names)
+        return knobs.figures_of_knob(self.run, self.study.lines(self.run), names)
 
 
 class CausalPage(KnobPage):
     """lst-causal."""
 
     def figures(self) -> list[Shown]:
-        return causal_figures.of_causes(self.run, self.study.lines(self.run))
+        return causal.figures_of_causes(self.run, self.study.lines(self.run))
 
     def words(self) -> list[str]:
-        return causal_words.of_causes(self.run, self.study.lines(self.run))
+        return causal.sentences_on_causes(self.run, self.study.lines(self.run))
 
 
 class FrozenPage(KnobPage):
     """lst-frozen."""
 
     def figures(self) -> list[Shown]:
-        return training_figures.of_frozen(self.run, self.study.lines(self.run))
+        return training.of_frozen(self.run, self.study.lines(self.run))
 
 
 class SlingshotPage(KnobPage):
     """lst-slingshot."""
 
     def figures(self) -> list[Shown]:
-        return training_figures.of_slingshots(self.run, self.study.lines(self.run))
+        return training.figures_of_slingshots(self.run, self.study.lines(self.run))
 
     def words(self) -> list[str]:
-        return training_words.of_slingshots(self.run, self.study.lines(self.run))
+        return training.sentences_on_slingshots(self.run, self.study.lines(self.run))
 
 
 class MaskedPage(Page):

@@ -1,4 +1,4 @@
-"""The figures of lst-causal: one that answers whether the PE is cause or trace, and what it rests on."""
+"""The page of lst-causal: whether the PE is cause or trace, and what the answer rests on."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import math
 
 import pandas as pd
 
-from placecode.experiments.claims import Finding, NotInRun
+from placecode.experiments.claims import FAILS, UNDECIDED, Finding, NotInRun, direction_text
 from placecode.experiments.latin import interventions
 from placecode.experiments.latin.causal_claims import CLAIMS, CONTROL
 from placecode.experiments.latin.causal_effects import LEARNED
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.reading import accuracy, done, measured
 from placecode.reports import figures
-from placecode.reports.pages import knob_figures
+from placecode.reports.pages import knobs
 from placecode.reports.pages.base import Shown
+from placecode.reports.pages.knobs import in_words, lost, unsettled_words
 from placecode.reports.pages.latin_figures import chance_of, run_name
 from placecode.runs.read import Run
 
@@ -56,7 +57,7 @@ EXCHANGES = (
 )
 
 
-def of_causes(run: Run, lines: pd.DataFrame) -> list[Shown]:
+def figures_of_causes(run: Run, lines: pd.DataFrame) -> list[Shown]:
     name, chance = run_name(run), chance_of(run)
     found = {claim.id: claim.check(run) for claim in CLAIMS}
     final = lines.assign(value=lines["member"].map(accuracy(run)))
@@ -73,7 +74,7 @@ def of_causes(run: Run, lines: pd.DataFrame) -> list[Shown]:
             "which must lie on zero.",
             figures.causes(drawn, LINES, _effects(found), _losses(run), CONTROLS, name, chance),
         ),
-        *knob_figures.of_knob(run, _in_panels(lines), "what the PE is"),
+        *knobs.figures_of_knob(run, _in_panels(lines), "what the PE is"),
     ]
 
 
@@ -115,3 +116,37 @@ def _in_panels(lines: pd.DataFrame) -> pd.DataFrame:
         **dict.fromkeys(("learned, by SGD", "random, frozen, by SGD"), "by SGD"),
     }
     return lines.assign(panel=[whose.get(line, "a donor's") for line in lines["line"]])
+
+
+ARRANGEMENT = (
+    *("transplant-helps", "arrangement-of-the-transplant-helps", "masters-learned", "what-masters-learned-helps"),
+    *("rows-and-columns-help", "2d-fixed-helps", "centring-helps-2d-fixed", "starting-at-the-truth-helps"),
+)
+SIZE = ("size-spoils-a-learned-pe", "size-mends-a-learned-pe", "size-spoils-what-masters-learned", "sgd-minds-size")
+
+
+def sentences_on_causes(run: Run, lines: pd.DataFrame) -> list[str]:
+    found = {claim.id: claim.check(run) for claim in CLAIMS}
+    return [
+        *_controls(found),
+        *(_told(found[id], "Size") for id in SIZE),
+        *(_told(found[id], "Arrangement") for id in ARRANGEMENT),
+        *unsettled_words(run, lines),
+        *lost(run),
+    ]
+
+
+def _told(finding: Finding, what: str) -> str:
+    verdict = direction_text(finding).capitalize()
+    number = f", {in_words(finding.found)}" if finding.found.mean == finding.found.mean else f" ({finding.note})"
+    return f"{what}. {finding.claim.statement} {verdict}{number}."
+
+
+def _controls(found: dict[str, Finding]) -> list[str]:
+    """Whether the controls did nothing: before anything else is believed."""
+    controls = [finding for finding in found.values() if finding.claim.remark == CONTROL]
+    failed = [finding.claim.id for finding in controls if finding.direction == FAILS]
+    open_ = [finding.claim.id for finding in controls if finding.direction == UNDECIDED]
+    told = f"Of {len(controls)} controls, which must do nothing, {len(controls) - len(failed) - len(open_)} do nothing"
+    parts = [f"{words}: {', '.join(names)}" for names, words in ((failed, "not so"), (open_, "undecided")) if names]
+    return [f"{told}{'; ' + '; '.join(parts) if parts else ''}."]
