@@ -48,7 +48,7 @@ SAMPLES_PER_PIECE = 20
 class Chance(NamedTuple):
     """Result of a permutation test.
 
-    Parameters
+    Attributes
     ----------
     gain : float
         Error of predicting the means minus the error of the models, on the true samples.

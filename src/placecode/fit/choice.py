@@ -26,7 +26,7 @@ MIN_GROUPS = 4
 class Choice(NamedTuple):
     """The chosen sigma.
 
-    Parameters
+    Attributes
     ----------
     sigma : float
         The chosen value.
