@@ -265,9 +265,9 @@ class Stack(nn.Module):
         """
         shaped = self._with_member_axis(x)  # (e, b, n, f)
         if self.fast:
-            from placecode.compute import gpu as fast  # needs Triton
+            from placecode.compute.gpu import forward as gpu  # needs Triton
 
-            outputs = fast.forward(self, shaped, step, first_row)
+            outputs = gpu.forward(self, shaped, step, first_row)
         else:
             outputs = self._forward(shaped, step, None, first_row)
         return outputs if x.dim() == 4 else outputs[0]

@@ -14,7 +14,8 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 from helpers.both_ways import errors_of, inputs_of, losses_of, outcome, stack_of
 
 from placecode import encodings
-from placecode.compute.gpu import _is_fused, kernels
+from placecode.compute.gpu import kernels
+from placecode.compute.gpu.forward import _is_fused
 from placecode.compute.gpu.kernels import attention, long_attention, rows
 from placecode.encodings import ALL, Encoding
 from placecode.errors import BadInput
@@ -281,7 +282,9 @@ def test_capture_takes_the_plain_path_and_agrees(name: str, kernel_device, monke
     stack = stack_of(kernel_device, encoding=name, heads=2, gains=(1.0, 3.0))
     x = inputs_of(stack)
     outputs = stack(x)
-    monkeypatch.setattr("placecode.compute.gpu.forward", lambda *given: pytest.fail("capture took the fast path"))
+    monkeypatch.setattr(
+        "placecode.compute.gpu.forward.forward", lambda *given: pytest.fail("capture took the fast path")
+    )
     seen = stack.capture(x, "*")
     torch.testing.assert_close(seen["output"], outputs, rtol=0, atol=1e-5)
     assert seen["attention.1"].shape == (2, 2, 2, 5, 5)

@@ -1,0 +1,235 @@
+"""Forward pass of a stack with fused kernels and explicit backward passes, the fast counterpart of `models.encoder`.
+
+`forward(stack, x)` computes the same as `Stack._forward`, up to rounding. A block consists of two autograd functions:
+projection, attention, output and norm; then the MLP and its norm. Biases, residuals and PEs need no extra pass over
+memory, and gradients of weights are written directly to the flat gradient of the stack. Operations of an encoding on
+queries, keys or scores use its methods and autograd. Pre-norm blocks use the plain implementation.
+
+In bfloat16 (autocast), activations and products are bfloat16; norms, softmax, sums and parameters are float32.
+
+If the inputs of products may be rounded to ten bits (precision "high"), most products use float16, which has as many
+bits as TF32, takes half the time, and accumulates in float32. Float16 has a small range. After a norm, values are of
+order 1. Gradients are scaled to order 1 by a power of two per member (`Measure`), which the optimizer reverses. Without
+this scaling, TF32 is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from placecode import random
+from placecode.compute.gpu import kernels
+from placecode.compute.gpu.functions import (
+    AttentionHalf,
+    Drop,
+    Embed,
+    Fold,
+    FoldedHalf,
+    Matrix,
+    Measure,
+    MlpHalf,
+    OutHalf,
+    Project,
+)
+from placecode.compute.gpu.kernels import attention, long_attention, rows
+from placecode.encodings import ALL, Additive, Alibi, Encoding
+
+if TYPE_CHECKING:
+    from placecode.models.blocks import Block, Linear
+    from placecode.models.encoder import Stack
+
+
+FEW = 16
+"""Maximum number of input features for which the embedding is a separate kernel instead of a matrix product."""
+
+
+class Weights:
+    """The matrices of a stack, in bfloat16 with autocast, and the destinations of their gradients."""
+
+    def __init__(self, stack: Stack) -> None:
+        device = stack.flat.device.type
+        short = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
+        self.dtype = torch.bfloat16 if short else stack.flat.dtype
+        views = stack.views(stack.flat.to(self.dtype)) if short else [p.detach() for p in stack.ordered]
+        sinks = [None] * len(views) if stack.sink is None else stack.views(stack.sink)
+        self._of = {id(p): pair for p, pair in zip(stack.ordered, zip(views, sinks, strict=True), strict=True)}
+
+    def matrix(self, layer: Linear) -> Matrix:
+        """Return the matrix (e, in, out) of a layer and the destination (e, in, out) of its gradient."""
+        used, sink = self._of[id(layer.weight)]
+        return layer.as_matrix(used), None if sink is None else layer.as_matrix(sink)
+
+    def places(self, *vectors: Tensor) -> rows.Sinks:
+        """Return the destinations of the gradients of biases, scales and shifts, (e, d)."""
+        sinks = [self._of[id(vector)][1] for vector in vectors]
+        return None if sinks[0] is None else tuple(sinks)
+
+
+def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) -> Tensor:
+    """Compute the outputs of all members, with the parameters and the result of `Stack.forward`."""
+    weights, blocks, (n, example) = Weights(stack), len(stack.blocks), (x.shape[2], stack.members[0])
+    drops = example.dropout > 0 and (step is not None or example.dropout_at_evaluation)
+    pre = example.norm == "pre"
+
+    def encoding_at(i: int) -> Encoding:
+        return stack.encoding if i == 0 or example.placement == "every" else stack.nowhere
+
+    def pe_at(i: int) -> Tensor | None:
+        """Return the PE that the kernel before block i adds, or None without a PE or if it is added separately."""
+        encoding = encoding_at(i) if i < blocks else stack.nowhere
+        if type(encoding).add is not Additive.add:
+            return None
+        assert isinstance(encoding, Additive)
+        return encoding.table[:, i, :n]
+
+    def last_alone(i: int) -> bool:
+        return stack.readout == "last" and i == blocks - 1
+
+    def halved(i: int) -> bool:
+        """Return whether block i also needs its input in float16. For the last token only, this would not save time."""
+        return (
+            halves and i < blocks and not last_alone(i) and _is_fused(encoding_at(i), example.heads, n, example.width)
+        )
+
+    def given_halved(i: int) -> bool:
+        """Return whether the kernel before block i writes the float16 input: only if it is not changed afterwards."""
+        return halved(i) and not drops and type(encoding_at(i)).add in (Encoding.add, Additive.add)
+
+    embedding, half = stack.embedding, None
+    x = x.to(weights.dtype)
+    halves = not pre and _takes_halves(stack, x)
+    if x.shape[3] <= FEW:
+        x, half = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0), given_halved(0))
+    else:
+        x = Project.apply(x, embedding.matrix, embedding.bias, weights.matrix(embedding))
+        x = stack.encoding.add(x, 0) if pe_at(0) is not None else x
+    for i in range(blocks):
+        block: Any = stack.blocks[i]
+        encoding = encoding_at(i)
+        if type(encoding).add not in (Encoding.add, Additive.add) or (pre and i > 0):
+            x = encoding.add(x, i)
+        if drops:
+            stream = random.stream(stack.dropout_keys, stack.dropout_moment(i, step))
+            x = Drop.apply(x, stream, stack.keep, first_row * x[0, 0].numel())
+        at = slice(n - 1, n) if last_alone(i) else ALL
+        if pre:
+            x = block(x, encoding, i, at, None)
+            continue
+        x = x.to(weights.dtype)
+        if _is_fused(encoding, example.heads, n, example.width):
+            attention_half = _folded_half if example.heads == 1 else _attention_half
+            if halved(i) and half is None:
+                half = x.detach().to(torch.float16, memory_format=torch.contiguous_format)
+            x, half = attention_half(block, x, half, _table(encoding, x, i, at, example.heads), at, weights)
+        else:
+            x, half = _attention_by_pieces(block, x, encoding, i, at, weights, halves and not last_alone(i))
+        x, half = _mlp_half(block, x, half, None if last_alone(i) else pe_at(i + 1), weights, given_halved(i + 1))
+    if stack.final_norm is not None:
+        x = stack.final_norm(x)
+    x = x[:, :, -1] if stack.readout == "last" else x.mean(2) if stack.readout == "mean" else x
+    outputs: Tensor = stack.answer(x)
+    if halves and stack.unit is not None:
+        outputs = Measure.apply(outputs, stack.unit)
+    return stack.amplified(outputs)  # after `Measure`, which then scales gradients that include the gain
+
+
+def _takes_halves(stack: Stack, x: Tensor) -> bool:
+    """Return whether products use float16: with the right precision setting, and if gradients may be scaled."""
+    wanted = stack.unit is not None or not torch.is_grad_enabled()
+    return wanted and stack.halves and kernels.takes_halves(x)
+
+
+def _is_fused(encoding: Encoding, heads: int, tokens: int, width: int) -> bool:
+    """Return whether fused attention applies: the encoding does not change queries and keys, and tiles fit on chip."""
+    plain = not encoding.rotated and _adds_the_same(encoding)
+    return plain and (tokens <= attention.LONGEST or long_attention.suits(tokens, width // heads))
+
+
+def _adds_the_same(encoding: Encoding) -> bool:
+    """Return whether the score bias of an encoding is equal for all examples and members."""
+    return type(encoding).bias in (Encoding.bias, Alibi.bias)
+
+
+Halved = tuple[Tensor, Tensor | None]
+"""Values, and the same values in float16 if products use it."""
+
+
+def _folded_half(
+    block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
+) -> Halved:
+    """Compute LN(x + attention(x)) at the tokens `at`, (e, b, m, d), with a single head."""
+    layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
+    folded = Fold.apply(
+        *(layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1])
+    )
+    places = (None, *(weights.places(norm.scale, norm.shift) or (None, None)))
+    answer: Halved = FoldedHalf.apply(x, half, *folded, norm.scale, norm.shift, table, at != ALL, places)
+    return answer
+
+
+def _attention_half(
+    block: Block, x: Tensor, half: Tensor | None, table: Tensor | None, at: slice, weights: Weights
+) -> Halved:
+    """Compute LN(x + attention(x)) at the tokens `at`, (e, b, m, d)."""
+    layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
+    answer: Halved = AttentionHalf.apply(
+        *(x, half, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift),
+        *(table, block.attention.heads, at != ALL, weights.matrix(layer), weights.matrix(out)),
+        *(weights.places(layer.bias), weights.places(out.bias, norm.scale, norm.shift)),
+    )
+    return answer
+
+
+def _attention_by_pieces(
+    block: Block, x: Tensor, encoding: Encoding, i: int, at: slice, weights: Weights, halved: bool
+) -> Halved:
+    """Compute the same with methods of the encoding between projection and scores, differentiated by autograd."""
+    layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
+    heads = block.attention.heads
+    d = x.shape[-1]
+    bias = block.attention.bias_with(encoding)
+    projected = Project.apply(x, layer.matrix, bias, weights.matrix(layer))
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(2, 3) for part in projected.split(d, -1))  # (e, b, h, n, c)
+    q, k = encoding.rotate(q[..., at, :], k, i, at)
+    if _adds_the_same(encoding):
+        table = _table(encoding, x, i, at, heads)
+        mask = None if table is None else table.to(q.dtype)
+        q, k, v = (part.flatten(0, 1) for part in (q, k, v))  # one batch of all members' examples
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        mixed = mixed.unflatten(0, x.shape[:2])
+    else:
+        mixed = block.attention.attend(q, k, v, encoding, i, at, None)
+    mixed = mixed.transpose(2, 3).flatten(-2).to(weights.dtype)
+    answer: Halved = OutHalf.apply(
+        *(x[:, :, at], mixed, out.matrix, out.bias, norm.scale, norm.shift),
+        *(weights.matrix(out), weights.places(out.bias, norm.scale, norm.shift), halved),
+    )
+    return answer
+
+
+def _table(encoding: Encoding, x: Tensor, i: int, at: slice, heads: int) -> Tensor | None:
+    """Return the score bias of an encoding that is equal for all examples and members, (1 or h, m, n), or None."""
+    n = x.shape[2]
+    probe = x.new_empty(1, 1, heads, len(range(n)[at]), x.shape[-1] // heads, dtype=torch.float32)
+    table = encoding.bias(probe, i, at)
+    if (seen := encoding.mask(n, at)) is not None:
+        barrier = torch.zeros(seen.shape, device=x.device).masked_fill(~seen, -torch.inf)
+        table = barrier if table is None else table + barrier
+    return None if table is None else table.reshape(-1, *table.shape[-2:]).float().contiguous()
+
+
+def _mlp_half(
+    block: Block, x: Tensor, half: Tensor | None, pe: Tensor | None, weights: Weights, halved: bool
+) -> Halved:
+    """Compute LN(x + MLP(x)), with the PE of the next block added."""
+    up, down, norm = block.up, block.down, block.norm_2
+    answer: Halved = MlpHalf.apply(
+        *(x, half, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift),
+        *(pe, weights.matrix(up), weights.matrix(down)),
+        *(weights.places(up.bias), weights.places(down.bias, norm.scale, norm.shift), halved),
+    )
+    return answer
