@@ -13,7 +13,7 @@ from typing import Any
 import beyond_facts as facts
 from beyond_facts import Verdicts, verdicts
 from latin_tables import claims_table
-from page_templates import blocks, render
+from templating import render_blocks, render_page
 
 from placecode.cli.reporting import command_of
 from placecode.experiments import study_of
@@ -51,7 +51,7 @@ FIGURES = dict.fromkeys(FACTS, "accuracy") | {"lst-causal": "causes"}
 def page() -> str:
     """The whole page."""
     runs = {name: Run(ROOT / "results" / name) for name in FACTS}
-    return render(
+    return render_page(
         "beyond.md.j2",
         sections=[section(name, run) for name, run in runs.items()],
         runs=[made(Run(ROOT / "results" / run)) for name in runs for run in (name, *FURTHER_RUNS.get(name, ()))],
@@ -75,7 +75,7 @@ def section(name: str, run: Run) -> dict[str, Any]:
 
 def words(name: str, run: Run, claims: Verdicts) -> Any:
     """The question, its answer in short and at length; SystemExit where the claims do not support a sentence."""
-    return blocks(
+    return render_blocks(
         f"beyond/{name}.md.j2",
         claims=claims,
         fields=run.config["fields"],

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from page_templates import render
+from templating import render_page
 
 from placecode import files
 from placecode.analysis.stats import interval
@@ -40,7 +40,7 @@ Key = tuple[float, int]
 def page(root: Path = ROOT) -> str:
     """The whole page, from the tables below `root`."""
     results = tables(root)
-    return render(
+    return render_page(
         "performance.md.j2",
         strongest=STRONGEST,
         lead=lead(results),

@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pandas as pd
-from page_templates import render
+from templating import render_page
 
 from placecode import cli
 from placecode.inspection import evidence, recommend
@@ -42,7 +42,7 @@ def page(settings: Sequence[Setting] | None = None) -> str:
     """The whole page, from the packaged evidence or from these settings."""
     known = evidence.settings() if settings is None else settings
     constants = {"grid": GRID, "least": LEAST, "tolerance": TOLERANCE, "in_noise": IN_NOISE, "enough": ENOUGH}
-    return render(
+    return render_page(
         "recommend.md.j2",
         **constants,
         **recommended(known),

@@ -20,7 +20,7 @@ import latin
 import latin_tables
 import synergy
 from latin_tables import Findings, Numbers, Runs
-from templating import render
+from templating import render_sections
 from wording import apart_from_zero, grid, mean, signed
 
 from placecode.experiments import study_of
@@ -42,7 +42,7 @@ def page(root: Path = ROOT) -> str:
     runs = {name: Run(root / "results" / name) for name in RUNS}
     findings = {name: {claim.id: claim.check(run) for claim in study_of(run).claims} for name, run in runs.items()}
     numbers = {section.__name__: section(runs, findings) for section in SECTIONS}
-    return render("reproduction", {"claims": findings, **numbers})
+    return render_sections("reproduction", {"claims": findings, **numbers})
 
 
 def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:

@@ -44,9 +44,6 @@ def signed(found: Interval, digits: int = 2) -> str:
     return f"{found.mean:+.{digits}f} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
 
 
-told = signed  # the name that the scripts of other pages import
-
-
 def plain(found: Interval, digits: int = 2) -> str:
     """A difference whose direction is in the sentence."""
     return f"{found.mean:.{digits}f} ({found.low:.{digits}f} to {found.high:.{digits}f})"
