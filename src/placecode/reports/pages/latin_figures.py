@@ -217,15 +217,18 @@ def _geometry(run: Run) -> list[Shown]:
 def _attention(run: Run, examples: Sequence[tuple[int, str]], positions: np.ndarray, rule: int) -> Shown:
     columns = [(title, run.array(f"attention_end/{number}").mean(1)) for number, title in examples]
     for name, numbers in reference_members(members_of(run)).items():
-        columns.append((name, np.mean([run.array(f"attention_end/{number}").mean(1) for number in numbers], axis=0)))
+        kept = [number for number in numbers if run.has_array(f"attention_end/{number}")]
+        if kept:
+            title = name if len(kept) > 1 else f"{name}, one seed"
+            columns.append((title, np.mean([run.array(f"attention_end/{number}").mean(1) for number in kept], axis=0)))
     ideal = attention.ideal_map(positions)
     columns.append(("same row or column", np.broadcast_to(ideal, (len(columns[0][1]), *ideal.shape))))
     return Shown(
         "attention",
         "Where the models look",
         "Attention from each cell (down) to each cell (across) after training, averaged over held-out puzzles, block "
-        "by block, of one member of each sigma; for 2d-fixed the mean over seeds. On the right the map that spreads "
-        "attention evenly over the cells of the same row or column.",
+        "by block, of one member of each sigma, and of 2d-fixed (the mean over all seeds that the run has maps of). On "
+        "the right the map that spreads attention evenly over the cells of the same row or column.",
         figures.attention_maps(columns, run_name(run), rule),
     )
 
