@@ -35,7 +35,9 @@ def tables(
         for sigma, seed in itertools.product(sigmas if encoding == "learned" else [None], range(seeds)):
             number = len(members)
             state = "diverged" if number in diverged else "done"
+            label = encoding if sigma is None else f"{encoding}, σ {sigma:g}"
             spec = {"encoding": encoding, "sigma": sigma, "seed": seed, "options": options, "width": 8}
+            spec |= {"role": "swept", "label": label}
             members.append({"member": number, **spec, "state": state, "diverged_at": 10 if number in diverged else -1})
             for step, split, condition in itertools.product(STEPS, SPLITS, ("all", "Binary")):
                 value = rng.uniform(0.4, 1.0) if number not in diverged else np.nan

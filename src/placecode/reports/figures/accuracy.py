@@ -24,7 +24,7 @@ MOST_SIGMAS = 6
 """Maximum number of panels of learning curves for one sweep. More sigmas are thinned out evenly."""
 
 _NOT_SPEC = (
-    *("member", "sigma", "seed", "origin", "state", "options", "encoding"),
+    *("member", "sigma", "seed", "role", "label", "origin", "state", "options", "encoding"),
     *("diverged_at", "diverged_by", "settled_epoch", "rested_epoch"),
 )
 
