@@ -55,7 +55,7 @@ def rows(members: list[Member], task: LatinSquares, device: str, epochs: int) ->
         if before is None:
             continue
         measured = [row for row in trainer.evaluate() if row["condition"] == "all"]  # brings the stack up to date
-        right = [row["value"] for row in measured if (row["split"], row["metric"]) == ("validation", "accuracy")]
+        right = [row["value"] for row in measured if (row["split"], row["metric"]) == ("ood", "accuracy")]
         losses = [row["value"] for row in measured if (row["split"], row["metric"]) == ("train", "loss")]
         change = trainer.stack.flat - before
         for place, member in enumerate(members):

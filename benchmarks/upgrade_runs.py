@@ -1,11 +1,13 @@
-"""Brings run folders of format 1 to format 2: python benchmarks/upgrade_runs.py results/*
+"""Bring run folders of older formats to the present one: python benchmarks/upgrade_runs.py results/*
 
-Members get their roles and labels from the run's study, whose members come in the same order. Nothing else changes. The
-record says so under "upgraded". Folders that are no runs of a study, fits, and runs of format 2 are left alone.
+From format 1 to 2, members get their roles and labels from the run's study, whose members come in the same order. From
+2 to 3, the split "validation" is renamed to "ood". No number changes. The record says so under "upgraded". Folders that
+are no runs of a study, fits, and runs of the present format are left alone.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +17,10 @@ from placecode.experiments import STUDIES, study_of
 from placecode.files import write_json, write_table
 from placecode.runs.read import FORMAT, Run, add_names
 
-SAID = "format 1 to 2: roles and labels of members added from the study"
+STEPS = {
+    1: "format 1 to 2: roles and labels of members added from the study",
+    2: "format 2 to 3: the split validation renamed to ood",
+}
 
 
 def upgrade(path: Path) -> bool:
@@ -33,9 +38,15 @@ def upgrade(path: Path) -> bool:
         same_sigma = spec.sigma == sigma or (spec.sigma is None and sigma != sigma)
         if spec.seed != seed or not same_sigma:
             raise BadInput(f"member {number} of {path} must be that of the study; sigma and seed are {sigma}, {seed}.")
+    steps = [text for version, text in STEPS.items() if version >= run.config["format"]]
     add_names(members, specs)
-    write_table(path / "members.parquet", members)
-    write_json(path / "environment.json", {**run.environment, "upgraded": SAID})
+    summary = {**json.loads((path / "summary.json").read_text()), "rows": run.summary}
+    for name, table in (("members", members), ("metrics", run.metrics), ("analysis", run.analysis)):
+        write_table(path / f"{name}.parquet", table)
+    write_json(path / "summary.json", summary)
+    before = [run.environment["upgraded"]] if "upgraded" in run.environment else []
+    upgraded = "; ".join([*before, *steps])
+    write_json(path / "environment.json", {**run.environment, "upgraded": upgraded})
     write_json(path / "config.json", {**run.config, "format": FORMAT})  # last: it marks the folder as upgraded
     return True
 

@@ -129,9 +129,7 @@ def outcome(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, An
     """Held-out accuracy; or the test error with as many hidden as in training, where predicting the mean gives 1."""
     values = run.metrics[run.metrics["member"].isin(rows["member"])]
     values = values[values["step"] == values["step"].max()]
-    right = values[
-        (values["metric"] == "accuracy") & (values["condition"] == "all") & (values["split"] == "validation")
-    ]
+    right = values[(values["metric"] == "accuracy") & (values["condition"] == "all") & (values["split"] == "ood")]
     if len(right):
         found = right.set_index("member")["value"]
         return curve("held-out accuracy", 1, 1 / shape["outputs"], rows, found, shape)

@@ -59,7 +59,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     late = [float(str(sigma)) for sigma, gain in means.items() if abs(gain) >= SETTLED]
     noisy = {
         f"{words}, noise {level}": measured(run, "block_noise_accuracy", f"{split} {level}")
-        for split, words in (("train", "training"), ("validation", "held-out"))
+        for split, words in (("train", "training"), ("ood", "held-out"))
         for level in ("0", "0.2")
     }
     noise_rows = [

@@ -78,7 +78,7 @@ def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
             level: gap_of_sigmas(run, measured(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other)
             for level in levels
         }
-        for split, words in (("train", "training puzzles"), ("validation", "held-out puzzles"))
+        for split, words in (("train", "training puzzles"), ("ood", "held-out puzzles"))
         for other in (1.0, 2.0)
     }
 
@@ -183,7 +183,7 @@ def dropout_table(run: Run) -> str:
     """Every encoding without and with the dropout, and the difference, paired by seed; the most accurate first."""
     right, train = accuracy(run), accuracy(run, "train")
     try:
-        clean = measured(run, "accuracy_without_dropout", "validation")
+        clean = measured(run, "accuracy_without_dropout", "ood")
     except NotInRun:  # nothing was dropped
         clean = pd.Series(dtype=float)
     rows = []

@@ -220,7 +220,7 @@ def precision(root: Path, label: str, name: str) -> dict[str, Any]:
     if not all((folder / "config.json").is_file() for folder in folders):
         return found
     runs = [Run(folder) for folder in folders]
-    tf32, other = (validation(run) for run in runs)
+    tf32, other = (ood_accuracy(run) for run in runs)
     rows = []
     for sigma in sorted({key[0] for key in tf32.keys() & other.keys()}):
         pairs = [(tf32[key], other[key]) for key in sorted(tf32) if key in other and key[0] == sigma]
@@ -229,10 +229,10 @@ def precision(root: Path, label: str, name: str) -> dict[str, Any]:
     return found | {"epochs": runs[0].config["fields"]["epochs"], "rows": rows}
 
 
-def validation(run: Run) -> dict[Key, float]:
-    """Final validation accuracy of the sweep by sigma and seed."""
+def ood_accuracy(run: Run) -> dict[Key, float]:
+    """Final OOD accuracy of the sweep by sigma and seed."""
     rows = final_accuracy(run, swept(run))
-    rows = rows[rows["split"] == "validation"]
+    rows = rows[rows["split"] == "ood"]
     return {(float(s), int(n)): float(v) for s, n, v in zip(rows["sigma"], rows["seed"], rows["value"], strict=True)}
 
 

@@ -100,13 +100,19 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value to a JSON file atomically."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    """Write a value to a JSON file atomically. The table under "rows", where there is one, has a line per row."""
+    rows = value.get("rows") if isinstance(value, dict) else None
+    if not rows:
+        write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+        return
+    text = json.dumps({**value, "rows": []}, indent=2, allow_nan=False)
+    lines = ",\n    ".join(json.dumps(row, allow_nan=False) for row in rows)
+    write_text(path, text.replace('"rows": []', f'"rows": [\n    {lines}\n  ]', 1) + "\n")
 
 
 def write_table(path: Path, table: pd.DataFrame) -> str:
     """Write a table to a Parquet file atomically, and return the SHA-256 hash of the file."""
-    return write_bytes(path, table.to_parquet(None, index=False))
+    return write_bytes(path, table.to_parquet(None, index=False, compression="zstd", compression_level=19))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:

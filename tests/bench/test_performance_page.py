@@ -176,7 +176,7 @@ def test_precisions_are_compared_seed_by_seed(root: Path) -> None:
     for sigma in (0.2, 1.0, 2.0):
         values = []
         for run in runs:
-            final = run.metrics.query("step == step.max() and split == 'validation' and condition == 'all'")
+            final = run.metrics.query("step == step.max() and split == 'ood' and condition == 'all'")
             final = final[final["metric"] == "accuracy"].merge(run.members[["member", "sigma", "seed"]], on="member")
             final = final[(final["sigma"] == sigma) & (final["seed"] < 3)].sort_values("seed")
             values.append(final["value"].to_numpy())

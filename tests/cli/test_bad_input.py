@@ -628,7 +628,7 @@ def test_held_out_puzzles_of_one_class_alone_are_enough(puzzles: Path, monkeypat
     )
     assert cli.main([*RUN, "--puzzles", str(puzzles), "--out", "out"]) == 0
     assert Run("out").members["state"].tolist() == ["done"] * 4
-    assert Run("out").config["task"]["counts"]["validation"] == {"Binary": 3, "Ternary": 0, "Quaternary": 0}
+    assert Run("out").config["task"]["counts"]["ood"] == {"Binary": 3, "Ternary": 0, "Quaternary": 0}
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_run_prints_the_table_the_findings_and_the_path_of_the_report(ran: tuple
         final = run.metrics.query("step == 8 and condition == 'all' and metric == 'accuracy'")
         final = final[final["member"].isin(members)].groupby("split")["value"].mean()
         assert [cell.split(" ±")[0] for cell in cells[1:4]] == [
-            f"{final[split]:.2f}" for split in ("train", "test", "validation")
+            f"{final[split]:.2f}" for split in ("train", "test", "ood")
         ]
         assert cells[4:] == ["2", "0"]
     assert "has not fitted its training puzzles yet" in printed
@@ -92,10 +92,8 @@ def test_run_leaves_the_summary_the_report_and_the_figures(ran: tuple[Path, str]
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(ran: tuple[Path, str]) -> None:
     lines = [line for line in ran[1].splitlines() if line.startswith("stack ")]
-    assert re.fullmatch(r"stack 1/2  step 0/8  accuracy train 0\.\d\d, test 0\.\d\d, validation 0\.\d\d", lines[0])
-    last = (
-        r"stack 2/2  step 8/8  loss \d\.\d{3}  accuracy train 0\.\d\d, test 0\.\d\d, validation 0\.\d\d  0 seconds left"
-    )
+    assert re.fullmatch(r"stack 1/2  step 0/8  accuracy train 0\.\d\d, test 0\.\d\d, ood 0\.\d\d", lines[0])
+    last = r"stack 2/2  step 8/8  loss \d\.\d{3}  accuracy train 0\.\d\d, test 0\.\d\d, ood 0\.\d\d  0 seconds left"
     assert re.fullmatch(last, lines[-1])
     assert "\x1b" not in ran[1]  # no colours, no bars
     assert "━━━━━━━━━━ " not in ran[1].split("Accuracy, mean")[0]
@@ -357,7 +355,7 @@ def test_runs_lists_finished_and_unfinished_ones_side_by_side(
     assert cli.main(["runs", str(ran[0].parent)]) == 0
     assert cli.main(["runs"]) == 0
     printed = capsys.readouterr().out
-    numbers = [row["mean"] for row in Run(ran[0]).summary if row["split"] == "validation"][:1]
+    numbers = [row["mean"] for row in Run(ran[0]).summary if row["split"] == "ood"][:1]
     (line,) = (line for line in printed.splitlines() if str(ran[0]) in line)
     for cell in ("│ lst-sigma │", "│ quick │", "│ 0:4 of 4 │", "│ done ", "│ cpu ", f"│ 0.1: {numbers[0]:.2f}  2: "):
         assert cell in line

@@ -106,7 +106,7 @@ def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace
         mean = statistics.mean(alive) if alive else None
         numbers = {"mean": mean, "std": statistics.stdev(alive) if len(alive) > 1 else None, "n": len(alive)}
         numbers["diverged"] = len(values) - len(alive)
-        row = {**fields, "split": "validation", "condition": "all", "metric": "accuracy", **numbers}
+        row = {**fields, "split": "ood", "condition": "all", "metric": "accuracy", **numbers}
         rows += [row, {**row, "condition": "Binary", "mean": 0.111}, {**row, "metric": "loss", "mean": 0.222}]
         rows += [{**row, "split": "train", "mean": mean and 1.0, "std": 0.0}]
         rows += [{**row, "split": "analysis", "metric": "norm", "mean": 0.333}]
@@ -127,7 +127,7 @@ def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace
 def test_accuracies_have_half_of_students_interval(values: list[float | None], text: str) -> None:
     head, row = printed(display.results_table(fake(a=({"encoding": "learned", "sigma": 0.2}, values))))
     cells = dict(zip(head, row, strict=True))
-    assert cells["validation"] == text
+    assert cells["ood"] == text
     assert (cells["seeds"], cells["diverged"]) == (str(len(values) - values.count(None)), str(values.count(None)))
 
 
@@ -140,7 +140,7 @@ def test_every_setting_has_a_row_with_what_sets_it_apart() -> None:
         c=({"encoding": "sinusoid", "sigma": None, "dropout_at_evaluation": True, "axes": 2, **none}, [0.8, None]),
     )
     head, *rows = printed(display.results_table(run))
-    splits = ["train", "test", "validation"]
+    splits = ["train", "test", "ood"]
     assert head == ["encoding", "sigma", "dropout at evaluation", "axes", *splits, "seeds", "diverged"]
     assert rows == [
         ["learned", "0.2", "False", "-", "1.00 ± 0.00", "-", "0.90 ± 0.00", "2", "0"],

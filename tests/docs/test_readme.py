@@ -72,8 +72,8 @@ def test_numbers_are_those_of_the_committed_run(page: str, run: str, settings: i
     text = (ROOT / page).read_text()
     table = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, flags=re.MULTILINE)
     assert len(table) == len({sigma for sigma, _ in means}) == settings
-    for sigma, train, test, validation in table:
-        assert (train, test, validation) == tuple(means[sigma, split] for split in ("train", "test", "validation"))
+    for sigma, train, test, ood in table:
+        assert (train, test, ood) == tuple(means[sigma, split] for split in ("train", "test", "ood"))
 
 
 def test_links_lead_somewhere() -> None:

@@ -77,7 +77,7 @@ def test_another_seed_gives_other_numbers(unbroken: Run, tmp_path: Path) -> None
 @pytest.mark.parametrize("stack", [1, 3, 4])
 def test_another_stack_split_gives_the_same_outputs_to_rounding(unbroken: Run, tmp_path: Path, stack: int) -> None:
     other = local.execute(tiny(), tmp_path / "other", where=Where("cpu", stack=stack))
-    inputs = tiny().task().splits["validation"].inputs
+    inputs = tiny().task().splits["ood"].inputs
     for number in range(4):
         assert (other.load(number)(inputs) - unbroken.load(number)(inputs)).abs().max() < 1e-5
     assert other.members.equals(unbroken.members)
@@ -108,7 +108,7 @@ def test_every_kind_of_encoding_leaves_a_whole_run(tmp_path: Path, encoding: str
     assert ({"norm", "procrustes", "procrustes_z", "rsa", "moved"} <= named) == has_vectors
     assert {"confidence", "error_rate", "noise_accuracy", "agreement", "attention_cosine"} <= named  # of every encoding
     assert not run.analysis.duplicated(["member", "step", "block", "analysis", "target"]).any()
-    rows = [row for row in run.summary if row["split"] == "validation" and row["condition"] == "all"]
+    rows = [row for row in run.summary if row["split"] == "ood" and row["condition"] == "all"]
     assert [row["sigma"] for row in rows] == [None, None]
     assert [row["n"] for row in rows] == [2, 2]
     json.dumps(run.summary, allow_nan=False)
@@ -710,7 +710,7 @@ def test_bf16_sees_the_weights_of_now_and_not_of_the_start() -> None:
     """Autocast must not keep the first cast of a weight while the optimizer moves it."""
     task, where = tiny().task(), Where("cpu", precision="bf16").resolved()
     trainer = Trainer(stack_for(tiny(learning_rate=0.01).members(), task), task, 40)
-    inputs = task.splits["validation"].inputs.expand(4, -1, -1, -1)
+    inputs = task.splits["ood"].inputs.expand(4, -1, -1, -1)
     with where.arithmetic(), torch.no_grad():
         before = trainer.stack(inputs)
         with torch.enable_grad():

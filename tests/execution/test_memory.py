@@ -292,7 +292,7 @@ def test_a_set_that_is_split_finishes_and_says_what_it_took(monkeypatch: pytest.
     assert display.memory_text(run) == f"Memory: largest stack of 3 members; {said}."
     log = (tmp_path / "run" / "log.txt").read_text()
     assert f" stack 1/2: {said}\n" in log and f" stack 2/2: {said}\n" in log
-    inputs = tiny().task().splits["validation"].inputs
+    inputs = tiny().task().splits["ood"].inputs
     for number in range(6):
         assert (run.load(number)(inputs) - whole.load(number)(inputs)).abs().max() < 1e-5
 
@@ -414,7 +414,7 @@ def test_a_set_that_exceeds_its_share_of_the_gpu_is_split_and_finishes(cuda: str
     most = whole.environment["memory"]["peak bytes"][0]
     assert all(0 < peak <= most for peak in peaks), (sizes, peaks, most)
     assert "MiB per member" in (display.memory_text(run) or "")
-    inputs = task.splits["validation"].inputs
+    inputs = task.splits["ood"].inputs
     for number in range(8):
         assert (run.load(number)(inputs) - whole.load(number)(inputs)).abs().max() < 1e-3
     assert (run.load(0)(inputs) - run.load(1)(inputs)).abs().max() > 1e-2  # members do differ

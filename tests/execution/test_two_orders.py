@@ -76,7 +76,7 @@ def test_every_start_is_what_it_says(whole: Run) -> None:
 def test_a_loaded_member_is_of_its_own_shape(whole: Run, task: Task) -> None:
     for number, data in ((0, FOUR), (3, FIVE), (17, FIVE)):
         assert whole.member(number).data == data
-        inputs = task.part(data).splits["validation"].inputs
+        inputs = task.part(data).splits["ood"].inputs
         found = whole.load(number)(inputs).softmax(-1).detach().numpy()
         np.testing.assert_allclose(found, whole.array(f"probabilities_end/{number}"), rtol=0, atol=1e-5)
 

@@ -53,7 +53,7 @@ def task(study: LstCausal) -> Task:
 @pytest.fixture(scope="module")
 def table(run: Run) -> pd.DataFrame:
     """Members, their kind, and their accuracy on held-out puzzles."""
-    rows = run.metrics.query("split == 'validation' and condition == 'all' and metric == 'accuracy'")
+    rows = run.metrics.query("split == 'ood' and condition == 'all' and metric == 'accuracy'")
     last = rows[rows["step"] == rows["step"].max()].set_index("member")["value"]
     return run.members.assign(kind=run.members["label"], accuracy=run.members["member"].map(last))
 
@@ -245,7 +245,7 @@ def by_hand(model: Stack, task: Task, pe: np.ndarray, order: list[int] | None = 
     assert vectors is not None
     own = vectors.detach().clone()
     vectors.data[0] = torch.from_numpy(np.ascontiguousarray(pe))
-    held_out = task.splits["validation"]
+    held_out = task.splits["ood"]
     with torch.no_grad():
         answers = model(held_out.inputs if order is None else held_out.inputs[:, order])
     vectors.data.copy_(own)
@@ -300,11 +300,11 @@ def test_exchanges_leave_the_stack_untouched(study: LstCausal, task: Task) -> No
     rows = interventions.accuracies(stack, task, [{"a": pes[0], "b": pes[1]}, {"b": pes[1]}], order)
     assert [(row["member"], row["target"]) for row in rows] == [(0, "a"), (0, "b"), (1, "b")]
     torch.testing.assert_close(stack.flat, before, rtol=0, atol=0)
-    inputs = task.splits["validation"].inputs.clone()
+    inputs = task.splits["ood"].inputs.clone()
     interventions.accuracies(
         stack, task, [interventions.within_member(pe, pe, task.positions, order) for pe in pes], order
     )  # type: ignore[arg-type]
-    assert torch.equal(task.splits["validation"].inputs, inputs)  # nor the puzzles
+    assert torch.equal(task.splits["ood"].inputs, inputs)  # nor the puzzles
 
 
 def test_a_partner_that_is_not_there_or_diverged_is_not_swapped(study: LstCausal, run: Run, task: Task) -> None:

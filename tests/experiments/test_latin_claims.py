@@ -104,7 +104,7 @@ def planted(seed: int = 0, sign: int = 1) -> World:
     if sign < 0:
         train[3] -= 0.1
     gap = column(np.where(np.arange(len(SIGMAS)) == LARGE, -0.1 * sign, 0.0))
-    noisy = {split: 0.5 + gap + normal(rng, 0.02) + 2 * of_seed for split in ("train", "validation")}
+    noisy = {split: 0.5 + gap + normal(rng, 0.02) + 2 * of_seed for split in ("train", "ood")}
     early = accuracy + normal(rng, 0.005) + (0.0 if sign > 0 else 0.2)
     return World(accuracy, train, early, noisy, start, end)
 
@@ -115,7 +115,7 @@ def on_the_margin(seed: int, at_small: float) -> World:
     accuracy = normal(rng, 0.05) + 0.6
     accuracy[SMALL] += at_small - 0.6
     accuracy[LARGE] += 0.5 - 0.6
-    noisy = {split: 0.5 + normal(rng, 0.05) for split in ("train", "validation")}
+    noisy = {split: 0.5 + normal(rng, 0.05) for split in ("train", "ood")}
     noise = [{name: normal(rng) for name in (*MEASURES, "rsa")} for _ in range(2)]
     return World(accuracy, 0.99 + normal(rng, 0.003), accuracy + 0.02 + normal(rng, 0.02), noisy, *noise)
 
@@ -141,7 +141,7 @@ STUDENT: dict[str, Callable[[World], Table]] = {
     "accuracy-at-0.2": lambda w: w.accuracy[SMALL],
     "accuracy-at-2.0": lambda w: w.accuracy[LARGE],
     "withstands-noise": lambda w: difference(w.noisy["train"]),
-    "withstands-noise-held-out": lambda w: difference(w.noisy["validation"]),
+    "withstands-noise-held-out": lambda w: difference(w.noisy["ood"]),
     "pe-learns-rows-and-columns": lambda w: (w.end["rsa"] - w.start["rsa"])[SMALL],
     "small-sigma-learns-more-of-it": lambda w: difference(w.end["rsa"] - w.start["rsa"]),
     "epoch-200-at-0.2": lambda w: w.accuracy[SMALL] - w.early[SMALL],
@@ -454,7 +454,7 @@ def test_a_run_without_the_early_evaluation_says_so() -> None:
     run = planted().run()
     run.metrics = run.metrics[run.metrics["step"] != 400]
     finding = BY_ID["epoch-200-at-1"].check(run)
-    assert (finding.direction, finding.note) == (OPEN, "the run has no validation accuracy at step 400")
+    assert (finding.direction, finding.note) == (OPEN, "the run has no ood accuracy at step 400")
 
 
 def test_every_sigma_means_every_sigma() -> None:

@@ -90,7 +90,7 @@ def test_an_epoch_at_paper_scale_is_63_full_batches_and_one_of_36() -> None:
 
 
 def test_the_training_split_has_nine_tenths_of_the_puzzles(task: LatinSquares) -> None:
-    assert {name: len(split) for name, split in task.splits.items()} == {"train": 54, "test": 6, "validation": 9}
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 54, "test": 6, "ood": 9}
 
 
 def test_quick_shows_the_effect_over_enough_sigmas_and_seeds() -> None:
@@ -102,7 +102,7 @@ def test_quick_shows_the_effect_over_enough_sigmas_and_seeds() -> None:
     assert len(study.seeds) >= 3
     assert study.width < 160
     assert study.heldout == 108
-    assert study.distance == 0.8  # validation is as far from training as in the paper
+    assert study.distance == 0.8  # ood is as far from training as in the paper
 
 
 def test_what_is_given_wins_over_the_scale() -> None:
@@ -305,7 +305,7 @@ def test_a_run_of_encodings_has_its_words_figures_and_claims(tmp_path: Path) -> 
     for start in ("Without dropout, these ", "With dropout 0.1, these "):
         told = " ".join(line for line in words if line.startswith(start))
         assert all(told.count(f" {name} (0.") == 1 for name in names)
-    assert words[-1] == "In brackets: validation accuracy, mean of 2 seeds."
+    assert words[-1] == "In brackets: OOD accuracy, mean of 2 seeds."
     found = {claim.id: claim.check(run) for claim in study.claims}
     assert np.isfinite(found["near-2d-fixed"].found.mean)
     assert found["beats-none"].note.endswith("members none with dropout 0")
@@ -344,7 +344,7 @@ def test_attention_maps_are_means_over_the_validation_puzzles(task: LatinSquares
     stack = stack_for([Member(sigma=sigma, width=8, layers=2, heads=2) for sigma in (0.1, 2.0)], task)
     maps, _ = attention_maps(stack, task)
     assert maps.shape == (2, 2, 2, 16, 16)  # (e, l, h, n, n)
-    one = task.splits["validation"].inputs
+    one = task.splits["ood"].inputs
     by_hand = sum(stack.capture(one[i : i + 1].expand(2, 1, 16, 5), "attention.1")["attention.1"] for i in range(9)) / 9
     assert (maps[:, 1] - by_hand[:, 0]).abs().max() < 1e-6
 
@@ -353,7 +353,7 @@ def test_attention_maps_are_means_over_the_validation_puzzles(task: LatinSquares
 
 
 class FakeRun(SimpleNamespace):
-    """A run with the accuracies that are given: {sigma: [(train, test, validation) or None for diverged, per seed]}."""
+    """A run with the accuracies that are given: {sigma: [(train, test, ood) or None for diverged, per seed]}."""
 
     def __init__(self, accuracies: dict[float, list[tuple[float, float, float] | None]]) -> None:
         members, values = [], []
@@ -364,7 +364,7 @@ class FakeRun(SimpleNamespace):
         table = member_table(range(len(members)), members, [End(-1 if found else 5) for found in values])
         rows = []
         for number, found in enumerate(values):
-            for split, value in zip(("train", "test", "validation"), found or (0.9, 0.9, 0.9), strict=True):
+            for split, value in zip(("train", "test", "ood"), found or (0.9, 0.9, 0.9), strict=True):
                 row = {"member": number, "step": 10, "split": split, "condition": "all", "metric": "accuracy"}
                 rows += [
                     {**row, "value": value},
@@ -383,10 +383,10 @@ PARTLY = "It has fitted its training puzzles and generalizes in part."
 
 
 @pytest.mark.parametrize(
-    ("train", "validation", "words"),
+    ("train", "ood", "words"),
     [
         (0.94, 0.30, NOT_YET),
-        (0.94, 0.94, NOT_YET),  # good on validation too, and yet not learned to the end
+        (0.94, 0.94, NOT_YET),  # good on ood too, and yet not learned to the end
         (0.25, 0.25, NOT_YET),
         (0.95, 0.85, GENERALIZES),
         (1.00, 0.99, GENERALIZES),
@@ -397,8 +397,8 @@ PARTLY = "It has fitted its training puzzles and generalizes in part."
         (1.00, 0.00, MEMORIZES),
     ],
 )
-def test_only_a_model_that_has_fitted_can_memorize(train: float, validation: float, words: str) -> None:
-    assert verdict(train, validation) == words
+def test_only_a_model_that_has_fitted_can_memorize(train: float, ood: float, words: str) -> None:
+    assert verdict(train, ood) == words
 
 
 def test_findings_tell_both_ends_and_the_difference() -> None:
@@ -411,9 +411,9 @@ def test_findings_tell_both_ends_and_the_difference() -> None:
     )
     assert dials(run) == (0.2, 2.0)
     assert of_sigmas(run) == [
-        f"sigma = 0.2: train 0.997, test 0.977, validation 0.930 (mean of 3 seeds). {GENERALIZES}",
-        f"sigma = 2: train 0.990, test 0.567, validation 0.400 (mean of 3 seeds). {MEMORIZES}",
-        "Validation accuracy at sigma 0.2 minus that at sigma 2 is 0.53 (95% interval over seeds 0.40 to 0.66).",
+        f"sigma = 0.2: train 0.997, test 0.977, ood 0.930 (mean of 3 seeds). {GENERALIZES}",
+        f"sigma = 2: train 0.990, test 0.567, ood 0.400 (mean of 3 seeds). {MEMORIZES}",
+        "OOD accuracy at sigma 0.2 minus that at sigma 2 is 0.53 (95% interval over seeds 0.40 to 0.66).",
     ]
 
 
@@ -421,17 +421,17 @@ def test_findings_do_not_say_what_did_not_happen() -> None:
     """The small sigma behind the large one, and neither fitted."""
     lines = of_sigmas(FakeRun({0.5: [(0.5, 0.5, 0.3)], 1.0: [(0.6, 0.5, 0.5)]}))
     assert lines == [
-        f"sigma = 0.5: train 0.500, test 0.500, validation 0.300 (mean of 1 seed). {NOT_YET}",
-        f"sigma = 1: train 0.600, test 0.500, validation 0.500 (mean of 1 seed). {NOT_YET}",
-        "Validation accuracy at sigma 0.5 minus that at sigma 1 is -0.20.",
+        f"sigma = 0.5: train 0.500, test 0.500, ood 0.300 (mean of 1 seed). {NOT_YET}",
+        f"sigma = 1: train 0.600, test 0.500, ood 0.500 (mean of 1 seed). {NOT_YET}",
+        "OOD accuracy at sigma 0.5 minus that at sigma 1 is -0.20.",
     ]
 
 
 def test_findings_leave_out_members_that_diverged_and_say_so() -> None:
     lines = of_sigmas(FakeRun({0.2: [(1.0, 1.0, 1.0), None], 2.0: [None, (1.0, 0.5, 0.3)]}))
     assert lines == [
-        f"sigma = 0.2: train 1.000, test 1.000, validation 1.000 (mean of 1 seed). {GENERALIZES}",
-        f"sigma = 2: train 1.000, test 0.500, validation 0.300 (mean of 1 seed). {MEMORIZES}",
+        f"sigma = 0.2: train 1.000, test 1.000, ood 1.000 (mean of 1 seed). {GENERALIZES}",
+        f"sigma = 2: train 1.000, test 0.500, ood 0.300 (mean of 1 seed). {MEMORIZES}",
         "2 of 4 members diverged and are left out of the means.",  # and no seed is there at both sigmas to compare
     ]
     assert of_sigmas(FakeRun({0.2: [None]})) == [
@@ -450,7 +450,7 @@ def test_final_accuracy_is_of_the_last_step_and_all_puzzles() -> None:
     assert table[["sigma", "seed", "split", "value"]].to_dict("list") == {
         "sigma": [0.2] * 3 + [2.0] * 3,
         "seed": [0] * 6,
-        "split": ["train", "test", "validation"] * 2,
+        "split": ["train", "test", "ood"] * 2,
         "value": [1.0, 0.9, 0.8, 0.7, 0.6, 0.5],
     }
 

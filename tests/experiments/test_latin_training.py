@@ -123,7 +123,7 @@ def test_verdicts_on_frozen_pes_follow_what_was_planted() -> None:
 
 def test_the_gap_is_that_computed_by_hand() -> None:
     run = planted(learned=lambda s: 0.9, frozen=lambda s: 0.8, sized=lambda s: 0.5, input=lambda s: 0.5)
-    right = run.metrics[(run.metrics["split"] == "validation") & (run.metrics["step"] == 2000)]
+    right = run.metrics[(run.metrics["split"] == "ood") & (run.metrics["step"] == 2000)]
     right = right[(right["condition"] == "all") & (right["metric"] == "accuracy")].set_index("member")["value"]
     kinds = [kind(member) for member in LstFrozen.at("paper").members()]
     table = run.members.assign(value=run.members["member"].map(right), kind=kinds)

@@ -95,7 +95,7 @@ def test_noisy_accuracy_does_not_depend_on_portions(
     assert measures.noisy_accuracy(trained, task, "train", (0.0, 0.3)) == whole
 
 
-@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("split", ["train", "ood"])
 def test_without_noise_it_is_the_accuracy(task: LatinSquares, trained: Stack, split: str) -> None:
     found = measures.noisy_accuracy(trained, task, split, (0.0,))
     assert found == {0.0: evaluate(trained, task, split)["all", "accuracy"]}
@@ -125,7 +125,7 @@ def test_members_of_a_seed_meet_the_same_noise_in_every_example_another(
     assert abs(unit.mean().item()) < 0.02
     assert torch.corrcoef(torch.stack([unit[0].flatten(), unit[1].flatten()]))[0, 1].abs() < 0.05  # another seed
     assert torch.corrcoef(unit[0].flatten(1)).fill_diagonal_(0).abs().max() < 0.5  # another example
-    measures.noisy_accuracy(stack, task, "validation", (1.0,))
+    measures.noisy_accuracy(stack, task, "ood", (1.0,))
     pair = torch.stack([noises[-1][0].flatten(), unit[0, :9].flatten()])
     assert torch.corrcoef(pair)[0, 1].abs() < 0.1  # another split
 
@@ -134,11 +134,11 @@ def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: St
     everything = measures.robustness(trained, task, (2.0, 0.5))  # in any order
     rows = [row for row in everything if row["analysis"] == "noise_accuracy"]
     assert {row["target"] for row in rows} == {
-        f"{split} {level}" for split in ("train", "validation") for level in ("0", "0.5", "2")
+        f"{split} {level}" for split in ("train", "ood") for level in ("0", "0.5", "2")
     }
     assert len(rows) == 3 * 2 * 3
     values = {(row["member"], row["target"]): row["value"] for row in rows}
-    for split in ("train", "validation"):
+    for split in ("train", "ood"):
         direct = measures.noisy_accuracy(trained, task, split, (2.0,))[2.0]
         assert [values[i, f"{split} 2"] for i in range(3)] == direct
         borne = [row["value"] for row in everything if (row["analysis"], row["target"]) == ("noise_tolerance", split)]
@@ -153,7 +153,7 @@ def test_rows_of_robustness_name_split_and_level(task: LatinSquares, trained: St
 def test_probabilities_sum_to_one_and_answer_as_evaluated(
     task: LatinSquares, trained: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for split in ("train", "validation"):
+    for split in ("train", "ood"):
         shares = measures.probabilities(trained, task, split)
         data = task.splits[split]
         assert shares.shape == (3, len(data), 4)
@@ -167,7 +167,7 @@ def test_probabilities_sum_to_one_and_answer_as_evaluated(
 
 
 def test_behaviour_is_how_sure_a_member_is_and_where_it_errs(task: LatinSquares, trained: Stack) -> None:
-    data = task.splits["validation"]
+    data = task.splits["ood"]
     asked = data.inputs[:, :, -1].argmax(1).tolist()
     table = pd.DataFrame(measures.behaviour(trained, task, asked))
     assert not table.duplicated(KEYS).any()
@@ -193,7 +193,7 @@ def test_attention_maps_are_those_that_are_captured(task: LatinSquares, trained:
     assert (mean.sum(-1) - 1).abs().max() < 1e-5
     assert (each.double().sum(-1) - 1).abs().max() < 2e-3
     assert (each.double().mean(1) - mean.double().mean(2)).abs().max() < 1e-3
-    inputs = task.splits["validation"].inputs.expand(3, -1, -1, -1)
+    inputs = task.splits["ood"].inputs.expand(3, -1, -1, -1)
     seen = trained.capture(inputs, "attention.*")
     for block in range(2):
         assert (mean[:, block] - seen[f"attention.{block}"].mean(1)).abs().max() < 1e-6
@@ -233,7 +233,7 @@ def test_without_dropout_is_the_accuracy_of_the_same_weights(task: LatinSquares,
     found = {(row["member"], row["target"]): row["value"] for row in measures.without_dropout(trained, task)}
     whole = stack_for(members(), task)
     whole.flat.copy_(trained.flat)
-    for split in ("train", "test", "validation"):
+    for split in ("train", "test", "ood"):
         wanted = evaluate(whole, task, split)["all", "accuracy"]
         assert [found[member, split] for member in range(3)] == wanted
     assert len(found) == 9

@@ -136,7 +136,7 @@ KNOBS: dict[str, dict[str, list[Term]]] = {
 
 def accuracies(run: Any, step: int) -> dict[int, float]:
     """Held-out accuracy by member."""
-    rows = run.metrics[(run.metrics["step"] == step) & (run.metrics["split"] == "validation")]
+    rows = run.metrics[(run.metrics["step"] == step) & (run.metrics["split"] == "ood")]
     rows = rows[(rows["condition"] == "all") & (rows["metric"] == "accuracy")]
     return dict(zip(rows["member"], rows["value"], strict=True))
 

@@ -33,7 +33,7 @@ def _measures(seeds: int, name: str) -> pd.DataFrame:
 
 
 def _noise(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"split": ["validation", name], "sigma": SIGMAS, "level": (0, 0.5, 1.0)}, seeds)
+    return made_up({"split": ["ood", name], "sigma": SIGMAS, "level": (0, 0.5, 1.0)}, seeds)
 
 
 def _conditions(seeds: int, name: str) -> pd.DataFrame:

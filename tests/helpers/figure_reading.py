@@ -18,7 +18,7 @@ from scipy import stats
 
 from placecode.reports.figures.base import PAPER
 
-SPLITS = ("train", "test", "validation")
+SPLITS = ("train", "test", "ood")
 STEPS = (0, 10, 20)
 
 
@@ -35,7 +35,7 @@ def tables(
         for sigma, seed in itertools.product(sigmas if encoding == "learned" else [None], range(seeds)):
             number = len(members)
             state = "diverged" if number in diverged else "done"
-            label = encoding if sigma is None else f"{encoding}, σ {sigma:g}"
+            label = encoding if sigma is None else f"{encoding}, sigma {sigma:g}"
             spec = {"encoding": encoding, "sigma": sigma, "seed": seed, "options": options, "width": 8}
             spec |= {"role": "swept", "label": label}
             members.append({"member": number, **spec, "state": state, "diverged_at": 10 if number in diverged else -1})

@@ -42,7 +42,7 @@ def made_up(
     last = epochs * STEPS_PER_EPOCH
     metrics, rows = [], []
     for number, member in enumerate(members):
-        by_split = {"train": train(member), "test": STRANGE, "validation": accuracy(member)}
+        by_split = {"train": train(member), "test": STRANGE, "ood": accuracy(member)}
         for split, value in by_split.items():
             metrics.append((number, 0, split, "all", "accuracy", STRANGE))
             metrics.append((number, last, split, "all", "accuracy", value))

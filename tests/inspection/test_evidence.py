@@ -44,7 +44,7 @@ def test_numbers_are_those_of_the_tables() -> None:
     """By another way than the script's: accuracies of lst-sigma at 0.2, and how far they are from those at 0.4."""
     run = Run(ROOT / "results" / "lst-sigma")
     last = run.metrics[run.metrics["step"] == run.metrics["step"].max()]
-    last = last[(last["split"] == "validation") & (last["condition"] == "all") & (last["metric"] == "accuracy")]
+    last = last[(last["split"] == "ood") & (last["condition"] == "all") & (last["metric"] == "accuracy")]
     rows = last.merge(run.members, on="member").query("encoding == 'learned'")
     one, best = (rows[rows["sigma"] == sigma].sort_values("seed")["value"].to_numpy() for sigma in (0.2, 0.4))
     setting = next(each for each in evidence.settings() if each.name == "lst-sigma")

@@ -132,7 +132,7 @@ def by_sigma(run: str, values: pd.Series) -> pd.DataFrame:
     return kept.assign(value=own).pivot(index="sigma", columns="seed", values="value")
 
 
-def accuracy(run: str, split: str = "validation", epoch: int | None = None) -> pd.DataFrame:
+def accuracy(run: str, split: str = "ood", epoch: int | None = None) -> pd.DataFrame:
     metrics = tables(run)[1]
     last = metrics["step"].max()
     step = last if epoch is None else last * epoch // CONFIGS[run]["fields"]["epochs"]
@@ -208,7 +208,7 @@ def test_the_sweep_is_whole() -> None:
     assert len(learned) == len(wanted) == 300
     assert set(zip(learned["sigma"], learned["seed"], strict=True)) == wanted
     assert (members["state"] == "done").all()
-    for split in ("train", "test", "validation"):
+    for split in ("train", "test", "ood"):
         assert accuracy("lst-sigma", split).notna().all(axis=None)
     references = members[members["encoding"] == "sinusoid"]
     assert set(references["options"]) == {'{"axes": 2}'}
@@ -294,7 +294,7 @@ def test_intervals_of_correlations_are_those_of_seeds_drawn_anew(run: str, said:
 
 @pytest.mark.parametrize("run", SWEEPS)
 def test_noise_is_as_claimed(run: str, said: Claims, complete: None) -> None:
-    for id, split in (("withstands-noise", "train"), ("withstands-noise-held-out", "validation")):
+    for id, split in (("withstands-noise", "train"), ("withstands-noise-held-out", "ood")):
         levels = CONFIGS[run]["fields"]["noise"]
         found = [measured(run, "noise_accuracy", f"{split} {level:g}") for level in levels]
         there = [values for values in found if values is not None]
@@ -418,7 +418,7 @@ PAIRS: dict[str, tuple[Setting, Setting]] = {
 """Which settings, (encoding, options, sigma) and dropout, are compared: the first less the second."""
 
 
-def of_setting(run: str, setting: Setting, split: str = "validation") -> pd.Series:
+def of_setting(run: str, setting: Setting, split: str = "ood") -> pd.Series:
     """Accuracy in the end, by seed."""
     (encoding, options, sigma), dropout = setting
     members, metrics, _ = tables(run)

@@ -31,7 +31,7 @@ def said(run: str, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, An
 def accuracies(run: str, step: int | None = None) -> pd.DataFrame:
     """The members of a run with their accuracy on held-out puzzles."""
     members, metrics = (pd.read_parquet(RESULTS / run / f"{name}.parquet") for name in ("members", "metrics"))
-    rows = metrics.query("split == 'validation' and condition == 'all' and metric == 'accuracy'")
+    rows = metrics.query("split == 'ood' and condition == 'all' and metric == 'accuracy'")
     rows = rows[rows["step"] == (rows["step"].max() if step is None else step)]
     return members.merge(rows[["member", "value"]], on="member")
 

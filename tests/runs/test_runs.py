@@ -88,7 +88,7 @@ def test_all_files_of_the_design_are_there_and_nothing_temporary(run: Run) -> No
 
 def test_config_holds_every_field_and_what_loading_a_member_needs(run: Run, study: Study, task: Task) -> None:
     config = json.loads((run.path / "config.json").read_text())
-    assert config["format"] == 2
+    assert config["format"] == 3
     assert (config["study"], config["scale"], config["members"], config["total"]) == ("lst-sigma", "quick", "0:4", 4)
     assert (config["device"], config["precision"], config["stack"]) == ("cpu", "high", 2)
     fields = {name: list(v) if isinstance(v := getattr(study, name), tuple) else v for name in study.fields()}
@@ -121,7 +121,7 @@ def test_metrics_table_has_every_split_condition_and_evaluation(run: Run, study:
     table = run.metrics
     assert list(table.columns) == ["member", "step", "split", "condition", "metric", "value"]
     assert set(table["step"]) == {0, *study.evaluate_at(task), 8}
-    assert set(table["split"]) == {"train", "test", "validation"}
+    assert set(table["split"]) == {"train", "test", "ood"}
     assert set(table["condition"]) == {"all", "Binary", "Ternary", "Quaternary"}
     assert set(table["metric"]) == {"accuracy", "loss"}
     whole = len(set(table["step"])) * 4 * 3 * 4 * 2
@@ -197,9 +197,9 @@ def test_arrays_are_those_of_the_members(run: Run, study: Study, task: Task) -> 
         assert list(maps) == [0, 1, 2, 3]
         assert maps[2].shape == (1, 2, 16, 16)  # (l, h, n, n)
         assert np.allclose(maps[2].sum(-1), 1, atol=1e-5)
-        seen = stack.capture(task.splits["validation"].inputs, "attention.0")["attention.0"]
+        seen = stack.capture(task.splits["ood"].inputs, "attention.0")["attention.0"]
         assert np.abs(maps[2][0] - seen[0].mean(0).numpy()).max() < 1e-6
-        shares = stack(task.splits["validation"].inputs).softmax(-1).detach().numpy()
+        shares = stack(task.splits["ood"].inputs).softmax(-1).detach().numpy()
         assert np.abs(run.array(f"probabilities_{moment}/2") - shares).max() < 1e-6
         assert not run.arrays(f"attention_each_{moment}")  # too large to keep
     assert set(run.arrays("pe_end")) == {0, 1, 2, 3}
@@ -222,19 +222,17 @@ def test_log_tells_start_evaluations_and_end(run: Run) -> None:
 @pytest.mark.parametrize("number", [0, 3])
 def test_a_member_is_loaded_in_two_lines_and_answers_as_recorded(run: Run, task: Task, number: int) -> None:
     model = Run(run.path).load(number)
-    answers = model(task.splits["validation"].inputs).argmax(-1)
-    right = (answers == task.splits["validation"].targets).double().mean().item()
-    table = run.metrics.query("split == 'validation' and condition == 'all' and metric == 'accuracy' and step == 8")
+    answers = model(task.splits["ood"].inputs).argmax(-1)
+    right = (answers == task.splits["ood"].targets).double().mean().item()
+    table = run.metrics.query("split == 'ood' and condition == 'all' and metric == 'accuracy' and step == 8")
     assert right == table.set_index("member").loc[number, "value"]  # exactly
-    loss = torch.nn.functional.cross_entropy(
-        model(task.splits["validation"].inputs), task.splits["validation"].targets
-    ).item()
-    table = run.metrics.query("split == 'validation' and condition == 'all' and metric == 'loss' and step == 8")
+    loss = torch.nn.functional.cross_entropy(model(task.splits["ood"].inputs), task.splits["ood"].targets).item()
+    table = run.metrics.query("split == 'ood' and condition == 'all' and metric == 'loss' and step == 8")
     assert loss == pytest.approx(table.set_index("member").loc[number, "value"], abs=1e-6)
 
 
 def test_another_members_weights_would_not_have_done(run: Run, task: Task) -> None:
-    outputs = [run.load(number)(task.splits["validation"].inputs) for number in range(4)]
+    outputs = [run.load(number)(task.splits["ood"].inputs) for number in range(4)]
     assert all((outputs[0] - other).abs().max() > 1e-3 for other in outputs[1:])
 
 
@@ -249,7 +247,7 @@ def test_a_member_that_is_not_there_is_refused(run: Run, number: int) -> None:
 
 
 def metrics_of(values: dict[int, float]) -> pd.DataFrame:
-    rows = [{"member": m, "step": 9, "split": "validation", "condition": "all"} for m in values]
+    rows = [{"member": m, "step": 9, "split": "ood", "condition": "all"} for m in values]
     table = pd.DataFrame(rows).assign(metric="accuracy", value=list(values.values()))
     return pd.concat([table.assign(step=0, value=0.25), table], ignore_index=True)
 
@@ -612,11 +610,11 @@ def test_a_folder_with_other_files_is_never_touched(tmp_path: Path) -> None:
     assert "must be writable; it is not (Not a directory)" in refusal(tmp_path / "a.txt" / "b", CONFIG)
 
 
-@pytest.mark.parametrize("text", ['{"model_type": "bert"}', "[1, 2]", "null", '{"format": 3}'])
+@pytest.mark.parametrize("text", ['{"model_type": "bert"}', "[1, 2]", "null", '{"format": 4}'])
 def test_another_programs_config_is_never_overwritten(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     for given in ({}, {"resume": True}, {"force": True}):
-        assert "must be a run folder of format 1 or 2; its config.json has the format" in refusal(
+        assert "must be a run folder of format 1 to 3; its config.json has the format" in refusal(
             tmp_path, CONFIG, **given
         )
 

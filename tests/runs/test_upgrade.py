@@ -1,4 +1,4 @@
-"""Run folders of format 1 become folders of format 2 with the same numbers."""
+"""Run folders of older formats are read, and become folders of the present format with the same numbers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,41 @@ script = load(ROOT / "benchmarks" / "upgrade_runs.py")
 
 
 def older(tmp_path: Path) -> Path:
-    """A committed run as it was written in format 1."""
+    """A committed run as it was written in format 1: without roles and labels, and with "ood" named "validation"."""
     path = shutil.copytree(ROOT / "results" / "lst-heads", tmp_path / "older")
     run = Run(path)
     run.members.drop(columns=["role", "label"]).to_parquet(path / "members.parquet")
-    (path / "config.json").write_text(json.dumps({**run.config, "format": 1}))
+    for name, column in (("metrics", "split"), ("analysis", "target")):
+        table = getattr(run, name)
+        old = table[column].str.replace("ood", "validation")
+        table.assign(**{column: old}).to_parquet(path / f"{name}.parquet")
+    for file in ("summary.json", "config.json"):
+        (path / file).write_text((path / file).read_text().replace('"ood', '"validation'))
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "format": 1}))
+    environment = {name: value for name, value in run.environment.items() if name != "upgraded"}
+    (path / "environment.json").write_text(json.dumps(environment))
     return path
 
 
-def test_members_get_their_roles_and_labels(tmp_path: Path) -> None:
+def assert_same(run: Run, committed: Run) -> None:
+    pd.testing.assert_frame_equal(members_of(run), committed.members)
+    pd.testing.assert_frame_equal(run.metrics, committed.metrics)
+    pd.testing.assert_frame_equal(run.analysis, committed.analysis)
+    assert run.summary == committed.summary
+    assert run.config["task"] == committed.config["task"] and set(run.config["task"]["counts"]) >= {"ood"}
+    assert "ood" in set(run.metrics["split"]) and "validation" not in set(run.metrics["split"])
+
+
+def test_an_older_run_is_read_and_upgraded_with_the_same_numbers(tmp_path: Path) -> None:
     path, committed = older(tmp_path), Run(ROOT / "results" / "lst-heads")
-    pd.testing.assert_frame_equal(members_of(Run(path)), committed.members)  # without an upgrade too
+    assert "validation" in set(pd.read_parquet(path / "metrics.parquet")["split"])
+    assert_same(Run(path), committed)
     assert script.upgrade(path) and not script.upgrade(path)
+    assert "ood" in set(pd.read_parquet(path / "metrics.parquet")["split"])
     upgraded = Run(path)
-    pd.testing.assert_frame_equal(upgraded.members, committed.members)
-    assert upgraded.config == committed.config and upgraded.environment["upgraded"] == script.SAID
+    assert_same(upgraded, committed)
+    assert upgraded.config == committed.config and upgraded.environment["upgraded"] == "; ".join(script.STEPS.values())
     assert set(upgraded.members["label"]) == {"1 head", "2 heads", "4 heads"}
 
 

@@ -110,13 +110,13 @@ def test_published_puzzles_have_the_class_and_solution_that_we_find() -> None:
 @needs_published
 def test_the_published_folder_is_a_task() -> None:
     task, again, other = (LatinSquares(puzzles=PUBLISHED, seed=seed) for seed in (0, 0, 1))
-    assert {name: len(split) for name, split in task.splits.items()} == {"train": 8100, "test": 900, "validation": 108}
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 8100, "test": 900, "ood": 108}
     assert set(Counter(task.splits["train"].conditions).values()) == {2700}
     assert same_data(task, again) and not same_data(task, other)
-    assert torch.equal(task.splits["validation"].inputs, other.splits["validation"].inputs)
+    assert torch.equal(task.splits["ood"].inputs, other.splits["ood"].inputs)
     assert task.describe()["source"] == str(PUBLISHED)
-    first = cells_of(task.splits["validation"])[0]
-    assert "".join(map(str, first)) == "0040405210200030" and task.splits["validation"].targets[0] == 0
+    first = cells_of(task.splits["ood"])[0]
+    assert "".join(map(str, first)) == "0040405210200030" and task.splits["ood"].targets[0] == 0
 
 
 @needs_published
@@ -139,7 +139,7 @@ def test_shapes_and_types(task: LatinSquares) -> None:
     assert {name: tuple(split.inputs.shape) for name, split in task.splits.items()} == {
         "train": (8100, 16, 5),
         "test": (900, 16, 5),
-        "validation": (108, 16, 5),
+        "ood": (108, 16, 5),
     }
     for split in task.splits.values():
         assert split.inputs.dtype == torch.float32 and split.targets.dtype == torch.int64
@@ -159,7 +159,7 @@ def test_the_true_arrangement_is_row_and_column(task: LatinSquares) -> None:
 
 
 def test_every_split_has_as_many_of_each_class(task: LatinSquares) -> None:
-    for name, count in {"train": 2700, "test": 300, "validation": 36}.items():
+    for name, count in {"train": 2700, "test": 300, "ood": 36}.items():
         assert Counter(task.splits[name].conditions) == dict.fromkeys(CLASSES, count)
 
 
@@ -179,7 +179,7 @@ def test_all_puzzles_are_distinct(task: LatinSquares) -> None:
 
 
 def test_training_is_far_from_validation_and_test_is_not_far_from_training(task: LatinSquares) -> None:
-    train, test, validation = (cells_of(task.splits[name]) for name in ("train", "test", "validation"))
+    train, test, validation = (cells_of(task.splits[name]) for name in ("train", "test", "ood"))
     assert least_distance(train, validation) > Fraction(4, 5)
     assert least_distance(test, validation) > Fraction(4, 5)
     assert least_distance(test[:100], train) < Fraction(1, 2)  # the twin: nothing keeps these apart
@@ -193,7 +193,7 @@ def givens_of(split: Split, condition: str) -> np.ndarray:
 def test_givens_are_in_the_published_ranges(task: LatinSquares) -> None:
     for condition, (fewest, most) in zip(CLASSES, latin_squares.HELDOUT_GIVENS, strict=True):
         assert set(givens_of(task.splits["train"], condition)) == set(range(3, 12))
-        counts = Counter(givens_of(task.splits["validation"], condition).tolist())
+        counts = Counter(givens_of(task.splits["ood"], condition).tolist())
         assert set(counts) == set(range(fewest, most + 1))
         assert max(counts.values()) - min(counts.values()) <= 1
 
@@ -205,7 +205,7 @@ def test_givens_are_like_the_published_ones(task: LatinSquares) -> None:
         for condition in CLASSES:
             ours, theirs = givens_of(task.splits[name], condition), givens_of(split, condition)
             assert abs(ours.mean() - theirs.mean()) < 1.25
-            if name == "validation":
+            if name == "ood":
                 assert (ours.min(), ours.max()) == (theirs.min(), theirs.max())
 
 
@@ -215,7 +215,7 @@ def test_givens_are_like_the_published_ones(task: LatinSquares) -> None:
 def same_data(one: LatinSquares, other: LatinSquares) -> bool:
     return all(
         torch.equal(a.inputs, b.inputs) and torch.equal(a.targets, b.targets) and a.conditions == b.conditions
-        for a, b in ((one.splits[name], other.splits[name]) for name in ("train", "test", "validation"))
+        for a, b in ((one.splits[name], other.splits[name]) for name in ("train", "test", "ood"))
     )
 
 
@@ -227,7 +227,7 @@ def test_the_same_seed_gives_the_same_data(tmp_path: Path, monkeypatch: pytest.M
     assert same_data(made, hit) and same_data(made, again)
     assert made.describe() == hit.describe() == again.describe()
     assert not same_data(made, other)
-    assert not torch.equal(made.splits["validation"].inputs, other.splits["validation"].inputs)
+    assert not torch.equal(made.splits["ood"].inputs, other.splits["ood"].inputs)
     assert made.describe()["sha256"] != other.describe()["sha256"]
 
 
@@ -287,7 +287,7 @@ def test_fewer_training_puzzles_are_part_of_more() -> None:
         assert torch.equal(task.splits["train"].inputs, whole.splits["train"].inputs[torch.from_numpy(wanted)])
         assert torch.equal(task.splits["train"].targets, whole.splits["train"].targets[torch.from_numpy(wanted)])
         assert task.splits["train"].conditions == tuple(kinds[wanted])
-        for name in ("test", "validation"):
+        for name in ("test", "ood"):
             assert torch.equal(task.splits[name].inputs, whole.splits[name].inputs)
         record = json.loads(json.dumps(task.describe()))
         assert record["train"] == count and list(record["counts"]["train"].values()) == list(shares)
@@ -407,12 +407,12 @@ def test_larger_orders_by_brute_force(order: int) -> None:
     assert task.outputs == order and (task.tokens, task.features) == (order**2, order + 1)
     assert task.token_names[-1] == f"r{order}c{order}" and task.positions is not None
     assert task.positions.shape == (order**2, 2)
-    assert {name: len(split) for name, split in task.splits.items()} == {"train": 108, "test": 12, "validation": 27}
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 108, "test": 12, "ood": 27}
     cells = {name: cells_of(split) for name, split in task.splits.items()}
     for name, split in task.splits.items():
         assert [{int(target) + 1} for target in split.targets] == [brute_force(p, order) for p in cells[name]]
         assert [CLASSES[index] for index in classify(cells[name])[0]] == list(split.conditions or ())
-    assert least_distance(np.concatenate([cells["train"], cells["test"]]), cells["validation"]) > Fraction(4, 5)
+    assert least_distance(np.concatenate([cells["train"], cells["test"]]), cells["ood"]) > Fraction(4, 5)
 
 
 @pytest.mark.parametrize("order", [5, 6])

@@ -27,7 +27,7 @@ from placecode.runs.read import Run, numbers_in
 from placecode.runs.source import record_of
 from placecode.tasks.table import PARTS
 
-SPLITS = ("train", "test", "validation")
+SPLITS = ("train", "test", "validation", "ood")
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -136,7 +136,7 @@ def results_table(run: Run, metric: str = "accuracy") -> Table:
     title = metric.upper() if metric == "mse" else metric.capitalize()
     table = Table(title=f"{title}, mean ± 95% interval over seeds ({run.study}, {run.config['scale']})")
     by_condition = dict.fromkeys((row["split"], row["condition"]) for row in rows)
-    pairs = [(split, "all") for split in SPLITS] if pooled else list(by_condition)
+    pairs = [(split, "all") for split in SPLITS if (split, "all") in by_condition] if pooled else list(by_condition)
     columns = [split if condition == "all" else f"{split}, {condition}" for split, condition in pairs]
     for column in (*keys, *columns, "seeds", "diverged"):
         table.add_column(column.replace("_", " "), justify="right")
@@ -242,7 +242,7 @@ def _source(run: Run) -> str:
 def _outcome(run: Run) -> tuple[str, str]:
     """Describe the state of a finished run and its held-out accuracy or error at up to five values of sigma."""
     diverged = int((run.members["state"] == "diverged").sum())
-    shown = (("validation", "accuracy"), ("test", "mse"))
+    shown = (("ood", "accuracy"), ("test", "mse"))
     rows = [row for row in run.summary if (row["split"], row["metric"]) in shown and row["mean"] is not None]
     rows = [row for row in rows if not row["encoding"].startswith("baseline")]
     if run.study == OwnData.name:  # models trained on half of the samples only serve to estimate confidence

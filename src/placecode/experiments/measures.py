@@ -103,7 +103,7 @@ def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
     return found
 
 
-def behaviour(stack: Stack, task: Task, places: Sequence[int], split: str = "validation") -> Rows:
+def behaviour(stack: Stack, task: Task, places: Sequence[int], split: str = "ood") -> Rows:
     """How sure a member is of its answers, by condition, and where it errs: `places` are the cells asked for, (b,)."""
     data, shares = task.splits[split], probabilities(stack, task, split).double().cpu().numpy()  # (e, b, o)
     sure = behaviours.confidence(shares)
@@ -126,14 +126,14 @@ def robustness(stack: Stack, task: Task, levels: Sequence[float], block_levels: 
     none takes that much. Members of a seed meet the same noise.
     """
     found: Rows = []
-    for split in ("train", "validation") if levels else ():
+    for split in ("train", "ood") if levels else ():
         by_level = noisy_accuracy(stack, task, split, (0.0, *sorted(levels)))
         for level, values in by_level.items():
             found += rows("noise_accuracy", values, target=f"{split} {level:g}")
         table = np.stack(list(by_level.values()), axis=-1)  # (e, levels)
         bearable = tolerances.tolerance(table, list(by_level), 1 / task.outputs)
         found += rows("noise_tolerance", np.where(np.isinf(bearable), np.nan, bearable), target=split)
-    for split in ("train", "validation") if block_levels else ():
+    for split in ("train", "ood") if block_levels else ():
         by_level = noisy_accuracy(stack, task, split, (0.0, *sorted(block_levels)), in_blocks=True)
         for level, values in by_level.items():
             found += rows("block_noise_accuracy", values, target=f"{split} {level:g}")
@@ -180,7 +180,7 @@ def noisy_accuracy(
 
 
 @torch.no_grad()
-def probabilities(stack: Stack, task: Task, split: str = "validation") -> Tensor:
+def probabilities(stack: Stack, task: Task, split: str = "ood") -> Tensor:
     """The share that each member gives to each answer, for every example of a split, (e, b, o)."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     parts = [
@@ -191,7 +191,7 @@ def probabilities(stack: Stack, task: Task, split: str = "validation") -> Tensor
 
 
 @torch.no_grad()
-def attention_maps(stack: Stack, task: Task, split: str = "validation", most: int = 256) -> tuple[Tensor, Tensor]:
+def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256) -> tuple[Tensor, Tensor]:
     """Attention in (at most `most`) examples of a split: the mean over them, (e, l, h, n, n), and in each of them, the
     mean over heads, (e, b, l, n, n), in half precision."""
     local = task.to(stack.flat.device, stack.flat.dtype)

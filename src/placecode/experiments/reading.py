@@ -58,7 +58,7 @@ def swept(run: Run) -> pd.DataFrame:
     return finished
 
 
-def accuracy(run: Run, split: str = "validation", step: int | None = None) -> pd.Series:
+def accuracy(run: Run, split: str = "ood", step: int | None = None) -> pd.Series:
     """Accuracy on all examples of a split, by member; at the last step unless another is given."""
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     rows = rows[(rows["split"] == split) & (rows["step"] == (rows["step"].max() if step is None else step))]
@@ -116,7 +116,7 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
     return pd.Series(table.loc[sigma])
 
 
-def of_encoding(run: Run, text: str, dropout: float, split: str = "validation") -> pd.Series:
+def of_encoding(run: Run, text: str, dropout: float, split: str = "ood") -> pd.Series:
     """Accuracy by seed of the members with one encoding, such as "sinusoid:axes=2", and dropout."""
     rows = done(run)
     rows = rows[(rows["label"] == encoding_label(**encoding_spec(text))) & (rows["dropout"] == dropout)]
@@ -165,7 +165,7 @@ def early_accuracy(run: Run) -> pd.Series:
     return accuracy(run, step=last // epochs * first_quarter(epochs))
 
 
-def late_change(run: Run, split: str = "validation") -> pd.Series:
+def late_change(run: Run, split: str = "ood") -> pd.Series:
     """By how much accuracy has changed over the last quarter of training, by member."""
     steps = run.metrics["step"].unique()
     before = steps[steps <= LAST_QUARTER * steps.max()].max()

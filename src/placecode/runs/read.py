@@ -2,7 +2,7 @@
 
 >>> run = Run("runs/demo")
 >>> model = run.load(0)                     # a trained model, called on inputs of shape (b, n, f)
->>> run.metrics.query("split == 'validation'")
+>>> run.metrics.query("split == 'ood'")
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from placecode.errors import BadInput, must_be
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 
-FORMAT = 2
+FORMAT = 3
 """Version of the folder's format. It is raised when older versions of placecode could not read newer folders."""
-READABLE_FORMATS = (1, 2)
-"""In format 1, members have neither role nor label."""
+READABLE_FORMATS = (1, 2, 3)
+"""In format 1, members have neither role nor label. Before format 3, the split "ood" is called "validation"; it is
+renamed when a folder is read. Fits of tables have a validation split of their own, which keeps its name."""
 FILES = (
     *("config.json", "environment.json", "members.parquet", "metrics.parquet", "analysis.parquet", "summary.json"),
     *("baselines.parquet", "arrays.safetensors", "weights.safetensors", "report.html", "log.txt"),
@@ -60,13 +61,15 @@ class Run:
         self.config: dict[str, Any] = self._json("config.json")
         version = self.config.get("format") if isinstance(self.config, dict) else None
         if version not in READABLE_FORMATS:
-            formats = " or ".join(map(str, READABLE_FORMATS))
             raise BadInput(
-                f"{self.path} must be a run folder of format {formats}; its config.json has the format {version!r}."
+                f"{self.path} must be a run folder of format 1 to {FORMAT}; its config.json has the format {version!r}."
             )
         for name, kind in CONFIG_KEYS.items():
             if not isinstance(self.config.get(name), kind):
                 raise BadInput(f"{self.path / 'config.json'} is damaged: it has no {name}.")
+        self._renames = self.config["format"] < 3 and self.study != "own"
+        if self._renames:
+            self.config["task"] = _renamed_keys(self.config["task"])
 
     @property
     def finished(self) -> bool:
@@ -91,12 +94,14 @@ class Run:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """Metrics, with columns member, step, split, condition, metric, value."""
-        return self._table("metrics.parquet")
+        table = self._table("metrics.parquet")
+        return table.assign(split=_renamed(table["split"])) if self._renames else table
 
     @cached_property
     def analysis(self) -> pd.DataFrame:
         """Analyses, with columns member, step (0: before training), block (-1: all), analysis, target, value."""
-        return self._table("analysis.parquet")
+        table = self._table("analysis.parquet")
+        return table.assign(target=_renamed(table["target"])) if self._renames else table
 
     @cached_property
     def baselines(self) -> pd.DataFrame:
@@ -108,7 +113,11 @@ class Run:
     @cached_property
     def summary(self) -> list[dict[str, Any]]:
         """Rows of summary.json; see `summarize`."""
-        return list(self._json("summary.json")["rows"])
+        rows = list(self._json("summary.json")["rows"])
+        if not self._renames:
+            return rows
+        names = ("split", "condition")
+        return [{**row, **{name: _OLD_SPLIT.sub("ood", row[name]) for name in names}} for row in rows]
 
     def array(self, name: str) -> np.ndarray:
         """Read one array by its name, such as "pe_start/3", "pe_end/3" or "attention_end/3" of member 3."""
@@ -202,6 +211,21 @@ class Run:
             raise BadInput(unfinished(self.path, name)) from error
         except (SafetensorError, OSError) as error:
             raise BadInput(f"{self.path / name} cannot be read: {str(error).rstrip('.')}.") from error
+
+
+_OLD_SPLIT = re.compile(r"^validation\b")
+
+
+def _renamed(column: pd.Series) -> pd.Series:
+    """Rename the split "validation" at the start of each text to "ood"."""
+    return column.str.replace(_OLD_SPLIT, "ood", regex=True)
+
+
+def _renamed_keys(value: Any) -> Any:
+    """Rename the key "validation" of nested dicts to "ood"."""
+    if not isinstance(value, dict):
+        return value
+    return {"ood" if name == "validation" else name: _renamed_keys(part) for name, part in value.items()}
 
 
 def shape_of(config: Mapping[str, Any], data: str) -> dict[str, Any]:

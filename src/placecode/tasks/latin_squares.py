@@ -1,11 +1,11 @@
 """The Latin squares task: predict the symbol in the target cell of a puzzle.
 
-The tokens are the cells of a grid, so their true positions are known: row and column. The split "validation" tests
+The tokens are the cells of a grid, so their true positions are known: row and column. The split "ood" tests
 out-of-distribution generalization, because every training puzzle has a minimum distance from all held-out puzzles.
 
 >>> task = LatinSquares(seed=0)
 >>> {name: tuple(split.inputs.shape) for name, split in task.splits.items()}
-{'train': (8100, 16, 5), 'test': (900, 16, 5), 'validation': (108, 16, 5)}
+{'train': (8100, 16, 5), 'test': (900, 16, 5), 'ood': (108, 16, 5)}
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LatinSquares(Task):
     puzzles : str or Path, optional
         Folder with puzzles in the published layout. If set, `heldout` and `per_class` have no effect.
     heldout : int
-        Number of held-out puzzles, one third of each class. They are the split "validation".
+        Number of held-out puzzles, one third of each class. They are the split "ood".
     per_class : int
         Number of other puzzles per class. In each class, 90% are "train" and 10% are "test".
     distance : float
@@ -98,11 +98,11 @@ class LatinSquares(Task):
         drawing, splitting = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
         if puzzles is None:
             key = f"{self.name}-v{VERSION}-{order}-{seed}-{heldout}-{per_class}-{float(distance)}"
-            training, validation = cached(
+            training, held_out = cached(
                 key, order, distance, lambda: make_puzzles(drawing, order, heldout, per_class, distance)
             )
         else:
-            training, validation = read_folder(puzzles, order, distance)
+            training, held_out = read_folder(puzzles, order, distance)
             for condition, count in zip(CLASSES, np.bincount(training.classes), strict=True):
                 if count < 2:
                     raise BadInput(
@@ -116,7 +116,7 @@ class LatinSquares(Task):
         self.splits = {
             "train": _split(train_puzzles),
             "test": _split(test_puzzles),
-            "validation": _split(validation),
+            "ood": _split(held_out),
         }
         self.train = None if train is None else int(train)
         self.source = "drawn" if puzzles is None else str(puzzles)
@@ -243,9 +243,9 @@ def make_puzzles(
             wanted = [0] * len(CLASSES)
             wanted[index] = int(count)
             parts.append(gather(rng, order, wanted, (int(number), int(number))))
-    validation = join(parts)
+    held_out = join(parts)
     wanted = [per_class] * len(CLASSES)
-    return gather(rng, order, wanted, scale_givens(TRAIN_GIVENS, order), validation.cells, distance), validation
+    return gather(rng, order, wanted, scale_givens(TRAIN_GIVENS, order), held_out.cells, distance), held_out
 
 
 def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:

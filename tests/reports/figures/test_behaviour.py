@@ -18,9 +18,9 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def test_a_panel_per_split_and_a_line_per_sigma() -> None:
-    rows = made_up({"split": ("validation", "train"), "sigma": (0.2, 2.0), "level": (0.0, 0.1, 5.0)})
+    rows = made_up({"split": ("ood", "train"), "sigma": (0.2, 2.0), "level": (0.0, 0.1, 5.0)})
     figure = figures.noise_curves(rows, "demo", chance=0.125)
-    assert [axes.get_title() for axes in figure.axes] == ["train", "validation"]  # as splits always stand
+    assert [axes.get_title() for axes in figure.axes] == ["train", "ood"]  # as splits always stand
     for axes in figure.axes:
         found = points(axes)
         assert list(found) == [f"{SIGMA} = 0.2", f"{SIGMA} = 2"]

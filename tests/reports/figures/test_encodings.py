@@ -28,10 +28,10 @@ def names_of(axes: Axes) -> list[str]:
 
 
 def test_the_best_without_dropout_is_on_top() -> None:
-    validation, test = figures.worth_of_dropout(table(), "demo").axes
-    assert names_of(validation) == ["good", "fair", "poor"]
-    assert validation.get_ylim()[0] > validation.get_ylim()[1]
-    assert (validation.get_title(), test.get_title()) == ("validation", "test")
+    ood, test = figures.worth_of_dropout(table(), "demo").axes
+    assert names_of(ood) == ["good", "fair", "poor"]
+    assert ood.get_ylim()[0] > ood.get_ylim()[1]
+    assert (ood.get_title(), test.get_title()) == ("ood", "test")
 
 
 def test_marks_are_means_hollow_without_dropout_and_filled_with() -> None:
@@ -56,7 +56,7 @@ def test_the_two_marks_of_a_row_are_joined() -> None:
     rows = table()
     axes = figures.worth_of_dropout(rows, "demo").axes[0]
     joined = {line.get_ydata()[0]: sorted(line.get_xdata()) for line in axes.lines if line.get_linewidth() == 2}
-    ends = sorted(of(rows, name="good", dropout=rate, split="validation").mean() for rate in (0.0, 0.1))
+    ends = sorted(of(rows, name="good", dropout=rate, split="ood").mean() for rate in (0.0, 0.1))
     np.testing.assert_allclose(joined[0], ends)
     assert len(joined) == 3
 
@@ -64,15 +64,15 @@ def test_the_two_marks_of_a_row_are_joined() -> None:
 def test_published_values_are_crosses_in_the_validation_panel_alone() -> None:
     published = {"good": (0.95, 0.0), "poor": (0.9, 0.1), "unknown": (0.1, 0.0)}
     figure = figures.worth_of_dropout(table(), "demo", published)
-    validation, test = ([line for line in axes.lines if line.get_marker() in ("x", "+")] for axes in figure.axes)
+    ood, test = ([line for line in axes.lines if line.get_marker() in ("x", "+")] for axes in figure.axes)
     assert test == []
-    found = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in validation}
+    found = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in ood}
     assert found == {"published, no dropout": (0.95, 0), "published, dropout 0.1": (0.9, 2)}
-    assert [to_hex(line.get_color()) for line in validation] == [
+    assert [to_hex(line.get_color()) for line in ood] == [
         to_hex(NO_DROPOUT["color"]),
         to_hex(DROPOUT_STYLES[0]["color"]),
     ]
-    assert [line.get_marker() for line in validation] == ["x", "+"]  # for those who see no colours
+    assert [line.get_marker() for line in ood] == ["x", "+"]  # for those who see no colours
     assert "crosses: published" in words(figure)
     assert "published" not in words(figures.worth_of_dropout(table(), "demo"))
 
@@ -109,7 +109,7 @@ def test_splits_stand_one_below_another_in_the_row_of_their_name() -> None:
             name = ("good", "fair", "poor")[round(y)]
             assert x == pytest.approx(of(rows, name=name, split=split).mean())
     assert all(found["train"].y < found["test"].y)
-    assert all(found["test"].y < found["validation"].y)
+    assert all(found["test"].y < found["ood"].y)
 
 
 # ---------------------------------------------------------------------------------------------------- curves_by_name

@@ -228,7 +228,7 @@ def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable
     for place in (4, 1):
         opened.turn(place)
         stop, shown = dial.stops[place], opened.shown()
-        for split in ("train", "test", "validation"):
+        for split in ("train", "test", "ood"):
             text, bounds, exact = shown[f"accuracy, {split}"]
             assert text == number(summary[stop.sigma, split])
             assert float(exact["mean"]) == pytest.approx(summary[stop.sigma, split], abs=1e-12)
@@ -238,7 +238,7 @@ def test_the_dial_moves_all_panels_and_shows_the_numbers_of_the_run(at: Callable
         assert opened.page.locator(".dial output b").inner_text() == stop.label
         marks = opened.drawn("measure", "plot.data[plot.data.length - 1]")
         assert marks["x"] == [stop.sigma] * 3
-        assert marks["y"] == pytest.approx([summary[stop.sigma, split] for split in ("train", "test", "validation")])
+        assert marks["y"] == pytest.approx([summary[stop.sigma, split] for split in ("train", "test", "ood")])
         assert stop.similarity is not None and stop.places is not None and stop.attention is not None
         z = np.array(opened.drawn("similarity", "plot.data[0].z"))
         off = ~np.eye(16, dtype=bool)
@@ -266,9 +266,9 @@ def test_tables_sort_filter_and_can_be_taken_away(at: Callable[[str], Opened], r
     opened = at("demo")
     table = opened.page.locator("table", has_text="Accuracy at the final step: mean")
     means = [row for row in run.summary if row["metric"] == "accuracy" and row["condition"] == "all"]
-    means = [row["mean"] for row in means if row["split"] == "validation"]
-    head = table.locator("th[scope=col]", has_text="validation").locator("button")
-    column = [each.strip() for each in table.locator("th[scope=col]").all_inner_texts()].index("validation")
+    means = [row["mean"] for row in means if row["split"] == "ood"]
+    head = table.locator("th[scope=col]", has_text="ood").locator("button")
+    column = [each.strip() for each in table.locator("th[scope=col]").all_inner_texts()].index("ood")
     for order in (sorted(means), sorted(means, reverse=True)):
         head.click()
         rows = table.locator("tbody tr").all()
@@ -403,7 +403,7 @@ def test_splits_have_the_colours_of_the_figures(at: Callable[[str], Opened]) -> 
     ):
         opened.page.emulate_media(color_scheme=scheme)
         opened.page.wait_for_timeout(300)
-        assert curves(opened) == {"train": (ink, "dot"), "test": (blue, "dash"), "validation": (vermillion, "solid")}
+        assert curves(opened) == {"train": (ink, "dot"), "test": (blue, "dash"), "ood": (vermillion, "solid")}
 
 
 def test_modules_have_the_colours_of_the_figures(at: Callable[[str], Opened]) -> None:

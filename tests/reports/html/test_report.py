@@ -28,7 +28,7 @@ from placecode.reports.html import Section, Table, tables
 from placecode.reports.html.tables import MISSING, Cell
 from placecode.reports.pages.dials import Channels, Verdict
 
-SPLITS = ("train", "test", "validation")
+SPLITS = ("train", "test", "ood")
 CLASSES = ("Binary", "Ternary", "Quaternary")
 DASH = "\N{EN DASH}"
 VOID = {"meta", "link", "br", "img", "input", "hr", "base"}
@@ -81,7 +81,7 @@ def make(
             "device": "cpu",
             "members": f"0:{len(members)}",
             "total": len(members),
-            "task": {"counts": {"train": 8100, "validation": 108}, "source": "drawn", "sha256": "ab" * 32},
+            "task": {"counts": {"train": 8100, "ood": 108}, "source": "drawn", "sha256": "ab" * 32},
         },
         {"versions": {"torch": "2.13.0", "numpy": "2.4.6"}, "device": "cpu", "threads": 2, "precision": "high"},
         pd.DataFrame(members),
@@ -174,12 +174,10 @@ def test_main_table_holds_every_mean_with_its_interval(tmp_path: Path) -> None:
 def test_condition_table_holds_the_held_out_splits(tmp_path: Path) -> None:
     run = make(tmp_path)
     groups, head, first, _ = Page(page_of(run)).table("Accuracy at the final step, mean")
-    assert groups == ["", "test", "validation"]
+    assert groups == ["", "test", "ood"]
     assert head[2] == "seeds" and first[2] == "3"
     assert sorted(head[3:6]) == sorted(CLASSES)
-    last = run.metrics[
-        (run.metrics["step"] == 9) & (run.metrics["member"] < 3) & (run.metrics["split"] == "validation")
-    ]
+    last = run.metrics[(run.metrics["step"] == 9) & (run.metrics["member"] < 3) & (run.metrics["split"] == "ood")]
     for name, cell in zip(head[6:], first[6:], strict=True):
         assert cell == plus_minus(last.loc[last["condition"] == name, "value"].to_numpy())
 
@@ -251,7 +249,7 @@ def test_everything_needed_to_run_it_again_is_there(tmp_path: Path) -> None:
     assert dict(page.table("Every field")[1:]) == fields
     whole = dict(page.table("The run as a whole")[1:])
     assert whole["study"] == "lst-sigma"
-    assert whole["task / counts / validation"] == "108"
+    assert whole["task / counts / ood"] == "108"
     assert whole["task / sha256"] == "ab" * 32
     assert ["versions / torch", "2.13.0"] in page.table("Versions")
     files = {row[0]: row[1:] for row in page.table("In the folder")[1:]}

@@ -38,7 +38,7 @@ def test_common_settings_are_joined(pair: list[Any]) -> None:
     head, *rows = page.table("Accuracy at the final step on")
     assert head == ["setting", "\N{GREEK SMALL LETTER SIGMA}", "split", "condition", "a/x", "b/x"]
     cells = {tuple(row[:3]): row[4:] for row in rows}
-    assert set(cells) == {("learned", sigma, split) for sigma in ("0.2", "2", "1") for split in ("test", "validation")}
+    assert set(cells) == {("learned", sigma, split) for sigma in ("0.2", "2", "1") for split in ("test", "ood")}
     for run, column in zip(pair, (0, 1), strict=True):
         last = run.metrics[(run.metrics["step"] == 9) & (run.metrics["condition"] == "all")]
         own = run.members.loc[run.members["sigma"] == 0.2, "member"]

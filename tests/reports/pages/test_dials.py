@@ -163,7 +163,7 @@ def test_diverged_members_are_left_out(demo: Run) -> None:
     part.members = lost
     found = dials.dial_of(part, "accuracy")
     assert found is not None
-    name = "accuracy, validation"
+    name = "accuracy, ood"
     assert found.stops[0].measures[name] != whole.stops[0].measures[name]
     assert found.stops[1].measures[name] == whole.stops[1].measures[name]
 

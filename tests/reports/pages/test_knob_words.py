@@ -98,7 +98,7 @@ def test_the_quarters_are_evaluated(epochs: int, first: int, last: int) -> None:
 def test_early_accuracy_is_that_after_the_first_quarter() -> None:
     run = heads({(1, 0.2): 0.1}, epoch=2)
     assert early_accuracy(run).iloc[:3].tolist() == pytest.approx([0.7, 0.1, 0.8])
-    with pytest.raises(NotInRun, match=r"^the run has no validation accuracy at step 4$"):
+    with pytest.raises(NotInRun, match=r"^the run has no ood accuracy at step 4$"):
         early_accuracy(heads({}, epoch=3))
 
 

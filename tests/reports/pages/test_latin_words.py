@@ -36,8 +36,8 @@ def sigma_run(values: dict[float, list[float]], lost: Collection[tuple[float, in
 def test_lost_members_are_left_out_and_counted_among_all() -> None:
     lines = of_sigmas(sigma_run({0.2: [0.9, 0.9], 2.0: [0.3, 0.4]}, lost={(0.2, 0), (2.0, 1)}))
     assert lines == [
-        f"sigma = 0.2: train 1.000, {TEST}, validation 0.900 (mean of 1 seed). {DOES}",
-        f"sigma = 2: train 1.000, {TEST}, validation 0.300 (mean of 1 seed). {DOES_NOT}",
+        f"sigma = 0.2: train 1.000, {TEST}, ood 0.900 (mean of 1 seed). {DOES}",
+        f"sigma = 2: train 1.000, {TEST}, ood 0.300 (mean of 1 seed). {DOES_NOT}",
         "2 of 8 members diverged and are left out of the means.",  # with 2 x 2 references; no seed is left at both ends
     ]
     lines = of_sigmas(sigma_run({0.2: [0.9], 2.0: [0.3]}, lost={(2.0, 0)}))
@@ -73,7 +73,7 @@ def test_encodings_that_did_alike_are_told_together_the_best_first() -> None:
         f"With dropout 0.1, these generalize in part: learned, {sigma} 0.2 (0.800).",
         f"With dropout 0.1, these memorize their training puzzles and fail on others: learned, {sigma} 1 (0.480).",
         f"With dropout 0.1, these {not_yet}: rotary, fraction 0.5 (0.300).",
-        "In brackets: validation accuracy, mean of 2 seeds.",
+        "In brackets: OOD accuracy, mean of 2 seeds.",
     ]
 
 
@@ -86,7 +86,7 @@ def test_an_encoding_of_which_nothing_is_left_is_still_named() -> None:
     assert of_encodings(run) == [
         "Without dropout, these memorize their training puzzles and fail on others: rotary (0.400); none (0.300).",
         "Without dropout, these have no member that finished; all diverged: alibi.",
-        "In brackets: validation accuracy, mean of 2 to 3 seeds.",
+        "In brackets: OOD accuracy, mean of 2 to 3 seeds.",
         "4 of 9 members diverged and are left out of the means.",
     ]
     run.members["state"] = "diverged"

@@ -253,7 +253,7 @@ _SIGMA: tuple[Claim, ...] = (
         "Under noise on the token embeddings, sigma 0.2 has a higher accuracy than 2.0 on held-out puzzles.",
         PAPER,
         0.0,
-        partial(under_noise, "validation"),
+        partial(under_noise, "ood"),
     ),
     *(
         Claim(

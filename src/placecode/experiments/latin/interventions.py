@@ -77,7 +77,7 @@ def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]
                 vectors.data[member] = torch.from_numpy(np.ascontiguousarray(each[name])).to(own)
         asked = _moved(task, order) if name == WITH_CELLS else task
         local = asked.to(stack.flat.device, stack.flat.dtype)
-        values = evaluate(stack, local, "validation")["all", "accuracy"]
+        values = evaluate(stack, local, "ood")["all", "accuracy"]
         vectors.data.copy_(own)
         found += [_row(member, name, values[member]) for member, each in enumerate(exchanges) if name in each]
     return found
@@ -85,10 +85,10 @@ def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]
 
 def _moved(task: Task, order: Sequence[int]) -> Task:
     """The task with the tokens of its held-out examples in another order."""
-    held_out = task.splits["validation"]
+    held_out = task.splits["ood"]
     moved = task.first(1)
     inputs: Tensor = held_out.inputs[:, list(order)]
-    moved.splits = {**moved.splits, "validation": replace(held_out, inputs=inputs)}
+    moved.splits = {**moved.splits, "ood": replace(held_out, inputs=inputs)}
     return moved
 
 

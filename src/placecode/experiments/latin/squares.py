@@ -1,8 +1,8 @@
 """Studies on Latin squares.
 
 lst-sigma: one model, one data set, one number turned: the initial scale sigma of the learned PE. What to look for: do
-all sigmas fit the training puzzles in the end, and does accuracy on held-out puzzles unlike any of them (validation)
-fall as sigma grows? Where train accuracy is high and validation is not, the model has memorized. Then: does a PE that
+all sigmas fit the training puzzles in the end, and does accuracy on held-out puzzles unlike any of them (ood)
+fall as sigma grows? Where train accuracy is high and ood is not, the model has memorized. Then: does a PE that
 lies near the true grid, or attention like that of 2d-fixed models, go with accuracy only because both follow sigma, or
 also at a fixed sigma?
 
@@ -46,7 +46,7 @@ class LatinStudy(ModelStudy):
     puzzles: str | None = setting(None, "folder with puzzle files in the published format; drawn when not given")
     order: int = setting(4, "rows and columns of a puzzle, 4 to 6")
     per_class: int = setting(3000, "training and test puzzles of each class, when drawn")
-    heldout: int = setting(108, "held-out (validation) puzzles, when drawn")
+    heldout: int = setting(108, "held-out (ood) puzzles, when drawn")
     distance: float = setting(0.8, "Jaccard distance that training puzzles must exceed to every held-out one")
     data_seed: int = setting(0, "seed of the puzzles and of the split into train and test")
     batch: int = setting(128, "puzzles per step")
@@ -110,7 +110,7 @@ class LatinStudy(ModelStudy):
         return [epoch * self.per_epoch(task) for epoch in kept]
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
-        asked = task.splits["validation"].inputs[:, :, -1].argmax(1).tolist()  # the target cell has a symbol of its own
+        asked = task.splits["ood"].inputs[:, :, -1].argmax(1).tolist()  # the target cell has a symbol of its own
         return [
             *measures.arrangement(stack, task),
             *measures.behaviour(stack, task, asked),
@@ -120,7 +120,7 @@ class LatinStudy(ModelStudy):
 
     def rehearse(self, stack: Stack, task: Task) -> None:
         """Without the permutation tests of the PE, which run on the CPU and take most of the time."""
-        asked = task.splits["validation"].inputs[:, :, -1].argmax(1).tolist()
+        asked = task.splits["ood"].inputs[:, :, -1].argmax(1).tolist()
         measures.outline(stack, task)
         measures.behaviour(stack, task, asked)
         measures.robustness(stack, task, self.noise, self.block_noise)

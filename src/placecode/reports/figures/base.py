@@ -44,7 +44,7 @@ GREEN, ORANGE, PURPLE = "#009E73", "#E69F00", "#CC79A7"
 SPLITS: Mapping[str, Mapping[str, Any]] = {
     "train": {"color": INK, "marker": "o", "linestyle": (0, (1, 1.4))},
     "test": {"color": BLUE, "marker": "s", "linestyle": (0, (5, 2))},
-    "validation": {"color": VERMILLION, "marker": "D", "linestyle": "-"},
+    "ood": {"color": VERMILLION, "marker": "D", "linestyle": "-"},
 }
 """Style of each split, in the order in which they are drawn and listed."""
 KINDS: Sequence[Mapping[str, Any]] = (

@@ -17,7 +17,7 @@ from matplotlib.ticker import EngFormatter
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, MUTED, PURPLE, SPLITS, VERMILLION
 
-HELD_OUT = ("validation", "test")
+HELD_OUT = ("ood", "test")
 DROPOUT_STYLES: Sequence[Mapping[str, Any]] = (
     {"color": VERMILLION, "marker": "D", "linestyle": "-"},
     {"color": GREEN, "marker": "^", "linestyle": (0, (1, 1.4))},
@@ -38,12 +38,12 @@ def worth_of_dropout(
     Parameters
     ----------
     table : DataFrame
-        Columns name, dropout, split, seed and value. The row with the best validation accuracy without dropout is on
+        Columns name, dropout, split, seed and value. The row with the best OOD accuracy without dropout is on
         top. Hollow circles are without dropout, filled marks with it.
     run_name : str
         Name of the run, for the small print.
     published : mapping of str to (float, float), optional
-        Published validation accuracy and its dropout by name, drawn as crosses.
+        Published OOD accuracy and its dropout by name, drawn as crosses.
     chance : float, default=0.25
         Chance level.
 
@@ -69,7 +69,7 @@ def worth_of_dropout(
             if at_rows:
                 reach = base.distances(rows, (0, 1))
                 base.errorbars(axes, rows["mean"], at_rows, xerr=reach, **_marked(rate, rates), zorder=4 - (rate == 0))
-        if split == "validation":
+        if split == "ood":
             _crosses(axes, published or {}, names, rates)
         for missing in (name for name in names if name not in set(here["name"])):
             axes.text(0.5, names.index(missing), "no values", ha="center", va="center", fontsize=8, color=MUTED)
@@ -101,7 +101,7 @@ def _crosses(axes: Axes, published: Mapping[str, tuple[float, float]], names: li
 
 
 def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
-    """Draw the accuracy of every encoding on all splits, with a row per name and the best on validation on top.
+    """Draw the accuracy of every encoding on all splits, with a row per name and the best on ood on top.
 
     `table` has the columns name, split, seed and value.
     """
@@ -125,7 +125,7 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
     return figure
 
 
-def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25, split: str = "validation") -> Figure:
+def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25, split: str = "ood") -> Figure:
     """Draw accuracy by training step, with a panel per encoding and a line with band per dropout rate.
 
     `table` has the columns name, dropout, step, seed and value, of one split.
@@ -164,8 +164,8 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25, spl
 
 
 def _best_first(table: pd.DataFrame, means: pd.DataFrame) -> list[Any]:
-    """Sort names by mean validation accuracy (without dropout, if there is such a column); missing values last."""
-    rows = means[(means["split"] == "validation") & ((means["dropout"] == 0) if "dropout" in means else True)]
+    """Sort names by mean OOD accuracy (without dropout, if there is such a column); missing values last."""
+    rows = means[(means["split"] == "ood") & ((means["dropout"] == 0) if "dropout" in means else True)]
     accuracy = dict(zip(rows["name"], rows["mean"], strict=True))
     return sorted(base.in_order(table["name"]), key=lambda name: -accuracy.get(name, -np.inf))
 

@@ -1,6 +1,6 @@
 // The pictures of a dial at one stop: traces and layout for plotly, from plain values. `dial` is a DialView.
 // Lines look as in the figures (figures/base.py): each split in its own way, other kinds in turn.
-const SPLITS = { train: ["ink", "dot"], test: ["blue", "dash"], validation: ["vermillion", "solid"] };
+const SPLITS = { train: ["ink", "dot"], test: ["blue", "dash"], validation: ["vermillion", "solid"], ood: ["vermillion", "solid"] };
 const KINDS = [
   ["ink", "solid"], ["blue", "dash"], ["vermillion", "dashdot"],
   ["green", "dot"], ["purple", "longdashdot"], ["orange", "2px,3px"],

@@ -18,7 +18,7 @@ from placecode.experiments.claims import HOW_TO_READ
 if TYPE_CHECKING:
     from placecode.reports.html.contracts import Atlas, RunFolder
 
-SPLITS = ("train", "test", "validation")
+SPLITS = ("train", "test", "validation", "ood")
 MISSING = "\N{EN DASH}"
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 _ANALYSES = f"Before and after training, mean over seeds {PLUS_MINUS} half of the 95% interval."

@@ -24,7 +24,7 @@ def figures_of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | N
     name, single = run_name(run), once(lines)
     final = lines.assign(value=lines["member"].map(accuracy(run)))
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
-    curves = rows[rows["split"] == "validation"][["member", "step", "value"]].merge(single, on="member")
+    curves = rows[rows["split"] == "ood"][["member", "step", "value"]].merge(single, on="member")
     gained = worth(once(final))
     last = (
         "The last panel: accuracy at sigma 0.2 minus that at the largest sigma, seed by seed. " if len(gained) else ""

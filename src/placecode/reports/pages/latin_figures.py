@@ -41,15 +41,15 @@ def of_sigmas(run: Run) -> list[Shown]:
         Shown(
             "accuracy",
             "Accuracy against sigma",
-            "Look at the gap between train and validation: does it open as sigma grows? Validation puzzles are "
-            "unlike any training puzzle; test puzzles come from the same distribution as the training ones.",
+            "Look at the gap between train and ood: does it open as sigma grows? OOD puzzles are unlike any training "
+            "puzzle; test puzzles come from the same distribution as the training ones.",
             figures.accuracy_by_sigma(members, run.metrics, name, chance),
         ),
         Shown(
             "curves",
             "Learning curves",
-            "Does validation follow train? Where a model memorizes, train climbs and validation stays near chance. A "
-            "curve that still rises at the end has not settled.",
+            "Does ood follow train? Where a model memorizes, train climbs and ood stays near chance. A curve that "
+            "still rises at the end has not settled.",
             figures.learning_curves(members, run.metrics, name, chance),
         ),
     ]
@@ -242,7 +242,7 @@ def _behaviour(run: Run) -> list[Shown]:
         table = pd.concat(
             [
                 few.assign(split=split, level=level, value=few["member"].map(values))
-                for split in ("train", "validation")
+                for split in ("train", "ood")
                 for level in levels
                 for values in [measured(run, "noise_accuracy", f"{split} {level:g}")]
             ],
@@ -283,7 +283,7 @@ def _few_sigmas(run: Run) -> list[float]:
 
 
 def _condition(run: Run, rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    final = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["split"] == "validation")]
+    final = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["split"] == "ood")]
     final = final[(final["metric"] == "accuracy") & (final["condition"] == name)].set_index("member")["value"]
     sure = measured(run, "confidence", name)
     return rows.assign(condition=name, accuracy=rows["member"].map(final), confidence=rows["member"].map(sure))
@@ -316,7 +316,7 @@ def of_encodings(run: Run) -> list[Shown]:
     members = members.assign(name=members["label"])
     final = final_accuracy(run, members)
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
-    curves = rows[rows["split"] == "validation"].merge(members, on="member")
+    curves = rows[rows["split"] == "ood"].merge(members, on="member")
     published = {label: value for label, value in PUBLISHED.items() if label in set(members["name"])}
     least = float(final["dropout"].min())
     plain = final[final["dropout"] == least]

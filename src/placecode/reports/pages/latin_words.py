@@ -12,7 +12,7 @@ from placecode.runs.read import Run
 FITTED = 0.95
 """A model that has not reached this accuracy on its training puzzles has not learned them yet."""
 GENERALIZES, MEMORIZES = 0.85, 0.5
-"""Validation accuracy of a fitted model from which on it generalizes, and up to which it only memorizes."""
+"""OOD accuracy of a fitted model from which on it generalizes, and up to which it only memorizes."""
 
 
 def of_sigmas(run: Run) -> list[str]:
@@ -24,12 +24,12 @@ def of_sigmas(run: Run) -> list[str]:
     for sigma in dict.fromkeys(dials(run)):
         lines.append(f"sigma = {sigma:g}: {_numbers(table[table['sigma'] == sigma])}")
     small, large = dials(run)
-    pair = table[table["split"] == "validation"].pivot(index="seed", columns="sigma", values="value")
+    pair = table[table["split"] == "ood"].pivot(index="seed", columns="sigma", values="value")
     if small != large and {small, large} <= set(pair.columns):
         mean, low, high = interval((pair[small] - pair[large]).to_numpy())
         bounds = f" (95% interval over seeds {low:.2f} to {high:.2f})" if np.isfinite(low) else ""
         if np.isfinite(mean):  # else no seed finished at both
-            lines.append(f"Validation accuracy at sigma {small:g} minus that at sigma {large:g} is {mean:.2f}{bounds}.")
+            lines.append(f"OOD accuracy at sigma {small:g} minus that at sigma {large:g} is {mean:.2f}{bounds}.")
     return [*lines, *_lost(run)]
 
 
@@ -38,9 +38,9 @@ def _numbers(table: pd.DataFrame) -> str:
     by_split = {split: group["value"].to_numpy() for split, group in table.groupby("split")}
     if not by_split:
         return "no member finished; all diverged."
-    train, validation, count = by_split["train"].mean(), by_split["validation"].mean(), len(by_split["train"])
-    numbers = f"train {train:.3f}, test {by_split['test'].mean():.3f}, validation {validation:.3f}"
-    return f"{numbers} (mean of {count} seed{'s' if count > 1 else ''}). {verdict(train, validation)}"
+    train, ood, count = by_split["train"].mean(), by_split["ood"].mean(), len(by_split["train"])
+    numbers = f"train {train:.3f}, test {by_split['test'].mean():.3f}, ood {ood:.3f}"
+    return f"{numbers} (mean of {count} seed{'s' if count > 1 else ''}). {verdict(train, ood)}"
 
 
 def _lost(run: Run) -> list[str]:
@@ -48,7 +48,7 @@ def _lost(run: Run) -> list[str]:
     return [f"{lost} of {len(run.members)} members diverged and are left out of the means."] if lost else []
 
 
-def verdict(train: float, validation: float) -> str:
+def verdict(train: float, ood: float) -> str:
     """What a pair of accuracies means. Only a model that has fitted its training data can be said to memorize."""
     return {
         "unfitted": "It has not fitted its training puzzles yet, so it can be said neither to generalize nor to "
@@ -56,13 +56,13 @@ def verdict(train: float, validation: float) -> str:
         "general": "It has fitted its training puzzles and generalizes to puzzles unlike them.",
         "part": "It has fitted its training puzzles and generalizes in part.",
         "rote": "It has fitted its training puzzles and fails on puzzles unlike them: it memorizes.",
-    }[_kind(train, validation)]
+    }[_kind(train, ood)]
 
 
-def _kind(train: float, validation: float) -> str:
+def _kind(train: float, ood: float) -> str:
     if train < FITTED:
         return "unfitted"
-    return "general" if validation >= GENERALIZES else "rote" if validation <= MEMORIZES else "part"
+    return "general" if ood >= GENERALIZES else "rote" if ood <= MEMORIZES else "part"
 
 
 TOGETHER = {
@@ -80,7 +80,7 @@ def of_encodings(run: Run) -> list[str]:
     members = members.assign(name=members["label"])
     table = final_accuracy(run, members[members["state"] == "done"])
     means = table.groupby(["dropout", "name", "split"])["value"].mean()
-    seeds = table[table["split"] == "validation"].groupby(["dropout", "name"]).size()
+    seeds = table[table["split"] == "ood"].groupby(["dropout", "name"]).size()
     lines = []
     for rate in sorted(members["dropout"].unique()):
         alike: dict[str, list[tuple[float, str]]] = {kind: [] for kind in TOGETHER}
@@ -89,9 +89,7 @@ def of_encodings(run: Run) -> list[str]:
                 alike["lost"].append((0.0, name))
                 continue
             own = means[rate, name]
-            alike[_kind(own["train"], own["validation"])].append(
-                (-own["validation"], f"{name} ({own['validation']:.3f})")
-            )
+            alike[_kind(own["train"], own["ood"])].append((-own["ood"], f"{name} ({own['ood']:.3f})"))
         start = f"With dropout {rate:g}" if rate else "Without dropout"
         for kind, words in TOGETHER.items():
             if alike[kind]:
@@ -99,5 +97,5 @@ def of_encodings(run: Run) -> list[str]:
     if len(seeds):
         few, many = seeds.min(), seeds.max()
         count = f"{many} seed{'s' if many > 1 else ''}" if few == many else f"{few} to {many} seeds"
-        lines.append(f"In brackets: validation accuracy, mean of {count}.")
+        lines.append(f"In brackets: OOD accuracy, mean of {count}.")
     return [*lines, *_lost(run)]

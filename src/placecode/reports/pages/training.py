@@ -15,7 +15,7 @@ from placecode.reports.pages.knobs import in_words, lost
 from placecode.reports.pages.latin_figures import chance_of, run_name
 from placecode.runs.read import Run
 
-PANELS = (("train", "loss"), ("train", "mean_logit"), ("validation", "accuracy"))
+PANELS = (("train", "loss"), ("train", "mean_logit"), ("ood", "accuracy"))
 """What is drawn of slingshots: split and metric."""
 
 
