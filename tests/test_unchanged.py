@@ -26,7 +26,7 @@ def digest_of(path: Path, table: pd.DataFrame) -> dict[str, str]:
 def test_the_order_of_rows_and_the_old_name_of_a_split_make_no_difference(tmp_path: Path) -> None:
     first = digest_of(tmp_path / "a.parquet", metrics())
     assert list(first) == ["ood accuracy"] and first["ood accuracy"].startswith("4 values ")
-    assert first == digest_of(tmp_path / "b.parquet", metrics("ood"))
+    assert first == digest_of(tmp_path / "b.parquet", metrics("validation"))
     assert first == digest_of(tmp_path / "c.parquet", metrics().sample(frac=1, random_state=0))
 
 

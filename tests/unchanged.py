@@ -33,7 +33,7 @@ from safetensors.numpy import load_file
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "build" / "unchanged"
-SAME_NAME = {"ood": "ood"}
+SAME_NAME = {"validation": "ood"}
 """Old names of splits and the like, and what they are called now."""
 PAGES = ("reproduction.md", "beyond.md", "recommend.md", "performance.md")
 DEMO = "lst-sigma --scale quick"
