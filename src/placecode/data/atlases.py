@@ -28,7 +28,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from placecode.data.recording_files import package_folder
+from placecode.data.packages import package_folder
 from placecode.errors import BadInput, must_be, one_of
 
 ATLASES = ("aal2", "glasser")

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placecode.data.cells import beginning, listed, number, separator
+from placecode.data.cells import check_width, csv_rows, listed, number, read_text, separator
 from placecode.errors import BadInput
 
 MAX_COORDINATE = 1e100
@@ -127,16 +126,10 @@ def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tup
 
 def _rows(path: Path) -> Rows:
     """Read all rows of a text file, with one cell per row unless it is CSV. Empty lines at the end are ignored."""
-    beginning(path)
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
-    ending = path.suffix.lower()
+    text, ending = read_text(path), path.suffix.lower()
     if ending in (".csv", ".tsv"):
         sign = separator(ending, text.partition("\n")[0])
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True)
-        rows = [(reader.line_num, [cell.strip() for cell in row] or [""]) for row in reader]
+        rows = [(line, row or [""]) for line, row in csv_rows(io.StringIO(text, newline=""), sign)]
     else:
         rows = [(line, [cell.strip()]) for line, cell in enumerate(text.splitlines(), 1)]
     while rows and not any(rows[-1][1]):
@@ -148,10 +141,8 @@ def _rows(path: Path) -> Rows:
 
 def _check_widths(path: Path, rows: Rows) -> None:
     """Raise `BadInput` if rows differ in their number of cells."""
-    width = len(rows[0][1])
     for line, row in rows:
-        if len(row) != width:
-            raise BadInput(f"{path}, line {line}: must have {width} values; got {len(row)}.")
+        check_width(path, line, row, len(rows[0][1]))
 
 
 def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], columns: str) -> tuple[Rows, list[str]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from placecode.data.cells import check_width, read_text
 from placecode.data.puzzles import CLASSES, UNSOLVED, Puzzles, apart, classify, jaccard_distances, join, solve
 from placecode.errors import BadInput
 
@@ -133,12 +134,7 @@ def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> 
 
 def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """Yield the line number and the values of `COLUMNS` for each row of a file, except empty lines."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte-order mark
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
+    text = read_text(path)
     if "\0" in text:
         raise BadInput(f"{path} must be a text file in UTF-8; it has a zero byte.")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -153,8 +149,7 @@ def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
         for row in reader:
             if not row:
                 continue
-            if len(row) != len(header):
-                raise BadInput(f"{path}, line {reader.line_num}: must have {len(header)} values; got {len(row)}.")
+            check_width(path, reader.line_num, row, len(header))
             yield reader.line_num, (row[condition].strip(), row[puzzle].strip(), row[solution].strip())
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: is not a row of a CSV file: {error}.") from error

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from placecode.data import atlases
-from placecode.data.recording_files import Files, Recording, by_name, find, package_folder, read, read_table
+from placecode.data.packages import package_folder
+from placecode.data.recording_files import Files, Recording, by_name, find, read, read_table
 from placecode.errors import BadInput, must_be, one_of
 
 HCP_TERMS = "I accept the HCP Open Access Data Use Terms"

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from placecode.data.cells import as_float32
+from placecode.data.cells import as_float32, reading
 from placecode.data.channel_files import read_groups, read_labels, read_names, read_positions
 from placecode.data.tables.arrays import array_source_of, available, mapped, megabytes
 from placecode.data.tables.columns import Layout, Survey, check, group_column, layout_of, survey_of
-from placecode.data.tables.formats import FORMATS, called, read_cells, reading, source_of, warn_of_no_header
+from placecode.data.tables.formats import FORMATS, called, read_cells, source_of, warn_of_no_header
 from placecode.data.tables.sources import FrameSource, Source, frame_of, group_text
 from placecode.errors import BadInput, must_be
 
@@ -99,7 +99,7 @@ def read_sheet(
     """
     path = Path(path)
     memory = available() // 4 if memory is None else memory
-    with reading(path):
+    with reading(path, path.suffix.lower()):
         source = source_of(path, key, None if groups is None else str(groups), memory)
         column = group_column(source, groups)
         # checked first, because with a wrong separator numbers would look like words

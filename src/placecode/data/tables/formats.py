@@ -5,35 +5,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placecode.data.cells import beginning, no_key, unreadable
+from placecode.data.cells import beginning, check_key, reading
 from placecode.data.tables.arrays import array_source, available
 from placecode.data.tables.sources import ParquetSource, Source
 from placecode.data.tables.texts import TextSource
-from placecode.errors import BadInput, one_of
+from placecode.errors import one_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".mat", ".h5", ".hdf5")
-
-
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Convert exceptions of libraries for truncated or invalid files to `BadInput`, as a context manager."""
-    try:
-        yield
-    except (BadInput, MemoryError):
-        raise
-    except Exception as error:
-        raise unreadable(path, path.suffix.lower()) from error
 
 
 def source_of(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
@@ -58,15 +45,16 @@ def source_of(path: Path, key: str | None, groups: str | None, memory: int) -> S
     BadInput
         If the format is not supported.
     """
-    head, ending = beginning(path), path.suffix.lower()
+    beginning(path)
+    ending = path.suffix.lower()
     if ending not in FORMATS:
         raise one_of(f"The format of {path}", FORMATS, path.suffix)
-    no_key(path, ending, key)
+    check_key(path, ending, key)
     if ending in (".csv", ".tsv"):
         return TextSource(path)
     if ending == ".parquet":
         return ParquetSource(path, groups)
-    return array_source(path, ending, head, key, memory)
+    return array_source(path, ending, key, memory=memory)
 
 
 def warn_of_no_header(source: Source) -> None:
@@ -90,7 +78,7 @@ def read_cells(path: str | Path) -> pd.DataFrame:
     import pandas as pd
 
     path = Path(path)
-    with reading(path):
+    with reading(path, path.suffix.lower()):
         source = source_of(path, None, None, available() // 4)
         pieces = list(source.pieces())
     warn_of_no_header(source)

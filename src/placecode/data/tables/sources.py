@@ -102,7 +102,7 @@ class ArraySource(Source):
     """
 
     def __init__(
-        self, label: str, path: Path | None, shape: tuple[int, int], rows: Callable[[int, int], Any], least: int = 1
+        self, label: str, path: Path | None, shape: tuple[int, ...], rows: Callable[[int, int], Any], least: int = 1
     ) -> None:
         self.label, self.path, self.width = label, path, shape[1]
         self.length, self.rows, self.least = shape[0], rows, least
