@@ -70,19 +70,7 @@ class Atlas:
     """Network of each region, if a partition was requested."""
 
     def take(self, regions: int, names: Sequence[str] = ()) -> Atlas:
-        """Select the regions of a data set.
-
-        Parameters
-        ----------
-        regions : int
-            Number of regions of the data.
-        names : sequence of str
-            Names of the regions. Without names, the regions are those of the atlas in its order.
-
-        Returns
-        -------
-        Atlas
-        """
+        """Select the regions of a data set by `names` or, without names, as the first `regions` of the atlas."""
         if not names:
             if regions not in {len(self.names), CEREBRUM if self.name == "aal2" else len(self.names)}:
                 allowed = f"{CEREBRUM} or {len(self.names)}" if self.name == "aal2" else str(len(self.names))
@@ -99,18 +87,7 @@ class Atlas:
 
 
 def load(name: str, networks: str | None = None) -> Atlas:
-    """Load an atlas.
-
-    Parameters
-    ----------
-    name : {"aal2", "glasser"}
-    networks : {"cole-anticevic", "yeo7", "yeo17"}, optional
-        Partition into networks, for the atlas "glasser".
-
-    Returns
-    -------
-    Atlas
-    """
+    """Load the atlas aal2 or glasser. Only glasser has `networks`: cole-anticevic, yeo7 or yeo17."""
     if name not in ATLASES:
         raise one_of("atlas", ATLASES, name)
     if networks is not None and networks not in NETWORKS:
@@ -221,17 +198,8 @@ class Partition:
 def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_PARCEL_DISTANCE) -> Partition:
     """Label regions by the network of the nearest Glasser parcel of the same hemisphere.
 
-    Parameters
-    ----------
-    centres : ndarray of float, shape (n, 3)
-        Centres of the regions in mm of MNI space. The sign of x determines the hemisphere.
-    name : {"yeo7", "yeo17", "cole-anticevic"}
-    max_distance : float
-        Largest distance in mm. A region has no network if its nearest parcel is farther away or has none.
-
-    Returns
-    -------
-    Partition
+    `centres`, (n, 3), are in mm of MNI space. The sign of x determines the hemisphere. A region has no network if its
+    nearest parcel is farther than `max_distance` mm away or has none.
     """
     if not max_distance > 0:
         raise must_be("max_distance", "a positive number of millimetres", max_distance)
@@ -260,23 +228,10 @@ def _map(path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def majority(parcels: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Return the most frequent group of each parcel, the lowest number in case of ties.
+    """Return the most frequent group of each parcel, (count,), the lowest number in case of ties.
 
-    Parameters
-    ----------
-    parcels : ndarray of int, shape (points,)
-        Parcel of each point, from 1 to `count`.
-    groups : ndarray of int, shape (points,)
-        Group of each point.
-    count : int
-        Number of parcels.
+    `parcels` are numbers from 1 to `count` and `groups` are numbers from 0, both of each point.
 
-    Returns
-    -------
-    ndarray of int, shape (count,)
-
-    Examples
-    --------
     >>> majority(np.array([1, 1, 1, 2, 2, 0]), np.array([5, 3, 5, 0, 0, 7]), 2).tolist()
     [5, 0]
     """
@@ -292,20 +247,10 @@ _PATTERNS = (
 
 
 def partners(names: Sequence[str]) -> np.ndarray:
-    """Match homologous regions of both hemispheres by their names.
+    """Return the index of the homologous region in the other hemisphere, (n,), or -1, by the names of n regions.
 
     The hemisphere is the first or last part of a name: V1_L and V1_R, L_V1_ROI and R_V1_ROI, ctx-lh-cuneus and
     ctx-rh-cuneus, Left-Caudate and Right-Caudate.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names of n regions.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        Index of the homologous region, or -1.
     """
     index_of: dict[tuple[str, str], int] = {}
     sides: list[tuple[str, str] | None] = []
@@ -326,20 +271,9 @@ def _plain(name: str) -> str:
 
 
 def read_lines(source: str | Path | Sequence[str], what: str, known: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return names or labels of regions from a list or a text file.
+    """Return names or labels of regions from a list, or from a text file with one per line.
 
-    Parameters
-    ----------
-    source : str, Path or sequence of str
-        A text file with one name per line, or a list of names.
-    what : str
-        Name of the setting, for error messages.
-    known : iterable of str
-        Other allowed values of the setting, for error messages.
-
-    Returns
-    -------
-    tuple of str
+    `what` is the name of the setting and `known` are its other allowed values, for error messages.
     """
     if isinstance(source, str | Path):
         try:

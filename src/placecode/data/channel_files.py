@@ -46,20 +46,7 @@ def read_names(path: str | Path) -> list[str]:
 
 
 def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
-    """Read the group of each sample.
-
-    Parameters
-    ----------
-    path : str or Path
-    samples : int
-        Number of samples of the table.
-    table : str
-        Name of the table, for error messages.
-
-    Returns
-    -------
-    list of str
-    """
+    """Read the group of each sample of a table with this name and number of samples."""
     path = Path(path)
     rows = _rows(path)
     for line, row in rows:
@@ -75,19 +62,7 @@ def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
 
 
 def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
-    """Read the positions of channels.
-
-    Parameters
-    ----------
-    path : str or Path
-    names : sequence of str
-        Names of the n channels.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, 2) or (n, 3)
-        In the order of `names`.
-    """
+    """Read the positions of channels, (n, 2) or (n, 3), in the order of `names`."""
     path = Path(path)
     rows, heads = _by_name(path, names, (["name", "x", "y"], ["name", "x", "y", "z"]), "name, x, y and, if any, z")
     axes = [heads.index(axis) for axis in ("x", "y", "z") if axis in heads]
@@ -101,20 +76,9 @@ def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
 
 
 def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Read the labels of channels.
+    """Read the labels of channels in the order of `names`.
 
-    Parameters
-    ----------
-    path : str or Path
-    names : sequence of str
-        Names of the n channels.
-
-    Returns
-    -------
-    codes : ndarray of int64, shape (n,)
-        Index into `meanings` in the order of `names`, or -1 without a label.
-    meanings : tuple of str
-        The labels, sorted.
+    Returns codes, (n,), -1 without a label, and the sorted labels that they index.
     """
     path = Path(path)
     rows, heads = _by_name(path, names, (["name", "label"],), "name and label")

@@ -19,24 +19,7 @@ SAME = 0.95
 
 
 def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
-    """Check recordings.
-
-    Parameters
-    ----------
-    persons : sequence of Recording
-    names : sequence of str
-        Names of the regions, for messages.
-
-    Returns
-    -------
-    list of str
-        Warnings about questionable recordings.
-
-    Raises
-    ------
-    BadInput
-        For recordings that cannot be used.
-    """
+    """Return warnings about questionable recordings. Raises `BadInput` for recordings that cannot be used."""
     doubts = []
     for person in persons:
         times, regions = person.values.shape
@@ -88,18 +71,9 @@ def autocorrelation(values: np.ndarray) -> float:
 
 
 def twins(persons: Sequence[Recording], places: int = 4096) -> list[tuple[str, str, float]]:
-    """Find equal recordings, up to scale, offset, rounding, and time points missing at either end.
+    """Find pairs of equal recordings, up to scale, offset, rounding, and time points missing at either end.
 
-    Parameters
-    ----------
-    persons : sequence of Recording
-    places : int
-        Number of values to compare, aligned at the beginning and at the end.
-
-    Returns
-    -------
-    list of (str, str, float)
-        Names of two people and the correlation of their recordings.
+    Returns the names of both people and the correlation of `places` values, aligned at the beginning or at the end.
     """
     shortest = min(len(person.values) for person in persons)
     sample = np.unique(np.linspace(0, shortest * persons[0].values.shape[1] - 1, places).astype(int))

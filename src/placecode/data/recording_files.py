@@ -89,26 +89,10 @@ def read(
 ) -> list[Recording]:
     """Read recordings, one file per person. All people must have the same regions.
 
-    Parameters
-    ----------
-    files : str, Path or sequence of str or Path
-        A folder, a pattern such as "data/*.npy", or a list of files.
-    key : str, optional
-        Name of the table in files with several.
-    orientation : {"auto", "time-region", "region-time"}
-        "auto" determines the axis of regions from the file, from the number of regions, or as the only axis of equal
-        length in all files.
-    regions : int, optional
-        Number of regions, if it is known.
-
-    Returns
-    -------
-    list of Recording
-
-    Raises
-    ------
-    BadInput
-        If the orientation cannot be determined, or regions differ between people.
+    `files` are a folder, a pattern such as "data/*.npy", or a list of files. `key` names the table in files with
+    several. The orientation "auto" determines the axis of regions from the file, from the number of regions, or as the
+    only axis of equal length in all files. Raises `BadInput` if it cannot be determined, or if regions differ between
+    people.
     """
     if orientation not in ORIENTATIONS:
         raise one_of("orientation", ORIENTATIONS, orientation)

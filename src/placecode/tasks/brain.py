@@ -302,21 +302,7 @@ def clean(
     standardize: bool = True,
     global_signal: bool = False,
 ) -> np.ndarray:
-    """Clean and standardize a recording.
-
-    Parameters
-    ----------
-    person : Recording
-    names : sequence of str
-        Names of the n regions, for error messages.
-    detrend, low, high, tr, standardize, global_signal
-        As in `Brain`.
-    confounds : ndarray, shape (T, k), optional
-
-    Returns
-    -------
-    ndarray of float32, shape (T, n)
-    """
+    """Clean and standardize a recording, with the settings of `Brain` and confounds (T, k): float32, (T, n)."""
     values = person.values
     cleaning.check_band(low, high, tr)
     if detrend or confounds is not None or low is not None or high is not None or global_signal:

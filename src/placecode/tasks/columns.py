@@ -66,20 +66,8 @@ def column_statistics(
 ) -> Columns:
     """Compute the statistics of the columns from the training samples. Warn about columns that are left out.
 
-    Parameters
-    ----------
-    values : ndarray, shape (T, m)
-        NaN for missing values, codes for categories.
-    train : ndarray of int64
-        Indices of the training samples.
-    names : sequence of str
-        Names of the m columns.
-    categories : mapping of int to sequence of str
-        Values of each categorical column.
-
-    Returns
-    -------
-    Columns
+    `values`, (T, m), has NaN for missing values and codes for categories. `categories` are the values of categorical
+    columns.
     """
     count = values.shape[1]
     levels = np.array([len(categories.get(i, ())) for i in range(count)], dtype=np.int64)
@@ -133,18 +121,9 @@ def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], why: tu
 
 
 def usable_samples(values: Values, kept: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """Return the samples with at least two known values. With fewer, there is nothing to predict.
+    """Return the sorted indices of samples with at least two known values in the columns `kept`, by default all.
 
-    Parameters
-    ----------
-    values : ndarray, shape (T, m)
-    kept : ndarray of int64, optional
-        Columns to consider. None for all.
-
-    Returns
-    -------
-    ndarray of int64
-        Sorted indices of samples.
+    With fewer, there is nothing to predict.
     """
     columns = slice(None) if kept is None else kept
     known = np.concatenate([(~np.isnan(part[:, columns])).sum(axis=1) for part in chunks(values)])
@@ -157,13 +136,6 @@ def warn_of_copies(
     """Warn about held-out samples that are bitwise equal to training samples.
 
     If channels take few values, samples are equal by chance. This is not a reason to warn.
-
-    Parameters
-    ----------
-    values : ndarray, shape (T, m)
-    train, held_out : ndarray of int64
-        Indices of samples.
-    columns : Columns
     """
     sample = values[train[:AUTOCORRELATION_SAMPLES]][:, columns.kept]
     frequencies = [np.unique(column, return_counts=True)[1] / len(column) for column in sample.T]
@@ -192,18 +164,7 @@ def _hashes(values: Values, rows: npt.NDArray[np.int64], kept: npt.NDArray[np.in
 
 
 def chunks(values: Values, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Values]:
-    """Read a table in chunks of at most `CHUNK` values.
-
-    Parameters
-    ----------
-    values : ndarray, shape (T, m)
-    rows : ndarray of int64, optional
-        Samples to read. None for all.
-
-    Yields
-    ------
-    ndarray, shape (t, m)
-    """
+    """Read all samples of a table, or `rows`, in chunks (t, m) of at most `CHUNK` values."""
     size = max(1, CHUNK // max(values.shape[1], 1))
     count = len(values) if rows is None else len(rows)
     for start in range(0, count, size):

@@ -174,22 +174,8 @@ def _split(puzzles: Puzzles) -> Split:
 
 
 def first_puzzles(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Select the first puzzle of every class, then the second of every class, and so on.
+    """Return sorted indices of `count` puzzles: the first of every class, then the second of every class, and so on.
 
-    Parameters
-    ----------
-    classes : ndarray of int64, shape (N,)
-        Class of each puzzle.
-    count : int
-        Number of puzzles to select.
-
-    Returns
-    -------
-    ndarray of int64, shape (count,)
-        Sorted indices.
-
-    Examples
-    --------
     >>> first_puzzles(np.array([0, 0, 0, 1, 2, 1]), 4)
     array([0, 1, 3, 4])
     """
@@ -251,18 +237,6 @@ def make_puzzles(
 def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:
     """Scale a range of numbers of givens from order 4 to another order, in proportion to the number of cells.
 
-    Parameters
-    ----------
-    givens : tuple of int
-        Minimum and maximum at order 4.
-    order : int
-
-    Returns
-    -------
-    tuple of int
-
-    Examples
-    --------
     >>> scale_givens((3, 11), 6)
     (7, 25)
     """
@@ -277,30 +251,11 @@ def gather(
     avoid: Cells | None = None,
     distance: float = 0.0,
 ) -> Puzzles:
-    """Draw distinct puzzles until there are enough of each class.
+    """Draw distinct puzzles until there are enough of each class, and return them ordered by class.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    order : int
-    wanted : sequence of int
-        Number of puzzles of each class.
-    givens : tuple of int
-        Minimum and maximum number of givens.
-    avoid : ndarray of cells, optional
-        Puzzles from which all others must differ.
-    distance : float
-        Lower bound of the Jaccard distance from `avoid`.
-
-    Returns
-    -------
-    Puzzles
-        Ordered by class.
-
-    Raises
-    ------
-    BadInput
-        As soon as more than `MAX_DRAWS` draws are expected to be necessary.
+    `wanted` are the numbers of puzzles per class, and `givens` the minimum and maximum number of givens. All puzzles
+    have a larger Jaccard distance than `distance` from those in `avoid`. Raises `BadInput` as soon as more than
+    `MAX_DRAWS` draws are expected to be necessary.
     """
     pools = [draw(rng, order, 0, givens) for _ in CLASSES]
     draws = 0
@@ -328,19 +283,9 @@ def gather(
 
 
 def stratify(rng: np.random.Generator, puzzles: Puzzles, share: float = 0.1) -> tuple[Puzzles, Puzzles]:
-    """Split puzzles at random, with the same fraction of every class.
+    """Split puzzles at random, with the fraction `share` of every class, at least one puzzle, in the second part.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    puzzles : Puzzles
-    share : float
-        Fraction of each class in the second part. Each class has at least one puzzle there.
-
-    Returns
-    -------
-    first, second : Puzzles
-        Both in random order.
+    Both parts are in random order.
     """
     test = np.zeros(len(puzzles), dtype=bool)
     for index in range(len(CLASSES)):

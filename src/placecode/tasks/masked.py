@@ -223,21 +223,8 @@ class Masked(Task):
 
 
 def hidden_of(ratio: float, tokens: int) -> int:
-    """Return the number of hidden channels: at least one, and never all.
+    """Return the number of hidden channels for a fraction of them: at least one, and never all.
 
-    Parameters
-    ----------
-    ratio : float
-        Fraction of hidden channels.
-    tokens : int
-        Number of channels.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
     >>> hidden_of(0.5, 10), hidden_of(0.99, 10)
     (5, 9)
     """

@@ -185,27 +185,12 @@ def graph(
     strength: tuple[float, float] = (1.0, 0.05),
     lag: int = 1,
 ) -> np.ndarray:
-    """Draw modular random graphs without self-connections.
+    """Draw modular random graphs without self-connections, one per generator.
 
-    Parameters
-    ----------
-    rngs : sequence of numpy.random.Generator
-        One generator per graph, g of them.
-    labels : ndarray, shape (n,)
-        Cluster of each node.
-    density : tuple of float
-        Fraction of connected pairs within and between clusters.
-    strength : tuple of float
-        Spectral radius of the weights within a cluster, summed over delays, and standard deviation of the weights
-        between clusters. Activity within a cluster decays if its spectral radius is below 1, whatever the delays.
-    lag : int
-        Maximum delay.
-
-    Returns
-    -------
-    ndarray, shape (g, lag, n, n)
-        `weights[g, d, i, j]` is the connection from node j to node i with a delay of d + 1 steps. An edge has one
-        delay.
+    Returns weights, (g, lag, n, n): `weights[g, d, i, j]` is the connection from node j to node i with a delay of d + 1
+    steps. An edge has one delay. `density` is the fraction of connected pairs within and between clusters. `strength`
+    is the spectral radius of the weights within a cluster, summed over delays, and the standard deviation of the
+    weights between clusters. Activity within a cluster decays if its spectral radius is below 1, whatever the delays.
     """
     n = len(labels)
     same = labels[:, None] == labels
@@ -238,24 +223,8 @@ def simulate(
     noise: float = 0.3,
     nonlinearity: str = "tanh",
 ) -> np.ndarray:
-    """Simulate the process on all graphs at once, from a random initial state.
+    """Simulate `length` steps of the process on all graphs at once, (g, T, n), from a random initial state.
 
-    Parameters
-    ----------
-    rngs : sequence of numpy.random.Generator
-        One generator per graph, g of them.
-    weights : ndarray, shape (g, lag, n, n)
-    length : int
-        Number of time points, T.
-    gain, noise, nonlinearity
-        As in `Network`.
-
-    Returns
-    -------
-    ndarray, shape (g, T, n)
-
-    Examples
-    --------
     >>> rngs = [np.random.default_rng(0)]
     >>> round(float(simulate(rngs, np.zeros((1, 1, 4, 4)), 1_000, noise=0.5).std()), 2)
     0.5
@@ -284,21 +253,10 @@ def signal(weights: np.ndarray, states: np.ndarray, gain: float = 1.0, nonlinear
 
 
 def complaints(states: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool = True) -> list[str]:
-    """Check the dynamics of each world.
+    """Check the dynamics of each world, and return a warning for each world with a problem.
 
-    Parameters
-    ----------
-    states : ndarray, shape (g, T, n)
-    drive : ndarray, shape (g, t, n)
-        Signals of the last t states.
-    labels : ndarray, shape (n,)
-    bounded : bool
-        Whether the nonlinearity is bounded.
-
-    Returns
-    -------
-    list of str
-        A warning for each world with a problem.
+    `states` are (g, T, n), and `drive`, (g, t, n), are the signals of the last t states. `bounded` tells whether the
+    nonlinearity is bounded.
     """
     sentences = []
     for world, (state, part) in enumerate(zip(states, drive, strict=True)):
@@ -337,17 +295,9 @@ def cohesion(state: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 
 
 def standardize(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Standardize data with the mean and standard deviation of each channel of the training data.
+    """Standardize data, (g, T, n), with the mean and standard deviation of each channel of the training data.
 
-    Parameters
-    ----------
-    train : ndarray, shape (g, T, n)
-    *others : ndarray, shape (g, t, n)
-
-    Returns
-    -------
-    list of ndarray of float32
-        The standardized training data and the others.
+    Returns the training data and the others as float32.
     """
     standardized = [np.empty(part.shape, dtype=np.float32) for part in (train, *others)]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -360,22 +310,8 @@ def standardize(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 
 
 def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return the number of nodes of each cluster.
+    """Return the number of nodes of each of several clusters of nearly equal size, or check `sizes`.
 
-    Parameters
-    ----------
-    nodes : int
-    clusters : int
-        Number of clusters of nearly equal size.
-    sizes : sequence of int, optional
-        Sizes to use instead of `clusters`.
-
-    Returns
-    -------
-    tuple of int
-
-    Examples
-    --------
     >>> cluster_sizes(11, 3)
     (4, 4, 3)
     """

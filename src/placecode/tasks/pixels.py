@@ -127,26 +127,11 @@ def table(
 ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
     """Return the pixels as a table, for example to write it to a file.
 
-    A patch lies within one strip of a photograph, so patches of different strips have no pixel in common. Splits of
-    the table should hold out whole strips. Digits are divided into eight parts at random.
+    A patch lies within one strip of a photograph, so patches of different strips have no pixel in common. Splits of the
+    table should hold out whole strips. Digits are divided into eight parts at random.
 
-    Parameters
-    ----------
-    source, size, stride, shuffled, seed
-        As in `Pixels`.
-    samples : int
-        Number of samples, T.
-
-    Returns
-    -------
-    values : ndarray, shape (T, n)
-        Values as in the images, not standardized.
-    names : tuple of str
-        Names of the columns.
-    positions : ndarray, shape (n, 2)
-        True row and column of each pixel.
-    strips : ndarray of int, shape (T,)
-        Strip of each sample.
+    Returns values, (T, n), as in the images and not standardized, the names of the columns, the true row and column of
+    each pixel, (n, 2), and the strip of each sample, (T,).
     """
     _check(source, size, stride, shuffled)
     whole_number("samples", samples, 2 * LEAST_TRAIN)
@@ -161,16 +146,7 @@ def table(
 
 
 class Photos:
-    """Random patches of photographs.
-
-    Parameters
-    ----------
-    pictures : sequence of ndarray, shape (rows, columns)
-    size : int
-        Number of rows and columns of a patch.
-    stride : int
-        Distance between the pixels of a patch.
-    """
+    """Random patches of `size` x `size` pixels of photographs. `stride` is the distance between these pixels."""
 
     def __init__(self, pictures: Sequence[np.ndarray], size: int, stride: int) -> None:
         self.pictures, self.columns = list(pictures), size
@@ -200,19 +176,7 @@ class Photos:
         return np.concatenate(values)[order], numbers[order]
 
     def draw(self, rng: np.random.Generator, allowed: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Return patches at random positions of random pictures.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        allowed : sequence of ndarray of bool, shape (columns,)
-            Columns of each picture that patches may contain.
-        count : int
-
-        Returns
-        -------
-        ndarray, shape (count, size^2)
-        """
+        """Return patches, (count, size^2), at random positions of random pictures, within their `allowed` columns."""
         picture_index = rng.integers(len(self.pictures), size=count)
         patches = np.empty((count, len(self.offsets) ** 2))
         for number, (picture, allowed_columns) in enumerate(zip(self.pictures, allowed, strict=True)):
@@ -225,12 +189,7 @@ class Photos:
 
 
 class Digits:
-    """Random samples of handwritten digits.
-
-    Parameters
-    ----------
-    values : ndarray, shape (T, 64)
-    """
+    """Random samples of handwritten digits, (T, 64)."""
 
     columns = DIGIT
 
@@ -251,36 +210,13 @@ class Digits:
 
 
 def held_out(rng: np.random.Generator, width: int) -> np.ndarray:
-    """Choose the held-out columns of a picture, two of eight strips.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    width : int
-        Number of columns.
-
-    Returns
-    -------
-    ndarray of bool, shape (width,)
-    """
+    """Choose the held-out columns of a picture, (width,), two of eight strips."""
     return np.isin(np.arange(width) * STRIPS // width, rng.choice(STRIPS, size=HELD_OUT_STRIPS, replace=False))
 
 
 def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
-    """Return the columns at which a patch can begin so that all its columns are allowed.
+    """Return the columns at which a patch of `extent` columns can begin so that all its columns are allowed.
 
-    Parameters
-    ----------
-    allowed : ndarray of bool, shape (width,)
-    extent : int
-        Number of columns of a patch.
-
-    Returns
-    -------
-    ndarray of int
-
-    Examples
-    --------
     >>> starts(np.array([True, True, True, False, True, True]), 2).tolist()
     [0, 1, 4]
     """
@@ -288,29 +224,13 @@ def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
 
 
 def varying(values: np.ndarray) -> np.ndarray:
-    """Return the channels that differ from their most common value in enough samples.
-
-    Parameters
-    ----------
-    values : ndarray, shape (T, n)
-
-    Returns
-    -------
-    ndarray of int
-        Indices of channels.
-    """
+    """Return the channels of `values`, (T, n), that differ from their most common value in enough samples."""
     most_common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
     return np.flatnonzero(1 - np.array(most_common) >= MIN_VARYING_FRACTION)
 
 
 def photographs() -> list[np.ndarray]:
-    """Return the photographs of scikit-learn, china and flower, in grey.
-
-    Returns
-    -------
-    list of ndarray, shape (427, 640)
-        Values from 0 to 1.
-    """
+    """Return the photographs of scikit-learn, china and flower, in grey, (427, 640), with values from 0 to 1."""
     try:
         from sklearn.datasets import load_sample_images  # type: ignore[import-untyped, unused-ignore]
 
@@ -322,13 +242,7 @@ def photographs() -> list[np.ndarray]:
 
 
 def digits() -> np.ndarray:
-    """Return the digits of scikit-learn.
-
-    Returns
-    -------
-    ndarray, shape (1797, 64)
-        Values from 0 to 16.
-    """
+    """Return the digits of scikit-learn, (1797, 64), with values from 0 to 16."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -338,17 +252,7 @@ def digits() -> np.ndarray:
 
 
 def picture(source: str) -> np.ndarray:
-    """Return an example picture to display on a map of pixels.
-
-    Parameters
-    ----------
-    source : {"photos", "digits"}
-
-    Returns
-    -------
-    ndarray
-        The flower in a square, or a digit, with values from 0 to 1.
-    """
+    """Return the flower in a square, or a digit, with values from 0 to 1, to display on a map of pixels."""
     if source == "digits":
         return np.asarray(digits()[0].reshape(DIGIT, DIGIT) / 16)
     return np.asarray(photographs()[1][FLOWER])

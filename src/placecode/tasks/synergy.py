@@ -181,22 +181,7 @@ def draw(
     correlation: float = 0.5,
     noise: float = 0.1,
 ) -> np.ndarray:
-    """Draw samples of groups of channels.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    count : int
-        Number of samples.
-    blocks : sequence of (str, int)
-        Kind and size of each group. Kinds are "product", "correlated" and "distractor".
-    values, correlation, noise
-        As in `Synergy`.
-
-    Returns
-    -------
-    ndarray, shape (count, n)
-    """
+    """Draw samples, (count, n), of groups of channels. A block is the kind and size of a group."""
     parts = []
     for kind, size in blocks:
         if kind == "correlated":
@@ -232,25 +217,9 @@ def best_error(
     """Return the mean squared error of the best possible predictor, in units of the variance of a channel.
 
     The variance of a channel is 1 + noise^2. A hidden channel can be predicted from the visible channels of its group.
-    Their number is hypergeometric. In a synergistic group all others must be visible.
-
-    Parameters
-    ----------
-    blocks : sequence of (str, int)
-        Kind and size of each group.
-    hidden : int
-        Number of hidden channels.
-    values, correlation, noise
-        As in `Synergy`.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    With 30 channels in groups of 3 and 9 hidden channels, the two others of a group are visible with probability
-    21/29 * 20/28 = 0.517. A noise of 0.1 adds little to the error of 1 - 0.517.
+    Their number is hypergeometric. In a synergistic group all others must be visible. With 30 channels in groups of 3
+    and 9 hidden channels, this has the probability 21/29 * 20/28 = 0.517. A noise of 0.1 adds little to the error of
+    1 - 0.517.
 
     >>> round(best_error([("product", 3)] * 10, 9), 3)
     0.488
@@ -272,20 +241,6 @@ def explained(kind: str, size: int, visible: int, values: str, correlation: floa
     """Return the variance of a hidden channel that visible channels of its group explain.
 
     This is the variance of its conditional mean.
-
-    Parameters
-    ----------
-    kind : {"product", "correlated", "distractor"}
-    size : int
-        Number of channels of the group.
-    visible : int
-        Number of visible channels of the group.
-    values, correlation, noise
-        As in `Synergy`.
-
-    Returns
-    -------
-    float
     """
     if kind == "product":
         if visible < size - 1:
@@ -312,18 +267,6 @@ def explained(kind: str, size: int, visible: int, values: str, correlation: floa
 def certainty(values: str, noise: float) -> float:
     """Return the variance of the conditional mean of a sign, given its noisy value. 1 without noise.
 
-    Parameters
-    ----------
-    values : {"sign", "gaussian"}
-    noise : float
-        Standard deviation of the noise.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
     >>> certainty("sign", 0.0), round(certainty("sign", 1.0), 3), round(certainty("gaussian", 0.1), 3)
     (1.0, 0.55, 0.91)
     """

@@ -200,21 +200,7 @@ class Layout:
 
 
 def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence[str] | None) -> Layout:
-    """Determine the use of each column.
-
-    Parameters
-    ----------
-    source : Source
-    survey : Survey
-    group : int, optional
-        Column with the groups.
-    names : sequence of str, optional
-        Names of the channels. By default those of the source.
-
-    Returns
-    -------
-    Layout
-    """
+    """Determine the use of each column. `names` replace the names of the channels in the source."""
     columns = list(range(source.width))
     header = [*source.header] or [""] * len(columns)
     if source.header and header[0].casefold() in INDEX and source.width > 1 and group != 0:

@@ -72,30 +72,12 @@ def read_sheet(
     spool: str | Path | None = None,
     memory: int | None = None,
 ) -> Sheet:
-    """Read the table of a file.
+    """Read the table of a file. Raises `BadInput` with the reason and the row if it is not valid.
 
-    Parameters
-    ----------
-    path : str or Path
-    key : str, optional
-        Name of the table in a .npz, .mat or .h5 file with several.
-    names : str or Path, optional
-        File with one name per line, or a CSV with a column `name`, to replace the names of the file.
-    groups : str or Path, optional
-        Name of a column, or a file with one group per row.
-    spool : str or Path, optional
-        Folder for a memory-mapped file of values that do not fit into memory. A .npy file of float32 is mapped itself.
-    memory : int, optional
-        Maximum size of the values in memory, in bytes. By default a quarter of the available memory.
-
-    Returns
-    -------
-    Sheet
-
-    Raises
-    ------
-    BadInput
-        If the table is not valid, with the reason and the row.
+    `key` names the table in a .npz, .mat or .h5 file with several. `names` is a file with one name per line, or a CSV
+    with a column `name`, to replace the names of the file. `groups` is the name of a column, or a file with one group
+    per row. Values of more than `memory` bytes, by default a quarter of the available memory, are written to a
+    memory-mapped file in the folder `spool`. A .npy file of float32 is mapped itself.
     """
     path = Path(path)
     memory = available() // 4 if memory is None else memory
@@ -131,21 +113,8 @@ def sheet_of(
 ) -> Sheet:
     """Return the table of an array, a frame or a list of rows, with at least one sample and one channel.
 
-    Parameters
-    ----------
-    data : ndarray, DataFrame or list of rows
-        A memory map of float32 is used without copying, unless it contains the column of groups.
-    names : sequence of str, optional
-        Names of the channels.
-    groups : hashable or sequence, optional
-        Name of a column, or the group of each row.
-    spool : str or Path, optional
-    memory : int, optional
-        As in `read_sheet`, for other memory maps.
-
-    Returns
-    -------
-    Sheet
+    `groups` are the name of a column, or the group of each row. A memory map of float32 is used without copying, unless
+    it contains the column of groups. Other memory maps are read as in `read_sheet`.
     """
     import pandas as pd
 

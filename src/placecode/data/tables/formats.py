@@ -24,27 +24,7 @@ FORMATS = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".mat", ".h5", ".hdf5")
 
 
 def source_of(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
-    """Return the source of a file.
-
-    Parameters
-    ----------
-    path : Path
-    key : str, optional
-        Name of the table in files with several.
-    groups : str, optional
-        Name of the column with groups.
-    memory : int
-        Maximum size in bytes of an array that must be read at once.
-
-    Returns
-    -------
-    Source
-
-    Raises
-    ------
-    BadInput
-        If the format is not supported.
-    """
+    """Open a file. `groups` is the column with groups. Arrays that must be read at once may have `memory` bytes."""
     beginning(path)
     ending = path.suffix.lower()
     if ending not in FORMATS:

@@ -37,18 +37,9 @@ MIN_CONSECUTIVE = 3
 
 
 def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
-    """Return whether the first row is a header.
+    """Return whether the first row of cells is a header.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of str
-        Cells of the first lines.
-    quoted : bool
-        Whether all cells of the first line are in quotes, and numbers below are not.
-
-    Returns
-    -------
-    bool
+    `quoted` tells whether all cells of the first line are in quotes, and numbers below are not.
     """
     first, below = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = list(zip(*below, strict=True)) or [()] * len(first)

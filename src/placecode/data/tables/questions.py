@@ -22,19 +22,7 @@ def filled(data: Any) -> Any:
 
 
 def coded(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
-    """Replace words by their codes.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    categories : mapping of int to tuple of str
-        Words of each categorical column, as in fitting.
-
-    Returns
-    -------
-    DataFrame
-        NaN for words that no training sample had.
-    """
+    """Replace words by their codes in fitting. Words that no training sample had become NaN."""
     import pandas as pd
 
     encoded = frame.copy(deep=False)

@@ -63,17 +63,7 @@ class Source:
     """Columns that are declared as categories by their type."""
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
-        """Read all rows.
-
-        Parameters
-        ----------
-        group : int, optional
-            Column with groups, whose texts are returned.
-
-        Yields
-        ------
-        Piece
-        """
+        """Read all rows. `group` is the column whose texts are returned as groups."""
         raise NotImplementedError
 
     def row(self, number: int) -> str:
@@ -86,19 +76,9 @@ class Source:
 
 
 class ArraySource(Source):
-    """Rows of an array.
+    """Rows of an array of this shape. `rows(first, end)` returns some of them.
 
-    Parameters
-    ----------
-    label : str
-        Name in messages.
-    path : Path, optional
-    shape : tuple of int
-        Number of rows and columns.
-    rows : callable
-        Function of the first row and the end that returns an array.
-    least : int
-        Number of rows to read at once, for example the size of a chunk in the file.
+    `least` is the number of rows to read at once, for example the size of a chunk in the file.
     """
 
     def __init__(
@@ -119,14 +99,7 @@ class ArraySource(Source):
 
 
 class ParquetSource(Source):
-    """A Parquet file, without the index written by pandas.
-
-    Parameters
-    ----------
-    path : Path
-    group : str, optional
-        Name of the column with groups, which may be the index.
-    """
+    """A Parquet file, without the index written by pandas, unless it is the column `group`."""
 
     def __init__(self, path: Path, group: str | None) -> None:
         self.label, self.path = str(path), path
@@ -160,12 +133,7 @@ class ParquetSource(Source):
 
 
 class FrameSource(Source):
-    """A pandas frame, without its index.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    """
+    """A pandas frame, without its index."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.label, self.width, self._frame = "data", frame.shape[1], frame

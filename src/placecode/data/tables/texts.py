@@ -19,12 +19,7 @@ from placecode.errors import BadInput
 
 
 class TextSource(Source):
-    """A text file with commas, semicolons or tabs, with or without a header.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """A text file with commas, semicolons or tabs, with or without a header."""
 
     def __init__(self, path: Path) -> None:
         self.label, self.path = str(path), path
