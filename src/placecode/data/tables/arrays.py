@@ -81,12 +81,6 @@ def array_source_of(array: np.ndarray) -> ArraySource:
     return ArraySource("data", None, array.shape, rows)
 
 
-def mapped(path: Path) -> np.ndarray | None:
-    """Map a .npy file of float32 in row order as a read-only array, or return None for other arrays."""
-    values: np.ndarray = np.load(path, mmap_mode="r")
-    return values if values.dtype == np.float32 and values.flags.c_contiguous else None
-
-
 def available() -> int:
     """Return the approximate available memory in bytes."""
     try:
