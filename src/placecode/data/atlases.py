@@ -61,20 +61,18 @@ class Atlas:
     """The regions of an atlas."""
 
     name: str
-    """Name of the atlas."""
-    names: tuple[str, ...]
-    """Names of the n regions."""
-    centres: np.ndarray
-    """Centres of the regions in mm of MNI space, (n, 3): x to the right, y to the front, z up."""
-    networks: tuple[str, ...] = ()
-    """Network of each region, if a partition was requested."""
+    names: tuple[str, ...]  # names of the n regions
+    centres: np.ndarray  # in mm of MNI space, (n, 3): x to the right, y to the front, z up
+    networks: tuple[str, ...] = ()  # network of each region, if a partition was requested
 
     def take(self, regions: int, names: Sequence[str] = ()) -> Atlas:
         """Select the regions of a data set by `names` or, without names, as the first `regions` of the atlas."""
         if not names:
-            if regions not in {len(self.names), CEREBRUM if self.name == "aal2" else len(self.names)}:
-                allowed = f"{CEREBRUM} or {len(self.names)}" if self.name == "aal2" else str(len(self.names))
-                raise must_be(f"The number of regions for the atlas {self.name}", allowed, regions)
+            allowed = [CEREBRUM, len(self.names)] if self.name == "aal2" else [len(self.names)]
+            if regions not in allowed:
+                raise must_be(
+                    f"The number of regions for the atlas {self.name}", " or ".join(map(str, allowed)), regions
+                )
             indices = list(range(regions))
         else:
             index_of = {_plain(name): index for index, name in enumerate(self.names)}
@@ -160,27 +158,13 @@ def _vertices(path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Partition:
-    """Known networks of some regions.
+    """Known networks of some regions."""
 
-    Attributes
-    ----------
-    name : str
-        "yeo7", "yeo17" or "cole-anticevic".
-    labels : ndarray of int, shape (n,)
-        Network of each region, as an index into `networks`, or -1.
-    networks : tuple of str
-        Names of the networks with at least one region.
-    distances : ndarray of float, shape (n,)
-        Distance in mm from the centre of each region to that of the nearest parcel of the same hemisphere.
-    max_distance : float
-        Largest distance in mm. Regions that are farther away have no network.
-    """
-
-    name: str
-    labels: np.ndarray
-    networks: tuple[str, ...]
-    distances: np.ndarray
-    max_distance: float
+    name: str  # "yeo7", "yeo17" or "cole-anticevic"
+    labels: np.ndarray  # network of each region as an index into `networks`, or -1, (n,)
+    networks: tuple[str, ...]  # names of the networks with at least one region
+    distances: np.ndarray  # in mm from the centre of each region to the nearest parcel of the same hemisphere, (n,)
+    max_distance: float  # in mm; regions that are farther away have no network
 
     def describe(self) -> dict[str, Any]:
         """Return plain values, including the number of labelled regions and their distances."""
@@ -213,10 +197,14 @@ def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_P
         parcels.networks[parcel] if distance <= max_distance else UNASSIGNED
         for parcel, distance in zip(nearest, distances, strict=True)
     ]
-    networks = tuple(network for network in dict.fromkeys(region_networks) if network != UNASSIGNED)
-    number = {network: i for i, network in enumerate(networks)}
-    labels = np.array([number.get(network, -1) for network in region_networks], dtype=np.int64)
-    return Partition(name, labels, networks, distances, float(max_distance))
+    return Partition(name, *network_codes(region_networks), distances, float(max_distance))
+
+
+def network_codes(networks: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the number of each region's network, -1 without one, and the names of the networks by first region."""
+    names = tuple(name for name in dict.fromkeys(networks) if name != UNASSIGNED)
+    numbers = {name: number for number, name in enumerate(names)}
+    return np.array([numbers.get(name, -1) for name in networks], dtype=np.int64), names
 
 
 def _map(path: Path) -> tuple[np.ndarray, list[str]]:

@@ -5,7 +5,7 @@ order are those of nilearn's `signal.clean`, with which tests compare them. Only
 removed together with the confounds.
 
 >>> line = np.arange(60.0)[:, None] * [[1.0, -2.0]] + 5
->>> bool(np.abs(detrend(line)).max() < 1e-9)
+>>> bool(np.abs(clean(line, detrend=True)).max() < 1e-9)
 True
 """
 
@@ -19,13 +19,6 @@ from placecode.errors import must_be
 Array = npt.NDArray[np.float64]
 FILTER_ORDER = 5
 """Order of the Butterworth filter, as in nilearn. It is applied forwards and backwards, so phases do not change."""
-
-
-def detrend(values: npt.ArrayLike) -> Array:
-    """Subtract the mean and the linear trend from every column of `values`, (T, n)."""
-    from scipy import signal
-
-    return np.asarray(signal.detrend(np.asarray(values, dtype=np.float64), axis=0))
 
 
 def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: float) -> Array:
@@ -77,7 +70,7 @@ def regress_out(values: npt.ArrayLike, confounds: npt.ArrayLike) -> Array:
 def clean(
     values: npt.ArrayLike,
     *,
-    linear_trend: bool = False,
+    detrend: bool = False,
     low: float | None = None,
     high: float | None = None,
     tr: float | None = None,
@@ -89,12 +82,14 @@ def clean(
     Confounds, (T, k), are detrended and filtered like the regions. The global signal is the mean over regions after
     that. `low` and `high` are in Hz and require `tr`, in seconds.
     """
+    from scipy import signal
+
     check_band(low, high, tr)
 
     def filtered(array: npt.ArrayLike) -> Array:
         result = np.asarray(array, dtype=np.float64)
-        if linear_trend:
-            result = detrend(result)
+        if detrend:
+            result = np.asarray(signal.detrend(result, axis=0))
         if low is not None or high is not None:
             assert tr is not None
             result = bandpass(result, low, high, tr)

@@ -28,7 +28,7 @@ def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
             raise BadInput(f"{person.person} must have at least {LEAST_TIMES} time points; got {times}{hint}")
         if regions < 2:
             raise must_be(f"The number of regions of {person.person}", "at least 2", regions)
-        _sound(person.person, person.values, names)
+        check_regions(person.person, person.values, names)
         steps = autocorrelation(person.values)
         if steps < FLAT:
             doubts.append(
@@ -45,7 +45,7 @@ def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
     return doubts
 
 
-def _sound(
+def check_regions(
     whose: str, values: np.ndarray, names: Sequence[str], when: str = "", size: np.ndarray | None = None
 ) -> None:
     """Raise `BadInput` for regions with values that are not finite, or constant up to rounding relative to `size`."""

@@ -55,33 +55,28 @@ class Table:
     """The content of a file."""
 
     path: Path
-    values: np.ndarray
-    """Two-dimensional array of float64."""
-    names: tuple[str, ...] = ()
-    """Names of the regions, if the file contains them."""
-    orientation: str = "auto"
-    """"time-region" or "region-time" if the file contains this information."""
-    tr: float | None = None
-    """Repetition time in seconds, if the file contains it."""
+    values: np.ndarray  # two-dimensional, float64
+    names: tuple[str, ...] = ()  # names of the regions, if the file contains them
+    orientation: str = "auto"  # "time-region" or "region-time" if the file contains this information
+    tr: float | None = None  # repetition time in seconds, if the file contains it
 
     @property
     def shape(self) -> str:
         """Shape of the values in words, such as "200 x 94"."""
         return " x ".join(str(side) for side in self.values.shape)
 
+    def __str__(self) -> str:
+        return f"{self.path} is {self.shape}"
+
 
 @dataclass(frozen=True)
 class Recording:
     """The recording of one person."""
 
-    person: str
-    """Name of the person."""
-    values: np.ndarray
-    """Shape (T, n)."""
-    names: tuple[str, ...] = ()
-    """Names of the regions, if they are known."""
-    tr: float | None = None
-    """Repetition time in seconds, if it is known."""
+    person: str  # name of the person
+    values: np.ndarray  # (T, n)
+    names: tuple[str, ...] = ()  # names of the regions, if they are known
+    tr: float | None = None  # repetition time in seconds, if it is known
 
 
 def read(
@@ -131,27 +126,22 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
         other = ORIENTATIONS[3 - ORIENTATIONS.index(chosen)]
         if not fits[chosen] and fits[other]:
             why = f"{regions} regions are known" if regions else "the people differ in the side of regions alone"
-            first = f"{tables[0].path} is {tables[0].shape}"
-            raise BadInput(f"orientation must be {other!r}, since {first} and {why}; got {chosen!r}.")
+            raise BadInput(f"orientation must be {other!r}, since {tables[0]} and {why}; got {chosen!r}.")
         return chosen
     if fits["time-region"] and fits["region-time"]:
         raise BadInput(
             f"Which side is time cannot be told, since all files are {tables[0].shape}; give orientation 'time-region' "
             "or 'region-time', or the regions' names."
         )
+    odd = next((table for table in tables if table.values.shape != tables[0].values.shape), tables[0])
+    same = "All people must have the same number of regions"
     if not any(fits.values()):
-        odd = next((table for table in tables if table.values.shape != tables[0].values.shape), tables[0])
         if regions is not None:
             raise BadInput(f"{regions} regions are known, and no side of {odd.path} is as long; it is {odd.shape}.")
-        first = f"{tables[0].path} is {tables[0].shape}"
-        raise BadInput(f"All people must have the same number of regions; {first}, {odd.path} is {odd.shape}.")
+        raise BadInput(f"{same}; {tables[0]}, {odd}.")
     chosen, times = ("time-region", rows) if fits["time-region"] else ("region-time", columns)
     if regions is None and max(sides[chosen]) > min(times):  # more likely, the other side is that of regions
-        odd = next(table for table in tables if table.values.shape != tables[0].values.shape)
-        first = f"{tables[0].path} is {tables[0].shape}, {odd.path} is {odd.shape}"
-        raise BadInput(
-            f"All people must have the same number of regions, fewer than time points; {first}: else give orientation."
-        )
+        raise BadInput(f"{same}, fewer than time points; {tables[0]}, {odd}: else give orientation.")
     return chosen
 
 

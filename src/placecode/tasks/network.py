@@ -121,20 +121,25 @@ class Network(Masked):
         seed: int = 0,
     ) -> None:
         sizes = cluster_sizes(nodes, clusters, sizes)
-        real_number("density_within", density_within, above=0, most=1)
-        real_number("density_between", density_between, least=0, most=1)
-        strengths = {"strength_within": strength_within, "strength_between": strength_between}
-        for name, value in {**strengths, "gain": gain, "noise": noise}.items():
-            real_number(name, value, least=0)
-        choice("nonlinearity", nonlinearity, NONLINEARITIES)
-        whole_number("lag", lag, 1)
         whole_number("window", window, 1)
-        whole_number("train", train, max(LEAST_TIMES, window + lag + 1))
-        whole_number("test", test, window)
-        for name, value in {"burn_in": burn_in, "gap": gap, "seed": seed}.items():
-            whole_number(name, value, 0)
         whole_number("worlds", worlds, 1)
-        flag("shuffled", shuffled)
+        whole_number("seed", seed, 0)
+        self.options: dict[str, Any] = {
+            "sizes": [int(size) for size in sizes],
+            "density_within": real_number("density_within", density_within, above=0, most=1),
+            "density_between": real_number("density_between", density_between, least=0, most=1),
+            "strength_within": real_number("strength_within", strength_within, least=0),
+            "strength_between": real_number("strength_between", strength_between, least=0),
+            "gain": real_number("gain", gain, least=0),
+            "noise": real_number("noise", noise, least=0),
+            "nonlinearity": choice("nonlinearity", nonlinearity, NONLINEARITIES),
+            "lag": whole_number("lag", lag, 1),
+            "train": whole_number("train", train, max(LEAST_TIMES, window + lag + 1)),
+            "test": whole_number("test", test, window),
+            "burn_in": whole_number("burn_in", burn_in, 0),
+            "gap": whole_number("gap", gap, 0),
+            "shuffled": flag("shuffled", shuffled),
+        }
 
         order, data = np.random.SeedSequence(seed).spawn(2)
         streams = [child.spawn(2) for child in data.spawn(worlds)]  # world k does not depend on the number of worlds
@@ -157,22 +162,6 @@ class Network(Masked):
 
         self.labels, self.weights = labels, weights
         self.token_names = tuple(f"node {node + 1}" for node in range(nodes))
-        self.options: dict[str, Any] = {
-            "sizes": [int(size) for size in sizes],
-            "density_within": float(density_within),
-            "density_between": float(density_between),
-            "strength_within": float(strength_within),
-            "strength_between": float(strength_between),
-            "gain": float(gain),
-            "noise": float(noise),
-            "nonlinearity": nonlinearity,
-            "lag": int(lag),
-            "train": int(train),
-            "test": int(test),
-            "burn_in": int(burn_in),
-            "gap": int(gap),
-            "shuffled": shuffled,
-        }
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), **self.options}

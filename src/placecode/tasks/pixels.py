@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.network import standardize
-from placecode.validation import flag, whole_number
+from placecode.validation import choice, flag, whole_number
 
 SOURCES = ("photos", "digits")
 GREY = (0.299, 0.587, 0.114)
@@ -87,16 +87,11 @@ class Pixels(Masked):
         worlds: int = 1,
         seed: int = 0,
     ) -> None:
-        _check(source, size, stride, shuffled)
         whole_number("train", train, LEAST_TRAIN)
         whole_number("test", test, 1)
         whole_number("worlds", worlds, 1)
-        whole_number("seed", seed, 0)
-        order, data = np.random.SeedSequence(seed).spawn(2)
+        cells, samples, data = _set_up(source, size, stride, shuffled, seed)
         rngs = [np.random.default_rng(child) for child in data.spawn(worlds)]  # independent of the number of worlds
-        cells, samples = _source(source, size, stride)
-        if shuffled:
-            cells = np.random.default_rng(order).permutation(cells)
         pairs = [samples.split(rng, train, test) for rng in rngs]
         raw = (np.stack([pair[part] for pair in pairs])[..., cells] for part in (0, 1))
         parts = dict(zip(("train", "test"), standardize(*raw), strict=True))
@@ -118,12 +113,7 @@ class Pixels(Masked):
 
 
 def table(
-    source: str = "photos",
-    size: int = 10,
-    stride: int = 4,
-    samples: int = 5_000,
-    shuffled: bool = True,
-    seed: int = 0,
+    source: str = "photos", size: int = 10, stride: int = 4, samples: int = 5_000, shuffled: bool = True, seed: int = 0
 ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
     """Return the pixels as a table, for example to write it to a file.
 
@@ -133,13 +123,8 @@ def table(
     Returns values, (T, n), as in the images and not standardized, the names of the columns, the true row and column of
     each pixel, (n, 2), and the strip of each sample, (T,).
     """
-    _check(source, size, stride, shuffled)
     whole_number("samples", samples, 2 * LEAST_TRAIN)
-    whole_number("seed", seed, 0)
-    order, data = np.random.SeedSequence(seed).spawn(2)
-    cells, drawn = _source(source, size, stride)
-    if shuffled:
-        cells = np.random.default_rng(order).permutation(cells)
+    cells, drawn, data = _set_up(source, size, stride, shuffled, seed)
     values, strips = drawn.by_strip(np.random.default_rng(data.spawn(1)[0]), samples)
     positions = _grid(cells, drawn.columns)
     return values[:, cells], _names(positions), positions, strips
@@ -149,7 +134,7 @@ class Photos:
     """Random patches of `size` x `size` pixels of photographs. `stride` is the distance between these pixels."""
 
     def __init__(self, pictures: Sequence[np.ndarray], size: int, stride: int) -> None:
-        self.pictures, self.columns = list(pictures), size
+        self.pictures, self.columns, self.stride = list(pictures), size, stride
         self.offsets = stride * np.arange(size)
         self.extent = int(self.offsets[-1]) + 1
         limit = min(min(picture.shape[0], picture.shape[1] // STRIPS) for picture in self.pictures)
@@ -170,7 +155,7 @@ class Photos:
         counts = np.bincount(rng.integers(len(strips), size=count), minlength=len(strips))
         values, numbers = [], np.repeat(np.arange(len(strips)), counts)
         for number, columns in enumerate(strips):
-            photo = Photos([self.pictures[number // STRIPS]], self.columns, int(self.offsets[1] - self.offsets[0]))
+            photo = Photos([self.pictures[number // STRIPS]], self.columns, self.stride)
             values.append(photo.draw(rng, [columns], int(counts[number])))
         order = rng.permutation(count)
         return np.concatenate(values)[order], numbers[order]
@@ -236,9 +221,12 @@ def photographs() -> list[np.ndarray]:
 
         images = load_sample_images().images
     except ImportError as missing:
-        needed = "scikit-learn" if "sklearn" in str(missing.name) else "pillow"
-        raise BadInput(f"The source photos needs {needed}, which is not installed: pip install {needed}.") from None
+        raise _missing("photos", "scikit-learn" if "sklearn" in str(missing.name) else "pillow") from None
     return [np.asarray(image, dtype=np.float64) @ GREY / 255 for image in images]
+
+
+def _missing(source: str, package: str) -> BadInput:
+    return BadInput(f"The source {source} needs {package}, which is not installed: pip install {package}.")
 
 
 def digits() -> np.ndarray:
@@ -246,8 +234,7 @@ def digits() -> np.ndarray:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        needed = "scikit-learn"
-        raise BadInput(f"The source digits needs {needed}, which is not installed: pip install {needed}.") from None
+        raise _missing("digits", "scikit-learn") from None
     return np.asarray(load_digits().data, dtype=np.float64)
 
 
@@ -258,12 +245,24 @@ def picture(source: str) -> np.ndarray:
     return np.asarray(photographs()[1][FLOWER])
 
 
-def _source(source: str, size: int, stride: int) -> tuple[np.ndarray, Photos | Digits]:
-    """Return the indices of the pixels that are channels, and the source of samples."""
+def _set_up(
+    source: str, size: int, stride: int, shuffled: bool, seed: int
+) -> tuple[np.ndarray, Photos | Digits, np.random.SeedSequence]:
+    """Check the settings. Return the pixels that are channels, the source of samples, and the seed of the data."""
+    choice("source", source, SOURCES)
+    whole_number("size", size, 2)
+    whole_number("stride", stride, 1)
+    whole_number("seed", seed, 0)
+    flag("shuffled", shuffled)
+    order, data = np.random.SeedSequence(seed).spawn(2)
     if source == "digits":
         values = digits()
-        return varying(values), Digits(values)
-    return np.arange(size**2), Photos(photographs(), size, stride)
+        cells, samples = varying(values), Digits(values)
+    else:
+        cells, samples = np.arange(size**2), Photos(photographs(), size, stride)
+    if shuffled:
+        cells = np.random.default_rng(order).permutation(cells)
+    return cells, samples, data
 
 
 def _grid(cells: np.ndarray, columns: int) -> np.ndarray:
@@ -274,12 +273,3 @@ def _grid(cells: np.ndarray, columns: int) -> np.ndarray:
 def _names(positions: np.ndarray) -> tuple[str, ...]:
     """Return the names of pixels."""
     return tuple(f"pixel {row:g},{column:g}" for row, column in positions)
-
-
-def _check(source: str, size: int, stride: int, shuffled: bool) -> None:
-    """Raise `BadInput` for invalid settings."""
-    if source not in SOURCES:
-        raise one_of("source", SOURCES, source)
-    whole_number("size", size, 2)
-    whole_number("stride", stride, 1)
-    flag("shuffled", shuffled)

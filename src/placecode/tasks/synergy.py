@@ -102,19 +102,20 @@ class Synergy(Masked):
             sizes = (group_size,) * groups
         elif not isinstance(sizes, Sequence) or not sizes or not all(is_whole(s) and s in SIZES for s in sizes):
             raise must_be("sizes", "one or more of 3 and 4, the size of each group", sizes)
-        choice("values", values, VALUES)
-        real_number("noise", noise, least=0)
-        real_number("correlation", correlation, above=0, below=1)
-        for name, value, least in (
-            ("correlated", correlated, 0),
-            ("distractors", distractors, 0),
-            ("train", train, LEAST_TIMES),
-            ("test", test, 1),
-            ("worlds", worlds, 1),
-            ("seed", seed, 0),
-        ):
-            whole_number(name, value, least)
-        flag("shuffled", shuffled)
+        whole_number("train", train, LEAST_TIMES)
+        whole_number("test", test, 1)
+        whole_number("worlds", worlds, 1)
+        whole_number("seed", seed, 0)
+        self.options: dict[str, Any] = {
+            "sizes": [int(size) for size in sizes],
+            "group_size": int(group_size),
+            "values": choice("values", values, VALUES),
+            "noise": real_number("noise", noise, least=0),
+            "correlated": whole_number("correlated", correlated, 0),
+            "correlation": real_number("correlation", correlation, above=0, below=1),
+            "distractors": whole_number("distractors", distractors, 0),
+            "shuffled": flag("shuffled", shuffled),
+        }
 
         counts = {"product": list(sizes), "correlated": [group_size] * correlated, "distractor": [1] * distractors}
         blocks = [(kind, size) for kind, kind_sizes in counts.items() for size in kind_sizes]
@@ -137,16 +138,6 @@ class Synergy(Masked):
         self.kinds = np.array([kind for kind, size in blocks for _ in range(size)])[columns]
         self.token_names = tuple(f"channel {channel + 1}" for channel in range(len(columns)))
         self.blocks = tuple(blocks)
-        self.options: dict[str, Any] = {
-            "sizes": [int(size) for size in sizes],
-            "group_size": int(group_size),
-            "values": values,
-            "noise": float(noise),
-            "correlated": int(correlated),
-            "correlation": float(correlation),
-            "distractors": int(distractors),
-            "shuffled": shuffled,
-        }
 
     def best_mse(self, ratio: float) -> float:
         """Return the mean squared error of the best possible predictor.

@@ -13,6 +13,7 @@ the source.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import re
@@ -40,27 +41,19 @@ blocks ahead."""
 class Piece:
     """Some rows of a table."""
 
-    numbers: np.ndarray
-    """Numbers, (r, width). NaN for missing values and words."""
-    words: Mapping[int, np.ndarray]
-    """Words by column, (r,). None for cells that are not words."""
-    group: Sequence[str] | None = None
-    """Texts of the column with groups, if requested. Its numbers and words are then empty."""
+    numbers: np.ndarray  # (r, width), NaN for missing values and words
+    words: Mapping[int, np.ndarray]  # words by column, (r,), None for cells that are not words
+    group: Sequence[str] | None = None  # texts of the column with groups, whose numbers and words are then empty
 
 
 class Source:
     """Base class of sources."""
 
-    label = ""
-    """Name in messages: the path, or "data"."""
+    label = ""  # name in messages: the path, or "data"
     path: Path | None = None
-    """Path of the file, if there is one."""
-    header: tuple[str, ...] = ()
-    """Names of the columns. Empty without a header."""
-    width = 0
-    """Number of columns."""
-    declared: frozenset[int] = frozenset()
-    """Columns that are declared as categories by their type."""
+    header: tuple[str, ...] = ()  # names of the columns
+    width = 0  # number of columns
+    declared: frozenset[int] = frozenset()  # columns that are declared as categories by their type
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         """Read all rows. `group` is the column whose texts are returned as groups."""
@@ -144,11 +137,8 @@ class FrameSource(Source):
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         import pandas as pd
 
-        plain = [
-            j
-            for j, kind in enumerate(self._frame.dtypes)
-            if j != group and isinstance(kind, np.dtype) and kind.kind in "biuf"
-        ]
+        is_plain = [isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in self._frame.dtypes]
+        plain = [j for j in range(self.width) if is_plain[j] and j != group]
         for first in range(0, len(self._frame), self._step()):
             part = self._frame.iloc[first : first + self._step()]
             numbers = np.full(part.shape, np.nan)
@@ -156,17 +146,17 @@ class FrameSource(Source):
             words: dict[int, np.ndarray] = {}
             texts = None
             for j in sorted(set(range(self.width)) - set(plain)):
-                column = part.iloc[:, j]
+                column, column_words = part.iloc[:, j], None
                 if j == group:
                     texts = [group_text(None if pd.isna(value) else value) for value in column.tolist()]
                 elif j in self.declared:
                     column_words = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
-                    words |= {} if column_words is None else {j: column_words}
                 elif pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
                     numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
                 else:
                     numbers[:, j], column_words = _of_objects(self, j, first, column.astype(object).tolist())
-                    words |= {} if column_words is None else {j: column_words}
+                if column_words is not None:
+                    words[j] = column_words
             yield Piece(numbers, words, texts)
 
 
@@ -233,17 +223,13 @@ def plain_numbers(cells: Any) -> np.ndarray | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for trimmed in (False, True):
-        try:
-            if trimmed:
-                cells = pc.utf8_trim_whitespace(cells)
-                missing = pc.is_in(pc.utf8_lower(cells), value_set=pa.array(sorted(MISSING), cells.type))
-                plain = pc.if_else(missing, pa.scalar(None, cells.type), cells)
-            else:
-                plain = cells
-            return plain.cast(pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-        except pa.ArrowInvalid:
-            continue
+    with contextlib.suppress(pa.ArrowInvalid):
+        return np.asarray(cells.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    with contextlib.suppress(pa.ArrowInvalid):
+        cells = pc.utf8_trim_whitespace(cells)
+        missing = pc.is_in(pc.utf8_lower(cells), value_set=pa.array(sorted(MISSING), cells.type))
+        plain = pc.if_else(missing, pa.scalar(None, cells.type), cells)
+        return np.asarray(plain.cast(pa.float64()).to_numpy(zero_copy_only=False))
     return None
 
 
