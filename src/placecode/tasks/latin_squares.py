@@ -34,6 +34,7 @@ TRAIN_GIVENS = (3, 11)
 """Minimum and maximum number of givens of a published training puzzle of order 4."""
 HELDOUT_GIVENS = ((6, 11), (5, 11), (4, 9))
 """The same for held-out puzzles of each class: the ranges of the 108 puzzles that people solved."""
+TEST_FRACTION = 0.1
 BATCH = 1 << 14
 """Number of puzzles drawn at once, small enough for a processor's cache."""
 MAX_DRAWS = 1 << 26
@@ -91,7 +92,13 @@ class LatinSquares(Task):
         log_softmax: int = 2,
         logits: bool = False,
     ) -> None:
-        _check(order, seed, heldout, per_class, distance)
+        if not is_whole(order) or order not in ORDERS:
+            raise must_be("order", "4, 5 or 6", order)
+        whole_number("seed", seed, least=0)
+        if not is_whole(heldout) or heldout < 3 or heldout % 3:
+            raise must_be("heldout", "a positive multiple of 3, for as many puzzles of each class", heldout)
+        whole_number("per_class", per_class, least=2)
+        real_number("distance", distance, least=0, below=1)
         if not is_whole(log_softmax) or log_softmax not in (1, 2):
             raise must_be("log_softmax", "1 or 2", log_softmax)
         self.log_softmax, self.logits = int(log_softmax), bool(logits)
@@ -186,17 +193,6 @@ def first_puzzles(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.
     return np.sort(np.lexsort((classes, ranks))[:count])
 
 
-def _check(order: int, seed: int, heldout: int, per_class: int, distance: float) -> None:
-    """Raise `BadInput` for invalid settings."""
-    if not is_whole(order) or order not in ORDERS:
-        raise must_be("order", "4, 5 or 6", order)
-    whole_number("seed", seed, least=0)
-    if not is_whole(heldout) or heldout < 3 or heldout % 3:
-        raise must_be("heldout", "a positive multiple of 3, for as many puzzles of each class", heldout)
-    whole_number("per_class", per_class, least=2)
-    real_number("distance", distance, least=0, below=1)
-
-
 def make_puzzles(
     rng: np.random.Generator, order: int, heldout: int, per_class: int, distance: float
 ) -> tuple[Puzzles, Puzzles]:
@@ -282,13 +278,13 @@ def gather(
     return join(pools)
 
 
-def stratify(rng: np.random.Generator, puzzles: Puzzles, share: float = 0.1) -> tuple[Puzzles, Puzzles]:
-    """Split puzzles at random, with the fraction `share` of every class, at least one puzzle, in the second part.
+def stratify(rng: np.random.Generator, puzzles: Puzzles) -> tuple[Puzzles, Puzzles]:
+    """Split puzzles at random, with `TEST_FRACTION` of every class, at least one puzzle, in the second part.
 
     Both parts are in random order.
     """
     test = np.zeros(len(puzzles), dtype=bool)
     for index in range(len(CLASSES)):
         rows = rng.permutation(np.flatnonzero(puzzles.classes == index))
-        test[rows[: max(1, round(share * len(rows)))]] = True
+        test[rows[: max(1, round(TEST_FRACTION * len(rows)))]] = True
     return puzzles[rng.permutation(np.flatnonzero(~test))], puzzles[rng.permutation(np.flatnonzero(test))]

@@ -81,6 +81,8 @@ class Masked(Task):
     readout = "token"
     pooled = False
     drawn_anew = True
+    options: Mapping[str, Any] = {}
+    """Settings of the data for the record of a run."""
 
     def __init__(
         self, splits: Mapping[str, Recordings], window: int = 1, ratios: Sequence[float] = (0.5, 0.9), seed: int = 0
@@ -219,6 +221,7 @@ class Masked(Task):
             "names": list(self.token_names),
             "labels": None if self.labels is None else self.labels.tolist(),
             "sha256": digest.hexdigest(),
+            **self.options,
         }
 
 

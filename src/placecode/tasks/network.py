@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -124,7 +123,7 @@ class Network(Masked):
         whole_number("window", window, 1)
         whole_number("worlds", worlds, 1)
         whole_number("seed", seed, 0)
-        self.options: dict[str, Any] = {
+        self.options = {
             "sizes": [int(size) for size in sizes],
             "density_within": real_number("density_within", density_within, above=0, most=1),
             "density_between": real_number("density_between", density_between, least=0, most=1),
@@ -162,9 +161,6 @@ class Network(Masked):
 
         self.labels, self.weights = labels, weights
         self.token_names = tuple(f"node {node + 1}" for node in range(nodes))
-
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), **self.options}
 
 
 def graph(

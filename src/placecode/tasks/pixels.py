@@ -17,7 +17,6 @@ handwritten digits of 8 x 8 pixels. This is the hard case, with few samples and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -45,32 +44,13 @@ class Pixels(Masked):
     """Masked prediction of the pixels of image patches or digits.
 
     Photographs are converted to grey and divided into 8 vertical strips, 2 of which are held out. Every world holds out
-    other strips. Patches have random positions. No patch contains both training and held-out strips, so no pixel of a
-    photograph is in both splits. Digits are split at random in every world. Pixels that rarely vary are left out.
+    other strips. Patches of `size` x `size` pixels, `stride` pixels of the photograph apart, have random positions. No
+    patch contains both training and held-out strips, so no pixel of a photograph is in both splits. Digits are split at
+    random in every world. Pixels that rarely vary are left out.
 
-    Data are standardized with the mean and standard deviation of the training values.
-
-    Parameters
-    ----------
-    source : {"photos", "digits"}
-    size : int
-        Number of rows and columns of a patch. Not used for digits.
-    stride : int
-        Distance between the pixels of a patch, in pixels of the photograph. Not used for digits.
-    train, test : int
-        Number of samples for training and testing.
-    ratios : sequence of float
-        Fractions of hidden channels at evaluation.
-    shuffled : bool
-        Whether pixels are in random order. Otherwise they are in row order, which a fixed positional encoding can use.
-    worlds : int
-        Number of random draws of the data. The order of the pixels is the same in all worlds.
-    seed : int
-
-    Attributes
-    ----------
-    positions : ndarray, shape (n, 2)
-        Row and column of each channel, counted from 0. The name "pixel 3,7" means row 3 and column 7.
+    Data are standardized with the mean and standard deviation of the training values. The order of the pixels is the
+    same in all worlds. Unless `shuffled`, it is the row order, which a fixed positional encoding can use. `positions`,
+    (n, 2), are row and column of each channel. The name "pixel 3,7" means row 3 and column 7, counted from 0.
     """
 
     name = "pixels"
@@ -93,13 +73,13 @@ class Pixels(Masked):
         cells, samples, data = _set_up(source, size, stride, shuffled, seed)
         rngs = [np.random.default_rng(child) for child in data.spawn(worlds)]  # independent of the number of worlds
         pairs = [samples.split(rng, train, test) for rng in rngs]
-        raw = (np.stack([pair[part] for pair in pairs])[..., cells] for part in (0, 1))
-        parts = dict(zip(("train", "test"), standardize(*raw), strict=True))
-        super().__init__({name: recordings([part]) for name, part in parts.items()}, 1, ratios, seed)
+        train_values, test_values = (np.stack(part)[..., cells] for part in zip(*pairs, strict=True))
+        train_values, test_values = standardize(train_values, test_values)
+        super().__init__({"train": recordings([train_values]), "test": recordings([test_values])}, 1, ratios, seed)
 
         self.positions = _grid(cells, samples.columns)
         self.token_names = _names(self.positions)
-        self.options: dict[str, Any] = {
+        self.options = {
             "source": source,
             **({"size": int(size), "stride": int(stride)} if source == "photos" else {}),
             "train": int(train),
@@ -107,9 +87,6 @@ class Pixels(Masked):
             "shuffled": shuffled,
             "positions": self.positions.tolist(),
         }
-
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), **self.options}
 
 
 def table(

@@ -106,7 +106,7 @@ class Synergy(Masked):
         whole_number("test", test, 1)
         whole_number("worlds", worlds, 1)
         whole_number("seed", seed, 0)
-        self.options: dict[str, Any] = {
+        self.options = {
             "sizes": [int(size) for size in sizes],
             "group_size": int(group_size),
             "values": choice("values", values, VALUES),
@@ -161,7 +161,7 @@ class Synergy(Masked):
 
     def describe(self) -> dict[str, Any]:
         best = {name: self.best_mse(ratio) for name, ratio in zip(self.conditions, self.ratios, strict=True)}
-        return {**super().describe(), **self.options, "best_mse": best}
+        return {**super().describe(), "best_mse": best}
 
 
 def draw(
