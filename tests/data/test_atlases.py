@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib.util
 from pathlib import Path
 
@@ -229,7 +228,3 @@ def test_parcels_keep_their_own_networks(name: str) -> None:
     assert said == list(atlas.networks) and found.distances.max() == 0
     turned = nearest_networks(atlas.centres[::-1], name)
     assert [turned.networks[label] if label >= 0 else "none" for label in turned.labels] == said[::-1]
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(atlases).failed == 0

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 
-from placecode.data import cleaning
 from placecode.data.cleaning import bandpass, clean, regress_out
 from placecode.errors import BadInput
 
@@ -94,7 +91,3 @@ def test_cleaning_is_that_of_nilearn(trend: bool, band: tuple[float | None, ...]
     )
     ours = clean(recording(), detrend=trend, low=band[0], high=band[1], tr=TR, confounds=confounds)
     np.testing.assert_allclose(ours, theirs, atol=1e-8)
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(cleaning).failed == 0

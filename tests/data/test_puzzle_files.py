@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from placecode.data import puzzle_files
 from placecode.data.puzzle_files import (
     FILES,
     HASHES_FILE,
@@ -341,7 +339,3 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Path, "home", homeless)
     make = Maker()
     assert same(fetch(make)[0], TRAINING) and make.calls == 1
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(puzzle_files).failed == 0

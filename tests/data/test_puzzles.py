@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import operator
 from collections.abc import Iterator
 from fractions import Fraction
@@ -307,7 +306,3 @@ def test_rows_can_be_taken_and_joined() -> None:
     drawn = draw(np.random.default_rng(0), 4, 100, GIVENS[4])
     both = puzzles.join([drawn[:5], drawn[np.arange(5, len(drawn))]])
     assert isinstance(both, Puzzles) and (both.cells == drawn.cells).all() and (both.classes == drawn.classes).all()
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(puzzles).failed == 0

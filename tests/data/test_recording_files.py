@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import csv
-import doctest
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placecode.data import recording_files
 from placecode.data.packages import needed, package_folder
-from placecode.data.recording_files import FORMATS, Recording, find, read, read_table
+from placecode.data.recording_files import FORMATS, find, read, read_table
 from placecode.errors import BadInput
 
 EXTRA = "needs the extra: pip install 'placecode[brain]'"
@@ -425,8 +423,3 @@ def test_a_missing_package_is_named_with_its_install_line(tmp_path: Path, monkey
     monkeypatch.undo()
     assert refusal(lambda: package_folder("no_such_package", "It")) == f"It needs the package no_such_package, {line}"
     assert needed("json", "It").loads("1") == 1 and package_folder("json", "It").name == "json"
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(recording_files).failed == 0
-    assert Recording("a", table()).names == ()

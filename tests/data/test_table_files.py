@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -17,22 +16,12 @@ from helpers.table_data import FLAT, KINDS, frame, numbers, refusal, same, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placecode.data import cells, channel_files
-from placecode.data.tables import arrays as table_arrays
-from placecode.data.tables import columns as table_columns
 from placecode.data.tables import files as table_files
-from placecode.data.tables import headers
 from placecode.data.tables import sources as table_sources
-from placecode.data.tables import texts as table_texts
 from placecode.data.tables.files import Sheet, read_sheet, sheet_of
 from placecode.errors import BadInput
 
 ROWS = 60
-
-
-def test_the_docstrings_hold() -> None:
-    for module in (cells, channel_files, headers, table_arrays, table_columns, table_files, table_sources, table_texts):
-        assert doctest.testmod(module).failed == 0
 
 
 # Every format

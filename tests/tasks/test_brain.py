@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import doctest
 import importlib.util
 import json
 import re
@@ -20,7 +19,7 @@ from placecode.data import atlases
 from placecode.data.recording_checks import autocorrelation, twins
 from placecode.data.recording_files import FORMATS, Recording
 from placecode.errors import BadInput
-from placecode.tasks import brain, people
+from placecode.tasks import people
 from placecode.tasks.brain import HCP_TERMS, Brain, clean
 
 EXTRA = "needs the extra: pip install 'placecode[brain]'"
@@ -638,10 +637,6 @@ def test_glasser_data_with_networks(tmp_path: Path, large: list[np.ndarray]) -> 
     assert task.positions is not None and task.positions.shape == (360, 3)
     yeo = Brain(tmp_path, atlas="glasser", networks="yeo7")
     assert set(yeo.label_names) > {"Visual", "Default"} and yeo.describe()["terms"] == ""
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(brain).failed == 0
 
 
 def test_people_with_other_numbers_of_regions_are_not_turned_instead(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -306,35 +305,6 @@ def test_a_class_with_too_few_puzzles_leaves_its_share_to_the_others() -> None:
     ]
 
 
-@pytest.mark.parametrize("train", [2, 82, 3.0, True, "9"])
-def test_how_many_training_puzzles_there_can_be(train: object) -> None:
-    with pytest.raises(BadInput) as error:
-        LatinSquares(train=train, **SMALL)
-    assert str(error.value) == f"train must be a whole number from 3 to 81; got {train!r}."
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "sentence"),
-    [
-        ("order", 3, "order must be 4, 5 or 6; got 3."),
-        ("order", 4.0, "order must be 4, 5 or 6; got 4.0."),
-        ("seed", -1, "seed must be a whole number of at least 0; got -1."),
-        ("seed", "a", "seed must be a whole number of at least 0; got 'a'."),
-        ("heldout", 0, "heldout must be a positive multiple of 3, for as many puzzles of each class; got 0."),
-        ("heldout", 100, "heldout must be a positive multiple of 3, for as many puzzles of each class; got 100."),
-        ("heldout", True, "heldout must be a positive multiple of 3, for as many puzzles of each class; got True."),
-        ("per_class", 1, "per_class must be a whole number of at least 2; got 1."),
-        ("distance", 1.0, "distance must be a number of at least 0 and below 1; got 1.0."),
-        ("distance", -0.1, "distance must be a number of at least 0 and below 1; got -0.1."),
-        ("distance", float("nan"), "distance must be a number of at least 0 and below 1; got nan."),
-    ],
-)
-def test_bad_options(option: str, value: object, sentence: str) -> None:
-    with pytest.raises(BadInput) as error:
-        LatinSquares(**{option: value})  # type: ignore[arg-type]
-    assert str(error.value) == sentence
-
-
 def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"must be a folder with train_binary\.csv"):
         LatinSquares(puzzles=tmp_path / "none")
@@ -469,7 +439,3 @@ def test_batches_have_a_member_axis(task: LatinSquares) -> None:
     inputs, targets = task.batch("train", torch.tensor([[0, 1, 2], [5, 5, 0]]))
     assert inputs.shape == (2, 3, 16, 5) and targets.shape == (2, 3)
     assert torch.equal(inputs[1, 2], task.splits["train"].inputs[0]) and targets[1, 0] == targets[1, 1]
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(latin_squares).failed == 0

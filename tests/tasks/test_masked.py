@@ -167,22 +167,6 @@ def test_a_member_trains_alike_alone_and_among_others() -> None:
     assert (stack.flat[3] - lone.stack.flat[0]).abs().max() < 1e-9
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"window": 0}, "window must be a whole number of at least 1; got 0."),
-        ({"ratios": ()}, "ratios must be different shares of hidden channels, one at least; got ()."),
-        ({"ratios": (0.5, 0.5)}, "ratios must be different shares of hidden channels, one at least; got (0.5, 0.5)."),
-        ({"ratios": (1.0,)}, "the share of hidden channels must be a number above 0 and below 1; got 1.0."),
-    ],
-)
-def test_bad_settings(given: dict[str, object], sentence: str) -> None:
-    data = recordings([np.zeros((T, N))])
-    with pytest.raises(BadInput) as error:
-        Masked({"train": data}, **given)  # type: ignore[arg-type]
-    assert str(error.value) == sentence
-
-
 def test_one_channel_at_least_is_hidden_and_one_is_seen() -> None:
     assert [hidden_of(share, 10) for share in (0.01, 0.3, 0.99)] == [1, 3, 9]
 

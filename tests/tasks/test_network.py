@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
 import json
 import re
@@ -14,7 +13,6 @@ import pytest
 import torch
 
 from placecode.errors import BadInput
-from placecode.tasks import network
 from placecode.tasks.network import (
     NONLINEARITIES,
     Network,
@@ -313,9 +311,6 @@ def test_the_world_that_fails_is_named() -> None:
     assert "2 of 60" in complaints(states, drive, LABELS)[1]
 
 
-# Options
-
-
 def test_describe_goes_into_a_record() -> None:
     task = Network(**SMALL, gap=7, nonlinearity="relu")
     record = json.loads(json.dumps(task.describe()))
@@ -324,50 +319,3 @@ def test_describe_goes_into_a_record() -> None:
     taken = set(inspect.signature(Network).parameters)
     assert taken - {"nodes", "clusters"} <= set(record) and record["tokens"] == 20
     assert task.to("cpu", torch.float32).describe() == task.describe()
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "sentence"),
-    [
-        ("nodes", 3, "nodes must be a whole number of at least 4; got 3."),
-        ("nodes", 10.0, "nodes must be a whole number of at least 4; got 10.0."),
-        ("clusters", 1, "clusters must be a whole number from 2 to half of the 100 nodes; got 1."),
-        ("clusters", 51, "clusters must be a whole number from 2 to half of the 100 nodes; got 51."),
-        (
-            "sizes",
-            (50, 49),
-            "sizes must be two or more whole numbers of at least 2 that add up to nodes (100); got (50, 49).",
-        ),
-        (
-            "sizes",
-            (99, 1),
-            "sizes must be two or more whole numbers of at least 2 that add up to nodes (100); got (99, 1).",
-        ),
-        ("sizes", 5, "sizes must be two or more whole numbers of at least 2 that add up to nodes (100); got 5."),
-        ("density_within", 0, "density_within must be a number above 0 and at most 1; got 0."),
-        ("density_between", 1.1, "density_between must be a number of at least 0 and at most 1; got 1.1."),
-        ("strength_within", -1, "strength_within must be a number of at least 0; got -1."),
-        ("strength_between", "a", "strength_between must be a number of at least 0; got 'a'."),
-        ("gain", float("inf"), "gain must be a number of at least 0; got inf."),
-        ("noise", float("nan"), "noise must be a number of at least 0; got nan."),
-        ("noise", True, "noise must be a number of at least 0; got True."),
-        ("nonlinearity", "sin", "nonlinearity must be one of tanh, relu, linear; got 'sin'."),
-        ("lag", 0, "lag must be a whole number of at least 1; got 0."),
-        ("window", 0, "window must be a whole number of at least 1; got 0."),
-        ("train", 2, "train must be a whole number of at least 10; got 2."),
-        ("test", 0, "test must be a whole number of at least 1; got 0."),
-        ("burn_in", -1, "burn_in must be a whole number of at least 0; got -1."),
-        ("gap", 0.5, "gap must be a whole number of at least 0; got 0.5."),
-        ("worlds", 0, "worlds must be a whole number of at least 1; got 0."),
-        ("seed", -1, "seed must be a whole number of at least 0; got -1."),
-        ("shuffled", 1, "shuffled must be True or False; got 1."),
-    ],
-)
-def test_bad_options(option: str, value: object, sentence: str) -> None:
-    with pytest.raises(BadInput) as error:
-        Network(**{option: value})  # type: ignore[arg-type]
-    assert str(error.value) == sentence
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(network).failed == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
 import json
 import re
@@ -194,42 +193,6 @@ def test_the_picture_covers_the_grid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"source": "faces"}, "source must be one of photos, digits; got 'faces'."),
-        ({"size": 1}, "size must be a whole number of at least 2; got 1."),
-        ({"stride": 0}, "stride must be a whole number of at least 1; got 0."),
-        ({"train": 9}, "train must be a whole number of at least 10; got 9."),
-        ({"test": 0}, "test must be a whole number of at least 1; got 0."),
-        ({"worlds": 0}, "worlds must be a whole number of at least 1; got 0."),
-        ({"seed": -1}, "seed must be a whole number of at least 0; got -1."),
-        ({"shuffled": 1}, "shuffled must be True or False; got 1."),
-        ({"ratios": (1.0,)}, "the share of hidden channels must be a number above 0 and below 1; got 1.0."),
-        (
-            {"size": 21, "stride": 4},
-            "size and stride must be such that (size - 1) * stride + 1, the pixels that a patch spans, is at most 80, "
-            "the width of a strip; got (21, 4).",
-        ),
-        (
-            {"source": "digits"},
-            "train and test must be at most 1797 together, as many as there are digits; got (20000, 2000).",
-        ),
-    ],
-)
-def test_bad_options(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(BadInput) as error:
-        Pixels(**given)
-    assert str(error.value) == sentence
-
-
-def test_a_table_of_too_few_samples_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"^samples must be a whole number of at least 20; got 19\.$"):
-        table(samples=19)
-    with pytest.raises(BadInput, match=r"^source must be one of"):
-        table(source="faces")
-
-
-@pytest.mark.parametrize(
     ("missing", "source", "package"),
     [("PIL", "photos", "pillow"), ("sklearn", "photos", "scikit-learn"), ("sklearn", "digits", "scikit-learn")],
 )
@@ -241,7 +204,3 @@ def test_what_is_missing_is_named_with_the_line_that_installs_it(
     sentence = f"The source {source} needs {package}, which is not installed: pip install {package}."
     with pytest.raises(BadInput, match=f"^{re.escape(sentence)}$"):
         Pixels(source=source)
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(pixels).failed == 0

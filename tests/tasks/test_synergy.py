@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
 import json
 import math
@@ -14,8 +13,6 @@ import pytest
 import torch
 from scipy import stats
 
-from placecode.errors import BadInput
-from placecode.tasks import synergy
 from placecode.tasks.masked import hidden_of
 from placecode.tasks.synergy import Synergy, best_error, certainty, draw
 
@@ -267,35 +264,3 @@ def test_describe_goes_into_a_record() -> None:
     )
     assert set(inspect.signature(Synergy).parameters) - {"groups", "train", "test"} <= set(record)
     assert task.to("cpu", torch.float32).describe() == task.describe()
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "sentence"),
-    [
-        ("groups", 0, "groups must be a whole number of at least 1; got 0."),
-        ("group_size", 5, "group_size must be 3 or 4; got 5."),
-        ("group_size", 3.0, "group_size must be 3 or 4; got 3.0."),
-        ("sizes", (3, 2), "sizes must be one or more of 3 and 4, the size of each group; got (3, 2)."),
-        ("sizes", (), "sizes must be one or more of 3 and 4, the size of each group; got ()."),
-        ("sizes", 3, "sizes must be one or more of 3 and 4, the size of each group; got 3."),
-        ("values", "signs", "values must be one of sign, gaussian; got 'signs'."),
-        ("noise", -0.1, "noise must be a number of at least 0; got -0.1."),
-        ("correlated", -1, "correlated must be a whole number of at least 0; got -1."),
-        ("correlation", 1, "correlation must be a number above 0 and below 1; got 1."),
-        ("correlation", "a", "correlation must be a number above 0 and below 1; got 'a'."),
-        ("distractors", 1.5, "distractors must be a whole number of at least 0; got 1.5."),
-        ("train", 1, "train must be a whole number of at least 10; got 1."),
-        ("test", 0, "test must be a whole number of at least 1; got 0."),
-        ("worlds", 0, "worlds must be a whole number of at least 1; got 0."),
-        ("seed", -1, "seed must be a whole number of at least 0; got -1."),
-        ("shuffled", "yes", "shuffled must be True or False; got 'yes'."),
-    ],
-)
-def test_bad_options(option: str, value: object, sentence: str) -> None:
-    with pytest.raises(BadInput) as error:
-        Synergy(**{option: value})  # type: ignore[arg-type]
-    assert str(error.value) == sentence
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(synergy).failed == 0

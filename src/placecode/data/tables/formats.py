@@ -1,6 +1,6 @@
 """Sources of table files by format, and reading of raw cells.
 
->>> read_cells("more.csv")  # a frame of samples for predictions of trained models
+>>> read_cells("more.csv")  # a frame of samples for predictions of trained models  # doctest: +SKIP
 """
 
 from __future__ import annotations
