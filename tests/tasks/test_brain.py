@@ -273,7 +273,7 @@ def test_bad_options(folder: Path, options: dict[str, Any], name: str, value: ob
         ({"networks": ["none"] * 5}, "all are 'none'"),
         (
             {"networks": "yeo8"},
-            "cole-anticevic, yeo7, yeo17, a list or a text file with one on each line; yeo8 is none",
+            "cole-anticevic, yeo7, yeo17, a list or a text file",
         ),
         ({"networks": "yeo7"}, "must go with the atlas glasser; got no atlas"),
         ({"partitions": ["yeo7"]}, "must go with an atlas or with coordinates; got neither"),
@@ -349,9 +349,8 @@ def test_confounds_that_cannot_be(folder: Path, tmp_path: Path) -> None:
     assert "must have a number in every row" in refusal(folder, confounds=[path, *others])
     for i, file in enumerate((path, *others)):
         np.savetxt(file, values(i, 80 + i)[:, :1])
-    assert "p0 has the same value at all times after cleaning in region 1; " in refusal(
-        folder, confounds=str(tmp_path / "*.csv")
-    )
+    emptied = refusal(folder, confounds=str(tmp_path / "*.csv"))
+    assert emptied.startswith("p0 has the same value at all times after cleaning in region 1; ")
 
 
 def rewrite(folder: Path, name: str, change: np.ndarray) -> None:
@@ -525,3 +524,16 @@ def test_without_options_nothing_but_standardization_is_done(folder: Path) -> No
     raw = values(1, 81)
     plain = Brain(folder, heldout=["p1"], tr=2.0).splits["test"].inputs[0].numpy()
     np.testing.assert_array_equal(plain, ((raw - raw.mean(axis=0)) / raw.std(axis=0)).astype(np.float32))
+    neither = Brain(folder, heldout=["p1"], standardize=False).splits["test"].inputs[0].numpy()
+    np.testing.assert_array_equal(neither, raw.astype(np.float32))
+
+
+def test_regions_far_from_all_parcels_have_no_networks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parcels = atlases.Atlas("glasser", ("a", "b"), np.array([[9.0, 0, 0], [40, 0, 0]]), ("x", "y"))
+    monkeypatch.setattr(atlases, "load", lambda *_: parcels)
+    places = np.arange(15.0).reshape(5, 3) * [4, 0.1, 0.1]
+    known = Brain(folder, partitions=["yeo7"], coordinates=places).partitions["yeo7"]
+    assert known.networks == ("x", "y") and known.labels.tolist() == [0, 0, -1, 1, 1]
+    assert "at least two networks; yeo7 does not within 10 mm" in refusal(
+        folder, partitions=["yeo7"], coordinates=900 + places
+    )
