@@ -14,7 +14,7 @@ import pytest
 from placecode.analysis.places import neighbors_in_space, place_agreement
 from placecode.errors import BadInput
 from placecode.tasks import pixels
-from placecode.tasks.pixels import Photos, Pixels, held_out, starts, table, varying
+from placecode.tasks.pixels import Photos, Pixels, held_out, starts, table
 
 pytest.importorskip("sklearn", reason="the pictures are scikit-learn's")
 pytest.importorskip("PIL", reason="reads the photographs")
@@ -76,12 +76,6 @@ def test_of_digits_those_that_never_vary_are_left_out() -> None:
         counts = np.bincount(raw[:, cell].astype(int))
         assert (cell in left_out) == (counts.max() > 0.95 * len(raw))
     assert np.isfinite(data(task)).all() and np.abs(data(task)).max() < 30
-
-
-def test_varying_counts_what_differs_from_the_most_common_value() -> None:
-    values = np.zeros((100, 3))
-    values[:4, 0], values[:5, 1], values[:, 2] = 100, 1, 7
-    assert varying(values).tolist() == [1]
 
 
 # What is held out
@@ -180,13 +174,6 @@ def test_the_table_has_the_pixels_of_the_task() -> None:
     assert (again[0] == values).all() and (again[3] == strips).all() and (table(samples=500, seed=1)[0] != values).any()
     digits, _, _, parts = table(source="digits", samples=500)
     assert digits.shape[0] == 500 and len(np.unique(parts)) == 8
-
-
-def test_the_picture_covers_the_grid() -> None:
-    flower, digit = pixels.picture("photos"), pixels.picture("digits")
-    assert flower.shape[0] == flower.shape[1] > 100 and digit.shape == (8, 8)
-    for image in (flower, digit):
-        assert 0 <= image.min() < image.max() <= 1
 
 
 # Errors
