@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placecode.data.tables import files as table_files
-from placecode.data.tables.files import read_sheet
+from placecode.data.tables.files import read_cells, read_sheet
 from placecode.data.tables.headers import is_header
 
 ROWS = 60
@@ -93,7 +92,7 @@ def test_a_sample_is_never_taken_for_names_and_that_is_said(
     ]
     assert sheet.names == NONE and len(sheet.values) == ROWS + 1
     with pytest.warns(UserWarning, match="no header was found"):
-        assert len(table_files.read_cells(path)) == ROWS + 1
+        assert len(read_cells(path)) == ROWS + 1
 
 
 @settings(max_examples=200, deadline=None)

@@ -16,9 +16,9 @@ from helpers.table_data import FLAT, KINDS, frame, numbers, refusal, same, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placecode.data.tables import files as table_files
+from placecode.data.channel_files import read_positions
 from placecode.data.tables import sources as table_sources
-from placecode.data.tables.files import Sheet, read_sheet, sheet_of
+from placecode.data.tables.files import Sheet, read_cells, read_sheet, sheet_of
 from placecode.errors import BadInput
 
 ROWS = 60
@@ -295,7 +295,7 @@ def test_names_that_count_are_names(tmp_path: Path, first: int) -> None:
         sheet = read_sheet(write(tmp_path / kind, table))
         assert sheet.names == names and sheet.columns[-7:] == names and same(sheet, sheet_of(table))
     (tmp_path / "p.csv").write_text("name,x,y\n" + "".join(f"{name},{name},0\n" for name in names[::-1]))
-    places = table_files.read_positions(tmp_path / "p.csv", sheet.names)
+    places = read_positions(tmp_path / "p.csv", sheet.names)
     assert places[:, 0].tolist() == [int(name) for name in names]
     counted = table.set_axis([int(name) for name in names], axis=1)
     assert sheet_of(counted).names == (names if first else tuple(f"channel {i}" for i in range(1, 8)))
@@ -370,12 +370,12 @@ def test_cells_of_a_file_are_read_as_they_are(tmp_path: Path, monkeypatch: pytes
     data = pd.DataFrame({"": range(42), "a": np.arange(42) / 2, "wind": wind, "day": ["2024-05-01"] * 42})
     for name, save in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
         save(tmp_path / name, index=False)
-        found = table_files.read_cells(tmp_path / name)
+        found = read_cells(tmp_path / name)
         assert list(found.columns) == ["Unnamed: 0", "a", "wind", "day"]
         assert found["a"].tolist() == data["a"].tolist() and set(found["day"]) == {"2024-05-01"}
         assert found["wind"].isna().sum() == 40 and found["wind"].tolist()[40:] == ["west", "east"]
     np.save(tmp_path / "t.npy", np.empty((0, 3)))
-    assert table_files.read_cells(tmp_path / "t.npy").shape == (0, 3)
+    assert read_cells(tmp_path / "t.npy").shape == (0, 3)
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(BadInput, match=r"must be a whole \.parquet file of plain numbers; it cannot be read as one\.$"):
-        table_files.read_cells(tmp_path / "t.parquet")
+        read_cells(tmp_path / "t.parquet")

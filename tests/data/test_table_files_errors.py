@@ -13,8 +13,9 @@ import pytest
 import scipy.io
 from helpers.table_data import KINDS, numbers, refusal, write
 
+from placecode.data.channel_files import read_labels, read_positions
 from placecode.data.tables import columns as table_columns
-from placecode.data.tables.files import read_labels, read_positions, read_sheet, sheet_of
+from placecode.data.tables.files import read_sheet, sheet_of
 
 ROWS = 60
 HEAD = "a,b,wind,d,e"

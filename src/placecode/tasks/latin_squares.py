@@ -30,15 +30,12 @@ from placecode.validation import is_whole, real_number, whole_number
 
 VERSION = 1
 """Version of the generator below. Increase it whenever a seed gives other puzzles, so that old caches are not used."""
-TRAIN_GIVENS = (3, 11)
-"""Minimum and maximum number of givens of a published training puzzle of order 4."""
+TRAIN_GIVENS = (3, 11)  # minimum and maximum number of givens of a published training puzzle of order 4
 HELDOUT_GIVENS = ((6, 11), (5, 11), (4, 9))
 """The same for held-out puzzles of each class: the ranges of the 108 puzzles that people solved."""
 TEST_FRACTION = 0.1
-BATCH = 1 << 14
-"""Number of puzzles drawn at once, small enough for a processor's cache."""
-MAX_DRAWS = 1 << 26
-"""Maximum number of random puzzles to draw. The default settings need less than a tenth of it."""
+BATCH = 1 << 14  # number of puzzles drawn at once, small enough for a processor's cache
+MAX_DRAWS = 1 << 26  # maximum number of random puzzles to draw; the default settings need less than a tenth of it
 
 
 class LatinSquares(Task):

@@ -25,8 +25,7 @@ from placecode import random
 from placecode.errors import must_be
 from placecode.tasks.base import Pupil, Split, Task
 
-MAX_TRAINING_EXAMPLES = 2048
-"""Maximum number of training examples that are evaluated."""
+MAX_TRAINING_EXAMPLES = 2048  # maximum number of training examples that are evaluated
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ bound."""
 ROUNDING_STEPS = 4096
 """Data are rounded to multiples of 1 / 4096 standard deviations. Processors differ in the last digits of a float64, but
 rounded data, and with them the hash in the record, are practically always equal."""
-MAX_DRAWS = 1_000
-"""Maximum number of random graphs drawn for a cluster."""
+MAX_DRAWS = 1_000  # maximum number of random graphs drawn for a cluster
 SIGNAL_STEPS = 2_000
 """Number of steps at the end of the training set from which the ratio of signal and noise is estimated."""
 MIN_DEVIATION, MAX_VALUE = 0.01, 1e4
@@ -41,8 +40,7 @@ SATURATION_BOUND, MAX_SATURATED_FRACTION = 0.9, 0.5
 MIN_SIGNAL_FRACTION, MIN_COHESION = 0.05, 0.05
 """Smallest fraction of the variance that is signal, and smallest difference between the mean correlation within and
 between clusters."""
-LEAST_TIMES = 10
-"""Smallest number of time points to train on. With fewer, baselines cannot be fitted."""
+LEAST_TIMES = 10  # smallest number of time points to train on; with fewer, baselines cannot be fitted
 
 
 class Network(Masked):
@@ -243,33 +241,32 @@ def complaints(states: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounde
     `states` are (g, T, n), and `drive`, (g, t, n), are the signals of the last t states. `bounded` tells whether the
     nonlinearity is bounded.
     """
-    sentences = []
-    for world, (state, part) in enumerate(zip(states, drive, strict=True)):
-        end = state[-len(part) :]
-        if not np.isfinite(state).all() or np.abs(state).max() > MAX_VALUE:
-            sentences.append(f"world {world} blows up: values pass {MAX_VALUE:,.0f}; lower gain or the strengths.")
-        elif constant := int((end.std(axis=0) < MIN_DEVIATION).sum()):
-            sentences.append(
-                f"world {world} dies: {constant} of {len(labels)} channels are nearly constant in the end; "
-                "raise noise, gain or strength_within."
-            )
-        elif bounded and (share := float((np.abs(part) > SATURATION_BOUND).mean())) > MAX_SATURATED_FRACTION:
-            sentences.append(
-                f"world {world} is saturated: {share:.0%} of its signal lies beyond {SATURATION_BOUND} of a bound of "
-                "1; lower gain or the strengths."
-            )
-        elif (share := float((part.var(axis=0) / end.var(axis=0)).mean())) < MIN_SIGNAL_FRACTION:
-            sentences.append(
-                f"world {world} is little but noise: {share:.1%} of its variance is signal; "
-                "raise gain or strength_within."
-            )
-        elif np.subtract(*(means := cohesion(state, labels))) < MIN_COHESION:
-            sentences.append(
-                f"world {world} has lost its modules: correlations are {means[0]:.2f} within clusters and "
-                f"{means[1]:.2f} between them; bring gain times strength_within near 1, raise density_within or lower "
-                "strength_between."
-            )
-    return sentences
+    problems = [_problem(state, part, labels, bounded) for state, part in zip(states, drive, strict=True)]
+    return [f"world {world} {problem}" for world, problem in enumerate(problems) if problem]
+
+
+def _problem(state: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool) -> str:
+    """Describe the first problem of a world, or return an empty text."""
+    end = state[-len(drive) :]
+    if not np.isfinite(state).all() or np.abs(state).max() > MAX_VALUE:
+        return f"blows up: values pass {MAX_VALUE:,.0f}; lower gain or the strengths."
+    constant = int((end.std(axis=0) < MIN_DEVIATION).sum())
+    if constant:
+        channels = f"{constant} of {len(labels)} channels"
+        return f"dies: {channels} are nearly constant in the end; raise noise, gain or strength_within."
+    share = float((np.abs(drive) > SATURATION_BOUND).mean())
+    if bounded and share > MAX_SATURATED_FRACTION:
+        beyond = f"{share:.0%} of its signal lies beyond {SATURATION_BOUND} of a bound of 1"
+        return f"is saturated: {beyond}; lower gain or the strengths."
+    share = float((drive.var(axis=0) / end.var(axis=0)).mean())
+    if share < MIN_SIGNAL_FRACTION:
+        return f"is little but noise: {share:.1%} of its variance is signal; raise gain or strength_within."
+    within, between = cohesion(state, labels)
+    if within - between < MIN_COHESION:
+        remedy = "bring gain times strength_within near 1, raise density_within or lower strength_between"
+        correlations = f"correlations are {within:.2f} within clusters and {between:.2f} between them"
+        return f"has lost its modules: {correlations}; {remedy}."
+    return ""
 
 
 def cohesion(state: np.ndarray, labels: np.ndarray) -> tuple[float, float]:

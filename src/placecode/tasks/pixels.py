@@ -26,18 +26,13 @@ from placecode.tasks.network import standardize
 from placecode.validation import choice, flag, whole_number
 
 SOURCES = ("photos", "digits")
-GREY = (0.299, 0.587, 0.114)
-"""Luminance of red, green and blue."""
-STRIPS, HELD_OUT_STRIPS = 8, 2
-"""Number of vertical strips of a photograph, and number of strips that are held out."""
-LEAST_TRAIN = 10
-"""Smallest number of training samples. With fewer, baselines cannot be fitted."""
+GREY = (0.299, 0.587, 0.114)  # luminance of red, green and blue
+STRIPS, HELD_OUT_STRIPS = 8, 2  # number of vertical strips of a photograph, and number of strips that are held out
+LEAST_TRAIN = 10  # smallest number of training samples; with fewer, baselines cannot be fitted
 MIN_VARYING_FRACTION = 0.05
 """A pixel of the digits is left out if a smaller fraction of the samples differs from its most common value."""
-FLOWER = (slice(75, 365), slice(160, 450))
-"""Rows and columns of the flower in its photograph."""
-DIGIT = 8
-"""Number of rows and columns of a digit."""
+FLOWER = (slice(75, 365), slice(160, 450))  # rows and columns of the flower in its photograph
+DIGIT = 8  # number of rows and columns of a digit
 
 
 class Pixels(Masked):

@@ -18,12 +18,9 @@ Rows = npt.NDArray[np.int64]
 
 BLOCKS = 20
 """Number of blocks, if there are that many samples. Of every five blocks, one is for validation and one for testing."""
-FEWEST_GROUPS = 5
-"""Smallest number of groups for which whole groups are held out."""
-MAX_AUTOCORRELATION = 0.1
-"""Samples count as independent if their autocorrelation is smaller."""
-AUTOCORRELATION_SAMPLES = 2_000
-"""Number of samples from which autocorrelation is estimated."""
+FEWEST_GROUPS = 5  # smallest number of groups for which whole groups are held out
+MAX_AUTOCORRELATION = 0.1  # samples count as independent if their autocorrelation is smaller
+AUTOCORRELATION_SAMPLES = 2_000  # number of samples from which autocorrelation is estimated
 HALVES = ("first half", "second half")
 MIN_HALF_FRACTION = 0.05
 """Smallest fraction of all samples for a half of the training samples that consists of whole groups."""

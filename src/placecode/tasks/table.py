@@ -37,14 +37,10 @@ from placecode.tasks.splits import AUTOCORRELATION_SAMPLES, cut, memory_of, spli
 PARTS = ("all", "first half", "second half")
 """Names of the three tasks on a table, which differ in their training samples."""
 HELD_OUT = ("validation", "test")
-MIN_EXAMPLES, MAX_EXAMPLES = 200, 1_000
-"""Range of the number of evaluated examples of a held-out split."""
-EVALUATED_VALUES = 100_000
-"""Number of values, examples times channels, to evaluate within that range."""
-TRAINING_EXAMPLES = 200
-"""Number of evaluated examples of the training split."""
-MIN_SAMPLES = 2
-"""Smallest number of samples in each split."""
+MIN_EXAMPLES, MAX_EXAMPLES = 200, 1_000  # range of the number of evaluated examples of a held-out split
+EVALUATED_VALUES = 100_000  # number of values, examples times channels, to evaluate within that range
+TRAINING_EXAMPLES = 200  # number of evaluated examples of the training split
+MIN_SAMPLES = 2  # smallest number of samples in each split
 
 
 class Table(Masked):

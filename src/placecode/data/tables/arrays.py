@@ -20,10 +20,8 @@ from placecode.data.packages import needed
 from placecode.data.tables.sources import PIECE, ArraySource
 from placecode.errors import BadInput, one_of
 
-STREAMED = "Parquet, .npy or .h5"
-"""Formats for tables that do not fit into memory."""
-MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}
-"""Types of MATLAB with names that differ from numpy's."""
+STREAMED = "Parquet, .npy or .h5"  # formats for tables that do not fit into memory
+MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # types of MATLAB with names that differ from numpy's
 
 
 class ArrayRule(NamedTuple):

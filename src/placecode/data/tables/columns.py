@@ -16,10 +16,8 @@ from placecode.data.cells import DECIMAL_COMMA, TIMES, as_float32, listed
 from placecode.data.tables.sources import Piece, Source
 from placecode.errors import BadInput, must_be
 
-CATEGORIES = 20
-"""Maximum number of different words of a category."""
-MAX_COUNTED_WORDS = 1000
-"""Maximum number of different words that are counted in a column."""
+CATEGORIES = 20  # maximum number of different words of a category
+MAX_COUNTED_WORDS = 1000  # maximum number of different words that are counted in a column
 INDEX = TIMES | {"unnamed: 0", "row", "sample", "id", "#"}
 """Headers of a first column that may contain row numbers instead of a channel, in lower case."""
 SMALL_RANGE, ROUNDING_RANGE = 1e-3, 1e-12

@@ -19,25 +19,27 @@ to a memory-mapped file in pieces.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placecode.data.cells import as_float32, reading
-from placecode.data.channel_files import read_groups, read_labels, read_names, read_positions
-from placecode.data.tables.arrays import array_source_of, available, megabytes
+from placecode.data.cells import as_float32, beginning, check_key, reading
+from placecode.data.channel_files import read_groups, read_names
+from placecode.data.tables.arrays import array_source, array_source_of, available, megabytes
 from placecode.data.tables.columns import Layout, Survey, check, group_column, layout_of, survey_of
-from placecode.data.tables.formats import FORMATS, called, read_cells, source_of, warn_of_no_header
-from placecode.data.tables.sources import FrameSource, Source, frame_of, group_text
-from placecode.errors import BadInput, must_be
+from placecode.data.tables.sources import FrameSource, ParquetSource, Source, frame_of, group_text
+from placecode.data.tables.texts import TextSource
+from placecode.errors import BadInput, must_be, one_of
 
-__all__ = ["FORMATS", "Sheet", "read_cells", "read_labels", "read_positions", "read_sheet", "sheet_of"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-CHANNELS, SAMPLES = 5, 50
-"""Smallest numbers of channels and samples of a file."""
+FORMATS = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".mat", ".h5", ".hdf5")
+CHANNELS, SAMPLES = 5, 50  # smallest numbers of channels and samples of a file
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def read_sheet(
     path = Path(path)
     memory = available() // 4 if memory is None else memory
     with reading(path, path.suffix.lower()):
-        source = source_of(path, key, None if groups is None else str(groups), memory)
+        source = _open(path, key, None if groups is None else str(groups), memory)
         column = group_column(source, groups)
         # checked first, because with a wrong separator numbers would look like words
         _check_width(path, source.width - (column is not None))
@@ -86,7 +88,7 @@ def read_sheet(
     if survey.rows < SAMPLES:
         raise BadInput(f"{path} must have at least {SAMPLES} samples, one in each row; it has {survey.rows}.")
     check(source, survey, layout)
-    warn_of_no_header(source)
+    _warn_of_no_header(source)
     if groups is not None and column is None:
         survey.add_groups(read_groups(groups, survey.rows, str(path)))
     fits = 4 * survey.rows * len(layout.channels) <= memory
@@ -135,6 +137,58 @@ def sheet_of(
     return _sheet(source, survey, layout, "array", data, spool, available() // 4 if memory is None else memory)
 
 
+def read_cells(path: str | Path) -> pd.DataFrame:
+    """Read all columns of a file as a frame of numbers and words, for predictions of trained models.
+
+    Unlike `read_sheet`, it accepts few samples, and does not convert categories to codes.
+    """
+    import pandas as pd
+
+    path = Path(path)
+    with reading(path, path.suffix.lower()):
+        source = _open(path, None, None, available() // 4)
+        pieces = list(source.pieces())
+    _warn_of_no_header(source)
+    numbers = np.concatenate([np.empty((0, source.width)), *(piece.numbers for piece in pieces)])
+    frame = pd.DataFrame(numbers, columns=list(_column_names(source)))
+    for column in sorted({column for piece in pieces for column in piece.words}):
+        cells = [
+            np.where(piece.words[column] == None, piece.numbers[:, column], piece.words[column])  # noqa: E711
+            if column in piece.words
+            else piece.numbers[:, column].astype(object)
+            for piece in pieces
+        ]
+        frame.isetitem(column, np.concatenate(cells))
+    return frame
+
+
+def _open(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
+    """Open a file. `groups` is the column with groups. Arrays that must be read at once may have `memory` bytes."""
+    beginning(path)
+    ending = path.suffix.lower()
+    if ending not in FORMATS:
+        raise one_of(f"The format of {path}", FORMATS, path.suffix)
+    check_key(path, ending, key)
+    if ending in (".csv", ".tsv"):
+        return TextSource(path)
+    if ending == ".parquet":
+        return ParquetSource(path, groups)
+    return array_source(path, ending, key, memory=memory)
+
+
+def _warn_of_no_header(source: Source) -> None:
+    """Warn if a text file has no header, because a header of numbers could have been read as a sample."""
+    if isinstance(source, TextSource) and not source.header:
+        warnings.warn(f"no header was found in {source.label}: its first line is taken for a sample", stacklevel=3)
+
+
+def _column_names(source: Source) -> tuple[str | int, ...]:
+    """Return the names of all columns as in pandas: numbers without a header, "Unnamed: 3" for empty names."""
+    if not source.header:
+        return tuple(range(source.width))
+    return tuple(name or f"Unnamed: {column}" for column, name in enumerate(source.header))
+
+
 def is_single(groups: Any) -> bool:
     """Return whether groups are a name of a column rather than one group per row."""
     return isinstance(groups, str) or not hasattr(groups, "__iter__") or getattr(groups, "ndim", 1) == 0
@@ -181,7 +235,7 @@ def _sheet(
         groups=np.concatenate(survey.groups) if survey.groups else None,
         group_names=tuple(survey.group_codes),
         source=name,
-        columns=called(source),
+        columns=_column_names(source),
         channels=tuple(layout.channels),
         offsets=survey.offsets[layout.channels],
     )

@@ -28,10 +28,8 @@ from collections.abc import Sequence
 
 from placecode.data.cells import DECIMAL_COMMA, MISSING, TIMES, counted, is_word, number
 
-LINES_BELOW = 20
-"""Number of lines below the first that are read."""
-MIN_DECIMAL_FRACTION = 0.8
-"""Smallest fraction of decimals below a header of integers. Some programs write 2 for 2.0."""
+LINES_BELOW = 20  # number of lines below the first that are read
+MIN_DECIMAL_FRACTION = 0.8  # smallest fraction of decimals below a header of integers; some programs write 2 for 2.0
 MIN_CONSECUTIVE = 3
 """Smallest number of consecutive integers beside words. With fewer, it may be a sample that begins with its number."""
 
