@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from placecode.data import atlases
-from placecode.data.recording_checks import autocorrelation, twins
+from placecode.data.recording_checks import autocorrelation, equal_recordings
 from placecode.data.recording_files import Recording
 from placecode.errors import BadInput
 from placecode.tasks import people
@@ -404,8 +404,8 @@ def test_autocorrelation_is_what_was_put_in() -> None:
 def test_people_who_are_alike_are_no_twins() -> None:
     noise = np.random.default_rng(0).normal(size=(80, 5))
     people = [Recording("a", values(0)), Recording("b", values(0) + 1.5 * noise), Recording("c", values(2))]
-    assert twins(people) == []
-    ((first, second, alike),) = twins([*people, Recording("d", 2 * values(2) + 1)])
+    assert equal_recordings(people) == []
+    ((first, second, alike),) = equal_recordings([*people, Recording("d", 2 * values(2) + 1)])
     assert (first, second) == ("c", "d") and alike > 0.999
 
 

@@ -16,7 +16,7 @@ from placecode.tasks.network import (
     NONLINEARITIES,
     Network,
     cohesion,
-    complaints,
+    dynamics_warnings,
     graph,
     signal,
     simulate,
@@ -258,14 +258,14 @@ def test_the_world_that_fails_is_named() -> None:
     weights = graph(rngs(3), LABELS)
     states = simulate(rngs(3), weights, 3_000)
     drive = signal(weights, states[:, -1_001:])
-    assert complaints(states, drive, LABELS) == []
+    assert dynamics_warnings(states, drive, LABELS) == []
     states[1, 5, 3] = np.nan
     states[2, :, :2] = 0.5
-    assert [sentence.split(":")[0] for sentence in complaints(states, drive, LABELS)] == [
+    assert [sentence.split(":")[0] for sentence in dynamics_warnings(states, drive, LABELS)] == [
         "world 1 blows up",
         "world 2 dies",
     ]
-    assert "2 of 60" in complaints(states, drive, LABELS)[1]
+    assert "2 of 60" in dynamics_warnings(states, drive, LABELS)[1]
 
 
 def test_describe_goes_into_a_record() -> None:

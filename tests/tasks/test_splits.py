@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placecode.tasks.splits import BLOCKS, FEWEST_GROUPS, cut, memory_of, split_samples, whole_groups
+from placecode.tasks.splits import BLOCKS, FEWEST_GROUPS, autocorrelation_length, cut, split_samples, whole_groups
 
 HELD = ("validation", "test")
 HALVES = ("first half", "second half")
@@ -169,21 +169,21 @@ def test_the_memory_of_a_decay_is_known() -> None:
         values = np.zeros((2_000, 40))
         for step in range(1, 2_000):
             values[step] = share * values[step - 1] + rng.normal(size=40)
-        assert memory_of(values) == pytest.approx(expected, abs=0.25 * expected + 1)
+        assert autocorrelation_length(values) == pytest.approx(expected, abs=0.25 * expected + 1)
 
 
 def test_noise_constants_and_missing_values_remember_nothing(recwarn: pytest.WarningsRecorder) -> None:
     noise = np.random.default_rng(0).normal(size=(500, 4))
-    assert memory_of(noise) == 0
+    assert autocorrelation_length(noise) == 0
     noise[::3, 0], noise[:, 1], noise[:, 2] = np.nan, np.nan, 5.0
-    assert memory_of(noise) == 0
-    assert memory_of(np.full((50, 2), np.nan)) == memory_of(np.ones((50, 2))) == 0
+    assert autocorrelation_length(noise) == 0
+    assert autocorrelation_length(np.full((50, 2), np.nan)) == autocorrelation_length(np.ones((50, 2))) == 0
     assert not recwarn.list  # not even of a column in which all is missing
     walk = np.cumsum(np.random.default_rng(0).normal(size=(500, 3)), axis=0)  # whatever its scale
-    assert memory_of(walk) == memory_of(walk * [1e-3, 1.0, 1e4] + [1e5, 0, -7]) > 10
+    assert autocorrelation_length(walk) == autocorrelation_length(walk * [1e-3, 1.0, 1e4] + [1e5, 0, -7]) > 10
 
 
 @pytest.mark.parametrize("samples", [50, 100, 150])
 def test_few_samples_that_have_nothing_to_do_with_each_other_remember_nothing(samples: int) -> None:
-    told = [memory_of(np.random.default_rng(seed).normal(size=(samples, 6))) for seed in range(50)]
+    told = [autocorrelation_length(np.random.default_rng(seed).normal(size=(samples, 6))) for seed in range(50)]
     assert sum(map(bool, told)) <= 2

@@ -37,7 +37,7 @@ def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
     if regions > times:
         more = f"more regions ({regions}) than time points ({times})"
         doubts.append(f"{persons[0].person} has {more}: is it time x region?")
-    for first, second, alike in twins(persons):
+    for first, second, alike in equal_recordings(persons):
         why = f"{first} and {second} hold the same recording (correlation {alike:.3f})"
         raise BadInput(f"Every person must be there once, or the test would be no test; {why}.")
     return doubts
@@ -68,7 +68,7 @@ def autocorrelation(values: np.ndarray) -> float:
     return float(np.median((centred[1:] * centred[:-1]).sum(axis=0) / (centred**2).sum(axis=0)))
 
 
-def twins(persons: Sequence[Recording], places: int = 4096) -> list[tuple[str, str, float]]:
+def equal_recordings(persons: Sequence[Recording], places: int = 4096) -> list[tuple[str, str, float]]:
     """Find pairs of equal recordings, up to scale, offset, rounding, and time points missing at either end.
 
     Returns the names of both people and the correlation of `places` values, aligned at the beginning or at the end.

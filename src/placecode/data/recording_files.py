@@ -105,7 +105,7 @@ def read(
             pairs = enumerate(zip(tables[0].names, table.names, strict=False))
             where = next((f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b), "one names none")
             raise BadInput(f"All people must have the same regions; in {tables[0].path} and {table.path} {where}.")
-    people = zip(persons(paths), tables, values, strict=True)
+    people = zip(person_names(paths), tables, values, strict=True)
     return [Recording(person, array, table.names, table.tr) for person, table, array in people]
 
 
@@ -187,12 +187,12 @@ def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
     return matched if len(matched) == len(people) == len(set(matched)) else None
 
 
-def persons(paths: Sequence[Path]) -> list[str]:
+def person_names(paths: Sequence[Path]) -> list[str]:
     """Return the name of the person of each file: the name of the file, with its folders if names are not unique.
 
-    >>> persons([Path("a/sub-01.npy"), Path("a/sub-02.npy")])
+    >>> person_names([Path("a/sub-01.npy"), Path("a/sub-02.npy")])
     ['sub-01', 'sub-02']
-    >>> persons([Path("a/01/rest.npy"), Path("a/02/rest.npy")])
+    >>> person_names([Path("a/01/rest.npy"), Path("a/02/rest.npy")])
     ['01/rest', '02/rest']
     """
     names = [path.name.removesuffix(path.name[-len(_ending(path)) :]) for path in paths]

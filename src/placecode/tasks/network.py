@@ -153,7 +153,7 @@ class Network(Masked):
         for world in range(worlds):
             if not all(np.isfinite(part[world]).all() for part in parts.values()):
                 raise BadInput(f"world {world} must stay finite, but diverges; lower gain or the strengths.")
-        for sentence in complaints(train_states, drive, labels, bounded=nonlinearity != "linear"):
+        for sentence in dynamics_warnings(train_states, drive, labels, bounded=nonlinearity != "linear"):
             warnings.warn(sentence, stacklevel=2)
         super().__init__({name: recordings([part], window) for name, part in parts.items()}, window, ratios, seed)
 
@@ -235,7 +235,7 @@ def signal(weights: np.ndarray, states: np.ndarray, gain: float = 1.0, nonlinear
         return NONLINEARITIES[nonlinearity](gain * np.sum(parts, axis=0))
 
 
-def complaints(states: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool = True) -> list[str]:
+def dynamics_warnings(states: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool = True) -> list[str]:
     """Check the dynamics of each world, and return a warning for each world with a problem.
 
     `states` are (g, T, n), and `drive`, (g, t, n), are the signals of the last t states. `bounded` tells whether the

@@ -227,11 +227,8 @@ def _set_up(
     whole_number("seed", seed, 0)
     flag("shuffled", shuffled)
     order, data = np.random.SeedSequence(seed).spawn(2)
-    if source == "digits":
-        values = digits()
-        cells, samples = varying(values), Digits(values)
-    else:
-        cells, samples = np.arange(size**2), Photos(photographs(), size, stride)
+    samples = Digits(digits()) if source == "digits" else Photos(photographs(), size, stride)
+    cells = varying(samples.values) if isinstance(samples, Digits) else np.arange(size**2)
     if shuffled:
         cells = np.random.default_rng(order).permutation(cells)
     return cells, samples, data

@@ -76,14 +76,14 @@ def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
     return by_group if whole_groups(groups) else [block for rows in by_group for block in _blocks(rows, count)]
 
 
-def memory_of(values: npt.ArrayLike) -> int:
+def autocorrelation_length(values: npt.ArrayLike) -> int:
     """Return the autocorrelation length of a table, (T, n), in samples, 0 for independent samples.
 
     This is the smallest lag at which the mean absolute autocorrelation of the channels falls below
     `MAX_AUTOCORRELATION`, or below the chance level for the number of samples. Values may be NaN.
 
     >>> noise = np.random.default_rng(0).normal(size=(2000, 5))
-    >>> memory_of(noise), memory_of(np.cumsum(noise, axis=0)) > 100
+    >>> autocorrelation_length(noise), autocorrelation_length(np.cumsum(noise, axis=0)) > 100
     (0, True)
     """
     table = np.asarray(values, dtype=np.float64)[:AUTOCORRELATION_SAMPLES]

@@ -32,7 +32,7 @@ from placecode.errors import BadInput
 from placecode.tasks.base import Pupil
 from placecode.tasks.columns import Columns, Values, chunks, column_statistics, usable_samples, warn_of_copies
 from placecode.tasks.masked import Masked, Recordings
-from placecode.tasks.splits import AUTOCORRELATION_SAMPLES, cut, memory_of, split_samples, whole_groups
+from placecode.tasks.splits import AUTOCORRELATION_SAMPLES, autocorrelation_length, cut, split_samples, whole_groups
 
 PARTS = ("all", "first half", "second half")
 """Names of the three tasks on a table, which differ in their training samples."""
@@ -220,12 +220,12 @@ def tables(
     usable = usable_samples(values)
     codes = None if groups is None else np.asarray(groups)[usable]
     spaced = usable[:: max(1, len(usable) // AUTOCORRELATION_SAMPLES)] if codes is not None else usable
-    memory = max(memory_of(values[rows[:AUTOCORRELATION_SAMPLES]]) for rows in (usable, spaced))
+    memory = max(autocorrelation_length(values[rows[:AUTOCORRELATION_SAMPLES]]) for rows in (usable, spaced))
     if codes is not None and not whole_groups(codes):  # samples of one group may be far apart in the table
         for code in np.unique(codes):
             members = np.flatnonzero(codes == code)[:AUTOCORRELATION_SAMPLES]
             spacing = (members[-1] - members[0]) / max(len(members) - 1, 1)
-            memory = max(memory, round(spacing * memory_of(values[usable[members]])))
+            memory = max(memory, round(spacing * autocorrelation_length(values[usable[members]])))
     parts = split_samples(len(usable), codes, memory, seed)
     parts = {name: usable[rows] for name, rows in parts.items()}
     pieces = np.full(len(values), -1, dtype=np.int64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placecode.data.cells import MISSING
-from placecode.data.tables.sources import group_text, meaning
+from placecode.data.tables.sources import group_text, parse_cell
 from placecode.errors import must_be
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _code(cell: Any, codes: Mapping[str, float]) -> float:
 
 def _number(cell: Any, column: Hashable) -> float:
     """Return a number, or 1 for true and 0 for false. Raises `BadInput` for other words."""
-    value = meaning(cell)
+    value = parse_cell(cell)
     if not isinstance(value, str):
         return value
     if value.casefold() not in ("true", "false"):

@@ -262,7 +262,7 @@ def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -
     numbers, words = np.full(len(cells), np.nan), np.full(len(cells), None, dtype=object)
     for i, cell in enumerate(cells):
         try:
-            value = meaning(cell)
+            value = parse_cell(cell)
         except TypeError:
             raise _unsupported(source, column, repr(cell)[:40], source.row(first + i)) from None
         if isinstance(value, str):
@@ -272,7 +272,7 @@ def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -
     return numbers, words if any(word is not None for word in words) else None
 
 
-def meaning(cell: Any) -> float | str:
+def parse_cell(cell: Any) -> float | str:
     """Return a number, NaN for a missing value, or a word. Booleans, dates and times are words, as in a text file."""
     import pandas as pd
 
