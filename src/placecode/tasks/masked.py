@@ -169,8 +169,7 @@ class Masked(Task):
         values = self.values(split, rows)  # (e, b, n, w)
         e, b, n, _ = values.shape
         if step is None:
-            index = questions[..., None] * n + torch.arange(n, device=rows.device)  # (e, b, n)
-            dice = random.bits_at(self._evaluation_keys[split].expand(e), 0, index.flatten(1)).view(e, b, n)
+            dice = self.dice(split, questions).view(e, b, n)
             hidden = torch.tensor([hidden_of(ratio, n) for ratio in self.ratios], device=rows.device)
             counts = hidden[ratio_index]  # (e, b)
         else:
@@ -181,6 +180,11 @@ class Masked(Task):
         threshold = dice.sort(dim=-1).values.gather(-1, (counts - 1)[..., None])
         mark = (dice <= threshold).to(values.dtype)[..., None]
         return torch.cat([values * (1 - mark), mark], -1), torch.cat([values, mark], -1)
+
+    def dice(self, split: str, questions: Tensor) -> Tensor:
+        """Return random numbers, (e, b * n), for questions, (e, b), at evaluation. They are equal for all members."""
+        index = questions[..., None] * self.tokens + torch.arange(self.tokens, device=questions.device)  # (e, b, n)
+        return random.bits_at(self._evaluation_keys[split].expand(len(questions)), 0, index.flatten(1))
 
     def values(self, split: str, rows: Tensor) -> Tensor:
         """Return the windows of all channels, (e, b, n, w), of the examples `rows`, (e, b)."""

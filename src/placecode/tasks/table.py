@@ -109,23 +109,13 @@ class Table(Masked):
         missing. Targets have the same shape: the true values and a mark, which is 1 if hidden.
         """
         if step is None:
-            questions, examples = rows, self.examples(split)
+            examples, dice = self.examples(split), self.dice(split, rows)
             share = torch.tensor(self.ratios, device=rows.device, dtype=torch.float64)[rows // examples]  # (e, b)
             rows = rows % examples * len(self.splits[split]) // examples  # evenly spaced in the split
         else:
             share = self._share[:, None].expand(rows.shape)
-        dice = (
-            self.dice(split, questions) if step is None else random.bits(self._keys, step, rows.shape[1] * self.tokens)
-        )
+            dice = random.bits(self._keys, step, rows.shape[1] * self.tokens)
         return self.ask(self.raw(split, rows), dice.view(*rows.shape, self.tokens), share)
-
-    def dice(self, split: str, questions: Tensor) -> Tensor:
-        """Return the random numbers, (e, b * n), for the hidden channels at evaluation, equal for all members.
-
-        `questions`, (e, b), are indices of pairs of fraction and example.
-        """
-        index = questions[..., None] * self.tokens + torch.arange(self.tokens, device=questions.device)  # (e, b, n)
-        return random.bits_at(self._evaluation_keys[split].expand(len(questions)), 0, index.flatten(1))
 
     def ask(self, raw: Tensor, dice: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Hide channels of samples, (..., n), with the lowest random numbers, at least one and never all known ones.
