@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from placecode.data.channel_files import read_positions
 from placecode.data.tables import sources as table_sources
-from placecode.data.tables.files import Sheet, read_cells, read_sheet, sheet_of
+from placecode.data.tables.files import read_cells, read_sheet, sheet_of
 from placecode.errors import BadInput
 
 ROWS = 60
@@ -274,11 +274,6 @@ def test_twenty_words_are_a_category_and_true_and_false_are_numbers(tmp_path: Pa
     assert read_sheet(path).categories == {2: ("false", "true", "unknown")}
 
 
-def test_a_column_without_any_value_is_allowed(tmp_path: Path) -> None:
-    path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},,3,4,5")
-    assert np.isnan(read_sheet(path).values[:, 1]).all()
-
-
 def test_quotes_and_line_ends_inside_values(tmp_path: Path) -> None:
     path = text(tmp_path / "t.csv", ['a,"b\n2","c,c",d,e'], lambda i: f'{i},"{i}","x, y","say ""so""",5')
     sheet = read_sheet(path)
@@ -356,11 +351,6 @@ def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
             assert refusal(lambda: sheet_of(data, groups=wrong)) == (  # noqa: B023
                 f"groups must be the name of a column of data, or the group of each row; got {wrong!r}."
             )
-
-
-def test_one_sample_of_one_channel_is_a_table() -> None:
-    sheet = sheet_of([[3]])
-    assert isinstance(sheet, Sheet) and sheet.values.tolist() == [[3.0]] and sheet.names == ("channel 1",)
 
 
 def test_cells_of_a_file_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
