@@ -173,21 +173,6 @@ def test_a_header_is_told_from_values(tmp_path: Path) -> None:
     assert read_sheet(path).names == named
 
 
-@pytest.mark.parametrize("head", ["", "index", "Unnamed: 0", "Time", "row"])
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_first_column_that_only_counts_is_no_channel(tmp_path: Path, head: str, first: int) -> None:
-    path = tmp_path / "t.csv"
-    row = lambda i: f"{i + first},{i},2,3,4,5"  # noqa: E731
-    assert read_sheet(text(path, [f"{head},a,b,c,d,e"], row)).names == ("a", "b", "c", "d", "e")
-    assert read_sheet(text(path, [f"{head},0,1,2,3,4"], row)).names == ("0", "1", "2", "3", "4")
-    with pytest.warns(UserWarning, match="is taken for a channel, since it does not count the rows evenly"):
-        kept = read_sheet(text(path, [f"{head},a,b,c,d,e"], lambda i: f"{i + first + (i > 50)},{i},2,3,4,5"))
-    assert kept.names == (head or "channel 1", "a", "b", "c", "d", "e")
-    assert len(read_sheet(text(path, ["speed,a,b,c,d,e"], row)).names) == 6
-    grouped = read_sheet(text(path, [f"{head},a,b,c,d,e"], row), groups=head or "channel 1")
-    assert len(grouped.group_names) == ROWS and len(grouped.names) == 5
-
-
 def test_the_index_of_a_frame_is_no_channel(tmp_path: Path) -> None:
     table = numbers(ROWS)
     table.index = pd.Index(np.arange(ROWS) * 0.5, name="seconds")

@@ -65,7 +65,7 @@ def both(folder: Path, data: pd.DataFrame) -> list[tuple[str, ...]]:
     return [*(sheet.names for sheet in sheets), sheet_of(data.iloc[10:]).names]
 
 
-@pytest.mark.parametrize(("piece", "header"), [(200, "time"), (2**22, "id"), (200, "Unnamed: 0"), (2**22, "t")])
+@pytest.mark.parametrize(("piece", "header"), [(200, "Time"), (2**22, "id"), (200, "Unnamed: 0"), (2**22, "row")])
 @pytest.mark.parametrize(
     "values",
     [
@@ -115,7 +115,7 @@ def test_what_does_not_count_evenly_is_a_channel_and_that_is_said(tmp_path: Path
     assert len(said) == 3 and all(str(each.message).endswith(sentence) for each in said)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sheet_of(data.fillna(0), groups="time")
+        assert sheet_of(data.fillna(0), groups="time").names == NAMES
 
 
 # Spaces before quotes

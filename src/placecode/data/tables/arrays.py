@@ -76,7 +76,7 @@ def array_source_of(array: np.ndarray) -> ArraySource:
         part = array[first:end]
         return np.ma.filled(part.astype(np.float64), np.nan) if isinstance(part, np.ma.MaskedArray) else part
 
-    return ArraySource("data", None, array.shape, rows)
+    return ArraySource(None, array.shape, rows)
 
 
 def available() -> int:
@@ -155,7 +155,7 @@ def _of_npy(path: Path, rule: ArrayRule) -> ArraySource:
         # a new map for each piece, because the pages of a map stay in memory until it is closed
         return np.array(np.load(path, mmap_mode="r")[first:end])
 
-    return ArraySource(str(path), path, header.shape, rows)
+    return ArraySource(path, header.shape, rows)
 
 
 def _of_npz(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArraySource:
@@ -169,7 +169,7 @@ def _of_npz(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArrayS
     _check_size(path, headers[chosen].size, memory)
     with np.load(path) as arrays:
         array = arrays[chosen]
-    return ArraySource(str(path), path, array.shape, lambda first, end: array[first:end])
+    return ArraySource(path, array.shape, lambda first, end: array[first:end])
 
 
 def _of_mat(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArraySource:
@@ -181,7 +181,7 @@ def _of_mat(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArrayS
     _check_size(path, headers[chosen].size, memory)
     array = scipy.io.loadmat(path, variable_names=[chosen])[chosen]
     check_table(path, array, rule)  # the header does not tell complex numbers from real ones
-    return ArraySource(str(path), path, array.shape, lambda first, end: array[first:end])
+    return ArraySource(path, array.shape, lambda first, end: array[first:end])
 
 
 def _matlab_type(kind: str) -> np.dtype[Any]:
@@ -218,4 +218,4 @@ def _of_hdf5(path: Path, key: str | None, rule: ArrayRule, memory: int, transpos
     # read whole chunks if they fit, because a chunk is decompressed for every piece that needs a part of it
     least = chunks.get(chosen, 1)
     fits = 8 * least * shape[1] <= max(memory // 4, PIECE)
-    return ArraySource(str(path), path, shape, rows, least if fits else 1)
+    return ArraySource(path, shape, rows, least if fits else 1)

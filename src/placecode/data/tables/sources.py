@@ -49,11 +49,15 @@ class Piece:
 class Source:
     """Base class of sources."""
 
-    label = ""  # name in messages: the path, or "data"
     path: Path | None = None
     header: tuple[str, ...] = ()  # names of the columns
     width = 0  # number of columns
     declared: frozenset[int] = frozenset()  # columns that are declared as categories by their type
+
+    @property
+    def label(self) -> str:
+        """Name in messages: the path, or "data"."""
+        return str(self.path or "data")
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         """Read all rows. `group` is the column whose texts are returned as groups."""
@@ -75,9 +79,9 @@ class ArraySource(Source):
     """
 
     def __init__(
-        self, label: str, path: Path | None, shape: tuple[int, ...], rows: Callable[[int, int], Any], least: int = 1
+        self, path: Path | None, shape: tuple[int, ...], rows: Callable[[int, int], Any], least: int = 1
     ) -> None:
-        self.label, self.path, self.width = label, path, shape[1]
+        self.path, self.width = path, shape[1]
         self.length, self.rows, self.least = shape[0], rows, least
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
@@ -95,7 +99,7 @@ class ParquetSource(Source):
     """A Parquet file, without the index written by pandas, unless it is the column `group`."""
 
     def __init__(self, path: Path, group: str | None) -> None:
-        self.label, self.path = str(path), path
+        self.path = path
         with self._open() as file:
             schema = file.schema_arrow
         metadata = schema.pandas_metadata or {}
@@ -129,7 +133,7 @@ class FrameSource(Source):
     """A pandas frame, without its index."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        self.label, self.width, self._frame = "data", frame.shape[1], frame
+        self.width, self._frame = frame.shape[1], frame
         unnamed = frame.columns.tolist() == [*range(self.width)]  # the default names of pandas
         self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
         self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if str(kind) == "category")

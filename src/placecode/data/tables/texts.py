@@ -21,8 +21,10 @@ from placecode.errors import BadInput
 class TextSource(Source):
     """A text file with commas, semicolons or tabs, with or without a header."""
 
+    path: Path
+
     def __init__(self, path: Path) -> None:
-        self.label, self.path = str(path), path
+        self.path = path
         lines = self._first_lines()
         self._sign = separator(path.suffix.lower(), lines[0])
         rows = [row for _, row in islice(self._lines(), LINES_BELOW + 1)]
@@ -115,7 +117,7 @@ class TextSource(Source):
                     raise BadInput(f"{self.label} must be a text file in UTF-8; line {line} is not.") from error
         for line, row in self._lines():
             check_width(self.label, line, row, self.width)
-        raise unreadable(self.label, Path(self.label).suffix) from error
+        raise unreadable(self.path, self.path.suffix) from error
 
     def row(self, number: int) -> str:
         lines = (line for line, _ in self._lines())
