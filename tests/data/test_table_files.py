@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -17,22 +16,12 @@ from helpers.table_data import FLAT, KINDS, frame, numbers, refusal, same, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placecode.data import cells, channel_files
-from placecode.data.tables import arrays as table_arrays
-from placecode.data.tables import columns as table_columns
-from placecode.data.tables import files as table_files
-from placecode.data.tables import headers
+from placecode.data.channel_files import read_positions
 from placecode.data.tables import sources as table_sources
-from placecode.data.tables import texts as table_texts
-from placecode.data.tables.files import Sheet, read_sheet, sheet_of
+from placecode.data.tables.files import read_cells, read_sheet, sheet_of
 from placecode.errors import BadInput
 
 ROWS = 60
-
-
-def test_the_docstrings_hold() -> None:
-    for module in (cells, channel_files, headers, table_arrays, table_columns, table_files, table_sources, table_texts):
-        assert doctest.testmod(module).failed == 0
 
 
 # Every format
@@ -184,21 +173,6 @@ def test_a_header_is_told_from_values(tmp_path: Path) -> None:
     assert read_sheet(path).names == named
 
 
-@pytest.mark.parametrize("head", ["", "index", "Unnamed: 0", "Time", "row"])
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_first_column_that_only_counts_is_no_channel(tmp_path: Path, head: str, first: int) -> None:
-    path = tmp_path / "t.csv"
-    row = lambda i: f"{i + first},{i},2,3,4,5"  # noqa: E731
-    assert read_sheet(text(path, [f"{head},a,b,c,d,e"], row)).names == ("a", "b", "c", "d", "e")
-    assert read_sheet(text(path, [f"{head},0,1,2,3,4"], row)).names == ("0", "1", "2", "3", "4")
-    with pytest.warns(UserWarning, match="is taken for a channel, since it does not count the rows evenly"):
-        kept = read_sheet(text(path, [f"{head},a,b,c,d,e"], lambda i: f"{i + first + (i > 50)},{i},2,3,4,5"))
-    assert kept.names == (head or "channel 1", "a", "b", "c", "d", "e")
-    assert len(read_sheet(text(path, ["speed,a,b,c,d,e"], row)).names) == 6
-    grouped = read_sheet(text(path, [f"{head},a,b,c,d,e"], row), groups=head or "channel 1")
-    assert len(grouped.group_names) == ROWS and len(grouped.names) == 5
-
-
 def test_the_index_of_a_frame_is_no_channel(tmp_path: Path) -> None:
     table = numbers(ROWS)
     table.index = pd.Index(np.arange(ROWS) * 0.5, name="seconds")
@@ -285,11 +259,6 @@ def test_twenty_words_are_a_category_and_true_and_false_are_numbers(tmp_path: Pa
     assert read_sheet(path).categories == {2: ("false", "true", "unknown")}
 
 
-def test_a_column_without_any_value_is_allowed(tmp_path: Path) -> None:
-    path = text(tmp_path / "t.csv", ["a,b,c,d,e"], lambda i: f"{i},,3,4,5")
-    assert np.isnan(read_sheet(path).values[:, 1]).all()
-
-
 def test_quotes_and_line_ends_inside_values(tmp_path: Path) -> None:
     path = text(tmp_path / "t.csv", ['a,"b\n2","c,c",d,e'], lambda i: f'{i},"{i}","x, y","say ""so""",5')
     sheet = read_sheet(path)
@@ -306,7 +275,7 @@ def test_names_that_count_are_names(tmp_path: Path, first: int) -> None:
         sheet = read_sheet(write(tmp_path / kind, table))
         assert sheet.names == names and sheet.columns[-7:] == names and same(sheet, sheet_of(table))
     (tmp_path / "p.csv").write_text("name,x,y\n" + "".join(f"{name},{name},0\n" for name in names[::-1]))
-    places = table_files.read_positions(tmp_path / "p.csv", sheet.names)
+    places = read_positions(tmp_path / "p.csv", sheet.names)
     assert places[:, 0].tolist() == [int(name) for name in names]
     counted = table.set_axis([int(name) for name in names], axis=1)
     assert sheet_of(counted).names == (names if first else tuple(f"channel {i}" for i in range(1, 8)))
@@ -369,11 +338,6 @@ def test_groups_are_a_column_of_a_frame_by_any_name() -> None:
             )
 
 
-def test_one_sample_of_one_channel_is_a_table() -> None:
-    sheet = sheet_of([[3]])
-    assert isinstance(sheet, Sheet) and sheet.values.tolist() == [[3.0]] and sheet.names == ("channel 1",)
-
-
 def test_cells_of_a_file_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over pieces of which some have words; few rows and columns will do."""
     monkeypatch.setattr(table_sources, "PIECE", 64)
@@ -381,12 +345,12 @@ def test_cells_of_a_file_are_read_as_they_are(tmp_path: Path, monkeypatch: pytes
     data = pd.DataFrame({"": range(42), "a": np.arange(42) / 2, "wind": wind, "day": ["2024-05-01"] * 42})
     for name, save in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
         save(tmp_path / name, index=False)
-        found = table_files.read_cells(tmp_path / name)
+        found = read_cells(tmp_path / name)
         assert list(found.columns) == ["Unnamed: 0", "a", "wind", "day"]
         assert found["a"].tolist() == data["a"].tolist() and set(found["day"]) == {"2024-05-01"}
         assert found["wind"].isna().sum() == 40 and found["wind"].tolist()[40:] == ["west", "east"]
     np.save(tmp_path / "t.npy", np.empty((0, 3)))
-    assert table_files.read_cells(tmp_path / "t.npy").shape == (0, 3)
+    assert read_cells(tmp_path / "t.npy").shape == (0, 3)
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(BadInput, match=r"must be a whole \.parquet file of plain numbers; it cannot be read as one\.$"):
-        table_files.read_cells(tmp_path / "t.parquet")
+        read_cells(tmp_path / "t.parquet")

@@ -13,8 +13,9 @@ import pytest
 import scipy.io
 from helpers.table_data import KINDS, numbers, refusal, write
 
+from placecode.data.channel_files import read_labels, read_positions
 from placecode.data.tables import columns as table_columns
-from placecode.data.tables.files import read_labels, read_positions, read_sheet, sheet_of
+from placecode.data.tables.files import read_sheet, sheet_of
 
 ROWS = 60
 HEAD = "a,b,wind,d,e"
@@ -51,15 +52,6 @@ def test_broken_and_empty_files(tmp_path: Path, kind: str) -> None:
     assert said(tmp_path, path) == f"{kind} cannot be read: No such file or directory."
 
 
-def test_what_is_no_file_or_of_no_known_format(tmp_path: Path) -> None:
-    (tmp_path / "folder.csv").mkdir()
-    assert said(tmp_path, tmp_path / "folder.csv") == "folder.csv cannot be read: Is a directory."
-    (tmp_path / "t.xlsx").write_text("1")
-    assert said(tmp_path, tmp_path / "t.xlsx") == (
-        "The format of t.xlsx must be one of .csv, .tsv, .parquet, .npy, .npz, .mat, .h5, .hdf5; got '.xlsx'."
-    )
-
-
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -84,22 +76,102 @@ def test_bad_texts(tmp_path: Path, content: bytes, sentence: str) -> None:
 # Values
 
 
-def test_text_among_numbers_is_named_with_its_line(tmp_path: Path) -> None:
-    assert said(tmp_path, text(tmp_path, {7: "1,2,strong,4,5"})) == (
-        "table.csv, line 7: column 'wind' must hold numbers; got 'strong'."
-    )
-    late = text(tmp_path, {60: "1,2,3,x,5", 59: "1,2,3,4,1_000"})
-    assert said(tmp_path, late) == "table.csv, line 59: column 'e' must hold numbers; got '1_000'."
+DATES = ("2024-05-01", "2024-05-01T10:30:00Z", "01.05.2024", "5/1/24 10:00", "10:30", "1 days 00:00:01")
+
+
+@pytest.mark.parametrize(
+    ("lines", "head", "options", "sentence"),
+    [
+        ({7: "1,2,strong,4,5"}, HEAD, {}, "table.csv, line 7: column 'wind' must hold numbers; got 'strong'."),
+        ({60: "1,2,3,x,5", 59: "1,2,3,4,1_000"}, HEAD, {}, "table.csv, line 59: column 'e' must hold numbers; got '1_"),
+        ({9: "1,2,3,-Infinity,5"}, HEAD, {}, "table.csv, line 9: column 'd' must hold finite numbers, "),
+        *(
+            (
+                dict.fromkeys(range(2, 62), f"1,2,{when},4,5"),
+                HEAD,
+                {},
+                f"table.csv, line 2: column 'wind' must hold numbers; got the date or time {when!r}: leave the column "
+                "out, or name it by --groups.",
+            )
+            for when in DATES
+        ),
+        ({}, "a,b,a,b,e", {}, "The names of the channels of table.csv must all be different; given twice: 'a', 'b'."),
+        ({}, "a,b,c,d", {}, "table.csv must have at least 5 channels, one in each column; it has 4."),
+        ({}, HEAD, {"groups": "day"}, "groups must be the name of a column of table.csv, or a file with a group a row"),
+        ({5: "1,2,n/a,4,5,6"}, f"{HEAD},f", {"groups": "wind"}, "table.csv, line 5: column 'wind' must name a group"),
+        ({}, HEAD, {"key": "one"}, "key is for files of .npz, .mat, .h5, .hdf5, which hold several tables; "),
+    ],
+)
+def test_bad_values_of_text(
+    tmp_path: Path, lines: dict[int, str], head: str, options: dict[str, Any], sentence: str
+) -> None:
+    assert said(tmp_path, text(tmp_path, lines, head), **options).startswith(sentence)
+
+
+def test_lines_are_counted_with_line_ends_in_quotes(tmp_path: Path) -> None:
     quoted = text(tmp_path, {1: 'a,b,"the\nwind",d,e', 7: "1,2,strong,4,5"})  # a header on two lines
-    assert refusal(lambda: read_sheet(quoted)).count("line 8: column") == 1
-    frame = pd.read_csv(text(tmp_path, {7: "1,2,strong,4,5"}))
-    frame.to_parquet(tmp_path / "table.parquet")
-    sentence = "row 6: column 'wind' must hold numbers; got 'strong'."
-    assert said(tmp_path, tmp_path / "table.parquet") == f"table.parquet, {sentence}"
-    assert refusal(lambda: sheet_of(frame)) == sentence
-    assert refusal(lambda: sheet_of([[1, 2], [3, "four"], [5, 6]])) == (
-        "row 2: column 'channel 2' must hold numbers; got 'four'."
-    )
+    assert "line 8: column" in refusal(lambda: read_sheet(quoted))
+
+
+@pytest.mark.parametrize("when", DATES)
+def test_dates_beside_other_words_are_a_category(tmp_path: Path, when: str) -> None:
+    mixed = text(tmp_path, {i: f"1,2,{when if i % 2 else 'never'},4,5" for i in range(2, 62)})
+    assert read_sheet(mixed).categories[2] == tuple(sorted([when, "never"]))
+
+
+DAYS = pd.date_range("2024-05-01", periods=3)
+DATE_END = ": leave the column out, or name it by groups."
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "words"),
+    [
+        ("table.csv", {}, "data must be a numpy array, a pandas frame or a list of rows; got str."),
+        (np.zeros((0, 3)), {}, "data must have at least one row and one channel; got 0 x 3."),
+        (np.zeros((3, 0)), {}, "data must have at least one row and one channel; got 0 x 0."),
+        ([], {}, "data must have at least one row and one channel; got 0 x 0."),
+        ([[1, 2], [3]], {}, "row 2: must have 2 values; got 1."),
+        ([1, 2], {}, "row 1: must be a list of values; got 1."),
+        ([[1, 2], [3, "four"], [5, 6]], {}, "row 2: column 'channel 2' must hold numbers; got 'four'."),
+        ([[1, 2], [3, 1e39]], {}, "must hold finite numbers, none beyond 3.4e+38; got 1e+39."),
+        ([[1, np.nan, np.nan]], {}, "At most half of the values of data may be missing; 66.7% are."),
+        (pd.DataFrame({"x": [1j, 2]}), {}, "row 1: column 'x' must hold numbers, or words; got 1j."),
+        (pd.DataFrame({"x": [1, [2]]}), {}, "row 2: column 'x' must hold numbers, or words; got [2]."),
+        *(
+            (pd.DataFrame({"a": [1, 2, 3], "day": days}), {}, DATE_END)
+            for days in (DAYS, DAYS.date, DAYS - DAYS[0], DAYS.to_period("D"), DAYS.time)
+        ),
+        (pd.DataFrame(np.ones((3, 16)), columns=list("aabbccddeeffgghh")), {}, " 'd', 'e' and 3 more."),
+        (pd.DataFrame(np.ones((3, 2)), columns=["x", "x"]), {"groups": "x"}, "2 are called 'x'."),
+        (np.zeros((3, 2)), {"groups": "day"}, "groups must be the name of a column of data; got 'day'."),
+        (np.zeros((3, 2)), {"groups": [1, 2]}, "groups must have a group for each of the 3 rows; got 2."),
+        (np.zeros((3, 2)), {"groups": [1, None, 2]}, "that of row 2 is missing."),
+    ],
+)
+def test_bad_data(data: Any, options: dict[str, Any], words: str) -> None:
+    assert refusal(lambda: sheet_of(data, **options)).endswith(words)
+
+
+def test_bad_values_of_other_files(tmp_path: Path) -> None:
+    pd.read_csv(text(tmp_path, {7: "1,2,strong,4,5"})).to_parquet(tmp_path / "t.parquet")
+    assert said(tmp_path, tmp_path / "t.parquet") == "t.parquet, row 6: column 'wind' must hold numbers; got 'strong'."
+    lists = write(tmp_path / "t.parquet", numbers(ROWS).assign(x=[[1.0]] * ROWS))
+    assert "column 'x' must hold numbers, or words; got list<" in said(tmp_path, lists)
+    values = np.full((100, 8), 3.4e38)
+    values[:, :4] = np.nan
+    np.save(tmp_path / "t.npy", values)
+    assert np.isnan(read_sheet(tmp_path / "t.npy").values).mean() == 0.5
+    values[7, 4] = 1e39
+    np.save(tmp_path / "t.npy", values)
+    assert said(tmp_path, tmp_path / "t.npy").startswith("t.npy, row 8: column 'channel 5' must hold finite numbers")
+    scipy.io.savemat(tmp_path / "t.mat", {"x": np.full((60, 5), 1j)})
+    assert said(tmp_path, tmp_path / "t.mat").endswith("got complex128 of shape (60, 5).")
+    np.savez(tmp_path / "t.npz", a=np.zeros((2, 3, 4)), b=np.array(["x"]))
+    assert said(tmp_path, tmp_path / "t.npz").endswith("two sides, samples and channels; it holds a, b.")
+    (tmp_path / "folder.csv").mkdir()
+    assert said(tmp_path, tmp_path / "folder.csv") == "folder.csv cannot be read: Is a directory."
+    (tmp_path / "t.xlsx").write_text("1")
+    assert said(tmp_path, tmp_path / "t.xlsx").startswith("The format of t.xlsx must be one of .csv, .tsv,")
 
 
 def test_too_many_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,52 +184,6 @@ def test_too_many_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert read_sheet(text(tmp_path, lines | {3: "1,2,w5,4,5"})).categories[2][0] == "w10"
     monkeypatch.setattr(table_columns, "MAX_COUNTED_WORDS", 20)
     assert "got more than 20 different words, the first of them 'w1'." in said(tmp_path, text(tmp_path, lines))
-
-
-@pytest.mark.parametrize(
-    "when", ["2024-05-01", "2024-05-01T10:30:00Z", "01.05.2024", "5/1/24 10:00", "10:30", "1 days 00:00:01"]
-)
-def test_dates_and_times(tmp_path: Path, when: str) -> None:
-    path = text(tmp_path, dict.fromkeys(range(2, 62), f"1,2,{when},4,5"))
-    assert said(tmp_path, path) == (
-        f"table.csv, line 2: column 'wind' must hold numbers; got the date or time {when!r}: "
-        "leave the column out, or name it by --groups."
-    )
-    mixed = text(tmp_path, {i: f"1,2,{when if i % 2 else 'never'},4,5" for i in range(2, 62)})
-    assert read_sheet(mixed).categories[2] == tuple(sorted([when, "never"]))
-
-
-def test_dates_of_a_frame() -> None:
-    days = pd.date_range("2024-05-01", periods=3)
-    for column in (days, days.date, days - days[0], days.to_period("D"), days.time):
-        message = refusal(lambda: sheet_of(pd.DataFrame({"a": [1, 2, 3], "day": column})))  # noqa: B023
-        assert message.startswith("row 1: column 'day' must hold numbers; got the date or time '")
-        assert message.endswith(": leave the column out, or name it by groups.")
-
-
-@pytest.mark.parametrize("wrong", ["inf", "-Infinity", "1e39", "1e400"])
-def test_infinite_numbers(tmp_path: Path, wrong: str) -> None:
-    given = {"-Infinity": "-inf", "1e39": "1e+39", "1e400": "inf"}.get(wrong, wrong)
-    sentence = f"must hold finite numbers, none beyond 3.4e+38; got {given}."
-    assert said(tmp_path, text(tmp_path, {9: f"1,2,3,{wrong},5"})) == f"table.csv, line 9: column 'd' {sentence}"
-    values = np.zeros((ROWS, 5))
-    values[7, 3] = float(wrong)
-    np.save(tmp_path / "t.npy", values)
-    assert said(tmp_path, tmp_path / "t.npy") == f"t.npy, row 8: column 'channel 4' {sentence}"
-    assert refusal(lambda: sheet_of(values)) == f"row 8: column 'channel 4' {sentence}"
-    values[7, 3] = 3.4e38
-    assert sheet_of(values).values[7, 3] == np.float32(3.4e38)
-
-
-def test_tables_of_which_most_is_missing(tmp_path: Path) -> None:
-    values = np.zeros((100, 8))
-    values[:, :4] = np.nan
-    np.save(tmp_path / "t.npy", values)
-    assert np.isnan(read_sheet(tmp_path / "t.npy").values).mean() == 0.5
-    values[:10, 4] = np.nan
-    np.save(tmp_path / "t.npy", values)
-    assert said(tmp_path, tmp_path / "t.npy") == "At most half of the values of t.npy may be missing; 51.2% are."
-    assert refusal(lambda: sheet_of(values)) == "At most half of the values of data may be missing; 51.2% are."
 
 
 # Shapes and kinds
@@ -187,11 +213,6 @@ def test_arrays_that_are_no_tables(tmp_path: Path, array: np.ndarray, kind: str)
         assert said(tmp_path, tmp_path / "t.h5", key="x") == f"t.h5 {wanted}"
 
 
-def test_complex_numbers_of_matlab(tmp_path: Path) -> None:
-    scipy.io.savemat(tmp_path / "t.mat", {"x": np.full((60, 5), 1j)})
-    assert said(tmp_path, tmp_path / "t.mat").endswith("got complex128 of shape (60, 5).")
-
-
 def test_objects_are_never_read(tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -219,17 +240,6 @@ def test_a_file_with_several_tables_takes_a_key(tmp_path: Path, ending: str) -> 
     assert said(tmp_path, path) == f"t{ending} holds several tables, one, two; say by key which one is meant."
     np.testing.assert_array_equal(read_sheet(path, key="two").values, two.astype(np.float32))
     assert said(tmp_path, path, key="three") == f"key for t{ending} must be one of one, two; got 'three'."
-    csv = text(tmp_path, {})
-    assert said(tmp_path, csv, key="one") == (
-        "key is for files of .npz, .mat, .h5, .hdf5, which hold several tables; got 'one' for table.csv."
-    )
-
-
-def test_a_file_without_a_table(tmp_path: Path) -> None:
-    np.savez(tmp_path / "t.npz", a=np.zeros((2, 3, 4)), b=np.array(["x"]))
-    assert said(tmp_path, tmp_path / "t.npz") == (
-        "t.npz must hold a table of numbers with two sides, samples and channels; it holds a, b."
-    )
 
 
 @pytest.mark.parametrize("ending", [".npy", ".parquet", ".csv"])
@@ -243,35 +253,6 @@ def test_the_least_that_a_table_must_have(tmp_path: Path, ending: str) -> None:
     grouped = table(50, 5)
     name = "channel 2" if ending == ".npy" else "b"
     assert said(tmp_path, grouped, groups=name).endswith("must have at least 5 channels, one in each column; it has 4.")
-
-
-def test_a_column_that_counts_is_none_of_the_five(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    pd.DataFrame(np.ones((ROWS, 4)), columns=list("abcd")).to_csv(path)
-    assert said(tmp_path, path) == "t.csv must have at least 5 channels, one in each column; it has 4."
-
-
-def test_data_of_other_kinds() -> None:
-    assert refusal(lambda: sheet_of("table.csv")) == (
-        "data must be a numpy array, a pandas frame or a list of rows; got str."
-    )
-    nothing = "data must have at least one row and one channel; got "
-    assert refusal(lambda: sheet_of(np.zeros((0, 3)))) == f"{nothing}0 x 3."
-    assert refusal(lambda: sheet_of(np.zeros((3, 0)))) == f"{nothing}0 x 0."
-    assert refusal(lambda: sheet_of([])) == f"{nothing}0 x 0."
-    assert refusal(lambda: sheet_of([[1, 2], [3]])) == "row 2: must have 2 values; got 1."
-    assert refusal(lambda: sheet_of([1, 2])) == "row 1: must be a list of values; got 1."
-    assert refusal(lambda: sheet_of(pd.DataFrame({"x": [1j, 2]}))) == (
-        "row 1: column 'x' must hold numbers, or words; got 1j."
-    )
-    assert refusal(lambda: sheet_of(pd.DataFrame({"x": [1, [2]]}))) == (
-        "row 2: column 'x' must hold numbers, or words; got [2]."
-    )
-
-
-def test_columns_of_parquet_that_are_no_cells(tmp_path: Path) -> None:
-    table = numbers(ROWS).assign(x=[[1.0]] * ROWS)
-    assert "column 'x' must hold numbers, or words; got list<" in said(tmp_path, write(tmp_path / "t.parquet", table))
 
 
 # Names and groups
@@ -298,19 +279,6 @@ def test_names_of_channels(tmp_path: Path) -> None:
     assert said(tmp_path, path, names=tmp_path / "no.txt") == "no.txt cannot be read: No such file or directory."
 
 
-def test_names_that_are_given_twice(tmp_path: Path) -> None:
-    assert said(tmp_path, text(tmp_path, {}, head="a,b,a,b,e")) == (
-        "The names of the channels of table.csv must all be different; given twice: 'a', 'b'."
-    )
-    many = ",".join(f"c{i // 2}" for i in range(16))
-    assert said(tmp_path, text(tmp_path, {}, head=many)).endswith("'c0', 'c1', 'c2', 'c3', 'c4' and 3 more.")
-    twice = pd.DataFrame(np.ones((3, 2)), columns=["x", "x"])
-    assert refusal(lambda: sheet_of(twice)).endswith("given twice: 'x'.")
-    assert refusal(lambda: sheet_of(twice, groups="x")) == (
-        "groups must be the name of one column of data; 2 are called 'x'."
-    )
-
-
 def test_groups_in_a_file(tmp_path: Path) -> None:
     path, groups = text(tmp_path, {}), tmp_path / "groups.txt"
     days = [f"day {i // 20}" for i in range(ROWS)]
@@ -328,21 +296,6 @@ def test_groups_in_a_file(tmp_path: Path) -> None:
     table = tmp_path / "groups.csv"
     table.write_text("\n".join(f"{day},x" for day in days))
     assert said(tmp_path, path, groups=table) == ("groups.csv, line 1: must have one value, the group of a row; got 2.")
-
-
-def test_groups_that_are_nowhere(tmp_path: Path) -> None:
-    path = text(tmp_path, {5: "1,2,3,n/a,5"}, head="a,b,c,who,e")
-    assert said(tmp_path, path, groups="day") == (
-        "groups must be the name of a column of table.csv, or a file with a group a row; got 'day'."
-    )
-    six = text(tmp_path, {5: "1,2,3,n/a,5,6"}, head="a,b,c,who,e,f")
-    assert said(tmp_path, six, groups="who") == "table.csv, line 5: column 'who' must name a group; it is empty."
-    values = np.zeros((3, 2))
-    assert refusal(lambda: sheet_of(values, groups="day")) == "groups must be the name of a column of data; got 'day'."
-    assert refusal(lambda: sheet_of(values, groups=[1, 2])) == "groups must have a group for each of the 3 rows; got 2."
-    assert refusal(lambda: sheet_of(values, groups=[1, None, 2])) == (
-        "groups must name a group for each row; that of row 2 is missing."
-    )
 
 
 # Positions and labels
@@ -392,14 +345,6 @@ def test_bad_positions(tmp_path: Path, content: str, sentence: str) -> None:
     path = tmp_path / "p.csv"
     path.write_text(content)
     assert refusal(lambda: read_positions(path, ["a", "b"]), tmp_path) == sentence
-
-
-def test_at_most_five_names_are_said(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text("name,label\na,x\n")
-    assert refusal(lambda: read_labels(path, list("abcdefgh")), tmp_path) == (
-        "p.csv must have a row for each of the 8 channels; missing: 'b', 'c', 'd', 'e', 'f' and 2 more."
-    )
 
 
 def test_labels(tmp_path: Path) -> None:

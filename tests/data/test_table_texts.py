@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from helpers.table_data import refusal, same
 
-from placecode.data.channel_files import read_positions
 from placecode.data.tables import sources as table_sources
 from placecode.data.tables import texts as table_texts
 from placecode.data.tables.files import read_cells, read_sheet, sheet_of
@@ -40,19 +39,19 @@ def test_decimal_commas_are_told_of(tmp_path: Path, sign: str, header: bool, quo
     )
 
 
-def test_decimal_commas_are_told_of_where_they_are_few(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cells", [["0,5", "-1,5"], ["1", "0,5"], ["", ",5"]])  # two words would be a category
+def test_decimal_commas_are_refused_where_they_are_few(tmp_path: Path, cells: list[str]) -> None:
     path = tmp_path / "t.csv"
-    for cells in (["0,5", "-1,5"], ["1", "0,5"], ["", ",5"]):  # two words would be a category; and some are whole
-        path.write_text("a;b;c;d;e\n" + "".join(f"1;2;3;4;{cells[i % 2]}\n" for i in range(ROWS)))
-        assert "column 'e' must hold numbers with a decimal point; got the decimal comma of" in refusal(
-            lambda: read_sheet(path)
-        )
-        frame = pd.DataFrame({"a": range(4), "e": pd.Series(cells * 2, dtype=object)})
-        assert "must hold numbers with a decimal point" in refusal(lambda: sheet_of(frame))  # noqa: B023
-    path.write_text("a;b;c;d;e\n" + "".join(f"1;2;3;4;{['0,5', 'low'][i % 2]}\n" for i in range(ROWS)))
-    assert read_sheet(path).categories == {4: ("0,5", "low")}
-    path.write_text("a,b,c,d,e\n" + "".join(f"1,2,3,{i},x;y\n" for i in range(ROWS)))
-    assert read_sheet(path).categories == {4: ("x;y",)}
+    path.write_text("a;b;c;d;e\n" + "".join(f"1;2;3;4;{cells[i % 2]}\n" for i in range(ROWS)))
+    for act in (lambda: read_sheet(path), lambda: sheet_of(pd.DataFrame({"e": pd.Series(cells * 2, dtype=object)}))):
+        assert "column 'e' must hold numbers with a decimal point; got the decimal comma of" in refusal(act)
+
+
+@pytest.mark.parametrize(("sign", "words"), [(";", ("0,5", "low")), (",", ("x;y", "z"))])
+def test_words_with_commas_and_semicolons_are_a_category(tmp_path: Path, sign: str, words: tuple[str, str]) -> None:
+    rows = [sign.join(["1", "2", "3", str(i), words[i % 2]]) for i in range(ROWS)]
+    (tmp_path / "t.csv").write_text("\n".join([sign.join("abcde"), *rows]))
+    assert read_sheet(tmp_path / "t.csv").categories == {4: words}
 
 
 # A first column of times
@@ -66,8 +65,7 @@ def both(folder: Path, data: pd.DataFrame) -> list[tuple[str, ...]]:
     return [*(sheet.names for sheet in sheets), sheet_of(data.iloc[10:]).names]
 
 
-@pytest.mark.parametrize("piece", [200, 2**22])
-@pytest.mark.parametrize("header", ["time", "id", "Unnamed: 0", "t"])
+@pytest.mark.parametrize(("piece", "header"), [(200, "Time"), (2**22, "id"), (200, "Unnamed: 0"), (2**22, "row")])
 @pytest.mark.parametrize(
     "values",
     [
@@ -117,7 +115,7 @@ def test_what_does_not_count_evenly_is_a_channel_and_that_is_said(tmp_path: Path
     assert len(said) == 3 and all(str(each.message).endswith(sentence) for each in said)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sheet_of(data.fillna(0), groups="time")
+        assert sheet_of(data.fillna(0), groups="time").names == NAMES
 
 
 # Spaces before quotes
@@ -151,9 +149,3 @@ def test_errors_are_the_same_with_spaces_before_quotes(tmp_path: Path) -> None:
     ):
         path.write_bytes("\n".join(lines[:7]).encode() + b"\n" + line + b"\n" + "\n".join(lines[8:]).encode())
         assert refusal(lambda: read_sheet(path), tmp_path) == sentence
-
-
-def test_spaces_before_quotes_in_files_beside_a_table(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    path.write_text('"name", "x", "y"\n"a, b", "1", "2"\n')
-    assert read_positions(path, ["a, b"]).tolist() == [[1, 2]]

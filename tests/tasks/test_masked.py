@@ -8,7 +8,7 @@ import torch
 
 from placecode.errors import BadInput
 from placecode.models.member import Member
-from placecode.tasks.masked import MAX_TRAINING_EXAMPLES, Masked, hidden_of, recordings
+from placecode.tasks.masked import MAX_TRAINING_EXAMPLES, Masked, recordings
 from placecode.tasks.several import Several
 from placecode.training.trainer import Trainer, stack_for
 
@@ -142,11 +142,6 @@ def test_a_ramp_hides_one_channel_at_first_and_all_of_the_share_at_its_end() -> 
     assert ramped == other == (1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5, 5)
 
 
-def test_a_ramp_changes_no_question_of_the_evaluation() -> None:
-    inputs, _ = Numbers().bind([*members(0), *members(0, ramp=10)]).batch("test", rows(Numbers(), "test", 2))
-    assert torch.equal(inputs[0], inputs[1])
-
-
 def test_a_task_that_is_cut_short_asks_as_before() -> None:
     task = Numbers().first(3).bind(members(0))
     assert (len(task.splits["train"]), task.rows("test"), task.tokens) == (3, 6, N)
@@ -165,26 +160,6 @@ def test_a_member_trains_alike_alone_and_among_others() -> None:
         losses, own = together.update(), lone.update()
     assert losses[3].item() == pytest.approx(own.item(), abs=1e-9)
     assert (stack.flat[3] - lone.stack.flat[0]).abs().max() < 1e-9
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"window": 0}, "window must be a whole number of at least 1; got 0."),
-        ({"ratios": ()}, "ratios must be different shares of hidden channels, one at least; got ()."),
-        ({"ratios": (0.5, 0.5)}, "ratios must be different shares of hidden channels, one at least; got (0.5, 0.5)."),
-        ({"ratios": (1.0,)}, "the share of hidden channels must be a number above 0 and below 1; got 1.0."),
-    ],
-)
-def test_bad_settings(given: dict[str, object], sentence: str) -> None:
-    data = recordings([np.zeros((T, N))])
-    with pytest.raises(BadInput) as error:
-        Masked({"train": data}, **given)  # type: ignore[arg-type]
-    assert str(error.value) == sentence
-
-
-def test_one_channel_at_least_is_hidden_and_one_is_seen() -> None:
-    assert [hidden_of(share, 10) for share in (0.01, 0.3, 0.99)] == [1, 3, 9]
 
 
 # Several data sets

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
 import json
-import re
 import warnings
 from typing import Any
 
@@ -14,13 +12,11 @@ import pytest
 import torch
 
 from placecode.errors import BadInput
-from placecode.tasks import network
 from placecode.tasks.network import (
     NONLINEARITIES,
     Network,
-    cluster_sizes,
     cohesion,
-    complaints,
+    dynamics_warnings,
     graph,
     signal,
     simulate,
@@ -122,9 +118,8 @@ def test_a_cluster_without_a_loop_is_drawn_again() -> None:
     pairs = np.repeat(np.arange(200), 2)  # at a density of 0.5 three pairs of four have no edge back
     weights = graph(rngs(1), pairs, density=(0.5, 0.0))[0, 0]
     assert [round(radius(weights[k : k + 2, k : k + 2]), 6) for k in range(0, 400, 2)] == [1] * 200
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(BadInput, match=r"^density_within must be large enough for a loop of edges among 10 nodes"):
         Network(**{**SMALL, "density_within": 1e-9})
-    assert str(error.value) == "density_within must be large enough for a loop of edges among 10 nodes; got 1e-09."
 
 
 # The dynamics
@@ -142,6 +137,8 @@ def test_each_state_follows_from_those_before(nonlinearity: str, lag: int) -> No
             np.testing.assert_allclose(states[world, now], shape(1.1 * drive), rtol=1e-9, atol=1e-300)
     np.testing.assert_allclose(signal(weights, states, 1.1, nonlinearity), states[:, lag:], rtol=1e-9, atol=1e-300)
     assert np.abs(states[:, 10]).max() > 0.01
+    if nonlinearity == "relu":
+        assert states.min() >= 0 and states.max() <= 1
 
 
 def test_what_is_not_signal_is_white_noise() -> None:
@@ -150,14 +147,6 @@ def test_what_is_not_signal_is_white_noise() -> None:
     left = states[:, 2:] - signal(weights, states)
     assert np.abs(left.std(axis=1) - 0.2).max() < 0.01 and np.abs(left.mean(axis=1)).max() < 0.02
     assert np.abs((left[:, 1:] * left[:, :-1]).mean(axis=1)).max() < 0.2**2 * 0.08
-
-
-def test_bounds() -> None:
-    weights = graph(rngs(1), LABELS)
-    made = {name: simulate(rngs(1), weights, 300, gain=3, noise=0, nonlinearity=name) for name in NONLINEARITIES}
-    assert 0.9 < np.abs(made["tanh"]).max() <= 1 and made["tanh"].min() < 0
-    assert made["relu"].min() >= 0 and made["relu"].max() == 1
-    assert np.abs(made["linear"]).max() > 1e6
 
 
 # Seeds and worlds
@@ -208,12 +197,6 @@ def test_the_training_alone_decides_the_scale(task: Network) -> None:
     assert not standardize(np.ones((1, 9, 2)))[0].any() and made[0].dtype == np.float32
 
 
-def test_windows_stay_within_a_split() -> None:
-    task = Network(**SMALL, window=4)
-    assert {name: len(split) for name, split in task.splits.items()} == {"train": 297, "test": 97}
-    assert task.features == 5 and task.outputs == 4
-
-
 # Order of the channels
 
 
@@ -228,50 +211,23 @@ def test_shuffled_clusters_are_the_same_in_all_worlds() -> None:
         assert right > 0.1 and wrong < right / 3
 
 
-def test_sizes() -> None:
-    assert cluster_sizes(100, 5) == (20,) * 5 and cluster_sizes(10, 4) == (3, 3, 2, 2)
-    task = Network(**{**SMALL, "sizes": (12, 5, 3)})
-    assert task.labels is not None and np.bincount(task.labels).tolist() == [12, 5, 3]
-    assert task.describe()["sizes"] == [12, 5, 3]
-
-
 # When the dynamics fail
-
-REMEDY = "bring gain times strength_within near 1, raise density_within or lower strength_between."
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "words"),
     [
-        (
-            {"nonlinearity": "linear", "gain": 1.02},
-            r"world 0 blows up: values pass 10,000; lower gain or the strengths\.",
-        ),
-        (
-            {"noise": 0},
-            r"world 0 dies: 40 of 40 channels are nearly constant in the end; raise noise, gain or strength_within\.",
-        ),
-        (
-            {"gain": 3},
-            r"world 0 is saturated: \d+% of its signal lies beyond 0.9 of a bound of 1; lower gain or the .*",
-        ),
-        (
-            {"strength_within": 0.2},
-            r"world 0 is little but noise: \d\.\d% of its variance is signal; raise gain or strength_within\.",
-        ),
-        (
-            {"gain": 0.6},
-            r"world 0 has lost its modules: correlations are 0\.0\d within clusters and -?0\.00 between them; "
-            + REMEDY,
-        ),
+        ({"nonlinearity": "linear", "gain": 1.02}, "blows up"),
+        ({"noise": 0}, "dies: 40 of 40 channels"),
+        ({"gain": 3}, "is saturated"),
+        ({"strength_within": 0.2}, "is little but noise"),
+        ({"gain": 0.6}, "has lost its modules"),
     ],
 )
-def test_a_network_that_fails_says_so(options: dict[str, Any], sentence: str) -> None:
-    with pytest.warns(UserWarning, match="^world 0 ") as caught:
+def test_a_network_that_fails_says_so(options: dict[str, Any], words: str) -> None:
+    with pytest.warns(UserWarning, match=f"^world 0 {words}") as caught:
         Network(**{"nodes": 40, "clusters": 2, "train": 3_000, **options})
-    (warning,) = caught
-    assert re.fullmatch(sentence, str(warning.message)), warning.message
-    assert warning.filename == __file__
+    assert len(caught) == 1 and caught[0].filename == __file__
 
 
 def test_a_network_without_finite_values_is_refused() -> None:
@@ -281,9 +237,8 @@ def test_a_network_without_finite_values_is_refused() -> None:
         {**late, "gain": 1.08},  # after training alone
         {**late, "gain": 1.05},  # in single precision alone
     ):
-        with pytest.raises(BadInput) as caught:
+        with pytest.raises(BadInput, match=r"^world 0 must stay finite, but diverges; lower gain or the strengths\.$"):
             Network(**{"nonlinearity": "linear", **options})
-        assert str(caught.value) == "world 0 must stay finite, but diverges; lower gain or the strengths."
     one_of_three: dict[str, Any] = {"nodes": 12, "clusters": 3, "train": 12_000, "burn_in": 0, "gap": 0, "test": 10}
     with pytest.raises(BadInput, match=r"^world [12] must stay finite"):
         Network(**one_of_three, nonlinearity="linear", gain=0.9, worlds=3, seed=12, strength_between=0.35)
@@ -303,71 +258,22 @@ def test_the_world_that_fails_is_named() -> None:
     weights = graph(rngs(3), LABELS)
     states = simulate(rngs(3), weights, 3_000)
     drive = signal(weights, states[:, -1_001:])
-    assert complaints(states, drive, LABELS) == []
+    assert dynamics_warnings(states, drive, LABELS) == []
     states[1, 5, 3] = np.nan
     states[2, :, :2] = 0.5
-    assert [sentence.split(":")[0] for sentence in complaints(states, drive, LABELS)] == [
+    assert [sentence.split(":")[0] for sentence in dynamics_warnings(states, drive, LABELS)] == [
         "world 1 blows up",
         "world 2 dies",
     ]
-    assert "2 of 60" in complaints(states, drive, LABELS)[1]
-
-
-# Options
+    assert "2 of 60" in dynamics_warnings(states, drive, LABELS)[1]
 
 
 def test_describe_goes_into_a_record() -> None:
-    task = Network(**SMALL, gap=7, nonlinearity="relu")
+    task = Network(**SMALL, sizes=(12, 5, 3), gap=7, nonlinearity="relu", window=4)
+    assert task.labels is not None and np.bincount(task.labels).tolist() == [12, 5, 3]
     record = json.loads(json.dumps(task.describe()))
-    assert record["task"] == "network" and record["counts"] == {"train": 300, "test": 100}
-    assert (record["sizes"], record["gap"], record["nonlinearity"], record["noise"]) == ([10, 10], 7, "relu", 0.3)
+    assert record["task"] == "network" and record["counts"] == {"train": 297, "test": 97}
+    assert (record["sizes"], record["gap"], record["nonlinearity"], record["noise"]) == ([12, 5, 3], 7, "relu", 0.3)
     taken = set(inspect.signature(Network).parameters)
     assert taken - {"nodes", "clusters"} <= set(record) and record["tokens"] == 20
     assert task.to("cpu", torch.float32).describe() == task.describe()
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "sentence"),
-    [
-        ("nodes", 3, "nodes must be a whole number of at least 4; got 3."),
-        ("nodes", 10.0, "nodes must be a whole number of at least 4; got 10.0."),
-        ("clusters", 1, "clusters must be a whole number from 2 to half of the 100 nodes; got 1."),
-        ("clusters", 51, "clusters must be a whole number from 2 to half of the 100 nodes; got 51."),
-        (
-            "sizes",
-            (50, 49),
-            "sizes must be two or more whole numbers of at least 2 that add up to nodes (100); got (50, 49).",
-        ),
-        (
-            "sizes",
-            (99, 1),
-            "sizes must be two or more whole numbers of at least 2 that add up to nodes (100); got (99, 1).",
-        ),
-        ("sizes", 5, "sizes must be two or more whole numbers of at least 2 that add up to nodes (100); got 5."),
-        ("density_within", 0, "density_within must be a number above 0 and at most 1; got 0."),
-        ("density_between", 1.1, "density_between must be a number of at least 0 and at most 1; got 1.1."),
-        ("strength_within", -1, "strength_within must be a number of at least 0; got -1."),
-        ("strength_between", "a", "strength_between must be a number of at least 0; got 'a'."),
-        ("gain", float("inf"), "gain must be a number of at least 0; got inf."),
-        ("noise", float("nan"), "noise must be a number of at least 0; got nan."),
-        ("noise", True, "noise must be a number of at least 0; got True."),
-        ("nonlinearity", "sin", "nonlinearity must be one of tanh, relu, linear; got 'sin'."),
-        ("lag", 0, "lag must be a whole number of at least 1; got 0."),
-        ("window", 0, "window must be a whole number of at least 1; got 0."),
-        ("train", 2, "train must be a whole number of at least 10; got 2."),
-        ("test", 0, "test must be a whole number of at least 1; got 0."),
-        ("burn_in", -1, "burn_in must be a whole number of at least 0; got -1."),
-        ("gap", 0.5, "gap must be a whole number of at least 0; got 0.5."),
-        ("worlds", 0, "worlds must be a whole number of at least 1; got 0."),
-        ("seed", -1, "seed must be a whole number of at least 0; got -1."),
-        ("shuffled", 1, "shuffled must be True or False; got 1."),
-    ],
-)
-def test_bad_options(option: str, value: object, sentence: str) -> None:
-    with pytest.raises(BadInput) as error:
-        Network(**{option: value})  # type: ignore[arg-type]
-    assert str(error.value) == sentence
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(network).failed == 0

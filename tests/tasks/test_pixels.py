@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
 import json
 import re
@@ -15,7 +14,7 @@ import pytest
 from placecode.analysis.places import neighbors_in_space, place_agreement
 from placecode.errors import BadInput
 from placecode.tasks import pixels
-from placecode.tasks.pixels import Photos, Pixels, held_out, starts, table, varying
+from placecode.tasks.pixels import Photos, Pixels, held_out, starts, table
 
 pytest.importorskip("sklearn", reason="the pictures are scikit-learn's")
 pytest.importorskip("PIL", reason="reads the photographs")
@@ -77,12 +76,6 @@ def test_of_digits_those_that_never_vary_are_left_out() -> None:
         counts = np.bincount(raw[:, cell].astype(int))
         assert (cell in left_out) == (counts.max() > 0.95 * len(raw))
     assert np.isfinite(data(task)).all() and np.abs(data(task)).max() < 30
-
-
-def test_varying_counts_what_differs_from_the_most_common_value() -> None:
-    values = np.zeros((100, 3))
-    values[:4, 0], values[:5, 1], values[:, 2] = 100, 1, 7
-    assert varying(values).tolist() == [1]
 
 
 # What is held out
@@ -183,50 +176,7 @@ def test_the_table_has_the_pixels_of_the_task() -> None:
     assert digits.shape[0] == 500 and len(np.unique(parts)) == 8
 
 
-def test_the_picture_covers_the_grid() -> None:
-    flower, digit = pixels.picture("photos"), pixels.picture("digits")
-    assert flower.shape[0] == flower.shape[1] > 100 and digit.shape == (8, 8)
-    for image in (flower, digit):
-        assert 0 <= image.min() < image.max() <= 1
-
-
 # Errors
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"source": "faces"}, "source must be one of photos, digits; got 'faces'."),
-        ({"size": 1}, "size must be a whole number of at least 2; got 1."),
-        ({"stride": 0}, "stride must be a whole number of at least 1; got 0."),
-        ({"train": 9}, "train must be a whole number of at least 10; got 9."),
-        ({"test": 0}, "test must be a whole number of at least 1; got 0."),
-        ({"worlds": 0}, "worlds must be a whole number of at least 1; got 0."),
-        ({"seed": -1}, "seed must be a whole number of at least 0; got -1."),
-        ({"shuffled": 1}, "shuffled must be True or False; got 1."),
-        ({"ratios": (1.0,)}, "the share of hidden channels must be a number above 0 and below 1; got 1.0."),
-        (
-            {"size": 21, "stride": 4},
-            "size and stride must be such that (size - 1) * stride + 1, the pixels that a patch spans, is at most 80, "
-            "the width of a strip; got (21, 4).",
-        ),
-        (
-            {"source": "digits"},
-            "train and test must be at most 1797 together, as many as there are digits; got (20000, 2000).",
-        ),
-    ],
-)
-def test_bad_options(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(BadInput) as error:
-        Pixels(**given)
-    assert str(error.value) == sentence
-
-
-def test_a_table_of_too_few_samples_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"^samples must be a whole number of at least 20; got 19\.$"):
-        table(samples=19)
-    with pytest.raises(BadInput, match=r"^source must be one of"):
-        table(source="faces")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +191,3 @@ def test_what_is_missing_is_named_with_the_line_that_installs_it(
     sentence = f"The source {source} needs {package}, which is not installed: pip install {package}."
     with pytest.raises(BadInput, match=f"^{re.escape(sentence)}$"):
         Pixels(source=source)
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(pixels).failed == 0

@@ -95,17 +95,12 @@ def test_the_share_is_of_what_is_known(share: float) -> None:
     assert len(known.unique()) > 2  # samples with more and with less
 
 
-def test_samples_in_which_less_than_two_channels_are_known_are_not_asked() -> None:
+def test_samples_with_fewer_than_two_values_are_not_used() -> None:
     values = numbers(300)
     values[::3, 1:], values[1::3] = np.nan, np.nan
-    task = tables(values)["all"]
-    for split in task.splits.values():
+    for split in tables(values)["all"].splits.values():
         assert (split.targets % 3 == 2).all()
-
-
-def test_samples_known_in_constant_channels_alone_are_not_asked() -> None:
-    """Two channels are known in them, but both are left out: every question must ask something."""
-    values = numbers(400)
+    values = numbers(400)  # in every second sample, only constant channels and one other are known
     values[:, 4:] = 7.0
     values[::2, :3] = np.nan
     with pytest.warns(UserWarning, match="left out"):
@@ -209,43 +204,44 @@ def test_loss_and_metrics_are_those_of_a_hand_computation() -> None:
         ([0, 2], "channels are left out, since they do not vary in the training samples: 'a', 'c'"),
     ],
 )
-def test_channels_that_never_vary_are_left_out_with_a_sentence(columns: list[int], sentence: str) -> None:
-    for constant in (3.0, np.nan):
-        values = numbers()
-        values[:, columns] = constant
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            made = tables(values, names=list("abcdef"), labels=np.arange(6), positions=np.arange(12).reshape(6, 2))
-        assert [str(each.message) for each in said] == [sentence]
-        kept = [i for i in range(6) if i not in columns]
-        for task in made.values():
-            assert task.token_names == tuple("abcdef"[i] for i in kept)
-            assert task.tokens == len(kept) and task.describe()["left out"] == columns
-            assert task.labels is not None and task.positions is not None
-            assert task.labels.tolist() == kept and (task.positions[:, 0] / 2).tolist() == kept
+@pytest.mark.parametrize("constant", [3.0, np.nan])
+def test_channels_that_never_vary_are_left_out(columns: list[int], sentence: str, constant: float) -> None:
+    values = numbers()
+    values[:, columns] = constant
+    with pytest.warns(UserWarning, match="left out") as caught:
+        made = tables(values, names=list("abcdef"), labels=np.arange(6), positions=np.arange(12).reshape(6, 2))
+    assert [str(warning.message) for warning in caught] == [sentence]
+    kept = [i for i in range(6) if i not in columns]
+    for task in made.values():
+        assert task.token_names == tuple("abcdef"[i] for i in kept)
+        assert task.tokens == len(kept) and task.describe()["left out"] == columns
+        assert task.labels is not None and task.positions is not None
+        assert task.labels.tolist() == kept and (task.positions[:, 0] / 2).tolist() == kept
+    mixed_values, categories = mixed()
+    mixed_values[:, 3] = 1  # a category of one value
+    with pytest.warns(UserWarning, match="'channel 4'"):
+        assert tables(mixed_values, categories=categories)["all"].columns.kept.tolist() == [0, 1, 2, 4]
 
 
-def test_no_more_than_five_of_them_are_named() -> None:
-    values = numbers(channels=9)
-    values[:, :7] = 1.0
-    with pytest.warns(UserWarning, match=r"'channel 5' and 2 more$"):
-        tables(values)
-
-
-def test_channels_that_float32_has_nearly_lost_are_left_out_with_another_sentence() -> None:
+def test_channels_that_float32_has_nearly_lost_are_left_out() -> None:
     values = numbers().astype(np.float64)
     values[:, 2] = 1e8 + 8 * (np.arange(len(values)) % 2)  # the step of float32 there
-    values[:, 4] = 5.0
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with pytest.warns(UserWarning, match=r"varies too little for its size, which may be taken off first: 'c'$"):
         task = tables(values.astype(np.float32), names=list("abcdef"))["all"]
-    assert task.token_names == ("a", "b", "d", "f")
-    assert [str(each.message) for each in said] == [
-        "a channel is left out, since it does not vary in the training samples: 'e'",
-        "a channel is left out, since it varies too little for its size, which may be taken off first: 'c'",
-    ]
-    with pytest.raises(BadInput, match="constant or missing, or vary too little for their size, which may be"):
-        tables(np.tile(values[:, [2]], 6).astype(np.float32))
+    assert task.token_names == ("a", "b", "d", "e", "f")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.ones((100, 5)), "at least one channel must vary; all of them are constant or missing in the"),
+        (np.tile(1e8 + 8 * (np.arange(100) % 2), (6, 1)).T, "or vary too little for their size"),
+        *((numbers(samples), f"of its {samples}, ") for samples in (1, 4, 7)),
+    ],
+)
+def test_tables_that_cannot_be_learned_from(values: np.ndarray, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        tables(values.astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", ["numbers", "missing", "bytes"])
@@ -292,24 +288,6 @@ def test_a_piece_is_of_one_group_even_where_a_block_is_of_several() -> None:
         own = np.flatnonzero(task.pieces == piece)
         assert len(set(groups[own])) == 1 and len(own) == own.max() // 3 - own.min() // 3 + 1
     assert len(np.unique(task.pieces)) == 60
-
-
-def test_a_category_of_one_value_is_left_out() -> None:
-    values, categories = mixed()
-    values[:, 3] = 1
-    with pytest.warns(UserWarning, match="'channel 4'"):
-        assert tables(values, categories=categories)["all"].columns.kept.tolist() == [0, 1, 2, 4]
-
-
-def test_a_table_in_which_nothing_varies_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"^at least one channel must vary; all of them are constant or missing in the"):
-        tables(np.ones((100, 5), dtype=np.float32))
-
-
-@pytest.mark.parametrize("samples", [1, 4, 7])
-def test_too_few_samples_are_refused(samples: int) -> None:
-    with pytest.raises(BadInput, match=f"^the table must have enough samples .* of its {samples}, "):
-        tables(numbers(samples))
 
 
 # Parts

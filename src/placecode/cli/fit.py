@@ -12,7 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from placecode.cli import display, flags
-from placecode.data.tables.files import CHANNELS, read_labels, read_positions, read_sheet
+from placecode.data.channel_files import read_labels, read_positions
+from placecode.data.tables.files import CHANNELS, read_sheet
 from placecode.errors import BadInput, must_be, value_of
 from placecode.execution import local
 from placecode.execution.estimate import estimate

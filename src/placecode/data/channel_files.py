@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
@@ -18,11 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from placecode.data.cells import beginning, listed, number, separator
+from placecode.data.cells import check_width, csv_rows, listed, number, read_text, separator
 from placecode.errors import BadInput
 
-MAX_COORDINATE = 1e100
-"""Largest coordinate. The squares of larger distances overflow in float64."""
+MAX_COORDINATE = 1e100  # largest coordinate; the squares of larger distances overflow in float64
 Rows = list[tuple[int, list[str]]]
 """Rows of a text file with their line numbers."""
 
@@ -47,20 +45,7 @@ def read_names(path: str | Path) -> list[str]:
 
 
 def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
-    """Read the group of each sample.
-
-    Parameters
-    ----------
-    path : str or Path
-    samples : int
-        Number of samples of the table.
-    table : str
-        Name of the table, for error messages.
-
-    Returns
-    -------
-    list of str
-    """
+    """Read the group of each sample of a table with this name and number of samples."""
     path = Path(path)
     rows = _rows(path)
     for line, row in rows:
@@ -76,19 +61,7 @@ def read_groups(path: str | Path, samples: int, table: str) -> list[str]:
 
 
 def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
-    """Read the positions of channels.
-
-    Parameters
-    ----------
-    path : str or Path
-    names : sequence of str
-        Names of the n channels.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, 2) or (n, 3)
-        In the order of `names`.
-    """
+    """Read the positions of channels, (n, 2) or (n, 3), in the order of `names`."""
     path = Path(path)
     rows, heads = _by_name(path, names, (["name", "x", "y"], ["name", "x", "y", "z"]), "name, x, y and, if any, z")
     axes = [heads.index(axis) for axis in ("x", "y", "z") if axis in heads]
@@ -102,20 +75,9 @@ def read_positions(path: str | Path, names: Sequence[str]) -> np.ndarray:
 
 
 def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Read the labels of channels.
+    """Read the labels of channels in the order of `names`.
 
-    Parameters
-    ----------
-    path : str or Path
-    names : sequence of str
-        Names of the n channels.
-
-    Returns
-    -------
-    codes : ndarray of int64, shape (n,)
-        Index into `meanings` in the order of `names`, or -1 without a label.
-    meanings : tuple of str
-        The labels, sorted.
+    Returns codes, (n,), -1 without a label, and the sorted labels that they index.
     """
     path = Path(path)
     rows, heads = _by_name(path, names, (["name", "label"],), "name and label")
@@ -127,16 +89,10 @@ def read_labels(path: str | Path, names: Sequence[str]) -> tuple[np.ndarray, tup
 
 def _rows(path: Path) -> Rows:
     """Read all rows of a text file, with one cell per row unless it is CSV. Empty lines at the end are ignored."""
-    beginning(path)
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
-    ending = path.suffix.lower()
+    text, ending = read_text(path), path.suffix.lower()
     if ending in (".csv", ".tsv"):
         sign = separator(ending, text.partition("\n")[0])
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True)
-        rows = [(reader.line_num, [cell.strip() for cell in row] or [""]) for row in reader]
+        rows = [(line, row or [""]) for line, row in csv_rows(io.StringIO(text, newline=""), sign)]
     else:
         rows = [(line, [cell.strip()]) for line, cell in enumerate(text.splitlines(), 1)]
     while rows and not any(rows[-1][1]):
@@ -148,10 +104,8 @@ def _rows(path: Path) -> Rows:
 
 def _check_widths(path: Path, rows: Rows) -> None:
     """Raise `BadInput` if rows differ in their number of cells."""
-    width = len(rows[0][1])
     for line, row in rows:
-        if len(row) != width:
-            raise BadInput(f"{path}, line {line}: must have {width} values; got {len(row)}.")
+        check_width(path, line, row, len(rows[0][1]))
 
 
 def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], columns: str) -> tuple[Rows, list[str]]:

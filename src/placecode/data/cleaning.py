@@ -5,7 +5,7 @@ order are those of nilearn's `signal.clean`, with which tests compare them. Only
 removed together with the confounds.
 
 >>> line = np.arange(60.0)[:, None] * [[1.0, -2.0]] + 5
->>> bool(np.abs(detrend(line)).max() < 1e-9)
+>>> bool(np.abs(clean(line, detrend=True)).max() < 1e-9)
 True
 """
 
@@ -21,37 +21,8 @@ FILTER_ORDER = 5
 """Order of the Butterworth filter, as in nilearn. It is applied forwards and backwards, so phases do not change."""
 
 
-def detrend(values: npt.ArrayLike) -> Array:
-    """Subtract the mean and the linear trend from every column.
-
-    Parameters
-    ----------
-    values : array_like, shape (T, n)
-
-    Returns
-    -------
-    ndarray, shape (T, n)
-    """
-    from scipy import signal
-
-    return np.asarray(signal.detrend(np.asarray(values, dtype=np.float64), axis=0))
-
-
 def bandpass(values: npt.ArrayLike, low: float | None, high: float | None, tr: float) -> Array:
-    """Apply a band-pass filter to every column.
-
-    Parameters
-    ----------
-    values : array_like, shape (T, n)
-    low, high : float or None
-        Cut-off frequencies in Hz. None for no limit on that side.
-    tr : float
-        Repetition time in seconds.
-
-    Returns
-    -------
-    ndarray, shape (T, n)
-    """
+    """Apply a band-pass filter to every column, (T, n). Cut-offs are in Hz, None for no limit; `tr` is in seconds."""
     from scipy import signal
 
     check_band(low, high, tr)
@@ -78,18 +49,9 @@ def check_band(low: float | None, high: float | None, tr: float | None) -> None:
 
 
 def regress_out(values: npt.ArrayLike, confounds: npt.ArrayLike) -> Array:
-    """Subtract the least squares fit of the confounds from every column, but keep its mean.
+    """Subtract the least squares fit of confounds, (T, k), from every column of values, (T, n), but keep its mean.
 
-    Parameters
-    ----------
-    values : array_like, shape (T, n)
-    confounds : array_like, shape (T, k)
-        A constant column has no effect.
-
-    Returns
-    -------
-    ndarray, shape (T, n)
-        Uncorrelated with the confounds.
+    The result is uncorrelated with the confounds. A constant confound has no effect.
     """
     from scipy import linalg
 
@@ -108,39 +70,26 @@ def regress_out(values: npt.ArrayLike, confounds: npt.ArrayLike) -> Array:
 def clean(
     values: npt.ArrayLike,
     *,
-    linear_trend: bool = False,
+    detrend: bool = False,
     low: float | None = None,
     high: float | None = None,
     tr: float | None = None,
     confounds: npt.ArrayLike | None = None,
     global_signal: bool = False,
 ) -> Array:
-    """Clean one recording: detrend, filter, then regress out confounds and global signal together.
+    """Clean one recording, (T, n): detrend, filter, then regress out confounds and global signal together.
 
-    Parameters
-    ----------
-    values : array_like, shape (T, n)
-    linear_trend : bool
-        Subtract a linear trend from every region and every confound.
-    low, high : float or None
-        Cut-off frequencies of the band-pass filter in Hz, for regions and confounds.
-    tr : float or None
-        Repetition time in seconds. Required with `low` or `high`.
-    confounds : array_like, shape (T, k), or None
-        Regressed out of every region.
-    global_signal : bool
-        Regress out the mean over regions, computed after detrending and filtering.
-
-    Returns
-    -------
-    ndarray, shape (T, n)
+    Confounds, (T, k), are detrended and filtered like the regions. The global signal is the mean over regions after
+    that. `low` and `high` are in Hz and require `tr`, in seconds.
     """
+    from scipy import signal
+
     check_band(low, high, tr)
 
     def filtered(array: npt.ArrayLike) -> Array:
         result = np.asarray(array, dtype=np.float64)
-        if linear_trend:
-            result = detrend(result)
+        if detrend:
+            result = np.asarray(signal.detrend(result, axis=0))
         if low is not None or high is not None:
             assert tr is not None
             result = bandpass(result, low, high, tr)

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from placecode.data.cells import check_width, read_text
 from placecode.data.puzzles import CLASSES, UNSOLVED, Puzzles, apart, classify, jaccard_distances, join, solve
 from placecode.errors import BadInput
 
@@ -26,31 +27,14 @@ HELDOUT_FILE = "human_puzzles.csv"
 FILES = (*TRAINING_FILES, HELDOUT_FILE)
 HASHES_FILE = "sha256.txt"
 HEADER = ("ID", "LST_num", "condition", "puzzles", "solutions")
-COLUMNS = HEADER[2:]
-"""The columns that are read. The others contain numbers of puzzles."""
+COLUMNS = HEADER[2:]  # the columns that are read; the others contain numbers of puzzles
 
 
 def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzles, Puzzles]:
-    """Read and check a folder of puzzles in the published layout.
+    """Read and check the training and held-out puzzles of a folder in the published layout.
 
-    Parameters
-    ----------
-    folder : str or Path
-    order : int
-        Order of the puzzles.
-    distance : float
-        Training puzzles must have a larger Jaccard distance from all held-out puzzles, which otherwise would not test
-        generalization.
-
-    Returns
-    -------
-    training, heldout : Puzzles
-        Training puzzles are ordered by class.
-
-    Raises
-    ------
-    BadInput
-        If a file is missing, a row is invalid, or a distance is too small.
+    Training puzzles are ordered by class. They must have a larger Jaccard distance than `distance` from all held-out
+    puzzles, which otherwise would not test generalization.
     """
     folder = Path(folder)
     missing = [name for name in FILES if not os.path.exists(folder / name)]
@@ -73,26 +57,9 @@ def read_folder(folder: str | Path, order: int, distance: float) -> tuple[Puzzle
 
 
 def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> tuple[Puzzles, npt.NDArray[np.int64]]:
-    """Read and check a file of puzzles.
+    """Read and check a file of puzzles, all of the class `condition` if there is one.
 
-    Parameters
-    ----------
-    path : str or Path
-    order : int
-        Order of the puzzles.
-    condition : str, optional
-        Class that all puzzles must have.
-
-    Returns
-    -------
-    puzzles : Puzzles
-    lines : ndarray of int64, shape (N,)
-        Line number of each puzzle.
-
-    Raises
-    ------
-    BadInput
-        For the first invalid line.
+    Returns the puzzles and the line number of each, (N,). Raises `BadInput` for the first invalid line.
     """
     path = Path(path)
     cells, conditions, answers, lines = [], [], [], []
@@ -133,12 +100,7 @@ def read_puzzles(path: str | Path, order: int, condition: str | None = None) -> 
 
 def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """Yield the line number and the values of `COLUMNS` for each row of a file, except empty lines."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte-order mark
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
+    text = read_text(path)
     if "\0" in text:
         raise BadInput(f"{path} must be a text file in UTF-8; it has a zero byte.")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -153,8 +115,7 @@ def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
         for row in reader:
             if not row:
                 continue
-            if len(row) != len(header):
-                raise BadInput(f"{path}, line {reader.line_num}: must have {len(header)} values; got {len(row)}.")
+            check_width(path, reader.line_num, row, len(header))
             yield reader.line_num, (row[condition].strip(), row[puzzle].strip(), row[solution].strip())
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: is not a row of a CSV file: {error}.") from error
@@ -188,16 +149,6 @@ def _quoted(value: str) -> str:
 def to_csv(puzzles: Puzzles) -> str:
     """Format puzzles as CSV text in the published format.
 
-    Parameters
-    ----------
-    puzzles : Puzzles
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> one = np.array([[1, 2, 3, 5] + 12 * [0]], dtype=np.uint8)
     >>> print(to_csv(Puzzles(one, np.array([0]), np.array([4]))), end="")
     ID,LST_num,condition,puzzles,solutions
@@ -235,23 +186,9 @@ def _hashes(contents: Mapping[str, bytes]) -> bytes:
 def cached(
     key: str, order: int, distance: float, make: Callable[[], tuple[Puzzles, Puzzles]]
 ) -> tuple[Puzzles, Puzzles]:
-    """Return puzzles from the cache, or make and cache them.
+    """Return training and held-out puzzles from the folder `key` of the cache, or make and cache them.
 
     A folder with an incorrect hash is replaced. A cache that cannot be read or written is ignored.
-
-    Parameters
-    ----------
-    key : str
-        Name of the folder in the cache.
-    order : int
-    distance : float
-        As in `read_folder`.
-    make : callable
-        Returns training and held-out puzzles.
-
-    Returns
-    -------
-    training, heldout : Puzzles
     """
     with contextlib.suppress(OSError, BadInput):
         folder = cache_folder() / key
@@ -265,13 +202,7 @@ def cached(
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: $PLACECODE_CACHE, or placecode in the user's cache folder.
-
-    Raises
-    ------
-    OSError
-        If the user has no home folder.
-    """
+    """Return $PLACECODE_CACHE, or placecode in the user's cache folder. Raises `OSError` without a home folder."""
     chosen = os.environ.get("PLACECODE_CACHE")
     if chosen:
         return Path(chosen)

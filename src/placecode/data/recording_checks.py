@@ -9,34 +9,15 @@ import numpy as np
 from placecode.data.recording_files import Recording
 from placecode.errors import BadInput, must_be
 
-LEAST_TIMES = 50
-"""Smallest number of time points of a recording."""
+LEAST_TIMES = 50  # smallest number of time points of a recording
 FLAT = 0.2
 """Smallest lag-1 autocorrelation, median over regions, without a warning. It was chosen with knowledge of the data set
 gw, whose recordings have 0.01, 0.13, 0.28, 0.44 and 0.64. It is not a statistical test."""
-SAME = 0.95
-"""Recordings with a higher correlation count as equal."""
+SAME = 0.95  # recordings with a higher correlation count as equal
 
 
 def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
-    """Check recordings.
-
-    Parameters
-    ----------
-    persons : sequence of Recording
-    names : sequence of str
-        Names of the regions, for messages.
-
-    Returns
-    -------
-    list of str
-        Warnings about questionable recordings.
-
-    Raises
-    ------
-    BadInput
-        For recordings that cannot be used.
-    """
+    """Return warnings about questionable recordings. Raises `BadInput` for recordings that cannot be used."""
     doubts = []
     for person in persons:
         times, regions = person.values.shape
@@ -45,7 +26,7 @@ def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
             raise BadInput(f"{person.person} must have at least {LEAST_TIMES} time points; got {times}{hint}")
         if regions < 2:
             raise must_be(f"The number of regions of {person.person}", "at least 2", regions)
-        _sound(person.person, person.values, names)
+        check_regions(person.person, person.values, names)
         steps = autocorrelation(person.values)
         if steps < FLAT:
             doubts.append(
@@ -56,13 +37,13 @@ def check(persons: Sequence[Recording], names: Sequence[str]) -> list[str]:
     if regions > times:
         more = f"more regions ({regions}) than time points ({times})"
         doubts.append(f"{persons[0].person} has {more}: is it time x region?")
-    for first, second, alike in twins(persons):
+    for first, second, alike in equal_recordings(persons):
         why = f"{first} and {second} hold the same recording (correlation {alike:.3f})"
         raise BadInput(f"Every person must be there once, or the test would be no test; {why}.")
     return doubts
 
 
-def _sound(
+def check_regions(
     whose: str, values: np.ndarray, names: Sequence[str], when: str = "", size: np.ndarray | None = None
 ) -> None:
     """Raise `BadInput` for regions with values that are not finite, or constant up to rounding relative to `size`."""
@@ -87,19 +68,10 @@ def autocorrelation(values: np.ndarray) -> float:
     return float(np.median((centred[1:] * centred[:-1]).sum(axis=0) / (centred**2).sum(axis=0)))
 
 
-def twins(persons: Sequence[Recording], places: int = 4096) -> list[tuple[str, str, float]]:
-    """Find equal recordings, up to scale, offset, rounding, and time points missing at either end.
+def equal_recordings(persons: Sequence[Recording], places: int = 4096) -> list[tuple[str, str, float]]:
+    """Find pairs of equal recordings, up to scale, offset, rounding, and time points missing at either end.
 
-    Parameters
-    ----------
-    persons : sequence of Recording
-    places : int
-        Number of values to compare, aligned at the beginning and at the end.
-
-    Returns
-    -------
-    list of (str, str, float)
-        Names of two people and the correlation of their recordings.
+    Returns the names of both people and the correlation of `places` values, aligned at the beginning or at the end.
     """
     shortest = min(len(person.values) for person in persons)
     sample = np.unique(np.linspace(0, shortest * persons[0].values.shape[1] - 1, places).astype(int))

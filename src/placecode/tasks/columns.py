@@ -18,8 +18,7 @@ from placecode.tasks.splits import AUTOCORRELATION_SAMPLES
 
 Values = npt.NDArray[np.float32]
 
-CHUNK = 1 << 22
-"""Number of values read at once."""
+CHUNK = 1 << 22  # number of values read at once
 MIN_EXTRA_BITS = 20
 """Equal samples count as copies if the entropy of a sample, in bits, exceeds by this much the entropy at which two
 equal samples are expected by chance."""
@@ -40,15 +39,10 @@ MIN_RELATIVE_DEVIATION = 1e-7
 class Columns:
     """The n channels of a table that vary, and how they are standardized."""
 
-    kept: npt.NDArray[np.int64]
-    """Indices of the channels among the columns of the table, (n,)."""
-    levels: npt.NDArray[np.int64]
-    """Number of values of a categorical channel, (n,). 0 for numerical channels."""
-    shift: Values
-    """Subtracted from the values, (n, width): the mean of a number, or the frequency of each value of a category. It is
-    computed from the training samples."""
-    scale: Values
-    """Divides the values, (n, width): the standard deviation of a number, or the root of the variance of a category."""
+    kept: npt.NDArray[np.int64]  # indices of the channels among the columns of the table, (n,)
+    levels: npt.NDArray[np.int64]  # number of values of a categorical channel, (n,), 0 for numerical channels
+    shift: Values  # subtracted, (n, width): mean of a number, or frequency of each value of a category, in training
+    scale: Values  # divides, (n, width): standard deviation of a number, or root of the variance of a category
 
     @property
     def width(self) -> int:
@@ -66,20 +60,8 @@ def column_statistics(
 ) -> Columns:
     """Compute the statistics of the columns from the training samples. Warn about columns that are left out.
 
-    Parameters
-    ----------
-    values : ndarray, shape (T, m)
-        NaN for missing values, codes for categories.
-    train : ndarray of int64
-        Indices of the training samples.
-    names : sequence of str
-        Names of the m columns.
-    categories : mapping of int to sequence of str
-        Values of each categorical column.
-
-    Returns
-    -------
-    Columns
+    `values`, (T, m), has NaN for missing values and codes for categories. `categories` are the values of categorical
+    columns.
     """
     count = values.shape[1]
     levels = np.array([len(categories.get(i, ())) for i in range(count)], dtype=np.int64)
@@ -133,18 +115,9 @@ def _warn_left_out(columns: npt.NDArray[np.int64], names: Sequence[str], why: tu
 
 
 def usable_samples(values: Values, kept: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-    """Return the samples with at least two known values. With fewer, there is nothing to predict.
+    """Return the sorted indices of samples with at least two known values in the columns `kept`, by default all.
 
-    Parameters
-    ----------
-    values : ndarray, shape (T, m)
-    kept : ndarray of int64, optional
-        Columns to consider. None for all.
-
-    Returns
-    -------
-    ndarray of int64
-        Sorted indices of samples.
+    With fewer, there is nothing to predict.
     """
     columns = slice(None) if kept is None else kept
     known = np.concatenate([(~np.isnan(part[:, columns])).sum(axis=1) for part in chunks(values)])
@@ -157,13 +130,6 @@ def warn_of_copies(
     """Warn about held-out samples that are bitwise equal to training samples.
 
     If channels take few values, samples are equal by chance. This is not a reason to warn.
-
-    Parameters
-    ----------
-    values : ndarray, shape (T, m)
-    train, held_out : ndarray of int64
-        Indices of samples.
-    columns : Columns
     """
     sample = values[train[:AUTOCORRELATION_SAMPLES]][:, columns.kept]
     frequencies = [np.unique(column, return_counts=True)[1] / len(column) for column in sample.T]
@@ -192,18 +158,7 @@ def _hashes(values: Values, rows: npt.NDArray[np.int64], kept: npt.NDArray[np.in
 
 
 def chunks(values: Values, rows: npt.NDArray[np.int64] | None = None) -> Iterator[Values]:
-    """Read a table in chunks of at most `CHUNK` values.
-
-    Parameters
-    ----------
-    values : ndarray, shape (T, m)
-    rows : ndarray of int64, optional
-        Samples to read. None for all.
-
-    Yields
-    ------
-    ndarray, shape (t, m)
-    """
+    """Read all samples of a table, or `rows`, in chunks (t, m) of at most `CHUNK` values."""
     size = max(1, CHUNK // max(values.shape[1], 1))
     count = len(values) if rows is None else len(rows)
     for start in range(0, count, size):

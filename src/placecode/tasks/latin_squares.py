@@ -30,14 +30,12 @@ from placecode.validation import is_whole, real_number, whole_number
 
 VERSION = 1
 """Version of the generator below. Increase it whenever a seed gives other puzzles, so that old caches are not used."""
-TRAIN_GIVENS = (3, 11)
-"""Minimum and maximum number of givens of a published training puzzle of order 4."""
+TRAIN_GIVENS = (3, 11)  # minimum and maximum number of givens of a published training puzzle of order 4
 HELDOUT_GIVENS = ((6, 11), (5, 11), (4, 9))
 """The same for held-out puzzles of each class: the ranges of the 108 puzzles that people solved."""
-BATCH = 1 << 14
-"""Number of puzzles drawn at once, small enough for a processor's cache."""
-MAX_DRAWS = 1 << 26
-"""Maximum number of random puzzles to draw. The default settings need less than a tenth of it."""
+TEST_FRACTION = 0.1
+BATCH = 1 << 14  # number of puzzles drawn at once, small enough for a processor's cache
+MAX_DRAWS = 1 << 26  # maximum number of random puzzles to draw; the default settings need less than a tenth of it
 
 
 class LatinSquares(Task):
@@ -91,7 +89,13 @@ class LatinSquares(Task):
         log_softmax: int = 2,
         logits: bool = False,
     ) -> None:
-        _check(order, seed, heldout, per_class, distance)
+        if not is_whole(order) or order not in ORDERS:
+            raise must_be("order", "4, 5 or 6", order)
+        whole_number("seed", seed, least=0)
+        if not is_whole(heldout) or heldout < 3 or heldout % 3:
+            raise must_be("heldout", "a positive multiple of 3, for as many puzzles of each class", heldout)
+        whole_number("per_class", per_class, least=2)
+        real_number("distance", distance, least=0, below=1)
         if not is_whole(log_softmax) or log_softmax not in (1, 2):
             raise must_be("log_softmax", "1 or 2", log_softmax)
         self.log_softmax, self.logits = int(log_softmax), bool(logits)
@@ -174,22 +178,8 @@ def _split(puzzles: Puzzles) -> Split:
 
 
 def first_puzzles(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Select the first puzzle of every class, then the second of every class, and so on.
+    """Return sorted indices of `count` puzzles: the first of every class, then the second of every class, and so on.
 
-    Parameters
-    ----------
-    classes : ndarray of int64, shape (N,)
-        Class of each puzzle.
-    count : int
-        Number of puzzles to select.
-
-    Returns
-    -------
-    ndarray of int64, shape (count,)
-        Sorted indices.
-
-    Examples
-    --------
     >>> first_puzzles(np.array([0, 0, 0, 1, 2, 1]), 4)
     array([0, 1, 3, 4])
     """
@@ -198,17 +188,6 @@ def first_puzzles(classes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.
     for index in range(len(CLASSES)):
         ranks[classes == index] = np.arange(np.count_nonzero(classes == index))
     return np.sort(np.lexsort((classes, ranks))[:count])
-
-
-def _check(order: int, seed: int, heldout: int, per_class: int, distance: float) -> None:
-    """Raise `BadInput` for invalid settings."""
-    if not is_whole(order) or order not in ORDERS:
-        raise must_be("order", "4, 5 or 6", order)
-    whole_number("seed", seed, least=0)
-    if not is_whole(heldout) or heldout < 3 or heldout % 3:
-        raise must_be("heldout", "a positive multiple of 3, for as many puzzles of each class", heldout)
-    whole_number("per_class", per_class, least=2)
-    real_number("distance", distance, least=0, below=1)
 
 
 def make_puzzles(
@@ -251,18 +230,6 @@ def make_puzzles(
 def scale_givens(givens: tuple[int, int], order: int) -> tuple[int, int]:
     """Scale a range of numbers of givens from order 4 to another order, in proportion to the number of cells.
 
-    Parameters
-    ----------
-    givens : tuple of int
-        Minimum and maximum at order 4.
-    order : int
-
-    Returns
-    -------
-    tuple of int
-
-    Examples
-    --------
     >>> scale_givens((3, 11), 6)
     (7, 25)
     """
@@ -277,30 +244,11 @@ def gather(
     avoid: Cells | None = None,
     distance: float = 0.0,
 ) -> Puzzles:
-    """Draw distinct puzzles until there are enough of each class.
+    """Draw distinct puzzles until there are enough of each class, and return them ordered by class.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    order : int
-    wanted : sequence of int
-        Number of puzzles of each class.
-    givens : tuple of int
-        Minimum and maximum number of givens.
-    avoid : ndarray of cells, optional
-        Puzzles from which all others must differ.
-    distance : float
-        Lower bound of the Jaccard distance from `avoid`.
-
-    Returns
-    -------
-    Puzzles
-        Ordered by class.
-
-    Raises
-    ------
-    BadInput
-        As soon as more than `MAX_DRAWS` draws are expected to be necessary.
+    `wanted` are the numbers of puzzles per class, and `givens` the minimum and maximum number of givens. All puzzles
+    have a larger Jaccard distance than `distance` from those in `avoid`. Raises `BadInput` as soon as more than
+    `MAX_DRAWS` draws are expected to be necessary.
     """
     pools = [draw(rng, order, 0, givens) for _ in CLASSES]
     draws = 0
@@ -327,23 +275,13 @@ def gather(
     return join(pools)
 
 
-def stratify(rng: np.random.Generator, puzzles: Puzzles, share: float = 0.1) -> tuple[Puzzles, Puzzles]:
-    """Split puzzles at random, with the same fraction of every class.
+def stratify(rng: np.random.Generator, puzzles: Puzzles) -> tuple[Puzzles, Puzzles]:
+    """Split puzzles at random, with `TEST_FRACTION` of every class, at least one puzzle, in the second part.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    puzzles : Puzzles
-    share : float
-        Fraction of each class in the second part. Each class has at least one puzzle there.
-
-    Returns
-    -------
-    first, second : Puzzles
-        Both in random order.
+    Both parts are in random order.
     """
     test = np.zeros(len(puzzles), dtype=bool)
     for index in range(len(CLASSES)):
         rows = rng.permutation(np.flatnonzero(puzzles.classes == index))
-        test[rows[: max(1, round(share * len(rows)))]] = True
+        test[rows[: max(1, round(TEST_FRACTION * len(rows)))]] = True
     return puzzles[rng.permutation(np.flatnonzero(~test))], puzzles[rng.permutation(np.flatnonzero(test))]

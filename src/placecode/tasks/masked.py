@@ -25,8 +25,7 @@ from placecode import random
 from placecode.errors import must_be
 from placecode.tasks.base import Pupil, Split, Task
 
-MAX_TRAINING_EXAMPLES = 2048
-"""Maximum number of training examples that are evaluated."""
+MAX_TRAINING_EXAMPLES = 2048  # maximum number of training examples that are evaluated
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,8 @@ class Masked(Task):
     readout = "token"
     pooled = False
     drawn_anew = True
+    options: Mapping[str, Any] = {}
+    """Settings of the data for the record of a run."""
 
     def __init__(
         self, splits: Mapping[str, Recordings], window: int = 1, ratios: Sequence[float] = (0.5, 0.9), seed: int = 0
@@ -168,8 +169,7 @@ class Masked(Task):
         values = self.values(split, rows)  # (e, b, n, w)
         e, b, n, _ = values.shape
         if step is None:
-            index = questions[..., None] * n + torch.arange(n, device=rows.device)  # (e, b, n)
-            dice = random.bits_at(self._evaluation_keys[split].expand(e), 0, index.flatten(1)).view(e, b, n)
+            dice = self.dice(split, questions).view(e, b, n)
             hidden = torch.tensor([hidden_of(ratio, n) for ratio in self.ratios], device=rows.device)
             counts = hidden[ratio_index]  # (e, b)
         else:
@@ -180,6 +180,11 @@ class Masked(Task):
         threshold = dice.sort(dim=-1).values.gather(-1, (counts - 1)[..., None])
         mark = (dice <= threshold).to(values.dtype)[..., None]
         return torch.cat([values * (1 - mark), mark], -1), torch.cat([values, mark], -1)
+
+    def dice(self, split: str, questions: Tensor) -> Tensor:
+        """Return random numbers, (e, b * n), for questions, (e, b), at evaluation. They are equal for all members."""
+        index = questions[..., None] * self.tokens + torch.arange(self.tokens, device=questions.device)  # (e, b, n)
+        return random.bits_at(self._evaluation_keys[split].expand(len(questions)), 0, index.flatten(1))
 
     def values(self, split: str, rows: Tensor) -> Tensor:
         """Return the windows of all channels, (e, b, n, w), of the examples `rows`, (e, b)."""
@@ -219,25 +224,13 @@ class Masked(Task):
             "names": list(self.token_names),
             "labels": None if self.labels is None else self.labels.tolist(),
             "sha256": digest.hexdigest(),
+            **self.options,
         }
 
 
 def hidden_of(ratio: float, tokens: int) -> int:
-    """Return the number of hidden channels: at least one, and never all.
+    """Return the number of hidden channels for a fraction of them: at least one, and never all.
 
-    Parameters
-    ----------
-    ratio : float
-        Fraction of hidden channels.
-    tokens : int
-        Number of channels.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
     >>> hidden_of(0.5, 10), hidden_of(0.99, 10)
     (5, 9)
     """

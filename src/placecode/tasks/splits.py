@@ -18,38 +18,21 @@ Rows = npt.NDArray[np.int64]
 
 BLOCKS = 20
 """Number of blocks, if there are that many samples. Of every five blocks, one is for validation and one for testing."""
-FEWEST_GROUPS = 5
-"""Smallest number of groups for which whole groups are held out."""
-MAX_AUTOCORRELATION = 0.1
-"""Samples count as independent if their autocorrelation is smaller."""
-AUTOCORRELATION_SAMPLES = 2_000
-"""Number of samples from which autocorrelation is estimated."""
+FEWEST_GROUPS = 5  # smallest number of groups for which whole groups are held out
+MAX_AUTOCORRELATION = 0.1  # samples count as independent if their autocorrelation is smaller
+AUTOCORRELATION_SAMPLES = 2_000  # number of samples from which autocorrelation is estimated
 HALVES = ("first half", "second half")
 MIN_HALF_FRACTION = 0.05
 """Smallest fraction of all samples for a half of the training samples that consists of whole groups."""
 
 
 def split_samples(count: int, groups: npt.ArrayLike | None = None, gap: int = 0, seed: int = 0) -> dict[str, Rows]:
-    """Split samples into train, validation and test, and the training samples into two halves.
+    """Split samples into train, validation and test, and the training samples into two halves, as sorted indices.
 
     With `FEWEST_GROUPS` groups or more, whole groups are held out, and the halves consist of whole groups. If one group
     contains nearly all training samples, the training samples are divided in the middle instead. With fewer groups,
-    blocks are held out. A block belongs to one group, unless samples of several groups alternate.
-
-    Parameters
-    ----------
-    count : int
-        Number of samples.
-    groups : array-like of int, shape (count,), optional
-        Group of each sample.
-    gap : int
-        Number of samples to leave out at each end of a held-out block, at most a quarter of the block.
-    seed : int
-
-    Returns
-    -------
-    dict of str to ndarray of int64
-        Sorted indices of the samples of "train", "validation", "test", "first half" and "second half".
+    blocks are held out. A block belongs to one group, unless samples of several groups alternate. At each end of a
+    held-out block, `gap` samples are left out, at most a quarter of the block.
     """
     rng = np.random.default_rng(seed)
     pieces = cut(count, groups)
@@ -76,16 +59,7 @@ def _joined(rows: list[Rows]) -> Rows:
 
 
 def whole_groups(groups: npt.ArrayLike | None) -> bool:
-    """Return whether there are enough groups to hold out whole groups.
-
-    Parameters
-    ----------
-    groups : array-like, shape (count,), or None
-
-    Returns
-    -------
-    bool
-    """
+    """Return whether there are enough groups to hold out whole groups."""
     return groups is not None and len(np.unique(np.asarray(groups))) >= FEWEST_GROUPS
 
 
@@ -93,18 +67,6 @@ def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
     """Divide samples into pieces that are not divided further: groups, or blocks if there are too few groups.
 
     If samples of a few groups alternate, blocks may contain several groups, so that neighbours in time stay together.
-
-    Parameters
-    ----------
-    count : int
-        Number of samples.
-    groups : array-like of int, shape (count,), optional
-        Group of each sample.
-
-    Returns
-    -------
-    list of ndarray of int64
-        Indices of the samples of each piece.
     """
     codes = np.zeros(count, dtype=np.int64) if groups is None else np.asarray(groups, dtype=np.int64)
     if not whole_groups(groups) and np.count_nonzero(np.diff(codes)) >= len(np.unique(codes)):
@@ -114,26 +76,14 @@ def cut(count: int, groups: npt.ArrayLike | None = None) -> list[Rows]:
     return by_group if whole_groups(groups) else [block for rows in by_group for block in _blocks(rows, count)]
 
 
-def memory_of(values: npt.ArrayLike) -> int:
-    """Return the autocorrelation length of a table.
+def autocorrelation_length(values: npt.ArrayLike) -> int:
+    """Return the autocorrelation length of a table, (T, n), in samples, 0 for independent samples.
 
     This is the smallest lag at which the mean absolute autocorrelation of the channels falls below
-    `MAX_AUTOCORRELATION`, or below the chance level for the number of samples.
+    `MAX_AUTOCORRELATION`, or below the chance level for the number of samples. Values may be NaN.
 
-    Parameters
-    ----------
-    values : array-like, shape (T, n)
-        May contain NaN.
-
-    Returns
-    -------
-    int
-        Number of samples. 0 for independent samples.
-
-    Examples
-    --------
     >>> noise = np.random.default_rng(0).normal(size=(2000, 5))
-    >>> memory_of(noise), memory_of(np.cumsum(noise, axis=0)) > 100
+    >>> autocorrelation_length(noise), autocorrelation_length(np.cumsum(noise, axis=0)) > 100
     (0, True)
     """
     table = np.asarray(values, dtype=np.float64)[:AUTOCORRELATION_SAMPLES]

@@ -102,19 +102,20 @@ class Synergy(Masked):
             sizes = (group_size,) * groups
         elif not isinstance(sizes, Sequence) or not sizes or not all(is_whole(s) and s in SIZES for s in sizes):
             raise must_be("sizes", "one or more of 3 and 4, the size of each group", sizes)
-        choice("values", values, VALUES)
-        real_number("noise", noise, least=0)
-        real_number("correlation", correlation, above=0, below=1)
-        for name, value, least in (
-            ("correlated", correlated, 0),
-            ("distractors", distractors, 0),
-            ("train", train, LEAST_TIMES),
-            ("test", test, 1),
-            ("worlds", worlds, 1),
-            ("seed", seed, 0),
-        ):
-            whole_number(name, value, least)
-        flag("shuffled", shuffled)
+        whole_number("train", train, LEAST_TIMES)
+        whole_number("test", test, 1)
+        whole_number("worlds", worlds, 1)
+        whole_number("seed", seed, 0)
+        self.options = {
+            "sizes": [int(size) for size in sizes],
+            "group_size": int(group_size),
+            "values": choice("values", values, VALUES),
+            "noise": real_number("noise", noise, least=0),
+            "correlated": whole_number("correlated", correlated, 0),
+            "correlation": real_number("correlation", correlation, above=0, below=1),
+            "distractors": whole_number("distractors", distractors, 0),
+            "shuffled": flag("shuffled", shuffled),
+        }
 
         counts = {"product": list(sizes), "correlated": [group_size] * correlated, "distractor": [1] * distractors}
         blocks = [(kind, size) for kind, kind_sizes in counts.items() for size in kind_sizes]
@@ -137,16 +138,6 @@ class Synergy(Masked):
         self.kinds = np.array([kind for kind, size in blocks for _ in range(size)])[columns]
         self.token_names = tuple(f"channel {channel + 1}" for channel in range(len(columns)))
         self.blocks = tuple(blocks)
-        self.options: dict[str, Any] = {
-            "sizes": [int(size) for size in sizes],
-            "group_size": int(group_size),
-            "values": values,
-            "noise": float(noise),
-            "correlated": int(correlated),
-            "correlation": float(correlation),
-            "distractors": int(distractors),
-            "shuffled": shuffled,
-        }
 
     def best_mse(self, ratio: float) -> float:
         """Return the mean squared error of the best possible predictor.
@@ -170,7 +161,7 @@ class Synergy(Masked):
 
     def describe(self) -> dict[str, Any]:
         best = {name: self.best_mse(ratio) for name, ratio in zip(self.conditions, self.ratios, strict=True)}
-        return {**super().describe(), **self.options, "best_mse": best}
+        return {**super().describe(), "best_mse": best}
 
 
 def draw(
@@ -181,22 +172,7 @@ def draw(
     correlation: float = 0.5,
     noise: float = 0.1,
 ) -> np.ndarray:
-    """Draw samples of groups of channels.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    count : int
-        Number of samples.
-    blocks : sequence of (str, int)
-        Kind and size of each group. Kinds are "product", "correlated" and "distractor".
-    values, correlation, noise
-        As in `Synergy`.
-
-    Returns
-    -------
-    ndarray, shape (count, n)
-    """
+    """Draw samples, (count, n), of groups of channels. A block is the kind and size of a group."""
     parts = []
     for kind, size in blocks:
         if kind == "correlated":
@@ -232,25 +208,9 @@ def best_error(
     """Return the mean squared error of the best possible predictor, in units of the variance of a channel.
 
     The variance of a channel is 1 + noise^2. A hidden channel can be predicted from the visible channels of its group.
-    Their number is hypergeometric. In a synergistic group all others must be visible.
-
-    Parameters
-    ----------
-    blocks : sequence of (str, int)
-        Kind and size of each group.
-    hidden : int
-        Number of hidden channels.
-    values, correlation, noise
-        As in `Synergy`.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    With 30 channels in groups of 3 and 9 hidden channels, the two others of a group are visible with probability
-    21/29 * 20/28 = 0.517. A noise of 0.1 adds little to the error of 1 - 0.517.
+    Their number is hypergeometric. In a synergistic group all others must be visible. With 30 channels in groups of 3
+    and 9 hidden channels, this has the probability 21/29 * 20/28 = 0.517. A noise of 0.1 adds little to the error of
+    1 - 0.517.
 
     >>> round(best_error([("product", 3)] * 10, 9), 3)
     0.488
@@ -272,20 +232,6 @@ def explained(kind: str, size: int, visible: int, values: str, correlation: floa
     """Return the variance of a hidden channel that visible channels of its group explain.
 
     This is the variance of its conditional mean.
-
-    Parameters
-    ----------
-    kind : {"product", "correlated", "distractor"}
-    size : int
-        Number of channels of the group.
-    visible : int
-        Number of visible channels of the group.
-    values, correlation, noise
-        As in `Synergy`.
-
-    Returns
-    -------
-    float
     """
     if kind == "product":
         if visible < size - 1:
@@ -312,18 +258,6 @@ def explained(kind: str, size: int, visible: int, values: str, correlation: floa
 def certainty(values: str, noise: float) -> float:
     """Return the variance of the conditional mean of a sign, given its noisy value. 1 without noise.
 
-    Parameters
-    ----------
-    values : {"sign", "gaussian"}
-    noise : float
-        Standard deviation of the noise.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
     >>> certainty("sign", 0.0), round(certainty("sign", 1.0), 3), round(certainty("gaussian", 0.1), 3)
     (1.0, 0.55, 0.91)
     """

@@ -32,35 +32,21 @@ from placecode.errors import BadInput
 from placecode.tasks.base import Pupil
 from placecode.tasks.columns import Columns, Values, chunks, column_statistics, usable_samples, warn_of_copies
 from placecode.tasks.masked import Masked, Recordings
-from placecode.tasks.splits import AUTOCORRELATION_SAMPLES, cut, memory_of, split_samples, whole_groups
+from placecode.tasks.splits import AUTOCORRELATION_SAMPLES, autocorrelation_length, cut, split_samples, whole_groups
 
 PARTS = ("all", "first half", "second half")
 """Names of the three tasks on a table, which differ in their training samples."""
 HELD_OUT = ("validation", "test")
-MIN_EXAMPLES, MAX_EXAMPLES = 200, 1_000
-"""Range of the number of evaluated examples of a held-out split."""
-EVALUATED_VALUES = 100_000
-"""Number of values, examples times channels, to evaluate within that range."""
-TRAINING_EXAMPLES = 200
-"""Number of evaluated examples of the training split."""
-MIN_SAMPLES = 2
-"""Smallest number of samples in each split."""
+MIN_EXAMPLES, MAX_EXAMPLES = 200, 1_000  # range of the number of evaluated examples of a held-out split
+EVALUATED_VALUES = 100_000  # number of values, examples times channels, to evaluate within that range
+TRAINING_EXAMPLES = 200  # number of evaluated examples of the training split
+MIN_SAMPLES = 2  # smallest number of samples in each split
 
 
 class Table(Masked):
-    """Masked prediction on a table. Only values that are not missing are hidden.
+    """Masked prediction on a table of values, (T, m). Only values that are not missing are hidden.
 
-    Parameters
-    ----------
-    values : ndarray of float32, shape (T, m)
-    columns : Columns
-        The n channels, and how they are standardized.
-    parts : mapping of str to ndarray of int64
-        Indices of the samples of each split.
-    ratios : sequence of float
-        Fractions of hidden channels at evaluation.
-    seed : int
-        Seed of the hidden channels at evaluation.
+    `columns` are the n channels, and `parts` the indices of the samples of each split.
     """
 
     name = "table"
@@ -117,59 +103,25 @@ class Table(Masked):
         return min(len(self.splits[split]), TRAINING_EXAMPLES if split == "train" else held_out)
 
     def batch(self, split: str, rows: Tensor, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the examples of a batch, with the parameters of `Masked.batch`.
+        """Return the examples of a batch, as in `Masked.batch`.
 
-        Returns
-        -------
-        inputs : Tensor, shape (e, b, n, w + 1)
-            The values, zero if hidden or missing, and a mark, which is 1 if hidden or missing.
-        targets : Tensor, shape (e, b, n, w + 1)
-            The true values and a mark, which is 1 if hidden.
+        Inputs, (e, b, n, w + 1), are the values, zero if hidden or missing, and a mark, which is 1 if hidden or
+        missing. Targets have the same shape: the true values and a mark, which is 1 if hidden.
         """
         if step is None:
-            questions, examples = rows, self.examples(split)
+            examples, dice = self.examples(split), self.dice(split, rows)
             share = torch.tensor(self.ratios, device=rows.device, dtype=torch.float64)[rows // examples]  # (e, b)
             rows = rows % examples * len(self.splits[split]) // examples  # evenly spaced in the split
         else:
             share = self._share[:, None].expand(rows.shape)
-        dice = (
-            self.dice(split, questions) if step is None else random.bits(self._keys, step, rows.shape[1] * self.tokens)
-        )
+            dice = random.bits(self._keys, step, rows.shape[1] * self.tokens)
         return self.ask(self.raw(split, rows), dice.view(*rows.shape, self.tokens), share)
 
-    def dice(self, split: str, questions: Tensor) -> Tensor:
-        """Return the random numbers that determine the hidden channels at evaluation.
-
-        Parameters
-        ----------
-        split : str
-        questions : Tensor of int64, shape (e, b)
-            Indices of pairs of fraction and example.
-
-        Returns
-        -------
-        Tensor of int64, shape (e, b * n)
-            Equal for all members.
-        """
-        index = questions[..., None] * self.tokens + torch.arange(self.tokens, device=questions.device)  # (e, b, n)
-        return random.bits_at(self._evaluation_keys[split].expand(len(questions)), 0, index.flatten(1))
-
     def ask(self, raw: Tensor, dice: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Hide channels of samples: those with the lowest random numbers, at least one and never all known ones.
+        """Hide channels of samples, (..., n), with the lowest random numbers, at least one and never all known ones.
 
-        Parameters
-        ----------
-        raw : Tensor, shape (..., n)
-            Samples as in the table.
-        dice : Tensor of int64, shape (..., n)
-            Random numbers.
-        share : Tensor, shape (...)
-            Fraction of the known values to hide.
-
-        Returns
-        -------
-        inputs, targets : Tensor, shape (..., n, w + 1)
-            As in `batch`.
+        `share`, (...), is the fraction of the known values to hide. Returns inputs and targets, (..., n, w + 1), as in
+        `batch`.
         """
         values, known = self.standard(raw)
         dice = torch.where(known, dice, torch.iinfo(dice.dtype).max)
@@ -186,19 +138,7 @@ class Table(Masked):
         return data.inputs[0][data.targets[rows]][..., self._kept]
 
     def standard(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """Standardize samples.
-
-        Parameters
-        ----------
-        raw : Tensor, shape (..., n)
-
-        Returns
-        -------
-        values : Tensor, shape (..., n, w)
-            Zero if missing.
-        known : Tensor of bool, shape (..., n)
-            Whether a value is not missing.
-        """
+        """Standardize samples, (..., n): values, (..., n, w), zero if missing, and whether they are known, (..., n)."""
         known = ~raw.isnan()
         value = raw.nan_to_num()[..., None]
         if self.columns.width > 1:
@@ -216,20 +156,7 @@ class Table(Masked):
         return {"mse": errors.sum(2) / hidden.sum(2).clamp(min=1)}
 
     def wrong(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the squared errors of hidden channels.
-
-        Parameters
-        ----------
-        outputs : Tensor, shape (e, b, n, w)
-        targets : Tensor, shape (e, b, n, w + 1)
-
-        Returns
-        -------
-        errors : Tensor, shape (e, b, n)
-            Zero for visible channels.
-        hidden : Tensor, shape (e, b, n)
-            1 for hidden channels, 0 for others.
-        """
+        """Return squared errors, (e, b, n), zero for visible channels, and a mark, (e, b, n), 1 for hidden ones."""
         hidden = targets[..., -1]
         return ((outputs - targets[..., :-1]).square() * self.used).sum(-1) * hidden, hidden
 
@@ -272,44 +199,23 @@ def tables(
     ratios: Sequence[float] = (0.3,),
     seed: int = 0,
 ) -> dict[str, Table]:
-    """Return the three tasks on a table, with all training samples or with either half of them.
+    """Return three tasks on a table, with "all" training samples, the "first half" and the "second half" of them.
 
-    Columns that do not vary or are always missing are left out, with a warning.
-
-    Parameters
-    ----------
-    values : ndarray of float32, shape (T, m)
-        Samples and channels, with NaN for missing values and codes for categories.
-    names : sequence of str, optional
-        Names of the columns.
-    categories : mapping of int to sequence of str, optional
-        Values of each categorical column.
-    groups : array-like of int, shape (T,), optional
-        Group of each sample.
-    labels : array-like, shape (m,), optional
-        Known group of each column.
-    positions : array-like, shape (m, axes), optional
-        Known position of each column.
-    ratios : sequence of float
-        Fractions of hidden channels at evaluation.
-    seed : int
-        Seed of the splits and of the hidden channels at evaluation.
-
-    Returns
-    -------
-    dict of str to Table
-        "all", "first half" and "second half". They share the table and the held-out samples.
+    `values`, (T, m), has NaN for missing values and codes for categories. `categories` are the values of categorical
+    columns, `groups` the group of each sample, and `labels` and `positions` known groups and positions of the columns.
+    The tasks share the table and the held-out samples. Columns that do not vary or are always missing are left out,
+    with a warning.
     """
     column_names = tuple(names) if names is not None else tuple(f"channel {i + 1}" for i in range(values.shape[1]))
     usable = usable_samples(values)
     codes = None if groups is None else np.asarray(groups)[usable]
     spaced = usable[:: max(1, len(usable) // AUTOCORRELATION_SAMPLES)] if codes is not None else usable
-    memory = max(memory_of(values[rows[:AUTOCORRELATION_SAMPLES]]) for rows in (usable, spaced))
+    memory = max(autocorrelation_length(values[rows[:AUTOCORRELATION_SAMPLES]]) for rows in (usable, spaced))
     if codes is not None and not whole_groups(codes):  # samples of one group may be far apart in the table
         for code in np.unique(codes):
             members = np.flatnonzero(codes == code)[:AUTOCORRELATION_SAMPLES]
             spacing = (members[-1] - members[0]) / max(len(members) - 1, 1)
-            memory = max(memory, round(spacing * memory_of(values[usable[members]])))
+            memory = max(memory, round(spacing * autocorrelation_length(values[usable[members]])))
     parts = split_samples(len(usable), codes, memory, seed)
     parts = {name: usable[rows] for name, rows in parts.items()}
     pieces = np.full(len(values), -1, dtype=np.int64)

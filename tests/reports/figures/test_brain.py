@@ -17,7 +17,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 
-from placecode.data.recording_files import needed
+from placecode.data.packages import needed
 from placecode.errors import BadInput
 from placecode.reports import figures
 from placecode.reports.figures.base import BLUE, INK, MUTED, PAPER

@@ -1,4 +1,4 @@
-"""Tables stored as arrays. Shapes and types are read from headers, and rows are read when they are needed.
+"""Arrays in .npy, .npz, .mat and HDF5 files. Headers are read first, and rows when they are needed.
 
 Arrays of objects, which could run code when loaded, are rejected by their header.
 """
@@ -6,25 +6,36 @@ Arrays of objects, which could run code when loaded, are rejected by their heade
 from __future__ import annotations
 
 import os
+import sys
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from placecode.data.cells import described, is_hdf5, is_table, pick
-from placecode.data.recording_files import needed
+from placecode.data.cells import beginning
+from placecode.data.packages import needed
 from placecode.data.tables.sources import PIECE, ArraySource
-from placecode.errors import BadInput
+from placecode.errors import BadInput, one_of
 
-SIDES = "samples and channels"
-KINDS = "biuf"
-"""Kinds of numpy dtypes that a table may have: booleans, integers and floats."""
-STREAMED = "Parquet, .npy or .h5"
-"""Formats for tables that do not fit into memory."""
-MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}
-"""Types of MATLAB with names that differ from numpy's."""
+STREAMED = "Parquet, .npy or .h5"  # formats for tables that do not fit into memory
+MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # types of MATLAB with names that differ from numpy's
+
+
+class ArrayRule(NamedTuple):
+    """Which arrays are accepted."""
+
+    sides: str
+    """Names of the two sides, for error messages."""
+    kinds: str
+    """Kinds of numpy dtypes."""
+    least: int
+    """Smallest length of a side."""
+
+
+TABLE = ArrayRule("samples and channels", "biuf", 0)
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,6 @@ class ArrayHeader:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    by_columns: bool = False
 
     @property
     def size(self) -> int:
@@ -41,54 +51,32 @@ class ArrayHeader:
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
-def array_source(path: Path, ending: str, head: bytes, key: str | None, memory: int) -> ArraySource:
-    """Open the array of a file.
+def array_source(
+    path: Path, ending: str, key: str | None, rule: ArrayRule = TABLE, memory: int = sys.maxsize
+) -> ArraySource:
+    """Open the array of a file: the one named `key`, or the only table. Raises `BadInput` if there is none.
 
-    Parameters
-    ----------
-    path : Path
-    ending : str
-        Suffix of the file, in lower case.
-    head : bytes
-        First bytes of the file.
-    key : str, optional
-        Name of the array in files with several.
-    memory : int
-        Maximum size in bytes of an array that must be read at once.
-
-    Returns
-    -------
-    ArraySource
-
-    Raises
-    ------
-    BadInput
-        If there is no such table, or if it is too large.
+    `ending` is the suffix of the file in lower case. An array that must be read at once may have `memory` bytes.
     """
     if ending == ".npy":
-        return _of_npy(path)
+        return _of_npy(path, rule)
     if ending == ".npz":
-        return _of_npz(path, key, memory)
-    if ending == ".mat" and not is_hdf5(head):
-        return _of_mat(path, key, memory)
-    return _of_hdf5(path, key, memory, transposed=ending == ".mat")
+        return _of_npz(path, key, rule, memory)
+    # version 7.3 of .mat is HDF5
+    if ending == ".mat" and not beginning(path).startswith((b"MATLAB 7.3", b"\x89HDF")):
+        return _of_mat(path, key, rule, memory)
+    return _of_hdf5(path, key, rule, memory, transposed=ending == ".mat")
 
 
 def array_source_of(array: np.ndarray) -> ArraySource:
     """Return the source of an array in memory. Masked values are missing."""
-    _must_be_table("data", array)
+    check_table("data", array, TABLE)
 
     def rows(first: int, end: int) -> np.ndarray:
         part = array[first:end]
         return np.ma.filled(part.astype(np.float64), np.nan) if isinstance(part, np.ma.MaskedArray) else part
 
-    return ArraySource("data", None, _sides(array), rows)
-
-
-def mapped(path: Path) -> np.ndarray | None:
-    """Map a .npy file of float32 in row order as a read-only array, or return None for other arrays."""
-    values: np.ndarray = np.load(path, mmap_mode="r")
-    return values if values.dtype == np.float32 and values.flags.c_contiguous else None
+    return ArraySource(None, array.shape, rows)
 
 
 def available() -> int:
@@ -103,21 +91,42 @@ def available() -> int:
 
 
 def megabytes(size: int) -> str:
-    """Format a number of bytes for a message.
-
-    >>> megabytes(12_345_678)
-    '12.3 MB'
-    """
+    """Format a number of bytes for a message."""
     return f"{size / 1e6:.1f} MB"
 
 
-def _must_be_table(label: str, array: Any) -> None:
-    """Raise `BadInput` unless an array is a two-dimensional table of numbers."""
-    if not is_table(array, KINDS, least=0):
-        raise BadInput(f"{label} must hold a table of numbers with two sides, {SIDES}; got {described(array)}.")
+def check_table(label: str | Path, array: Any, rule: ArrayRule) -> None:
+    """Raise `BadInput` unless an array or header is a two-dimensional table of numbers."""
+    if not _is_table(array, rule.kinds, rule.least):
+        raise BadInput(
+            f"{label} must hold a table of numbers with two sides, {rule.sides}; "
+            f"got {array.dtype} of shape {array.shape}."
+        )
 
 
-def _must_fit(path: Path, size: int, memory: int) -> None:
+def _is_table(array: Any, kinds: str, least: int) -> bool:
+    return array.dtype.kind in kinds and len(array.shape) == 2 and min(array.shape) >= least
+
+
+def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule: ArrayRule) -> str:
+    """Return the name of the table: `key`, or the only array with two sides longer than 1.
+
+    MATLAB stores numbers as arrays of 1 x 1.
+    """
+    if key is not None:
+        if key not in headers:
+            raise one_of(f"key for {path}", headers, key)
+        return key
+    tables = [name for name, header in headers.items() if _is_table(header, rule.kinds, 2)]
+    if not tables:
+        inside = ", ".join(headers) or "nothing"
+        raise BadInput(f"{path} must hold a table of numbers with two sides, {rule.sides}; it holds {inside}.")
+    if len(tables) > 1:
+        raise BadInput(f"{path} holds several tables, {', '.join(tables)}; say by key which one is meant.")
+    return tables[0]
+
+
+def _check_size(path: Path, size: int, memory: int) -> None:
     """Raise `BadInput` for arrays that do not fit into memory."""
     if size > memory:
         raise BadInput(
@@ -126,25 +135,19 @@ def _must_fit(path: Path, size: int, memory: int) -> None:
         )
 
 
-def _sides(array: Any) -> tuple[int, int]:
-    """Return the shape of a table."""
-    return int(array.shape[0]), int(array.shape[1])
-
-
 def _header(stream: BinaryIO) -> ArrayHeader:
     """Read the header of a .npy file."""
     version = np.lib.format.read_magic(stream)
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    shape, by_columns, dtype = headers[version](stream)
-    return ArrayHeader(shape, dtype, by_columns)
+    shape, _, dtype = headers[version](stream)
+    return ArrayHeader(shape, dtype)
 
 
-def _of_npy(path: Path) -> ArraySource:
-    """Open a .npy file."""
+def _of_npy(path: Path, rule: ArrayRule) -> ArraySource:
     with open(path, "rb") as stream:
         header = _header(stream)
         begin = stream.tell()
-    _must_be_table(str(path), header)
+    check_table(path, header, rule)
     if begin + header.size > path.stat().st_size:
         raise ValueError("cut short")
 
@@ -152,34 +155,33 @@ def _of_npy(path: Path) -> ArraySource:
         # a new map for each piece, because the pages of a map stay in memory until it is closed
         return np.array(np.load(path, mmap_mode="r")[first:end])
 
-    return ArraySource(str(path), path, _sides(header), rows)
+    return ArraySource(path, header.shape, rows)
 
 
-def _of_npz(path: Path, key: str | None, memory: int) -> ArraySource:
-    """Open an array of a .npz file."""
+def _of_npz(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArraySource:
     headers = {}
     with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
+        for name in filter(lambda name: name.endswith(".npy"), archive.namelist()):
             with archive.open(name) as stream:
                 headers[name.removesuffix(".npy")] = _header(stream)  # type: ignore[arg-type]
-    chosen = pick(path, headers, list(headers), key, SIDES, KINDS)
-    _must_be_table(str(path), headers[chosen])
-    _must_fit(path, headers[chosen].size, memory)
+    chosen = _pick(path, headers, key, rule)
+    check_table(path, headers[chosen], rule)
+    _check_size(path, headers[chosen].size, memory)
     with np.load(path) as arrays:
         array = arrays[chosen]
-    return ArraySource(str(path), path, _sides(array), lambda first, end: array[first:end])
+    return ArraySource(path, array.shape, lambda first, end: array[first:end])
 
 
-def _of_mat(path: Path, key: str | None, memory: int) -> ArraySource:
+def _of_mat(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArraySource:
     """Open an array of a .mat file before version 7.3."""
     import scipy.io
 
     headers = {name: ArrayHeader(shape, _matlab_type(kind)) for name, shape, kind in scipy.io.whosmat(path)}
-    chosen = pick(path, headers, list(headers), key, SIDES, KINDS)
-    _must_fit(path, headers[chosen].size, memory)
+    chosen = _pick(path, headers, key, rule)
+    _check_size(path, headers[chosen].size, memory)
     array = scipy.io.loadmat(path, variable_names=[chosen])[chosen]
-    _must_be_table(str(path), array)  # the header does not tell complex numbers from real ones
-    return ArraySource(str(path), path, _sides(array), lambda first, end: array[first:end])
+    check_table(path, array, rule)  # the header does not tell complex numbers from real ones
+    return ArraySource(path, array.shape, lambda first, end: array[first:end])
 
 
 def _matlab_type(kind: str) -> np.dtype[Any]:
@@ -190,7 +192,7 @@ def _matlab_type(kind: str) -> np.dtype[Any]:
         return np.dtype(object)
 
 
-def _of_hdf5(path: Path, key: str | None, memory: int, transposed: bool) -> ArraySource:
+def _of_hdf5(path: Path, key: str | None, rule: ArrayRule, memory: int, transposed: bool) -> ArraySource:
     """Open an array of an HDF5 file. Tables of MATLAB are `transposed`, because MATLAB stores columns first."""
     h5py = needed("h5py", f"Reading {path}")
     headers: dict[str, ArrayHeader] = {}
@@ -205,9 +207,9 @@ def _of_hdf5(path: Path, key: str | None, memory: int, transposed: bool) -> Arra
 
     with h5py.File(path, "r") as file:
         file.visititems(visit)
-    chosen = pick(path, headers, list(headers), key and key.strip("/"), SIDES, KINDS)
-    _must_be_table(str(path), headers[chosen])
-    sides = _sides(headers[chosen])
+    chosen = _pick(path, headers, key and key.strip("/"), rule)
+    check_table(path, headers[chosen], rule)
+    shape = headers[chosen].shape
 
     def rows(first: int, end: int) -> Any:
         with h5py.File(path, "r") as file:
@@ -215,5 +217,5 @@ def _of_hdf5(path: Path, key: str | None, memory: int, transposed: bool) -> Arra
 
     # read whole chunks if they fit, because a chunk is decompressed for every piece that needs a part of it
     least = chunks.get(chosen, 1)
-    fits = 8 * least * sides[1] <= max(memory // 4, PIECE)
-    return ArraySource(str(path), path, sides, rows, least if fits else 1)
+    fits = 8 * least * shape[1] <= max(memory // 4, PIECE)
+    return ArraySource(path, shape, rows, least if fits else 1)

@@ -16,10 +16,8 @@ from placecode.data.cells import DECIMAL_COMMA, TIMES, as_float32, listed
 from placecode.data.tables.sources import Piece, Source
 from placecode.errors import BadInput, must_be
 
-CATEGORIES = 20
-"""Maximum number of different words of a category."""
-MAX_COUNTED_WORDS = 1000
-"""Maximum number of different words that are counted in a column."""
+CATEGORIES = 20  # maximum number of different words of a category
+MAX_COUNTED_WORDS = 1000  # maximum number of different words that are counted in a column
 INDEX = TIMES | {"unnamed: 0", "row", "sample", "id", "#"}
 """Headers of a first column that may contain row numbers instead of a channel, in lower case."""
 SMALL_RANGE, ROUNDING_RANGE = 1e-3, 1e-12
@@ -42,35 +40,27 @@ DATE = re.compile(
 class Survey:
     """Statistics of the columns, updated with each piece of rows."""
 
-    width: int
-    """Number of columns."""
-    rows: int = 0
-    """Number of rows read so far."""
-    missing: np.ndarray = field(init=False)
-    """Number of missing values of each column, (width,)."""
-    numeric: np.ndarray = field(init=False)
-    """Whether a column contains numbers, (width,)."""
+    # of all columns, (width,)
+    missing: np.ndarray  # number of missing values
+    numeric: np.ndarray  # whether it contains numbers
+    rounded: np.ndarray  # whether it has numbers that float32 cannot represent exactly
+    low: np.ndarray  # minimum
+    high: np.ndarray  # maximum
+
     words: dict[int, dict[str, int]] = field(default_factory=dict)
     """The different words of each column, with the row of their first occurrence, at most `MAX_COUNTED_WORDS` + 1."""
-    low: np.ndarray = field(init=False)
-    """Minimum of each column, (width,)."""
-    high: np.ndarray = field(init=False)
-    """Maximum of each column, (width,)."""
-    rounded: np.ndarray = field(init=False)
-    """Whether a column has numbers that float32 cannot represent exactly, (width,)."""
-    start: float = np.nan
-    """First value of the first column."""
+    rows: int = 0  # number of rows read so far
+    start: float = np.nan  # first value of the first column
     steps: tuple[float, float] = (0.0, np.inf)
     """Range of possible steps of the first column if it is evenly spaced. Empty if it is not."""
-    groups: list[np.ndarray] = field(default_factory=list)
-    """Codes of the groups of all rows, in pieces."""
-    group_codes: dict[str, int] = field(default_factory=dict)
-    """Codes of the groups by name."""
+    groups: list[np.ndarray] = field(default_factory=list)  # codes of the groups of all rows, in pieces
+    group_codes: dict[str, int] = field(default_factory=dict)  # codes of the groups by name
 
-    def __post_init__(self) -> None:
-        self.missing, self.numeric = np.zeros(self.width, dtype=np.int64), np.zeros(self.width, dtype=bool)
-        self.low, self.high = np.full(self.width, np.inf), np.full(self.width, -np.inf)
-        self.rounded = np.zeros(self.width, dtype=bool)
+    @classmethod
+    def empty(cls, width: int) -> Survey:
+        """Return the statistics of `width` columns before any row is read."""
+        no = np.zeros(width, dtype=bool)
+        return cls(np.zeros(width, dtype=np.int64), no, no.copy(), np.full(width, np.inf), np.full(width, -np.inf))
 
     def add(self, piece: Piece, stored: np.ndarray) -> None:
         """Update the statistics with some rows and with their numbers as float32, `stored`."""
@@ -89,7 +79,7 @@ class Survey:
                 if word not in known_words and len(known_words) <= MAX_COUNTED_WORDS:
                     known_words[word] = self.rows + int(np.argmax(words == word))
         if piece.group is not None:
-            self.group_all(piece.group)
+            self.add_groups(piece.group)
         self.rows += len(known_numbers)
 
     def _narrow_step(self, first: np.ndarray) -> None:
@@ -118,7 +108,7 @@ class Survey:
         lost = self.rounded & (spread < SMALL_RANGE * size) & (spread > ROUNDING_RANGE * size)
         return np.where(lost, self.low, 0.0)
 
-    def group_all(self, texts: Sequence[str]) -> None:
+    def add_groups(self, texts: Sequence[str]) -> None:
         """Add the groups of some rows."""
         codes = [self.group_codes.setdefault(text, len(self.group_codes)) for text in texts]
         self.groups.append(np.array(codes, dtype=np.int64))
@@ -126,7 +116,7 @@ class Survey:
 
 def survey_of(source: Source, group: int | None) -> Survey:
     """Read all rows, and return the statistics of the columns. Raises `BadInput` at the first invalid piece."""
-    survey = Survey(source.width)
+    survey = Survey.empty(source.width)
     for piece in source.pieces(group):
         stored = as_float32(piece.numbers)
         infinite = np.isinf(stored)
@@ -134,7 +124,7 @@ def survey_of(source: Source, group: int | None) -> Survey:
             row, column = (int(i) for i in np.argwhere(infinite)[0])
             value = float(piece.numbers[row, column])
             raise _wrong(source, survey.rows + row, column, "finite numbers, none beyond 3.4e+38", f"{value:g}")
-        if piece.group is not None and "" in piece.group:
+        if group is not None and piece.group is not None and "" in piece.group:
             row = survey.rows + piece.group.index("")
             raise BadInput(f"{source.row(row)}: column {_name(source, group)!r} must name a group; it is empty.")
         survey.add(piece, stored)
@@ -142,15 +132,15 @@ def survey_of(source: Source, group: int | None) -> Survey:
         if mixed:
             row, column = min(mixed)
             word = next(word for word, first in survey.words[column].items() if first == row)
-            raise _comma(source, row, column, word) or _wrong(source, row, column, "numbers", repr(word[:40]))
+            if DECIMAL_COMMA.fullmatch(word):
+                raise _comma(source, row, column, word)
+            raise _wrong(source, row, column, "numbers", repr(word[:40]))
     return survey
 
 
-def _comma(source: Source, row: int, column: int, word: str) -> BadInput | None:
-    """Return the exception for a number with a decimal comma, or None for other words."""
-    if DECIMAL_COMMA.fullmatch(word):
-        return _wrong(source, row, column, "numbers with a decimal point", f"the decimal comma of {word[:40]!r}")
-    return None
+def _comma(source: Source, row: int, column: int, word: str) -> BadInput:
+    """Return the exception for a number with a decimal comma."""
+    return _wrong(source, row, column, "numbers with a decimal point", f"the decimal comma of {word[:40]!r}")
 
 
 def _wrong(source: Source, row: int, column: int, allowed: str, actual: str) -> BadInput:
@@ -158,9 +148,7 @@ def _wrong(source: Source, row: int, column: int, allowed: str, actual: str) -> 
     return BadInput(f"{source.row(row)}: column {_name(source, column)!r} must hold {allowed}; got {actual}.")
 
 
-def _name(source: Source, column: int | None) -> str:
-    """Return the name of a column."""
-    assert column is not None
+def _name(source: Source, column: int) -> str:
     return (source.header[column] if source.header else "") or f"channel {column + 1}"
 
 
@@ -187,49 +175,33 @@ def group_column(source: Source, groups: str | Path | None) -> int | None:
 class Layout:
     """The use of each column."""
 
-    channels: list[int]
-    """Columns that are channels."""
-    group: int | None
-    """Column with the groups."""
-    names: tuple[str, ...]
-    """Names of the channels."""
-    categories: Mapping[int, tuple[str, ...]]
-    """Words of each categorical column, sorted."""
-    numbers: Mapping[int, Mapping[str, float]]
-    """Number of each word, for columns of words."""
+    channels: list[int]  # columns that are channels
+    group: int | None  # column with the groups
+    names: tuple[str, ...]  # names of the channels
+    categories: Mapping[int, tuple[str, ...]]  # sorted words of each categorical column
+    numbers: Mapping[int, Mapping[str, float]]  # number of each word, for columns of words
 
 
 def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence[str] | None) -> Layout:
-    """Determine the use of each column.
-
-    Parameters
-    ----------
-    source : Source
-    survey : Survey
-    group : int, optional
-        Column with the groups.
-    names : sequence of str, optional
-        Names of the channels. By default those of the source.
-
-    Returns
-    -------
-    Layout
-    """
+    """Determine the use of each column. `names` replace the names of the channels in the source."""
     columns = list(range(source.width))
     header = [*source.header] or [""] * len(columns)
     if source.header and header[0].casefold() in INDEX and source.width > 1 and group != 0:
         if survey.counts:
             columns = columns[1:]
         else:
-            _warn_of_uneven(source)
-    numbered = {column: header[column] or f"channel {i + 1}" for i, column in enumerate(columns)}
+            warnings.warn(
+                f"the first column of {source.label}, {_name(source, 0)!r}, is taken for a channel, since it does not "
+                "count the rows evenly: leave it out if it is none",
+                stacklevel=3,
+            )
     channels = [column for column in columns if column != group]
-    source_names = [numbered[column] for column in channels]
-    if names is not None and len(names) != len(channels):
+    if names is None:
+        names = [header[column] or f"channel {i + 1}" for i, column in enumerate(columns) if column != group]
+    elif len(names) != len(channels):
         raise BadInput(
             f"names must have {len(channels)} names, one for each channel of {source.label}; got {len(names)}."
         )
-    channel_names = tuple(source_names if names is None else names)
     numbers: dict[int, dict[str, float]] = {}
     categories: dict[int, tuple[str, ...]] = {}
     for column, words in sorted(survey.words.items()):
@@ -239,16 +211,7 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
         _check_words(source, column, words)
         categories[column] = tuple(sorted(words))
         numbers[column] = {word: float(code) for code, word in enumerate(categories[column])}
-    return Layout(channels, group, channel_names, categories, numbers)
-
-
-def _warn_of_uneven(source: Source) -> None:
-    """Warn about a first column that is used as a channel although its name suggests row numbers."""
-    warnings.warn(
-        f"the first column of {source.label}, {_name(source, 0)!r}, is taken for a channel, since it does not count "
-        "the rows evenly: leave it out if it is none",
-        stacklevel=4,
-    )
+    return Layout(channels, group, tuple(names), categories, numbers)
 
 
 def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
@@ -256,8 +219,8 @@ def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
     row = min(words.values())
     first = next(word for word, where in words.items() if where == row)
     plain = column not in source.declared
-    if plain and all(map(DECIMAL_COMMA.fullmatch, words)) and (wrong := _comma(source, row, column, first)):
-        raise wrong
+    if plain and all(map(DECIMAL_COMMA.fullmatch, words)):
+        raise _comma(source, row, column, first)
     if plain and all(DATE.fullmatch(word) for word in words):
         flag = "--groups" if source.path else "groups"
         actual = f"the date or time {first[:40]!r}: leave the column out, or name it by {flag}"

@@ -18,25 +18,28 @@ to a memory-mapped file in pieces.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placecode.data.cells import as_float32
-from placecode.data.channel_files import read_groups, read_labels, read_names, read_positions
-from placecode.data.tables.arrays import array_source_of, available, mapped, megabytes
+from placecode.data.cells import as_float32, beginning, check_key, reading
+from placecode.data.channel_files import read_groups, read_names
+from placecode.data.tables.arrays import array_source, array_source_of, available, megabytes
 from placecode.data.tables.columns import Layout, Survey, check, group_column, layout_of, survey_of
-from placecode.data.tables.formats import FORMATS, called, read_cells, reading, source_of, warn_of_no_header
-from placecode.data.tables.sources import FrameSource, Source, frame_of, group_text
-from placecode.errors import BadInput, must_be
+from placecode.data.tables.sources import FrameSource, ParquetSource, Source, frame_of, group_text
+from placecode.data.tables.texts import TextSource
+from placecode.errors import BadInput, must_be, one_of
 
-__all__ = ["FORMATS", "Sheet", "read_cells", "read_labels", "read_positions", "read_sheet", "sheet_of"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-CHANNELS, SAMPLES = 5, 50
-"""Smallest numbers of channels and samples of a file."""
+FORMATS = (".csv", ".tsv", ".parquet", ".npy", ".npz", ".mat", ".h5", ".hdf5")
+CHANNELS, SAMPLES = 5, 50  # smallest numbers of channels and samples of a file
 
 
 @dataclass(frozen=True)
@@ -45,20 +48,13 @@ class Sheet:
 
     values: np.ndarray
     """Values as float32, (T, n): NaN if missing, codes from 0 for categories. It may be a read-only memory map."""
-    names: tuple[str, ...]
-    """Names of the channels."""
-    categories: Mapping[int, tuple[str, ...]]
-    """Words of each categorical channel, sorted."""
-    groups: np.ndarray | None
-    """Group of each sample, (T,), as an index into `group_names`."""
-    group_names: tuple[str, ...]
-    """Names of the groups, in order of first appearance."""
-    source: str
-    """Name of the file, or "array"."""
-    columns: tuple[str | int, ...]
-    """Names of all columns, as in pandas."""
-    channels: tuple[int, ...]
-    """Indices of the channels among the columns, (n,), without groups and row numbers."""
+    names: tuple[str, ...]  # names of the channels
+    categories: Mapping[int, tuple[str, ...]]  # sorted words of each categorical channel
+    groups: np.ndarray | None  # group of each sample, (T,), as an index into `group_names`
+    group_names: tuple[str, ...]  # names of the groups, in order of first appearance
+    source: str  # name of the file, or "array"
+    columns: tuple[str | int, ...]  # names of all columns, as in pandas
+    channels: tuple[int, ...]  # indices of the channels among the columns, (n,), without groups and row numbers
     offsets: np.ndarray
     """Numbers subtracted from the values, (n,), because float32 would lose their variation. Usually 0."""
 
@@ -72,35 +68,17 @@ def read_sheet(
     spool: str | Path | None = None,
     memory: int | None = None,
 ) -> Sheet:
-    """Read the table of a file.
+    """Read the table of a file. Raises `BadInput` with the reason and the row if it is not valid.
 
-    Parameters
-    ----------
-    path : str or Path
-    key : str, optional
-        Name of the table in a .npz, .mat or .h5 file with several.
-    names : str or Path, optional
-        File with one name per line, or a CSV with a column `name`, to replace the names of the file.
-    groups : str or Path, optional
-        Name of a column, or a file with one group per row.
-    spool : str or Path, optional
-        Folder for a memory-mapped file of values that do not fit into memory. A .npy file of float32 is mapped itself.
-    memory : int, optional
-        Maximum size of the values in memory, in bytes. By default a quarter of the available memory.
-
-    Returns
-    -------
-    Sheet
-
-    Raises
-    ------
-    BadInput
-        If the table is not valid, with the reason and the row.
+    `key` names the table in a .npz, .mat or .h5 file with several. `names` is a file with one name per line, or a CSV
+    with a column `name`, to replace the names of the file. `groups` is the name of a column, or a file with one group
+    per row. Values of more than `memory` bytes, by default a quarter of the available memory, are written to a
+    memory-mapped file in the folder `spool`. A .npy file of float32 is mapped itself.
     """
     path = Path(path)
     memory = available() // 4 if memory is None else memory
-    with reading(path):
-        source = source_of(path, key, None if groups is None else str(groups), memory)
+    with reading(path, path.suffix.lower()):
+        source = _open(path, key, None if groups is None else str(groups), memory)
         column = group_column(source, groups)
         # checked first, because with a wrong separator numbers would look like words
         _check_width(path, source.width - (column is not None))
@@ -110,15 +88,12 @@ def read_sheet(
     if survey.rows < SAMPLES:
         raise BadInput(f"{path} must have at least {SAMPLES} samples, one in each row; it has {survey.rows}.")
     check(source, survey, layout)
-    warn_of_no_header(source)
+    _warn_of_no_header(source)
     if groups is not None and column is None:
-        survey.group_all(read_groups(groups, survey.rows, str(path)))
+        survey.add_groups(read_groups(groups, survey.rows, str(path)))
     fits = 4 * survey.rows * len(layout.channels) <= memory
-    if not fits and path.suffix.lower() == ".npy" and column is None and (there := mapped(path)) is not None:
-        values = there
-    else:
-        values = _placed(source, survey, layout, path.name, spool, memory)
-    return _sheet(values, survey, layout, source, path.name)
+    stored = np.load(path, mmap_mode="r") if path.suffix.lower() == ".npy" and not fits else None
+    return _sheet(source, survey, layout, path.name, stored, spool, memory)
 
 
 def sheet_of(
@@ -131,21 +106,8 @@ def sheet_of(
 ) -> Sheet:
     """Return the table of an array, a frame or a list of rows, with at least one sample and one channel.
 
-    Parameters
-    ----------
-    data : ndarray, DataFrame or list of rows
-        A memory map of float32 is used without copying, unless it contains the column of groups.
-    names : sequence of str, optional
-        Names of the channels.
-    groups : hashable or sequence, optional
-        Name of a column, or the group of each row.
-    spool : str or Path, optional
-    memory : int, optional
-        As in `read_sheet`, for other memory maps.
-
-    Returns
-    -------
-    Sheet
+    `groups` are the name of a column, or the group of each row. A memory map of float32 is used without copying, unless
+    it contains the column of groups. Other memory maps are read as in `read_sheet`.
     """
     import pandas as pd
 
@@ -158,7 +120,7 @@ def sheet_of(
     else:
         raise BadInput(f"data must be a numpy array, a pandas frame or a list of rows; got {type(data).__name__}.")
     column = _group_column(data, source, groups)
-    survey = survey_of(source, column) if source.width else Survey(0)
+    survey = survey_of(source, column) if source.width else Survey.empty(0)
     layout = layout_of(source, survey, column, None if names is None else [str(name) for name in names])
     if not layout.channels or not survey.rows:
         raise BadInput(f"data must have at least one row and one channel; got {survey.rows} x {len(layout.channels)}.")
@@ -169,16 +131,62 @@ def sheet_of(
             raise BadInput(f"groups must have a group for each of the {survey.rows} rows; got {len(texts)}.")
         if "" in texts:
             raise BadInput(f"groups must name a group for each row; that of row {texts.index('') + 1} is missing.")
-        survey.group_all(texts)
-    is_usable_map = isinstance(data, np.memmap) and data.dtype == np.float32 and data.flags.c_contiguous
-    if is_usable_map and column is None:
-        values = data.view()
-        values.flags.writeable = False
-    elif isinstance(data, np.memmap):
-        values = _placed(source, survey, layout, "array", spool, available() // 4 if memory is None else memory)
-    else:
-        values = _in_memory(source, survey, layout)
-    return _sheet(values, survey, layout, source, "array")
+        survey.add_groups(texts)
+    if not isinstance(data, np.memmap):
+        memory = sys.maxsize  # the data are in memory anyway
+    return _sheet(source, survey, layout, "array", data, spool, available() // 4 if memory is None else memory)
+
+
+def read_cells(path: str | Path) -> pd.DataFrame:
+    """Read all columns of a file as a frame of numbers and words, for predictions of trained models.
+
+    Unlike `read_sheet`, it accepts few samples, and does not convert categories to codes.
+    """
+    import pandas as pd
+
+    path = Path(path)
+    with reading(path, path.suffix.lower()):
+        source = _open(path, None, None, available() // 4)
+        pieces = list(source.pieces())
+    _warn_of_no_header(source)
+    numbers = np.concatenate([np.empty((0, source.width)), *(piece.numbers for piece in pieces)])
+    frame = pd.DataFrame(numbers, columns=list(_column_names(source)))
+    for column in sorted({column for piece in pieces for column in piece.words}):
+        cells = [
+            np.where(piece.words[column] == None, piece.numbers[:, column], piece.words[column])  # noqa: E711
+            if column in piece.words
+            else piece.numbers[:, column].astype(object)
+            for piece in pieces
+        ]
+        frame.isetitem(column, np.concatenate(cells))
+    return frame
+
+
+def _open(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
+    """Open a file. `groups` is the column with groups. Arrays that must be read at once may have `memory` bytes."""
+    beginning(path)
+    ending = path.suffix.lower()
+    if ending not in FORMATS:
+        raise one_of(f"The format of {path}", FORMATS, path.suffix)
+    check_key(path, ending, key)
+    if ending in (".csv", ".tsv"):
+        return TextSource(path)
+    if ending == ".parquet":
+        return ParquetSource(path, groups)
+    return array_source(path, ending, key, memory=memory)
+
+
+def _warn_of_no_header(source: Source) -> None:
+    """Warn if a text file has no header, because a header of numbers could have been read as a sample."""
+    if isinstance(source, TextSource) and not source.header:
+        warnings.warn(f"no header was found in {source.label}: its first line is taken for a sample", stacklevel=3)
+
+
+def _column_names(source: Source) -> tuple[str | int, ...]:
+    """Return the names of all columns as in pandas: numbers without a header, "Unnamed: 3" for empty names."""
+    if not source.header:
+        return tuple(range(source.width))
+    return tuple(name or f"Unnamed: {column}" for column, name in enumerate(source.header))
 
 
 def is_single(groups: Any) -> bool:
@@ -209,14 +217,28 @@ def _check_width(path: Path, channels: int) -> None:
         raise BadInput(f"{path} must have at least {CHANNELS} channels, one in each column; it has {channels}.")
 
 
-def _sheet(values: np.ndarray, survey: Survey, layout: Layout, source: Source, name: str) -> Sheet:
-    """Combine values and descriptions of a table."""
-    groups = np.concatenate(survey.groups) if survey.groups else None
+def _sheet(
+    source: Source, survey: Survey, layout: Layout, name: str, stored: Any, spool: str | Path | None, memory: int
+) -> Sheet:
+    """Combine values and descriptions of a table. A memory map `stored` of float32 in row order is used as it is."""
+    is_float32_map = isinstance(stored, np.memmap) and stored.dtype == np.float32 and stored.flags.c_contiguous
+    if is_float32_map and layout.group is None:
+        values = stored.view()
+        values.flags.writeable = False
+    else:
+        values = _read_values(source, survey, layout, name, spool, memory)
     index_of = {column: i for i, column in enumerate(layout.channels)}
-    categories = {index_of[column]: words for column, words in sorted(layout.categories.items())}
-    group_names = tuple(survey.group_codes)
-    columns, offsets = called(source), survey.offsets[layout.channels]
-    return Sheet(values, layout.names, categories, groups, group_names, name, columns, tuple(layout.channels), offsets)
+    return Sheet(
+        values=values,
+        names=layout.names,
+        categories={index_of[column]: words for column, words in sorted(layout.categories.items())},
+        groups=np.concatenate(survey.groups) if survey.groups else None,
+        group_names=tuple(survey.group_codes),
+        source=name,
+        columns=_column_names(source),
+        channels=tuple(layout.channels),
+        offsets=survey.offsets[layout.channels],
+    )
 
 
 # Second pass: values
@@ -237,38 +259,28 @@ def _blocks(source: Source, survey: Survey, layout: Layout) -> Iterator[np.ndarr
         raise BadInput(f"{source.label} must not change while it is read; it had {survey.rows} rows, then {rows}.")
 
 
-def _placed(
+def _read_values(
     source: Source, survey: Survey, layout: Layout, name: str, spool: str | Path | None, memory: int
 ) -> np.ndarray:
-    """Read the values into memory if they fit, otherwise into a file of the folder `spool`."""
-    size = 4 * survey.rows * len(layout.channels)
+    """Read the values into memory if they fit, otherwise into a memory-mapped file of the folder `spool`."""
+    from placecode.files import whole
+
+    shape = (survey.rows, len(layout.channels))
+    size = 4 * shape[0] * shape[1]
     if size <= memory:
-        return _in_memory(source, survey, layout)
+        values, first = np.empty(shape, dtype=np.float32), 0
+        for block in _blocks(source, survey, layout):
+            values[first : first + len(block)] = block
+            first += len(block)
+        return values
     if spool is None:
         reason = f"since {source.label} takes {megabytes(size)} of {megabytes(memory)} of memory"
         raise must_be("spool", f"a folder for the values, {reason}", spool)
-    return _spooled(source, survey, layout, Path(spool) / f"{name}.float32.npy")
-
-
-def _in_memory(source: Source, survey: Survey, layout: Layout) -> np.ndarray:
-    """Read the values into an array."""
-    values, first = np.empty((survey.rows, len(layout.channels)), dtype=np.float32), 0
-    for block in _blocks(source, survey, layout):
-        values[first : first + len(block)] = block
-        first += len(block)
-    return values
-
-
-def _spooled(source: Source, survey: Survey, layout: Layout, path: Path) -> np.ndarray:
-    """Write the values to a file, and return a memory map of it."""
-    from placecode.files import whole
-
+    path = Path(spool) / f"{name}.float32.npy"
     path.parent.mkdir(parents=True, exist_ok=True)
-    shape = (survey.rows, len(layout.channels))
     with whole(path) as stream:
         header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(stream, header)
         for block in _blocks(source, survey, layout):
             stream.write(block.data)
-    values: np.ndarray = np.load(path, mmap_mode="r")
-    return values
+    return np.asanyarray(np.load(path, mmap_mode="r"))

@@ -28,27 +28,16 @@ from collections.abc import Sequence
 
 from placecode.data.cells import DECIMAL_COMMA, MISSING, TIMES, counted, is_word, number
 
-LINES_BELOW = 20
-"""Number of lines below the first that are read."""
-MIN_DECIMAL_FRACTION = 0.8
-"""Smallest fraction of decimals below a header of integers. Some programs write 2 for 2.0."""
+LINES_BELOW = 20  # number of lines below the first that are read
+MIN_DECIMAL_FRACTION = 0.8  # smallest fraction of decimals below a header of integers; some programs write 2 for 2.0
 MIN_CONSECUTIVE = 3
 """Smallest number of consecutive integers beside words. With fewer, it may be a sample that begins with its number."""
 
 
 def is_header(rows: Sequence[Sequence[str]], quoted: bool = False) -> bool:
-    """Return whether the first row is a header.
+    """Return whether the first row of cells is a header.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of str
-        Cells of the first lines.
-    quoted : bool
-        Whether all cells of the first line are in quotes, and numbers below are not.
-
-    Returns
-    -------
-    bool
+    `quoted` tells whether all cells of the first line are in quotes, and numbers below are not.
     """
     first, below = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = list(zip(*below, strict=True)) or [()] * len(first)

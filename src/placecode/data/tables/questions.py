@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placecode.data.cells import MISSING
-from placecode.data.tables.sources import group_text, meaning
+from placecode.data.tables.sources import group_text, parse_cell
 from placecode.errors import must_be
 
 if TYPE_CHECKING:
@@ -22,19 +22,7 @@ def filled(data: Any) -> Any:
 
 
 def coded(frame: pd.DataFrame, categories: Mapping[int, tuple[str, ...]]) -> pd.DataFrame:
-    """Replace words by their codes.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    categories : mapping of int to tuple of str
-        Words of each categorical column, as in fitting.
-
-    Returns
-    -------
-    DataFrame
-        NaN for words that no training sample had.
-    """
+    """Replace words by their codes in fitting. Words that no training sample had become NaN."""
     import pandas as pd
 
     encoded = frame.copy(deep=False)
@@ -60,7 +48,7 @@ def _code(cell: Any, codes: Mapping[str, float]) -> float:
 
 def _number(cell: Any, column: Hashable) -> float:
     """Return a number, or 1 for true and 0 for false. Raises `BadInput` for other words."""
-    value = meaning(cell)
+    value = parse_cell(cell)
     if not isinstance(value, str):
         return value
     if value.casefold() not in ("true", "false"):

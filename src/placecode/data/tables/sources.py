@@ -13,6 +13,7 @@ the source.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import re
@@ -40,40 +41,26 @@ blocks ahead."""
 class Piece:
     """Some rows of a table."""
 
-    numbers: np.ndarray
-    """Numbers, (r, width). NaN for missing values and words."""
-    words: Mapping[int, np.ndarray]
-    """Words by column, (r,). None for cells that are not words."""
-    group: Sequence[str] | None = None
-    """Texts of the column with groups, if requested. Its numbers and words are then empty."""
+    numbers: np.ndarray  # (r, width), NaN for missing values and words
+    words: Mapping[int, np.ndarray]  # words by column, (r,), None for cells that are not words
+    group: Sequence[str] | None = None  # texts of the column with groups, whose numbers and words are then empty
 
 
 class Source:
     """Base class of sources."""
 
-    label = ""
-    """Name in messages: the path, or "data"."""
     path: Path | None = None
-    """Path of the file, if there is one."""
-    header: tuple[str, ...] = ()
-    """Names of the columns. Empty without a header."""
-    width = 0
-    """Number of columns."""
-    declared: frozenset[int] = frozenset()
-    """Columns that are declared as categories by their type."""
+    header: tuple[str, ...] = ()  # names of the columns
+    width = 0  # number of columns
+    declared: frozenset[int] = frozenset()  # columns that are declared as categories by their type
+
+    @property
+    def label(self) -> str:
+        """Name in messages: the path, or "data"."""
+        return str(self.path or "data")
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
-        """Read all rows.
-
-        Parameters
-        ----------
-        group : int, optional
-            Column with groups, whose texts are returned.
-
-        Yields
-        ------
-        Piece
-        """
+        """Read all rows. `group` is the column whose texts are returned as groups."""
         raise NotImplementedError
 
     def row(self, number: int) -> str:
@@ -86,25 +73,15 @@ class Source:
 
 
 class ArraySource(Source):
-    """Rows of an array.
+    """Rows of an array of this shape. `rows(first, end)` returns some of them.
 
-    Parameters
-    ----------
-    label : str
-        Name in messages.
-    path : Path, optional
-    shape : tuple of int
-        Number of rows and columns.
-    rows : callable
-        Function of the first row and the end that returns an array.
-    least : int
-        Number of rows to read at once, for example the size of a chunk in the file.
+    `least` is the number of rows to read at once, for example the size of a chunk in the file.
     """
 
     def __init__(
-        self, label: str, path: Path | None, shape: tuple[int, int], rows: Callable[[int, int], Any], least: int = 1
+        self, path: Path | None, shape: tuple[int, ...], rows: Callable[[int, int], Any], least: int = 1
     ) -> None:
-        self.label, self.path, self.width = label, path, shape[1]
+        self.path, self.width = path, shape[1]
         self.length, self.rows, self.least = shape[0], rows, least
 
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
@@ -119,17 +96,10 @@ class ArraySource(Source):
 
 
 class ParquetSource(Source):
-    """A Parquet file, without the index written by pandas.
-
-    Parameters
-    ----------
-    path : Path
-    group : str, optional
-        Name of the column with groups, which may be the index.
-    """
+    """A Parquet file, without the index written by pandas, unless it is the column `group`."""
 
     def __init__(self, path: Path, group: str | None) -> None:
-        self.label, self.path = str(path), path
+        self.path = path
         with self._open() as file:
             schema = file.schema_arrow
         metadata = schema.pandas_metadata or {}
@@ -160,15 +130,10 @@ class ParquetSource(Source):
 
 
 class FrameSource(Source):
-    """A pandas frame, without its index.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    """
+    """A pandas frame, without its index."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        self.label, self.width, self._frame = "data", frame.shape[1], frame
+        self.width, self._frame = frame.shape[1], frame
         unnamed = frame.columns.tolist() == [*range(self.width)]  # the default names of pandas
         self.header = () if unnamed else tuple(str(name).strip() for name in frame.columns)
         self.declared = frozenset(j for j, kind in enumerate(frame.dtypes) if str(kind) == "category")
@@ -176,11 +141,8 @@ class FrameSource(Source):
     def pieces(self, group: int | None = None) -> Iterator[Piece]:
         import pandas as pd
 
-        plain = [
-            j
-            for j, kind in enumerate(self._frame.dtypes)
-            if j != group and isinstance(kind, np.dtype) and kind.kind in "biuf"
-        ]
+        is_plain = [isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in self._frame.dtypes]
+        plain = [j for j in range(self.width) if is_plain[j] and j != group]
         for first in range(0, len(self._frame), self._step()):
             part = self._frame.iloc[first : first + self._step()]
             numbers = np.full(part.shape, np.nan)
@@ -188,17 +150,17 @@ class FrameSource(Source):
             words: dict[int, np.ndarray] = {}
             texts = None
             for j in sorted(set(range(self.width)) - set(plain)):
-                column = part.iloc[:, j]
+                column, column_words = part.iloc[:, j], None
                 if j == group:
                     texts = [group_text(None if pd.isna(value) else value) for value in column.tolist()]
                 elif j in self.declared:
                     column_words = _of_codes(column.cat.codes.to_numpy(), column.cat.categories.tolist())
-                    words |= {} if column_words is None else {j: column_words}
                 elif pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_complex_dtype(column.dtype):
                     numbers[:, j] = column.to_numpy(dtype=np.float64, na_value=np.nan)
                 else:
                     numbers[:, j], column_words = _of_objects(self, j, first, column.astype(object).tolist())
-                    words |= {} if column_words is None else {j: column_words}
+                if column_words is not None:
+                    words[j] = column_words
             yield Piece(numbers, words, texts)
 
 
@@ -265,17 +227,13 @@ def plain_numbers(cells: Any) -> np.ndarray | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for trimmed in (False, True):
-        try:
-            if trimmed:
-                cells = pc.utf8_trim_whitespace(cells)
-                missing = pc.is_in(pc.utf8_lower(cells), value_set=pa.array(sorted(MISSING), cells.type))
-                plain = pc.if_else(missing, pa.scalar(None, cells.type), cells)
-            else:
-                plain = cells
-            return plain.cast(pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-        except pa.ArrowInvalid:
-            continue
+    with contextlib.suppress(pa.ArrowInvalid):
+        return np.asarray(cells.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    with contextlib.suppress(pa.ArrowInvalid):
+        cells = pc.utf8_trim_whitespace(cells)
+        missing = pc.is_in(pc.utf8_lower(cells), value_set=pa.array(sorted(MISSING), cells.type))
+        plain = pc.if_else(missing, pa.scalar(None, cells.type), cells)
+        return np.asarray(plain.cast(pa.float64()).to_numpy(zero_copy_only=False))
     return None
 
 
@@ -308,7 +266,7 @@ def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -
     numbers, words = np.full(len(cells), np.nan), np.full(len(cells), None, dtype=object)
     for i, cell in enumerate(cells):
         try:
-            value = meaning(cell)
+            value = parse_cell(cell)
         except TypeError:
             raise _unsupported(source, column, repr(cell)[:40], source.row(first + i)) from None
         if isinstance(value, str):
@@ -318,7 +276,7 @@ def _of_objects(source: Source, column: int, first: int, cells: Sequence[Any]) -
     return numbers, words if any(word is not None for word in words) else None
 
 
-def meaning(cell: Any) -> float | str:
+def parse_cell(cell: Any) -> float | str:
     """Return a number, NaN for a missing value, or a word. Booleans, dates and times are words, as in a text file."""
     import pandas as pd
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
-from placecode.data.cells import separator, unreadable
+from placecode.data.cells import check_width, csv_rows, separator, unreadable
 from placecode.data.tables import sources
 from placecode.data.tables.headers import LINES_BELOW, is_header, is_number
 from placecode.data.tables.sources import Piece, Source, of_arrow, plain_numbers
@@ -19,15 +19,12 @@ from placecode.errors import BadInput
 
 
 class TextSource(Source):
-    """A text file with commas, semicolons or tabs, with or without a header.
+    """A text file with commas, semicolons or tabs, with or without a header."""
 
-    Parameters
-    ----------
-    path : Path
-    """
+    path: Path
 
     def __init__(self, path: Path) -> None:
-        self.label, self.path = str(path), path
+        self.path = path
         lines = self._first_lines()
         self._sign = separator(path.suffix.lower(), lines[0])
         rows = [row for _, row in islice(self._lines(), LINES_BELOW + 1)]
@@ -56,10 +53,7 @@ class TextSource(Source):
     def _lines(self, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
         """Yield rows with their line numbers. This is slow, and used for the first rows and for error messages."""
         with open(self.label, encoding="utf-8-sig", errors=errors, newline="") as file:
-            reader = csv.reader(file, delimiter=self._sign, skipinitialspace=True)
-            for row in reader:
-                if row:
-                    yield reader.line_num, [cell.strip() for cell in row]
+            yield from ((line, row) for line, row in csv_rows(file, self._sign) if row)
 
     @cached_property
     def _spaced(self) -> bool:
@@ -79,10 +73,10 @@ class TextSource(Source):
             rows = (row for _, row in islice(self._lines("strict"), int(bool(self.header)), None))
             while batch := list(islice(rows, self._step())):
                 if any(len(row) != self.width for row in batch):
-                    raise self._fault()
+                    self._fail()
                 yield of_arrow(self, [pa.array(cells, pa.string()) for cells in zip(*batch, strict=True)], group)
         except UnicodeDecodeError as error:
-            raise self._fault() from error
+            self._fail(error)
 
     def _arrow_pieces(self, group: int | None) -> Iterator[Piece]:
         """Read the file with pyarrow."""
@@ -111,20 +105,19 @@ class TextSource(Source):
                 else:
                     yield Piece(np.array(numbers.reshape(self.width, -1).T, order="C"), {})
         except pa.ArrowInvalid as error:
-            raise self._fault() from error
+            self._fail(error)
 
-    def _fault(self) -> BadInput:
-        """Return the exception for a file that could not be read, with the first invalid line."""
+    def _fail(self, error: Exception | None = None) -> NoReturn:
+        """Raise `BadInput` for a file that could not be read, with the first invalid line."""
         with open(self.label, "rb") as file:
             for line, content in enumerate(file, 1):
                 try:
                     content.decode()
                 except UnicodeDecodeError:
-                    return BadInput(f"{self.label} must be a text file in UTF-8; line {line} is not.")
+                    raise BadInput(f"{self.label} must be a text file in UTF-8; line {line} is not.") from error
         for line, row in self._lines():
-            if len(row) != self.width:
-                return BadInput(f"{self.label}, line {line}: must have {self.width} values; got {len(row)}.")
-        return unreadable(Path(self.label), Path(self.label).suffix)
+            check_width(self.label, line, row, self.width)
+        raise unreadable(self.path, self.path.suffix) from error
 
     def row(self, number: int) -> str:
         lines = (line for line, _ in self._lines())

