@@ -58,16 +58,7 @@ def views(pe: npt.ArrayLike) -> dict[int, Array]:
 
 
 def side_by_side(pe: npt.ArrayLike) -> Array:
-    """Concatenate the PEs of all blocks into one vector per token.
-
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d) or (n, d)
-
-    Returns
-    -------
-    ndarray, shape (..., n, l * d)
-    """
+    """Concatenate the blocks of a PE, (..., l, n, d) -> (..., n, l * d). (n, d) is returned unchanged."""
     blocks = _tokens(pe)
     if blocks.ndim == 2:
         return blocks
@@ -101,9 +92,9 @@ def similarity(pe: npt.ArrayLike) -> Array:
 
 
 def procrustes_raw(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute the paper's Procrustes distance, || pe R - target || with the best orthogonal R.
+    """Compute the paper's Procrustes distance, || pe R - target || with the best orthogonal R (Frobenius norm).
 
-    Arrays are not centred or scaled. The distance therefore grows with the size of the PE, and with sigma, even without
+    Arrays are not centred or scaled, so the distance grows with the size of the PE, and with sigma, even without
     learning. Interpret it together with `procrustes`.
 
     Parameters
@@ -114,7 +105,6 @@ def procrustes_raw(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        Frobenius norm.
     """
     return _distance(_compact(pe), _compact(target))
 
@@ -122,8 +112,8 @@ def procrustes_raw(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 def procrustes(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     """Compute the Procrustes distance of two arrangements after centring and scaling to Frobenius norm 1.
 
-    Unrelated arrangements have a distance below sqrt(2), because the rotation is fitted. For example, 16 random tokens
-    have a distance of about 1 from the 2-D sinusoid. Compare with the value before training.
+    The rotation is fitted, so unrelated arrangements have a distance below sqrt(2): about 1 for 16 random tokens and
+    the 2-D sinusoid. Compare with the value before training.
 
     Parameters
     ----------
@@ -173,8 +163,8 @@ def cka(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        From 0 to 1, the same arrangement up to scale. Unrelated arrangements are above 0, especially with few tokens.
-        NaN if all tokens of either are equal.
+        1 for the same arrangement up to scale. Unrelated arrangements are above 0, especially with few tokens. NaN if
+        all tokens of either are equal.
     """
     a, b = _standard(side_by_side(pe)), _standard(side_by_side(target))
     _must_match(a, b)
@@ -186,9 +176,9 @@ def cka(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: int = 0) -> Null:
     """Permutation test of the `procrustes` distance, with blocks concatenated.
 
-    The distance is compared with the distances to the target with its tokens in random orders, which are the same for
-    all entries. Unlike the distance itself, the result can be compared between targets and widths. p assumes that
-    tokens are exchangeable, as before training.
+    The distance is compared with the distances to the target with its tokens in random orders, the same for all
+    entries. Unlike the distance itself, the result can be compared between targets and widths. p assumes that tokens
+    are exchangeable, as before training.
 
     Parameters
     ----------
@@ -201,8 +191,7 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
     Returns
     -------
     Null
-        z and p of shape (...). z is NaN if all orders have the same distance. Both are NaN if all tokens of either
-        array are equal.
+        z is NaN if all orders have the same distance. Both are NaN if all tokens of either array are equal.
     """
     if count < 1:
         raise must_be("count", "a whole number of at least 1", count)
@@ -257,17 +246,16 @@ def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:
 def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge: float = 0.1) -> Array:
     """Return the cross-validated accuracy of a linear probe that decodes a label from the PE.
 
-    The probe is a ridge regression of one-hot labels on the concatenated blocks, with an intercept. The penalty is
-    relative to the size of the PE.
+    The probe is a ridge regression of one-hot labels on the concatenated blocks, with an intercept.
 
     Parameters
     ----------
     pe : array-like, shape (..., l, n, d) or (n, d)
     labels : array-like, shape (n,)
     folds : array-like, shape (n,)
-        Fold of each token. The chance level is 1 / number of labels if every label is equally frequent in each fold,
-        for example with columns as folds to decode rows. With one fold per token it is lower, because the correct
-        label is the rarest in training.
+        The chance level is 1 / number of labels if every label is equally frequent in each fold, for example with
+        columns as folds to decode rows. With one fold per token it is lower, because the correct label is the rarest in
+        training.
     ridge : float
         Penalty, as a multiple of the mean squared length of the centred training tokens.
 
@@ -322,11 +310,8 @@ def _standard(array: npt.ArrayLike) -> Array:
 
 
 def _compact(array: npt.ArrayLike) -> Array:
-    """Rotate tokens into the at most n dimensions that they span, (..., n, d) -> (..., n, n).
-
-    Procrustes distances do not change, because they are invariant to rotations of the features. All widths become
-    equal, and the distance of 16 tokens with 160 features takes about a tenth of the time.
-    """
+    """Rotate tokens into the at most n dimensions that they span, (..., n, d) -> (..., n, n). Procrustes distances do
+    not change, all widths become equal, and 16 tokens with 160 features take about a tenth of the time."""
     tokens = _tokens(array)
     n, d = tokens.shape[-2:]
     if d > n:
@@ -343,17 +328,13 @@ def _finite(arrays: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
 
 
 def _must_match(pe: Array, target: Array) -> None:
-    """Raise `BadInput` if the numbers of tokens differ."""
     if pe.shape[-2] != target.shape[-2]:
         raise must_be("pe", f"an array with as many tokens as the target, {target.shape[-2]}", pe.shape)
 
 
 def _distance(pe: Array, target: Array) -> Array:
     """Return the Frobenius norm of the difference after the best rotation, (..., n, n) and (..., n, n) -> (...).
-
-    The distance could be computed from singular values alone, but then distances near 0 would lose half of their
-    digits.
-    """
+    Singular values alone would also give the distance, but distances near 0 would lose half of their digits."""
     _must_match(pe, target)
     with np.errstate(invalid="ignore", over="ignore"):
         product, finite = _finite(np.swapaxes(pe, -1, -2) @ target)

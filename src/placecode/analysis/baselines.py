@@ -155,9 +155,7 @@ class Predictor(ABC):
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
     ) -> list[tuple[Array, Marks]]:
         """Draw samples in which a channel is hidden, for fitting and for choosing hyperparameters, `count` in total.
-
-        Samples are in random order. No sample is repeated before all have been used.
-        """
+        They are in random order, and none is repeated before all have been used."""
         questions = []
         for part, size in zip(_parts(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
             rows = np.resize(rng.permutation(len(part)), round(size * count))
@@ -184,12 +182,8 @@ class Linear(_Gaussian):
     """The best linear prediction: the conditional mean in a Gaussian with the training covariance.
 
     It is optimal among linear predictors, and among all predictors if the data are Gaussian, up to the error of the
-    estimated covariance. With few samples per channel (fMRI), `Pca` may be better.
-
-    Parameters
-    ----------
-    ridge : float
-        Added to the variances of standardized channels.
+    estimated covariance. With few samples per channel (fMRI), `Pca` may be better. `ridge` is added to the variances of
+    standardized channels.
     """
 
     def __init__(self, ridge: float = RIDGE) -> None:
@@ -204,12 +198,8 @@ class Linear(_Gaussian):
 class Pca(_Gaussian):
     """The conditional mean in a Gaussian with k principal components and isotropic noise (probabilistic PCA).
 
-    Tipping and Bishop (1999). The variances of the other components are replaced by their mean.
-
-    Parameters
-    ----------
-    components : int, optional
-        Number of components, k. By default the best of several numbers on held-out samples.
+    Tipping and Bishop (1999). The variances of the other components are replaced by their mean. k is `components`, by
+    default the best of several numbers on held-out samples.
     """
 
     def __init__(self, components: int | None = None) -> None:
@@ -236,13 +226,9 @@ class Pca(_Gaussian):
 class Ridge(Predictor):
     """Ridge regression of each channel on the input of a model: values, zero if hidden, and marks of hidden channels.
 
-    The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible.
-    The map is best at the fraction of hidden channels it was fitted with.
-
-    Parameters
-    ----------
-    examples : int
-        Number of training examples per channel. Samples are repeated with other hidden channels if there are too few.
+    The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible,
+    so the map is best at the fraction of hidden channels it was fitted with. There are `examples` training examples per
+    channel. Samples are repeated with other hidden channels if there are too few.
     """
 
     def __init__(self, examples: int = 10_000) -> None:
@@ -327,20 +313,10 @@ class Trees(Predictor):
 
 
 def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
-    """Compute the mean of hidden values given visible ones in a Gaussian with mean 0.
+    """Compute the mean of hidden values given visible ones in a Gaussian with mean 0, (n, n), (b, n), (b, n) -> (b, n).
 
     Each sample has another visible block of the covariance. Blocks of similar size are padded with ones on the diagonal
     and factorized together.
-
-    Parameters
-    ----------
-    covariance : ndarray, shape (n, n)
-    values : ndarray, shape (b, n)
-    hidden : ndarray of bool, shape (b, n)
-
-    Returns
-    -------
-    ndarray, shape (b, n)
     """
     matrix, table = torch.from_numpy(covariance), torch.from_numpy(values)
     count = torch.from_numpy((~hidden).sum(axis=1))
@@ -391,7 +367,6 @@ def _parts(flat: Array) -> tuple[Array, Array]:
 
 
 def _must_mark(hidden: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Raise `BadInput` unless `hidden` is an array of bool of this shape."""
     if hidden.dtype != np.bool_ or hidden.shape != shape:
         raise must_be(
             "hidden", f"true or false for each question and channel, {shape}", (hidden.dtype.name, hidden.shape)

@@ -45,16 +45,8 @@ CHUNK = 4096
 
 
 def correlation(values: Values) -> Array:
-    """Compute Pearson's correlation of every two channels (functional connectivity, FC).
-
-    Parameters
-    ----------
-    values : array-like, shape (T, n), or several recordings
-
-    Returns
-    -------
-    ndarray, shape (n, n)
-    """
+    """Compute Pearson's correlation of every two channels (functional connectivity, FC), (T, n) or recordings -> (n,
+    n)."""
     return np.asarray(np.mean([_correlation(part) for part in recordings(values)], axis=0))
 
 
@@ -85,9 +77,8 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
     """Compute sparse partial correlations of every two channels with the graphical lasso.
 
     The penalty is chosen by the likelihood of the last fifth of each recording, given the rest. All samples are then
-    fitted. Several recordings share one inverse of their mean correlation. The solver also accepts singular
-    correlations (T < n). If it does not converge, a warning is given, and the Ledoit-Wolf shrinkage estimate is
-    inverted instead.
+    fitted. Several recordings share one inverse of their mean correlation, which may be singular (T < n). If the solver
+    does not converge, a warning is given, and the Ledoit-Wolf shrinkage estimate is inverted instead.
 
     Parameters
     ----------
@@ -121,26 +112,11 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
 
 
 def sparse_precision(own: Array, held: Array, matrix: Array, steps: int = 2000) -> Array | None:
-    """Invert a correlation matrix with the graphical lasso, and choose the penalty by held-out likelihood.
+    """Invert the correlations `matrix` with the graphical lasso, (n, n) -> (n, n), or None if it does not converge.
 
-    Penalties are tried in decreasing order, each starting from the previous solution, until the likelihood has
-    decreased twice.
-
-    Parameters
-    ----------
-    own : ndarray, shape (n, n)
-        Correlations of the training samples.
-    held : ndarray, shape (n, n)
-        Second moments of the held-out samples.
-    matrix : ndarray, shape (n, n)
-        Correlations of all samples, which are inverted with the chosen penalty.
-    steps : int
-        Maximum number of iterations.
-
-    Returns
-    -------
-    ndarray, shape (n, n), or None
-        None if the solver does not converge.
+    The penalty has the highest likelihood of the second moments `held` of held-out samples, given the correlations
+    `own` of the others. Penalties are tried in decreasing order, each starting from the previous solution, until the
+    likelihood has decreased twice.
     """
     largest = float(np.abs(own - np.eye(len(own))).max())
     best, best_likelihood, worse, start = 0.0, -np.inf, 0, None
@@ -181,7 +157,6 @@ def pca_embedding(values: Values, k: int = 2) -> Array:
     ----------
     values : array-like, shape (T, n), or several recordings
     k : int
-        Number of components.
 
     Returns
     -------
@@ -272,10 +247,8 @@ def check(values: npt.ArrayLike) -> Array:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """Limit numerical libraries to one thread, as a context manager.
-
-    Many small operations with several threads take up to 50 times as long on busy cores.
-    """
+    """Limit numerical libraries to one thread: many small operations with several take up to 50 times as long on busy
+    cores."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
     limits: AbstractContextManager[Any] = threadpool_limits(limits=1)
@@ -309,7 +282,6 @@ def _standard(values: Array, mean: Array, std: Array) -> Array:
 
 
 def _correlation(values: Array) -> Array:
-    """Return the correlation matrix of one recording."""
     standard = _standard(values, values.mean(axis=0), values.std(axis=0))
     matrix = np.clip(standard.T @ standard / len(values), -1.0, 1.0)
     np.fill_diagonal(matrix, 1.0)
@@ -339,10 +311,8 @@ def _information(values: Array, bins: int | None) -> Array:
 def _sparse_inverse(
     matrix: Array, penalty: float, steps: int, start: Array | None = None, tolerance: float = 1e-5
 ) -> Array | None:
-    """Minimize trace(matrix P) - log det P + penalty * sum |P off the diagonal| over P. None if not converged.
-
-    ADMM as in Boyd et al. (2011), section 6.5, with over-relaxation and a step size that balances both residuals.
-    """
+    """Minimize trace(matrix P) - log det P + penalty * sum |P off the diagonal| over P. None if not converged. ADMM as
+    in Boyd et al. (2011), section 6.5, with over-relaxation and a step size that balances both residuals."""
     n = len(matrix)
     sparse = np.eye(n) if start is None else start
     dual, rho, relax = np.zeros((n, n)), 1.0, 1.6

@@ -47,23 +47,11 @@ def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
 
 
 def centred(correlations: npt.ArrayLike) -> Array:
-    """Centre the vectors behind correlations over tokens, as in `similarities` of PEs.
+    """Centre the vectors behind correlations over tokens, as in `similarities` of PEs, (..., n, n) -> (..., n, n).
 
     A signal common to all tokens makes all correlations positive and hides groups from `modularity` and `segregation`.
-    Centring removes it.
+    Centring removes it. Tokens with a centred vector of zero have correlation 0.
 
-    Parameters
-    ----------
-    correlations : array_like, shape (..., n, n)
-        Correlations or cosines, including the diagonal.
-
-    Returns
-    -------
-    ndarray, shape (..., n, n)
-        Cosines of the vectors minus their mean over tokens. 0 for tokens with a centred vector of zero.
-
-    Examples
-    --------
     >>> shared = 0.5 + 0.5 * np.kron(np.eye(2), np.ones((3, 3)))  # two groups, and a common signal
     >>> labels = np.repeat([0, 1], 3)
     >>> float(modularity(shared, labels).round(2)), float(modularity(centred(shared), labels).round(2))
@@ -125,9 +113,8 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     Returns
     -------
     ndarray, shape (...)
-        1 if there is no similarity between groups, 0 if groups make no difference. Not bounded below, so it is noisy if
-        few similarities are positive. NaN without pairs within and between groups, or without positive similarity
-        within groups.
+        1 without similarity between groups, 0 if groups make no difference. Not bounded below, so it is noisy if few
+        similarities are positive. NaN without pairs within and between groups, or without positive similarity within.
     """
     weights, groups, valid = _prepared(similar, labels)
     pulls = np.maximum(weights, 0) @ groups  # (..., n, k)
@@ -225,8 +212,8 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
 
     The rank is the fraction of the remaining tokens (all but the token itself and its most similar token) that are
     farther away than the most similar token. It is not the fraction of tokens whose most similar token is a neighbour.
-    Equal distances count one half. Ranks of equally similar tokens are averaged. Only the order of the distances
-    matters. To use all similarities, call `matrix_correlation` with a matrix of distances.
+    Equal distances count one half. Ranks of equally similar tokens are averaged. To use all similarities, call
+    `matrix_correlation` with a matrix of distances.
 
     Parameters
     ----------
@@ -236,24 +223,18 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
     Returns
     -------
     ndarray, shape (...)
-        1 if the most similar token is always the closest one, 0 if it is always the farthest one. NaN for fewer than
-        three tokens.
+        1 if the most similar token is always the closest one, 0 if always the farthest. NaN for fewer than three
+        tokens.
     """
     weights, valid = symmetric(similar)
     return _agreement(weights, valid, farther(coordinates, weights.shape[-1]))
 
 
 def agreement_in(coordinates: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
-    """Return `coordinate_agreement` as a function for permutation tests. Distances are ranked only once.
+    """Return `coordinate_agreement` as a function for permutation tests, which ranks distances only once.
 
-    Parameters
-    ----------
-    coordinates : array-like, shape (n, axes)
-
-    Returns
-    -------
-    callable
-        Function of similarities (..., n, n) and places (..., n), the index of the row of `coordinates` of each token.
+    It takes similarities (..., n, n) and places (..., n), the index of the row of `coordinates` (n, axes) of each
+    token.
     """
     ranks = farther(coordinates, len(np.asarray(coordinates)))
 
@@ -266,10 +247,8 @@ def agreement_in(coordinates: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.Arr
 
 
 def farther(coordinates: npt.ArrayLike, n: int) -> Array:
-    """Return for tokens i and j the fraction of other tokens that are farther from i than j, (..., n, n).
-
-    Equal distances count one half. `coordinates` has shape (..., n, axes).
-    """
+    """Return for tokens i and j the fraction of other tokens that are farther from i than j, (..., n, axes) -> (..., n,
+    n). Equal distances count one half."""
     points = np.asarray(coordinates, dtype=np.float64)
     if points.ndim < 2 or points.shape[-2] != n or not np.isfinite(points).all():
         raise must_be("coordinates", f"finite numbers (tokens, axes) for each of the {n} tokens", points.shape)
@@ -295,8 +274,7 @@ def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike, ranks: bool = False) 
     Parameters
     ----------
     a, b : array-like, shape (..., n, n)
-        For example PE similarities and functional connectivity. Asymmetric matrices, such as attention, are
-        symmetrized.
+        For example PE similarities and functional connectivity. Asymmetric ones, such as attention, are symmetrized.
     ranks : bool
         Spearman's instead of Pearson's correlation.
 
@@ -312,10 +290,8 @@ def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike, ranks: bool = False) 
 
 
 def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
-    """Return the entries of all pairs of tokens, centred and scaled to length 1: (..., n, n) -> (..., n (n - 1) / 2).
-
-    The inner product of two results is a correlation. `ranks` uses the ranks of the entries. NaN if the matrix is not
-    finite, or if all pairs are equal.
+    """Return the entries, or `ranks`, of all pairs, centred and scaled to length 1: (..., n, n) -> (..., n (n - 1) /
+    2). The inner product of two results is a correlation. NaN if the matrix is not finite, or if all pairs are equal.
     """
     weights, valid = symmetric(matrix)
     pairs = weights[(..., *np.triu_indices(weights.shape[-1], k=1))]
@@ -333,14 +309,8 @@ def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
 
 
 def symmetric(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Symmetrize matrices (..., n, n), with zeros on the diagonal and for matrices that are not finite.
-
-    Returns
-    -------
-    weights : ndarray, shape (..., n, n)
-    valid : ndarray of bool, shape (...)
-        Whether a matrix is finite and not zero.
-    """
+    """Symmetrize matrices (..., n, n), with zeros on the diagonal and for matrices that are not finite. Also return
+    which matrices are finite and not zero, (...)."""
     matrices = np.asarray(similar, dtype=np.float64)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
         raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)

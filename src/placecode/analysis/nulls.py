@@ -115,8 +115,8 @@ def smooth_nulls(
         Number of random maps.
     seed : int
     hemispheres : array-like, shape (n,), optional
-        Hemisphere of each token. If set, patterns are computed in each hemisphere, and draws are independent between
-        hemispheres. Otherwise patterns of a symmetric brain are symmetric, and symmetric maps remain symmetric.
+        If set, patterns are computed in each hemisphere, and draws are independent between hemispheres. Otherwise
+        patterns of a symmetric brain are symmetric, and symmetric maps remain symmetric.
 
     Returns
     -------
@@ -208,9 +208,7 @@ def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
     ----------
     labels : array-like, shape (n,) or (n, axes)
         Tokens labelled -1 are not moved. Coordinates (n, axes) are permuted over all tokens.
-    draws : int
-        Number of permutations.
-    seed : int
+    draws, seed : int
 
     Returns
     -------
@@ -267,6 +265,5 @@ def _orders(orders: npt.ArrayLike, n: int) -> Orders:
 
 
 def _check_draws(draws: int) -> None:
-    """Raise `BadInput` for fewer than one draw."""
     if draws < 1:
         raise must_be("draws", "a whole number of at least 1", draws)

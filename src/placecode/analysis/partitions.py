@@ -30,9 +30,9 @@ from placecode.errors import must_be
 def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) -> Labels:
     """Maximize the signed `modularity` Q* with the Louvain method.
 
-    Tokens move one by one to the group with the largest gain in Q*. Then whole groups move in the same way. Both steps
-    are repeated until nothing moves. The result is a local optimum: moving any single token would not increase Q*. The
-    Q* of the best partition is above 0 even for noise, so compare it with the value before training.
+    Tokens move one by one to the group with the largest gain in Q*, then whole groups in the same way, until nothing
+    moves. The result is a local optimum: moving any single token would not increase Q*. The Q* of the best partition is
+    above 0 even for noise, so compare it with the value before training.
 
     Parameters
     ----------
@@ -70,9 +70,7 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
     Parameters
     ----------
     similar : array-like, shape (..., n, n)
-    k : int
-        Number of clusters.
-    seed : int
+    k, seed : int
 
     Returns
     -------
@@ -126,17 +124,9 @@ def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute scikit-learn's adjusted mutual information, which suits groups of very different sizes.
+    """Compute scikit-learn's adjusted mutual information, with arguments and result as in `ari`.
 
-    Parameters
-    ----------
-    found, labels : array-like of int, shape (..., n)
-        Tokens with -1 in either are left out.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        1 for equal partitions, 0 at chance. NaN if no token is left.
+    It suits groups of very different sizes.
     """
     from sklearn.metrics import adjusted_mutual_info_score  # type: ignore[import-untyped, unused-ignore]
 
@@ -151,19 +141,9 @@ def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute the mutual information of two labellings in nats, without adjustment.
+    """Compute the mutual information of two labellings in nats, without adjustment; arguments as in `ari`.
 
     Permuting labels keeps group sizes, so it ranks permutations as `ami` does, in a hundredth of the time.
-
-    Parameters
-    ----------
-    found, labels : array-like of int, shape (..., n)
-        Tokens with -1 in either are left out.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        NaN if no token is left.
     """
     counts = _contingency(found, labels)
     total = counts.sum(axis=(-2, -1), keepdims=True)
@@ -187,13 +167,11 @@ def _contingency(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def _pairs(counts: npt.ArrayLike) -> Array:
-    """Return the number of pairs in groups of these sizes."""
     sizes = np.asarray(counts, dtype=np.float64)
     return sizes * (sizes - 1) / 2
 
 
 def _entries(valid: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:
-    """Return the indices of valid entries."""
     return [entry for entry in np.ndindex(valid.shape) if valid[entry]]
 
 

@@ -54,18 +54,8 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
 
 
 def related(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Return which different tokens share at least one coordinate, such as a row or a column.
+    """Return which different tokens share at least one coordinate, such as a row or a column, (n, k) -> (n, n).
 
-    Parameters
-    ----------
-    positions : array-like, shape (n, k)
-
-    Returns
-    -------
-    ndarray of bool, shape (n, n)
-
-    Examples
-    --------
     >>> related([[0, 0], [0, 1], [1, 1]]).astype(int).tolist()
     [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
     """

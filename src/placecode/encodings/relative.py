@@ -117,23 +117,11 @@ class Alibi(Encoding):
 
 
 def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:
-    """Return the slopes of ALiBi.
+    """Return the slopes of ALiBi, (heads,). The last one is 2^(-steepness).
 
     For a power of two they are a geometric sequence. Otherwise they are the slopes of the next smaller power of two,
     followed by every other slope of twice that power.
 
-    Parameters
-    ----------
-    heads : int
-    steepness : float
-        The last slope is 2^(-steepness).
-
-    Returns
-    -------
-    Tensor of float64, shape (heads,)
-
-    Examples
-    --------
     >>> slopes_for(4).tolist()
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
@@ -174,19 +162,6 @@ class CausalNone(Encoding):
 
 
 def causal_mask(n: int, at: slice, device: torch.device) -> Tensor:
-    """Return the causal mask.
-
-    Parameters
-    ----------
-    n : int
-        Number of tokens.
-    at : slice
-        The m query positions.
-    device : torch.device
-
-    Returns
-    -------
-    Tensor of bool, shape (m, n)
-        True for the token itself and for earlier tokens.
-    """
+    """Return the causal mask of n tokens at the m query positions, (m, n): True for the token itself and earlier
+    ones."""
     return torch.ones(n, n, dtype=torch.bool, device=device).tril()[at]

@@ -181,10 +181,8 @@ class Stack(nn.Module):
                 module.fused = not self.plain and self.flat.device.type == "cpu"
 
     def _shrink(self) -> float:
-        """Estimate the ratio of gradients at the outputs to gradients at the inputs, as a power of two.
-
-        In the backward pass, a layer norm divides gradients by the size of its input, which a large PE dominates.
-        """
+        """Estimate the ratio of gradients at the outputs to gradients at the inputs, as a power of two. In the backward
+        pass, a layer norm divides gradients by the size of its input, which a large PE dominates."""
         example, vectors = self.members[0], self.encoding.vectors()
         if vectors is None:
             return 0.0
@@ -214,10 +212,8 @@ class Stack(nn.Module):
         out.index_fill_(1, self.gaps, 0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Convert device or dtype (`to`, `double`, ...) and make the parameters views of a new `flat`.
-
-        An existing trainer keeps the old `flat`, so convert a stack before creating its trainer.
-        """
+        """Convert device or dtype (`to`, `double`, ...) and make the parameters views of a new `flat`. An existing
+        trainer keeps the old `flat`, so convert a stack before creating its trainer."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if "flat" in self.__dict__ and self.ordered[0].data_ptr() != self.flat.data_ptr():
             self._flatten()
@@ -284,14 +280,12 @@ class Stack(nn.Module):
     def capture(self, x: Tensor, *patterns: str, first_row: int = 0) -> dict[str, Tensor]:
         """Return named activations of the forward pass at evaluation.
 
-        Names are embedding, input.0, attention.0, block.0, input.1, ..., output. Attention weights have shape
-        (e, b, h, n, n).
-
         Parameters
         ----------
         x : Tensor, shape (e, b, n, f)
         *patterns : str
-            Names to return. They may contain the wildcards of a shell.
+            Names to return, with the wildcards of a shell: embedding, input.0, attention.0, block.0, input.1, ...,
+            output. Attention weights have shape (e, b, h, n, n).
         first_row : int
             As in `forward`.
 
@@ -376,13 +370,7 @@ def stack_key(member: Member) -> tuple[object, ...]:
 
 
 def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
-    """Group members into stacks of nearly equal size.
-
-    Parameters
-    ----------
-    members : sequence of Member
-    most : int
-        Maximum number of members per stack.
+    """Group members into stacks of at most `most` members and nearly equal size.
 
     Returns
     -------
