@@ -10,7 +10,7 @@ import pytest
 from scipy.spatial import procrustes
 
 from placecode.analysis import modules, nulls, places
-from placecode.analysis.places import agreement_among, neighbors_in_space, place_agreement, procrustes_r2
+from placecode.analysis.places import neighbors_in_space, place_agreement, procrustes_r2
 from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
@@ -144,7 +144,7 @@ def test_agreement_against_places_dealt_out_anew(rng: np.random.Generator) -> No
     cells = grid(5, 5)
     near, apart = neighbors_in_space(cells), np.linalg.norm(cells[:, None] - cells, axis=-1)
     noise = modules.similarities(rng.normal(size=(1, 25, 8)))[-1]
-    chance = nulls.label_null(agreement_among(near), np.stack([-apart, noise]), np.arange(25), 200)
+    chance = nulls.label_null(modules.by_places(near), np.stack([-apart, noise]), np.arange(25), 200)
     np.testing.assert_allclose(chance.value, place_agreement(np.stack([-apart, noise]), near))
     assert chance.p[0] == pytest.approx(1 / 201) and chance.p[1] > 0.02
     assert chance.mean[0] == pytest.approx(near.sum() / (25 * 24), abs=0.02)

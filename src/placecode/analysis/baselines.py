@@ -309,9 +309,6 @@ class Trees(Predictor):
         return np.where(hidden.repeat(self.window_, axis=1), np.nan, flat)
 
 
-# ------------------------------------------------------------------------------------------------------ computation
-
-
 def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
     """Compute the mean of hidden values given visible ones in a Gaussian with mean 0, (n, n), (b, n), (b, n) -> (b, n).
 

@@ -164,7 +164,7 @@ def pca_embedding(values: Values, k: int = 2) -> Array:
         Correlations of channels and components. The largest absolute loading on a component is positive.
     """
     matrix = correlation(values)
-    return _points(matrix)[:, : whole_number("k", k, 1, len(matrix))]
+    return geometry.principal_points(matrix, whole_number("k", k, 1, len(matrix)))
 
 
 def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
@@ -184,7 +184,8 @@ def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
     similar = _symmetric(matrix)
     if not np.allclose(np.diag(similar), 1.0) or np.abs(similar).max() > 1 + 1e-9:
         raise BadInput("matrix must hold correlations, from -1 to 1 with ones on the diagonal; it does not.")
-    return geometry.mds(_points(similar), axes=whole_number("k", k, 1, len(similar))).places
+    points = geometry.principal_points(similar, len(similar))
+    return geometry.mds(points, axes=whole_number("k", k, 1, len(similar))).places
 
 
 def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArray[np.int64]:
@@ -214,9 +215,6 @@ def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArr
         affinity
     )
     return np.asarray(model.labels_, dtype=np.int64)
-
-
-# ------------------------------------------------------------------------------------------------------------ input
 
 
 def recordings(values: Values) -> list[Array]:
@@ -271,9 +269,6 @@ def _symmetric(matrix: npt.ArrayLike) -> Array:
     if similar.ndim != 2 or similar.shape[0] != similar.shape[1] or not np.allclose(similar, similar.T):
         raise must_be("matrix", "symmetric, (channels, channels) and finite", similar.shape)
     return (similar + similar.T) / 2
-
-
-# ------------------------------------------------------------------------------------------------------ computation
 
 
 def _standard(values: Array, mean: Array, std: Array) -> Array:
@@ -342,12 +337,3 @@ def _shrunk(parts: list[Array]) -> Array:
 
     standard = np.concatenate([_standard(part, part.mean(axis=0), part.std(axis=0)) for part in parts])
     return np.asarray(ledoit_wolf(standard, assume_centered=True)[0])
-
-
-def _points(matrix: Array) -> Array:
-    """Return points (n, n) whose inner products are the matrix, with principal axes and the largest entry positive."""
-    squares, axes = np.linalg.eigh(matrix)
-    points = (axes * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1]
-    size = np.abs(points)
-    first = (size >= 0.999999 * size.max(axis=0)).argmax(axis=0)  # ties are not decided by rounding
-    return np.asarray(points * np.where(np.take_along_axis(points, first[None], axis=0) < 0, -1.0, 1.0))

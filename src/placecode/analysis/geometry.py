@@ -96,13 +96,13 @@ def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
     """
     tokens = _centred(pe)
     true = _distances(tokens)
-    places = _principal(tokens, axes)
+    places = principal_points(tokens @ np.swapaxes(tokens, -1, -2), axes)
     for _ in range(steps):  # Guttman transform
         distances = _distances(places)
         # no contribution from tokens that coincide on the map
         ratio = np.divide(true, distances, out=np.zeros_like(true), where=distances > 1e-9 * true)
         places = (ratio.sum(axis=-1, keepdims=True) * places - ratio @ places) / places.shape[-2]
-    places = _principal(places, axes)
+    places = principal_points(places @ np.swapaxes(places, -1, -2), axes)
     distances = _distances(places)
     stress = np.sqrt(_ratio(((distances - true) ** 2).sum(axis=(-2, -1)), (distances**2).sum(axis=(-2, -1))))
     return Map(np.where(np.isnan(stress)[..., None, None], np.nan, places), stress)
@@ -139,14 +139,17 @@ def _ratio(above: Array, below: Array) -> Array:
     return np.asarray(above / np.where(below == 0, np.nan, below))
 
 
-def _principal(tokens: Array, axes: int) -> Array:
-    """Project centred tokens on their principal axes, (..., n, d) -> (..., n, axes), padded with zeros."""
-    squares, directions = np.linalg.eigh(tokens @ np.swapaxes(tokens, -1, -2))  # (..., n), (..., n, n), ascending
-    scores = (directions * np.sqrt(np.maximum(squares, 0.0))[..., None, :])[..., ::-1][..., :axes]
-    size = np.abs(scores)
+def principal_points(products: Array, axes: int) -> Array:
+    """Return points with these inner products on their first principal axes, (..., n, n) -> (..., n, axes).
+
+    The largest absolute coordinate on an axis is positive. Missing axes are zero, as are those of negative eigenvalues.
+    """
+    squares, directions = np.linalg.eigh(products)  # (..., n), (..., n, n), ascending
+    points = (directions * np.sqrt(np.maximum(squares, 0.0))[..., None, :])[..., ::-1][..., :axes]
+    size = np.abs(points)
     first = (size >= 0.999999 * size.max(axis=-2, keepdims=True)).argmax(axis=-2)  # ties are not decided by rounding
-    scores = scores * np.sign(np.take_along_axis(scores, first[..., None, :], axis=-2))
-    return np.pad(scores, [(0, 0)] * (scores.ndim - 1) + [(0, axes - scores.shape[-1])])
+    points = points * np.where(np.take_along_axis(points, first[..., None, :], axis=-2) < 0, -1.0, 1.0)
+    return np.pad(points, [(0, 0)] * (points.ndim - 1) + [(0, axes - points.shape[-1])])
 
 
 def _distances(tokens: Array) -> Array:

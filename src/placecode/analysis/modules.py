@@ -226,24 +226,21 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
         1 if the most similar token is always the closest one, 0 if always the farthest. NaN for fewer than three
         tokens.
     """
-    weights, valid = symmetric(similar)
-    return _agreement(weights, valid, farther(coordinates, weights.shape[-1]))
+    return nearest_mean(similar, farther(coordinates, square(similar).shape[-1]))
 
 
-def agreement_in(coordinates: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
-    """Return `coordinate_agreement` as a function for permutation tests, which ranks distances only once.
+def by_places(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
+    """Return `nearest_mean` as a function for permutation tests, with `table` (n, n) computed only once.
 
-    It takes similarities (..., n, n) and places (..., n), the index of the row of `coordinates` (n, axes) of each
-    token.
+    It takes similarities (..., n, n) and places (..., n), the index of the row of `table` of each token.
     """
-    ranks = farther(coordinates, len(np.asarray(coordinates)))
+    values = np.asarray(table)
 
-    def agreement(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
-        weights, valid = symmetric(similar)
-        index = whole_numbers("places", places, weights.shape[-1])
-        return _agreement(weights, valid, ranks[index[..., :, None], index[..., None, :]])
+    def mean(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
+        index = whole_numbers("places", places, len(values))
+        return nearest_mean(similar, values[index[..., :, None], index[..., None, :]])
 
-    return agreement
+    return mean
 
 
 def farther(coordinates: npt.ArrayLike, n: int) -> Array:
@@ -255,14 +252,14 @@ def farther(coordinates: npt.ArrayLike, n: int) -> Array:
     distances = np.linalg.norm(points[..., :, None, :] - points[..., None, :, :], axis=-1)  # (..., n, n)
     distances = _without_rounding(distances)
     distances[..., np.arange(n), np.arange(n)] = -1  # the token itself ranks first
-    return np.asarray((n - rankdata(distances, axis=-1)) / max(n - 2, 1))
+    return np.asarray((n - rankdata(distances, axis=-1)) / (n - 2 if n > 2 else np.nan))
 
 
-def _agreement(weights: Array, valid: npt.NDArray[np.bool_], ranks: Array) -> Array:
-    """Average the ranks of the most similar tokens."""
-    if ranks.shape[-1] < 3:
-        return np.full(np.broadcast_shapes(valid.shape, ranks.shape[:-2]), np.nan)
-    return np.where(valid, (nearest(weights) * ranks).sum(axis=-1).mean(axis=-1), np.nan)
+def nearest_mean(similar: npt.ArrayLike, table: npt.ArrayLike) -> Array:
+    """Average table[i, j] over tokens i and their most similar tokens j, (..., n, n) and (..., n, n) -> (...)."""
+    weights, valid = symmetric(similar)
+    values = (nearest(weights) * table).sum(axis=-1)
+    return np.where(valid, values.mean(axis=-1) if values.shape[-1] else np.nan, np.nan)
 
 
 # ----------------------------------------------------------------------------------------- correlation of two matrices
@@ -305,19 +302,22 @@ def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
     return np.where(defined, deviations / np.where(defined, length, 1.0), np.nan)
 
 
-# ---------------------------------------------------------------------------------------------------------- helpers
-
-
 def symmetric(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Symmetrize matrices (..., n, n), with zeros on the diagonal and for matrices that are not finite. Also return
     which matrices are finite and not zero, (...)."""
-    matrices = np.asarray(similar, dtype=np.float64)
-    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
-        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
+    matrices = square(similar)
     finite = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
     weights = np.where(finite[..., None, None] & ~np.eye(matrices.shape[-1], dtype=bool), matrices, 0.0)
     weights = (weights + np.swapaxes(weights, -1, -2)) / 2
     return weights, np.asarray(finite & weights.any(axis=(-2, -1)))
+
+
+def square(similar: npt.ArrayLike) -> Array:
+    """Convert to float64, and check that matrices are square."""
+    matrices = np.asarray(similar, dtype=np.float64)
+    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
+        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
+    return matrices
 
 
 def whole_numbers(name: str, labels: npt.ArrayLike, n: int) -> Labels:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist, squareform
 
-from placecode.analysis.modules import pair_vectors
+from placecode.analysis.modules import pair_vectors, square
 from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
@@ -76,7 +76,7 @@ def label_null(
     Chance
     """
     orders = shuffles(labels, draws, seed)
-    matrices, values = _square(similar), np.asarray(labels)
+    matrices, values = square(similar), np.asarray(labels)
     n = matrices.shape[-1]
     if len(values) != n:
         raise must_be("labels", f"one for each of the {n} tokens", values.shape)
@@ -129,7 +129,7 @@ def smooth_nulls(
     tests 20 to 98%. In clouds of 60 very uneven positions it is 0 to 17%, and 40% in one of six (spin tests: 40 to
     90%).
     """
-    matrices = _square(similar)
+    matrices = square(similar)
     n = matrices.shape[-1]
     points = np.asarray(coordinates, dtype=np.float64)
     distances = squareform(pdist(points)) if points.ndim == 2 and np.isfinite(points).all() else np.zeros((0, 0))
@@ -223,17 +223,6 @@ def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
     orders = np.tile(np.arange(len(values)), (draws, 1))
     orders[:, moving] = np.random.default_rng(seed).permuted(np.tile(moving, (draws, 1)), axis=1)
     return orders
-
-
-# ---------------------------------------------------------------------------------------------------------- helpers
-
-
-def _square(similar: npt.ArrayLike) -> Array:
-    """Convert to float64, and check that matrices are square."""
-    matrices = np.asarray(similar, dtype=np.float64)
-    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
-        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
-    return matrices
 
 
 def _chunk(n: int) -> int:

@@ -130,8 +130,7 @@ def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """
     from sklearn.metrics import adjusted_mutual_info_score  # type: ignore[import-untyped, unused-ignore]
 
-    n = np.shape(found)[-1] if np.ndim(found) else 0
-    groups, true = np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
+    groups, true = _both(found, labels)
     value = np.full(groups.shape[:-1], np.nan)
     for entry in np.ndindex(value.shape):
         known = (groups[entry] >= 0) & (true[entry] >= 0)
@@ -153,13 +152,14 @@ def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     return np.where(total[..., 0, 0] > 0, (joint * np.log(ratio)).sum(axis=(-2, -1)), np.nan)
 
 
-# ---------------------------------------------------------------------------------------------------------- helpers
+def _both(found: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Labels, ...]:
+    n = np.shape(found)[-1] if np.ndim(found) else 0
+    return np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
 
 
 def _contingency(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Return the contingency table of two labellings, (..., n) and (..., n) -> (..., k, m), without -1."""
-    n = np.shape(found)[-1] if np.ndim(found) else 0
-    groups, true = np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
+    groups, true = _both(found, labels)
     known = (groups >= 0) & (true >= 0)
     # (..., n, k) and (..., n, m)
     one, two = (np.where(known, values, -1)[..., None] == np.unique(values[known]) for values in (groups, true))

@@ -15,13 +15,12 @@ A similarity is a matrix (..., n, n) of PEs or of data, as in `modules`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
-from placecode.analysis.modules import nearest, symmetric, whole_numbers
+from placecode.analysis.geometry import principal_points
+from placecode.analysis.modules import nearest_mean, square, symmetric
 from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
@@ -93,12 +92,7 @@ def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     edges = np.maximum(edges, minimum_spanning_tree(angle).toarray())
     distances = shortest_path(np.maximum(edges, edges.T), directed=False)
     centring = np.eye(n) - 1 / n
-    squares, directions = np.linalg.eigh(-0.5 * centring @ distances**2 @ centring)
-    points = (directions * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1][:, :axes]
-    points = np.pad(points, [(0, 0), (0, max(0, axes - n))])
-    size = np.abs(points)
-    first = (size >= 0.999999 * size.max(axis=0)).argmax(axis=0)  # ties are not decided by rounding
-    return np.asarray(points * np.where(points[first, np.arange(axes)] < 0, -1.0, 1.0))
+    return principal_points(-0.5 * centring @ distances**2 @ centring, axes)
 
 
 def place_agreement(similar: npt.ArrayLike, near: npt.ArrayLike) -> Array:
@@ -107,24 +101,10 @@ def place_agreement(similar: npt.ArrayLike, near: npt.ArrayLike) -> Array:
     Chance level is the fraction of ordered pairs that are near, 0.036 on a 10 x 10 grid. With several most similar
     tokens, the near fraction of them counts. NaN if the matrix is zero or not finite.
     """
-    weights, valid = symmetric(similar)
-    true = _relation(near, weights.shape[-1])
-    share = (nearest(weights) * true).sum(axis=-1)
-    return np.where(valid, share.mean(axis=-1) if share.shape[-1] else np.nan, np.nan)
-
-
-def agreement_among(near: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
-    """Return `place_agreement` as a function for permutation tests.
-
-    It takes similarities (..., n, n) and places (..., n), the index of the row of `near` (n, n) of each token.
-    """
-    true = _relation(near, len(np.asarray(near)))
-
-    def agreement(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
-        index = whole_numbers("places", places, len(true))
-        return place_agreement(similar, true[index[..., :, None], index[..., None, :]])
-
-    return agreement
+    true, n = np.asarray(near), square(similar).shape[-1]
+    if true.ndim < 2 or true.shape[-2:] != (n, n) or true.dtype != np.bool_:
+        raise must_be("near", f"True or False for every two of the {n} tokens", (true.dtype.name, true.shape))
+    return nearest_mean(similar, true)
 
 
 def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:
@@ -154,11 +134,3 @@ def _points(name: str, positions: npt.ArrayLike) -> Array:
     if points.ndim != 2 or 0 in points.shape or not np.isfinite(points).all():
         raise must_be(name, "finite numbers (tokens, axes), at least one of each", points.shape)
     return points
-
-
-def _relation(near: npt.ArrayLike, n: int) -> Bools:
-    """Check an array of bool for every two tokens."""
-    true = np.asarray(near)
-    if true.ndim < 2 or true.shape[-2:] != (n, n) or true.dtype != np.bool_:
-        raise must_be("near", f"True or False for every two of the {n} tokens", (true.dtype.name, true.shape))
-    return true

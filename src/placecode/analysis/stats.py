@@ -280,9 +280,6 @@ def fdr(p: npt.ArrayLike) -> Array:
     return adjusted
 
 
-# ---------------------------------------------------------------------------------------------------------- helpers
-
-
 def _together(*arrays: npt.ArrayLike, axes: int = 1, alike: bool = True) -> list[Array]:
     """Convert arrays to float64, and check that their last axes are equal. `alike` broadcasts them to one shape."""
     doubles = [np.asarray(array, dtype=np.float64) for array in arrays]

@@ -44,10 +44,8 @@ TAKEN = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled"
 RESIZED = ("resized", "resized-shuffled")
 RESCALED = ("rescaled", "rescaled-shuffled", *RESIZED)
 """The initial values in `TAKEN` that are rescaled to a root mean square of sigma."""
-AUXILIARY = (
-    *("member", "seed", "origin", "role", "label"),
-    *("state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch"),
-)
+STATES = ("state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch")
+AUXILIARY = ("member", "seed", "origin", "role", "label", *STATES)
 """Columns of a table of members that do not describe a setting."""
 ROLES = ("swept", "reference", "donor", "control")
 """What a member is for: part of the sweep, a model to compare with, one whose PE others start from, or one that must
@@ -262,10 +260,9 @@ class Member:
     @property
     def shape(self) -> tuple[object, ...]:
         """The settings that must be equal to train members in one stack, besides the encoding family."""
-        return (
-            *(self.width, self.layers, self.heads, self.expansion, self.norm, self.placement, self.optimizer),
-            *(self.batch, self.dropout > 0, self.dropout_at_evaluation, self.data, self.origin is not None),
-        )
+        names = ("width", "layers", "heads", "expansion", "norm", "placement", "optimizer", "batch", "data")
+        equal = [getattr(self, name) for name in names]
+        return (*equal, self.dropout > 0, self.dropout_at_evaluation, self.origin is not None)
 
     def record(self) -> dict[str, Any]:
         """Return the specification as a row of plain values for tables and files. `options` is JSON text."""
