@@ -5,6 +5,7 @@ has no preferred orientation, so PEs are rotated onto each other (orthogonal Pro
 many dimensions this brings even unrelated PEs closer, so every agreement is relative to that of channels in random
 order.
 
+>>> from placecode.analysis.modules import similarities
 >>> rng = np.random.default_rng(0)
 >>> true = np.repeat(np.eye(4), 5, axis=0)  # 20 channels in four groups
 >>> pes = true + 0.1 * rng.normal(size=(3, 1, 20, 4))
