@@ -21,7 +21,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_is_written_and_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+def test_a_file_is_written_and_replaced_and_nothing_else_is_left(tmp_path) -> None:
     path = tmp_path / "a.bin"
     files.write_bytes(path, b"first")
     files.write_bytes(path, b"second")
@@ -29,7 +29,7 @@ def test_a_file_is_written_and_replaced_and_nothing_else_is_left(tmp_path: Path)
     assert names(tmp_path) == ["a.bin"]
 
 
-def test_a_file_written_piece_by_piece_has_its_name_at_the_end_or_never(tmp_path: Path) -> None:
+def test_a_file_written_piece_by_piece_has_its_name_at_the_end_or_never(tmp_path) -> None:
     path = tmp_path / "a.bin"
     with files.whole(path) as stream:
         stream.write(b"one ")
@@ -49,9 +49,7 @@ def test_a_file_written_piece_by_piece_has_its_name_at_the_end_or_never(tmp_path
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, failure: BaseException
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, call, failure) -> None:
     path = tmp_path / "a.bin"
     files.write_bytes(path, b"old")
 
@@ -68,9 +66,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_process_killed_while_writing_leaves_the_old_file_and_a_remnant_that_is_swept(
-    tmp_path: Path, call: str
-) -> None:
+def test_a_process_killed_while_writing_leaves_the_old_file_and_a_remnant_that_is_swept(tmp_path, call) -> None:
     path = tmp_path / "a.bin"
     files.write_bytes(path, b"old")
     child = os.fork()
@@ -88,7 +84,7 @@ def test_a_process_killed_while_writing_leaves_the_old_file_and_a_remnant_that_i
     assert names(tmp_path) == ["a.bin"]
 
 
-def test_sweeping_takes_nothing_of_the_users(tmp_path: Path) -> None:
+def test_sweeping_takes_nothing_of_the_users(tmp_path) -> None:
     theirs = [
         "a.bin",
         ".hidden",
@@ -105,7 +101,7 @@ def test_sweeping_takes_nothing_of_the_users(tmp_path: Path) -> None:
     files.sweep(tmp_path / "no such folder")
 
 
-def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+def test_a_reader_never_sees_half_a_file(tmp_path) -> None:
     path = tmp_path / "a.bin"
     whole = {b"a" * 300_000, b"b" * 500_000}
     files.write_bytes(path, b"a" * 300_000)
@@ -126,7 +122,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     assert seen <= whole
 
 
-def test_json_that_no_other_program_could_read_is_refused(tmp_path: Path) -> None:
+def test_json_that_no_other_program_could_read_is_refused(tmp_path) -> None:
     path = tmp_path / "a.json"
     files.write_json(path, {"mean": 0.1 + 0.2, "std": None})
     assert json.loads(path.read_text()) == {"mean": 0.1 + 0.2, "std": None}
@@ -136,7 +132,7 @@ def test_json_that_no_other_program_could_read_is_refused(tmp_path: Path) -> Non
     assert names(tmp_path) == ["a.json"]
 
 
-def test_tables_and_arrays_come_back_as_they_were(tmp_path: Path) -> None:
+def test_tables_and_arrays_come_back_as_they_were(tmp_path) -> None:
     table = pd.DataFrame({"member": [0, 1], "value": [0.1, float("nan")], "split": ["train", "test"]})
     files.write_table(tmp_path / "a.parquet", table)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), table)
@@ -168,13 +164,13 @@ def test_tables_and_arrays_come_back_as_they_were(tmp_path: Path) -> None:
         },
     ],
 )
-def test_arrays_are_written_as_the_library_would(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
+def test_arrays_are_written_as_the_library_would(tensors, tmp_path) -> None:
     written = files.write_tensors(tmp_path / "a.safetensors", tensors)
     assert (tmp_path / "a.safetensors").read_bytes() == save(tensors)
     assert written == hashlib.sha256(save(tensors)).hexdigest()
 
 
-def test_halves_come_back_as_they_were(tmp_path: Path) -> None:
+def test_halves_come_back_as_they_were(tmp_path) -> None:
     exact = torch.tensor([0.0, -0.0, 1 / 3, 65504.0, 6e-8, float("inf"), float("nan")]).half()
     maps = torch.rand(2, 3, 4).half().transpose(1, 2)  # not contiguous
     files.write_tensors(tmp_path / "a.safetensors", {"exact": exact, "maps": maps, "flag": torch.tensor([True])})
@@ -184,13 +180,13 @@ def test_halves_come_back_as_they_were(tmp_path: Path) -> None:
     assert torch.equal(found["maps"], maps)
 
 
-def test_types_that_are_not_written_are_named(tmp_path: Path) -> None:
+def test_types_that_are_not_written_are_named(tmp_path) -> None:
     with pytest.raises(TypeError, match=r"of a type that is not written: \{'a': torch\.bfloat16\}"):
         files.write_tensors(tmp_path / "a", {"a": torch.zeros(2, dtype=torch.bfloat16), "b": torch.zeros(2)})
     assert names(tmp_path) == []
 
 
-def test_hash_is_that_of_the_bytes(tmp_path: Path) -> None:
+def test_hash_is_that_of_the_bytes(tmp_path) -> None:
     data = os.urandom(100_000)
     files.write_bytes(tmp_path / "a", data)
     assert files.sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
@@ -200,5 +196,5 @@ def test_hash_is_that_of_the_bytes(tmp_path: Path) -> None:
     ("number", "full"),
     [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EACCES, False), (errno.EIO, False)],
 )
-def test_what_counts_as_a_full_disk(number: int, full: bool) -> None:
+def test_what_counts_as_a_full_disk(number, full) -> None:
     assert files.is_full_disk(OSError(number, "said")) is full

@@ -48,7 +48,7 @@ def test_the_reference_is_splitmix64() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1, 63, 10**9, -1, -4])
-def test_bits_equal_whole_number_arithmetic(step: int) -> None:
+def test_bits_equal_whole_number_arithmetic(step) -> None:
     seeds = [0, 1, 2**40]
     found = unsigned(random.bits(random.keys_for(seeds, "order"), step, 7))
     assert found == [[value(seed, "order", step, index) for index in range(7)] for seed in seeds]
@@ -64,7 +64,7 @@ def test_repeated_calls_give_the_same_numbers() -> None:
     [(4, "order", 5), (3, "dropout", 5), (3, "order", 6), (3, "order", -5)],
     ids=["seed", "purpose", "step", "sign of the step"],
 )
-def test_numbers_depend_on_each_of_seed_purpose_and_step(seed: int, purpose: str, step: int) -> None:
+def test_numbers_depend_on_each_of_seed_purpose_and_step(seed, purpose, step) -> None:
     base = random.bits(random.keys_for([3], "order"), 5, 100)
     other = random.bits(random.keys_for([seed], purpose), step, 100)
     assert not (base == other).any()
@@ -105,7 +105,7 @@ def test_step_may_be_a_tensor() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_uniform_numbers_are_uniform(dtype: torch.dtype) -> None:
+def test_uniform_numbers_are_uniform(dtype) -> None:
     count = 100_000
     sample = random.uniform(random.keys_for([0], "order"), 3, count, dtype=dtype)[0]
     assert sample.dtype == dtype
@@ -119,7 +119,7 @@ def test_uniform_numbers_are_uniform(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_uniform_stays_below_one_for_the_largest_bits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uniform_stays_below_one_for_the_largest_bits(dtype, monkeypatch) -> None:
     monkeypatch.setattr(random, "bits", lambda keys, step, count, first=0: torch.full((1, count), -1))  # all bits set
     assert random.uniform(torch.zeros(1, dtype=torch.int64), 0, 1, dtype=dtype).item() < 1
 
@@ -159,7 +159,7 @@ def test_neighbouring_streams_are_uncorrelated() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 100, 1000])
-def test_permutation_is_a_permutation(count: int) -> None:
+def test_permutation_is_a_permutation(count) -> None:
     orders = random.permutation(random.keys_for(range(4), "order"), 7, count)
     assert orders.shape == (4, count)
     assert torch.equal(orders.sort(dim=1).values, torch.arange(count).expand(4, -1))
@@ -177,7 +177,7 @@ def test_permutation_changes_with_the_step() -> None:
     assert not torch.equal(random.permutation(keys, 0, 50), random.permutation(keys, 1, 50))
 
 
-def test_a_gpu_draws_what_a_cpu_draws(cuda: str) -> None:
+def test_a_gpu_draws_what_a_cpu_draws(cuda) -> None:
     keys = random.keys_for(range(5), "order")
     for draw in (random.bits, random.uniform, random.permutation):
         assert torch.equal(draw(keys, 3, 1000), draw(keys.to(cuda), 3, 1000).cpu())

@@ -104,7 +104,7 @@ def test_a_common_embedding_has_the_distances_of_the_fits_whatever_their_orienta
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_few_channels_are_no_reason_to_fail(n: int) -> None:
+def test_few_channels_are_no_reason_to_fail(n) -> None:
     pes = np.random.default_rng(0).normal(size=(4, 2, n, 3))
     alike = similarities(pes)[-1]
     assert common_embedding(pes).shape[0] == n and np.isfinite(common_embedding(pes)).all()
@@ -151,7 +151,7 @@ def test_order_and_scale_of_channels_do_not_matter_to_pairs() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.4, 0.6])
-def test_pairs_said_to_be_sure_are_true_nine_times_in_ten(noise: float) -> None:
+def test_pairs_said_to_be_sure_are_true_nine_times_in_ten(noise) -> None:
     """On a ring of channels, seen through noise of its own in either half of the data and in each fit."""
     true_pairs, said = 0, 0
     for seed in range(30):
@@ -178,7 +178,7 @@ def test_in_noise_no_two_channels_are_surely_neighbours() -> None:
 
 
 @pytest.mark.parametrize("pairs", [1, 3, 10])
-def test_a_few_pairs_do_not_make_others_certain(pairs: int) -> None:
+def test_a_few_pairs_do_not_make_others_certain(pairs) -> None:
     """So many pairs of channels stay together in all fits, the rest is noise; the pairs are right in either half."""
     rng = np.random.default_rng(0)
     pes = 0.3 * rng.normal(size=(4, 1, 30, 40))
@@ -193,7 +193,7 @@ def test_a_few_pairs_do_not_make_others_certain(pairs: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "count"), [(12, 3), (20, 4), (30, 10), (60, 5)])
-def test_planted_modules_are_found_and_so_is_their_number(n: int, count: int) -> None:
+def test_planted_modules_are_found_and_so_is_their_number(n, count) -> None:
     rng = np.random.default_rng(n)
     found = stable_modules(groups_of(n, count, 12, rng, noise=0.15))
     assert found.count == count and ari(found.labels, np.arange(n) % count) == 1 and found.agreement > 0.95

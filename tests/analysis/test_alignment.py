@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-from collections.abc import Callable
 from itertools import permutations
 
 import numpy as np
@@ -13,7 +11,6 @@ from scipy import stats
 from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cosine
 
-from placecode.analysis import alignment
 from placecode.analysis.alignment import (
     cka,
     neighbor_agreement,
@@ -58,20 +55,12 @@ def decoded(pe: Array, target: Array) -> Array:
 MEASURES = [procrustes_raw, procrustes, rsa, cka, z, p, neighbors, decoded]
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(7)
-
-
 def rotation(rng: np.random.Generator, d: int) -> Array:
     q: Array = np.linalg.qr(rng.normal(size=(d, d)))[0]
     return q
 
 
-# ------------------------------------------------------------------------------------------------------ similarity
-
-
-def test_similarity_is_the_cosine_of_centred_tokens(rng: np.random.Generator) -> None:
+def test_similarity_is_the_cosine_of_centred_tokens(rng) -> None:
     pe = rng.normal(size=(3, 5, 4))  # (l, n, d)
     rows = np.concatenate([block - block.mean(0) for block in pe], axis=1)  # (n, l * d)
     found = similarity(pe)
@@ -80,7 +69,7 @@ def test_similarity_is_the_cosine_of_centred_tokens(rng: np.random.Generator) ->
             assert found[i, j] == pytest.approx(1 - cosine(rows[i], rows[j]), abs=1e-12)
 
 
-def test_similarity_is_not_the_plain_cosine_nor_a_correlation_over_features(rng: np.random.Generator) -> None:
+def test_similarity_is_not_the_plain_cosine_nor_a_correlation_over_features(rng) -> None:
     """With a common offset all plain cosines are near 1, and so are correlations over features; ours do not change."""
     pe = rng.normal(size=(6, 5))
     shared = pe + 50 * rng.normal(size=5)
@@ -90,7 +79,7 @@ def test_similarity_is_not_the_plain_cosine_nor_a_correlation_over_features(rng:
     assert similarity(shared).min() < 0
 
 
-def test_similarity_sees_no_shift_scale_or_rotation(rng: np.random.Generator) -> None:
+def test_similarity_sees_no_shift_scale_or_rotation(rng) -> None:
     pe = rng.normal(size=(2, 6, 5))
     moved = 3 * pe @ rotation(rng, 5) + rng.normal(size=(2, 1, 5))
     np.testing.assert_allclose(similarity(moved), similarity(pe), atol=1e-12)
@@ -98,13 +87,13 @@ def test_similarity_sees_no_shift_scale_or_rotation(rng: np.random.Generator) ->
     assert np.abs(similarity(bent) - similarity(pe)).max() > 0.1
 
 
-def test_large_blocks_count_for_more(rng: np.random.Generator) -> None:
+def test_large_blocks_count_for_more(rng) -> None:
     pe = rng.normal(size=(2, 6, 5))
     pe[0] *= 1e4
     np.testing.assert_allclose(similarity(pe), similarity(pe[:1]), atol=1e-3)
 
 
-def test_similarity_is_batched_and_takes_a_single_block(rng: np.random.Generator) -> None:
+def test_similarity_is_batched_and_takes_a_single_block(rng) -> None:
     pe = rng.normal(size=(2, 3, 4, 6, 5))
     found = similarity(pe)
     assert found.shape == (2, 3, 6, 6)
@@ -113,7 +102,7 @@ def test_similarity_is_batched_and_takes_a_single_block(rng: np.random.Generator
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
-def test_tokens_in_one_place_have_no_similarity(value: float) -> None:
+def test_tokens_in_one_place_have_no_similarity(value) -> None:
     np.testing.assert_array_equal(similarity(np.full((2, 7, 3), value)), np.zeros((7, 7)))
 
 
@@ -122,7 +111,7 @@ def test_a_token_at_the_centre_has_no_similarity() -> None:
     np.testing.assert_allclose(found, [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], atol=1e-15)
 
 
-def test_tiny_encodings_keep_their_arrangement(rng: np.random.Generator) -> None:
+def test_tiny_encodings_keep_their_arrangement(rng) -> None:
     pe = rng.normal(size=(1, 6, 5))
     np.testing.assert_allclose(similarity(1e-30 * pe), similarity(pe), atol=1e-12)
 
@@ -132,14 +121,9 @@ def test_side_by_side_puts_the_blocks_of_a_token_together() -> None:
     np.testing.assert_array_equal(side_by_side(pe)[1], [2, 3, 8, 9])
 
 
-# ------------------------------------------------------------------------------------------------------ procrustes
-
-
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("shape", [(16, 5), (6, 6), (5, 40)])
-def test_a_rotation_is_no_distance(
-    distance: Callable[..., Array], shape: tuple[int, int], rng: np.random.Generator
-) -> None:
+def test_a_rotation_is_no_distance(distance, shape, rng) -> None:
     target = rng.normal(size=shape)
     turned = target @ rotation(rng, shape[1])
     assert distance(turned, target) == pytest.approx(0, abs=1e-12)
@@ -148,7 +132,7 @@ def test_a_rotation_is_no_distance(
 
 
 @pytest.mark.parametrize("shape", [(16, 5), (5, 40)])
-def test_raw_distance_is_that_of_the_definition(shape: tuple[int, int], rng: np.random.Generator) -> None:
+def test_raw_distance_is_that_of_the_definition(shape, rng) -> None:
     pe, target = rng.normal(size=(2, *shape))
     best, _ = orthogonal_procrustes(pe, target)
     assert procrustes_raw(pe, target) == pytest.approx(np.linalg.norm(pe @ best - target), rel=1e-12)
@@ -156,7 +140,7 @@ def test_raw_distance_is_that_of_the_definition(shape: tuple[int, int], rng: np.
         assert np.linalg.norm(pe @ rotation(rng, shape[1]) - target) > procrustes_raw(pe, target)
 
 
-def test_distances_of_many_are_those_of_scipy_one_by_one(rng: np.random.Generator) -> None:
+def test_distances_of_many_are_those_of_scipy_one_by_one(rng) -> None:
     pe, target = rng.normal(size=(4, 1, 7, 7)), rng.normal(size=(3, 7, 7))
     pe[0, 0] = 5 * target[1] @ rotation(rng, 7)
     pe[1, 0] = 0  # nothing to turn, and singular values that are all equal
@@ -169,27 +153,27 @@ def test_distances_of_many_are_those_of_scipy_one_by_one(rng: np.random.Generato
             assert found[i, j] == pytest.approx(np.linalg.norm(pe[i, 0] @ best - target[j]), rel=1e-12)
 
 
-def test_numbers_as_large_as_float32_holds_have_a_distance(rng: np.random.Generator) -> None:
+def test_numbers_as_large_as_float32_holds_have_a_distance(rng) -> None:
     pe, target = rng.normal(size=(2, 6, 5))
     assert procrustes_raw(1e38 * pe, target) == pytest.approx(1e38 * np.linalg.norm(pe), rel=1e-9)
     with np.errstate(all="raise"):  # beyond, it is unknown, and no exception
         assert np.isnan(procrustes_raw(1e200 * pe, 1e200 * target))
 
 
-def test_scale_free_distance_has_its_closed_form(rng: np.random.Generator) -> None:
+def test_scale_free_distance_has_its_closed_form(rng) -> None:
     pe, target = rng.normal(size=(2, 8, 20))
     a, b = ((x - x.mean(0)) / np.linalg.norm(x - x.mean(0)) for x in (pe, target))
     assert procrustes(pe, target) == pytest.approx(np.sqrt(2 - 2 * np.linalg.norm(a.T @ b, "nuc")), rel=1e-10)
 
 
-def test_size_and_place_matter_to_the_raw_distance_alone(rng: np.random.Generator) -> None:
+def test_size_and_place_matter_to_the_raw_distance_alone(rng) -> None:
     pe, target = rng.normal(size=(2, 8, 5))
     for changed in (3 * pe, pe + 2):
         assert procrustes(changed, target) == pytest.approx(procrustes(pe, target), rel=1e-10)
         assert procrustes_raw(changed, target) > procrustes_raw(pe, target) + 1
 
 
-def test_raw_distance_grows_with_sigma_without_any_learning(rng: np.random.Generator) -> None:
+def test_raw_distance_grows_with_sigma_without_any_learning(rng) -> None:
     """Why the scale-free version stands beside the paper's: random encodings, no training at all."""
     unit, target = rng.normal(size=(2, 16, 160))
     raw = [float(procrustes_raw(sigma * unit, target)) for sigma in (0.5, 1, 2)]
@@ -206,7 +190,7 @@ def test_scale_free_distance_ends_at_root_two() -> None:
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_the_narrower_one_counts_as_padded_with_zeros(distance: Callable[..., Array], rng: np.random.Generator) -> None:
+def test_the_narrower_one_counts_as_padded_with_zeros(distance, rng) -> None:
     pe, target = rng.normal(size=(8, 3)), rng.normal(size=(8, 30))
     padded = np.pad(pe, ((0, 0), (0, 27)))
     assert distance(pe, target) == pytest.approx(distance(padded, target), rel=1e-12)
@@ -214,21 +198,18 @@ def test_the_narrower_one_counts_as_padded_with_zeros(distance: Callable[..., Ar
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_distances_are_batched(distance: Callable[..., Array], rng: np.random.Generator) -> None:
+def test_distances_are_batched(distance, rng) -> None:
     pe, target = rng.normal(size=(2, 3, 6, 9)), rng.normal(size=(6, 4))
     found = distance(pe, target)
     assert found.shape == (2, 3)
     assert found[1, 2] == pytest.approx(float(distance(pe[1, 2], target)))
 
 
-def test_tokens_in_one_place_have_no_scale_free_distance(rng: np.random.Generator) -> None:
+def test_tokens_in_one_place_have_no_scale_free_distance(rng) -> None:
     assert np.isnan(procrustes(np.full((4, 3), 0.1), rng.normal(size=(4, 3))))
 
 
-# ------------------------------------------------------------------------------------------------------------- rsa
-
-
-def test_rsa_is_spearmans_correlation_of_pairs(rng: np.random.Generator) -> None:
+def test_rsa_is_spearmans_correlation_of_pairs(rng) -> None:
     pe, target = rng.normal(size=(2, 4, 7, 5)), rng.normal(size=(7, 3))
     upper = np.triu_indices(7, 1)
     expected = stats.spearmanr(similarity(pe[1])[upper], similarity(target)[upper]).statistic
@@ -237,13 +218,13 @@ def test_rsa_is_spearmans_correlation_of_pairs(rng: np.random.Generator) -> None
     assert found[1] == pytest.approx(expected, rel=1e-10)
 
 
-def test_rsa_of_a_turned_and_scaled_arrangement_is_one(rng: np.random.Generator) -> None:
+def test_rsa_of_a_turned_and_scaled_arrangement_is_one(rng) -> None:
     target = rng.normal(size=(16, 12))
     assert rsa(0.01 * target @ rotation(rng, 12) + 5, target) == pytest.approx(1)
     assert abs(rsa(rng.normal(size=(16, 12)), target)) < 0.5
 
 
-def test_equal_pairs_tie_whatever_their_rounding(rng: np.random.Generator) -> None:
+def test_equal_pairs_tie_whatever_their_rounding(rng) -> None:
     """A square's four sides are equally long; turning it must not put them in an order."""
     square = np.array([[0.0, 0], [0, 1], [1, 1], [1, 0]])
     target = rng.normal(size=(4, 3))
@@ -252,14 +233,11 @@ def test_equal_pairs_tie_whatever_their_rounding(rng: np.random.Generator) -> No
         assert rsa(square @ rotation(rng, 2), target) == pytest.approx(float(expected), abs=1e-12)
 
 
-def test_rsa_without_differences_is_nan(rng: np.random.Generator) -> None:
+def test_rsa_without_differences_is_nan(rng) -> None:
     assert np.isnan(rsa(np.zeros((5, 3)), rng.normal(size=(5, 3))))
 
 
-# ------------------------------------------------------------------------------------------------------------- cka
-
-
-def test_cka_is_that_of_the_definition(rng: np.random.Generator) -> None:
+def test_cka_is_that_of_the_definition(rng) -> None:
     """Through products of features, || X' Y ||^2 / (|| X' X || || Y' Y ||), where the code takes those of tokens."""
     pe, target = rng.normal(size=(2, 3, 7, 5)), rng.normal(size=(7, 4))
     x, y = (a - a.mean(0) for a in (side_by_side(pe[1]), target))
@@ -269,24 +247,21 @@ def test_cka_is_that_of_the_definition(rng: np.random.Generator) -> None:
     assert found[1] == pytest.approx(expected, rel=1e-12)
 
 
-def test_cka_is_one_for_the_same_arrangement_and_zero_across_it(rng: np.random.Generator) -> None:
+def test_cka_is_one_for_the_same_arrangement_and_zero_across_it(rng) -> None:
     target = rng.normal(size=(16, 12))
     assert cka(target @ rotation(rng, 12), target) == pytest.approx(1, abs=1e-12)
     assert cka(rng.normal(size=(16, 12)), target) < 0.8
     assert cka([[1.0], [-1], [0], [0]], [[0.0], [0], [1], [-1]]) == pytest.approx(0, abs=1e-15)
 
 
-def test_large_blocks_count_for_more_in_cka(rng: np.random.Generator) -> None:
+def test_large_blocks_count_for_more_in_cka(rng) -> None:
     pe = rng.normal(size=(2, 6, 5))
     assert cka(pe * [[[1e4]], [[1]]], pe[1]) == pytest.approx(float(cka(pe[0], pe[1])), abs=1e-3)
     assert cka(pe, pe[1]) > cka(pe[0], pe[1]) + 0.1
 
 
-# -------------------------------------------------------------------------------------------------------- permuted
-
-
 @pytest.mark.parametrize("width", [2, 6, 40])
-def test_permuted_holds_the_distance_against_permuted_targets(width: int, rng: np.random.Generator) -> None:
+def test_permuted_holds_the_distance_against_permuted_targets(width, rng) -> None:
     pe, target = rng.normal(size=(3, 2, 6, 5)), rng.normal(size=(6, width))
     pe[0, :, :, :2] += 2 * target[:, :2]
     found = permuted(pe, target, count=50, seed=4)
@@ -297,7 +272,7 @@ def test_permuted_holds_the_distance_against_permuted_targets(width: int, rng: n
     np.testing.assert_allclose(found.p, (1 + (null <= own).sum(0)) / 51)
 
 
-def test_permuted_tends_to_what_all_orders_give(rng: np.random.Generator) -> None:
+def test_permuted_tends_to_what_all_orders_give(rng) -> None:
     """With four tokens all 24 orders can be listed; numbering the tokens of both sides anew changes nothing in them."""
     target = rng.normal(size=(4, 3))
     pe = target + rng.normal(size=(4, 3))
@@ -311,7 +286,7 @@ def test_permuted_tends_to_what_all_orders_give(rng: np.random.Generator) -> Non
     assert abs(alone.z - exact_z) > 0.5
 
 
-def test_a_planted_arrangement_is_nearer_than_chance_and_noise_is_not(rng: np.random.Generator) -> None:
+def test_a_planted_arrangement_is_nearer_than_chance_and_noise_is_not(rng) -> None:
     target = rng.normal(size=(12, 4))
     pe = rng.normal(size=(2, 3, 12, 20))
     pe[0, :, :, :4] += 2 * target
@@ -320,7 +295,7 @@ def test_a_planted_arrangement_is_nearer_than_chance_and_noise_is_not(rng: np.ra
     assert found.p[1] > 0.05 and abs(found.z[1]) < 3
 
 
-def test_of_noise_one_in_twenty_seems_near(rng: np.random.Generator) -> None:
+def test_of_noise_one_in_twenty_seems_near(rng) -> None:
     """p <= 0.05 at the nominal rate, and z around 0: 20 draws of orders with 50 members each."""
     target, pe = rng.normal(size=(9, 3)), rng.normal(size=(20, 50, 2, 9, 4))
     found = [permuted(members, target, count=99, seed=seed) for seed, members in enumerate(pe)]
@@ -331,7 +306,7 @@ def test_of_noise_one_in_twenty_seems_near(rng: np.random.Generator) -> None:
     assert (permuted(pe, target, count=99).p <= 0.05).mean() > 0.3
 
 
-def test_the_seed_draws_the_orders(rng: np.random.Generator) -> None:
+def test_the_seed_draws_the_orders(rng) -> None:
     pe, target = rng.normal(size=(5, 1, 8, 3)), rng.normal(size=(8, 3))
     np.testing.assert_array_equal(permuted(pe, target, seed=1).z, permuted(pe, target, seed=1).z)
     assert (permuted(pe, target, seed=2).z != permuted(pe, target, seed=1).z).all()
@@ -340,24 +315,21 @@ def test_the_seed_draws_the_orders(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("turn", [False, True])
-def test_where_all_tokens_are_alike_every_order_is_as_near(turn: bool, rng: np.random.Generator) -> None:
+def test_where_all_tokens_are_alike_every_order_is_as_near(turn, rng) -> None:
     """One-hot tokens: no order of them is another arrangement, and rounding must not say otherwise."""
     for pe in (np.eye(7), rng.normal(size=(7, 5))):
         found = permuted(pe, np.eye(7) @ rotation(rng, 7) if turn else np.eye(7))
         assert np.isnan(found.z) and found.p == 1
 
 
-def test_permuted_refuses_what_it_cannot_use(rng: np.random.Generator) -> None:
+def test_permuted_refuses_what_it_cannot_use(rng) -> None:
     with pytest.raises(BadInput, match="count must be"):
         permuted(np.eye(3), np.eye(3), count=0)
     with pytest.raises(BadInput, match=r"target must be an array \(tokens, features\)"):
         permuted(np.eye(3), np.ones((2, 3, 3)))
 
 
-# ------------------------------------------------------------------------------------------------------ neighbours
-
-
-def test_neighbors_are_those_of_the_definition(rng: np.random.Generator) -> None:
+def test_neighbors_are_those_of_the_definition(rng) -> None:
     pe = rng.normal(size=(5, 2, 16, 3))
     found = neighbor_agreement(pe, AKIN)
     for member, share in zip(pe, found, strict=True):
@@ -372,7 +344,7 @@ def test_planted_neighbors_are_found() -> None:
     assert neighbor_agreement(pe, ~AKIN) == 0
 
 
-def test_noise_agrees_by_chance(rng: np.random.Generator) -> None:
+def test_noise_agrees_by_chance(rng) -> None:
     """6 of the 15 other cells share a row or a column."""
     found = neighbor_agreement(rng.normal(size=(2000, 1, 16, 8)), AKIN)
     assert found.mean() == pytest.approx(0.4, abs=0.015)
@@ -389,17 +361,14 @@ def test_nearest_tokens_share_the_vote() -> None:
 
 
 @pytest.mark.parametrize("bad", [AKIN.astype(int), AKIN[:5, :5], AKIN[0]])
-def test_related_must_tell_of_every_pair(bad: npt.NDArray[np.bool_], rng: np.random.Generator) -> None:
+def test_related_must_tell_of_every_pair(bad, rng) -> None:
     with pytest.raises(BadInput, match="related must be an array of bool"):
         neighbor_agreement(rng.normal(size=(16, 3)), bad)
 
 
-# ----------------------------------------------------------------------------------------------------------- probe
-
-
 @pytest.mark.parametrize("ridge", [0.01, 0.1, 3.0])
 @pytest.mark.parametrize("labels", [ROWS, ROWS % 2, np.arange(16) % 3])
-def test_probe_is_scikit_learns_ridge_classifier(ridge: float, labels: Array, rng: np.random.Generator) -> None:
+def test_probe_is_scikit_learns_ridge_classifier(ridge, labels, rng) -> None:
     linear = pytest.importorskip("sklearn.linear_model", reason="the reference is scikit-learn's")
     pe = 5 + rng.normal(size=(20, 2, 16, 3)) + 0.7 * np.eye(4)[ROWS][:, :3]
     expected = []
@@ -416,7 +385,7 @@ def test_probe_is_scikit_learns_ridge_classifier(ridge: float, labels: Array, rn
     assert np.std(expected) > 0.05  # members differ, so there was something to get wrong
 
 
-def test_a_planted_grid_is_decoded_and_noise_is_chance(rng: np.random.Generator) -> None:
+def test_a_planted_grid_is_decoded_and_noise_is_chance(rng) -> None:
     grid = np.concatenate([np.eye(4)[ROWS], np.eye(4)[COLUMNS]], axis=1)
     assert probe(grid + 0.05 * rng.normal(size=(16, 8)), ROWS, COLUMNS) == 1
     noise = rng.normal(size=(2000, 1, 16, 8))
@@ -441,7 +410,7 @@ def test_training_tokens_in_one_place_teach_nothing() -> None:
     assert probe(1.0 * label[:, None], label, fold) == 1
 
 
-def test_names_of_labels_and_folds_do_not_matter(rng: np.random.Generator) -> None:
+def test_names_of_labels_and_folds_do_not_matter(rng) -> None:
     pe = rng.normal(size=(9, 2, 16, 5)) + np.eye(5)[ROWS]
     np.testing.assert_allclose(probe(pe, 7 - 2 * ROWS, 10 * COLUMNS), probe(pe, ROWS, COLUMNS))
     assert (probe(pe, ROWS % 2, COLUMNS) != probe(pe, ROWS, COLUMNS)).any()
@@ -458,10 +427,7 @@ def test_probe_refuses_what_it_cannot_use() -> None:
         probe(np.eye(16), ROWS, COLUMNS, ridge=0)
 
 
-# ----------------------------------------------------------------------------------------------------------- views
-
-
-def test_views_are_all_blocks_their_mean_and_each(rng: np.random.Generator) -> None:
+def test_views_are_all_blocks_their_mean_and_each(rng) -> None:
     pe = rng.normal(size=(3, 2, 5, 4))
     found = views(pe)
     assert {number: view.shape for number, view in found.items()} == {
@@ -478,13 +444,10 @@ def test_views_are_all_blocks_their_mean_and_each(rng: np.random.Generator) -> N
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_mean_of_a_diverged_member_is_not_finite_and_its_neighbour_is(rng: np.random.Generator) -> None:
+def test_the_mean_of_a_diverged_member_is_not_finite_and_its_neighbour_is(rng) -> None:
     pe = rng.normal(size=(2, 2, 5, 4))
     pe[0, :, 1, 2] = np.inf, -np.inf
     np.testing.assert_array_equal(np.isfinite(views(pe)[-2]).all(axis=(1, 2, 3)), [False, True])
-
-
-# ------------------------------------------------------------------------------------------------------ all of them
 
 
 def planted(rng: np.random.Generator) -> tuple[Array, Array]:
@@ -494,7 +457,7 @@ def planted(rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_a_rotation_of_either_side_is_nothing(measure: Callable[..., Array], rng: np.random.Generator) -> None:
+def test_a_rotation_of_either_side_is_nothing(measure, rng) -> None:
     pe, target = planted(rng)
     before = measure(pe, target)
     np.testing.assert_allclose(measure(pe @ rotation(rng, 6), target), before, rtol=1e-8)
@@ -502,7 +465,7 @@ def test_a_rotation_of_either_side_is_nothing(measure: Callable[..., Array], rng
 
 
 @pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure is not procrustes_raw])
-def test_size_and_place_of_either_side_are_nothing(measure: Callable[..., Array], rng: np.random.Generator) -> None:
+def test_size_and_place_of_either_side_are_nothing(measure, rng) -> None:
     pe, target = planted(rng)
     before = measure(pe, target)
     np.testing.assert_allclose(measure(1e-6 * pe + 0.1, target), before, rtol=1e-6)
@@ -513,14 +476,14 @@ def test_size_and_place_of_either_side_are_nothing(measure: Callable[..., Array]
     assert (np.abs(bent - before) > 0.01).any()
 
 
-def test_raw_distance_scales_with_both(rng: np.random.Generator) -> None:
+def test_raw_distance_scales_with_both(rng) -> None:
     pe, target = planted(rng)
     np.testing.assert_allclose(procrustes_raw(3 * pe, 3 * target), 3 * procrustes_raw(pe, target), rtol=1e-12)
     assert (np.abs(procrustes_raw(3 * pe, target) - procrustes_raw(pe, target)) > 1).all()
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_only_the_match_of_tokens_matters(measure: Callable[..., Array], rng: np.random.Generator) -> None:
+def test_only_the_match_of_tokens_matters(measure, rng) -> None:
     """Numbering the tokens of both sides anew is nothing (but for the draw of orders in `permuted`); of one side is."""
     pe, target = planted(rng)
     order = rng.permutation(16)
@@ -535,9 +498,7 @@ def test_only_the_match_of_tokens_matters(measure: Callable[..., Array], rng: np
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("width", [3, 20])
 @pytest.mark.filterwarnings("error")
-def test_a_diverged_member_is_nan_and_its_neighbour_is_not(
-    measure: Callable[..., Array], bad: float, width: int, rng: np.random.Generator
-) -> None:
+def test_a_diverged_member_is_nan_and_its_neighbour_is_not(measure, bad, width, rng) -> None:
     pe, target = rng.normal(size=(2, 1, 6, width)), rng.normal(size=(6, width))
     expected = measure(pe[1], target)
     pe[0, 0, 2, 1] = bad
@@ -549,9 +510,7 @@ def test_a_diverged_member_is_nan_and_its_neighbour_is_not(
 @pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure is not procrustes_raw])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
 @pytest.mark.filterwarnings("error")
-def test_tokens_in_one_place_are_nan_and_their_neighbour_is_not(
-    measure: Callable[..., Array], value: float, rng: np.random.Generator
-) -> None:
+def test_tokens_in_one_place_are_nan_and_their_neighbour_is_not(measure, value, rng) -> None:
     pe, target = rng.normal(size=(2, 1, 6, 4)), rng.normal(size=(6, 4))
     pe[0] = value
     np.testing.assert_array_equal(np.isnan(measure(pe, target).ravel()), [True, False])
@@ -559,27 +518,23 @@ def test_tokens_in_one_place_are_nan_and_their_neighbour_is_not(
 
 @pytest.mark.parametrize("measure", [procrustes, rsa, cka, z, p])
 @pytest.mark.parametrize("bad", [np.nan, 1.0])
-def test_a_target_without_an_arrangement_is_nan(measure: Callable[..., Array], bad: float) -> None:
+def test_a_target_without_an_arrangement_is_nan(measure, bad) -> None:
     assert np.isnan(measure(np.eye(5), np.full((5, 3), bad)))
 
 
 @pytest.mark.parametrize("measure", [procrustes, rsa, cka, z, p])
-def test_one_token_is_nowhere(measure: Callable[..., Array]) -> None:
+def test_one_token_is_nowhere(measure) -> None:
     assert np.isnan(measure(np.ones((1, 3)), np.ones((1, 3))))
     assert np.isnan(neighbor_agreement(np.ones((1, 3)), np.zeros((1, 1), dtype=bool)))
 
 
 @pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa, cka, permuted])
-def test_different_numbers_of_tokens_are_refused(measure: Callable[..., Array]) -> None:
+def test_different_numbers_of_tokens_are_refused(measure) -> None:
     with pytest.raises(BadInput, match="as many tokens as the target"):
         measure(np.eye(3), np.eye(4))
 
 
 @pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa, cka, permuted])
-def test_a_vector_is_refused(measure: Callable[..., Array]) -> None:
+def test_a_vector_is_refused(measure) -> None:
     with pytest.raises(BadInput, match="tokens, features"):
         measure(np.ones(3), np.eye(3))
-
-
-def test_the_examples_of_the_docstrings_hold() -> None:
-    assert doctest.testmod(alignment).failed == 0

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 
-from placecode.analysis import behaviour
 from placecode.analysis.behaviour import agreement, agreement_with_others, by_condition, confidence, error_rate
 from placecode.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(7)
-
-
-def test_the_example_holds() -> None:
-    assert doctest.testmod(behaviour).failed == 0
-    assert doctest.testmod(behaviour).attempted > 0
-
-
-# -------------------------------------------------------------------------------------- confidence and conditions
-
-
-def test_confidence_is_that_of_the_answer_given(rng: np.random.Generator) -> None:
+def test_confidence_is_that_of_the_answer_given(rng) -> None:
     probabilities = rng.dirichlet(np.ones(4), size=(3, 5))
     found = confidence(probabilities)
     assert found.shape == (3, 5)
@@ -45,7 +29,7 @@ def test_conditions_are_averaged_apart() -> None:
     np.testing.assert_array_equal(found["Binary"], [0.5, 0.5, 0.5])
 
 
-def test_conditions_weighted_by_their_examples_give_the_mean(rng: np.random.Generator) -> None:
+def test_conditions_weighted_by_their_examples_give_the_mean(rng) -> None:
     values, names = rng.random((2, 3, 30)), [str(name) for name in rng.integers(4, size=30)]
     found = by_condition(values, names)
     total = sum(found[name] * names.count(name) for name in found) / 30
@@ -63,10 +47,7 @@ def test_a_name_too_few_is_refused() -> None:
         by_condition(np.zeros((2, 3)), ["a", "b"])
 
 
-# -------------------------------------------------------------------------------------------------------- agreement
-
-
-def test_agreement_is_counted_pair_by_pair(rng: np.random.Generator) -> None:
+def test_agreement_is_counted_pair_by_pair(rng) -> None:
     answers = rng.integers(4, size=(5, 30))
     found = agreement(answers)
     for i in range(5):
@@ -74,14 +55,14 @@ def test_agreement_is_counted_pair_by_pair(rng: np.random.Generator) -> None:
             assert found[i, j] == pytest.approx(np.mean(answers[i] == answers[j]))
 
 
-def test_agreement_does_not_depend_on_the_names_of_the_answers(rng: np.random.Generator) -> None:
+def test_agreement_does_not_depend_on_the_names_of_the_answers(rng) -> None:
     answers = rng.integers(4, size=(5, 30))
     np.testing.assert_allclose(agreement(np.array([7, -3, 100, 0])[answers]), agreement(answers))
     mixed = (answers + np.arange(5)[:, None]) % 4  # the control: each member with names of its own
     assert np.abs(agreement(mixed) - agreement(answers)).max() > 0.1
 
 
-def test_unrelated_members_agree_by_chance(rng: np.random.Generator) -> None:
+def test_unrelated_members_agree_by_chance(rng) -> None:
     found = agreement(rng.integers(4, size=(2, 10000)))
     assert found[0, 1] == pytest.approx(0.25, abs=0.03)
     assert found[0, 0] == 1
@@ -108,10 +89,7 @@ def test_members_without_a_group_are_refused() -> None:
         agreement(np.zeros(4))
 
 
-# ------------------------------------------------------------------------------------------------------- error rate
-
-
-def test_errors_are_counted_by_place(rng: np.random.Generator) -> None:
+def test_errors_are_counted_by_place(rng) -> None:
     right, places = rng.random((2, 3, 50)) < 0.6, rng.integers(8, size=50)
     found = error_rate(right, places, 8)
     assert found.shape == (2, 3, 8)
@@ -129,7 +107,7 @@ def test_a_diverged_member_has_no_rate_and_its_neighbour_has() -> None:
 
 
 @pytest.mark.parametrize("places", [[0, 4], [-1, 0]])
-def test_places_off_the_grid_are_refused(places: list[int]) -> None:
+def test_places_off_the_grid_are_refused(places) -> None:
     with pytest.raises(BadInput, match="tokens from 0 to 3"):
         error_rate([True, False], places, 4)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from itertools import product
 
@@ -14,7 +13,7 @@ import torch
 from helpers.planted import GROUPS, noise, planted
 from scipy import stats
 
-from placecode.analysis import alignment, modules
+from placecode.analysis import alignment
 from placecode.analysis.modules import (
     centred,
     coordinate_agreement,
@@ -35,15 +34,7 @@ Measure = Callable[..., Array]
 MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(3)
-
-
-# -------------------------------------------------------------------------------------------------------- similarity
-
-
-def test_similarities_are_those_of_all_blocks_their_mean_and_each(rng: np.random.Generator) -> None:
+def test_similarities_are_those_of_all_blocks_their_mean_and_each(rng) -> None:
     pe = rng.normal(size=(3, 2, 7, 4))
     found = similarities(pe)
     assert set(found) == {-1, -2, 0, 1}
@@ -51,9 +42,6 @@ def test_similarities_are_those_of_all_blocks_their_mean_and_each(rng: np.random
     np.testing.assert_allclose(found[-1], alignment.similarity(pe))
     np.testing.assert_allclose(found[1], alignment.similarity(pe[:, 1:]))
     np.testing.assert_allclose(similarities(torch.tensor(pe))[0], found[0])
-
-
-# -------------------------------------------------------------------------------------------------------- modularity
 
 
 def signed_q(w: Array, labels: npt.NDArray[np.int64]) -> float:
@@ -73,7 +61,7 @@ def signed_q(w: Array, labels: npt.NDArray[np.int64]) -> float:
     return q
 
 
-def test_modularity_is_the_published_sum_over_pairs(rng: np.random.Generator) -> None:
+def test_modularity_is_the_published_sum_over_pairs(rng) -> None:
     matrices, labels = noise(rng, 3), GROUPS.copy()
     labels[[2, 9, 23]] = -1
     for own in (GROUPS, labels, np.arange(24)):
@@ -89,8 +77,8 @@ def test_modularity_of_two_cliques() -> None:
     assert modularity(1 - 2 * same, labels) < 0  # the negative twin: alike across, unlike within
 
 
-def test_modularity_without_negative_weights_is_networkx_and_with_them_it_is_not(rng: np.random.Generator) -> None:
-    w = noise(rng)
+def test_modularity_without_negative_weights_is_networkx_and_with_them_it_is_not(rng) -> None:
+    w = noise(np.random.default_rng(3))
     np.fill_diagonal(w, 0)
     parts = [set(np.flatnonzero(g == GROUPS)) for g in range(4)]
 
@@ -101,14 +89,11 @@ def test_modularity_without_negative_weights_is_networkx_and_with_them_it_is_not
     assert abs(modularity(w, GROUPS) - peer(w)) > 0.01
 
 
-def test_one_group_has_modularity_zero(rng: np.random.Generator) -> None:
+def test_one_group_has_modularity_zero(rng) -> None:
     assert modularity(noise(rng), np.zeros(24, dtype=int)) == pytest.approx(0, abs=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------------- segregation
-
-
-def test_segregation_is_that_of_the_definition(rng: np.random.Generator) -> None:
+def test_segregation_is_that_of_the_definition(rng) -> None:
     w, labels = noise(rng), GROUPS.copy()
     labels[5] = -1
     inside, outside = [], []
@@ -125,17 +110,14 @@ def test_segregation_ends_at_one_and_sees_no_negative_weight() -> None:
     assert segregation(np.ones((24, 24)), GROUPS) == pytest.approx(0)
 
 
-def test_segregation_takes_groups_and_pairs_within(rng: np.random.Generator) -> None:
+def test_segregation_takes_groups_and_pairs_within(rng) -> None:
     w = np.abs(noise(rng))
     assert np.isnan(segregation(w, np.zeros(24, dtype=int)))
     assert np.isnan(segregation(w, np.arange(24)))
     assert np.isnan(segregation(-w, GROUPS))
 
 
-# -------------------------------------------------------------------------------------------------------- silhouette
-
-
-def test_silhouette_is_scikit_learns(rng: np.random.Generator) -> None:
+def test_silhouette_is_scikit_learns(rng) -> None:
     similar, labels = planted(rng, 1.0), GROUPS.copy()
     labels[0] = 7  # a singleton
     distance = np.clip(1 - similar, 0, None)
@@ -149,10 +131,7 @@ def test_silhouette_is_scikit_learns(rng: np.random.Generator) -> None:
     assert np.isnan(silhouette(similar, np.zeros(24, dtype=int))).all()
 
 
-# -------------------------------------------------------------------------------------------------------- agreements
-
-
-def test_neighbor_agreement_is_that_of_the_alignment_room(rng: np.random.Generator) -> None:
+def test_neighbor_agreement_is_that_of_the_alignment_room(rng) -> None:
     pe = rng.normal(size=(5, 2, 24, 3))
     akin = GROUPS[:, None] == GROUPS
     found = neighbor_agreement(similarities(pe)[-1], GROUPS)
@@ -175,7 +154,7 @@ def test_several_nearest_tokens_share() -> None:
     assert neighbor_agreement(w, [0, 0, 1, -1]) == pytest.approx((0.5 + 1 + 0) / 3)
 
 
-def test_mirror_agreement_counts_partners(rng: np.random.Generator) -> None:
+def test_mirror_agreement_counts_partners(rng) -> None:
     pairs = np.arange(24) ^ 1  # 2k and 2k + 1
     pe = np.repeat(rng.normal(size=(2, 1, 12, 5)), 2, axis=2) + 0.01 * rng.normal(size=(2, 1, 24, 5))
     similar = similarities(pe)[-1]
@@ -189,7 +168,7 @@ def test_mirror_agreement_counts_partners(rng: np.random.Generator) -> None:
     assert mirror_agreement(mixed, np.stack([pairs, np.roll(pairs, 2)])[:, None]).shape == (2, 3)
 
 
-def test_coordinate_agreement_is_a_share_of_farther_tokens(rng: np.random.Generator) -> None:
+def test_coordinate_agreement_is_a_share_of_farther_tokens(rng) -> None:
     places, similar = rng.normal(size=(9, 3)), noise(rng, n=9)
     apart = np.linalg.norm(places[:, None] - places, axis=-1)
     np.fill_diagonal(similar, -9)
@@ -200,7 +179,7 @@ def test_coordinate_agreement_is_a_share_of_farther_tokens(rng: np.random.Genera
     assert coordinate_agreement(similar, places) == pytest.approx(np.mean(shares))
 
 
-def test_coordinate_agreement_from_farthest_to_nearest(rng: np.random.Generator) -> None:
+def test_coordinate_agreement_from_farthest_to_nearest(rng) -> None:
     places = rng.normal(size=(24, 2))
     apart = np.linalg.norm(places[:, None] - places, axis=-1)
     assert coordinate_agreement(-apart, places) == 1
@@ -228,10 +207,7 @@ def shuffled_orders(n: int, count: int) -> list[np.ndarray]:
     return [rng.permutation(n) for _ in range(count)]
 
 
-# -------------------------------------------------------------------------------------------------- pairs of matrices
-
-
-def test_matrix_correlation_is_that_of_the_upper_triangles(rng: np.random.Generator) -> None:
+def test_matrix_correlation_is_that_of_the_upper_triangles(rng) -> None:
     a, b = noise(rng, 2, 3), noise(rng)
     upper = np.triu_indices(24, 1)
     linear, ranked = matrix_correlation(a, b), matrix_correlation(a, b, ranks=True)
@@ -242,7 +218,7 @@ def test_matrix_correlation_is_that_of_the_upper_triangles(rng: np.random.Genera
     assert matrix_correlation(np.exp(b), b) < 0.95
 
 
-def test_the_diagonal_does_not_correlate(rng: np.random.Generator) -> None:
+def test_the_diagonal_does_not_correlate(rng) -> None:
     a, b = noise(rng), noise(rng)
     assert matrix_correlation(a + 50 * np.eye(24), b + 50 * np.eye(24)) == pytest.approx(
         float(matrix_correlation(a, b))
@@ -252,7 +228,7 @@ def test_the_diagonal_does_not_correlate(rng: np.random.Generator) -> None:
     assert np.isnan(matrix_correlation(0.1 * off, b, ranks=True))
 
 
-def test_attention_in_both_directions_goes_with_connectivity(rng: np.random.Generator) -> None:
+def test_attention_in_both_directions_goes_with_connectivity(rng) -> None:
     """Every pair is attended to in one direction only: each alone is half noise, their mean is the connectivity."""
     connected = noise(rng)
     skew = np.triu(rng.normal(size=(2, 4, 1, 24, 24)), 1)
@@ -262,18 +238,15 @@ def test_attention_in_both_directions_goes_with_connectivity(rng: np.random.Gene
     assert np.abs(matrix_correlation(skew, connected)).max() < 0.5
 
 
-# ------------------------------------------------------------------------------------------------------- all of them
-
-
 @pytest.mark.parametrize("measure", MEASURES)
-def test_planted_groups_are_seen_and_noise_is_not(measure: Measure, rng: np.random.Generator) -> None:
+def test_planted_groups_are_seen_and_noise_is_not(measure, rng) -> None:
     chance = measure(planted(rng, 0.0, 200), GROUPS)
     assert measure(planted(rng, 3.0, 40), GROUPS).min() > chance.max() + 0.1
     assert measure(planted(rng, 0.0, 40), GROUPS).max() < chance.max() + 0.1
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_names_of_groups_and_order_of_tokens_do_not_matter(measure: Measure, rng: np.random.Generator) -> None:
+def test_names_of_groups_and_order_of_tokens_do_not_matter(measure, rng) -> None:
     similar, labels = planted(rng, 1.0), np.where(np.arange(24) % 9 == 0, -1, GROUPS)
     before = measure(similar, labels)
     renamed = np.array([30, 2, 0, 11, -1])[labels]
@@ -284,7 +257,7 @@ def test_names_of_groups_and_order_of_tokens_do_not_matter(measure: Measure, rng
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_members_and_labellings_are_batched(measure: Measure, rng: np.random.Generator) -> None:
+def test_members_and_labellings_are_batched(measure, rng) -> None:
     similar, labels = planted(rng, 1.0), rng.integers(-1, 4, size=(5, 24))
     found = measure(similar[:, None], labels)
     assert found.shape == (3, 5)
@@ -293,7 +266,7 @@ def test_members_and_labellings_are_batched(measure: Measure, rng: np.random.Gen
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_the_diagonal_and_which_triangle_do_not_matter(measure: Measure, rng: np.random.Generator) -> None:
+def test_the_diagonal_and_which_triangle_do_not_matter(measure, rng) -> None:
     similar = planted(rng, 1.0)
     skew = np.triu(rng.normal(size=(24, 24)), 1)
     changed = similar + np.diag(rng.normal(size=24)) + skew - skew.T
@@ -302,7 +275,7 @@ def test_the_diagonal_and_which_triangle_do_not_matter(measure: Measure, rng: np
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
 @pytest.mark.filterwarnings("error")
-def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(bad: float, rng: np.random.Generator) -> None:
+def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(bad, rng) -> None:
     similar = planted(rng, 2.0, 2)
     partner, places = np.arange(24) ^ 1, rng.normal(size=(24, 3))
     expected = [measure(similar[1], GROUPS) for measure in MEASURES]
@@ -326,11 +299,8 @@ def test_tokens_in_one_place_have_no_modules() -> None:
     assert all(np.isnan(measure(similar, GROUPS)).all() for measure in MEASURES)
 
 
-# ---------------------------------------------------------------------------------------------------------- sentences
-
-
 @pytest.mark.parametrize("measure", MEASURES)
-def test_labels_must_be_whole_numbers_for_every_token(measure: Measure, rng: np.random.Generator) -> None:
+def test_labels_must_be_whole_numbers_for_every_token(measure, rng) -> None:
     for bad in (GROUPS[:5], GROUPS.astype(float), 4):
         with pytest.raises(
             BadInput, match="labels must be one whole number for each of the 24 tokens, -1 for none; got"
@@ -342,7 +312,7 @@ def test_labels_must_be_whole_numbers_for_every_token(measure: Measure, rng: np.
         measure(rng.normal(size=(24, 5)), GROUPS)
 
 
-def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) -> None:
+def test_what_cannot_be_used_is_refused_in_a_sentence(rng) -> None:
     w = noise(rng)
     with pytest.raises(BadInput, match="partner must be one whole number for each of the 24 tokens"):
         mirror_agreement(w, [1, 0])
@@ -356,11 +326,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) 
         matrix_correlation(w, w[:5, :5])
 
 
-def test_the_examples_of_the_docstrings_hold() -> None:
-    assert doctest.testmod(modules).failed == 0
-
-
-def test_centred_correlations_are_those_of_centred_vectors(rng: np.random.Generator) -> None:
+def test_centred_correlations_are_those_of_centred_vectors(rng) -> None:
     """As PEs are centred: the same numbers as `similarities` of unit vectors, and no shared direction is left."""
     vectors = rng.normal(size=(3, 24, 7)) + 4
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)

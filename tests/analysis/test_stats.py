@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import permutations, product
 from typing import Any
 
@@ -31,11 +30,6 @@ from placecode.errors import BadInput
 Array = npt.NDArray[np.float64]
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(7)
-
-
 def tables(
     rng: np.random.Generator, rho: float, shared: float, settings: int = 6, seeds: int = 15
 ) -> tuple[Array, Array]:
@@ -54,12 +48,9 @@ def true_spearman(rho: float) -> float:
     return 6 / math.pi * math.asin(rho / 2)
 
 
-# -------------------------------------------------------------------------------------------------------- interval
-
-
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
 @pytest.mark.parametrize("n", [2, 3, 15])
-def test_interval_is_scipys(n: int, level: float) -> None:
+def test_interval_is_scipys(n, level) -> None:
     values = np.random.default_rng(n).normal(0.9, 0.05, n)
     low, high = stats.t.interval(level, n - 1, loc=values.mean(), scale=stats.sem(values))
     np.testing.assert_allclose(interval(values, level), (values.mean(), low, high), rtol=1e-12)
@@ -80,7 +71,7 @@ def test_bounds_are_not_clipped() -> None:
 
 
 @pytest.mark.parametrize("values", [[0.7], [0.7, math.nan]])
-def test_one_value_has_no_bounds(values: list[float]) -> None:
+def test_one_value_has_no_bounds(values) -> None:
     mean, low, high = interval(values)
     assert mean == 0.7
     assert math.isnan(low)
@@ -88,7 +79,7 @@ def test_one_value_has_no_bounds(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("values", [[], [math.nan]])
-def test_no_value_gives_nans(values: list[float]) -> None:
+def test_no_value_gives_nans(values) -> None:
     assert all(math.isnan(bound) for bound in interval(values))
 
 
@@ -103,10 +94,7 @@ def test_half_width_agrees_with_interval() -> None:
     assert math.isnan(half_width(1.0, 1))
 
 
-# --------------------------------------------------------------------------------------------- spearman and partial
-
-
-def test_spearman_is_scipys_with_ties_and_gaps(rng: np.random.Generator) -> None:
+def test_spearman_is_scipys_with_ties_and_gaps(rng) -> None:
     x, y = rng.integers(6, size=(2, 3, 4, 12)).astype(float)
     x[rng.random(x.shape) < 0.1] = np.nan
     y[rng.random(y.shape) < 0.1] = np.nan
@@ -116,7 +104,7 @@ def test_spearman_is_scipys_with_ties_and_gaps(rng: np.random.Generator) -> None
         assert found[at] == pytest.approx(stats.spearmanr(x[at], y[at], nan_policy="omit").statistic, abs=1e-12)
 
 
-def test_spearman_sees_order_alone(rng: np.random.Generator) -> None:
+def test_spearman_sees_order_alone(rng) -> None:
     x, y = rng.normal(size=(2, 20))
     assert spearman(np.exp(3 * x), y**3) == pytest.approx(float(spearman(x, y)), abs=1e-12)
     assert spearman(np.abs(x), y) != pytest.approx(float(spearman(x, y)), abs=0.01)  # the control: another order
@@ -129,12 +117,12 @@ def test_spearman_ranks_infinity_last() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("x", [[1, 1, 1, 1], [1, 2, np.nan, np.nan], [np.nan] * 4])
-def test_no_correlation_without_variation_or_with_two_pairs(x: list[float]) -> None:
+def test_no_correlation_without_variation_or_with_two_pairs(x) -> None:
     neighbour = [1.0, 2, 3, np.nan]
     np.testing.assert_array_equal(spearman([x, neighbour], [1, 2, 3, 4]), [np.nan, 1])
 
 
-def test_partial_is_the_textbook_formula(rng: np.random.Generator) -> None:
+def test_partial_is_the_textbook_formula(rng) -> None:
     x, y, given = rng.normal(size=(3, 2, 15)) + rng.normal(size=(2, 15))
     found = partial(x, y, given)
     for i in range(2):
@@ -142,7 +130,7 @@ def test_partial_is_the_textbook_formula(rng: np.random.Generator) -> None:
         assert found[i] == pytest.approx((xy - xg * yg) / math.sqrt((1 - xg**2) * (1 - yg**2)), abs=1e-12)
 
 
-def test_partial_takes_a_common_cause_away(rng: np.random.Generator) -> None:
+def test_partial_takes_a_common_cause_away(rng) -> None:
     cause = rng.normal(size=2000)
     x, y = cause + rng.normal(size=(2, 2000))
     assert spearman(x, y) > 0.4
@@ -151,7 +139,7 @@ def test_partial_takes_a_common_cause_away(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_partial_at_its_edges(rng: np.random.Generator) -> None:
+def test_partial_at_its_edges(rng) -> None:
     x, y = rng.normal(size=(2, 8))
     assert np.isnan(partial(x, np.exp(y), y)), "nothing is left of a function of what is given"
     assert partial(x, y, np.ones(8)) == pytest.approx(float(spearman(x, y))), "a constant explains nothing"
@@ -162,10 +150,7 @@ def test_partial_at_its_edges(rng: np.random.Generator) -> None:
     assert partial(x, y, np.arange(8) * gap) == pytest.approx(float(expected))
 
 
-# --------------------------------------------------------------------------------------------- over and within settings
-
-
-def test_over_settings_is_spearman_of_means(rng: np.random.Generator) -> None:
+def test_over_settings_is_spearman_of_means(rng) -> None:
     x, y = rng.normal(size=(2, 3, 7, 5))
     x[1, 2, 3] = np.nan
     found = over_settings(x, y)
@@ -178,7 +163,7 @@ def test_over_settings_is_spearman_of_means(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_setting_without_values_is_left_out(rng: np.random.Generator) -> None:
+def test_a_setting_without_values_is_left_out(rng) -> None:
     x, y = rng.normal(size=(2, 7, 5))
     expected = over_settings(x[1:], y[1:])
     x[0] = np.nan
@@ -186,20 +171,20 @@ def test_a_setting_without_values_is_left_out(rng: np.random.Generator) -> None:
     assert np.isnan(over_settings(x[:3], y[:3])), "two settings are left"
 
 
-def test_equal_means_tie_whatever_their_rounding(rng: np.random.Generator) -> None:
+def test_equal_means_tie_whatever_their_rounding(rng) -> None:
     row = rng.normal(size=9)
     x = np.array([rng.permutation(row) for _ in range(20)])
     assert np.isnan(over_settings(x, rng.normal(size=(20, 9))))
 
 
-def test_within_is_spearman_for_one_setting(rng: np.random.Generator) -> None:
+def test_within_is_spearman_for_one_setting(rng) -> None:
     x, y, given = rng.normal(size=(3, 4, 1, 12))
     x[0, 0, 3] = np.nan
     np.testing.assert_allclose(within(x, y), spearman(x, y)[:, 0], atol=1e-12)
     np.testing.assert_allclose(within_given(x, y, given), partial(x, y, given)[:, 0], atol=1e-12)
 
 
-def test_within_is_pearsons_correlation_of_centred_ranks(rng: np.random.Generator) -> None:
+def test_within_is_pearsons_correlation_of_centred_ranks(rng) -> None:
     x, y = rng.normal(size=(2, 5, 8))
     x[0, :3] = y[1, 4] = np.nan
     pooled = []
@@ -211,7 +196,7 @@ def test_within_is_pearsons_correlation_of_centred_ranks(rng: np.random.Generato
     assert within(x, y) == pytest.approx(expected, abs=1e-12)
 
 
-def test_within_is_blind_to_what_settings_do_and_over_settings_is_not(rng: np.random.Generator) -> None:
+def test_within_is_blind_to_what_settings_do_and_over_settings_is_not(rng) -> None:
     x, y, given = rng.normal(size=(3, 11, 15))
     level, scale = 10 * rng.permutation(11)[:, None], rng.uniform(0.1, 3, size=(11, 1))
     moved = scale * x + level
@@ -221,14 +206,14 @@ def test_within_is_blind_to_what_settings_do_and_over_settings_is_not(rng: np.ra
     assert abs(over_settings(x, y)) < 0.9
 
 
-def test_within_sees_seeds_and_over_settings_does_not(rng: np.random.Generator) -> None:
+def test_within_sees_seeds_and_over_settings_does_not(rng) -> None:
     x, y = tables(rng, rho=0.8, shared=0.5, settings=11)
     x, y = x - x.mean(1, keepdims=True) + np.arange(11)[:, None], y - y.mean(1, keepdims=True) - np.arange(11)[:, None]
     assert within(x, y) > 0.6
     assert over_settings(x, y) == -1
 
 
-def test_settings_may_differ_in_how_the_given_works(rng: np.random.Generator) -> None:
+def test_settings_may_differ_in_how_the_given_works(rng) -> None:
     """The same cause pushes x and y up in some settings and down in others; it is still taken away."""
     given = rng.normal(size=(6, 300))
     x, y = given * np.array([1, 1, 1, -1, -1, -1])[:, None] + rng.normal(size=(2, 6, 300))
@@ -237,7 +222,7 @@ def test_settings_may_differ_in_how_the_given_works(rng: np.random.Generator) ->
     assert within_given(x, y, rng.normal(size=(6, 300))) > 0.4
 
 
-def test_ranks_of_few_seeds_leave_some_of_a_strong_common_cause(rng: np.random.Generator) -> None:
+def test_ranks_of_few_seeds_leave_some_of_a_strong_common_cause(rng) -> None:
     """As the docstring says: about 0.05 at 15 seeds; less with more of them."""
     left = []
     for seeds in (15, 150):
@@ -249,16 +234,13 @@ def test_ranks_of_few_seeds_leave_some_of_a_strong_common_cause(rng: np.random.G
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_diverged_row_of_tables_is_nan_and_its_neighbour_is_not(rng: np.random.Generator) -> None:
+def test_a_diverged_row_of_tables_is_nan_and_its_neighbour_is_not(rng) -> None:
     x, y, given = rng.normal(size=(3, 2, 4, 6))
     expected = within(x, y)[1], within_given(x, y, given)[1], over_settings(x, y)[1]
     x[0] = np.nan
     found = within(x, y), within_given(x, y, given), over_settings(x, y)
     for pair, value in zip(found, expected, strict=True):
         np.testing.assert_array_equal(pair, [np.nan, value])
-
-
-# ---------------------------------------------------------------------------------------------------------- bounds
 
 
 def test_spearman_interval_is_bonett_and_wrights() -> None:
@@ -273,20 +255,20 @@ def test_spearman_interval_is_bonett_and_wrights() -> None:
 
 
 @pytest.mark.parametrize("y", [[1, 2, 3, 4, 5], [3, 1, 2, np.nan, np.nan], [1, 1, 1, 1, 1]])
-def test_no_bounds_for_a_perfect_order_three_pairs_or_a_constant(y: list[float]) -> None:
+def test_no_bounds_for_a_perfect_order_three_pairs_or_a_constant(y) -> None:
     found = spearman_interval([1, 2, 3, 4, 5], y)
     assert math.isnan(found.low) and math.isnan(found.high)
     assert math.isfinite(spearman_interval([1, 2, 3, 4, 5], [2, 1, 3, 4, 5]).low)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8])
-def test_spearman_interval_holds_the_truth(rho: float, rng: np.random.Generator) -> None:
+def test_spearman_interval_holds_the_truth(rho, rng) -> None:
     draws = [spearman_interval(*(t[0] for t in tables(rng, rho, 0, settings=1))) for _ in range(400)]
     held = np.mean([low <= true_spearman(rho) <= high for _, low, high in draws])
     assert 0.92 <= held <= 0.99
 
 
-def test_bootstrap_of_a_mean_is_somewhat_narrow(rng: np.random.Generator) -> None:
+def test_bootstrap_of_a_mean_is_somewhat_narrow(rng) -> None:
     """95% bounds at 15 seeds: Student's hold in 95% of cases, the bootstrap's in 91%, as its docstring says."""
     samples = rng.normal(size=(800, 15))
     student = [interval(values) for values in samples]
@@ -296,14 +278,14 @@ def test_bootstrap_of_a_mean_is_somewhat_narrow(rng: np.random.Generator) -> Non
 
 
 @pytest.mark.parametrize(("rho", "least", "most"), [(0.0, 0.88, 0.98), (0.5, 0.87, 0.975), (0.8, 0.79, 0.94)])
-def test_bootstrap_of_within_holds_the_truth(rho: float, least: float, most: float, rng: np.random.Generator) -> None:
+def test_bootstrap_of_within_holds_the_truth(rho, least, most, rng) -> None:
     """Half of the variance is the seed's in all settings. Strong correlations are understated, and held less often."""
     draws = [bootstrap(within, *tables(rng, rho, 0.5), draws=200, seed=i) for i in range(200)]
     held = np.mean([low <= true_spearman(rho) <= high for _, low, high in draws])
     assert least <= held <= most
 
 
-def test_members_as_units_would_hold_the_truth_too_seldom(rng: np.random.Generator) -> None:
+def test_members_as_units_would_hold_the_truth_too_seldom(rng) -> None:
     """Why seeds are drawn, and not members: the same tables, with each member counted as a seed."""
 
     def as_seeds(table: Array) -> Array:
@@ -313,7 +295,7 @@ def test_members_as_units_would_hold_the_truth_too_seldom(rng: np.random.Generat
     assert np.mean([low <= 0 <= high for _, low, high in draws]) < 0.75
 
 
-def test_more_settings_of_the_same_seeds_are_no_more_evidence(rng: np.random.Generator) -> None:
+def test_more_settings_of_the_same_seeds_are_no_more_evidence(rng) -> None:
     x, y = tables(rng, 0.5, 0.5)
     once, twice = bootstrap(within, x, y), bootstrap(within, *(np.concatenate([t, t]) for t in (x, y)))
     np.testing.assert_allclose(twice, once, atol=1e-12)
@@ -323,9 +305,7 @@ def test_more_settings_of_the_same_seeds_are_no_more_evidence(rng: np.random.Gen
 
 @pytest.mark.parametrize("missing", [0.0, 0.15])
 @pytest.mark.parametrize("digits", [0, 3])  # with ties and without
-def test_ranks_that_are_counted_are_ranks_that_are_sorted(
-    digits: int, missing: float, rng: np.random.Generator
-) -> None:
+def test_ranks_that_are_counted_are_ranks_that_are_sorted(digits, missing, rng) -> None:
     """`bootstrap` counts the ranks of `within`; under another name it cannot know that, and sorts every draw."""
     tables = rng.normal(size=(3, 6, 12)).round(digits)
     tables[rng.random(tables.shape) < missing] = np.nan
@@ -337,21 +317,21 @@ def test_ranks_that_are_counted_are_ranks_that_are_sorted(
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_ranks_are_dealt_out_as_values_are(given: bool, rng: np.random.Generator) -> None:
+def test_ranks_are_dealt_out_as_values_are(given, rng) -> None:
     """With a value missing, every deal is ranked anew; one setting more that has none must change nothing."""
     tables = rng.normal(size=(3 if given else 2, 4, 10))
     more = np.concatenate([tables, np.full_like(tables[:, :1], np.nan)], axis=1)
     assert permutation_within(*tables) == permutation_within(*more)
 
 
-def test_bootstrap_draws_the_same_seeds_in_all_tables(rng: np.random.Generator) -> None:
+def test_bootstrap_draws_the_same_seeds_in_all_tables(rng) -> None:
     x = rng.normal(size=(3, 15))
     assert bootstrap(lambda a, b: (a - b).mean((-2, -1)), x, x + 1)[1:] == pytest.approx((-1, -1))
     low, high = bootstrap(lambda a, b: (a - b).mean((-2, -1)), x, rng.permuted(x, axis=1) + 1)[1:]
     assert high - low > 0.1
 
 
-def test_bootstrap_is_all_draws_of_three_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_is_all_draws_of_three_seeds(monkeypatch) -> None:
     """Three seeds: 27 equally probable draws, so that the bounds at level 0.8 can be counted out."""
     monkeypatch.setattr("placecode.analysis.stats.LEAST_SEEDS", 3)
     values = np.array([0.0, 1, 10])
@@ -360,7 +340,7 @@ def test_bootstrap_is_all_draws_of_three_seeds(monkeypatch: pytest.MonkeyPatch) 
     assert found == pytest.approx((values.mean(), means[2], means[-3]))
 
 
-def test_bootstrap_repeats_itself_and_takes_other_seeds(rng: np.random.Generator) -> None:
+def test_bootstrap_repeats_itself_and_takes_other_seeds(rng) -> None:
     x, y = tables(rng, 0.5, 0.5)
     assert bootstrap(within, x, y) == bootstrap(within, x, y)
     assert bootstrap(within, x, y, seed=1) != bootstrap(within, x, y)
@@ -368,7 +348,7 @@ def test_bootstrap_repeats_itself_and_takes_other_seeds(rng: np.random.Generator
     assert wide.low < narrow.low < wide.mean == narrow.mean < narrow.high < wide.high
 
 
-def test_tables_of_a_bootstrap_may_have_other_axes(rng: np.random.Generator) -> None:
+def test_tables_of_a_bootstrap_may_have_other_axes(rng) -> None:
     def gap(table: Array, row: Array) -> Array:
         return np.asarray(table.mean((-3, -2, -1)) - row.mean(-1))
 
@@ -377,7 +357,7 @@ def test_tables_of_a_bootstrap_may_have_other_axes(rng: np.random.Generator) -> 
 
 
 @pytest.mark.filterwarnings("error")
-def test_bootstrap_without_enough_seeds_or_a_value(rng: np.random.Generator) -> None:
+def test_bootstrap_without_enough_seeds_or_a_value(rng) -> None:
     x, y = rng.normal(size=(2, 4, 8))
     few = x.copy()
     few[:, 7:] = np.nan
@@ -397,11 +377,8 @@ def test_bootstrap_without_enough_seeds_or_a_value(rng: np.random.Generator) -> 
     assert bootstrap(within, *gone) == bootstrap(within, x, y)
 
 
-# ---------------------------------------------------------------------------------------------------------- chance
-
-
 @pytest.mark.parametrize("k", [1, 2, 5, 9])
-def test_paired_permutation_is_brute_force(k: int, rng: np.random.Generator) -> None:
+def test_paired_permutation_is_brute_force(k, rng) -> None:
     a, b = rng.integers(5, size=(2, k)) / 10
     totals = [abs(sum(s * d for s, d in zip(signs, a - b, strict=True))) for signs in product([1, -1], repeat=k)]
     expected = np.mean([total >= totals[0] - 1e-12 for total in totals])
@@ -409,7 +386,7 @@ def test_paired_permutation_is_brute_force(k: int, rng: np.random.Generator) -> 
 
 
 @pytest.mark.parametrize("k", [12, 40])
-def test_paired_permutation_is_scipys(k: int, rng: np.random.Generator) -> None:
+def test_paired_permutation_is_scipys(k, rng) -> None:
     a, b = rng.normal(size=(2, k))
     a += 1.2 / math.sqrt(k)
 
@@ -430,7 +407,7 @@ def test_paired_permutation_reaches_its_least_p_and_no_less() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("a", "b"), [([], []), ([np.nan], [1.0]), ([np.inf, 1], [1.0, 2]), ([np.inf], [np.inf])])
-def test_paired_permutation_without_differences(a: list[float], b: list[float]) -> None:
+def test_paired_permutation_without_differences(a, b) -> None:
     assert math.isnan(paired_permutation(a, b))
 
 
@@ -442,7 +419,7 @@ def nominal(p: npt.ArrayLike) -> bool:
     )
 
 
-def test_p_values_are_uniform_under_the_null(rng: np.random.Generator) -> None:
+def test_p_values_are_uniform_under_the_null(rng) -> None:
     """Seeds that matter in all settings: the test that moves whole seeds is right, the count of members is not."""
     cases = [tables(rng, 0.0, 0.7) for _ in range(300)]
     assert nominal([permutation_within(x, y, draws=99, seed=i) for i, (x, y) in enumerate(cases)])
@@ -452,7 +429,7 @@ def test_p_values_are_uniform_under_the_null(rng: np.random.Generator) -> None:
     assert not nominal([stats.ttest_1samp(a - b, 0.5).pvalue for a, b in pairs])
 
 
-def test_p_values_given_another_are_near_nominal_unless_it_is_strong(rng: np.random.Generator) -> None:
+def test_p_values_given_another_are_near_nominal_unless_it_is_strong(rng) -> None:
     shares = []
     for strength in (0.3, 1.3):
         p = []
@@ -464,7 +441,7 @@ def test_p_values_given_another_are_near_nominal_unless_it_is_strong(rng: np.ran
     assert 0.02 < shares[1] < 0.17  # by chance more often than 0.05, as the docstring says
 
 
-def test_permutation_within_is_brute_force_on_four_seeds(rng: np.random.Generator) -> None:
+def test_permutation_within_is_brute_force_on_four_seeds(rng) -> None:
     """x and the given read backwards are their own negatives, so that every value comes twice, but for its rounding."""
     orders = [list(order) for order in permutations(range(4))]
     for _ in range(20):
@@ -476,7 +453,7 @@ def test_permutation_within_is_brute_force_on_four_seeds(rng: np.random.Generato
             assert permutation_within(x, y, *rest, draws=10_000) == pytest.approx(expected, abs=0.025)
 
 
-def test_permutation_within_finds_what_is_there(rng: np.random.Generator) -> None:
+def test_permutation_within_finds_what_is_there(rng) -> None:
     x, y = tables(rng, 0.9, 0.5)
     assert permutation_within(x, y) < 0.005
     assert permutation_within(x, y, rng.normal(size=x.shape)) < 0.005
@@ -485,14 +462,14 @@ def test_permutation_within_finds_what_is_there(rng: np.random.Generator) -> Non
 
 
 @pytest.mark.filterwarnings("error")
-def test_permutation_within_with_gaps(rng: np.random.Generator) -> None:
+def test_permutation_within_with_gaps(rng) -> None:
     x, y = tables(rng, 0.9, 0.5)
     x[1, 3] = y[2, 4:9] = np.nan
     assert permutation_within(x, y, draws=500) < 0.01
     assert math.isnan(permutation_within(np.ones((6, 15)), y))
 
 
-def test_fdr_is_benjamini_and_hochbergs_steps(rng: np.random.Generator) -> None:
+def test_fdr_is_benjamini_and_hochbergs_steps(rng) -> None:
     p = rng.uniform(size=(4, 5)) ** 3
     p[1, 2] = np.nan
     found, kept = fdr(p), p[~np.isnan(p)]
@@ -505,7 +482,7 @@ def test_fdr_is_benjamini_and_hochbergs_steps(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("p", [[], [np.nan], 0.3])
-def test_fdr_of_one_or_no_value_changes_nothing(p: Any) -> None:
+def test_fdr_of_one_or_no_value_changes_nothing(p) -> None:
     np.testing.assert_array_equal(fdr(p), p)
 
 
@@ -514,23 +491,20 @@ def test_fdr_refuses_what_is_no_p() -> None:
         fdr([0.1, 1.5])
 
 
-# ------------------------------------------------------------------------------------------------------ all of them
-
-
 @pytest.mark.parametrize("measure", [spearman, over_settings, within, spearman_interval, paired_permutation])
-def test_different_numbers_of_seeds_are_refused(measure: Callable[..., Any]) -> None:
+def test_different_numbers_of_seeds_are_refused(measure) -> None:
     with pytest.raises(BadInput, match="one size in their last axes"):
         measure(np.ones((3, 4)), np.ones((3, 1)))
 
 
 @pytest.mark.parametrize("measure", [over_settings, within, permutation_within])
-def test_a_row_is_no_table(measure: Callable[..., Any]) -> None:
+def test_a_row_is_no_table(measure) -> None:
     with pytest.raises(BadInput, match=r"\(settings, seeds\)"):
         measure(np.ones(4), np.ones(4))
 
 
 @pytest.mark.parametrize("measure", [spearman_interval, paired_permutation])
-def test_a_table_is_no_row(measure: Callable[..., Any]) -> None:
+def test_a_table_is_no_row(measure) -> None:
     with pytest.raises(BadInput, match="the one axis of"):
         measure(np.ones((3, 4)), np.ones((3, 4)))
 

@@ -42,7 +42,7 @@ def shares(width: int, axes: int) -> list[int]:
 
 class TestSinusoid:
     @pytest.mark.parametrize(("tokens", "width", "base"), [(16, 160, 10000.0), (7, 2, 10000.0), (50, 12, 100.0)])
-    def test_one_axis_is_the_published_formula(self, tokens: int, width: int, base: float) -> None:
+    def test_one_axis_is_the_published_formula(self, tokens, width, base) -> None:
         member = Member("sinusoid", width=width, layers=2, options={"base": base})
         found = table_of(member, tokens)
         expected = attention_is_all_you_need(tokens, width, base)
@@ -65,7 +65,7 @@ class TestSinusoid:
     @pytest.mark.parametrize(
         ("width", "axes"), [(12, 3), (8, 3), (10, 3), (7, 3), (5, 3), (6, 2), (3, 2), (9, 1), (1, 1), (17, 4)]
     )
-    def test_any_width_and_number_of_axes(self, width: int, axes: int) -> None:
+    def test_any_width_and_number_of_axes(self, width, axes) -> None:
         """Every axis has its share of the features, the last axis first; an odd width loses the last cosine."""
         coordinates = np.random.default_rng(0).integers(0, 9, size=(5, axes)).astype(float)
         expected: list[list[float]] = [[] for _ in coordinates]
@@ -77,7 +77,7 @@ class TestSinusoid:
         np.testing.assert_allclose(sinusoid(coordinates, width), np.array(expected)[:, :width], rtol=0, atol=1e-12)
 
     @pytest.mark.parametrize(("width", "axes"), [(12, 3), (8, 3), (5, 3), (3, 2)])
-    def test_no_axis_is_left_out(self, width: int, axes: int) -> None:
+    def test_no_axis_is_left_out(self, width, axes) -> None:
         for axis in range(axes):
             coordinates = np.zeros((2, axes))
             coordinates[1, axis] = 1
@@ -89,7 +89,7 @@ class TestSinusoid:
             sinusoid(np.zeros((2, 3)), 4)
 
     @pytest.mark.parametrize("base", [0, -1.0, float("nan"), "e", True])
-    def test_base_must_be_above_zero(self, base: object) -> None:
+    def test_base_must_be_above_zero(self, base) -> None:
         with pytest.raises(BadInput, match=r"^base must be a number above 0; got "):
             encodings.make("sinusoid", 4, 8, base=base)
 
@@ -103,7 +103,7 @@ class TestDraws:
     @pytest.mark.parametrize("name", ["random", "learned"])
     @pytest.mark.parametrize("start", ["normal", "uniform"])
     @pytest.mark.parametrize("sigma", [0.1, 2.0])
-    def test_sigma_is_the_standard_deviation(self, name: str, start: str, sigma: float) -> None:
+    def test_sigma_is_the_standard_deviation(self, name, start, sigma) -> None:
         sample = table_of(Member(name, sigma, start=start, width=64, layers=4), 64).ravel()
         error = {"normal": 2, "uniform": 0.8}[start]  # the variance of the squares, in units of sigma^4
         assert abs(sample.mean()) < 4 * sigma / sample.size**0.5
@@ -117,7 +117,7 @@ class TestDraws:
         assert normal > 3
 
     @pytest.mark.parametrize("start", ["normal", "uniform"])
-    def test_every_sigma_of_a_seed_scales_the_same_draw(self, start: str) -> None:
+    def test_every_sigma_of_a_seed_scales_the_same_draw(self, start) -> None:
         small, large = (table_of(Member(sigma=sigma, start=start, width=8)) for sigma in (0.25, 2.0))
         np.testing.assert_array_equal(small * 8, large)
         other = table_of(Member(sigma=2.0, seed=1, start=start, width=8))
@@ -155,7 +155,7 @@ class TestPlaced:
 
     @pytest.mark.parametrize("sigma", [0.1, 2.0])
     @pytest.mark.parametrize("name", ["random", "learned"])
-    def test_true_is_the_papers_code_at_another_scale(self, name: str, sigma: float) -> None:
+    def test_true_is_the_papers_code_at_another_scale(self, name, sigma) -> None:
         found = table_of(Member(name, sigma, start="true", width=12, layers=2), 16, GRID)
         fixed = table_of(Member("sinusoid", width=12, layers=2, options={"axes": 2}), 16, GRID)
         assert np.sqrt((found**2).mean()) == pytest.approx(sigma, abs=1e-12)
@@ -163,13 +163,13 @@ class TestPlaced:
         np.testing.assert_array_equal(found[0], found[1])
 
     @pytest.mark.parametrize("axes", [1, 3])
-    def test_true_has_as_many_axes_as_the_positions(self, axes: int) -> None:
+    def test_true_has_as_many_axes_as_the_positions(self, axes) -> None:
         places = np.random.default_rng(0).normal(size=(5, axes))
         found, fixed = table_of(Member(sigma=1.0, start="true", width=8), 5, places)[0], sinusoid(places, 8)
         np.testing.assert_allclose(found * np.sqrt((fixed**2).mean()), fixed, rtol=0, atol=1e-12)
 
     @pytest.mark.parametrize("axes", [1, 2, 3])
-    def test_axes_adds_up_a_vector_for_each_coordinate(self, axes: int) -> None:
+    def test_axes_adds_up_a_vector_for_each_coordinate(self, axes) -> None:
         """Of variance sigma^2; those of tokens that share some of their coordinates are alike in that share."""
         places = np.stack(np.meshgrid(*[np.arange(3.0)] * axes, indexing="ij"), axis=-1).reshape(-1, axes)
         pe = table_of(Member(sigma=0.5, start="axes", width=20_000, layers=1), len(places), places)[0]
@@ -200,14 +200,14 @@ class TestPlaced:
         assert axes.shape == normal.shape and not (axes == normal).any()
 
     @pytest.mark.parametrize("start", ["true", "axes"])
-    def test_the_input_alone_starts_like_the_first_block(self, start: str) -> None:
+    def test_the_input_alone_starts_like_the_first_block(self, start) -> None:
         every, alone = (
             table_of(Member(start=start, width=8, layers=2, placement=place), 16, GRID) for place in ("every", "input")
         )
         np.testing.assert_array_equal(alone, every[:1])
 
     @pytest.mark.parametrize("start", ["true", "axes"])
-    def test_what_they_need(self, start: str) -> None:
+    def test_what_they_need(self, start) -> None:
         with pytest.raises(BadInput) as error:
             table_of(Member(start=start, width=8))
         text = f"the start {start} must be that of tokens with known positions; these have none."
@@ -234,7 +234,7 @@ class TestArrays:
         assert (pe.table[:, 1] == 1).all()
 
     @pytest.mark.parametrize("shape", [(3, 9), (4, 8), (3, 3, 8), (1, 3, 8), (8, 3)])
-    def test_wrong_shapes_are_refused(self, shape: tuple[int, ...]) -> None:
+    def test_wrong_shapes_are_refused(self, shape) -> None:
         with pytest.raises(BadInput) as error:
             table_of(Member(start=np.zeros(shape), layers=2, width=8), 3)
         assert str(error.value) == f"start must be an array of shape (3, 8) or (2, 3, 8); got {shape}."
@@ -274,7 +274,7 @@ class TestUse:
         assert not torch.equal(pe(x, 0), pe(x, 1))
 
     @pytest.mark.parametrize("placement", ["every", "input"])
-    def test_what_the_blocks_of_a_stack_read(self, placement: str) -> None:
+    def test_what_the_blocks_of_a_stack_read(self, placement) -> None:
         stack = Stack(
             [Member(sigma=1.0, width=8, layers=2, placement=placement)], tokens=6, features=3, outputs=2
         ).double()

@@ -60,7 +60,7 @@ def test_the_registry_is_what_the_paper_compares_and_alibi() -> None:
 @each_kind
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("at", [ALL, LAST, slice(1, 4)], ids=["all", "last", "some"])
-def test_hooks_have_the_shapes_of_the_contract(name: str, options: dict, count: int, at: slice) -> None:
+def test_hooks_have_the_shapes_of_the_contract(name, options, count, at) -> None:
     encoding = encoding_of(name, count, options=options)
     x = drawn(count, BATCH, TOKENS, WIDTH)
     q, k = queries_and_keys(count)
@@ -87,7 +87,7 @@ def test_hooks_have_the_shapes_of_the_contract(name: str, options: dict, count: 
 
 
 @each_kind
-def test_one_position_is_the_row_of_all_positions(name: str, options: dict) -> None:
+def test_one_position_is_the_row_of_all_positions(name, options) -> None:
     encoding = encoding_of(name, 2, options=options)
     q, k = queries_and_keys(2)
     for at in (LAST, slice(0, 1), slice(2, 4)):
@@ -102,7 +102,7 @@ def test_one_position_is_the_row_of_all_positions(name: str, options: dict) -> N
 
 
 @each_kind
-def test_an_encoding_says_what_it_does_to_queries_and_keys(name: str, options: dict) -> None:
+def test_an_encoding_says_what_it_does_to_queries_and_keys(name, options) -> None:
     """The ways of computing go by it: what is not named there stays bit for bit, the rest does not."""
     encoding, before = encoding_of(name, 2, options=options), queries_and_keys(2)
     for what, one, other in zip(("queries", "keys"), before, encoding.rotate(*before, 1), strict=True):
@@ -110,7 +110,7 @@ def test_an_encoding_says_what_it_does_to_queries_and_keys(name: str, options: d
 
 
 @each_kind
-def test_a_members_hooks_do_not_depend_on_its_neighbours(name: str, options: dict) -> None:
+def test_a_members_hooks_do_not_depend_on_its_neighbours(name, options) -> None:
     together = encoding_of(name, 3, options=options)
     x, (q, k) = drawn(3, BATCH, TOKENS, WIDTH), queries_and_keys(3)
     full = (3, BATCH, HEADS, TOKENS, TOKENS)
@@ -126,7 +126,7 @@ def test_a_members_hooks_do_not_depend_on_its_neighbours(name: str, options: dic
 
 
 @each_kind
-def test_a_members_parameters_touch_its_own_outputs_alone(name: str, options: dict) -> None:
+def test_a_members_parameters_touch_its_own_outputs_alone(name, options) -> None:
     shape = {"tokens": TOKENS, "features": 3, "outputs": 2, "positions": POSITIONS}
     stack = Stack(members_of(name, 3, options=options), **shape, dtype=torch.float64)
     gradient = torch.full_like(stack.flat, torch.nan)
@@ -137,7 +137,7 @@ def test_a_members_parameters_touch_its_own_outputs_alone(name: str, options: di
 
 
 @each_kind
-def test_only_what_learns_has_a_gradient(name: str, options: dict) -> None:
+def test_only_what_learns_has_a_gradient(name, options) -> None:
     parameters = list(encodings.make(name, TOKENS, WIDTH, heads=HEADS, **options).parameters())
     assert any(parameter.requires_grad for parameter in parameters) == (name in LEARNABLE)
     frozen = encodings.make(name, TOKENS, WIDTH, heads=HEADS, learn=False, **options)
@@ -170,7 +170,7 @@ class PlainModel(nn.Module):
 
 
 @each_kind
-def test_drop_in_use_in_a_plain_model(name: str, options: dict, tiny_task) -> None:
+def test_drop_in_use_in_a_plain_model(name, options, tiny_task) -> None:
     pe = encodings.make(name, TOKENS, WIDTH, heads=HEADS, sigma=0.5, positions=POSITIONS, **options)
     model = PlainModel(pe)
     data = tiny_task.splits["train"].to("cpu", torch.float32)
@@ -189,7 +189,7 @@ def test_drop_in_use_in_a_plain_model(name: str, options: dict, tiny_task) -> No
 
 
 @each_kind
-def test_moves_to_another_dtype_and_device(name: str, options: dict, device: str) -> None:
+def test_moves_to_another_dtype_and_device(name, options, device) -> None:
     pe = encodings.make(name, TOKENS, WIDTH, heads=HEADS, **options)
     assert all(parameter.dtype == torch.float32 for parameter in pe.parameters())
     exact = encodings.make(name, TOKENS, WIDTH, heads=HEADS, dtype=torch.float64, **options)
@@ -213,7 +213,7 @@ def test_moves_to_another_dtype_and_device(name: str, options: dict, device: str
 
 
 @each_kind
-def test_weights_go_through_a_state_dict(name: str, options: dict) -> None:
+def test_weights_go_through_a_state_dict(name, options) -> None:
     one, other = (encodings.make(name, TOKENS, WIDTH, heads=HEADS, seed=seed, **options) for seed in (0, 1))
     other.load_state_dict(one.state_dict())
     q = queries_and_keys(1)[0][0].float()
@@ -223,7 +223,7 @@ def test_weights_go_through_a_state_dict(name: str, options: dict) -> None:
 
 
 @each_name
-def test_unknown_options_are_refused_with_a_sentence(name: str) -> None:
+def test_unknown_options_are_refused_with_a_sentence(name) -> None:
     for attempt in (
         lambda: encodings.make(name, TOKENS, WIDTH, heads=HEADS, wobble=1),
         lambda: plan_stacks([Member(encoding=name, options={"wobble": 1})], most=10),
@@ -239,7 +239,7 @@ def test_unknown_options_are_refused_with_a_sentence(name: str) -> None:
 
 
 @each_name
-def test_known_options_have_defaults_that_may_be_spelled_out(name: str) -> None:
+def test_known_options_have_defaults_that_may_be_spelled_out(name) -> None:
     defaults = encodings.lookup(name).defaults
     plain, spelled = encodings.make(name, TOKENS, WIDTH), encodings.make(name, TOKENS, WIDTH, **defaults)
     for (key, value), (_, same) in zip(plain.named_buffers(), spelled.named_buffers(), strict=True):
@@ -248,13 +248,13 @@ def test_known_options_have_defaults_that_may_be_spelled_out(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sinusoid", "relative", "rotary", "alibi"])
 @pytest.mark.parametrize("axes", [0, 1.0, "2", True, -1])
-def test_axes_must_be_a_whole_number(name: str, axes: object) -> None:
+def test_axes_must_be_a_whole_number(name, axes) -> None:
     with pytest.raises(BadInput, match=r"^axes must be a whole number of at least 1; got "):
         encodings.make(name, TOKENS, WIDTH, positions=POSITIONS, axes=axes)
 
 
 @pytest.mark.parametrize("name", ["sinusoid", "relative", "rotary", "alibi"])
-def test_axes_must_fit_the_positions(name: str) -> None:
+def test_axes_must_fit_the_positions(name) -> None:
     encodings.make(name, TOKENS, WIDTH, positions=POSITIONS, axes=2)
     with pytest.raises(BadInput, match=r"got 3, but they have true positions with 2 coordinates\.$"):
         encodings.make(name, TOKENS, WIDTH, positions=POSITIONS, axes=3)
@@ -263,7 +263,7 @@ def test_axes_must_fit_the_positions(name: str) -> None:
 
 
 @pytest.mark.parametrize("positions", [POSITIONS[:5], POSITIONS[:, 0]], ids=["too few tokens", "one axis"])
-def test_positions_must_fit_the_tokens(positions: np.ndarray) -> None:
+def test_positions_must_fit_the_tokens(positions) -> None:
     with pytest.raises(BadInput, match=r"^positions must be an array \(6 tokens, coordinates\); got \("):
         encodings.make("learned", TOKENS, WIDTH, positions=positions)
 

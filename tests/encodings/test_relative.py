@@ -63,7 +63,7 @@ class TestRelative:
         return bias
 
     @pytest.mark.parametrize("max_distance", [None, 1, 3, 100])
-    def test_equals_a_loop_over_pairs(self, max_distance: int | None) -> None:
+    def test_equals_a_loop_over_pairs(self, max_distance) -> None:
         n, heads, width, layers = 5, 2, 8, 2
         reach = n - 1 if max_distance is None else max_distance
         pe = encodings.make(
@@ -94,7 +94,7 @@ class TestRelative:
         assert not torch.isclose(whole[0, 2], whole[0, 3])
 
     @pytest.mark.parametrize("max_distance", [None, 1])
-    def test_two_axes_sum_a_vector_for_each_axis(self, max_distance: int | None) -> None:
+    def test_two_axes_sum_a_vector_for_each_axis(self, max_distance) -> None:
         pe = encodings.make(
             "relative", 6, 8, sigma=1.0, positions=GRID, dtype=torch.float64, axes=2, max_distance=max_distance
         )
@@ -187,14 +187,14 @@ class TestAlibi:
         assert tuple(slopes_for(8).tolist()) == self.PUBLISHED_8
 
     @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 7, 12, 16, 20])
-    def test_the_published_recipe_for_other_numbers_of_heads(self, heads: int) -> None:
+    def test_the_published_recipe_for_other_numbers_of_heads(self, heads) -> None:
         np.testing.assert_allclose(slopes_for(heads).numpy(), self.published(heads), rtol=1e-12)
 
     def test_steepness_is_the_exponent_of_the_last_head(self) -> None:
         assert slopes_for(4, 4.0).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16]
 
     @pytest.mark.parametrize("tokens", [5, 60])
-    def test_bidirectional_and_exact(self, tokens: int) -> None:
+    def test_bidirectional_and_exact(self, tokens) -> None:
         pe = encodings.make("alibi", tokens, 16, heads=8, dtype=torch.float64)
         bias = pe.bias(queries(2, 8, tokens, 2))
         for h in range(8):
@@ -203,7 +203,7 @@ class TestAlibi:
                     assert bias[h, i, j].item() == -self.PUBLISHED_8[h] * abs(i - j)
 
     @pytest.mark.parametrize("distance", ["euclidean", "manhattan"])
-    def test_two_axes(self, distance: str) -> None:
+    def test_two_axes(self, distance) -> None:
         pe = encodings.make("alibi", 6, 8, heads=2, positions=GRID, dtype=torch.float64, axes=2, distance=distance)
         bias = pe.bias(queries(1, 2, 6, 4))
         for h, slope in enumerate((1 / 16, 1 / 256)):
@@ -257,11 +257,11 @@ class TestCausalNone:
         assert (self.influence("relative", causal=1) == earlier).all()
 
     @pytest.mark.parametrize("encoding", ["none", "learned", "relative", "rotary", "alibi"])
-    def test_with_any_other_encoding_all_see_all(self, encoding: str) -> None:
+    def test_with_any_other_encoding_all_see_all(self, encoding) -> None:
         assert self.influence(encoding).all()
 
     @pytest.mark.parametrize("temperature", [1, 0.01, 3.5])
-    def test_attention_equals_a_softmax_of_the_scores_over_the_temperature(self, temperature: float) -> None:
+    def test_attention_equals_a_softmax_of_the_scores_over_the_temperature(self, temperature) -> None:
         stack = shaken("causal-none", temperature=temperature)
         check_causal_attention(stack, lambda q, k, block, offset: q @ k / 2 / temperature)
         with pytest.raises(AssertionError):
@@ -289,13 +289,13 @@ class TestCausalNone:
                 assert (key == 0).all() and query.abs().max() > 1e-6 and value.abs().max() > 1e-6
 
     @pytest.mark.parametrize("temperature", [0, -0.01, "cold", True, None, math.nan, math.inf])
-    def test_temperature_must_be_a_number_above_0(self, temperature: object) -> None:
+    def test_temperature_must_be_a_number_above_0(self, temperature) -> None:
         with pytest.raises(BadInput, match=rf"^temperature must be a number above 0; got {temperature!r}\.$"):
             encodings.make("causal-none", 4, 8, temperature=temperature)
 
 
 @pytest.mark.parametrize("name", ["relative", "alibi"])
-def test_a_drop_in_reads_fewer_tokens_than_it_knows(name: str) -> None:
+def test_a_drop_in_reads_fewer_tokens_than_it_knows(name) -> None:
     pe = encodings.make(name, tokens=9, width=8, heads=2, sigma=1.0)
     q = torch.randn(3, 2, 9, 4)
     whole = torch.as_tensor(pe.bias(q)).expand(3, 2, 9, 9)
@@ -306,7 +306,7 @@ def test_a_drop_in_reads_fewer_tokens_than_it_knows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["relative", "rotary", "alibi", "causal-none"])
-def test_placement_input_acts_in_the_first_block_alone(name: str) -> None:
+def test_placement_input_acts_in_the_first_block_alone(name) -> None:
     """With the encoding in the first block only, a stack equals one whose later blocks know no position."""
 
     def stack(encoding: str, placement: str) -> Stack:

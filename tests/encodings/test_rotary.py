@@ -33,7 +33,7 @@ def by_complex_numbers(x: np.ndarray, coordinate: np.ndarray, base: float = 1000
 
 
 @pytest.mark.parametrize(("heads", "base"), [(1, 10000.0), (2, 10000.0), (2, 50.0)])
-def test_equals_multiplication_by_complex_numbers(heads: int, base: float) -> None:
+def test_equals_multiplication_by_complex_numbers(heads, base) -> None:
     pe = rotary(12, 16, heads=heads, base=base)
     q, k = drawn(2, 3, heads, 12, 16 // heads)
     for found, plain in zip(pe(q, k), (q, k), strict=True):
@@ -87,7 +87,7 @@ def test_axial_2d_gives_each_axis_its_half() -> None:
 
 
 @pytest.mark.parametrize(("width", "fraction", "turned"), [(16, 0.5, 8), (16, 1.0, 16), (16, 0.3, 4), (100, 0.58, 58)])
-def test_a_fraction_is_turned_and_the_rest_left_alone(width: int, fraction: float, turned: int) -> None:
+def test_a_fraction_is_turned_and_the_rest_left_alone(width, fraction, turned) -> None:
     q = drawn(1, 1, 12, width)
     found, _ = rotary(12, width, fraction=fraction)(q, q)
     expected = by_complex_numbers(q[..., :turned].numpy(), np.arange(12.0))
@@ -96,7 +96,7 @@ def test_a_fraction_is_turned_and_the_rest_left_alone(width: int, fraction: floa
 
 
 @pytest.mark.parametrize(("width", "axes", "turned"), [(7, 1, 6), (14, 2, 12), (5, 2, 4)])
-def test_features_that_make_no_pair_are_left_alone(width: int, axes: int, turned: int) -> None:
+def test_features_that_make_no_pair_are_left_alone(width, axes, turned) -> None:
     q = drawn(1, 1, 12, width)
     found, _ = rotary(12, width, positions=GRID, axes=axes)(q, q)
     assert torch.equal(found[..., turned:], q[..., turned:])
@@ -112,7 +112,7 @@ def test_shorter_sequences_and_longer_ones() -> None:
 
 
 @pytest.mark.parametrize("fraction", [0, -0.5, 1.5, "half", float("nan")])
-def test_fraction_must_be_a_share(fraction: object) -> None:
+def test_fraction_must_be_a_share(fraction) -> None:
     with pytest.raises(BadInput, match=r"^fraction must be a number above 0 and at most 1; got "):
         rotary(4, 8, fraction=fraction)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 
-from placecode.encodings import tables
 from placecode.encodings.tables import is_grid, resized, scaled
 from placecode.errors import BadInput
 
@@ -18,10 +15,6 @@ def grid(rows: int, columns: int) -> np.ndarray:
 
 def some(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=shape)
-
-
-def test_the_example() -> None:
-    assert doctest.testmod(tables) == (0, 2)
 
 
 class TestScaled:
@@ -37,14 +30,12 @@ class TestScaled:
 
 class TestResized:
     @pytest.mark.parametrize("sides", [(4, 4), (2, 5)])
-    def test_the_same_grid_is_the_identity(self, sides: tuple[int, int]) -> None:
+    def test_the_same_grid_is_the_identity(self, sides) -> None:
         pe = some(2, sides[0] * sides[1], 3)
         np.testing.assert_array_equal(resized(pe, grid(*sides), grid(*sides)), pe)
 
     @pytest.mark.parametrize(("old", "new"), [((4, 4), (5, 5)), ((5, 5), (4, 4)), ((4, 4), (6, 6)), ((2, 3), (7, 2))])
-    def test_linear_functions_of_the_coordinates_stay_what_they_are(
-        self, old: tuple[int, int], new: tuple[int, int]
-    ) -> None:
+    def test_linear_functions_of_the_coordinates_stay_what_they_are(self, old, new) -> None:
         """With the corners of one grid on those of the other; products of row and column too, by bilinearity."""
 
         def values(places: np.ndarray, sides: tuple[int, int]) -> np.ndarray:
@@ -90,7 +81,7 @@ class TestResized:
         ],
         ids=["a hole", "a line", "one axis", "one twice", "three axes"],
     )
-    def test_what_is_no_full_grid_is_refused(self, places: np.ndarray) -> None:
+    def test_what_is_no_full_grid_is_refused(self, places) -> None:
         assert not is_grid(places) and not is_grid(None) and is_grid(grid(4, 4))
         with pytest.raises(BadInput, match=r"^onto must be a full grid of rows and columns; got \(\d+, \d\)\.$"):
             resized(some(1, 16, 3), grid(4, 4), places)

@@ -39,9 +39,6 @@ def shaken(stack: Stack) -> Stack:
     return stack
 
 
-# ---- parity with an independent model -------------------------------------------------------------------------------
-
-
 class PlainBlock(nn.Module):
     def __init__(self, width: int, heads: int, hidden: int, pre: bool) -> None:
         super().__init__()
@@ -116,7 +113,7 @@ def plain_twin(stack: Stack, i: int) -> PlainModel:
 @pytest.mark.parametrize("heads", [1, 2, 4])
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("readout", ["last", "mean", "token"])
-def test_parity_with_torchs_own_modules(heads: int, norm: str, readout: str, device: str) -> None:
+def test_parity_with_torchs_own_modules(heads, norm, readout, device) -> None:
     """Outputs and gradients of every member, weights copied: to 1e-10 in float64."""
     members = [small(heads=heads, norm=norm, seed=seed, sigma=1.0) for seed in range(2)]
     stack = shaken(stack_of(members, readout, device=device))
@@ -151,7 +148,7 @@ GAINS = (1.0, 0.01, 30.0)
 
 
 @pytest.mark.parametrize("readout", ["last", "mean", "token"])
-def test_a_gain_multiplies_outputs_and_gradients(readout: str) -> None:
+def test_a_gain_multiplies_outputs_and_gradients(readout) -> None:
     """Against the same members without: of a loss that is linear in the outputs, every gradient is so many times as
     large. Also as captured, with noise, alone and in a copy of another precision."""
     plain = shaken(stack_of([small(seed=seed) for seed in range(3)], readout))
@@ -199,9 +196,6 @@ def test_gradients_are_laid_out_as_flat() -> None:
     assert (between == 0).any() and (stack.flat[between == 0] == 0).all()
 
 
-# ---- views of flat --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "move",
     [lambda s: s, lambda s: s.float(), lambda s: s.float().double(), copy.deepcopy, lambda s: s.to("cpu")],
@@ -244,11 +238,8 @@ def test_state_dict_reaches_flat() -> None:
     assert torch.equal(one.flat, other.flat)
 
 
-# ---- one member -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", encodings.names())
-def test_member_gives_the_same_outputs_and_is_independent(name: str) -> None:
+def test_member_gives_the_same_outputs_and_is_independent(name) -> None:
     members = [small(encoding=name, seed=seed, dropout=0.2, dropout_at_evaluation=True) for seed in range(3)]
     stack, x = shaken(stack_of(members)), inputs(3)
     together = stack(x)
@@ -273,13 +264,10 @@ def test_wrong_shapes_of_inputs_are_refused_with_a_sentence() -> None:
         single(inputs()[0, 0])
 
 
-# ---- fast path and capture ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", encodings.names())
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("readout", ["last", "mean", "token"])
-def test_capture_is_the_plain_path_of_the_forward(name: str, norm: str, readout: str) -> None:
+def test_capture_is_the_plain_path_of_the_forward(name, norm, readout) -> None:
     """With "last" the forward computes one token in the last block: the pruned path equals the full one."""
     stack = shaken(stack_of([small(encoding=name, seed=seed, norm=norm) for seed in range(2)], readout))
     x = inputs(2)
@@ -297,7 +285,7 @@ def test_capture_is_the_plain_path_of_the_forward(name: str, norm: str, readout:
 
 @pytest.mark.parametrize("name", encodings.names())
 @pytest.mark.parametrize("heads", [1, 2])
-def test_long_sequences_are_evaluated_by_fused_attention_with_the_same_outputs(name: str, heads: int) -> None:
+def test_long_sequences_are_evaluated_by_fused_attention_with_the_same_outputs(name, heads) -> None:
     """Where the encoding does nothing to the scores. The reference is the plain way, which never takes it."""
     tokens, fused = 70, 0
 
@@ -354,7 +342,7 @@ DROPPING = {"dropout": 0.3, "dropout_at_evaluation": True}
 
 
 @pytest.mark.parametrize("fields", [{}, DROPPING])
-def test_capture_in_portions_is_that_of_all_examples(fields: dict[str, object]) -> None:
+def test_capture_in_portions_is_that_of_all_examples(fields) -> None:
     """Where features are dropped at evaluation, a mask belongs to an example, whatever comes with it."""
     stack, x = shaken(stack_of([small(seed=seed, **fields) for seed in range(2)])), inputs(2)
     whole = stack.capture(x, "*")
@@ -365,12 +353,9 @@ def test_capture_in_portions_is_that_of_all_examples(fields: dict[str, object]) 
     assert ((astray - whole["output"][:, 2:]).abs().max() > 1e-3) == bool(fields)
 
 
-# ---- noise ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", encodings.names())
 @pytest.mark.parametrize("readout", ["last", "mean", "token"])
-def test_no_noise_is_the_plain_forward(name: str, readout: str) -> None:
+def test_no_noise_is_the_plain_forward(name, readout) -> None:
     stack, x = shaken(stack_of([small(encoding=name, seed=seed) for seed in range(2)], readout)), inputs(2)
     found = stack.with_noise(x, torch.zeros(2, 5, 6, 8, dtype=torch.float64))
     assert not found.requires_grad
@@ -378,7 +363,7 @@ def test_no_noise_is_the_plain_forward(name: str, readout: str) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, DROPPING])
-def test_noise_is_added_to_the_embeddings(fields: dict[str, object]) -> None:
+def test_noise_is_added_to_the_embeddings(fields) -> None:
     """A shift of all embeddings is a shift of the embedding's bias; and noise on one example leaves the others."""
     members = [small(seed=seed, **fields) for seed in range(2)]
     stack, x = shaken(stack_of(members)), inputs(2)
@@ -402,9 +387,6 @@ def test_noise_is_added_to_the_embeddings(fields: dict[str, object]) -> None:
 def test_noise_wants_inputs_of_the_right_shape() -> None:
     with pytest.raises(BadInput, match=r"^inputs must be an array"):
         stack_of([small(), small(seed=1)]).with_noise(inputs(), torch.zeros(2, 5, 6, 8))
-
-
-# ---- the start of the weights ---------------------------------------------------------------------------------------
 
 
 def test_initial_weights_follow_torchs_defaults() -> None:
@@ -461,9 +443,6 @@ def test_equal_weights_do_not_depend_on_place_in_the_stack_or_dtype() -> None:
     assert torch.equal(stack_of([small(seed=1)], dtype=torch.float32).flat, alone.flat.float())
 
 
-# ---- which members stack --------------------------------------------------------------------------------------------
-
-
 def test_additive_encodings_share_a_stack() -> None:
     members = [
         small(encoding="none"),
@@ -500,7 +479,7 @@ def test_additive_encodings_share_a_stack() -> None:
     ],
     ids=str,
 )
-def test_members_of_different_shape_are_refused(fields: dict[str, object]) -> None:
+def test_members_of_different_shape_are_refused(fields) -> None:
     members = [small(), small(**fields)]
     with pytest.raises(BadInput, match=r"^members of a stack must have the same shape and encoding family"):
         stack_of(members)
@@ -553,9 +532,6 @@ def test_refusals() -> None:
         stack_of([])
     with pytest.raises(BadInput, match=r"^readout must be one of last, mean, token; got 'first'\.$"):
         stack_of([small()], readout="first")
-
-
-# ---- dropout --------------------------------------------------------------------------------------------------------
 
 
 class TestDropout:
@@ -631,7 +607,7 @@ class TestDropout:
         assert not torch.allclose(stack(x[:, 3:]), stack(x)[:, 3:])
 
     @pytest.mark.parametrize("values", [1, 500])
-    def test_evaluation_with_dropout_does_not_depend_on_the_portions(self, values: int, tiny_task, monkeypatch) -> None:
+    def test_evaluation_with_dropout_does_not_depend_on_the_portions(self, values, tiny_task, monkeypatch) -> None:
         members = [small(dropout=0.5, dropout_at_evaluation=True, seed=seed) for seed in range(2)]
         stack = Stack(members, tokens=6, features=3, outputs=3, dtype=torch.float64)
         task = tiny_task.to("cpu", torch.float64)

@@ -69,7 +69,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("fields", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_wrong_values_are_refused_with_a_sentence(fields: dict[str, object], sentence: str) -> None:
+def test_wrong_values_are_refused_with_a_sentence(fields, sentence) -> None:
     with pytest.raises(BadInput) as error:
         Member(**fields)
     assert str(error.value) == sentence
@@ -93,7 +93,7 @@ def test_numpy_numbers_become_pythons_own() -> None:
     [[1.0, 2.0], np.zeros((2, 2, 2, 2)), [[1.0], [1.0, 2.0]], [["a", "b"]], 3, None],
     ids=["one axis", "four axes", "ragged", "text", "a number", "nothing"],
 )
-def test_what_is_no_array_of_vectors_is_refused_as_a_start(start: object) -> None:
+def test_what_is_no_array_of_vectors_is_refused_as_a_start(start) -> None:
     with pytest.raises(
         BadInput, match=r"^start must be normal, uniform, zero, true, centred, axes, or an array of numbers of shape"
     ):
@@ -138,7 +138,7 @@ class TestOptions:
         assert Member(options={"axes": 2}) == Member(options=Options(axes=2))
 
     @pytest.mark.parametrize("value", [[1], {"a": 1}, np.zeros(2), object])
-    def test_values_that_no_file_could_hold_are_refused(self, value: object) -> None:
+    def test_values_that_no_file_could_hold_are_refused(self, value) -> None:
         with pytest.raises(BadInput, match=r"^the option axes must be a number, a text, True, False or None; got"):
             Member(options={"axes": value})
 
@@ -222,7 +222,7 @@ class TestRecord:
         ],
         ids=lambda member: member.encoding + "-" + member.optimizer,
     )
-    def test_round_trip_through_json(self, member: Member) -> None:
+    def test_round_trip_through_json(self, member) -> None:
         assert Member.from_record(json.loads(json.dumps(member.record()))) == member
 
     def test_every_field_is_there_under_its_name(self) -> None:
