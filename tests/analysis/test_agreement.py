@@ -17,7 +17,6 @@ from placecode.analysis.agreement import (
 )
 from placecode.analysis.modules import similarities
 from placecode.analysis.partitions import ari
-from placecode.errors import BadInput
 
 
 def rotation(rng: np.random.Generator, d: int) -> np.ndarray:
@@ -71,11 +70,10 @@ def test_a_single_channel_that_wanders_is_the_one_that_is_unsure() -> None:
     assert sure.argmin() == 7 and sure[7] < 0.6 and np.delete(sure, 7).min() > 0.8
 
 
-def test_a_fit_that_differs_from_all_others_makes_every_channel_less_sure() -> None:
+def test_a_fit_that_differs_from_all_others_lowers_the_confidence_of_every_channel() -> None:
     rng = np.random.default_rng(4)
     alike = planted(rng, fits=2, noise=0.01)
     assert channel_confidence(alike).min() > 0.95
-    # of three pairs of fits one agrees
     assert channel_confidence(np.concatenate([alike, rng.normal(size=(1, 1, 20, 6))])).mean() < 0.55
 
 
@@ -114,14 +112,6 @@ def test_few_channels_are_no_reason_to_fail(n) -> None:
     if n > 1:
         found = pair_confidence(alike, ([0, 1], [2, 3]))
         assert found.shape == (n, n) and (found[~np.eye(n, dtype=bool)] >= 0.5).all()  # all are nearest
-
-
-def test_a_fit_that_is_not_finite_is_refused() -> None:
-    pes = planted(np.random.default_rng(0))
-    pes[0, 0, 3, 1] = np.nan
-    for measure in (channel_confidence, common_embedding):
-        with pytest.raises(BadInput, match=r"^pes must be finite fits \(m, blocks, channels, features\); got"):
-            measure(pes)
 
 
 # Neighbours
@@ -197,7 +187,9 @@ def test_planted_modules_are_found_and_so_is_their_number(n, count) -> None:
     rng = np.random.default_rng(n)
     found = stable_modules(groups_of(n, count, 12, rng, noise=0.15))
     assert found.count == count and ari(found.labels, np.arange(n) % count) == 1 and found.agreement > 0.95
-    assert found.labels[0] == 0 and list(dict.fromkeys(found.labels)) == list(range(count))  # by their first channel
+    assert list(dict.fromkeys(found.labels)) == list(range(count))  # numbered by their first channel
+    limited = stable_modules(groups_of(n, count, 12, rng, noise=0.15), most=5)
+    assert set(limited.stability) == {2, 3, 4, 5}
 
 
 def test_groups_within_groups_are_told_apart_by_how_many_all_fits_find() -> None:
@@ -252,8 +244,3 @@ def test_a_number_beside_a_peak_is_none_of_its_own() -> None:
     found = stable_modules(similarities(pes)[-1])
     assert found.stability[5] > found.stability[6] > found.stability[5] - NEARLY
     assert found.count == 5 and ari(found.labels, np.arange(50) % 5) > 0.9
-
-
-def test_no_more_modules_are_tried_than_asked_for() -> None:
-    alike = groups_of(40, 8, 10, np.random.default_rng(0), noise=0.1)
-    assert set(stable_modules(alike, most=5).stability) == {2, 3, 4, 5}

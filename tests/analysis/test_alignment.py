@@ -23,7 +23,6 @@ from placecode.analysis.alignment import (
     similarity,
     views,
 )
-from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
 DISTANCES = [procrustes_raw, procrustes]
@@ -61,64 +60,41 @@ def rotation(rng: np.random.Generator, d: int) -> Array:
 
 
 def test_similarity_is_the_cosine_of_centred_tokens(rng) -> None:
-    pe = rng.normal(size=(3, 5, 4))  # (l, n, d)
-    rows = np.concatenate([block - block.mean(0) for block in pe], axis=1)  # (n, l * d)
+    pe = rng.normal(size=(2, 3, 5, 4))  # (e, l, n, d)
+    rows = np.concatenate([block - block.mean(0) for block in pe[1]], axis=1)  # (n, l * d)
     found = similarity(pe)
-    for i in range(5):
-        for j in range(5):
-            assert found[i, j] == pytest.approx(1 - cosine(rows[i], rows[j]), abs=1e-12)
+    assert found.shape == (2, 5, 5)
+    for i, j in np.ndindex(5, 5):
+        assert found[1, i, j] == pytest.approx(1 - cosine(rows[i], rows[j]), abs=1e-12)
+    np.testing.assert_allclose(similarity(pe[0, 0]), similarity(pe[0, :1]), atol=1e-14)  # a single block
+    np.testing.assert_array_equal(side_by_side(np.arange(12).reshape(2, 3, 2))[1], [2, 3, 8, 9])
 
 
-def test_similarity_is_not_the_plain_cosine_nor_a_correlation_over_features(rng) -> None:
-    """With a common offset all plain cosines are near 1, and so are correlations over features; ours do not change."""
-    pe = rng.normal(size=(6, 5))
-    shared = pe + 50 * rng.normal(size=5)
-    unit = shared / np.linalg.norm(shared, axis=1, keepdims=True)
-    assert (unit @ unit.T).min() > 0.95 and np.corrcoef(shared).min() > 0.95
-    np.testing.assert_allclose(similarity(shared), similarity(pe), atol=1e-9)
-    assert similarity(shared).min() < 0
-
-
-def test_similarity_sees_no_shift_scale_or_rotation(rng) -> None:
+def test_similarity_ignores_shift_scale_and_rotation(rng) -> None:
+    """With a common offset, plain cosines and correlations over features are all near 1. Ours do not change."""
     pe = rng.normal(size=(2, 6, 5))
-    moved = 3 * pe @ rotation(rng, 5) + rng.normal(size=(2, 1, 5))
-    np.testing.assert_allclose(similarity(moved), similarity(pe), atol=1e-12)
-    bent = pe * rng.uniform(0.2, 2, size=(2, 6, 5))  # the control: this does change it
+    shared = 3 * pe @ rotation(rng, 5) + 50 * rng.normal(size=(2, 1, 5))
+    unit = shared / np.linalg.norm(shared, axis=-1, keepdims=True)
+    assert (unit @ np.swapaxes(unit, 1, 2)).min() > 0.95 and np.corrcoef(shared[0]).min() > 0.95
+    np.testing.assert_allclose(similarity(shared), similarity(pe), atol=1e-9)
+    np.testing.assert_allclose(similarity(1e-30 * pe), similarity(pe), atol=1e-12)
+    bent = pe * rng.uniform(0.2, 2, size=(2, 6, 5))  # the control
     assert np.abs(similarity(bent) - similarity(pe)).max() > 0.1
 
 
-def test_large_blocks_count_for_more(rng) -> None:
+def test_large_blocks_have_a_large_weight(rng) -> None:
     pe = rng.normal(size=(2, 6, 5))
-    pe[0] *= 1e4
-    np.testing.assert_allclose(similarity(pe), similarity(pe[:1]), atol=1e-3)
-
-
-def test_similarity_is_batched_and_takes_a_single_block(rng) -> None:
-    pe = rng.normal(size=(2, 3, 4, 6, 5))
-    found = similarity(pe)
-    assert found.shape == (2, 3, 6, 6)
-    np.testing.assert_allclose(found[1, 2], similarity(pe[1, 2]), atol=1e-14)
-    np.testing.assert_allclose(similarity(pe[0, 0, 0]), similarity(pe[0, 0, :1]), atol=1e-14)
+    large = pe * [[[1e4]], [[1]]]
+    np.testing.assert_allclose(similarity(large), similarity(pe[:1]), atol=1e-3)
+    assert cka(large, pe[1]) == pytest.approx(float(cka(pe[0], pe[1])), abs=1e-3)
+    assert cka(pe, pe[1]) > cka(pe[0], pe[1]) + 0.1
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
-def test_tokens_in_one_place_have_no_similarity(value) -> None:
+def test_tokens_without_direction_have_no_similarity(value) -> None:
     np.testing.assert_array_equal(similarity(np.full((2, 7, 3), value)), np.zeros((7, 7)))
-
-
-def test_a_token_at_the_centre_has_no_similarity() -> None:
-    found = similarity(np.array([[1.0, 0], [-1, 0], [0, 0]]))
-    np.testing.assert_allclose(found, [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], atol=1e-15)
-
-
-def test_tiny_encodings_keep_their_arrangement(rng) -> None:
-    pe = rng.normal(size=(1, 6, 5))
-    np.testing.assert_allclose(similarity(1e-30 * pe), similarity(pe), atol=1e-12)
-
-
-def test_side_by_side_puts_the_blocks_of_a_token_together() -> None:
-    pe = np.arange(2 * 3 * 2).reshape(2, 3, 2)  # (l, n, d)
-    np.testing.assert_array_equal(side_by_side(pe)[1], [2, 3, 8, 9])
+    centre = similarity(np.array([[1.0, 0], [-1, 0], [0, 0]]))
+    np.testing.assert_allclose(centre, [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], atol=1e-15)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -153,11 +129,11 @@ def test_distances_of_many_are_those_of_scipy_one_by_one(rng) -> None:
             assert found[i, j] == pytest.approx(np.linalg.norm(pe[i, 0] @ best - target[j]), rel=1e-12)
 
 
-def test_numbers_as_large_as_float32_holds_have_a_distance(rng) -> None:
+def test_large_numbers_have_a_distance(rng) -> None:
     pe, target = rng.normal(size=(2, 6, 5))
     assert procrustes_raw(1e38 * pe, target) == pytest.approx(1e38 * np.linalg.norm(pe), rel=1e-9)
-    with np.errstate(all="raise"):  # beyond, it is unknown, and no exception
-        assert np.isnan(procrustes_raw(1e200 * pe, 1e200 * target))
+    with np.errstate(all="raise"):
+        assert np.isnan(procrustes_raw(1e200 * pe, 1e200 * target))  # beyond the range of float64
 
 
 def test_scale_free_distance_has_its_closed_form(rng) -> None:
@@ -166,26 +142,25 @@ def test_scale_free_distance_has_its_closed_form(rng) -> None:
     assert procrustes(pe, target) == pytest.approx(np.sqrt(2 - 2 * np.linalg.norm(a.T @ b, "nuc")), rel=1e-10)
 
 
-def test_size_and_place_matter_to_the_raw_distance_alone(rng) -> None:
-    pe, target = rng.normal(size=(2, 8, 5))
-    for changed in (3 * pe, pe + 2):
-        assert procrustes(changed, target) == pytest.approx(procrustes(pe, target), rel=1e-10)
-        assert procrustes_raw(changed, target) > procrustes_raw(pe, target) + 1
-
-
-def test_raw_distance_grows_with_sigma_without_any_learning(rng) -> None:
-    """Why the scale-free version stands beside the paper's: random encodings, no training at all."""
+def test_only_the_raw_distance_depends_on_size_and_shift(rng) -> None:
+    """Why the scale-free version stands beside the paper's: without training, the raw distance grows with sigma."""
     unit, target = rng.normal(size=(2, 16, 160))
     raw = [float(procrustes_raw(sigma * unit, target)) for sigma in (0.5, 1, 2)]
-    free = [float(procrustes(sigma * unit, target)) for sigma in (0.5, 1, 2)]
     assert raw[2] > 1.5 * raw[0]
-    assert free == pytest.approx([free[0]] * 3)
+    for changed in (0.5 * unit, 2 * unit, unit + 2):
+        assert procrustes(changed, target) == pytest.approx(procrustes(unit, target), rel=1e-10)
+    assert procrustes_raw(unit + 2, target) > procrustes_raw(unit, target) + 1
+    np.testing.assert_allclose(procrustes_raw(3 * unit, 3 * target), 3 * procrustes_raw(unit, target), rtol=1e-12)
 
 
-def test_scale_free_distance_ends_at_root_two() -> None:
-    """One arrangement along a line, the other across it: nothing that R could bring closer."""
-    line = np.array([[1.0], [-1], [0], [0]])
-    across = np.array([[0.0], [0], [1], [-1]])
+def test_extremes_of_the_measures(rng) -> None:
+    """The same arrangement rotated, scaled and shifted; and two lines at right angles, which no rotation can match."""
+    target = rng.normal(size=(16, 12))
+    same, unrelated = 0.01 * target @ rotation(rng, 12) + 5, rng.normal(size=(16, 12))
+    line, across = np.array([[1.0], [-1], [0], [0]]), np.array([[0.0], [0], [1], [-1]])
+    assert rsa(same, target) == pytest.approx(1) and abs(rsa(unrelated, target)) < 0.5
+    assert cka(same, target) == pytest.approx(1) and cka(unrelated, target) < 0.8
+    assert cka(line, across) == pytest.approx(0, abs=1e-15)
     assert procrustes(line, across) == pytest.approx(np.sqrt(2))
 
 
@@ -197,18 +172,6 @@ def test_the_narrower_one_counts_as_padded_with_zeros(distance, rng) -> None:
     assert distance(target, pe) == pytest.approx(distance(pe, target), rel=1e-12)
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_distances_are_batched(distance, rng) -> None:
-    pe, target = rng.normal(size=(2, 3, 6, 9)), rng.normal(size=(6, 4))
-    found = distance(pe, target)
-    assert found.shape == (2, 3)
-    assert found[1, 2] == pytest.approx(float(distance(pe[1, 2], target)))
-
-
-def test_tokens_in_one_place_have_no_scale_free_distance(rng) -> None:
-    assert np.isnan(procrustes(np.full((4, 3), 0.1), rng.normal(size=(4, 3))))
-
-
 def test_rsa_is_spearmans_correlation_of_pairs(rng) -> None:
     pe, target = rng.normal(size=(2, 4, 7, 5)), rng.normal(size=(7, 3))
     upper = np.triu_indices(7, 1)
@@ -216,12 +179,6 @@ def test_rsa_is_spearmans_correlation_of_pairs(rng) -> None:
     found = rsa(pe, target)
     assert found.shape == (2,)
     assert found[1] == pytest.approx(expected, rel=1e-10)
-
-
-def test_rsa_of_a_turned_and_scaled_arrangement_is_one(rng) -> None:
-    target = rng.normal(size=(16, 12))
-    assert rsa(0.01 * target @ rotation(rng, 12) + 5, target) == pytest.approx(1)
-    assert abs(rsa(rng.normal(size=(16, 12)), target)) < 0.5
 
 
 def test_equal_pairs_tie_whatever_their_rounding(rng) -> None:
@@ -233,10 +190,6 @@ def test_equal_pairs_tie_whatever_their_rounding(rng) -> None:
         assert rsa(square @ rotation(rng, 2), target) == pytest.approx(float(expected), abs=1e-12)
 
 
-def test_rsa_without_differences_is_nan(rng) -> None:
-    assert np.isnan(rsa(np.zeros((5, 3)), rng.normal(size=(5, 3))))
-
-
 def test_cka_is_that_of_the_definition(rng) -> None:
     """Through products of features, || X' Y ||^2 / (|| X' X || || Y' Y ||), where the code takes those of tokens."""
     pe, target = rng.normal(size=(2, 3, 7, 5)), rng.normal(size=(7, 4))
@@ -245,19 +198,6 @@ def test_cka_is_that_of_the_definition(rng) -> None:
     found = cka(pe, target)
     assert found.shape == (2,)
     assert found[1] == pytest.approx(expected, rel=1e-12)
-
-
-def test_cka_is_one_for_the_same_arrangement_and_zero_across_it(rng) -> None:
-    target = rng.normal(size=(16, 12))
-    assert cka(target @ rotation(rng, 12), target) == pytest.approx(1, abs=1e-12)
-    assert cka(rng.normal(size=(16, 12)), target) < 0.8
-    assert cka([[1.0], [-1], [0], [0]], [[0.0], [0], [1], [-1]]) == pytest.approx(0, abs=1e-15)
-
-
-def test_large_blocks_count_for_more_in_cka(rng) -> None:
-    pe = rng.normal(size=(2, 6, 5))
-    assert cka(pe * [[[1e4]], [[1]]], pe[1]) == pytest.approx(float(cka(pe[0], pe[1])), abs=1e-3)
-    assert cka(pe, pe[1]) > cka(pe[0], pe[1]) + 0.1
 
 
 @pytest.mark.parametrize("width", [2, 6, 40])
@@ -284,15 +224,6 @@ def test_permuted_tends_to_what_all_orders_give(rng) -> None:
         assert found.p == pytest.approx(exact_p, abs=0.03)
     alone = permuted(pe[[2, 0, 3, 1]], target, count=4000)  # one side alone: another arrangement
     assert abs(alone.z - exact_z) > 0.5
-
-
-def test_a_planted_arrangement_is_nearer_than_chance_and_noise_is_not(rng) -> None:
-    target = rng.normal(size=(12, 4))
-    pe = rng.normal(size=(2, 3, 12, 20))
-    pe[0, :, :, :4] += 2 * target
-    found = permuted(pe, target)
-    assert found.p[0] == 1 / 200 and found.z[0] > 3
-    assert found.p[1] > 0.05 and abs(found.z[1]) < 3
 
 
 def test_of_noise_one_in_twenty_seems_near(rng) -> None:
@@ -322,13 +253,6 @@ def test_where_all_tokens_are_alike_every_order_is_as_near(turn, rng) -> None:
         assert np.isnan(found.z) and found.p == 1
 
 
-def test_permuted_refuses_what_it_cannot_use(rng) -> None:
-    with pytest.raises(BadInput, match="count must be"):
-        permuted(np.eye(3), np.eye(3), count=0)
-    with pytest.raises(BadInput, match=r"target must be an array \(tokens, features\)"):
-        permuted(np.eye(3), np.ones((2, 3, 3)))
-
-
 def test_neighbors_are_those_of_the_definition(rng) -> None:
     pe = rng.normal(size=(5, 2, 16, 3))
     found = neighbor_agreement(pe, AKIN)
@@ -338,14 +262,11 @@ def test_neighbors_are_those_of_the_definition(rng) -> None:
         assert share == pytest.approx(AKIN[range(16), nearest].mean())
 
 
-def test_planted_neighbors_are_found() -> None:
+def test_planted_neighbors_are_found_and_noise_agrees_by_chance(rng) -> None:
+    """6 of the 15 other cells share a row or a column."""
     pe = np.concatenate([np.eye(4)[ROWS], np.eye(4)[COLUMNS]], axis=1)
     assert neighbor_agreement(pe, AKIN) == 1
     assert neighbor_agreement(pe, ~AKIN) == 0
-
-
-def test_noise_agrees_by_chance(rng) -> None:
-    """6 of the 15 other cells share a row or a column."""
     found = neighbor_agreement(rng.normal(size=(2000, 1, 16, 8)), AKIN)
     assert found.mean() == pytest.approx(0.4, abs=0.015)
 
@@ -358,12 +279,6 @@ def test_nearest_tokens_share_the_vote() -> None:
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         assert neighbor_agreement(square @ turn, beside) == 0.5
     assert neighbor_agreement(square * [1, 0.5], beside) == 1  # the control: flattened, the sides differ
-
-
-@pytest.mark.parametrize("bad", [AKIN.astype(int), AKIN[:5, :5], AKIN[0]])
-def test_related_must_tell_of_every_pair(bad, rng) -> None:
-    with pytest.raises(BadInput, match="related must be an array of bool"):
-        neighbor_agreement(rng.normal(size=(16, 3)), bad)
 
 
 @pytest.mark.parametrize("ridge", [0.01, 0.1, 3.0])
@@ -391,13 +306,10 @@ def test_a_planted_grid_is_decoded_and_noise_is_chance(rng) -> None:
     noise = rng.normal(size=(2000, 1, 16, 8))
     assert probe(noise, ROWS, COLUMNS).mean() == pytest.approx(0.25, abs=0.01)
     assert probe(noise, ROWS, np.arange(16)).mean() < 0.2  # why not one fold per token: the right row is the rarest one
-
-
-def test_a_label_that_is_not_there_is_decoded_by_chance_exactly() -> None:
-    """Only columns are coded, so that all rows tie."""
-    pe = np.eye(4)[COLUMNS]
-    assert probe(pe, ROWS, COLUMNS) == 0.25
-    assert probe(pe, COLUMNS, ROWS) == 1
+    assert probe(np.eye(4)[COLUMNS], ROWS, COLUMNS) == 0.25  # only columns are coded, so all rows tie
+    assert probe(np.eye(4)[COLUMNS], COLUMNS, ROWS) == 1
+    pe = rng.normal(size=(9, 2, 16, 5)) + np.eye(5)[ROWS]
+    np.testing.assert_allclose(probe(pe, 7 - 2 * ROWS, 10 * COLUMNS), probe(pe, ROWS, COLUMNS))  # names do not matter
 
 
 def test_training_tokens_in_one_place_teach_nothing() -> None:
@@ -410,44 +322,16 @@ def test_training_tokens_in_one_place_teach_nothing() -> None:
     assert probe(1.0 * label[:, None], label, fold) == 1
 
 
-def test_names_of_labels_and_folds_do_not_matter(rng) -> None:
-    pe = rng.normal(size=(9, 2, 16, 5)) + np.eye(5)[ROWS]
-    np.testing.assert_allclose(probe(pe, 7 - 2 * ROWS, 10 * COLUMNS), probe(pe, ROWS, COLUMNS))
-    assert (probe(pe, ROWS % 2, COLUMNS) != probe(pe, ROWS, COLUMNS)).any()
-
-
-def test_probe_refuses_what_it_cannot_use() -> None:
-    with pytest.raises(BadInput, match="labels must be one number for each of the 16 tokens"):
-        probe(np.eye(16), ROWS[:5], COLUMNS)
-    with pytest.raises(BadInput, match="folds must be one number for each of the 16 tokens"):
-        probe(np.eye(16), ROWS, 4)
-    with pytest.raises(BadInput, match="folds must be of at least two kinds"):
-        probe(np.eye(16), ROWS, np.zeros(16))
-    with pytest.raises(BadInput, match="ridge must be"):
-        probe(np.eye(16), ROWS, COLUMNS, ridge=0)
-
-
+@pytest.mark.filterwarnings("error")
 def test_views_are_all_blocks_their_mean_and_each(rng) -> None:
     pe = rng.normal(size=(3, 2, 5, 4))
     found = views(pe)
-    assert {number: view.shape for number, view in found.items()} == {
-        -1: (3, 2, 5, 4),
-        -2: (3, 1, 5, 4),
-        0: (3, 1, 5, 4),
-        1: (3, 1, 5, 4),
-    }
+    assert list(found) == [-1, -2, 0, 1]
     np.testing.assert_array_equal(found[-1], pe)
     np.testing.assert_allclose(found[-2][:, 0], (pe[:, 0] + pe[:, 1]) / 2)
-    np.testing.assert_array_equal(found[1][:, 0], pe[:, 1])
-    with pytest.raises(BadInput, match="blocks, tokens, features"):
-        views(pe[0, 0])
-
-
-@pytest.mark.filterwarnings("error")
-def test_the_mean_of_a_diverged_member_is_not_finite_and_its_neighbour_is(rng) -> None:
-    pe = rng.normal(size=(2, 2, 5, 4))
-    pe[0, :, 1, 2] = np.inf, -np.inf
-    np.testing.assert_array_equal(np.isfinite(views(pe)[-2]).all(axis=(1, 2, 3)), [False, True])
+    np.testing.assert_array_equal(found[1], pe[:, 1:])
+    pe[0, :, 1, 2] = np.inf, -np.inf  # a member that diverged
+    np.testing.assert_array_equal(np.isfinite(views(pe)[-2]).all(axis=(1, 2, 3)), [False, True, True])
 
 
 def planted(rng: np.random.Generator) -> tuple[Array, Array]:
@@ -474,12 +358,6 @@ def test_size_and_place_of_either_side_are_nothing(measure, rng) -> None:
         np.sign(pe) * np.abs(pe) ** 3 * [0, 0, 9, 1, 1, 1], target
     )  # the control: this is another arrangement
     assert (np.abs(bent - before) > 0.01).any()
-
-
-def test_raw_distance_scales_with_both(rng) -> None:
-    pe, target = planted(rng)
-    np.testing.assert_allclose(procrustes_raw(3 * pe, 3 * target), 3 * procrustes_raw(pe, target), rtol=1e-12)
-    assert (np.abs(procrustes_raw(3 * pe, target) - procrustes_raw(pe, target)) > 1).all()
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -517,24 +395,8 @@ def test_tokens_in_one_place_are_nan_and_their_neighbour_is_not(measure, value, 
 
 
 @pytest.mark.parametrize("measure", [procrustes, rsa, cka, z, p])
-@pytest.mark.parametrize("bad", [np.nan, 1.0])
-def test_a_target_without_an_arrangement_is_nan(measure, bad) -> None:
-    assert np.isnan(measure(np.eye(5), np.full((5, 3), bad)))
-
-
-@pytest.mark.parametrize("measure", [procrustes, rsa, cka, z, p])
-def test_one_token_is_nowhere(measure) -> None:
-    assert np.isnan(measure(np.ones((1, 3)), np.ones((1, 3))))
+def test_a_target_without_an_arrangement_is_nan(measure) -> None:
+    for bad in (np.nan, 1.0):
+        assert np.isnan(measure(np.eye(5), np.full((5, 3), bad)))
+    assert np.isnan(measure(np.ones((1, 3)), np.ones((1, 3))))  # a single token
     assert np.isnan(neighbor_agreement(np.ones((1, 3)), np.zeros((1, 1), dtype=bool)))
-
-
-@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa, cka, permuted])
-def test_different_numbers_of_tokens_are_refused(measure) -> None:
-    with pytest.raises(BadInput, match="as many tokens as the target"):
-        measure(np.eye(3), np.eye(4))
-
-
-@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa, cka, permuted])
-def test_a_vector_is_refused(measure) -> None:
-    with pytest.raises(BadInput, match="tokens, features"):
-        measure(np.ones(3), np.eye(3))

@@ -83,8 +83,6 @@ def test_questions_that_hide_nothing_are_left_out() -> None:
     hidden = np.array([[True, False], [False, False]])
     np.testing.assert_array_equal(errors([[1.0, 9.0], [9.0, 9.0]], np.zeros((2, 2)), hidden), [1.0, np.nan])
     assert mse([[1.0, 9.0], [9.0, 9.0]], np.zeros((2, 2)), hidden) == 1
-    with pytest.raises(BadInput, match="nothing is asked"):
-        mse(np.ones((2, 2)), np.ones((2, 2)), np.zeros((2, 2), bool))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -204,8 +202,6 @@ def test_trees_of_some_channels_leave_the_others_open(rng) -> None:
     np.testing.assert_array_equal(np.isnan(guess), hidden & ~np.isin(np.arange(5), [1, 3]))
     fitted = hidden & np.isin(np.arange(5), [1, 3])
     assert np.isfinite(mse(guess, train[:40], fitted))
-    with pytest.raises(BadInput, match="channels must be numbers from 0 to 4"):
-        Trees(channels=[5]).fit(train)
 
 
 def test_where_nothing_is_to_be_known_trees_give_the_mean(rng) -> None:
@@ -243,51 +239,3 @@ def test_windows_keep_their_shape(make, rng) -> None:
     found = predictor.predict(train[:20], hidden)
     assert found.shape == (20, 3, 2) and np.isfinite(found).all()
     assert mse(found, train[:20], hidden) < mse(np.zeros_like(found), train[:20], hidden)
-    with pytest.raises(BadInput, match="questions about 3 channels with windows of 2"):
-        predictor.predict(train[:20, :, 0], hidden)
-
-
-@every
-def test_bad_input_is_a_sentence(make, rng) -> None:
-    train = rng.normal(size=(50, 4, 2))
-    hidden = hide(5, 4, 0.5, rng)
-    predictor = make()
-    with pytest.raises(BadInput, match="must be fitted before it is asked"):
-        predictor.predict(train[:5], hidden)
-    for bad, sentence in ((np.nan, "NaN or infinity is in channel 2"), (0.1, "constant .*: channel 2")):
-        broken = train.copy()
-        broken[:, 2] = bad
-        with pytest.raises(BadInput, match=sentence):
-            predictor.fit(broken)
-    with pytest.raises(BadInput, match="at least 10 samples"):
-        predictor.fit(train[:9])
-    with pytest.raises(BadInput, match=r"\(samples, channels\)"):
-        predictor.fit(train[0, 0])
-    with pytest.raises(BadInput, match="at least 2 channels"):
-        predictor.fit(train[:, :1])
-    with pytest.raises(BadInput, match="share must be"):
-        predictor.fit(train, share=1.0)
-    predictor.fit(train)
-    with pytest.raises(BadInput, match="questions about 4 channels"):
-        predictor.predict(train[:5, :3], hidden)
-    with pytest.raises(BadInput, match="true or false for each question"):
-        predictor.predict(train[:5], hidden.astype(float))
-    with pytest.raises(BadInput, match="true or false for each question"):
-        errors(train[:5], train[:5], hidden[:4])
-    with pytest.raises(BadInput, match="the shape of values"):
-        errors(train[:4], train[:5], hidden)
-    with pytest.raises(BadInput, match="finite where they are visible"):
-        predictor.predict(np.full((5, 4, 2), np.nan), hidden)
-
-
-def test_settings_out_of_bounds_are_sentences(rng) -> None:
-    with pytest.raises(BadInput, match="ridge must be"):
-        Linear(ridge=-1)
-    with pytest.raises(BadInput, match="components must be a whole number of at least 1"):
-        Pca(0)
-    with pytest.raises(BadInput, match="components must be a whole number from 1 to 3"):
-        Pca(4).fit(rng.normal(size=(20, 4)))
-    with pytest.raises(BadInput, match="examples must be"):
-        Ridge(10)
-    with pytest.raises(BadInput, match="trees must be"):
-        Trees(trees=0)

@@ -18,7 +18,6 @@ from placecode.analysis.connectivity import (
     pca_embedding,
     spectral_clusters,
 )
-from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
 Measure = Callable[..., Array]
@@ -110,26 +109,6 @@ def test_recordings_are_averaged(measure, rng) -> None:
     assert np.abs(measure(np.concatenate([one, other])) - expected).max() > 0.1  # the control: levels are no link
 
 
-@measures
-def test_bad_values_are_a_sentence(measure, rng) -> None:
-    values = rng.normal(size=(30, 9))
-    for bad, sentence in ((np.nan, "NaN or infinity is in channels 1, 3"), (0.1, "constant over 30 .* channels 1, 3")):
-        broken = values.copy()
-        broken[:, [1, 3]] = bad
-        with pytest.raises(BadInput, match=sentence):
-            measure(broken)
-        with pytest.raises(BadInput, match=sentence):
-            measure([values, broken])
-    with pytest.raises(BadInput, match="at least 10 samples and 2 channels"):
-        measure(values[:9])
-    with pytest.raises(BadInput, match="at least 10 samples and 2 channels"):
-        measure(values[:, 0])
-    with pytest.raises(BadInput, match="recordings of the same channels"):
-        measure([values, values[:, :4]])
-    with pytest.raises(BadInput, match="one recording at least"):
-        measure([])
-
-
 def test_correlation_is_numpys(rng) -> None:
     values = clustered(rng, 200)
     np.testing.assert_allclose(correlation(values), np.corrcoef(values.T), atol=1e-12)
@@ -181,8 +160,6 @@ def test_information_counts_in_pieces(rng, monkeypatch) -> None:
     found = mutual_information(values)
     monkeypatch.setattr(connectivity, "CHUNK", 33)
     np.testing.assert_allclose(mutual_information(values), found, atol=1e-12)
-    with pytest.raises(BadInput, match="bins must be a whole number of at least 2"):
-        mutual_information(values, bins=1)
 
 
 def test_partial_correlation_tells_direct_from_indirect_links(rng) -> None:
@@ -283,22 +260,3 @@ def test_opposite_channels_are_strangers_and_no_link_is_no_error(rng) -> None:
     labels = spectral_clusters(0.5 * np.outer(signs, signs) + 0.5 * np.eye(6), 2)
     np.testing.assert_array_equal(labels == labels[0], signs == 1)
     assert spectral_clusters(np.eye(6), 2).shape == (6,)
-
-
-@pytest.mark.parametrize(
-    "method", [lambda matrix, k: mds_embedding(matrix, k), lambda matrix, k: spectral_clusters(matrix, k)]
-)
-def test_bad_matrices_are_a_sentence(method) -> None:
-    for bad in (np.ones((3, 4)), np.triu(np.ones((3, 3))), np.full((3, 3), np.nan), np.ones(3)):
-        with pytest.raises(BadInput, match=r"symmetric, \(channels, channels\) and finite"):
-            method(bad, 2)
-    for k in (0, 4, 1.5):
-        with pytest.raises(BadInput, match="k must be a whole number from 1 to 3"):
-            method(np.eye(3), k)  # type: ignore[arg-type]
-
-
-def test_other_bad_numbers_are_a_sentence(rng) -> None:
-    with pytest.raises(BadInput, match="ones on the diagonal"):
-        mds_embedding(2 * np.eye(3))
-    with pytest.raises(BadInput, match="k must be a whole number from 1 to 3"):
-        pca_embedding(rng.normal(size=(20, 3)), 4)

@@ -25,7 +25,6 @@ from placecode.analysis.modules import (
     silhouette,
     similarities,
 )
-from placecode.errors import BadInput
 
 metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit-learn's")
 
@@ -297,33 +296,6 @@ def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(bad, rn
 def test_tokens_in_one_place_have_no_modules() -> None:
     similar = similarities(np.full((1, 2, 24, 3), 0.1))[-1]
     assert all(np.isnan(measure(similar, GROUPS)).all() for measure in MEASURES)
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_labels_must_be_whole_numbers_for_every_token(measure, rng) -> None:
-    for bad in (GROUPS[:5], GROUPS.astype(float), 4):
-        with pytest.raises(
-            BadInput, match="labels must be one whole number for each of the 24 tokens, -1 for none; got"
-        ):
-            measure(noise(rng), bad)
-    with pytest.raises(BadInput, match="labels must be whole numbers of at least 0, or -1 for none; got -3"):
-        measure(noise(rng), GROUPS - 3)
-    with pytest.raises(BadInput, match="similar must be an array whose last two axes are"):
-        measure(rng.normal(size=(24, 5)), GROUPS)
-
-
-def test_what_cannot_be_used_is_refused_in_a_sentence(rng) -> None:
-    w = noise(rng)
-    with pytest.raises(BadInput, match="partner must be one whole number for each of the 24 tokens"):
-        mirror_agreement(w, [1, 0])
-    for bad in (np.arange(24), np.full(24, 24)):
-        with pytest.raises(BadInput, match="partner must be numbers of other tokens, 0 to 23"):
-            mirror_agreement(w, bad)
-    for places in (rng.normal(size=(5, 3)), rng.normal(size=24), np.full((24, 3), np.nan)):
-        with pytest.raises(BadInput, match="coordinates must be finite numbers"):
-            coordinate_agreement(w, places)
-    with pytest.raises(BadInput, match="a and b must be matrices of the same tokens"):
-        matrix_correlation(w, w[:5, :5])
 
 
 def test_centred_correlations_are_those_of_centred_vectors(rng) -> None:

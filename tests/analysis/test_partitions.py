@@ -13,7 +13,6 @@ from helpers.planted import GROUPS, noise, planted
 from placecode.analysis.modules import modularity, similarities
 from placecode.analysis.nulls import SAME, shuffles
 from placecode.analysis.partitions import ami, ari, best_partition, clusters, shared_information
-from placecode.errors import BadInput
 
 metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit-learn's")
 
@@ -139,14 +138,3 @@ def test_shared_information_ranks_dealt_labels_as_ami_does(strength, rng) -> Non
 
     assert counts(shared_information) == counts(ami)
     assert strength > 0 or counts(shared_information) != counts(ari)
-
-
-def test_what_cannot_be_used_is_refused_in_a_sentence(rng) -> None:
-    w = noise(rng)
-    for k in (0, 25):
-        with pytest.raises(BadInput, match="k must be a whole number from 1 to the number of tokens, 24"):
-            clusters(w, k)
-    with pytest.raises(BadInput, match="restarts must be"):
-        best_partition(w, restarts=0)
-    with pytest.raises(BadInput, match="labels must be one whole number for each of the 24 tokens"):
-        ari(GROUPS, GROUPS[:5])

@@ -9,7 +9,6 @@ from scipy.spatial import procrustes
 
 from placecode.analysis import modules, nulls, places
 from placecode.analysis.places import neighbors_in_space, place_agreement, procrustes_r2
-from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
 
@@ -81,14 +80,6 @@ def test_parts_at_a_time_give_the_same(rng, monkeypatch) -> None:
         np.testing.assert_array_equal(neighbors_in_space(points), whole)
 
 
-@pytest.mark.parametrize("wrong", [np.zeros(4), np.zeros((0, 2)), np.zeros((3, 0)), np.array([[0.0, np.nan]])])
-def test_positions_that_are_none_get_a_sentence(wrong) -> None:
-    with pytest.raises(
-        BadInput, match=r"^positions must be finite numbers \(tokens, axes\), at least one of each; got"
-    ):
-        neighbors_in_space(wrong)
-
-
 def test_agreement_by_hand() -> None:
     """Three tokens in a row, 0 - 1 - 2: token 0 is most like 1 (near), 1 like 0 and 2 alike (both near), 2 like 1."""
     near = neighbors_in_space([[0.0], [1.0], [2.0]])
@@ -137,15 +128,6 @@ def test_agreement_against_places_dealt_out_anew(rng) -> None:
     assert chance.mean[0] == pytest.approx(near.sum() / (25 * 24), abs=0.02)
 
 
-def test_agreement_refuses_what_does_not_fit() -> None:
-    with pytest.raises(BadInput, match=r"^near must be True or False for every two of the 4 tokens; got"):
-        place_agreement(np.eye(4), np.ones((3, 3), dtype=bool))
-    with pytest.raises(BadInput, match=r"^near must be True or False"):
-        place_agreement(np.eye(4), np.ones((4, 4)))
-    with pytest.raises(BadInput, match=r"^similar must be"):
-        place_agreement(np.zeros((4, 3)), np.ones((4, 4), dtype=bool))
-
-
 def test_procrustes_is_scipys(rng) -> None:
     for k in (1, 2, 3):
         one, two = rng.normal(size=(30, k)), rng.normal(size=(30, k))
@@ -179,15 +161,6 @@ def test_procrustes_of_what_has_no_extent_is_none(rng) -> None:
     assert procrustes_r2(true[:, :1] * [1, 0], true) < 1  # a line has one
 
 
-def test_procrustes_refuses_what_does_not_fit(rng) -> None:
-    with pytest.raises(
-        BadInput, match=r"^placed must be an array of the shape of the positions, \(5, 2\); got \(5, 3\)"
-    ):
-        procrustes_r2(np.zeros((5, 3)), rng.normal(size=(5, 2)))
-    with pytest.raises(BadInput, match=r"^positions must be finite"):
-        procrustes_r2(np.zeros(5), np.zeros(5))
-
-
 def test_a_grid_is_arranged_as_a_grid_from_similarities_that_fade() -> None:
     grid = np.stack(np.divmod(np.arange(100), 10), axis=1).astype(float)
     apart = np.linalg.norm(grid[:, None] - grid, axis=-1)
@@ -214,5 +187,3 @@ def test_maps_of_next_to_nothing() -> None:
     alike = places.arrange(np.ones((4, 4)), axes=3)  # nobody is nearer than anyone else
     apart = np.linalg.norm(alike[:, None] - alike, axis=-1)[~np.eye(4, dtype=bool)]
     assert np.allclose(apart, apart[0])
-    with pytest.raises(BadInput, match=r"similar must be one matrix \(tokens, tokens\); got"):
-        places.arrange(np.zeros((2, 3, 3)))

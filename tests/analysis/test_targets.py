@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy import stats
 from scipy.spatial.distance import pdist, squareform
 
-from placecode.analysis.alignment import cka, neighbor_agreement, permuted, probe, procrustes, rsa, similarity
+from placecode.analysis.alignment import cka, neighbor_agreement, permuted, probe, procrustes, rsa
 from placecode.analysis.targets import related, targets
 from placecode.encodings import sinusoid
-from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
 NAMES = ["2d-fixed", "2d-fixed rotated", "one-hot", "grid", "relation"]
@@ -54,6 +51,7 @@ def test_the_seed_draws_the_rotation() -> None:
     np.testing.assert_array_equal(first["2d-fixed rotated"], again["2d-fixed rotated"])
     assert np.abs(first["2d-fixed rotated"] - other["2d-fixed rotated"]).max() > 0.1
     assert np.abs(first["2d-fixed rotated"] - first["2d-fixed"]).max() > 0.1
+    assert procrustes(first["2d-fixed rotated"], first["2d-fixed"]) == pytest.approx(0, abs=1e-7)
     for name in set(NAMES) - {"2d-fixed rotated"}:
         np.testing.assert_array_equal(first[name], other[name])
 
@@ -84,13 +82,6 @@ def test_related_tokens_share_a_coordinate() -> None:
         assert found[i, j] == found[j, i] == (i // 4 == j // 4 or i % 4 == j % 4)
     assert not found.diagonal().any()
     np.testing.assert_array_equal(found | np.eye(16, dtype=bool), targets(GRID, 8)["relation"])
-
-
-@pytest.mark.parametrize("bad", [np.arange(4.0), np.full((3, 2), np.nan), np.empty((0, 2)), np.empty((3, 0))])
-def test_positions_must_be_coordinates(bad) -> None:
-    for make in (lambda: targets(bad, 8), lambda: related(bad)):
-        with pytest.raises(BadInput, match=r"positions must be finite numbers, \(tokens, coordinates\)"):
-            make()
 
 
 def test_distances_of_the_grid_are_those_on_the_grid() -> None:
@@ -129,29 +120,6 @@ def test_along_one_axis_tokens_that_share_nothing_are_all_alike(rng) -> None:
     assert np.isfinite(rsa(pe, found["grid"]))
 
 
-MEASURES: dict[str, Callable[[Array, Array], Array]] = {
-    "procrustes": procrustes,
-    "rsa": rsa,
-    "cka": cka,
-    "z": lambda pe, target: permuted(pe, target).z,
-    "p": lambda pe, target: permuted(pe, target).p,
-    "neighbours": lambda pe, target: neighbor_agreement(target, related(GRID)),
-    "probe": lambda pe, target: probe(target, ROWS, COLUMNS),
-    "similarity": lambda pe, target: similarity(target),
-}
-
-
-@pytest.mark.parametrize("name", MEASURES)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_rotated_target_gives_the_same(name, seed, rng) -> None:
-    found, pe = targets(GRID, 32, seed), rng.normal(size=(3, 1, 16, 20))
-    pe[1:, ..., :3] += targets(GRID, 3)["2d-fixed"]
-    expected = MEASURES[name](pe, found["2d-fixed"])
-    np.testing.assert_allclose(MEASURES[name](pe, found["2d-fixed rotated"]), expected, rtol=1e-8, atol=1e-12)
-    other = MEASURES[name](pe, found["2d-fixed"][rng.permutation(16)])  # the control: tokens mixed up, features not
-    assert np.abs(other - expected).max() > 0.05
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_planted_targets_are_nearer_than_chance(name, rng) -> None:
     target = targets(GRID, 32)[name]
@@ -161,14 +129,6 @@ def test_planted_targets_are_nearer_than_chance(name, rng) -> None:
     found = permuted(pe, target)
     assert found.p[0] == 1 / 200 and found.z[0] > 4
     assert found.p[1] > 0.01
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_of_noise_one_in_twenty_seems_near(name, rng) -> None:
-    pe, target = rng.normal(size=(20, 40, 1, 16, 24)), targets(GRID, 24)[name]
-    low, high = stats.binom.interval(0.999, 800, 0.05)
-    near = sum((permuted(members, target, count=59, seed=seed).p <= 0.05).sum() for seed, members in enumerate(pe))
-    assert low <= near <= high
 
 
 def test_what_neighbours_and_a_probe_read_off_each_target() -> None:
