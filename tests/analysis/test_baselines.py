@@ -79,29 +79,25 @@ def test_errors_are_the_metric_of_the_task(window, rng) -> None:
         assert mse(guess[..., 0], values[..., 0], hidden) == pytest.approx(expected.mean())
 
 
-def test_questions_that_hide_nothing_are_left_out() -> None:
+def test_samples_that_hide_nothing_are_left_out(rng) -> None:
     hidden = np.array([[True, False], [False, False]])
     np.testing.assert_array_equal(errors([[1.0, 9.0], [9.0, 9.0]], np.zeros((2, 2)), hidden), [1.0, np.nan])
     assert mse([[1.0, 9.0], [9.0, 9.0]], np.zeros((2, 2)), hidden) == 1
+    train = gaussian(rng, covariance(rng, 5), 200)
+    found = Linear().fit(train).predict(train[:2], np.array([[True] * 5, [False] * 5]))
+    np.testing.assert_allclose(found, [train.mean(axis=0), train[1]])  # nothing visible, nothing hidden
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_linear_is_the_conditional_mean_of_every_question(share, rng) -> None:
-    train = gaussian(rng, covariance(rng, 20), 500)
-    asked, hidden = gaussian(rng, covariance(rng, 20), 60), hide(60, 20, share, rng)
-    hidden[:3] = hide(3, 20, 0.5, rng)  # sizes mixed
-    expected = solved(train.mean(axis=0), np.cov(train.T), asked, hidden)
+@pytest.mark.parametrize("window", [1, 4])
+def test_linear_is_the_conditional_mean_of_every_sample(share, window, rng) -> None:
+    train, asked = gaussian(rng, covariance(rng, 20), 500), gaussian(rng, covariance(rng, 20), 60)
+    hidden = hide(60, 20 // window, share, rng)
+    hidden[:3] = hide(3, 20 // window, 0.5, rng)  # sizes mixed
+    expected = solved(train.mean(axis=0), np.cov(train.T), asked, hidden.repeat(window, axis=1))
+    train, asked, expected = (values.reshape(-1, 20 // window, window) for values in (train, asked, expected))
     np.testing.assert_allclose(Linear(ridge=0).fit(train).predict(asked, hidden), expected, atol=1e-8)
     np.testing.assert_allclose(Linear().fit(train).predict(asked, hidden), expected, atol=1e-3)
-
-
-def test_windows_are_channels_hidden_together(rng) -> None:
-    train = gaussian(rng, covariance(rng, 12), 500).reshape(500, 4, 3)
-    asked, hidden = gaussian(rng, covariance(rng, 12), 30).reshape(30, 4, 3), hide(30, 4, 0.5, rng)
-    flat, unseen = train.reshape(500, 12), hidden.repeat(3, axis=1)
-    expected = solved(flat.mean(axis=0), np.cov(flat.T), asked.reshape(30, 12), unseen)
-    found = Linear(ridge=0).fit(train).predict(asked, hidden)
-    np.testing.assert_allclose(found, expected.reshape(30, 4, 3), atol=1e-8)
 
 
 def test_linear_reaches_what_theory_allows_and_nobody_gets_below(rng) -> None:
@@ -117,12 +113,6 @@ def test_linear_reaches_what_theory_allows_and_nobody_gets_below(rng) -> None:
         assert more.mean() < (0.01 if name in ("linear", "pca") else 1.0), name
     blind = errors(np.broadcast_to(train.mean(axis=0), asked.shape), asked, hidden)
     assert blind.mean() > 1.5 * oracle.mean()  # the control: there was something to know
-
-
-def test_nothing_visible_and_nothing_hidden(rng) -> None:
-    train = gaussian(rng, covariance(rng, 5), 200)
-    found = Linear().fit(train).predict(train[:2], np.array([[True] * 5, [False] * 5]))
-    np.testing.assert_allclose(found, [train.mean(axis=0), train[1]])
 
 
 @pytest.mark.filterwarnings("error")
@@ -211,20 +201,12 @@ def test_where_nothing_is_to_be_known_trees_give_the_mean(rng) -> None:
 
 
 @every
-def test_what_is_hidden_is_never_read_and_what_is_visible_stays(make, rng) -> None:
-    train = gaussian(rng, covariance(rng, 5), 300)
-    hidden = hide(40, 5, 0.5, rng)
-    predictor = make().fit(train)
-    found = predictor.predict(train[:40], hidden)
-    np.testing.assert_array_equal(found[~hidden], train[:40][~hidden])
-    np.testing.assert_array_equal(predictor.predict(np.where(hidden, np.nan, train[:40]), hidden), found)
-
-
-@every
-def test_units_and_the_seed_alone_decide(make, rng) -> None:
+def test_only_visible_values_units_and_the_seed_matter(make, rng) -> None:
     train, hidden = gaussian(rng, covariance(rng, 5), 300), hide(40, 5, 0.5, rng)
     found = make().fit(train, seed=3).predict(train[:40], hidden)
-    np.testing.assert_array_equal(make().fit(train, seed=3).predict(train[:40], hidden), found)
+    np.testing.assert_array_equal(found[~hidden], train[:40][~hidden])
+    again = make().fit(train, seed=3).predict(np.where(hidden, np.nan, train[:40]), hidden)
+    np.testing.assert_array_equal(again, found)
     units, zero = 2.0 ** np.array([5.0, 0, -3, 1, 2]), np.array([1.0, 0, 2, -4, 8])
     scaled = make().fit(train * units + zero, seed=3).predict(train[:40] * units + zero, hidden)
     close = np.isclose((scaled - zero) / units, found, atol=1e-6)

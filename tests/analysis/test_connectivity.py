@@ -60,9 +60,9 @@ def products(rng: np.random.Generator, signs: bool) -> Array:
 
 
 def surprise(measure: Measure, signs: bool, rng: np.random.Generator) -> float:
-    """How often chance gives as strong a link, mean over 16 data sets: 0.55 if there is none, 0.1 if always one."""
+    """How often chance gives as strong a link, mean over 12 data sets: 0.55 if there is none, 0.1 if always one."""
     shares = []
-    for _ in range(16):
+    for _ in range(12):
         values = products(rng, signs)
         found, null = float(np.abs(off(measure(values))).max()), chance(measure, values, rng, 9)
         shares.append((1 + sum(each >= found for each in null)) / 10)
@@ -71,7 +71,7 @@ def surprise(measure: Measure, signs: bool, rng: np.random.Generator) -> float:
 
 @measures
 def test_a_product_of_two_signs_shows_in_no_pair(measure, rng) -> None:
-    assert surprise(measure, True, rng) > 0.35  # three standard errors below 0.55
+    assert surprise(measure, True, rng) > 0.3  # three standard errors below 0.55
 
 
 def test_a_product_of_two_gaussians_shows_in_pairs(rng) -> None:
@@ -109,12 +109,6 @@ def test_recordings_are_averaged(measure, rng) -> None:
     assert np.abs(measure(np.concatenate([one, other])) - expected).max() > 0.1  # the control: levels are no link
 
 
-def test_correlation_is_numpys(rng) -> None:
-    values = clustered(rng, 200)
-    np.testing.assert_allclose(correlation(values), np.corrcoef(values.T), atol=1e-12)
-    assert (np.diag(correlation(values)) == 1).all()
-
-
 def test_information_sees_what_correlation_misses(rng) -> None:
     values = rng.normal(size=(4000, 6))
     values[:, 1] = values[:, 0] ** 2 + 0.1 * rng.normal(size=4000)
@@ -147,17 +141,12 @@ def test_independent_channels_have_none_on_average(samples, rng) -> None:
     assert found.min() < 0  # it is not cut at 0, which would make chance look like something
 
 
-def test_only_the_order_of_values_counts(rng) -> None:
+def test_information_uses_the_order_of_values_and_may_count_in_pieces(rng, monkeypatch) -> None:
     values = clustered(rng, 400)
     found = mutual_information(values)
     np.testing.assert_allclose(mutual_information(np.exp(values)), found)
     np.testing.assert_allclose(mutual_information(-values), found, atol=0.02)
     np.testing.assert_allclose(np.diag(found), np.log(4), rtol=1e-3)  # sqrt(400 / 20) bins
-
-
-def test_information_counts_in_pieces(rng, monkeypatch) -> None:
-    values = clustered(rng, 400)
-    found = mutual_information(values)
     monkeypatch.setattr(connectivity, "CHUNK", 33)
     np.testing.assert_allclose(mutual_information(values), found, atol=1e-12)
 
@@ -216,6 +205,7 @@ def test_without_convergence_a_warning_and_a_shrunk_inverse(rng) -> None:
 
 def test_loadings_give_the_correlation_back(rng) -> None:
     values = clustered(rng, 500)
+    np.testing.assert_allclose(correlation(values), np.corrcoef(values.T), atol=1e-12)
     loadings = pca_embedding(values, 12)
     np.testing.assert_allclose(loadings @ loadings.T, correlation(values), atol=1e-12)
     np.testing.assert_array_equal(pca_embedding(values, 3), loadings[:, :3])
@@ -245,18 +235,14 @@ def test_a_map_keeps_clusters_together(rng) -> None:
 @pytest.mark.filterwarnings("error")
 def test_spectral_clusters_are_the_planted_ones(rng) -> None:
     order = rng.permutation(12)
-    values = clustered(rng)[:, order]
+    values, same = clustered(rng)[:, order], order[:, None] // 4 == order // 4
     for matrix in (correlation(values), mutual_information(values), partial_correlation(values)):
         labels = spectral_clusters(matrix, 3, seed=1)
         assert sorted(set(labels.tolist())) == [0, 1, 2]
-        np.testing.assert_array_equal(labels[:, None] == labels, order[:, None] // 4 == order // 4)
+        np.testing.assert_array_equal(labels[:, None] == labels, same)
     labels = spectral_clusters(correlation(rng.permuted(values, axis=0)), 3, seed=1)  # the control
-    assert ((labels[:, None] == labels) != (order[:, None] // 4 == order // 4)).any()
-
-
-@pytest.mark.filterwarnings("error")
-def test_opposite_channels_are_strangers_and_no_link_is_no_error(rng) -> None:
-    signs = np.array([1, 1, 1, -1, -1, -1])
+    assert ((labels[:, None] == labels) != same).any()
+    signs = np.array([1, 1, 1, -1, -1, -1])  # opposite channels are not similar
     labels = spectral_clusters(0.5 * np.outer(signs, signs) + 0.5 * np.eye(6), 2)
     np.testing.assert_array_equal(labels == labels[0], signs == 1)
     assert spectral_clusters(np.eye(6), 2).shape == (6,)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.planted import GROUPS, planted
 from scipy import stats
 from scipy.cluster.vq import kmeans2
 
@@ -27,13 +27,6 @@ from placecode.analysis.partitions import ari, clusters
 Array = npt.NDArray[np.float64]
 Measure = Callable[..., Array]
 MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
-GROUPS = np.repeat(np.arange(4), [8, 6, 6, 4])
-
-
-def planted(rng: np.random.Generator, strength: float, members: int) -> Array:
-    pe = rng.normal(size=(members, 1, 24, 8))
-    pe[..., :4] += strength * np.eye(4)[GROUPS]
-    return similarities(pe)[-1]
 
 
 def even_sphere(k: int) -> Array:
@@ -65,12 +58,12 @@ def smooth_null(measure: Measure, similar: Array, labels: npt.ArrayLike, places:
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_of_noise_one_in_twenty_seems_grouped_and_of_planted_groups_all(measure, rng) -> None:
-    """40 draws of orders with 20 members each, since members of one draw share its orders."""
-    found = [label_null(measure, planted(rng, 0.0, 20), GROUPS, draws=59, seed=seed) for seed in range(40)]
-    low, high = stats.binom.interval(0.999, 800, 0.05)
+    """25 draws of orders with 20 members each, since members of one draw share its orders."""
+    found = [label_null(measure, planted(rng, 0.0, 20), GROUPS, draws=59, seed=seed) for seed in range(25)]
+    low, high = stats.binom.interval(0.999, 500, 0.05)
     ties = 0.5 if measure is neighbor_agreement else 1.0  # it has few values, so that chance often comes just as high
     assert ties * low <= sum((null.p <= 0.05).sum() for null in found) <= high
-    assert abs(np.mean([null.z for null in found])) < 0.15
+    assert abs(np.mean([null.z for null in found])) < 0.2
     strong = label_null(measure, planted(rng, 3.0, 5), GROUPS, draws=99)
     assert (strong.p == 1 / 100).all() and (strong.z > 3).all()
 
@@ -143,14 +136,6 @@ def test_draws_without_a_value_count_as_ones_as_high(rng) -> None:
     assert found.z > 3
 
 
-def test_a_thousand_draws_take_about_a_second(rng) -> None:
-    similar, labels = similarities(rng.normal(size=(1, 4, 100, 64)))[-1], np.repeat(np.arange(5), 20)
-    began = time.process_time()
-    for measure in (modularity, segregation, neighbor_agreement):
-        label_null(measure, similar, labels, draws=1000)
-    assert time.process_time() - began < 4  # of all threads, on a slow machine
-
-
 @pytest.mark.parametrize("ranks", [False, True])
 def test_matrix_null_permutes_the_tokens_of_a_matrix(ranks, rng) -> None:
     similar, matrix = planted(rng, 1.0, 3), planted(rng, 1.0, 1)[0]
@@ -178,18 +163,13 @@ def test_pairs_of_noise_correlate_by_chance_at_the_nominal_rate(rng) -> None:
 
 
 @pytest.mark.parametrize("measure", [modularity, segregation, neighbor_agreement])
-def test_smooth_noise_fools_the_label_null_and_not_the_smooth_one(measure, rng) -> None:
+def test_smooth_noise_passes_the_label_null_but_not_the_smooth_one_and_networks_pass_both(measure, rng) -> None:
     similar = smooth(rng, 30)
     assert (label_null(measure, similar, NETWORKS, draws=99).p <= 0.05).mean() > 0.9
     drawn = smooth_null(measure, similar, NETWORKS, BRAIN).p
     assert (drawn <= 0.05).mean() < 0.15
     assert np.median(drawn) > 0.25
-
-
-@pytest.mark.parametrize("measure", [modularity, segregation, neighbor_agreement])
-def test_the_smooth_null_finds_networks_that_are_there(measure, rng) -> None:
-    pe = 0.3 * rng.normal(size=(3, 1, 80, 6)) + np.eye(6)[NETWORKS]
-    similar = similarities(pe)[-1]
+    similar = similarities(0.3 * rng.normal(size=(3, 1, 80, 6)) + np.eye(6)[NETWORKS])[-1]
     assert (smooth_null(measure, similar, NETWORKS, BRAIN, draws=199).p <= 0.01).all()
 
 

@@ -33,27 +33,25 @@ def brute_force(points: Array) -> npt.NDArray[np.bool_]:
     return found
 
 
-@pytest.mark.parametrize("shape", [(10, 10), (8, 8), (3, 5), (4, 3, 5), (1, 6)])
-def test_neighbors_on_a_grid_are_the_adjacent_cells(shape) -> None:
+@pytest.mark.parametrize("shape", [(10, 10), (3, 5), (4, 3, 5), (1, 6)])
+def test_neighbors_on_a_grid_are_the_adjacent_cells(shape, rng) -> None:
+    """The corners of a square lie on the ball over its diagonal; rotated, they do up to rounding."""
     cells = grid(*shape)
-    steps = np.abs(cells[:, None] - cells).sum(axis=-1)
-    np.testing.assert_array_equal(neighbors_in_space(cells), steps == 1)
-
-
-def test_neighbors_on_a_grid_survive_rounding(rng) -> None:
-    """The corners of a square lie on the ball over its diagonal exactly; turned, they do but for rounding."""
-    cells = grid(9, 7)
+    adjacent = np.abs(cells[:, None] - cells).sum(axis=-1) == 1
+    np.testing.assert_array_equal(neighbors_in_space(cells), adjacent)
     for _ in range(5):
-        turned = 0.037 * cells @ rotation(rng, 2) + rng.normal(size=2) * 50
-        np.testing.assert_array_equal(neighbors_in_space(turned), neighbors_in_space(cells))
+        turned = 0.037 * cells @ rotation(rng, len(shape)) + rng.normal(size=len(shape)) * 50
+        np.testing.assert_array_equal(neighbors_in_space(turned), adjacent)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_neighbors_are_those_of_brute_force(rng, k) -> None:
+def test_neighbors_are_those_of_brute_force(k, rng, monkeypatch) -> None:
     points = rng.normal(size=(25, k))
     found = neighbors_in_space(points)
     np.testing.assert_array_equal(found, brute_force(points))
-    assert not found.diagonal().any() and (found == found.T).all() and found.any(axis=1).all()
+    for at_once in (1, 25 * 25 * 4):
+        monkeypatch.setattr(places, "CHUNK_VALUES", at_once)
+        np.testing.assert_array_equal(neighbors_in_space(points), found)
 
 
 def test_neighbors_know_no_unit_no_turn_and_no_order(rng) -> None:
@@ -70,14 +68,6 @@ def test_points_in_one_place_are_neighbors_and_share_the_others() -> None:
     assert neighbors_in_space(points).astype(int).tolist() == [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 0]]
     assert neighbors_in_space(np.zeros((3, 2))).sum() == 6
     assert neighbors_in_space([[1.0, 2.0]]).tolist() == [[False]]
-
-
-def test_parts_at_a_time_give_the_same(rng, monkeypatch) -> None:
-    points = rng.normal(size=(33, 2))
-    whole = neighbors_in_space(points)
-    for at_once in (1, 33 * 33 * 4):
-        monkeypatch.setattr(places, "CHUNK_VALUES", at_once)
-        np.testing.assert_array_equal(neighbors_in_space(points), whole)
 
 
 def test_agreement_by_hand() -> None:
@@ -108,13 +98,9 @@ def test_agreement_of_noise_is_the_share_of_near_pairs(rng) -> None:
     chance = near.sum() / (100 * 99)
     assert chance == pytest.approx(0.036, abs=0.001)
     assert place_agreement(noise, near).mean() == pytest.approx(chance, abs=0.006)
-
-
-def test_agreement_of_what_says_nothing_is_none() -> None:
     near = neighbors_in_space(grid(2, 2))
-    similar = np.stack([np.eye(4), np.full((4, 4), np.nan), -(1.0 - near)])
-    found = place_agreement(similar, near)
-    assert np.isnan(found[:2]).all() and found[2] == 1
+    similar = np.stack([np.eye(4), np.full((4, 4), np.nan), -(1.0 - near)])  # without a result: zero, not finite
+    np.testing.assert_array_equal(place_agreement(similar, near), [np.nan, np.nan, 1])
     assert np.isnan(place_agreement(np.ones((1, 1)), neighbors_in_space([[0.0]])))
 
 
@@ -128,22 +114,16 @@ def test_agreement_against_places_dealt_out_anew(rng) -> None:
     assert chance.mean[0] == pytest.approx(near.sum() / (25 * 24), abs=0.02)
 
 
-def test_procrustes_is_scipys(rng) -> None:
-    for k in (1, 2, 3):
-        one, two = rng.normal(size=(30, k)), rng.normal(size=(30, k))
-        expected = 1 - procrustes(one, two)[2]
-        assert procrustes_r2(one, two) == pytest.approx(expected)
-        assert procrustes_r2(two, one) == pytest.approx(expected)
-
-
-def test_procrustes_sees_neither_turn_nor_mirror_nor_size_nor_shift(rng) -> None:
-    places_, other = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
-    for turn in (rotation(rng, 2), rotation(rng, 2) * [1, -1]):
-        assert procrustes_r2(3e-4 * places_ @ turn + [7, -2], places_) == pytest.approx(1)
-        assert procrustes_r2(3e-4 * places_ @ turn + [7, -2], other) == pytest.approx(procrustes_r2(places_, other))
-    order = rng.permutation(40)
-    assert procrustes_r2(places_[order], places_) < 0.3
-    assert procrustes_r2(places_ * [1, 3], places_) < 0.95  # an axis that is stretched is another shape
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_procrustes_is_scipys(k, rng) -> None:
+    one, two = rng.normal(size=(2, 30, k))
+    expected = 1 - procrustes(one, two)[2]
+    assert procrustes_r2(one, two) == pytest.approx(expected)
+    assert procrustes_r2(two, one) == pytest.approx(expected)
+    moved = 3e-4 * one @ rotation(rng, k) + 7  # also mirrored
+    assert procrustes_r2(moved, one) == pytest.approx(1)
+    assert procrustes_r2(moved, two) == pytest.approx(expected)
+    assert procrustes_r2(one[rng.permutation(30)], one) < 0.4  # the control
 
 
 def test_procrustes_falls_with_noise_and_has_the_chance_it_says(rng) -> None:

@@ -84,11 +84,14 @@ def test_related_tokens_share_a_coordinate() -> None:
     np.testing.assert_array_equal(found | np.eye(16, dtype=bool), targets(GRID, 8)["relation"])
 
 
-def test_distances_of_the_grid_are_those_on_the_grid() -> None:
-    apart = squareform(pdist(targets(GRID, 8)["grid"]))
+def test_sinusoids_lie_between_order_and_kinds() -> None:
+    found = targets(GRID, 160)
+    fixed = found["2d-fixed"]
+    assert cka(fixed, found["grid"]) > cka(fixed, found["one-hot"]) > cka(found["grid"], found["one-hot"])
+    assert procrustes(fixed, found["grid"]) < procrustes(fixed, found["one-hot"])
+    apart, flat = (squareform(pdist(found[name])) for name in ("grid", "one-hot"))
     assert apart[0, 5] == pytest.approx(2**0.5) and apart[0, 12] == 3
-    flat = squareform(pdist(targets(GRID, 8)["one-hot"]))  # the control: no order, so all rows are as far
-    assert flat[0, 4] == flat[0, 12]
+    assert flat[0, 4] == flat[0, 12]  # no order, so all rows are equally far apart
 
 
 def test_one_hot_and_relation_are_one_to_ranks_and_two_to_distances() -> None:
@@ -103,13 +106,6 @@ def test_one_hot_and_relation_are_one_to_ranks_and_two_to_distances() -> None:
     assert cka(found["one-hot"], found["relation"]) == pytest.approx(54 / np.sqrt(6 * (6 * 81 + 9)))
     oblong = targets(cells(3, 5), 8)  # here a shared row and a shared column weigh differently in the relation
     assert rsa(oblong["one-hot"], oblong["relation"]) < 0.99
-
-
-def test_sinusoids_lie_between_order_and_kinds() -> None:
-    found = targets(GRID, 160)
-    fixed = found["2d-fixed"]
-    assert cka(fixed, found["grid"]) > cka(fixed, found["one-hot"]) > cka(found["grid"], found["one-hot"])
-    assert procrustes(fixed, found["grid"]) < procrustes(fixed, found["one-hot"])
 
 
 def test_along_one_axis_tokens_that_share_nothing_are_all_alike(rng) -> None:
