@@ -13,7 +13,6 @@ from torch import Tensor
 from placecode import encodings
 from placecode.encodings import ALL, Layout
 from placecode.encodings.relative import slopes_for
-from placecode.errors import BadInput
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 
@@ -56,10 +55,8 @@ class TestRelative:
         """a[clip(j - i)] . q / sqrt(c) for all pairs, one sequence and one head: q (n, c) -> (n, n)."""
         n, c = q.shape
         bias = torch.empty(n, n, dtype=torch.float64)
-        for i in range(n):
-            for j in range(n):
-                offset = max(-reach, min(reach, j - i))
-                bias[i, j] = (a[offset] * q[i]).sum() / math.sqrt(c)
+        for i, j in np.ndindex(n, n):
+            bias[i, j] = (a[max(-reach, min(reach, j - i))] * q[i]).sum() / math.sqrt(c)
         return bias
 
     @pytest.mark.parametrize("max_distance", [None, 1, 3, 100])
@@ -78,35 +75,30 @@ class TestRelative:
                 for h in range(heads):
                     torch.testing.assert_close(found[b, h], self.by_loops(q[b, h], vectors, reach), rtol=0, atol=1e-12)
 
-    def test_forward_and_backward_offsets_are_told_apart(self) -> None:
-        pe = encodings.make("relative", 4, 8, sigma=1.0, dtype=torch.float64)
-        q = torch.ones(1, 1, 4, 8, dtype=torch.float64)
-        bias = pe.bias(q)[0, 0]
-        assert not torch.isclose(bias[1, 2], bias[2, 1])
-        torch.testing.assert_close(bias[0, 1], bias[2, 3])  # the same offset
-
-    def test_distances_beyond_the_largest_count_as_the_largest(self) -> None:
+    def test_offsets_are_told_apart_up_to_the_largest(self) -> None:
         q = torch.ones(1, 1, 6, 8, dtype=torch.float64)
-        clipped = encodings.make("relative", 6, 8, sigma=1.0, dtype=torch.float64, max_distance=2).bias(q)[0, 0]
-        whole = encodings.make("relative", 6, 8, sigma=1.0, dtype=torch.float64).bias(q)[0, 0]
+        whole, clipped = (
+            encodings.make("relative", 6, 8, sigma=1.0, dtype=torch.float64, max_distance=most).bias(q)[0, 0]
+            for most in (None, 2)
+        )
+        assert not torch.isclose(whole[1, 2], whole[2, 1])
+        torch.testing.assert_close(whole[0, 1], whole[2, 3])  # the same offset
         torch.testing.assert_close(clipped[0, 2:], clipped[0, 2].expand(4), rtol=0, atol=1e-12)
         assert not torch.isclose(clipped[0, 1], clipped[0, 2])
         assert not torch.isclose(whole[0, 2], whole[0, 3])
 
     @pytest.mark.parametrize("max_distance", [None, 1])
     def test_two_axes_sum_a_vector_for_each_axis(self, max_distance) -> None:
-        pe = encodings.make(
-            "relative", 6, 8, sigma=1.0, positions=GRID, dtype=torch.float64, axes=2, max_distance=max_distance
-        )
+        options = {"axes": 2, "max_distance": max_distance}
+        pe = encodings.make("relative", 6, 8, sigma=1.0, positions=GRID, dtype=torch.float64, **options)
         reach = 2 if max_distance is None else max_distance
         rows, columns = pe.table[0, 0].split(2 * reach + 1)
         q = queries(1, 1, 6, 8)
         found = pe.bias(q)[0, 0]
-        for i in range(6):
-            for j in range(6):
-                down, right = (int(np.clip(GRID[j, axis] - GRID[i, axis], -reach, reach)) + reach for axis in range(2))
-                expected = (rows[down] + columns[right]) @ q[0, 0, i] / math.sqrt(8)
-                torch.testing.assert_close(found[i, j], expected, rtol=0, atol=1e-12)
+        for i, j in np.ndindex(6, 6):
+            down, right = (int(np.clip(step, -reach, reach)) + reach for step in GRID[j] - GRID[i])
+            expected = (rows[down] + columns[right]) @ q[0, 0, i] / math.sqrt(8)
+            torch.testing.assert_close(found[i, j], expected, rtol=0, atol=1e-12)
 
     def test_heads_share_the_vectors_and_members_do_not(self) -> None:
         members = [Member("relative", 1.0, seed, width=8, heads=2, layers=1) for seed in range(2)]
@@ -119,13 +111,7 @@ class TestRelative:
     def test_sigma_is_the_standard_deviation(self) -> None:
         table = encodings.make("relative", 100, 64, sigma=0.3, dtype=torch.float64).table
         assert abs(table.std().item() / 0.3 - 1) < 4 * (1 / (2 * table.numel())) ** 0.5
-
-    def test_one_token(self) -> None:
-        pe = encodings.make("relative", 1, 4, sigma=1.0, dtype=torch.float64)
-        assert pe.bias(queries(2, 1, 1, 4)).shape == (2, 1, 1, 1)
-
-    def test_it_has_no_vector_per_token(self) -> None:
-        assert encodings.make("relative", 4, 8).vectors() is None
+        assert encodings.make("relative", 1, 4).bias(queries(2, 1, 1, 4).float()).shape == (2, 1, 1, 1)
 
     def test_causal_attention_equals_a_loop_over_the_tokens_before(self) -> None:
         stack = shaken("relative", causal=True)
@@ -155,17 +141,6 @@ class TestRelative:
         assert (gradient[:, :, 6:] == 0).all()
         assert (gradient[:, :, :6].abs().amax(-1) > 1e-9).all()
 
-    def test_refusals(self) -> None:
-        with pytest.raises(BadInput, match=r"^max_distance must be a whole number of at least 1; got 0\.$"):
-            encodings.make("relative", 4, 8, max_distance=0)
-        for causal in ("yes", 2, -1, 1.0, None):
-            with pytest.raises(BadInput, match=rf"^causal must be True or False, or 1 or 0; got {causal!r}\.$"):
-                encodings.make("relative", 4, 8, causal=causal)
-        with pytest.raises(BadInput, match=r"^relative positions must be whole numbers"):
-            encodings.make("relative", 6, 8, positions=GRID / 2, axes=2)
-        with pytest.raises(BadInput, match=r"^start must be normal, uniform or zero for the encoding relative"):
-            encodings.make("relative", 4, 8, start=np.zeros((4, 8)))
-
 
 class TestAlibi:
     PUBLISHED_8 = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256)
@@ -185,57 +160,32 @@ class TestAlibi:
 
     def test_the_published_slopes_for_8_heads(self) -> None:
         assert tuple(slopes_for(8).tolist()) == self.PUBLISHED_8
+        assert slopes_for(4, 4.0).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16]  # another steepness
 
     @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 7, 12, 16, 20])
     def test_the_published_recipe_for_other_numbers_of_heads(self, heads) -> None:
         np.testing.assert_allclose(slopes_for(heads).numpy(), self.published(heads), rtol=1e-12)
 
-    def test_steepness_is_the_exponent_of_the_last_head(self) -> None:
-        assert slopes_for(4, 4.0).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16]
-
     @pytest.mark.parametrize("tokens", [5, 60])
     def test_bidirectional_and_exact(self, tokens) -> None:
         pe = encodings.make("alibi", tokens, 16, heads=8, dtype=torch.float64)
         bias = pe.bias(queries(2, 8, tokens, 2))
-        for h in range(8):
-            for i in range(tokens):
-                for j in range(tokens):
-                    assert bias[h, i, j].item() == -self.PUBLISHED_8[h] * abs(i - j)
+        distance = abs(torch.arange(tokens)[:, None] - torch.arange(tokens))
+        assert torch.equal(bias, -torch.tensor(self.PUBLISHED_8, dtype=torch.float64)[:, None, None] * distance)
+        assert not list(pe.parameters())
 
     @pytest.mark.parametrize("distance", ["euclidean", "manhattan"])
     def test_two_axes(self, distance) -> None:
         pe = encodings.make("alibi", 6, 8, heads=2, positions=GRID, dtype=torch.float64, axes=2, distance=distance)
-        bias = pe.bias(queries(1, 2, 6, 4))
-        for h, slope in enumerate((1 / 16, 1 / 256)):
-            for i in range(6):
-                for j in range(6):
-                    down, right = abs(GRID[i] - GRID[j])
-                    expected = math.hypot(down, right) if distance == "euclidean" else down + right
-                    assert bias[h, i, j].item() == pytest.approx(-slope * expected, abs=1e-15)
-
-    def test_the_two_distances_differ(self) -> None:
-        one, other = (
-            encodings.make("alibi", 6, 8, positions=GRID, axes=2, distance=distance).bias(queries(1, 1, 6, 8))
-            for distance in ("euclidean", "manhattan")
-        )
-        assert not torch.allclose(one, other)
-
-    def test_refusals(self) -> None:
-        with pytest.raises(BadInput, match=r"^distance must be one of euclidean, manhattan; got 'cosine'\.$"):
-            encodings.make("alibi", 4, 8, distance="cosine")
-        with pytest.raises(BadInput, match=r"^steepness must be a number above 0; got 0\.$"):
-            encodings.make("alibi", 4, 8, steepness=0)
-
-    def test_it_has_no_parameters(self) -> None:
-        assert not list(encodings.make("alibi", 4, 8).parameters())
+        steps = abs(GRID[:, None] - GRID)
+        apart = np.hypot(*steps.T) if distance == "euclidean" else steps.sum(-1)
+        expected = [-slope * apart for slope in (1 / 16, 1 / 256)]
+        np.testing.assert_allclose(pe.bias(queries(1, 2, 6, 4)).numpy(), expected, rtol=0, atol=1e-15)
 
 
 class TestCausalNone:
     def test_the_mask_is_lower_triangular(self) -> None:
-        seen = encodings.make("causal-none", 5, 8).mask(5)
-        for i in range(5):
-            for j in range(5):
-                assert seen[i, j].item() == (j <= i)
+        assert torch.equal(encodings.make("causal-none", 5, 8).mask(5), torch.ones(5, 5).tril().bool())
 
     @staticmethod
     def influence(encoding: str, **options: object) -> np.ndarray:
@@ -288,21 +238,12 @@ class TestCausalNone:
                 query, key, value = block.attention.projection.bias.grad.chunk(3, 1)
                 assert (key == 0).all() and query.abs().max() > 1e-6 and value.abs().max() > 1e-6
 
-    @pytest.mark.parametrize("temperature", [0, -0.01, "cold", True, None, math.nan, math.inf])
-    def test_temperature_must_be_a_number_above_0(self, temperature) -> None:
-        with pytest.raises(BadInput, match=rf"^temperature must be a number above 0; got {temperature!r}\.$"):
-            encodings.make("causal-none", 4, 8, temperature=temperature)
-
 
 @pytest.mark.parametrize("name", ["relative", "alibi"])
 def test_a_drop_in_reads_fewer_tokens_than_it_knows(name) -> None:
-    pe = encodings.make(name, tokens=9, width=8, heads=2, sigma=1.0)
-    q = torch.randn(3, 2, 9, 4)
-    whole = torch.as_tensor(pe.bias(q)).expand(3, 2, 9, 9)
-    few = torch.as_tensor(pe.bias(q[:, :, :5])).expand(3, 2, 5, 5)
+    pe, q = encodings.make(name, tokens=9, width=8, heads=2, sigma=1.0), torch.randn(3, 2, 9, 4)
+    few, whole = pe.bias(q[:, :, :5]).expand(3, 2, 5, 5), pe.bias(q).expand(3, 2, 9, 9)
     assert torch.allclose(few, whole[:, :, :5, :5], atol=1e-6)
-    with pytest.raises(BadInput, match=r"^q must have at most 9 tokens, as many as the encoding; got 10"):
-        pe.bias(torch.randn(3, 2, 10, 4))
 
 
 @pytest.mark.parametrize("name", ["relative", "rotary", "alibi", "causal-none"])

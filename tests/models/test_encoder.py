@@ -83,7 +83,7 @@ class PlainModel(nn.Module):
         return self.answer(x)
 
 
-def twins(stack: Stack, i: int, model: PlainModel) -> list[tuple[nn.Parameter, nn.Parameter, bool]]:
+def twins(stack: Stack, model: PlainModel) -> list[tuple[nn.Parameter, nn.Parameter, bool]]:
     """Parameters of the plain model, those of the stack, and whether the latter are transposed."""
     pairs = [(model.pe, stack.encoding.table, False)]
     linears = [(model.embedding, stack.embedding), (model.answer, stack.answer)]
@@ -102,7 +102,7 @@ def twins(stack: Stack, i: int, model: PlainModel) -> list[tuple[nn.Parameter, n
 
 def plain_twin(stack: Stack, i: int) -> PlainModel:
     model = PlainModel(stack.members[i], stack.readout).to(stack.flat.device, stack.flat.dtype)
-    pairs = twins(stack, i, model)
+    pairs = twins(stack, model)
     assert len(pairs) == len(list(model.parameters()))
     with torch.no_grad():
         for theirs, ours, transposed in pairs:
@@ -126,7 +126,7 @@ def test_parity_with_torchs_own_modules(heads, norm, readout, device) -> None:
         expected = model(x[i])
         torch.testing.assert_close(outputs[i], expected, rtol=0, atol=1e-10)
         (expected * weights).square().sum().backward()
-        for theirs, ours, transposed in twins(stack, i, model):
+        for theirs, ours, transposed in twins(stack, model):
             found = ours.grad[i].mT if transposed else ours.grad[i]
             torch.testing.assert_close(found, theirs.grad, rtol=0, atol=1e-10)
 
@@ -209,6 +209,7 @@ def test_parameters_stay_views_of_flat(move) -> None:
     torch.testing.assert_close(stack.flat.double(), before, rtol=0, atol=1e-6)
     stack.flat.zero_()
     assert not any(p.any() for p in stack.parameters())
+    assert move is not copy.deepcopy or torch.equal(original.flat, before)  # a copy is independent
     with torch.no_grad():
         for parameter in stack.parameters():
             parameter += 1
@@ -222,14 +223,6 @@ def test_a_move_that_moves_nothing_leaves_a_trainer_in_charge(tiny_task) -> None
     before = stack.embedding.weight.clone()
     trainer.update()
     assert not torch.equal(stack.embedding.weight, before)
-
-
-def test_a_deep_copy_is_independent() -> None:
-    stack = shaken(stack_of([small()]))
-    twin = copy.deepcopy(stack)
-    assert torch.equal(twin(inputs()), stack(inputs()))
-    twin.flat += 1
-    assert not torch.equal(twin(inputs()), stack(inputs()))
 
 
 def test_state_dict_reaches_flat() -> None:
@@ -254,33 +247,40 @@ def test_member_gives_the_same_outputs_and_is_independent(name) -> None:
         stack.member(3)
 
 
-def test_wrong_shapes_of_inputs_are_refused_with_a_sentence() -> None:
-    pair, single = stack_of([small(), small(seed=1)]), stack_of([small()])
+def test_bad_input_is_refused() -> None:
+    pair, single, noise = stack_of([small(), small(seed=1)]), stack_of([small()]), torch.zeros(2, 5, 6, 8)
     for bad in (inputs(1)[0], inputs(3), inputs(2)[..., :2], inputs(2)[0, 0]):
-        for call in (pair, lambda x: pair.capture(x, "*")):
+        for call in (pair, lambda x: pair.capture(x, "*"), lambda x: pair.with_noise(x, noise)):
             with pytest.raises(BadInput, match=r"^inputs must be an array \(2 members, batch, tokens, 3 features\); g"):
                 call(bad)
     with pytest.raises(BadInput, match=r"or \(batch, tokens, 3 features\); got \(6, 3\)\.$"):
         single(inputs()[0, 0])
+    with pytest.raises(BadInput, match="the largest stack must be a whole number of at least 1"):
+        plan_stacks([small()], most=0)
+    with pytest.raises(BadInput, match="a stack must have at least one member"):
+        stack_of([])
+    with pytest.raises(BadInput, match="readout must be one of last, mean, token"):
+        stack_of([small()], readout="first")
 
 
 @pytest.mark.parametrize("name", encodings.names())
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("readout", ["last", "mean", "token"])
-def test_capture_is_the_plain_path_of_the_forward(name, norm, readout) -> None:
+def test_capture_and_no_noise_are_the_plain_forward(name, norm, readout) -> None:
     """With "last" the forward computes one token in the last block: the pruned path equals the full one."""
     stack = shaken(stack_of([small(encoding=name, seed=seed, norm=norm) for seed in range(2)], readout))
     x = inputs(2)
-    seen = stack.capture(x, "*")
-    torch.testing.assert_close(seen["output"], stack(x), rtol=0, atol=1e-12)
-    assert set(seen) == {
-        *("embedding", "output", "input.0", "attention.0", "block.0", "input.1", "attention.1", "block.1"),
-    }
+    seen, expected = stack.capture(x, "*"), stack(x)
+    torch.testing.assert_close(seen["output"], expected, rtol=0, atol=1e-12)
+    parts = [f"{part}.{i}" for i in range(2) for part in ("input", "attention", "block")]
+    assert set(seen) == {"embedding", "output", *parts}
     for i in range(2):
-        assert seen[f"attention.{i}"].shape == (2, 5, 2, 6, 6)
+        assert seen[f"attention.{i}"].shape == (2, 5, 2, 6, 6) and (seen[f"attention.{i}"] >= 0).all()
         torch.testing.assert_close(seen[f"attention.{i}"].sum(-1), torch.ones(2, 5, 2, 6, dtype=torch.float64))
-        assert (seen[f"attention.{i}"] >= 0).all()
         assert seen[f"block.{i}"].shape == (2, 5, 6, 8)
+    found = stack.with_noise(x, torch.zeros(2, 5, 6, 8, dtype=torch.float64))
+    assert not found.requires_grad
+    torch.testing.assert_close(found, expected.detach(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", encodings.names())
@@ -328,11 +328,7 @@ def test_captured_attention_is_that_of_torch() -> None:
     x = seen["input.0"][0]
     expected = model.blocks[0].attention(x, x, x, average_attn_weights=False)[1]
     torch.testing.assert_close(seen["attention.0"][0], expected, rtol=0, atol=1e-12)
-
-
-def test_capture_by_pattern() -> None:
     stack = stack_of([small(layers=3)])
-    assert sorted(stack.capture(inputs(), "attention.*")) == ["attention.0", "attention.1", "attention.2"]
     assert sorted(stack.capture(inputs()[0], "block.[02]", "output")) == ["block.0", "block.2", "output"]
     assert stack.capture(inputs(), "nothing") == {}
     assert not any(value.requires_grad for value in stack.capture(inputs(), "*").values())
@@ -351,15 +347,6 @@ def test_capture_in_portions_is_that_of_all_examples(fields) -> None:
         torch.testing.assert_close(torch.cat([part[name] for part in parts], dim=1), value, rtol=0, atol=1e-12)
     astray = stack.capture(x[:, 2:], "output")["output"]
     assert ((astray - whole["output"][:, 2:]).abs().max() > 1e-3) == bool(fields)
-
-
-@pytest.mark.parametrize("name", encodings.names())
-@pytest.mark.parametrize("readout", ["last", "mean", "token"])
-def test_no_noise_is_the_plain_forward(name, readout) -> None:
-    stack, x = shaken(stack_of([small(encoding=name, seed=seed) for seed in range(2)], readout)), inputs(2)
-    found = stack.with_noise(x, torch.zeros(2, 5, 6, 8, dtype=torch.float64))
-    assert not found.requires_grad
-    torch.testing.assert_close(found, stack(x).detach(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("fields", [{}, DROPPING])
@@ -382,11 +369,6 @@ def test_noise_is_added_to_the_embeddings(fields) -> None:
     noise = torch.randn(2, 5, 6, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     parts = [stack.with_noise(x[:, :2], noise[:, :2]), stack.with_noise(x[:, 2:], noise[:, 2:], first_row=2)]
     torch.testing.assert_close(torch.cat(parts, dim=1), stack.with_noise(x, noise), rtol=0, atol=1e-12)
-
-
-def test_noise_wants_inputs_of_the_right_shape() -> None:
-    with pytest.raises(BadInput, match=r"^inputs must be an array"):
-        stack_of([small(), small(seed=1)]).with_noise(inputs(), torch.zeros(2, 5, 6, 8))
 
 
 def test_initial_weights_follow_torchs_defaults() -> None:
@@ -419,40 +401,29 @@ def test_initial_weights_are_distributed_as_torchs_own() -> None:
     member = Member(width=32, layers=1, heads=4)
     stack = Stack([member], tokens=6, features=3, outputs=4, dtype=torch.float64)
     model = PlainModel(member, "last").double()
-    for theirs, ours, _ in twins(stack, 0, model)[1:]:
+    for theirs, ours, _ in twins(stack, model)[1:]:
         assert ours[0].numel() == theirs.numel()
         assert ours.std(correction=0).item() == pytest.approx(theirs.std(correction=0).item(), rel=0.4, abs=1e-12)
         assert ours.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.25, abs=1e-12)
 
 
 def test_equal_seeds_start_from_equal_weights_whatever_the_encoding() -> None:
-    weights = {}
-    for name in encodings.names():
-        for seed in (0, 1):
-            stack = stack_of([small(encoding=name, seed=seed)])
-            weights[name, seed] = stack.flat[:, : stack.encoding_columns]
-    for name in encodings.names():
-        assert torch.equal(weights[name, 0], weights["none", 0])
-        assert not torch.equal(weights[name, 1], weights[name, 0])
+    def weights(name: str, seed: int) -> Tensor:
+        stack = stack_of([small(encoding=name, seed=seed)])
+        return stack.flat[:, : stack.encoding_columns]
 
-
-def test_equal_weights_do_not_depend_on_place_in_the_stack_or_dtype() -> None:
-    together = stack_of([small(seed=seed) for seed in (3, 1, 2)])
-    alone = stack_of([small(seed=1)])
+    for name in encodings.names():
+        assert torch.equal(weights(name, 0), weights("none", 0))
+        assert not torch.equal(weights(name, 1), weights(name, 0))
+    together, alone = stack_of([small(seed=seed) for seed in (3, 1, 2)]), stack_of([small(seed=1)])
     assert torch.equal(together.flat[1], alone.flat[0])
     assert torch.equal(stack_of([small(seed=1)], dtype=torch.float32).flat, alone.flat.float())
 
 
 def test_additive_encodings_share_a_stack() -> None:
-    members = [
-        small(encoding="none"),
-        small(encoding="sinusoid", options={"axes": 2}),
-        small(encoding="sinusoid"),
-        small(encoding="random", sigma=1.0),
-        small(encoding="learned"),
-        small(encoding="learned", learn=False),
-        small(encoding="learned", start=np.ones((6, 8))),
-    ]
+    sines = [small(encoding="sinusoid", options={"axes": axes}) for axes in (1, 2)]
+    learned = [small(), small(learn=False), small(start=np.ones((6, 8)))]
+    members = [small(encoding="none"), *sines, small(encoding="random", sigma=1.0), *learned]
     assert plan_stacks(members, most=10) == [list(range(7))]
     stack, x = shaken(stack_of(members)), inputs(7)
     assert stack.encoding.learns.tolist() == [False, False, False, False, True, False, True]
@@ -462,76 +433,37 @@ def test_additive_encodings_share_a_stack() -> None:
         torch.testing.assert_close(alone(x[i]), stack(x)[i], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"width": 16},
-        {"layers": 1},
-        {"heads": 1},
-        {"expansion": 4},
-        {"norm": "pre"},
-        {"placement": "input"},
-        {"optimizer": "sgd"},
-        {"batch": 64},
-        {"dropout": 0.1},
-        {"encoding": "rotary"},
-        {"encoding": "causal-none"},
-    ],
-    ids=str,
-)
-def test_members_of_different_shape_are_refused(fields) -> None:
-    members = [small(), small(**fields)]
+DIFFERENT = {"width": 16, "layers": 1, "heads": 1, "expansion": 4, "norm": "pre", "placement": "input"}
+DIFFERENT |= {"optimizer": "sgd", "batch": 64, "dropout": 0.1, "encoding": "rotary", "data": "other"}
+
+
+@pytest.mark.parametrize("field", DIFFERENT)
+def test_members_of_different_shape_are_refused(field) -> None:
+    members = [small(), small(**{field: DIFFERENT[field]})]
     with pytest.raises(BadInput, match=r"^members of a stack must have the same shape and encoding family"):
         stack_of(members)
     assert plan_stacks(members, most=10) == [[0], [1]]
 
 
 def test_members_that_differ_otherwise_stack() -> None:
-    members = [
-        small(),
-        small(
-            seed=1,
-            sigma=2.0,
-            learning_rate=1.0,
-            pe_learning_rate=0.5,
-            weight_decay=0.1,
-            pe_weight_decay=0.2,
-            gain=3.0,
-            clip=1.0,
-            momentum=0.0,
-            beta1=0.5,
-        ),
-    ]
+    rates = {"learning_rate": 1.0, "pe_learning_rate": 0.5, "weight_decay": 0.1, "pe_weight_decay": 0.2}
+    members = [small(), small(seed=1, sigma=2.0, gain=3.0, clip=1.0, momentum=0.0, beta1=0.5, **rates)]
     assert plan_stacks(members, most=10) == [[0, 1]]
     stack_of(members)
-
-
-def test_options_of_one_instance_must_agree() -> None:
-    members = [small(encoding="rotary"), small(encoding="rotary", options={"fraction": 0.5})]
-    assert plan_stacks(members, most=10) == [[0], [1]]
-    spelled = [small(encoding="rotary"), small(encoding="rotary", options={"fraction": 1.0})]
-    assert plan_stacks(spelled, most=10) == [[0, 1]]
+    for fraction, plan in ((0.5, [[0], [1]]), (1.0, [[0, 1]])):  # 1 is the default
+        members = [small(encoding="rotary"), small(encoding="rotary", options={"fraction": fraction})]
+        assert plan_stacks(members, most=10) == plan
 
 
 def test_plan_stacks_keeps_order_and_evens_sizes() -> None:
     members = [small(encoding=name, seed=seed) for seed in range(5) for name in ("learned", "rotary")]
     plan = plan_stacks(members, most=3)
     assert plan == [[0, 2, 4], [6, 8], [1, 3, 5], [7, 9]]
-    assert sorted(itertools.chain(*plan)) == list(range(10))
+    assert all(type(i) is int for part in plan for i in part)
     assert plan_stacks(members, most=1) == [[i] for i in (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)]
     assert plan_stacks([], most=3) == []
     sizes = [len(part) for part in plan_stacks([small(seed=seed) for seed in range(100)], most=30)]
     assert sizes == [25] * 4
-    assert all(type(i) is int for part in plan for i in part)
-
-
-def test_refusals() -> None:
-    with pytest.raises(BadInput, match=r"^the largest stack must be a whole number of at least 1; got 0\.$"):
-        plan_stacks([small()], most=0)
-    with pytest.raises(BadInput, match=r"^a stack must have at least one member; got none\.$"):
-        stack_of([])
-    with pytest.raises(BadInput, match=r"^readout must be one of last, mean, token; got 'first'\.$"):
-        stack_of([small()], readout="first")
 
 
 class TestDropout:
@@ -557,33 +489,22 @@ class TestDropout:
     def test_off_by_default_and_at_evaluation(self) -> None:
         x = inputs()
         plain, dropping = stack_of([small()]), stack_of([small(dropout=0.5)])
-        assert torch.equal(plain(x, step=3), plain(x))
-        assert torch.equal(dropping(x), plain(x))
+        assert torch.equal(plain(x, step=3), plain(x)) and torch.equal(dropping(x), plain(x))
         assert not torch.equal(dropping(x, step=3), plain(x))
+        assert torch.equal(dropping(x, step=7), dropping(x, step=torch.tensor(7)))  # the same step, the same mask
+        assert not torch.equal(dropping(x, step=7), dropping(x, step=8))
+        full = dropping._forward(x, 3, lambda name, value: None)  # the pruned path drops what the full one drops
+        torch.testing.assert_close(dropping(x, step=3), full, rtol=0, atol=1e-12)
 
     def test_masks_change_with_step_block_example_and_seed(self) -> None:
-        stack = stack_of([small(dropout=0.5), small(dropout=0.5, seed=1)])
-        masks = [
-            tuple(self.block_inputs(stack, inputs(2), step)[name] == 0 for name in ("input.0", "input.1"))
-            for step in (0, 1)
-        ]
-        different = [
-            masks[0][0][0],  # step 0, block 0, member 0
-            masks[1][0][0],  # another step
-            masks[0][1][0],  # another block
-            masks[0][0][1],  # another seed
-            masks[1][1][0],
-        ]
+        stack, x = stack_of([small(dropout=0.5), small(dropout=0.5, seed=1)]), inputs(2)
+        seen = [self.block_inputs(stack, x, step) for step in (0, 1)]
+        masks = torch.stack([torch.stack([part["input.0"], part["input.1"]]) == 0 for part in seen])
+        different = masks.flatten(0, 3)  # (step, block, member, example) -> (40, n, d)
         for one, other in itertools.combinations(different, 2):
-            agreement = (one == other).double().mean()
-            assert 0.3 < agreement < 0.7  # independent halves agree on half
-        assert not torch.equal(masks[0][0][0, 0], masks[0][0][0, 1])  # another example
-
-    def test_the_same_step_gives_the_same_mask(self) -> None:
-        stack = stack_of([small(dropout=0.5)])
-        assert torch.equal(stack(inputs(), step=7), stack(inputs(), step=7))
-        assert torch.equal(stack(inputs(), step=7), stack(inputs(), step=torch.tensor(7)))
-        assert not torch.equal(stack(inputs(), step=7), stack(inputs(), step=8))
+            assert not torch.equal(one, other)
+        for one, other in itertools.combinations(masks.flatten(0, 2), 2):
+            assert 0.3 < (one == other).double().mean() < 0.7  # independent halves agree on half
 
     def test_members_draw_independently_of_their_neighbours(self) -> None:
         members = [small(dropout=rate, seed=seed) for seed, rate in enumerate((0.1, 0.5, 0.3))]
@@ -599,13 +520,6 @@ class TestDropout:
         for step in range(3):  # and is none of the masks of training
             assert not torch.equal(self.block_inputs(stack, x, step=step)["input.0"] == 0, evaluation)
 
-    def test_at_evaluation_a_mask_belongs_to_an_example(self) -> None:
-        """Otherwise a member's numbers would depend on how many fit into memory together with it."""
-        stack, x = stack_of([small(dropout=0.5, dropout_at_evaluation=True)]), inputs(batch=7)
-        parts = [stack(x[:, start : start + 3], first_row=start) for start in (0, 3, 6)]
-        torch.testing.assert_close(torch.cat(parts, dim=1), stack(x), rtol=0, atol=1e-12)
-        assert not torch.allclose(stack(x[:, 3:]), stack(x)[:, 3:])
-
     @pytest.mark.parametrize("values", [1, 500])
     def test_evaluation_with_dropout_does_not_depend_on_the_portions(self, values, tiny_task, monkeypatch) -> None:
         members = [small(dropout=0.5, dropout_at_evaluation=True, seed=seed) for seed in range(2)]
@@ -615,11 +529,6 @@ class TestDropout:
         monkeypatch.setattr("placecode.training.trainer.EVALUATION_VALUES", values)
         for key, found in evaluate(stack, task, "train").items():
             assert found == pytest.approx(whole[key], abs=1e-12)
-
-    def test_the_pruned_path_drops_what_the_full_one_drops(self) -> None:
-        stack = stack_of([small(dropout=0.5)])
-        full = stack._forward(inputs(), 3, lambda name, value: None)
-        torch.testing.assert_close(stack(inputs(), step=3), full, rtol=0, atol=1e-12)
 
     def test_gradients_pass_through_what_is_kept_alone(self) -> None:
         stack = stack_of([small(dropout=0.5, layers=1)], readout="mean")
