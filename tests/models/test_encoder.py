@@ -1,148 +1,19 @@
-"""The encoder: parity with plain torch modules, the start of the weights, capture, dropout, and which members stack."""
+"""The encoder: gain, the flat layout, capture, noise, and which members can be stacked."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from helpers.small_stacks import inputs, shaken, small, stack_of
+from torch import Tensor
 
 from placecode import encodings
 from placecode.errors import BadInput
 from placecode.models.encoder import ALIGNMENT, Stack, plan_stacks
-from placecode.models.member import Member
-from placecode.training.trainer import Trainer, evaluate
-
-POSITIONS = np.stack(np.divmod(np.arange(6), 3), axis=1).astype(float)
-
-
-def stack_of(members: list[Member], readout: str = "last", dtype: torch.dtype = torch.float64, **more) -> Stack:
-    return Stack(members, tokens=6, features=3, outputs=4, readout=readout, positions=POSITIONS, dtype=dtype, **more)
-
-
-def small(**fields: object) -> Member:
-    return Member(**{"width": 8, "layers": 2, "heads": 2, "sigma": 0.5, "expansion": 3, **fields})
-
-
-def inputs(members: int = 1, batch: int = 5, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(members, batch, 6, 3, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-def shaken(stack: Stack) -> Stack:
-    """The stack with other weights than at the start, so that biases and norms matter too."""
-    generator = torch.Generator().manual_seed(1)
-    for view in stack.views(stack.flat):
-        view += 0.1 * torch.randn(view.shape, generator=generator, dtype=torch.float64).to(view)
-    return stack
-
-
-class PlainBlock(nn.Module):
-    def __init__(self, width: int, heads: int, hidden: int, pre: bool) -> None:
-        super().__init__()
-        self.pre = pre
-        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width), nn.GELU())
-
-    def attend(self, x: Tensor) -> Tensor:
-        return self.attention(x, x, x, need_weights=False)[0]
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.pre:
-            x = x + self.attend(self.norm_1(x))
-            return x + self.mlp(self.norm_2(x))
-        x = self.norm_1(x + self.attend(x))
-        return self.norm_2(x + self.mlp(x))
-
-
-class PlainModel(nn.Module):
-    """The paper's model with torch's own modules, one model, all tokens in every block."""
-
-    def __init__(self, member: Member, readout: str) -> None:
-        super().__init__()
-        self.readout = readout
-        self.embedding = nn.Linear(3, member.width)
-        hidden = member.expansion * member.width
-        self.blocks = nn.ModuleList(
-            PlainBlock(member.width, member.heads, hidden, member.norm == "pre") for _ in range(member.layers)
-        )
-        self.pe = nn.Parameter(torch.zeros(member.layers, 6, member.width))
-        self.final_norm = nn.LayerNorm(member.width) if member.norm == "pre" else nn.Identity()
-        self.answer = nn.Linear(member.width, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.embedding(x)
-        for block, pe in zip(self.blocks, self.pe, strict=True):
-            x = block(x + pe)
-        x = self.final_norm(x)
-        if self.readout != "token":
-            x = x[:, -1] if self.readout == "last" else x.mean(dim=1)
-        return self.answer(x)
-
-
-def twins(stack: Stack, model: PlainModel) -> list[tuple[nn.Parameter, nn.Parameter, bool]]:
-    """Parameters of the plain model, those of the stack, and whether the latter are transposed."""
-    pairs = [(model.pe, stack.encoding.table, False)]
-    linears = [(model.embedding, stack.embedding), (model.answer, stack.answer)]
-    norms = [(model.final_norm, stack.final_norm)] if stack.final_norm is not None else []
-    for plain, ours in zip(model.blocks, stack.blocks, strict=True):
-        pairs.append((plain.attention.in_proj_weight, ours.attention.projection.weight, True))
-        pairs.append((plain.attention.in_proj_bias, ours.attention.projection.bias, False))
-        linears += [(plain.attention.out_proj, ours.attention.out), (plain.mlp[0], ours.up), (plain.mlp[2], ours.down)]
-        norms += [(plain.norm_1, ours.norm_1), (plain.norm_2, ours.norm_2)]
-    for plain, ours in linears:
-        pairs += [(plain.weight, ours.weight, not ours.flipped), (plain.bias, ours.bias, False)]
-    for plain, ours in norms:
-        pairs += [(plain.weight, ours.scale, False), (plain.bias, ours.shift, False)]
-    return pairs
-
-
-def plain_twin(stack: Stack, i: int) -> PlainModel:
-    model = PlainModel(stack.members[i], stack.readout).to(stack.flat.device, stack.flat.dtype)
-    pairs = twins(stack, model)
-    assert len(pairs) == len(list(model.parameters()))
-    with torch.no_grad():
-        for theirs, ours, transposed in pairs:
-            theirs.copy_(ours[i].mT if transposed else ours[i])
-    return model
-
-
-@pytest.mark.parametrize("heads", [1, 2, 4])
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("readout", ["last", "mean", "token"])
-def test_parity_with_torchs_own_modules(heads, norm, readout, device) -> None:
-    """Outputs and gradients of every member, weights copied: to 1e-10 in float64."""
-    members = [small(heads=heads, norm=norm, seed=seed, sigma=1.0) for seed in range(2)]
-    stack = shaken(stack_of(members, readout, device=device))
-    x = inputs(2).to(device)
-    outputs = stack(x)
-    weights = torch.linspace(-1, 1, outputs[0].numel(), dtype=torch.float64, device=device).view_as(outputs[0])
-    (outputs * weights).square().sum().backward()
-    for i in range(2):
-        model = plain_twin(stack, i)
-        expected = model(x[i])
-        torch.testing.assert_close(outputs[i], expected, rtol=0, atol=1e-10)
-        (expected * weights).square().sum().backward()
-        for theirs, ours, transposed in twins(stack, model):
-            found = ours.grad[i].mT if transposed else ours.grad[i]
-            torch.testing.assert_close(found, theirs.grad, rtol=0, atol=1e-10)
-
-
-def test_parity_would_notice_a_wrong_model() -> None:
-    """The negative twin: without the PE of the second block, or with a block's norms elsewhere, outputs differ."""
-    stack = shaken(stack_of([small(sigma=1.0)]))
-    x, model = inputs(), plain_twin(stack, 0)
-    right = model(x[0])
-    with torch.no_grad():
-        model.pe[1] = 0
-    assert (model(x[0]) - right).abs().max() > 1e-3
-    model = plain_twin(stack, 0)
-    model.blocks[1].pre = True
-    assert (model(x[0]) - right).abs().max() > 1e-3
-
+from placecode.training.trainer import Trainer
 
 GAINS = (1.0, 0.01, 30.0)
 
@@ -322,18 +193,6 @@ def test_gradients_of_the_pruned_path_equal_those_of_the_full_one() -> None:
     torch.testing.assert_close(fast, full, rtol=0, atol=1e-12)
 
 
-def test_captured_attention_is_that_of_torch() -> None:
-    stack = shaken(stack_of([small()]))
-    seen, model = stack.capture(inputs(), "attention.0", "input.0"), plain_twin(stack, 0)
-    x = seen["input.0"][0]
-    expected = model.blocks[0].attention(x, x, x, average_attn_weights=False)[1]
-    torch.testing.assert_close(seen["attention.0"][0], expected, rtol=0, atol=1e-12)
-    stack = stack_of([small(layers=3)])
-    assert sorted(stack.capture(inputs()[0], "block.[02]", "output")) == ["block.0", "block.2", "output"]
-    assert stack.capture(inputs(), "nothing") == {}
-    assert not any(value.requires_grad for value in stack.capture(inputs(), "*").values())
-
-
 DROPPING = {"dropout": 0.3, "dropout_at_evaluation": True}
 
 
@@ -371,55 +230,6 @@ def test_noise_is_added_to_the_embeddings(fields) -> None:
     torch.testing.assert_close(torch.cat(parts, dim=1), stack.with_noise(x, noise), rtol=0, atol=1e-12)
 
 
-def test_initial_weights_follow_torchs_defaults() -> None:
-    member = Member(width=32, layers=2, heads=4, expansion=4)
-    stack = Stack([member, Member(width=32, layers=2, heads=4, seed=1)], tokens=16, features=20, outputs=50)
-    bounds = {"embedding": 20**-0.5, "answer": 32**-0.5}
-    for i in range(2):
-        bounds |= {f"blocks.{i}.up": 32**-0.5, f"blocks.{i}.down": 128**-0.5, f"blocks.{i}.attention.out": 32**-0.5}
-        bounds[f"blocks.{i}.attention.projection"] = (6 / (32 + 3 * 32)) ** 0.5  # Xavier, all three as one matrix
-    found = dict(stack.named_parameters())
-    for name, bound in bounds.items():
-        for part in ("weight", "bias"):
-            values = found.pop(f"{name}.{part}").detach()
-            if part == "bias" and "attention" in name:
-                assert not values.any()
-                continue
-            assert values.abs().max() <= bound
-            if values.numel() >= 400:
-                assert values.abs().max() > 0.99 * bound
-                assert abs(values.var() / (bound**2 / 3) - 1) < 4 * (0.8 / values.numel()) ** 0.5
-            assert not torch.equal(values[0], values[1])
-    assert (found.pop("encoding.table") != 0).all()
-    for name, values in found.items():  # layer norms
-        assert (values == (1 if name.endswith("scale") else 0)).all(), name
-
-
-def test_initial_weights_are_distributed_as_torchs_own() -> None:
-    """The same moments as fresh torch modules, parameter by parameter."""
-    torch.manual_seed(0)
-    member = Member(width=32, layers=1, heads=4)
-    stack = Stack([member], tokens=6, features=3, outputs=4, dtype=torch.float64)
-    model = PlainModel(member, "last").double()
-    for theirs, ours, _ in twins(stack, model)[1:]:
-        assert ours[0].numel() == theirs.numel()
-        assert ours.std(correction=0).item() == pytest.approx(theirs.std(correction=0).item(), rel=0.4, abs=1e-12)
-        assert ours.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.25, abs=1e-12)
-
-
-def test_equal_seeds_start_from_equal_weights_whatever_the_encoding() -> None:
-    def weights(name: str, seed: int) -> Tensor:
-        stack = stack_of([small(encoding=name, seed=seed)])
-        return stack.flat[:, : stack.encoding_columns]
-
-    for name in encodings.names():
-        assert torch.equal(weights(name, 0), weights("none", 0))
-        assert not torch.equal(weights(name, 1), weights(name, 0))
-    together, alone = stack_of([small(seed=seed) for seed in (3, 1, 2)]), stack_of([small(seed=1)])
-    assert torch.equal(together.flat[1], alone.flat[0])
-    assert torch.equal(stack_of([small(seed=1)], dtype=torch.float32).flat, alone.flat.float())
-
-
 def test_additive_encodings_share_a_stack() -> None:
     sines = [small(encoding="sinusoid", options={"axes": axes}) for axes in (1, 2)]
     learned = [small(), small(learn=False), small(start=np.ones((6, 8)))]
@@ -434,6 +244,8 @@ def test_additive_encodings_share_a_stack() -> None:
 
 
 DIFFERENT = {"width": 16, "layers": 1, "heads": 1, "expansion": 4, "norm": "pre", "placement": "input"}
+
+
 DIFFERENT |= {"optimizer": "sgd", "batch": 64, "dropout": 0.1, "encoding": "rotary", "data": "other"}
 
 
@@ -464,74 +276,3 @@ def test_plan_stacks_keeps_order_and_evens_sizes() -> None:
     assert plan_stacks([], most=3) == []
     sizes = [len(part) for part in plan_stacks([small(seed=seed) for seed in range(100)], most=30)]
     assert sizes == [25] * 4
-
-
-class TestDropout:
-    @staticmethod
-    def block_inputs(stack: Stack, x: Tensor, step: int | None, **more: int) -> dict[str, Tensor]:
-        """What the blocks read, and what it was before dropout for the first of them."""
-        seen: dict[str, Tensor] = {}
-        with torch.no_grad():
-            stack._forward(x, step, seen.__setitem__, **more)
-            seen["sum"] = stack.encoding.add(seen["embedding"], 0)
-        return seen
-
-    def test_a_share_is_dropped_and_the_rest_scaled(self) -> None:
-        rates = (0.1, 0.5)
-        stack = stack_of([small(dropout=rate) for rate in rates])
-        seen = self.block_inputs(stack, inputs(2, batch=400), step=0)
-        for i, rate in enumerate(rates):
-            ratio = seen["input.0"][i] / seen["sum"][i]
-            dropped = ratio == 0
-            torch.testing.assert_close(ratio[~dropped], torch.full_like(ratio[~dropped], 1 / (1 - rate)))
-            assert abs(dropped.double().mean() - rate) < 4 * (rate * (1 - rate) / dropped.numel()) ** 0.5
-
-    def test_off_by_default_and_at_evaluation(self) -> None:
-        x = inputs()
-        plain, dropping = stack_of([small()]), stack_of([small(dropout=0.5)])
-        assert torch.equal(plain(x, step=3), plain(x)) and torch.equal(dropping(x), plain(x))
-        assert not torch.equal(dropping(x, step=3), plain(x))
-        assert torch.equal(dropping(x, step=7), dropping(x, step=torch.tensor(7)))  # the same step, the same mask
-        assert not torch.equal(dropping(x, step=7), dropping(x, step=8))
-        full = dropping._forward(x, 3, lambda name, value: None)  # the pruned path drops what the full one drops
-        torch.testing.assert_close(dropping(x, step=3), full, rtol=0, atol=1e-12)
-
-    def test_masks_change_with_step_block_example_and_seed(self) -> None:
-        stack, x = stack_of([small(dropout=0.5), small(dropout=0.5, seed=1)]), inputs(2)
-        seen = [self.block_inputs(stack, x, step) for step in (0, 1)]
-        masks = torch.stack([torch.stack([part["input.0"], part["input.1"]]) == 0 for part in seen])
-        different = masks.flatten(0, 3)  # (step, block, member, example) -> (40, n, d)
-        for one, other in itertools.combinations(different, 2):
-            assert not torch.equal(one, other)
-        for one, other in itertools.combinations(masks.flatten(0, 2), 2):
-            assert 0.3 < (one == other).double().mean() < 0.7  # independent halves agree on half
-
-    def test_members_draw_independently_of_their_neighbours(self) -> None:
-        members = [small(dropout=rate, seed=seed) for seed, rate in enumerate((0.1, 0.5, 0.3))]
-        stack, x = stack_of(members), inputs(3)
-        for i, member in enumerate(members):
-            torch.testing.assert_close(stack_of([member])(x[i], step=4), stack(x, step=4)[i], rtol=0, atol=1e-12)
-
-    def test_at_evaluation_it_is_fixed_by_the_seed(self) -> None:
-        stack, x = stack_of([small(dropout=0.5, dropout_at_evaluation=True)]), inputs()
-        assert torch.equal(stack(x), stack(x))
-        assert not torch.equal(stack(x), stack_of([small()])(x))
-        evaluation = self.block_inputs(stack, x, step=None)["input.0"] == 0
-        for step in range(3):  # and is none of the masks of training
-            assert not torch.equal(self.block_inputs(stack, x, step=step)["input.0"] == 0, evaluation)
-
-    @pytest.mark.parametrize("values", [1, 500])
-    def test_evaluation_with_dropout_does_not_depend_on_the_portions(self, values, tiny_task, monkeypatch) -> None:
-        members = [small(dropout=0.5, dropout_at_evaluation=True, seed=seed) for seed in range(2)]
-        stack = Stack(members, tokens=6, features=3, outputs=3, dtype=torch.float64)
-        task = tiny_task.to("cpu", torch.float64)
-        whole = evaluate(stack, task, "train")
-        monkeypatch.setattr("placecode.training.trainer.EVALUATION_VALUES", values)
-        for key, found in evaluate(stack, task, "train").items():
-            assert found == pytest.approx(whole[key], abs=1e-12)
-
-    def test_gradients_pass_through_what_is_kept_alone(self) -> None:
-        stack = stack_of([small(dropout=0.5, layers=1)], readout="mean")
-        kept = self.block_inputs(stack, inputs(batch=1), step=0)["input.0"][0, 0] != 0  # (n, d)
-        stack(inputs(batch=1), step=0).square().sum().backward()
-        assert torch.equal(stack.encoding.table.grad[0, 0] != 0, kept)
