@@ -1,7 +1,5 @@
 """Files are written whole or not at all, whatever happens on the way."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Random numbers without state: pinned to splitmix64 in whole numbers, and to the distributions they claim."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Checks of single values: what they let through, and the fields of the error otherwise."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """What several fits agree on: orientation, size and order do not matter, and confidence means what it says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import ortho_group

@@ -1,9 +1,5 @@
 """Measures of arrangement as mathematics: what must not change them, what must, and independent formulas."""
 
-from __future__ import annotations
-
-from itertools import permutations
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -107,26 +103,19 @@ def test_a_rotation_is_no_distance(distance, shape, rng) -> None:
     assert distance(noise, target) > 0.1
 
 
-@pytest.mark.parametrize("shape", [(16, 5), (5, 40)])
-def test_raw_distance_is_that_of_the_definition(shape, rng) -> None:
-    pe, target = rng.normal(size=(2, *shape))
-    best, _ = orthogonal_procrustes(pe, target)
-    assert procrustes_raw(pe, target) == pytest.approx(np.linalg.norm(pe @ best - target), rel=1e-12)
-    for _ in range(20):  # and no other rotation does better
-        assert np.linalg.norm(pe @ rotation(rng, shape[1]) - target) > procrustes_raw(pe, target)
-
-
-def test_distances_of_many_are_those_of_scipy_one_by_one(rng) -> None:
-    pe, target = rng.normal(size=(4, 1, 7, 7)), rng.normal(size=(3, 7, 7))
-    pe[0, 0] = 5 * target[1] @ rotation(rng, 7)
-    pe[1, 0] = 0  # nothing to turn, and singular values that are all equal
+@pytest.mark.parametrize("d", [5, 7, 40])
+def test_raw_distances_of_many_are_those_of_scipy_one_by_one(d, rng) -> None:
+    pe, target = rng.normal(size=(4, 1, 7, d)), rng.normal(size=(3, 7, d))
+    pe[0, 0] = 5 * target[1] @ rotation(rng, d)
+    pe[1, 0] = 0  # nothing to rotate, and singular values that are all equal
     pe[2, 0, :, 2:] = 0  # of rank 2: many best rotations, one distance
     found = procrustes_raw(pe, target)
     assert found.shape == (4, 3)
-    for i in range(4):
-        for j in range(3):
-            best, _ = orthogonal_procrustes(pe[i, 0], target[j])
-            assert found[i, j] == pytest.approx(np.linalg.norm(pe[i, 0] @ best - target[j]), rel=1e-12)
+    for i, j in np.ndindex(4, 3):
+        best, _ = orthogonal_procrustes(pe[i, 0], target[j])
+        assert found[i, j] == pytest.approx(np.linalg.norm(pe[i, 0] @ best - target[j]), rel=1e-12)
+    for _ in range(20):  # no other rotation does better
+        assert np.linalg.norm(pe[3, 0] @ rotation(rng, d) - target[0]) > found[3, 0]
 
 
 def test_large_numbers_have_a_distance(rng) -> None:
@@ -140,6 +129,10 @@ def test_scale_free_distance_has_its_closed_form(rng) -> None:
     pe, target = rng.normal(size=(2, 8, 20))
     a, b = ((x - x.mean(0)) / np.linalg.norm(x - x.mean(0)) for x in (pe, target))
     assert procrustes(pe, target) == pytest.approx(np.sqrt(2 - 2 * np.linalg.norm(a.T @ b, "nuc")), rel=1e-10)
+    for distance in DISTANCES:  # the narrower array counts as padded with zeros
+        padded = np.pad(pe[:, :3], ((0, 0), (0, 17)))
+        assert distance(pe[:, :3], target) == pytest.approx(distance(padded, target), rel=1e-12)
+        assert distance(target, pe[:, :3]) == pytest.approx(distance(padded, target), rel=1e-12)
 
 
 def test_only_the_raw_distance_depends_on_size_and_shift(rng) -> None:
@@ -162,14 +155,6 @@ def test_extremes_of_the_measures(rng) -> None:
     assert cka(same, target) == pytest.approx(1) and cka(unrelated, target) < 0.8
     assert cka(line, across) == pytest.approx(0, abs=1e-15)
     assert procrustes(line, across) == pytest.approx(np.sqrt(2))
-
-
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_the_narrower_one_counts_as_padded_with_zeros(distance, rng) -> None:
-    pe, target = rng.normal(size=(8, 3)), rng.normal(size=(8, 30))
-    padded = np.pad(pe, ((0, 0), (0, 27)))
-    assert distance(pe, target) == pytest.approx(distance(padded, target), rel=1e-12)
-    assert distance(target, pe) == pytest.approx(distance(pe, target), rel=1e-12)
 
 
 def test_rsa_is_spearmans_correlation_of_pairs(rng) -> None:
@@ -210,20 +195,6 @@ def test_permuted_holds_the_distance_against_permuted_targets(width, rng) -> Non
     own = procrustes(side_by_side(pe), target)
     np.testing.assert_allclose(found.z, (null.mean(0) - own) / null.std(0), rtol=1e-6)
     np.testing.assert_allclose(found.p, (1 + (null <= own).sum(0)) / 51)
-
-
-def test_permuted_tends_to_what_all_orders_give(rng) -> None:
-    """With four tokens all 24 orders can be listed; numbering the tokens of both sides anew changes nothing in them."""
-    target = rng.normal(size=(4, 3))
-    pe = target + rng.normal(size=(4, 3))
-    null = np.array([procrustes(pe, target[list(order)]) for order in permutations(range(4))])
-    exact_z, exact_p = (null.mean() - null[0]) / null.std(), (null <= null[0] + 1e-9).mean()
-    for order in (slice(None), [2, 0, 3, 1]):
-        found = permuted(pe[order], target[order], count=4000)
-        assert found.z == pytest.approx(exact_z, abs=0.1)
-        assert found.p == pytest.approx(exact_p, abs=0.03)
-    alone = permuted(pe[[2, 0, 3, 1]], target, count=4000)  # one side alone: another arrangement
-    assert abs(alone.z - exact_z) > 0.5
 
 
 def test_of_noise_one_in_twenty_seems_near(rng) -> None:
@@ -372,26 +343,21 @@ def test_only_the_match_of_tokens_matters(measure, rng) -> None:
         assert (np.abs(alone - before) > (2 if measure is z else 0.1)).any()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, "equal tokens"])
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("width", [3, 20])
 @pytest.mark.filterwarnings("error")
-def test_a_diverged_member_is_nan_and_its_neighbour_is_not(measure, bad, width, rng) -> None:
+def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(measure, bad, width, rng) -> None:
     pe, target = rng.normal(size=(2, 1, 6, width)), rng.normal(size=(6, width))
-    expected = measure(pe[1], target)
-    pe[0, 0, 2, 1] = bad
-    found = measure(pe, target).ravel()
-    assert np.isnan(found[0])
-    assert found[1] == pytest.approx(float(np.ravel(expected)[0]))
-
-
-@pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure is not procrustes_raw])
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
-@pytest.mark.filterwarnings("error")
-def test_tokens_in_one_place_are_nan_and_their_neighbour_is_not(measure, value, rng) -> None:
-    pe, target = rng.normal(size=(2, 1, 6, 4)), rng.normal(size=(6, 4))
-    pe[0] = value
-    np.testing.assert_array_equal(np.isnan(measure(pe, target).ravel()), [True, False])
+    expected = float(np.ravel(measure(pe[1], target))[0])
+    if bad == "equal tokens":
+        for value in (0.0, 0.1, 1e8):
+            pe[0] = value
+            assert np.isnan(measure(pe, target).ravel()[0]) == (measure is not procrustes_raw)
+    else:
+        pe[0, 0, 2, 1] = bad
+        assert np.isnan(measure(pe, target).ravel()[0])
+    assert measure(pe, target).ravel()[1] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("measure", [procrustes, rsa, cka, z, p])

@@ -1,7 +1,5 @@
 """Attention maps beside the ideal one: known cosines, Pearson's correlation, and maps without any structure."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

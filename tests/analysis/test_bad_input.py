@@ -1,7 +1,5 @@
 """Every function of analysis refuses arrays that do not fit, with the name of the argument in the error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Size, way, dimension and map of a PE as mathematics: what must change them, what must not, and other formulas."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

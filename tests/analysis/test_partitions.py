@@ -1,7 +1,5 @@
 """Partitions as mathematics: planted groups and noise, all partitions of few tokens, scikit-learn's scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Places as mathematics: grids by hand, brute force over all triples, what must change a measure and what not."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

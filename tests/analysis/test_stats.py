@@ -1,7 +1,5 @@
 """Statistics over seeds: parity with scipy and brute force, what must not matter, and how often the bounds hold."""
 
-from __future__ import annotations
-
 import math
 from itertools import permutations, product
 from typing import Any
@@ -156,7 +154,7 @@ def test_within_is_pearsons_correlation_of_centred_ranks(rng) -> None:
     np.testing.assert_allclose(within_given(x, y, given), partial(x, y, given)[:, 0], atol=1e-12)
 
 
-def test_within_is_blind_to_what_settings_do_and_over_settings_is_not(rng) -> None:
+def test_within_ignores_effects_of_settings_and_over_settings_ignores_seeds(rng) -> None:
     x, y, given = rng.normal(size=(3, 11, 15))
     level, scale = 10 * rng.permutation(11)[:, None], rng.uniform(0.1, 3, size=(11, 1))
     moved = scale * x + level
@@ -164,13 +162,9 @@ def test_within_is_blind_to_what_settings_do_and_over_settings_is_not(rng) -> No
     assert within_given(moved, y + level, given - level) == pytest.approx(float(within_given(x, y, given)), abs=1e-12)
     assert over_settings(moved, y + level) == 1
     assert abs(over_settings(x, y)) < 0.9
-
-
-def test_within_sees_seeds_and_over_settings_does_not(rng) -> None:
-    x, y = tables(rng, rho=0.8, shared=0.5, settings=11)
-    x, y = x - x.mean(1, keepdims=True) + np.arange(11)[:, None], y - y.mean(1, keepdims=True) - np.arange(11)[:, None]
-    assert within(x, y) > 0.6
-    assert over_settings(x, y) == -1
+    x, y = (table - table.mean(1, keepdims=True) for table in tables(rng, rho=0.8, shared=0.5, settings=11))
+    assert within(x + level, y - level) > 0.6
+    assert over_settings(x + level, y - level) == -1
 
 
 def test_ranks_of_few_seeds_leave_some_of_a_strong_common_cause(rng) -> None:
@@ -230,14 +224,6 @@ def test_bootstrap_of_within_holds_the_truth(rho, least, most, rng) -> None:
     assert least <= held <= most
 
 
-def test_more_settings_of_the_same_seeds_are_no_more_evidence(rng) -> None:
-    x, y = tables(rng, 0.5, 0.5)
-    once, twice = bootstrap(within, x, y), bootstrap(within, *(np.concatenate([t, t]) for t in (x, y)))
-    np.testing.assert_allclose(twice, once, atol=1e-12)
-    more = bootstrap(within, *tables(rng, 0.5, 0.5, seeds=60))  # the control: more seeds are
-    assert more.high - more.low < 0.75 * (once.high - once.low)
-
-
 @pytest.mark.parametrize("missing", [0.0, 0.15])
 @pytest.mark.parametrize("digits", [0, 3])  # with ties and without
 def test_ranks_that_are_counted_are_ranks_that_are_sorted(digits, missing, rng) -> None:
@@ -277,12 +263,16 @@ def test_bootstrap_is_all_draws_of_three_seeds(monkeypatch) -> None:
     assert found == pytest.approx((values.mean(), means[2], means[-3]))
 
 
-def test_bootstrap_repeats_itself_and_takes_other_seeds(rng) -> None:
+def test_bootstrap_depends_on_its_seed_and_level(rng) -> None:
     x, y = tables(rng, 0.5, 0.5)
-    assert bootstrap(within, x, y) == bootstrap(within, x, y)
-    assert bootstrap(within, x, y, seed=1) != bootstrap(within, x, y)
+    once, other = bootstrap(within, x, y), bootstrap(within, x, y, seed=1)
+    assert bootstrap(within, x, y) == once != other
     wide, narrow = bootstrap(within, x, y, level=0.99), bootstrap(within, x, y, level=0.5)
     assert wide.low < narrow.low < wide.mean == narrow.mean < narrow.high < wide.high
+    twice = bootstrap(within, *(np.concatenate([t, t]) for t in (x, y)))  # more settings are no more evidence
+    np.testing.assert_allclose(twice, once, atol=1e-12)
+    more = bootstrap(within, *tables(rng, 0.5, 0.5, seeds=60))  # more seeds are
+    assert more.high - more.low < 0.75 * (once.high - once.low)
 
 
 @pytest.mark.filterwarnings("error")

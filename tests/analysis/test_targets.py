@@ -1,7 +1,5 @@
 """Targets as mathematics: what they say of a grid, how they are related, and that measures find them where planted."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

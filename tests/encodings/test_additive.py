@@ -1,7 +1,5 @@
 """Additive encodings: the published formulas, what sigma means, and starts from positions and arrays."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

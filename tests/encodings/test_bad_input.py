@@ -1,7 +1,5 @@
 """Encodings refuse options, starts and shapes that do not fit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

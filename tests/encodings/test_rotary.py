@@ -1,7 +1,5 @@
 """Rotary encoding, pinned to multiplication by complex numbers and to what it is for: scores of relative position."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

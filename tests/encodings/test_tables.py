@@ -1,7 +1,5 @@
 """PEs as arrays: brought to a scale, and onto another grid of tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Small stacks in float64 for the tests of models."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

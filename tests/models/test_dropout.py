@@ -1,7 +1,5 @@
 """Dropout: its rate, and masks that depend on seed, step, block and example only."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

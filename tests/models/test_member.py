@@ -1,7 +1,5 @@
 """Members: bad values, grids, and conversion to rows of a table and back."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from math import inf, nan
