@@ -52,17 +52,9 @@ peak."""
 
 
 def common_embedding(pes: npt.ArrayLike) -> Array:
-    """Return the mean embedding of several fits after alignment (generalized Procrustes analysis).
+    """Return the mean embedding of fits after alignment (generalized Procrustes analysis), (m, l, n, d) -> (n, l * d).
 
-    Parameters
-    ----------
-    pes : array-like, shape (m, l, n, d)
-        PEs of m fits. Blocks are centred and concatenated, and fits are scaled to equal size.
-
-    Returns
-    -------
-    ndarray, shape (n, l * d)
-        Principal axes, the one with the largest variance first.
+    Blocks are centred and concatenated, and fits are scaled to equal size. The axis with the largest variance is first.
     """
     fits = _unit_fits(pes)
     mean = fits[0]
@@ -74,20 +66,11 @@ def common_embedding(pes: npt.ArrayLike) -> Array:
 
 
 def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
-    """Return how well the positions of each channel agree between fits.
+    """Return how well the positions of each channel agree between fits, (m, l, n, d) -> (n,).
 
     For every pair of fits, one is rotated onto the other. The squared distance between both positions of a channel is
-    divided by its mean for channels in random order.
-
-    Parameters
-    ----------
-    pes : array-like, shape (m, l, n, d)
-    seed : int
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        1 for equal positions in all fits, 0 for distances as between random channels. NaN for a single fit.
+    divided by its mean for channels in random order. The result is 1 for equal positions in all fits, and 0 for
+    distances as between random channels. NaN for a single fit.
     """
     fits = _unit_fits(pes)
     rng = np.random.default_rng(seed)

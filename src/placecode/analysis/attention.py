@@ -20,18 +20,9 @@ Array = npt.NDArray[np.float64]
 
 
 def ideal_map(positions: npt.ArrayLike) -> Array:
-    """Return attention that is uniform over the tokens with a common coordinate, including the token itself.
+    """Return attention that is uniform over tokens with a common coordinate, including itself, (n, axes) -> (n, n).
 
     On a grid these are the tokens of the same row or column.
-
-    Parameters
-    ----------
-    positions : array-like, shape (n, axes)
-
-    Returns
-    -------
-    ndarray, shape (n, n)
-        Rows sum to 1.
     """
     points = np.asarray(positions)
     if points.ndim != 2:

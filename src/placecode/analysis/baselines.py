@@ -45,17 +45,9 @@ SELECTION_VALUES = 100_000
 
 
 def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike) -> Array:
-    """Compute the mean squared error over the hidden channels of each sample.
+    """Compute the mean squared error over the hidden channels of each sample, (b,). NaN for samples without any.
 
-    Parameters
-    ----------
-    predictions, values : array-like, shape (b, n) or (b, n, w)
-    hidden : array-like of bool, shape (b, n)
-
-    Returns
-    -------
-    ndarray, shape (b,)
-        NaN for samples without hidden channels.
+    `predictions` and `values` have shape (b, n) or (b, n, w), `hidden` is bool, (b, n).
     """
     guess, true, marks = np.asarray(predictions, float), np.asarray(values, float), np.asarray(hidden)
     if guess.shape != true.shape or true.ndim not in (2, 3):

@@ -48,17 +48,9 @@ def agreement(answers: npt.ArrayLike) -> Array:
 
 
 def agreement_with_others(answers: npt.ArrayLike, groups: Sequence[object] | npt.NDArray[np.generic]) -> Array:
-    """Return the mean agreement of each member with the others of its group, for example with the other seeds.
+    """Return the mean agreement of each member with the others of its group, such as the other seeds, (e, b) -> (e,).
 
-    Parameters
-    ----------
-    answers : array-like, shape (e, b)
-    groups : sequence, length e
-
-    Returns
-    -------
-    ndarray, shape (e,)
-        NaN for a member without others. Others that diverged are left out.
+    NaN for a member without others. Others that diverged are left out.
     """
     equal = agreement(answers)
     group = np.asarray(groups)

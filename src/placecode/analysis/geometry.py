@@ -59,16 +59,8 @@ def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
 def effective_dimension(pe: npt.ArrayLike) -> Array:
     """Compute the participation ratio (sum v)^2 / sum v^2 of the variances v along the principal axes.
 
-    k equal variances, and no others, give k. It is invariant to scaling and rotation.
-
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d) or (n, d)
-
-    Returns
-    -------
-    ndarray, shape (...)
-        From 1 to n - 1. NaN if all tokens are equal.
+    From (..., l, n, d) or (n, d) to (...). k equal variances, and no others, give k. It is invariant to scaling and
+    rotation. NaN if all tokens are equal.
     """
     tokens = _centred(pe)
     gram = tokens @ np.swapaxes(tokens, -1, -2)  # its eigenvalues are n v; both sums can be read from the matrix

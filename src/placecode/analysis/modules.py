@@ -1,9 +1,10 @@
 """Agreement between similarities of tokens and known groups, positions or matrices.
 
 A similarity is a signed matrix (..., n, n) of PEs (`similarities`) or of data (functional connectivity, mutual
-information). The matrix is symmetrized, and its diagonal is ignored. Labels (..., n) are integers, with -1 for tokens
-without a group. Leading axes (members, blocks, permutations) are broadcast, and functions return one result per entry.
-`partitions` finds groups without labels, and `nulls` tests significance.
+information). The matrix is symmetrized, and its diagonal is ignored. Labels (..., n) are integers; tokens labelled -1
+have no group and are left out. Coordinates have shape (..., n, axes). Leading axes (members, blocks, permutations) are
+broadcast, and functions return one result per entry, (...). `partitions` finds groups without labels, and `nulls` tests
+significance.
 
 Entries that are not finite (members that diverged) or zero (all tokens equal) give NaN and do not affect other entries.
 
@@ -32,16 +33,10 @@ Labels = npt.NDArray[np.int64]
 
 
 def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Compute `alignment.similarity` for each view of the blocks (`alignment.views`).
+    """Compute `alignment.similarity`, (..., n, n), for each view of the blocks (`alignment.views`) of a PE (..., l, n,
+    d).
 
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d)
-
-    Returns
-    -------
-    dict of int to ndarray, shape (..., n, n)
-        -1: all blocks concatenated. -2: their mean. 0, 1, ...: a single block.
+    -1: all blocks concatenated. -2: their mean. 0, 1, ...: a single block.
     """
     return {number: similarity(view) for number, view in views(pe).items()}
 
@@ -77,18 +72,7 @@ def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
         Q* = sum(w+_ij - s+_i s+_j / v+) / v+  -  sum(w-_ij - s-_i s-_j / v-) / (v+ + v-)
 
     Both outer sums are over the pairs within groups. Formulas for unsigned weights (as in networkx) are meaningless for
-    negative weights.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    labels : array-like of int, shape (..., n)
-        Tokens labelled -1 are left out of the network.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        0 for a single group, at most 1. NaN if all weights are zero.
+    negative weights. Q* is 0 for a single group, and at most 1. NaN if all weights are zero.
     """
     weights, groups, valid = _prepared(similar, labels)
     plus, plus_sum = _excess_weight(np.maximum(weights, 0), groups)
@@ -102,19 +86,9 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute system segregation, (mean within - mean between) / mean within (Chan et al., 2014).
 
     Means are over all pairs of tokens of the same group and of different groups. Negative similarities count as 0, as
-    in the paper. Unlike there, Fisher's transformation is not applied, because a cosine may be 1.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    labels : array-like of int, shape (..., n)
-        Tokens labelled -1 are left out.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        1 without similarity between groups, 0 if groups make no difference. Not bounded below, so it is noisy if few
-        similarities are positive. NaN without pairs within and between groups, or without positive similarity within.
+    in the paper. Unlike there, Fisher's transformation is not applied, because a cosine may be 1. The result is 1
+    without similarity between groups, and 0 if groups make no difference. It is not bounded below, so it is noisy if
+    few similarities are positive. NaN without pairs within and between groups, or without positive similarity within.
     """
     weights, groups, valid = _prepared(similar, labels)
     pulls = np.maximum(weights, 0) @ groups  # (..., n, k)
@@ -131,16 +105,7 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the mean silhouette with the distance 1 - similarity, as in scikit-learn, for many labellings at once.
 
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    labels : array-like of int, shape (..., n)
-        Tokens labelled -1 are left out.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        From -1 to 1. NaN for fewer than two groups.
+    NaN for fewer than two groups.
     """
     weights, groups, valid = _prepared(similar, labels)
     sizes = groups.sum(axis=-2)[..., None, :]  # (..., 1, k)
@@ -161,17 +126,9 @@ def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Return the fraction of tokens whose most similar token has the same label.
 
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    labels : array-like of int, shape (..., n)
-        Tokens labelled -1 do not count, but may be the most similar token of others.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        Chance level is the fraction of equal labels among the n - 1 others, 0.19 for 5 clusters of 20. With several
-        most similar tokens, the fraction with the same label counts. NaN without labels.
+    Chance level is the fraction of equal labels among the n - 1 others, 0.19 for 5 clusters of 20. With several most
+    similar tokens, the fraction with the same label counts. A token without a label does not count, but may be the most
+    similar one of others. NaN without labels.
     """
     weights, groups, valid = _prepared(similar, labels)
     labelled = groups.sum(axis=(-2, -1))
@@ -182,17 +139,8 @@ def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     """Return the fraction of tokens whose most similar token is their partner, such as the homologous region.
 
-    For a permutation test, use `neighbor_agreement` with one label per pair, which has the same value.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    partner : array-like of int, shape (..., n)
-        Index of the partner of each token, or -1.
-
-    Returns
-    -------
-    ndarray, shape (...)
+    `partner` is the index of the partner of each token, or -1, (..., n). For a permutation test, use
+    `neighbor_agreement` with one label per pair, which has the same value.
     """
     weights, valid = symmetric(similar)
     n = weights.shape[-1]
@@ -212,19 +160,9 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
 
     The rank is the fraction of the remaining tokens (all but the token itself and its most similar token) that are
     farther away than the most similar token. It is not the fraction of tokens whose most similar token is a neighbour.
-    Equal distances count one half. Ranks of equally similar tokens are averaged. To use all similarities, call
-    `matrix_correlation` with a matrix of distances.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    coordinates : array-like, shape (..., n, axes)
-
-    Returns
-    -------
-    ndarray, shape (...)
-        1 if the most similar token is always the closest one, 0 if always the farthest. NaN for fewer than three
-        tokens.
+    The result is 1 if the most similar token is always the closest one, and 0 if always the farthest. Equal distances
+    count one half. Ranks of equally similar tokens are averaged. NaN for fewer than three tokens. To use all
+    similarities, call `matrix_correlation` with a matrix of distances.
     """
     return nearest_mean(similar, farther(coordinates, square(similar).shape[-1]))
 

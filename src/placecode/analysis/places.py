@@ -42,7 +42,7 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
     dimensions. Coincident points are neighbours of each other and have the same other neighbours. All triples are
     compared, which takes about a second for 1,000 points.
     """
-    points = _points("positions", positions)
+    points = checked(positions)
     points = points - points.mean(axis=0)
     squares = np.zeros((len(points), len(points)))
     for axis in points.T:
@@ -114,7 +114,7 @@ def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:
     reflection and scaling, from 0 to 1. It measures the whole map rather than local neighbourhoods. n random points on
     two axes reach about 1.5 / n. NaN if all points of either are equal, or if the map is not finite.
     """
-    map_, true = np.asarray(placed, dtype=np.float64), _points("positions", positions)
+    map_, true = np.asarray(placed, dtype=np.float64), checked(positions)
     if map_.shape != true.shape:
         raise must_be("placed", f"an array of the shape of the positions, {true.shape}", map_.shape)
     if not np.isfinite(map_).all():
@@ -128,9 +128,9 @@ def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:
     return min(explained**2, 1.0)
 
 
-def _points(name: str, positions: npt.ArrayLike) -> Array:
-    """Convert positions to float64 and check them."""
-    points = np.asarray(positions, dtype=np.float64)
+def checked(positions: npt.ArrayLike) -> Array:
+    """Return a copy of positions (n, k) as float64, after a check for finite numbers."""
+    points = np.array(positions, dtype=np.float64)
     if points.ndim != 2 or 0 in points.shape or not np.isfinite(points).all():
-        raise must_be(name, "finite numbers (tokens, axes), at least one of each", points.shape)
+        raise must_be("positions", "finite numbers (tokens, axes), at least one of each", points.shape)
     return points

@@ -370,12 +370,9 @@ def stack_key(member: Member) -> tuple[object, ...]:
 
 
 def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
-    """Group members into stacks of at most `most` members and nearly equal size.
+    """Group members into stacks of at most `most` members and nearly equal size: the indices of the members of each.
 
-    Returns
-    -------
-    list of list of int
-        Indices of the members of each stack. Members of one stack have equal `stack_key`.
+    Members of one stack have equal `stack_key`.
     """
     if most < 1:
         raise must_be("the largest stack", "a whole number of at least 1", most)
