@@ -192,7 +192,7 @@ CASES: dict[str, list[Callable[[], object]]] = {
         ),
     ],
     "a and b must be": [lambda: modules.matrix_correlation(W, W[:5, :5])],
-    "k must be a whole number from 1 to the": [lambda k=k: partitions.clusters(W, k) for k in (0, 25)],
+    "k must be a whole number from 1 to 24": [lambda k=k: partitions.clusters(W, k) for k in (0, 25)],
     "restarts must be": [lambda: partitions.best_partition(W, restarts=0)],
     "labels must be one for each of the 24": [lambda: nulls.label_null(modules.modularity, W, GROUPS[:9])],
     "labels must be one for each token": [lambda: nulls.label_null(modules.modularity, W, 3)],

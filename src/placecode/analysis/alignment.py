@@ -20,6 +20,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from placecode.errors import must_be
+from placecode.validation import real_number, whole_number
 
 Array = npt.NDArray[np.float64]
 
@@ -148,8 +149,7 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
     Null
         z is NaN if all orders have the same distance. Both are NaN if all tokens of either array are equal.
     """
-    if count < 1:
-        raise must_be("count", "a whole number of at least 1", count)
+    whole_number("count", count, 1)
     true = _standard(target)
     if true.ndim != 2:
         raise must_be("target", "an array (tokens, features)", true.shape)
@@ -219,8 +219,7 @@ def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge:
             raise must_be(name, f"one number for each of the {tokens.shape[-2]} tokens", values.shape)
     if (parts == parts[0]).all():
         raise must_be("folds", "of at least two kinds", parts.tolist())
-    if not ridge >= 1e-9:
-        raise must_be("ridge", "a number of at least 1e-9", ridge)
+    real_number("ridge", ridge, least=1e-9)
     one_hot = names[:, None] == np.unique(names)  # (n, labels)
     accuracy = np.empty(tokens.shape[:-1])  # (..., n)
     for test in parts == np.unique(parts)[:, None]:

@@ -30,7 +30,7 @@ import torch
 
 from placecode.analysis.connectivity import HELD_OUT, check, one_thread
 from placecode.errors import BadInput, must_be
-from placecode.validation import whole_number
+from placecode.validation import real_number, whole_number
 
 Array = npt.NDArray[np.float64]
 Marks = npt.NDArray[np.bool_]
@@ -68,8 +68,7 @@ def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike
 
 def hide(questions: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> Marks:
     """Draw random hidden channels, (questions, channels), as many as in the task; `always` is hidden in all samples."""
-    if not 0 < share < 1:
-        raise must_be("share", "a number above 0 and below 1", share)
+    real_number("share", share, above=0, below=1)
     count = min(max(1, round(share * channels)), channels - 1)
     dice = np.random.default_rng(seed).random((questions, channels))
     if always is not None:
@@ -179,9 +178,7 @@ class Linear(_Gaussian):
     """
 
     def __init__(self, ridge: float = RIDGE) -> None:
-        if not ridge >= 0:
-            raise must_be("ridge", "a number of at least 0", ridge)
-        self.ridge = ridge
+        self.ridge = real_number("ridge", ridge, least=0)
 
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None:
         self._covariance = flat.T @ flat / len(flat) + self.ridge * np.eye(flat.shape[1])

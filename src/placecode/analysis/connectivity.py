@@ -102,12 +102,15 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
     matrix = correlation(parts)
     inverse = sparse_precision(train_matrix, test_moments, matrix, steps)
     if inverse is None:
+        from sklearn.covariance import ledoit_wolf  # type: ignore[import-untyped, unused-ignore]
+
         warnings.warn(
             f"the graphical lasso of {len(matrix)} channels has not converged; the partial correlations come from the "
             "correlation shrunk after Ledoit and Wolf, and none of them is exactly 0",
             stacklevel=2,
         )
-        inverse = np.asarray(np.linalg.inv(_shrunk(parts)), dtype=np.float64)
+        standard = np.concatenate([_standard(part, part.mean(axis=0), part.std(axis=0)) for part in parts])
+        inverse = np.asarray(np.linalg.inv(ledoit_wolf(standard, assume_centered=True)[0]), dtype=np.float64)
     return partial_of(inverse)
 
 
@@ -329,11 +332,3 @@ def _sparse_inverse(
             factor = 2.0 if primal_residual > dual_residual else 0.5
             rho, dual = rho * factor, dual / factor
     return None
-
-
-def _shrunk(parts: list[Array]) -> Array:
-    """Return the Ledoit-Wolf shrinkage estimate of the correlation of standardized, concatenated recordings."""
-    from sklearn.covariance import ledoit_wolf  # type: ignore[import-untyped, unused-ignore]
-
-    standard = np.concatenate([_standard(part, part.mean(axis=0), part.std(axis=0)) for part in parts])
-    return np.asarray(ledoit_wolf(standard, assume_centered=True)[0])

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from placecode.analysis.connectivity import one_thread
 from placecode.analysis.modules import Array, Labels, symmetric, whole_numbers
-from placecode.errors import must_be
+from placecode.validation import whole_number
 
 # ------------------------------------------------------------------------------------------------------- clustering
 
@@ -48,8 +48,7 @@ def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) ->
         Groups, numbered by their first token.
     """
     weights, valid = symmetric(similar)
-    if restarts < 1:
-        raise must_be("restarts", "a whole number of at least 1", restarts)
+    whole_number("restarts", restarts, 1)
     n = weights.shape[-1]
     labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
     for entry in _entries(valid):
@@ -83,8 +82,7 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
 
     weights, valid = symmetric(similar)
     matrices, n = np.asarray(similar, dtype=np.float64), weights.shape[-1]
-    if not 1 <= k <= n:
-        raise must_be("k", f"a whole number from 1 to the number of tokens, {n}", k)
+    whole_number("k", k, 1, n)
     labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different tokens than clusters

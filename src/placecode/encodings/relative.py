@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from placecode.encodings.additive import scaled_draw
 from placecode.encodings.base import ALL, Encoding, Layout
-from placecode.errors import BadInput, one_of
+from placecode.errors import BadInput
 from placecode.models.member import Member
-from placecode.validation import real_number, switch, whole_number
+from placecode.validation import choice, real_number, switch, whole_number
 
 
 class Relative(Encoding):
@@ -104,8 +104,7 @@ class Alibi(Encoding):
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
         options, heads = dict(self.settings(members[0])), members[0].heads
-        if options["distance"] not in ("euclidean", "manhattan"):
-            raise one_of("distance", ("euclidean", "manhattan"), options["distance"])
+        choice("distance", options["distance"], ("euclidean", "manhattan"))
         coordinates = layout.coordinates(whole_number("axes", options["axes"], least=1))
         offsets = torch.from_numpy(coordinates[None] - coordinates[:, None])  # (n, n, k)
         distance = offsets.norm(p=2 if options["distance"] == "euclidean" else 1, dim=-1)  # (n, n), exact

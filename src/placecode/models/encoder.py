@@ -28,9 +28,10 @@ from torch import Tensor, nn
 from placecode import encodings, random
 from placecode.compute.gpu import kernels
 from placecode.encodings import ALL, Layout
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.models.blocks import Attention, Block, Capture, Linear, Norm
 from placecode.models.member import Member
+from placecode.validation import choice, whole_number
 
 ALIGNMENT = 64
 """Parameters in `flat` begin at multiples of this number of elements, because GPUs multiply aligned matrices faster."""
@@ -104,18 +105,13 @@ class Stack(nn.Module):
         super().__init__()
         if not members:
             raise BadInput("a stack must have at least one member; got none.")
-        if readout not in READOUTS:
-            raise one_of("readout", READOUTS, readout)
+        choice("readout", readout, READOUTS)
         if len({stack_key(member) for member in members}) > 1:
             raise BadInput("members of a stack must have the same shape and encoding family; these differ.")
         self.members, first, e = tuple(members), members[0], len(members)
         self.readout = readout
-        self.shape: dict[str, Any] = {
-            "tokens": tokens,
-            "features": features,
-            "outputs": outputs,
-            "positions": positions,
-        }
+        shape = {"tokens": tokens, "features": features, "outputs": outputs, "positions": positions}
+        self.shape: dict[str, Any] = shape
         self.embedding = Linear(e, features, first.width)
         hidden = first.expansion * first.width
         self.blocks = nn.ModuleList(
@@ -374,8 +370,7 @@ def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
 
     Members of one stack have equal `stack_key`.
     """
-    if most < 1:
-        raise must_be("the largest stack", "a whole number of at least 1", most)
+    whole_number("the largest stack", most, 1)
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, member in enumerate(members):
         groups.setdefault(stack_key(member), []).append(index)
