@@ -196,7 +196,7 @@ def farther(coordinates: npt.ArrayLike, n: int) -> Array:
 def nearest_mean(similar: npt.ArrayLike, table: npt.ArrayLike) -> Array:
     """Average table[i, j] over tokens i and their most similar tokens j, (..., n, n) and (..., n, n) -> (...)."""
     weights, valid = symmetric(similar)
-    values = (nearest(weights) * table).sum(axis=-1)
+    values = (nearest(weights) * np.asarray(table, dtype=np.float64)).sum(axis=-1)
     return np.where(valid, values.mean(axis=-1) if values.shape[-1] else np.nan, np.nan)
 
 
