@@ -144,8 +144,8 @@ def make(
     -------
     Encoding
     """
-    shape = {"width": width, "heads": heads, "layers": layers}
-    member = Member(name, sigma, seed, start, learn=learn, options=Options(options), **shape)
+    settings = {"sigma": sigma, "seed": seed, "start": start, "learn": learn, "options": Options(options)}
+    member = Member(encoding=name, width=width, heads=heads, layers=layers, **settings)
     family(member)
     encoding = build([member], Layout(tokens, None if positions is None else np.asarray(positions))).to(dtype)
     for parameter in encoding.parameters():
