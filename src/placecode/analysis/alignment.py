@@ -78,8 +78,7 @@ def similarity(pe: npt.ArrayLike) -> Array:
 
 
 def procrustes_raw(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute the paper's Procrustes distance, || pe R - target || with the best orthogonal R: (..., n, d) each ->
-    (...).
+    """Compute the paper's Procrustes distance, min || pe R - target || over orthogonal R, (..., n, d) each -> (...).
 
     Arrays are not centred or scaled, so the distance grows with the size of the PE, and with sigma, even without
     learning. Interpret it together with `procrustes`. The narrower array is padded with zeros.
@@ -173,8 +172,7 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
 
 
 def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is related to them, (..., l, n, d) and bool (n, n) ->
-    (...).
+    """Return the fraction of tokens whose most similar token is `related`, (..., l, n, d) and bool (n, n) -> (...).
 
     Chance level is the fraction of related pairs. With several most similar tokens, the related fraction of them
     counts. NaN if all tokens are equal.

@@ -62,15 +62,15 @@ def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike
     """Average `errors` over samples with hidden channels, with equal weights, as in the metric of the task."""
     has_hidden = np.asarray(hidden).any(axis=-1)
     if not has_hidden.any():
-        raise BadInput("hidden must hide at least one channel of one question; nothing is asked.")
+        raise BadInput("hidden must hide at least one channel of one sample; it hides none.")
     return float(errors(predictions, values, hidden)[has_hidden].mean())
 
 
-def hide(questions: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> Marks:
-    """Draw random hidden channels, (questions, channels), as many as in the task; `always` is hidden in all samples."""
+def hide(samples: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> Marks:
+    """Draw random hidden channels, (samples, channels), as many as in the task; `always` is hidden in all samples."""
     real_number("share", share, above=0, below=1)
     count = min(max(1, round(share * channels)), channels - 1)
-    dice = np.random.default_rng(seed).random((questions, channels))
+    dice = np.random.default_rng(seed).random((samples, channels))
     if always is not None:
         dice[:, always] = -1.0
     return np.asarray(dice.argsort(axis=1).argsort(axis=1) < count)
@@ -129,12 +129,12 @@ class Predictor(ABC):
             `values`, with predictions in place of hidden values.
         """
         if not hasattr(self, "_mean"):
-            raise BadInput(f"a predictor must be fitted before it is asked; {type(self).__name__} is not.")
+            raise BadInput(f"a predictor must be fitted before it predicts; {type(self).__name__} is not.")
         table, marks = np.asarray(values, dtype=np.float64), np.asarray(hidden)
         shape = (self.channels_,) if table.ndim == 2 else (self.channels_, self.window_)
         if table.ndim not in (2, 3) or table.shape[1:] != shape or (table.ndim == 2 and self.window_ > 1):
             fitted = f"{self.channels_} channels" + (f" with windows of {self.window_}" if self.window_ > 1 else "")
-            raise must_be("values", f"questions about {fitted}", table.shape)
+            raise must_be("values", f"samples of {fitted}", table.shape)
         _must_mark(marks, table.shape[:2])
         flat, unseen = table.reshape(len(table), -1), marks.repeat(self.window_, axis=1)
         if not np.isfinite(flat[~unseen]).all():
@@ -142,16 +142,16 @@ class Predictor(ABC):
         guess = self._guess(np.where(unseen, 0.0, (flat - self._mean) / self._scale), marks)
         return np.asarray(np.where(unseen, guess * self._scale + self._mean, flat).reshape(table.shape))
 
-    def _questions(
+    def _examples(
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
     ) -> list[tuple[Array, Marks]]:
         """Draw samples in which a channel is hidden, for fitting and for choosing hyperparameters, `count` in total.
         They are in random order, and none is repeated before all have been used."""
-        questions = []
+        examples = []
         for part, size in zip(_parts(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
             rows = np.resize(rng.permutation(len(part)), round(size * count))
-            questions.append((part[rows], hide(len(rows), self.channels_, share, rng, channel)))
-        return questions
+            examples.append((part[rows], hide(len(rows), self.channels_, share, rng, channel)))
+        return examples
 
     @abstractmethod
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None: ...
@@ -228,8 +228,8 @@ class Ridge(Predictor):
         self._weights, self._bias = np.zeros((width + self.channels_, width)), np.zeros(width)
         for channel in range(self.channels_):
             at = slice(channel * w, (channel + 1) * w)
-            questions = self._questions(flat, self.examples, channel, rng, share)
-            train, test = ((self._input(values, hidden), values[:, at]) for values, hidden in questions)
+            examples = self._examples(flat, self.examples, channel, rng, share)
+            train, test = ((self._input(values, hidden), values[:, at]) for values, hidden in examples)
             with one_thread():
                 maps = _maps(*train, PENALTIES)
                 best = int(np.argmin([((test[0] @ weights + bias - test[1]) ** 2).mean() for weights, bias in maps]))
@@ -272,12 +272,12 @@ class Trees(Predictor):
             raise must_be("channels", f"numbers from 0 to {self.channels_ - 1}", list(chosen))
         self._models = {}
         for channel in chosen:
-            questions = self._questions(flat, self.examples, channel, rng, share)
-            x_train, x_test = (self._input(*question) for question in questions)
+            examples = self._examples(flat, self.examples, channel, rng, share)
+            x_train, x_test = (self._input(*part) for part in examples)
             known = np.flatnonzero(~np.isnan(x_train).all(axis=0))  # excludes the channel itself
             for column in range(channel * self.window_, (channel + 1) * self.window_):
                 model = HistGradientBoostingRegressor(max_iter=self.trees, max_bins=63, early_stopping=False)
-                y_train, y_test = questions[0][0][:, column], questions[1][0][:, column]
+                y_train, y_test = examples[0][0][:, column], examples[1][0][:, column]
                 with one_thread():
                     steps = model.fit(x_train[:, known], y_train).staged_predict(x_test[:, known])
                     scores = [(y_test**2).mean(), *(((guess - y_test) ** 2).mean() for guess in steps)]
@@ -355,5 +355,5 @@ def _parts(flat: Array) -> tuple[Array, Array]:
 def _must_mark(hidden: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
     if hidden.dtype != np.bool_ or hidden.shape != shape:
         raise must_be(
-            "hidden", f"true or false for each question and channel, {shape}", (hidden.dtype.name, hidden.shape)
+            "hidden", f"true or false for each sample and channel, {shape}", (hidden.dtype.name, hidden.shape)
         )

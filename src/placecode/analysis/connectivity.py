@@ -114,22 +114,22 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
     return partial_of(inverse)
 
 
-def sparse_precision(own: Array, held: Array, matrix: Array, steps: int = 2000) -> Array | None:
+def sparse_precision(train: Array, test: Array, matrix: Array, steps: int = 2000) -> Array | None:
     """Invert the correlations `matrix` with the graphical lasso, (n, n) -> (n, n), or None if it does not converge.
 
-    The penalty has the highest likelihood of the second moments `held` of held-out samples, given the correlations
-    `own` of the others. Penalties are tried in decreasing order, each starting from the previous solution, until the
+    The penalty has the highest likelihood of the second moments `test` of held-out samples, given the correlations
+    `train` of the others. Penalties are tried in decreasing order, each starting from the previous solution, until the
     likelihood has decreased twice.
     """
-    largest = float(np.abs(own - np.eye(len(own))).max())
+    largest = float(np.abs(train - np.eye(len(train))).max())
     best, best_likelihood, worse, start = 0.0, -np.inf, 0, None
     with one_thread():
         for penalty in PENALTIES:
             # a low accuracy is enough to choose the penalty
-            start = _sparse_inverse(own, penalty * largest, steps, start, tolerance=1e-3)
+            start = _sparse_inverse(train, penalty * largest, steps, start, tolerance=1e-3)
             if start is None:
                 break
-            likelihood = np.linalg.slogdet(start).logabsdet - float((held * start).sum())
+            likelihood = np.linalg.slogdet(start).logabsdet - float((test * start).sum())
             worse = 0 if likelihood > best_likelihood else worse + 1
             if likelihood > best_likelihood:
                 best, best_likelihood = penalty, likelihood
