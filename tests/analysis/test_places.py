@@ -52,15 +52,6 @@ def test_neighbors_are_those_of_brute_force(k, rng, monkeypatch) -> None:
         np.testing.assert_array_equal(neighbors_in_space(points), found)
 
 
-def test_neighbors_know_no_unit_no_turn_and_no_order(rng) -> None:
-    points, order = rng.normal(size=(40, 3)), rng.permutation(40)
-    found = neighbors_in_space(points)
-    np.testing.assert_array_equal(neighbors_in_space(1e6 * points @ rotation(rng, 3) - 3), found)
-    np.testing.assert_array_equal(neighbors_in_space(points[order]), found[np.ix_(order, order)])
-    stretched = points * [1, 1, 20]  # which does change who is next to whom
-    assert (neighbors_in_space(stretched) != found).any()
-
-
 def test_points_in_one_place_are_neighbors_and_share_the_others() -> None:
     points = np.array([[0.0, 0], [0, 0], [1, 0], [2, 0]])
     assert neighbors_in_space(points).astype(int).tolist() == [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 0]]

@@ -1,7 +1,5 @@
 """Targets as mathematics: what they say of a grid, how they are related, and that measures find them where planted."""
 
-from itertools import combinations
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -31,6 +29,8 @@ def test_targets_of_a_grid_by_hand() -> None:
     np.testing.assert_array_equal(found["one-hot"][[0, 4]], [[1, 0, 1, 0, 0], [0, 1, 0, 1, 0]])
     np.testing.assert_array_equal(found["grid"], [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]])
     np.testing.assert_array_equal(found["relation"][[0, 4]], [[1, 1, 1, 1, 0, 0], [0, 1, 0, 1, 1, 1]])
+    assert related(GRID).dtype == np.bool_ and not related(GRID).diagonal().any()
+    np.testing.assert_array_equal(related(GRID) | np.eye(16, dtype=bool), targets(GRID, 8)["relation"])
 
 
 @pytest.mark.parametrize("axes", [1, 3])
@@ -71,15 +71,6 @@ def test_only_equality_counts_for_relations_and_one_hots() -> None:
     np.testing.assert_array_equal(targets(moved, 8)["relation"], targets(GRID, 8)["relation"])
     assert procrustes(targets(moved, 8)["one-hot"], targets(GRID, 8)["one-hot"]) == pytest.approx(0, abs=1e-7)
     assert procrustes(targets(moved, 8)["grid"], targets(GRID, 8)["grid"]) > 0.1
-
-
-def test_related_tokens_share_a_coordinate() -> None:
-    found = related(GRID)
-    assert found.dtype == np.bool_
-    for i, j in combinations(range(16), 2):
-        assert found[i, j] == found[j, i] == (i // 4 == j // 4 or i % 4 == j % 4)
-    assert not found.diagonal().any()
-    np.testing.assert_array_equal(found | np.eye(16, dtype=bool), targets(GRID, 8)["relation"])
 
 
 def test_sinusoids_lie_between_order_and_kinds() -> None:
