@@ -165,21 +165,6 @@ def test_smooth_noise_passes_the_label_null_but_not_the_smooth_one_and_networks_
     assert (smooth_null(measure, similar, NETWORKS, BRAIN, draws=199).p <= 0.01).all()
 
 
-def test_uneven_places_fool_the_label_null_and_not_the_smooth_one(rng) -> None:
-    """As the regions of a volume are. The maps are smooth over all of it; groups are compact; four brains."""
-    dealt, drawn = [], []
-    for _ in range(4):
-        places = rng.normal(size=(60, 3)) * [30, 40, 25]
-        apart = np.linalg.norm(places[:, None] - places, axis=-1)
-        root = np.linalg.cholesky(np.exp(-(apart**2) / 2 / 30**2) + 1e-9 * np.eye(60))
-        similar = similarities((root @ rng.normal(size=(15, 60, 6)))[:, None])[-1]
-        groups = kmeans2(places, 5, minit="++", rng=rng)[1]
-        dealt.append(label_null(modularity, similar, groups, draws=99).p)
-        drawn.append(smooth_null(modularity, similar, groups, places).p)
-    assert (np.array(dealt) <= 0.05).mean() > 0.4
-    assert (np.array(drawn) <= 0.05).mean() < 0.2
-
-
 def test_smooth_maps_keep_what_each_pattern_has(rng) -> None:
     """Caught on their way to the statistic: cosines still, other ones, and as alike in space as before."""
     seen: list[Array] = []

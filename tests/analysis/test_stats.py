@@ -2,7 +2,6 @@
 
 import math
 from itertools import permutations, product
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +26,7 @@ from placecode.analysis.stats import (
 Array = npt.NDArray[np.float64]
 
 
-def tables(
-    rng: np.random.Generator, rho: float, shared: float, settings: int = 6, seeds: int = 15
-) -> tuple[Array, Array]:
+def tables(rng, rho: float, shared: float, settings: int = 6, seeds: int = 15) -> tuple[Array, Array]:
     """Two tables, correlated by rho within each setting; `shared` of the variance is the seed's own in all settings."""
 
     def normal() -> Array:
@@ -304,16 +301,11 @@ def test_paired_permutation_is_brute_force(k, rng) -> None:
     assert paired_permutation(a, b) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("k", [12, 40])
-def test_paired_permutation_is_scipys(k, rng) -> None:
-    a, b = rng.normal(size=(2, k))
-    a += 1.2 / math.sqrt(k)
-
-    def mean(x: Array, y: Array, axis: int) -> Any:
-        return np.mean(x - y, axis=axis)
-
-    theirs = stats.permutation_test((a, b), mean, permutation_type="samples", n_resamples=9999, rng=rng)
-    assert paired_permutation(a, b) == pytest.approx(theirs.pvalue, abs=1e-12 if k == 12 else 0.02)
+def test_paired_permutation_of_many_pairs_is_scipys(rng) -> None:
+    a, b = rng.normal(size=(2, 40))
+    a += 0.2
+    theirs = stats.permutation_test((a - b,), np.mean, permutation_type="samples", n_resamples=9999, rng=rng)
+    assert paired_permutation(a, b) == pytest.approx(theirs.pvalue, abs=0.02)
 
 
 @pytest.mark.filterwarnings("error")

@@ -239,8 +239,6 @@ def test_additive_encodings_share_a_stack() -> None:
 
 
 DIFFERENT = {"width": 16, "layers": 1, "heads": 1, "expansion": 4, "norm": "pre", "placement": "input"}
-
-
 DIFFERENT |= {"optimizer": "sgd", "batch": 64, "dropout": 0.1, "encoding": "rotary", "data": "other"}
 
 
