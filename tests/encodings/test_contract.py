@@ -211,7 +211,7 @@ class TestRegister:
         zero = torch.zeros(BATCH, TOKENS, WIDTH)
         torch.testing.assert_close(pe(zero), 2 * encodings.make("learned", TOKENS, WIDTH)(zero))
 
-    def test_a_kind_of_causal_none_with_its_own_rotation_is_not_ignored(self, registry) -> None:
+    def test_an_overridden_rotation_of_causal_none_is_not_ignored(self, registry) -> None:
         @encodings.register("upside-down")
         class UpsideDown(encodings.lookup("causal-none")):
             def rotate(self, q: Tensor, k: Tensor, block: int = 0, at: slice = ALL) -> tuple[Tensor, Tensor]:
