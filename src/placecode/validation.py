@@ -31,21 +31,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Check for an integer.
-
-    Parameters
-    ----------
-    name : str
-    value : object
-    least : int
-        Smallest allowed value.
-    most : int, optional
-        Largest allowed value.
-
-    Returns
-    -------
-    int
-    """
+    """Check for an integer within inclusive bounds."""
     if not is_whole(value) or value < least or (most is not None and value > most):
         bounds = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
         raise must_be(name, f"a whole number {bounds}", value)
@@ -61,21 +47,7 @@ def real_number(
     most: float | None = None,
     below: float | None = None,
 ) -> float:
-    """Check for a finite number within bounds.
-
-    Parameters
-    ----------
-    name : str
-    value : object
-    least, most : float, optional
-        Inclusive bounds.
-    above, below : float, optional
-        Exclusive bounds.
-
-    Returns
-    -------
-    float
-    """
+    """Check for a finite number within inclusive (`least`, `most`) or exclusive (`above`, `below`) bounds."""
     bounds = {"of at least": least, "above": above, "at most": most, "below": below}
     inside = is_number(value) and (
         (least is None or value >= least)

@@ -1,11 +1,5 @@
 """Measures of arrangement as mathematics: what must not change them, what must, and independent formulas."""
 
-from __future__ import annotations
-
-import doctest
-from collections.abc import Callable
-from itertools import permutations
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,7 +7,6 @@ from scipy import stats
 from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cosine
 
-from placecode.analysis import alignment
 from placecode.analysis.alignment import (
     cka,
     neighbor_agreement,
@@ -26,7 +19,6 @@ from placecode.analysis.alignment import (
     similarity,
     views,
 )
-from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
 DISTANCES = [procrustes_raw, procrustes]
@@ -58,88 +50,52 @@ def decoded(pe: Array, target: Array) -> Array:
 MEASURES = [procrustes_raw, procrustes, rsa, cka, z, p, neighbors, decoded]
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(7)
-
-
 def rotation(rng: np.random.Generator, d: int) -> Array:
     q: Array = np.linalg.qr(rng.normal(size=(d, d)))[0]
     return q
 
 
-# ------------------------------------------------------------------------------------------------------ similarity
-
-
-def test_similarity_is_the_cosine_of_centred_tokens(rng: np.random.Generator) -> None:
-    pe = rng.normal(size=(3, 5, 4))  # (l, n, d)
-    rows = np.concatenate([block - block.mean(0) for block in pe], axis=1)  # (n, l * d)
+def test_similarity_is_the_cosine_of_centred_tokens(rng) -> None:
+    pe = rng.normal(size=(2, 3, 5, 4))  # (e, l, n, d)
+    rows = np.concatenate([block - block.mean(0) for block in pe[1]], axis=1)  # (n, l * d)
     found = similarity(pe)
-    for i in range(5):
-        for j in range(5):
-            assert found[i, j] == pytest.approx(1 - cosine(rows[i], rows[j]), abs=1e-12)
+    assert found.shape == (2, 5, 5)
+    for i, j in np.ndindex(5, 5):
+        assert found[1, i, j] == pytest.approx(1 - cosine(rows[i], rows[j]), abs=1e-12)
+    np.testing.assert_allclose(similarity(pe[0, 0]), similarity(pe[0, :1]), atol=1e-14)  # a single block
+    np.testing.assert_array_equal(side_by_side(np.arange(12).reshape(2, 3, 2))[1], [2, 3, 8, 9])
 
 
-def test_similarity_is_not_the_plain_cosine_nor_a_correlation_over_features(rng: np.random.Generator) -> None:
-    """With a common offset all plain cosines are near 1, and so are correlations over features; ours do not change."""
-    pe = rng.normal(size=(6, 5))
-    shared = pe + 50 * rng.normal(size=5)
-    unit = shared / np.linalg.norm(shared, axis=1, keepdims=True)
-    assert (unit @ unit.T).min() > 0.95 and np.corrcoef(shared).min() > 0.95
-    np.testing.assert_allclose(similarity(shared), similarity(pe), atol=1e-9)
-    assert similarity(shared).min() < 0
-
-
-def test_similarity_sees_no_shift_scale_or_rotation(rng: np.random.Generator) -> None:
+def test_similarity_ignores_shift_scale_and_rotation(rng) -> None:
+    """With a common offset, plain cosines and correlations over features are all near 1. Ours do not change."""
     pe = rng.normal(size=(2, 6, 5))
-    moved = 3 * pe @ rotation(rng, 5) + rng.normal(size=(2, 1, 5))
-    np.testing.assert_allclose(similarity(moved), similarity(pe), atol=1e-12)
-    bent = pe * rng.uniform(0.2, 2, size=(2, 6, 5))  # the control: this does change it
+    shared = 3 * pe @ rotation(rng, 5) + 50 * rng.normal(size=(2, 1, 5))
+    unit = shared / np.linalg.norm(shared, axis=-1, keepdims=True)
+    assert (unit @ np.swapaxes(unit, 1, 2)).min() > 0.95 and np.corrcoef(shared[0]).min() > 0.95
+    np.testing.assert_allclose(similarity(shared), similarity(pe), atol=1e-9)
+    np.testing.assert_allclose(similarity(1e-30 * pe), similarity(pe), atol=1e-12)
+    bent = pe * rng.uniform(0.2, 2, size=(2, 6, 5))  # the control
     assert np.abs(similarity(bent) - similarity(pe)).max() > 0.1
 
 
-def test_large_blocks_count_for_more(rng: np.random.Generator) -> None:
+def test_large_blocks_have_a_large_weight(rng) -> None:
     pe = rng.normal(size=(2, 6, 5))
-    pe[0] *= 1e4
-    np.testing.assert_allclose(similarity(pe), similarity(pe[:1]), atol=1e-3)
-
-
-def test_similarity_is_batched_and_takes_a_single_block(rng: np.random.Generator) -> None:
-    pe = rng.normal(size=(2, 3, 4, 6, 5))
-    found = similarity(pe)
-    assert found.shape == (2, 3, 6, 6)
-    np.testing.assert_allclose(found[1, 2], similarity(pe[1, 2]), atol=1e-14)
-    np.testing.assert_allclose(similarity(pe[0, 0, 0]), similarity(pe[0, 0, :1]), atol=1e-14)
+    large = pe * [[[1e4]], [[1]]]
+    np.testing.assert_allclose(similarity(large), similarity(pe[:1]), atol=1e-3)
+    assert cka(large, pe[1]) == pytest.approx(float(cka(pe[0], pe[1])), abs=1e-3)
+    assert cka(pe, pe[1]) > cka(pe[0], pe[1]) + 0.1
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
-def test_tokens_in_one_place_have_no_similarity(value: float) -> None:
+def test_tokens_without_direction_have_no_similarity(value) -> None:
     np.testing.assert_array_equal(similarity(np.full((2, 7, 3), value)), np.zeros((7, 7)))
-
-
-def test_a_token_at_the_centre_has_no_similarity() -> None:
-    found = similarity(np.array([[1.0, 0], [-1, 0], [0, 0]]))
-    np.testing.assert_allclose(found, [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], atol=1e-15)
-
-
-def test_tiny_encodings_keep_their_arrangement(rng: np.random.Generator) -> None:
-    pe = rng.normal(size=(1, 6, 5))
-    np.testing.assert_allclose(similarity(1e-30 * pe), similarity(pe), atol=1e-12)
-
-
-def test_side_by_side_puts_the_blocks_of_a_token_together() -> None:
-    pe = np.arange(2 * 3 * 2).reshape(2, 3, 2)  # (l, n, d)
-    np.testing.assert_array_equal(side_by_side(pe)[1], [2, 3, 8, 9])
-
-
-# ------------------------------------------------------------------------------------------------------ procrustes
+    centre = similarity(np.array([[1.0, 0], [-1, 0], [0, 0]]))
+    np.testing.assert_allclose(centre, [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], atol=1e-15)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("shape", [(16, 5), (6, 6), (5, 40)])
-def test_a_rotation_is_no_distance(
-    distance: Callable[..., Array], shape: tuple[int, int], rng: np.random.Generator
-) -> None:
+def test_a_rotation_is_no_distance(distance, shape, rng) -> None:
     target = rng.normal(size=shape)
     turned = target @ rotation(rng, shape[1])
     assert distance(turned, target) == pytest.approx(0, abs=1e-12)
@@ -147,146 +103,86 @@ def test_a_rotation_is_no_distance(
     assert distance(noise, target) > 0.1
 
 
-@pytest.mark.parametrize("shape", [(16, 5), (5, 40)])
-def test_raw_distance_is_that_of_the_definition(shape: tuple[int, int], rng: np.random.Generator) -> None:
-    pe, target = rng.normal(size=(2, *shape))
-    best, _ = orthogonal_procrustes(pe, target)
-    assert procrustes_raw(pe, target) == pytest.approx(np.linalg.norm(pe @ best - target), rel=1e-12)
-    for _ in range(20):  # and no other rotation does better
-        assert np.linalg.norm(pe @ rotation(rng, shape[1]) - target) > procrustes_raw(pe, target)
-
-
-def test_distances_of_many_are_those_of_scipy_one_by_one(rng: np.random.Generator) -> None:
-    pe, target = rng.normal(size=(4, 1, 7, 7)), rng.normal(size=(3, 7, 7))
-    pe[0, 0] = 5 * target[1] @ rotation(rng, 7)
-    pe[1, 0] = 0  # nothing to turn, and singular values that are all equal
+@pytest.mark.parametrize("d", [5, 7, 40])
+def test_raw_distances_of_many_are_those_of_scipy_one_by_one(d, rng) -> None:
+    pe, target = rng.normal(size=(4, 1, 7, d)), rng.normal(size=(3, 7, d))
+    pe[0, 0] = 5 * target[1] @ rotation(rng, d)
+    pe[1, 0] = 0  # nothing to rotate, and singular values that are all equal
     pe[2, 0, :, 2:] = 0  # of rank 2: many best rotations, one distance
     found = procrustes_raw(pe, target)
     assert found.shape == (4, 3)
-    for i in range(4):
-        for j in range(3):
-            best, _ = orthogonal_procrustes(pe[i, 0], target[j])
-            assert found[i, j] == pytest.approx(np.linalg.norm(pe[i, 0] @ best - target[j]), rel=1e-12)
+    for i, j in np.ndindex(4, 3):
+        best, _ = orthogonal_procrustes(pe[i, 0], target[j])
+        assert found[i, j] == pytest.approx(np.linalg.norm(pe[i, 0] @ best - target[j]), rel=1e-12)
+    for _ in range(20):  # no other rotation does better
+        assert np.linalg.norm(pe[3, 0] @ rotation(rng, d) - target[0]) > found[3, 0]
 
 
-def test_numbers_as_large_as_float32_holds_have_a_distance(rng: np.random.Generator) -> None:
+def test_large_numbers_have_a_distance(rng) -> None:
     pe, target = rng.normal(size=(2, 6, 5))
     assert procrustes_raw(1e38 * pe, target) == pytest.approx(1e38 * np.linalg.norm(pe), rel=1e-9)
-    with np.errstate(all="raise"):  # beyond, it is unknown, and no exception
-        assert np.isnan(procrustes_raw(1e200 * pe, 1e200 * target))
+    with np.errstate(all="raise"):
+        assert np.isnan(procrustes_raw(1e200 * pe, 1e200 * target))  # beyond the range of float64
 
 
-def test_scale_free_distance_has_its_closed_form(rng: np.random.Generator) -> None:
+def test_scale_free_distance_has_its_closed_form(rng) -> None:
     pe, target = rng.normal(size=(2, 8, 20))
     a, b = ((x - x.mean(0)) / np.linalg.norm(x - x.mean(0)) for x in (pe, target))
     assert procrustes(pe, target) == pytest.approx(np.sqrt(2 - 2 * np.linalg.norm(a.T @ b, "nuc")), rel=1e-10)
+    for distance in DISTANCES:  # the narrower array counts as padded with zeros
+        padded = np.pad(pe[:, :3], ((0, 0), (0, 17)))
+        assert distance(pe[:, :3], target) == pytest.approx(distance(padded, target), rel=1e-12)
+        assert distance(target, pe[:, :3]) == pytest.approx(distance(padded, target), rel=1e-12)
 
 
-def test_size_and_place_matter_to_the_raw_distance_alone(rng: np.random.Generator) -> None:
-    pe, target = rng.normal(size=(2, 8, 5))
-    for changed in (3 * pe, pe + 2):
-        assert procrustes(changed, target) == pytest.approx(procrustes(pe, target), rel=1e-10)
-        assert procrustes_raw(changed, target) > procrustes_raw(pe, target) + 1
-
-
-def test_raw_distance_grows_with_sigma_without_any_learning(rng: np.random.Generator) -> None:
-    """Why the scale-free version stands beside the paper's: random encodings, no training at all."""
+def test_only_the_raw_distance_depends_on_size_and_shift(rng) -> None:
+    """Why the scale-free version stands beside the paper's: without training, the raw distance grows with sigma."""
     unit, target = rng.normal(size=(2, 16, 160))
     raw = [float(procrustes_raw(sigma * unit, target)) for sigma in (0.5, 1, 2)]
-    free = [float(procrustes(sigma * unit, target)) for sigma in (0.5, 1, 2)]
     assert raw[2] > 1.5 * raw[0]
-    assert free == pytest.approx([free[0]] * 3)
+    for changed in (0.5 * unit, 2 * unit, unit + 2):
+        assert procrustes(changed, target) == pytest.approx(procrustes(unit, target), rel=1e-10)
+    assert procrustes_raw(unit + 2, target) > procrustes_raw(unit, target) + 1
+    np.testing.assert_allclose(procrustes_raw(3 * unit, 3 * target), 3 * procrustes_raw(unit, target), rtol=1e-12)
 
 
-def test_scale_free_distance_ends_at_root_two() -> None:
-    """One arrangement along a line, the other across it: nothing that R could bring closer."""
-    line = np.array([[1.0], [-1], [0], [0]])
-    across = np.array([[0.0], [0], [1], [-1]])
+def test_extremes_of_the_measures(rng) -> None:
+    """The same arrangement rotated, scaled and shifted; and two lines at right angles, which no rotation can match."""
+    target = rng.normal(size=(16, 12))
+    same, unrelated = 0.01 * target @ rotation(rng, 12) + 5, rng.normal(size=(16, 12))
+    line, across = np.array([[1.0], [-1], [0], [0]]), np.array([[0.0], [0], [1], [-1]])
+    assert rsa(same, target) == pytest.approx(1) and abs(rsa(unrelated, target)) < 0.5
+    assert cka(same, target) == pytest.approx(1) and cka(unrelated, target) < 0.8
+    assert cka(line, across) == pytest.approx(0, abs=1e-15)
     assert procrustes(line, across) == pytest.approx(np.sqrt(2))
 
 
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_the_narrower_one_counts_as_padded_with_zeros(distance: Callable[..., Array], rng: np.random.Generator) -> None:
-    pe, target = rng.normal(size=(8, 3)), rng.normal(size=(8, 30))
-    padded = np.pad(pe, ((0, 0), (0, 27)))
-    assert distance(pe, target) == pytest.approx(distance(padded, target), rel=1e-12)
-    assert distance(target, pe) == pytest.approx(distance(pe, target), rel=1e-12)
-
-
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_distances_are_batched(distance: Callable[..., Array], rng: np.random.Generator) -> None:
-    pe, target = rng.normal(size=(2, 3, 6, 9)), rng.normal(size=(6, 4))
-    found = distance(pe, target)
-    assert found.shape == (2, 3)
-    assert found[1, 2] == pytest.approx(float(distance(pe[1, 2], target)))
-
-
-def test_tokens_in_one_place_have_no_scale_free_distance(rng: np.random.Generator) -> None:
-    assert np.isnan(procrustes(np.full((4, 3), 0.1), rng.normal(size=(4, 3))))
-
-
-# ------------------------------------------------------------------------------------------------------------- rsa
-
-
-def test_rsa_is_spearmans_correlation_of_pairs(rng: np.random.Generator) -> None:
+def test_rsa_and_cka_are_those_of_their_definitions(rng) -> None:
+    """CKA by products of features, || X' Y ||^2 / (|| X' X || || Y' Y ||), where the code uses those of tokens."""
     pe, target = rng.normal(size=(2, 4, 7, 5)), rng.normal(size=(7, 3))
     upper = np.triu_indices(7, 1)
     expected = stats.spearmanr(similarity(pe[1])[upper], similarity(target)[upper]).statistic
-    found = rsa(pe, target)
-    assert found.shape == (2,)
-    assert found[1] == pytest.approx(expected, rel=1e-10)
-
-
-def test_rsa_of_a_turned_and_scaled_arrangement_is_one(rng: np.random.Generator) -> None:
-    target = rng.normal(size=(16, 12))
-    assert rsa(0.01 * target @ rotation(rng, 12) + 5, target) == pytest.approx(1)
-    assert abs(rsa(rng.normal(size=(16, 12)), target)) < 0.5
-
-
-def test_equal_pairs_tie_whatever_their_rounding(rng: np.random.Generator) -> None:
-    """A square's four sides are equally long; turning it must not put them in an order."""
-    square = np.array([[0.0, 0], [0, 1], [1, 1], [1, 0]])
-    target = rng.normal(size=(4, 3))
-    expected = rsa(square, target)
-    for _ in range(20):
-        assert rsa(square @ rotation(rng, 2), target) == pytest.approx(float(expected), abs=1e-12)
-
-
-def test_rsa_without_differences_is_nan(rng: np.random.Generator) -> None:
-    assert np.isnan(rsa(np.zeros((5, 3)), rng.normal(size=(5, 3))))
-
-
-# ------------------------------------------------------------------------------------------------------------- cka
-
-
-def test_cka_is_that_of_the_definition(rng: np.random.Generator) -> None:
-    """Through products of features, || X' Y ||^2 / (|| X' X || || Y' Y ||), where the code takes those of tokens."""
-    pe, target = rng.normal(size=(2, 3, 7, 5)), rng.normal(size=(7, 4))
+    assert rsa(pe, target).shape == cka(pe, target).shape == (2,)
+    assert rsa(pe, target)[1] == pytest.approx(expected, rel=1e-10)
     x, y = (a - a.mean(0) for a in (side_by_side(pe[1]), target))
     expected = np.linalg.norm(x.T @ y) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y))
-    found = cka(pe, target)
-    assert found.shape == (2,)
-    assert found[1] == pytest.approx(expected, rel=1e-12)
+    assert cka(pe, target)[1] == pytest.approx(expected, rel=1e-12)
 
 
-def test_cka_is_one_for_the_same_arrangement_and_zero_across_it(rng: np.random.Generator) -> None:
-    target = rng.normal(size=(16, 12))
-    assert cka(target @ rotation(rng, 12), target) == pytest.approx(1, abs=1e-12)
-    assert cka(rng.normal(size=(16, 12)), target) < 0.8
-    assert cka([[1.0], [-1], [0], [0]], [[0.0], [0], [1], [-1]]) == pytest.approx(0, abs=1e-15)
-
-
-def test_large_blocks_count_for_more_in_cka(rng: np.random.Generator) -> None:
-    pe = rng.normal(size=(2, 6, 5))
-    assert cka(pe * [[[1e4]], [[1]]], pe[1]) == pytest.approx(float(cka(pe[0], pe[1])), abs=1e-3)
-    assert cka(pe, pe[1]) > cka(pe[0], pe[1]) + 0.1
-
-
-# -------------------------------------------------------------------------------------------------------- permuted
+def test_equal_sides_of_a_square_tie_whatever_their_rounding(rng) -> None:
+    """Each corner has two nearest ones, which count one half; rotating the square must not choose between them."""
+    square, target = np.array([[0.0, 0], [0, 1], [1, 1], [1, 0]]), rng.normal(size=(4, 3))
+    beside = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], dtype=bool)
+    expected = float(rsa(square, target))
+    for _ in range(20):
+        turned = square @ rotation(rng, 2)
+        assert rsa(turned, target) == pytest.approx(expected, abs=1e-12)
+        assert neighbor_agreement(turned, beside) == 0.5
+    assert neighbor_agreement(square * [1, 0.5], beside) == 1  # the control: flattened, the sides differ
 
 
 @pytest.mark.parametrize("width", [2, 6, 40])
-def test_permuted_holds_the_distance_against_permuted_targets(width: int, rng: np.random.Generator) -> None:
+def test_permuted_holds_the_distance_against_permuted_targets(width, rng) -> None:
     pe, target = rng.normal(size=(3, 2, 6, 5)), rng.normal(size=(6, width))
     pe[0, :, :, :2] += 2 * target[:, :2]
     found = permuted(pe, target, count=50, seed=4)
@@ -297,30 +193,7 @@ def test_permuted_holds_the_distance_against_permuted_targets(width: int, rng: n
     np.testing.assert_allclose(found.p, (1 + (null <= own).sum(0)) / 51)
 
 
-def test_permuted_tends_to_what_all_orders_give(rng: np.random.Generator) -> None:
-    """With four tokens all 24 orders can be listed; numbering the tokens of both sides anew changes nothing in them."""
-    target = rng.normal(size=(4, 3))
-    pe = target + rng.normal(size=(4, 3))
-    null = np.array([procrustes(pe, target[list(order)]) for order in permutations(range(4))])
-    exact_z, exact_p = (null.mean() - null[0]) / null.std(), (null <= null[0] + 1e-9).mean()
-    for order in (slice(None), [2, 0, 3, 1]):
-        found = permuted(pe[order], target[order], count=4000)
-        assert found.z == pytest.approx(exact_z, abs=0.1)
-        assert found.p == pytest.approx(exact_p, abs=0.03)
-    alone = permuted(pe[[2, 0, 3, 1]], target, count=4000)  # one side alone: another arrangement
-    assert abs(alone.z - exact_z) > 0.5
-
-
-def test_a_planted_arrangement_is_nearer_than_chance_and_noise_is_not(rng: np.random.Generator) -> None:
-    target = rng.normal(size=(12, 4))
-    pe = rng.normal(size=(2, 3, 12, 20))
-    pe[0, :, :, :4] += 2 * target
-    found = permuted(pe, target)
-    assert found.p[0] == 1 / 200 and found.z[0] > 3
-    assert found.p[1] > 0.05 and abs(found.z[1]) < 3
-
-
-def test_of_noise_one_in_twenty_seems_near(rng: np.random.Generator) -> None:
+def test_of_noise_one_in_twenty_seems_near(rng) -> None:
     """p <= 0.05 at the nominal rate, and z around 0: 20 draws of orders with 50 members each."""
     target, pe = rng.normal(size=(9, 3)), rng.normal(size=(20, 50, 2, 9, 4))
     found = [permuted(members, target, count=99, seed=seed) for seed, members in enumerate(pe)]
@@ -331,75 +204,37 @@ def test_of_noise_one_in_twenty_seems_near(rng: np.random.Generator) -> None:
     assert (permuted(pe, target, count=99).p <= 0.05).mean() > 0.3
 
 
-def test_the_seed_draws_the_orders(rng: np.random.Generator) -> None:
+def test_the_seed_draws_the_orders(rng) -> None:
     pe, target = rng.normal(size=(5, 1, 8, 3)), rng.normal(size=(8, 3))
-    np.testing.assert_array_equal(permuted(pe, target, seed=1).z, permuted(pe, target, seed=1).z)
-    assert (permuted(pe, target, seed=2).z != permuted(pe, target, seed=1).z).all()
-    # and every entry gets the same ones, whatever its neighbours
-    np.testing.assert_allclose(permuted(pe[3:4], target).z, permuted(pe, target).z[3:4], rtol=1e-9)
+    once = permuted(pe, target, seed=1).z
+    np.testing.assert_array_equal(permuted(pe, target, seed=1).z, once)
+    assert (permuted(pe, target, seed=2).z != once).all()
+    np.testing.assert_allclose(permuted(pe[3:4], target, seed=1).z, once[3:4], rtol=1e-9)  # the same for all entries
 
 
 @pytest.mark.parametrize("turn", [False, True])
-def test_where_all_tokens_are_alike_every_order_is_as_near(turn: bool, rng: np.random.Generator) -> None:
+def test_where_all_tokens_are_alike_every_order_is_as_near(turn, rng) -> None:
     """One-hot tokens: no order of them is another arrangement, and rounding must not say otherwise."""
     for pe in (np.eye(7), rng.normal(size=(7, 5))):
         found = permuted(pe, np.eye(7) @ rotation(rng, 7) if turn else np.eye(7))
         assert np.isnan(found.z) and found.p == 1
 
 
-def test_permuted_refuses_what_it_cannot_use(rng: np.random.Generator) -> None:
-    with pytest.raises(BadInput, match="count must be"):
-        permuted(np.eye(3), np.eye(3), count=0)
-    with pytest.raises(BadInput, match=r"target must be an array \(tokens, features\)"):
-        permuted(np.eye(3), np.ones((2, 3, 3)))
-
-
-# ------------------------------------------------------------------------------------------------------ neighbours
-
-
-def test_neighbors_are_those_of_the_definition(rng: np.random.Generator) -> None:
+def test_neighbors_are_those_of_the_definition(rng) -> None:
     pe = rng.normal(size=(5, 2, 16, 3))
-    found = neighbor_agreement(pe, AKIN)
-    for member, share in zip(pe, found, strict=True):
+    for member, share in zip(pe, neighbor_agreement(pe, AKIN), strict=True):
         rows = side_by_side(member - member.mean(1, keepdims=True))
         nearest = [min((cosine(a, b), j) for j, b in enumerate(rows) if j != i)[1] for i, a in enumerate(rows)]
         assert share == pytest.approx(AKIN[range(16), nearest].mean())
-
-
-def test_planted_neighbors_are_found() -> None:
-    pe = np.concatenate([np.eye(4)[ROWS], np.eye(4)[COLUMNS]], axis=1)
-    assert neighbor_agreement(pe, AKIN) == 1
-    assert neighbor_agreement(pe, ~AKIN) == 0
-
-
-def test_noise_agrees_by_chance(rng: np.random.Generator) -> None:
-    """6 of the 15 other cells share a row or a column."""
-    found = neighbor_agreement(rng.normal(size=(2000, 1, 16, 8)), AKIN)
-    assert found.mean() == pytest.approx(0.4, abs=0.015)
-
-
-def test_nearest_tokens_share_the_vote() -> None:
-    """Each corner of a square has two nearest ones, and so a half each; rounding must not choose between them."""
-    square = np.array([[0.0, 0], [0, 1], [1, 1], [1, 0]])
-    beside = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], dtype=bool)
-    for angle in np.linspace(0, 3, 20):
-        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-        assert neighbor_agreement(square @ turn, beside) == 0.5
-    assert neighbor_agreement(square * [1, 0.5], beside) == 1  # the control: flattened, the sides differ
-
-
-@pytest.mark.parametrize("bad", [AKIN.astype(int), AKIN[:5, :5], AKIN[0]])
-def test_related_must_tell_of_every_pair(bad: npt.NDArray[np.bool_], rng: np.random.Generator) -> None:
-    with pytest.raises(BadInput, match="related must be an array of bool"):
-        neighbor_agreement(rng.normal(size=(16, 3)), bad)
-
-
-# ----------------------------------------------------------------------------------------------------------- probe
+    grid = np.concatenate([np.eye(4)[ROWS], np.eye(4)[COLUMNS]], axis=1)
+    assert neighbor_agreement(grid, AKIN) == 1 and neighbor_agreement(grid, ~AKIN) == 0
+    noise = neighbor_agreement(rng.normal(size=(2000, 1, 16, 8)), AKIN)
+    assert noise.mean() == pytest.approx(6 / 15, abs=0.015)  # 6 of the 15 other cells share a row or a column
 
 
 @pytest.mark.parametrize("ridge", [0.01, 0.1, 3.0])
 @pytest.mark.parametrize("labels", [ROWS, ROWS % 2, np.arange(16) % 3])
-def test_probe_is_scikit_learns_ridge_classifier(ridge: float, labels: Array, rng: np.random.Generator) -> None:
+def test_probe_is_scikit_learns_ridge_classifier(ridge, labels, rng) -> None:
     linear = pytest.importorskip("sklearn.linear_model", reason="the reference is scikit-learn's")
     pe = 5 + rng.normal(size=(20, 2, 16, 3)) + 0.7 * np.eye(4)[ROWS][:, :3]
     expected = []
@@ -416,19 +251,16 @@ def test_probe_is_scikit_learns_ridge_classifier(ridge: float, labels: Array, rn
     assert np.std(expected) > 0.05  # members differ, so there was something to get wrong
 
 
-def test_a_planted_grid_is_decoded_and_noise_is_chance(rng: np.random.Generator) -> None:
+def test_a_planted_grid_is_decoded_and_noise_is_chance(rng) -> None:
     grid = np.concatenate([np.eye(4)[ROWS], np.eye(4)[COLUMNS]], axis=1)
     assert probe(grid + 0.05 * rng.normal(size=(16, 8)), ROWS, COLUMNS) == 1
     noise = rng.normal(size=(2000, 1, 16, 8))
     assert probe(noise, ROWS, COLUMNS).mean() == pytest.approx(0.25, abs=0.01)
     assert probe(noise, ROWS, np.arange(16)).mean() < 0.2  # why not one fold per token: the right row is the rarest one
-
-
-def test_a_label_that_is_not_there_is_decoded_by_chance_exactly() -> None:
-    """Only columns are coded, so that all rows tie."""
-    pe = np.eye(4)[COLUMNS]
-    assert probe(pe, ROWS, COLUMNS) == 0.25
-    assert probe(pe, COLUMNS, ROWS) == 1
+    assert probe(np.eye(4)[COLUMNS], ROWS, COLUMNS) == 0.25  # only columns are coded, so all rows tie
+    assert probe(np.eye(4)[COLUMNS], COLUMNS, ROWS) == 1
+    pe = rng.normal(size=(9, 2, 16, 5)) + np.eye(5)[ROWS]
+    np.testing.assert_allclose(probe(pe, 7 - 2 * ROWS, 10 * COLUMNS), probe(pe, ROWS, COLUMNS))  # names do not matter
 
 
 def test_training_tokens_in_one_place_teach_nothing() -> None:
@@ -441,50 +273,16 @@ def test_training_tokens_in_one_place_teach_nothing() -> None:
     assert probe(1.0 * label[:, None], label, fold) == 1
 
 
-def test_names_of_labels_and_folds_do_not_matter(rng: np.random.Generator) -> None:
-    pe = rng.normal(size=(9, 2, 16, 5)) + np.eye(5)[ROWS]
-    np.testing.assert_allclose(probe(pe, 7 - 2 * ROWS, 10 * COLUMNS), probe(pe, ROWS, COLUMNS))
-    assert (probe(pe, ROWS % 2, COLUMNS) != probe(pe, ROWS, COLUMNS)).any()
-
-
-def test_probe_refuses_what_it_cannot_use() -> None:
-    with pytest.raises(BadInput, match="labels must be one number for each of the 16 tokens"):
-        probe(np.eye(16), ROWS[:5], COLUMNS)
-    with pytest.raises(BadInput, match="folds must be one number for each of the 16 tokens"):
-        probe(np.eye(16), ROWS, 4)
-    with pytest.raises(BadInput, match="folds must be of at least two kinds"):
-        probe(np.eye(16), ROWS, np.zeros(16))
-    with pytest.raises(BadInput, match="ridge must be"):
-        probe(np.eye(16), ROWS, COLUMNS, ridge=0)
-
-
-# ----------------------------------------------------------------------------------------------------------- views
-
-
-def test_views_are_all_blocks_their_mean_and_each(rng: np.random.Generator) -> None:
+@pytest.mark.filterwarnings("error")
+def test_views_are_all_blocks_their_mean_and_each(rng) -> None:
     pe = rng.normal(size=(3, 2, 5, 4))
     found = views(pe)
-    assert {number: view.shape for number, view in found.items()} == {
-        -1: (3, 2, 5, 4),
-        -2: (3, 1, 5, 4),
-        0: (3, 1, 5, 4),
-        1: (3, 1, 5, 4),
-    }
+    assert list(found) == [-1, -2, 0, 1]
     np.testing.assert_array_equal(found[-1], pe)
     np.testing.assert_allclose(found[-2][:, 0], (pe[:, 0] + pe[:, 1]) / 2)
-    np.testing.assert_array_equal(found[1][:, 0], pe[:, 1])
-    with pytest.raises(BadInput, match="blocks, tokens, features"):
-        views(pe[0, 0])
-
-
-@pytest.mark.filterwarnings("error")
-def test_the_mean_of_a_diverged_member_is_not_finite_and_its_neighbour_is(rng: np.random.Generator) -> None:
-    pe = rng.normal(size=(2, 2, 5, 4))
-    pe[0, :, 1, 2] = np.inf, -np.inf
-    np.testing.assert_array_equal(np.isfinite(views(pe)[-2]).all(axis=(1, 2, 3)), [False, True])
-
-
-# ------------------------------------------------------------------------------------------------------ all of them
+    np.testing.assert_array_equal(found[1], pe[:, 1:])
+    pe[0, :, 1, 2] = np.inf, -np.inf  # a member that diverged
+    np.testing.assert_array_equal(np.isfinite(views(pe)[-2]).all(axis=(1, 2, 3)), [False, True, True])
 
 
 def planted(rng: np.random.Generator) -> tuple[Array, Array]:
@@ -494,92 +292,41 @@ def planted(rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_a_rotation_of_either_side_is_nothing(measure: Callable[..., Array], rng: np.random.Generator) -> None:
+def test_only_the_match_of_tokens_matters(measure, rng) -> None:
+    """Not a rotation, scale or shift of either side, nor the order of tokens if both sides have the same."""
     pe, target = planted(rng)
-    before = measure(pe, target)
+    order, before = rng.permutation(16), measure(pe, target)
     np.testing.assert_allclose(measure(pe @ rotation(rng, 6), target), before, rtol=1e-8)
     np.testing.assert_allclose(measure(pe, target @ rotation(rng, 6)), before, rtol=1e-8)
-
-
-@pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure is not procrustes_raw])
-def test_size_and_place_of_either_side_are_nothing(measure: Callable[..., Array], rng: np.random.Generator) -> None:
-    pe, target = planted(rng)
-    before = measure(pe, target)
-    np.testing.assert_allclose(measure(1e-6 * pe + 0.1, target), before, rtol=1e-6)
-    np.testing.assert_allclose(measure(pe, 50 * target - 3), before, rtol=1e-6)
-    bent = measure(
-        np.sign(pe) * np.abs(pe) ** 3 * [0, 0, 9, 1, 1, 1], target
-    )  # the control: this is another arrangement
-    assert (np.abs(bent - before) > 0.01).any()
-
-
-def test_raw_distance_scales_with_both(rng: np.random.Generator) -> None:
-    pe, target = planted(rng)
-    np.testing.assert_allclose(procrustes_raw(3 * pe, 3 * target), 3 * procrustes_raw(pe, target), rtol=1e-12)
-    assert (np.abs(procrustes_raw(3 * pe, target) - procrustes_raw(pe, target)) > 1).all()
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_only_the_match_of_tokens_matters(measure: Callable[..., Array], rng: np.random.Generator) -> None:
-    """Numbering the tokens of both sides anew is nothing (but for the draw of orders in `permuted`); of one side is."""
-    pe, target = planted(rng)
-    order = rng.permutation(16)
-    before = measure(pe, target)
-    close = {z: {"rtol": 0.25}, p: {"atol": 0.02}}.get(measure, {"rtol": 1e-9})
+    if measure is not procrustes_raw:
+        np.testing.assert_allclose(measure(1e-6 * pe + 0.1, target), before, rtol=1e-6)
+        np.testing.assert_allclose(measure(pe, 50 * target - 3), before, rtol=1e-6)
+    close = {z: {"rtol": 0.25}, p: {"atol": 0.02}}.get(measure, {"rtol": 1e-9})  # `permuted` draws other orders
     np.testing.assert_allclose(measure(pe[:, :, order], target[order]), before, **close)
-    for alone in (measure(pe[:, :, order], target), measure(pe, target[order])):
+    for alone in (measure(pe[:, :, order], target), measure(pe, target[order])):  # the control: of one side alone
         assert (np.abs(alone - before) > (2 if measure is z else 0.1)).any()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, "equal tokens"])
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("width", [3, 20])
 @pytest.mark.filterwarnings("error")
-def test_a_diverged_member_is_nan_and_its_neighbour_is_not(
-    measure: Callable[..., Array], bad: float, width: int, rng: np.random.Generator
-) -> None:
+def test_a_member_without_an_arrangement_is_nan_and_its_neighbour_is_not(measure, bad, width, rng) -> None:
     pe, target = rng.normal(size=(2, 1, 6, width)), rng.normal(size=(6, width))
-    expected = measure(pe[1], target)
-    pe[0, 0, 2, 1] = bad
-    found = measure(pe, target).ravel()
-    assert np.isnan(found[0])
-    assert found[1] == pytest.approx(float(np.ravel(expected)[0]))
-
-
-@pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure is not procrustes_raw])
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
-@pytest.mark.filterwarnings("error")
-def test_tokens_in_one_place_are_nan_and_their_neighbour_is_not(
-    measure: Callable[..., Array], value: float, rng: np.random.Generator
-) -> None:
-    pe, target = rng.normal(size=(2, 1, 6, 4)), rng.normal(size=(6, 4))
-    pe[0] = value
-    np.testing.assert_array_equal(np.isnan(measure(pe, target).ravel()), [True, False])
+    expected = float(np.ravel(measure(pe[1], target))[0])
+    if bad == "equal tokens":
+        for value in (0.0, 0.1, 1e8):
+            pe[0] = value
+            assert np.isnan(measure(pe, target).ravel()[0]) == (measure is not procrustes_raw)
+    else:
+        pe[0, 0, 2, 1] = bad
+        assert np.isnan(measure(pe, target).ravel()[0])
+    assert measure(pe, target).ravel()[1] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("measure", [procrustes, rsa, cka, z, p])
-@pytest.mark.parametrize("bad", [np.nan, 1.0])
-def test_a_target_without_an_arrangement_is_nan(measure: Callable[..., Array], bad: float) -> None:
-    assert np.isnan(measure(np.eye(5), np.full((5, 3), bad)))
-
-
-@pytest.mark.parametrize("measure", [procrustes, rsa, cka, z, p])
-def test_one_token_is_nowhere(measure: Callable[..., Array]) -> None:
-    assert np.isnan(measure(np.ones((1, 3)), np.ones((1, 3))))
+def test_a_target_without_an_arrangement_is_nan(measure) -> None:
+    for bad in (np.nan, 1.0):
+        assert np.isnan(measure(np.eye(5), np.full((5, 3), bad)))
+    assert np.isnan(measure(np.ones((1, 3)), np.ones((1, 3))))  # a single token
     assert np.isnan(neighbor_agreement(np.ones((1, 3)), np.zeros((1, 1), dtype=bool)))
-
-
-@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa, cka, permuted])
-def test_different_numbers_of_tokens_are_refused(measure: Callable[..., Array]) -> None:
-    with pytest.raises(BadInput, match="as many tokens as the target"):
-        measure(np.eye(3), np.eye(4))
-
-
-@pytest.mark.parametrize("measure", [procrustes_raw, procrustes, rsa, cka, permuted])
-def test_a_vector_is_refused(measure: Callable[..., Array]) -> None:
-    with pytest.raises(BadInput, match="tokens, features"):
-        measure(np.ones(3), np.eye(3))
-
-
-def test_the_examples_of_the_docstrings_hold() -> None:
-    assert doctest.testmod(alignment).failed == 0

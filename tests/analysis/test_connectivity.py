@@ -1,8 +1,5 @@
 """Connectivity as mathematics: planted links are found, independent channels are not, and what no pair shows is not."""
 
-from __future__ import annotations
-
-import doctest
 from collections.abc import Callable
 
 import numpy as np
@@ -19,7 +16,6 @@ from placecode.analysis.connectivity import (
     pca_embedding,
     spectral_clusters,
 )
-from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
 Measure = Callable[..., Array]
@@ -29,11 +25,6 @@ MEASURES: dict[str, Measure] = {
     "partial": partial_correlation,
 }
 measures = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(7)
 
 
 def off(matrix: Array) -> Array:
@@ -59,14 +50,6 @@ def chain(rng: np.random.Generator, samples: int, n: int = 8) -> Array:
     return values
 
 
-def test_the_example_holds() -> None:
-    assert doctest.testmod(connectivity).failed == 0
-    assert doctest.testmod(connectivity).attempted > 0
-
-
-# ------------------------------------------------------------------------------------------------------ all of them
-
-
 def products(rng: np.random.Generator, signs: bool) -> Array:
     """Four groups of three channels, the third the product of the others, all with a little noise."""
     values = rng.choice([-1.0, 1.0], size=(2000, 12)) if signs else rng.normal(size=(2000, 12))
@@ -75,9 +58,9 @@ def products(rng: np.random.Generator, signs: bool) -> Array:
 
 
 def surprise(measure: Measure, signs: bool, rng: np.random.Generator) -> float:
-    """How often chance gives as strong a link, mean over 16 data sets: 0.55 if there is none, 0.1 if always one."""
+    """How often chance gives as strong a link, mean over 12 data sets: 0.55 if there is none, 0.1 if always one."""
     shares = []
-    for _ in range(16):
+    for _ in range(12):
         values = products(rng, signs)
         found, null = float(np.abs(off(measure(values))).max()), chance(measure, values, rng, 9)
         shares.append((1 + sum(each >= found for each in null)) / 10)
@@ -85,17 +68,17 @@ def surprise(measure: Measure, signs: bool, rng: np.random.Generator) -> float:
 
 
 @measures
-def test_a_product_of_two_signs_shows_in_no_pair(measure: Measure, rng: np.random.Generator) -> None:
-    assert surprise(measure, True, rng) > 0.35  # three standard errors below 0.55
+def test_a_product_of_two_signs_shows_in_no_pair(measure, rng) -> None:
+    assert surprise(measure, True, rng) > 0.3  # three standard errors below 0.55
 
 
-def test_a_product_of_two_gaussians_shows_in_pairs(rng: np.random.Generator) -> None:
+def test_a_product_of_two_gaussians_shows_in_pairs(rng) -> None:
     """It is not correlated with its factors, and yet not independent: a small factor makes a small product."""
     assert surprise(mutual_information, False, rng) == pytest.approx(0.1)
 
 
 @measures
-def test_planted_pairs_are_found(measure: Measure, rng: np.random.Generator) -> None:
+def test_planted_pairs_are_found(measure, rng) -> None:
     values = rng.normal(size=(3000, 12))
     values[:, 1::4] = 0.5 * values[:, 0::4] + values[:, 1::4]
     found = measure(values)
@@ -106,7 +89,7 @@ def test_planted_pairs_are_found(measure: Measure, rng: np.random.Generator) -> 
 
 
 @measures
-def test_the_order_of_channels_and_their_units_do_not_matter(measure: Measure, rng: np.random.Generator) -> None:
+def test_the_order_of_channels_and_their_units_do_not_matter(measure, rng) -> None:
     values, order = clustered(rng, 500), rng.permutation(12)
     found = measure(values)
     np.testing.assert_allclose(measure(values[:, order]), found[np.ix_(order, order)], atol=1e-4)
@@ -116,7 +99,7 @@ def test_the_order_of_channels_and_their_units_do_not_matter(measure: Measure, r
 
 
 @pytest.mark.parametrize("measure", [correlation, mutual_information])
-def test_recordings_are_averaged(measure: Measure, rng: np.random.Generator) -> None:
+def test_recordings_are_averaged(measure, rng) -> None:
     one, other = clustered(rng, 300), 5 + clustered(rng, 500)
     expected = (measure(one) + measure(other)) / 2
     np.testing.assert_allclose(measure([one, other]), expected)
@@ -124,39 +107,7 @@ def test_recordings_are_averaged(measure: Measure, rng: np.random.Generator) -> 
     assert np.abs(measure(np.concatenate([one, other])) - expected).max() > 0.1  # the control: levels are no link
 
 
-@measures
-def test_bad_values_are_a_sentence(measure: Measure, rng: np.random.Generator) -> None:
-    values = rng.normal(size=(30, 9))
-    for bad, sentence in ((np.nan, "NaN or infinity is in channels 1, 3"), (0.1, "constant over 30 .* channels 1, 3")):
-        broken = values.copy()
-        broken[:, [1, 3]] = bad
-        with pytest.raises(BadInput, match=sentence):
-            measure(broken)
-        with pytest.raises(BadInput, match=sentence):
-            measure([values, broken])
-    with pytest.raises(BadInput, match="at least 10 samples and 2 channels"):
-        measure(values[:9])
-    with pytest.raises(BadInput, match="at least 10 samples and 2 channels"):
-        measure(values[:, 0])
-    with pytest.raises(BadInput, match="recordings of the same channels"):
-        measure([values, values[:, :4]])
-    with pytest.raises(BadInput, match="one recording at least"):
-        measure([])
-
-
-# ------------------------------------------------------------------------------------------------------ correlation
-
-
-def test_correlation_is_numpys(rng: np.random.Generator) -> None:
-    values = clustered(rng, 200)
-    np.testing.assert_allclose(correlation(values), np.corrcoef(values.T), atol=1e-12)
-    assert (np.diag(correlation(values)) == 1).all()
-
-
-# ------------------------------------------------------------------------------------------------------ information
-
-
-def test_information_sees_what_correlation_misses(rng: np.random.Generator) -> None:
+def test_information_sees_what_correlation_misses(rng) -> None:
     values = rng.normal(size=(4000, 6))
     values[:, 1] = values[:, 0] ** 2 + 0.1 * rng.normal(size=4000)
     assert mutual_information(values)[0, 1] > 50 * max(chance(mutual_information, values, rng))
@@ -165,50 +116,36 @@ def test_information_sees_what_correlation_misses(rng: np.random.Generator) -> N
 
 
 @pytest.mark.parametrize("agreement", [0.5, 0.6, 0.9])
-def test_information_of_two_signs(agreement: float, rng: np.random.Generator) -> None:
+def test_information_of_two_signs_and_of_gaussians(agreement, rng) -> None:
     """log 2 - H(agreement) in nats, exactly; equal values share a bin, however many bins there are."""
     first = rng.choice([-1.0, 1.0], size=20_000)
     values = np.column_stack([first, np.where(rng.random(20_000) < agreement, first, -first)])
     p = np.array([agreement, 1 - agreement])
     for bins in (None, 2, 5):
         assert mutual_information(values, bins)[0, 1] == pytest.approx(np.log(2) + (p * np.log(p)).sum(), abs=0.01)
-
-
-@pytest.mark.parametrize("rho", [0.3, 0.6, 0.9])
-def test_information_of_gaussians_is_nearly_all_there_is(rho: float, rng: np.random.Generator) -> None:
-    values = rng.multivariate_normal([0, 0], [[1, rho], [rho, 1]], 20_000)
-    theory = -np.log(1 - rho**2) / 2
+    values = rng.multivariate_normal([0, 0], [[1, agreement], [agreement, 1]], 20_000)
+    theory = -np.log(1 - agreement**2) / 2
     assert 0.8 * theory < mutual_information(values)[0, 1] < 1.02 * theory  # bins can only lose
 
 
 @pytest.mark.parametrize("samples", [100, 1000])
-def test_independent_channels_have_none_on_average(samples: int, rng: np.random.Generator) -> None:
+def test_independent_channels_have_none_on_average(samples, rng) -> None:
     found = off(mutual_information(rng.normal(size=(samples, 60))))
     assert abs(found.mean()) < 0.1 * found.std()
     assert found.min() < 0  # it is not cut at 0, which would make chance look like something
 
 
-def test_only_the_order_of_values_counts(rng: np.random.Generator) -> None:
+def test_information_uses_the_order_of_values_and_may_count_in_pieces(rng, monkeypatch) -> None:
     values = clustered(rng, 400)
     found = mutual_information(values)
     np.testing.assert_allclose(mutual_information(np.exp(values)), found)
     np.testing.assert_allclose(mutual_information(-values), found, atol=0.02)
     np.testing.assert_allclose(np.diag(found), np.log(4), rtol=1e-3)  # sqrt(400 / 20) bins
-
-
-def test_information_counts_in_pieces(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = clustered(rng, 400)
-    found = mutual_information(values)
     monkeypatch.setattr(connectivity, "CHUNK", 33)
     np.testing.assert_allclose(mutual_information(values), found, atol=1e-12)
-    with pytest.raises(BadInput, match="bins must be a whole number of at least 2"):
-        mutual_information(values, bins=1)
 
 
-# -------------------------------------------------------------------------------------------------------------- partial
-
-
-def test_partial_correlation_tells_direct_from_indirect_links(rng: np.random.Generator) -> None:
+def test_partial_correlation_tells_direct_from_indirect_links(rng) -> None:
     values = chain(rng, 5000)
     found, plain = partial_correlation(values), correlation(values)
     direct, indirect = np.diag(found, 1), off(np.where(np.eye(8, k=1), 0, found))
@@ -217,7 +154,7 @@ def test_partial_correlation_tells_direct_from_indirect_links(rng: np.random.Gen
     assert np.diag(plain, 2).min() > 0.4  # the control: correlation links neighbours' neighbours
 
 
-def test_partial_correlation_of_many_samples_is_that_of_theory(rng: np.random.Generator) -> None:
+def test_partial_correlation_of_many_samples_is_that_of_theory(rng) -> None:
     loadings = rng.normal(size=(6, 2))
     sigma = loadings @ loadings.T + np.eye(6)
     inverse = np.linalg.inv(sigma)
@@ -229,7 +166,7 @@ def test_partial_correlation_of_many_samples_is_that_of_theory(rng: np.random.Ge
 
 
 @pytest.mark.parametrize("penalty", [0.02, 0.1, 0.3])
-def test_the_sparse_inverse_is_scikit_learns(penalty: float, rng: np.random.Generator) -> None:
+def test_the_sparse_inverse_is_scikit_learns(penalty, rng) -> None:
     covariance = pytest.importorskip("sklearn.covariance")
     matrix = correlation(clustered(rng, 200))
     expected = covariance.graphical_lasso(matrix, penalty, tol=1e-8, enet_tol=1e-8, max_iter=1000)[1]
@@ -241,14 +178,14 @@ def test_the_sparse_inverse_is_scikit_learns(penalty: float, rng: np.random.Gene
 
 
 @pytest.mark.filterwarnings("error")
-def test_fewer_samples_than_channels_still_give_links(rng: np.random.Generator) -> None:
+def test_fewer_samples_than_channels_still_give_links(rng) -> None:
     values = clustered(rng, 40, clusters=3, size=20)
     found = partial_correlation(values)
     same = squareform(pdist(np.arange(60)[:, None] // 20)) == 0
     assert found[same & ~np.eye(60, dtype=bool)].mean() > 5 * abs(found[~same].mean())
 
 
-def test_without_convergence_a_warning_and_a_shrunk_inverse(rng: np.random.Generator) -> None:
+def test_without_convergence_a_warning_and_a_shrunk_inverse(rng) -> None:
     covariance = pytest.importorskip("sklearn.covariance")
     values = clustered(rng, 300)
     with pytest.warns(UserWarning, match="12 channels has not converged"):
@@ -260,11 +197,9 @@ def test_without_convergence_a_warning_and_a_shrunk_inverse(rng: np.random.Gener
     assert (np.diag(found) == 1).all() and (found != 0).all()
 
 
-# ------------------------------------------------------------------------------------------ embeddings and clusters
-
-
-def test_loadings_give_the_correlation_back(rng: np.random.Generator) -> None:
+def test_loadings_give_the_correlation_back(rng) -> None:
     values = clustered(rng, 500)
+    np.testing.assert_allclose(correlation(values), np.corrcoef(values.T), atol=1e-12)
     loadings = pca_embedding(values, 12)
     np.testing.assert_allclose(loadings @ loadings.T, correlation(values), atol=1e-12)
     np.testing.assert_array_equal(pca_embedding(values, 3), loadings[:, :3])
@@ -275,56 +210,27 @@ def test_loadings_give_the_correlation_back(rng: np.random.Generator) -> None:
     assert (loadings.max(axis=0) >= -0.99999 * loadings.min(axis=0)).all()
 
 
-def test_a_map_has_the_distances_of_standardized_channels(rng: np.random.Generator) -> None:
-    values = rng.normal(size=(100, 5))
-    matrix = correlation(values)
-    standard = (values - values.mean(axis=0)) / values.std(axis=0)
-    np.testing.assert_allclose(pdist(mds_embedding(matrix, 4)), pdist(standard.T) / 10, atol=0.01)
+def test_a_map_has_the_distances_of_standardized_channels(rng) -> None:
+    matrix = correlation(rng.normal(size=(100, 5)))
     np.testing.assert_allclose(squareform(pdist(mds_embedding(matrix, 4))), np.sqrt(2 - 2 * matrix), atol=0.01)
-
-
-def test_a_map_keeps_clusters_together(rng: np.random.Generator) -> None:
     same = squareform(pdist(np.arange(12)[:, None] // 4)) == 0
     apart = squareform(pdist(mds_embedding(correlation(clustered(rng, noise=0.5)), 2)))
     assert apart[same].max() < 0.8 * apart[~same].min()
-    apart = squareform(pdist(mds_embedding(partial_correlation(clustered(rng)), 2)))  # of no data: not positive
+    apart = squareform(pdist(mds_embedding(partial_correlation(clustered(rng)), 2)))  # with negative eigenvalues
     assert apart[same].mean() < 0.7 * apart[~same].mean()
 
 
 @pytest.mark.filterwarnings("error")
-def test_spectral_clusters_are_the_planted_ones(rng: np.random.Generator) -> None:
+def test_spectral_clusters_are_the_planted_ones(rng) -> None:
     order = rng.permutation(12)
-    values = clustered(rng)[:, order]
+    values, same = clustered(rng)[:, order], order[:, None] // 4 == order // 4
     for matrix in (correlation(values), mutual_information(values), partial_correlation(values)):
         labels = spectral_clusters(matrix, 3, seed=1)
         assert sorted(set(labels.tolist())) == [0, 1, 2]
-        np.testing.assert_array_equal(labels[:, None] == labels, order[:, None] // 4 == order // 4)
+        np.testing.assert_array_equal(labels[:, None] == labels, same)
     labels = spectral_clusters(correlation(rng.permuted(values, axis=0)), 3, seed=1)  # the control
-    assert ((labels[:, None] == labels) != (order[:, None] // 4 == order // 4)).any()
-
-
-@pytest.mark.filterwarnings("error")
-def test_opposite_channels_are_strangers_and_no_link_is_no_error(rng: np.random.Generator) -> None:
-    signs = np.array([1, 1, 1, -1, -1, -1])
+    assert ((labels[:, None] == labels) != same).any()
+    signs = np.array([1, 1, 1, -1, -1, -1])  # opposite channels are not similar
     labels = spectral_clusters(0.5 * np.outer(signs, signs) + 0.5 * np.eye(6), 2)
     np.testing.assert_array_equal(labels == labels[0], signs == 1)
     assert spectral_clusters(np.eye(6), 2).shape == (6,)
-
-
-@pytest.mark.parametrize(
-    "method", [lambda matrix, k: mds_embedding(matrix, k), lambda matrix, k: spectral_clusters(matrix, k)]
-)
-def test_bad_matrices_are_a_sentence(method: Callable[[Array, int], Array]) -> None:
-    for bad in (np.ones((3, 4)), np.triu(np.ones((3, 3))), np.full((3, 3), np.nan), np.ones(3)):
-        with pytest.raises(BadInput, match=r"symmetric, \(channels, channels\) and finite"):
-            method(bad, 2)
-    for k in (0, 4, 1.5):
-        with pytest.raises(BadInput, match="k must be a whole number from 1 to 3"):
-            method(np.eye(3), k)  # type: ignore[arg-type]
-
-
-def test_other_bad_numbers_are_a_sentence(rng: np.random.Generator) -> None:
-    with pytest.raises(BadInput, match="ones on the diagonal"):
-        mds_embedding(2 * np.eye(3))
-    with pytest.raises(BadInput, match="k must be a whole number from 1 to 3"):
-        pca_embedding(rng.normal(size=(20, 3)), 4)

@@ -1,14 +1,11 @@
 """Nulls as mathematics: one in twenty of noise, planted groups found, smooth maps that fool the plain null alone."""
 
-from __future__ import annotations
-
-import doctest
-import time
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.planted import GROUPS, planted
 from scipy import stats
 from scipy.cluster.vq import kmeans2
 
@@ -24,23 +21,10 @@ from placecode.analysis.modules import (
 )
 from placecode.analysis.nulls import Chance, label_null, matrix_null, shuffles, smooth_nulls
 from placecode.analysis.partitions import ari, clusters
-from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
 Measure = Callable[..., Array]
 MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
-GROUPS = np.repeat(np.arange(4), [8, 6, 6, 4])
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(11)
-
-
-def planted(rng: np.random.Generator, strength: float, members: int) -> Array:
-    pe = rng.normal(size=(members, 1, 24, 8))
-    pe[..., :4] += strength * np.eye(4)[GROUPS]
-    return similarities(pe)[-1]
 
 
 def even_sphere(k: int) -> Array:
@@ -70,24 +54,19 @@ def smooth_null(measure: Measure, similar: Array, labels: npt.ArrayLike, places:
     return smooth_nulls({"": lambda drawn: measure(drawn, labels)}, similar, places, draws)[""]
 
 
-# -------------------------------------------------------------------------------------------------------- label null
-
-
 @pytest.mark.parametrize("measure", MEASURES)
-def test_of_noise_one_in_twenty_seems_grouped_and_of_planted_groups_all(
-    measure: Measure, rng: np.random.Generator
-) -> None:
-    """40 draws of orders with 20 members each, since members of one draw share its orders."""
-    found = [label_null(measure, planted(rng, 0.0, 20), GROUPS, draws=59, seed=seed) for seed in range(40)]
-    low, high = stats.binom.interval(0.999, 800, 0.05)
+def test_of_noise_one_in_twenty_seems_grouped_and_of_planted_groups_all(measure, rng) -> None:
+    """25 draws of orders with 20 members each, since members of one draw share its orders."""
+    found = [label_null(measure, planted(rng, 0.0, 20), GROUPS, draws=59, seed=seed) for seed in range(25)]
+    low, high = stats.binom.interval(0.999, 500, 0.05)
     ties = 0.5 if measure is neighbor_agreement else 1.0  # it has few values, so that chance often comes just as high
     assert ties * low <= sum((null.p <= 0.05).sum() for null in found) <= high
-    assert abs(np.mean([null.z for null in found])) < 0.15
+    assert abs(np.mean([null.z for null in found])) < 0.2
     strong = label_null(measure, planted(rng, 3.0, 5), GROUPS, draws=99)
     assert (strong.p == 1 / 100).all() and (strong.z > 3).all()
 
 
-def test_the_null_holds_a_value_against_those_of_permuted_labels(rng: np.random.Generator) -> None:
+def test_a_value_is_compared_with_those_of_permuted_labels(rng, monkeypatch) -> None:
     similar = planted(rng, 0.7, 3)
     labels = np.where(np.arange(24) % 8 == 0, -1, GROUPS)
     found = label_null(modularity, similar, labels, draws=60, seed=4)
@@ -98,20 +77,12 @@ def test_the_null_holds_a_value_against_those_of_permuted_labels(rng: np.random.
     np.testing.assert_allclose(found.z, (own - null.mean(0)) / null.std(0))
     np.testing.assert_allclose([found.low, found.high], np.quantile(null, [0.025, 0.975], axis=0))
     np.testing.assert_allclose(found.p, (1 + (null >= own).sum(0)) / 61)
-
-
-def test_neighbours_and_chunks_of_draws_change_nothing(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    similar = planted(rng, 0.5, 3)
-    whole = label_null(segregation, similar, GROUPS, draws=50)
-    assert label_null(segregation, similar[1], GROUPS, draws=50).p == whole.p[1]
+    assert label_null(modularity, similar[1], labels, draws=60, seed=4).p == found.p[1]  # other members do not matter
     monkeypatch.setattr(nulls, "_chunk", lambda n: 7)
-    for one, other in zip(whole, label_null(segregation, similar, GROUPS, draws=50), strict=True):
-        np.testing.assert_allclose(one, other)
+    np.testing.assert_allclose(label_null(modularity, similar, labels, draws=60, seed=4), found)
 
 
-def test_shuffles_keep_sizes_and_those_without_a_label(rng: np.random.Generator) -> None:
+def test_shuffles_keep_sizes_and_those_without_a_label(rng) -> None:
     labels = np.where(np.arange(24) % 5 == 0, -1, GROUPS)
     orders = shuffles(labels, 200, seed=1)
     assert orders.shape == (200, 24)
@@ -121,7 +92,7 @@ def test_shuffles_keep_sizes_and_those_without_a_label(rng: np.random.Generator)
     assert (orders != shuffles(labels, 200, seed=2)).any()
 
 
-def test_other_statistics_take_part(rng: np.random.Generator) -> None:
+def test_other_statistics_take_part(rng) -> None:
     similar, places = planted(rng, 3.0, 2), np.eye(4)[GROUPS] + 0.1 * rng.normal(size=(24, 4))
     found = clusters(similar, 4)
     by_clusters = label_null(lambda _, labels: ari(found[0], labels), similar[:1], GROUPS, draws=99)
@@ -131,7 +102,7 @@ def test_other_statistics_take_part(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_what_has_no_value_has_no_p_and_what_chance_cannot_change_has_no_z(rng: np.random.Generator) -> None:
+def test_what_has_no_value_has_no_p_and_what_chance_cannot_change_has_no_z(rng) -> None:
     similar = planted(rng, 1.0, 2)
     similar[0, 1, 2] = np.nan
     orders = shuffles(GROUPS, 20)
@@ -146,7 +117,7 @@ def test_what_has_no_value_has_no_p_and_what_chance_cannot_change_has_no_z(rng: 
     assert one.value == one.mean == one.p == 1 and np.isnan(one.z)
 
 
-def test_draws_without_a_value_count_as_ones_as_high(rng: np.random.Generator) -> None:
+def test_draws_without_a_value_count_as_ones_as_high(rng) -> None:
     def sometimes(similar: Array, labels: npt.NDArray[np.int64]) -> Array:
         return np.where(labels[:, 0] == 0, modularity(similar, labels), np.nan)
 
@@ -157,19 +128,8 @@ def test_draws_without_a_value_count_as_ones_as_high(rng: np.random.Generator) -
     assert found.z > 3
 
 
-def test_a_thousand_draws_take_about_a_second(rng: np.random.Generator) -> None:
-    similar, labels = similarities(rng.normal(size=(1, 4, 100, 64)))[-1], np.repeat(np.arange(5), 20)
-    began = time.process_time()
-    for measure in (modularity, segregation, neighbor_agreement):
-        label_null(measure, similar, labels, draws=1000)
-    assert time.process_time() - began < 4  # of all threads, on a slow machine
-
-
-# ------------------------------------------------------------------------------------------------------- matrix null
-
-
 @pytest.mark.parametrize("ranks", [False, True])
-def test_matrix_null_permutes_the_tokens_of_a_matrix(ranks: bool, rng: np.random.Generator) -> None:
+def test_matrix_null_permutes_the_tokens_of_a_matrix(ranks, rng) -> None:
     similar, matrix = planted(rng, 1.0, 3), planted(rng, 1.0, 1)[0]
     orders = shuffles(GROUPS, 30)
     null = np.array([matrix_correlation(similar, matrix[order][:, order], ranks) for order in orders])
@@ -180,7 +140,7 @@ def test_matrix_null_permutes_the_tokens_of_a_matrix(ranks: bool, rng: np.random
     np.testing.assert_allclose(found.p, (1 + (null >= own).sum(0)) / 31)
 
 
-def test_pairs_of_noise_correlate_by_chance_at_the_nominal_rate(rng: np.random.Generator) -> None:
+def test_pairs_of_noise_correlate_by_chance_at_the_nominal_rate(rng) -> None:
     """Pairs that share a token are not independent; the test that thinks they are is the negative twin."""
     strength = rng.normal(size=(2, 400, 24))
     own, true = strength[..., :, None] + strength[..., None, :] + rng.normal(size=(2, 400, 24, 24))
@@ -194,41 +154,18 @@ def test_pairs_of_noise_correlate_by_chance_at_the_nominal_rate(rng: np.random.G
     assert (naive > stats.norm.ppf(0.95)).sum() > high
 
 
-# ------------------------------------------------------------------------------------------------------- smooth null
-
-
 @pytest.mark.parametrize("measure", [modularity, segregation, neighbor_agreement])
-def test_smooth_noise_fools_the_label_null_and_not_the_smooth_one(measure: Measure, rng: np.random.Generator) -> None:
+def test_smooth_noise_passes_the_label_null_but_not_the_smooth_one_and_networks_pass_both(measure, rng) -> None:
     similar = smooth(rng, 30)
     assert (label_null(measure, similar, NETWORKS, draws=99).p <= 0.05).mean() > 0.9
     drawn = smooth_null(measure, similar, NETWORKS, BRAIN).p
     assert (drawn <= 0.05).mean() < 0.15
     assert np.median(drawn) > 0.25
-
-
-@pytest.mark.parametrize("measure", [modularity, segregation, neighbor_agreement])
-def test_the_smooth_null_finds_networks_that_are_there(measure: Measure, rng: np.random.Generator) -> None:
-    pe = 0.3 * rng.normal(size=(3, 1, 80, 6)) + np.eye(6)[NETWORKS]
-    similar = similarities(pe)[-1]
+    similar = similarities(0.3 * rng.normal(size=(3, 1, 80, 6)) + np.eye(6)[NETWORKS])[-1]
     assert (smooth_null(measure, similar, NETWORKS, BRAIN, draws=199).p <= 0.01).all()
 
 
-def test_uneven_places_fool_the_label_null_and_not_the_smooth_one(rng: np.random.Generator) -> None:
-    """As the regions of a volume are. The maps are smooth over all of it; groups are compact; four brains."""
-    dealt, drawn = [], []
-    for _ in range(4):
-        places = rng.normal(size=(60, 3)) * [30, 40, 25]
-        apart = np.linalg.norm(places[:, None] - places, axis=-1)
-        root = np.linalg.cholesky(np.exp(-(apart**2) / 2 / 30**2) + 1e-9 * np.eye(60))
-        similar = similarities((root @ rng.normal(size=(15, 60, 6)))[:, None])[-1]
-        groups = kmeans2(places, 5, minit="++", rng=rng)[1]
-        dealt.append(label_null(modularity, similar, groups, draws=99).p)
-        drawn.append(smooth_null(modularity, similar, groups, places).p)
-    assert (np.array(dealt) <= 0.05).mean() > 0.4
-    assert (np.array(drawn) <= 0.05).mean() < 0.2
-
-
-def test_smooth_maps_keep_what_each_pattern_has(rng: np.random.Generator) -> None:
+def test_smooth_maps_keep_what_each_pattern_has(rng) -> None:
     """Caught on their way to the statistic: cosines still, other ones, and as alike in space as before."""
     seen: list[Array] = []
 
@@ -250,36 +187,7 @@ def test_smooth_maps_keep_what_each_pattern_has(rng: np.random.Generator) -> Non
     assert matrix_correlation(drawn, near).mean() > 0.1
 
 
-# --------------------------------------------------------------------------------------------------------- sentences
-
-
-def test_what_cannot_be_used_is_refused_in_a_sentence(rng: np.random.Generator) -> None:
-    similar, places = planted(rng, 0.0, 1)[0], rng.normal(size=(24, 3))
-    with pytest.raises(BadInput, match="labels must be one for each of the 24 tokens"):
-        label_null(modularity, similar, GROUPS[:9])
-    with pytest.raises(BadInput, match="labels must be one for each token"):
-        label_null(modularity, similar, 3)
-    with pytest.raises(BadInput, match="similar must be an array whose last two axes are"):
-        label_null(modularity, similar[:5], GROUPS)
-    with pytest.raises(BadInput, match="draws must be a whole number of at least 1; got 0"):
-        label_null(modularity, similar, GROUPS, draws=0)
-    with pytest.raises(BadInput, match="draws must be"):
-        smooth_null(modularity, similar, GROUPS, places, draws=0)
-    for bad in (np.zeros((5, 24), dtype=int), np.arange(24), np.arange(9)[None], np.arange(24.0)[None]):
-        with pytest.raises(BadInput, match="orders must be an array"):
-            matrix_null(similar, similar, bad)
-    with pytest.raises(BadInput, match=r"matrix must be of the 24 tokens, \(24, 24\)"):
-        matrix_null(similar, similar[:5, :5], shuffles(GROUPS, 5))
-    for bad_places in (places[:5], places[0], np.zeros((24, 3)), places * np.inf):
-        with pytest.raises(BadInput, match=r"coordinates must be finite numbers .*, 24 different places"):
-            smooth_null(modularity, similar, GROUPS, bad_places)
-
-
-def test_the_examples_of_the_docstrings_hold() -> None:
-    assert doctest.testmod(nulls).failed == 0
-
-
-def test_smooth_draws_of_each_side_forget_the_mirror(rng: np.random.Generator) -> None:
+def test_smooth_draws_of_each_side_forget_the_mirror(rng) -> None:
     """Where places are symmetric, a mirrored map stays mirrored under every draw of the whole; not of the sides."""
     half = rng.normal(size=(20, 3)) + np.array([3, 0, 0])
     places, sides, pairs = np.concatenate([half, half * [-1, 1, 1]]), np.repeat([0, 1], 20), np.tile(np.arange(20), 2)
@@ -295,5 +203,3 @@ def test_smooth_draws_of_each_side_forget_the_mirror(rng: np.random.Generator) -
     by_side = smooth_nulls(statistic, similar, places, 99, hemispheres=sides)["mirror"]
     assert whole.value[0] == by_side.value[0] == 1 and whole.mean[0] > 0.9
     assert by_side.mean[0] < 0.2 and by_side.p[0] == 0.01 and by_side.p[1] > 0.05
-    with pytest.raises(BadInput, match=r"^hemispheres must be one value for each of the 40 tokens"):
-        smooth_nulls(statistic, similar, places, 9, hemispheres=sides[:5])

@@ -1,22 +1,13 @@
 """Targets as mathematics: what they say of a grid, how they are related, and that measures find them where planted."""
 
-from __future__ import annotations
-
-import doctest
-from collections.abc import Callable
-from itertools import combinations
-
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy import stats
 from scipy.spatial.distance import pdist, squareform
 
-from placecode.analysis import targets as module
-from placecode.analysis.alignment import cka, neighbor_agreement, permuted, probe, procrustes, rsa, similarity
+from placecode.analysis.alignment import cka, neighbor_agreement, permuted, probe, procrustes, rsa
 from placecode.analysis.targets import related, targets
 from placecode.encodings import sinusoid
-from placecode.errors import BadInput
 
 Array = npt.NDArray[np.float64]
 NAMES = ["2d-fixed", "2d-fixed rotated", "one-hot", "grid", "relation"]
@@ -30,14 +21,6 @@ GRID = cells(4, 4)
 ROWS, COLUMNS = GRID.T
 
 
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(7)
-
-
-# ------------------------------------------------------------------------------------------------- what they are
-
-
 def test_targets_of_a_grid_by_hand() -> None:
     """2 x 3 cells, row by row."""
     found = targets(cells(2, 3), 8)
@@ -46,10 +29,12 @@ def test_targets_of_a_grid_by_hand() -> None:
     np.testing.assert_array_equal(found["one-hot"][[0, 4]], [[1, 0, 1, 0, 0], [0, 1, 0, 1, 0]])
     np.testing.assert_array_equal(found["grid"], [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]])
     np.testing.assert_array_equal(found["relation"][[0, 4]], [[1, 1, 1, 1, 0, 0], [0, 1, 0, 1, 1, 1]])
+    assert related(GRID).dtype == np.bool_ and not related(GRID).diagonal().any()
+    np.testing.assert_array_equal(related(GRID) | np.eye(16, dtype=bool), targets(GRID, 8)["relation"])
 
 
 @pytest.mark.parametrize("axes", [1, 3])
-def test_other_numbers_of_coordinates_have_targets_too(axes: int) -> None:
+def test_other_numbers_of_coordinates_have_targets_too(axes) -> None:
     places = np.stack(np.unravel_index(np.arange(2**axes), (2,) * axes), axis=1)
     found = targets(places, 12)
     assert list(found)[:2] == [f"{axes}d-fixed", f"{axes}d-fixed rotated"]
@@ -64,11 +49,12 @@ def test_the_seed_draws_the_rotation() -> None:
     np.testing.assert_array_equal(first["2d-fixed rotated"], again["2d-fixed rotated"])
     assert np.abs(first["2d-fixed rotated"] - other["2d-fixed rotated"]).max() > 0.1
     assert np.abs(first["2d-fixed rotated"] - first["2d-fixed"]).max() > 0.1
+    assert procrustes(first["2d-fixed rotated"], first["2d-fixed"]) == pytest.approx(0, abs=1e-7)
     for name in set(NAMES) - {"2d-fixed rotated"}:
         np.testing.assert_array_equal(first[name], other[name])
 
 
-def test_tokens_that_are_numbered_anew_are_the_same_tokens(rng: np.random.Generator) -> None:
+def test_tokens_that_are_numbered_anew_are_the_same_tokens(rng) -> None:
     order = rng.permutation(16)
     before, after = targets(GRID, 12), targets(GRID[order], 12)
     for name in set(NAMES) - {"relation"}:
@@ -87,34 +73,14 @@ def test_only_equality_counts_for_relations_and_one_hots() -> None:
     assert procrustes(targets(moved, 8)["grid"], targets(GRID, 8)["grid"]) > 0.1
 
 
-def test_related_tokens_share_a_coordinate() -> None:
-    found = related(GRID)
-    assert found.dtype == np.bool_
-    for i, j in combinations(range(16), 2):
-        assert found[i, j] == found[j, i] == (i // 4 == j // 4 or i % 4 == j % 4)
-    assert not found.diagonal().any()
-    np.testing.assert_array_equal(found | np.eye(16, dtype=bool), targets(GRID, 8)["relation"])
-
-
-@pytest.mark.parametrize("bad", [np.arange(4.0), np.full((3, 2), np.nan), np.empty((0, 2)), np.empty((3, 0))])
-def test_positions_must_be_coordinates(bad: Array) -> None:
-    for make in (lambda: targets(bad, 8), lambda: related(bad)):
-        with pytest.raises(BadInput, match=r"positions must be finite numbers, \(tokens, coordinates\)"):
-            make()
-
-
-def test_the_examples_of_the_docstrings_hold() -> None:
-    assert doctest.testmod(module).failed == 0
-
-
-# ------------------------------------------------------------------------------------- how they are related
-
-
-def test_distances_of_the_grid_are_those_on_the_grid() -> None:
-    apart = squareform(pdist(targets(GRID, 8)["grid"]))
+def test_sinusoids_lie_between_order_and_kinds() -> None:
+    found = targets(GRID, 160)
+    fixed = found["2d-fixed"]
+    assert cka(fixed, found["grid"]) > cka(fixed, found["one-hot"]) > cka(found["grid"], found["one-hot"])
+    assert procrustes(fixed, found["grid"]) < procrustes(fixed, found["one-hot"])
+    apart, flat = (squareform(pdist(found[name])) for name in ("grid", "one-hot"))
     assert apart[0, 5] == pytest.approx(2**0.5) and apart[0, 12] == 3
-    flat = squareform(pdist(targets(GRID, 8)["one-hot"]))  # the control: no order, so all rows are as far
-    assert flat[0, 4] == flat[0, 12]
+    assert flat[0, 4] == flat[0, 12]  # no order, so all rows are equally far apart
 
 
 def test_one_hot_and_relation_are_one_to_ranks_and_two_to_distances() -> None:
@@ -131,14 +97,7 @@ def test_one_hot_and_relation_are_one_to_ranks_and_two_to_distances() -> None:
     assert rsa(oblong["one-hot"], oblong["relation"]) < 0.99
 
 
-def test_sinusoids_lie_between_order_and_kinds() -> None:
-    found = targets(GRID, 160)
-    fixed = found["2d-fixed"]
-    assert cka(fixed, found["grid"]) > cka(fixed, found["one-hot"]) > cka(found["grid"], found["one-hot"])
-    assert procrustes(fixed, found["grid"]) < procrustes(fixed, found["one-hot"])
-
-
-def test_along_one_axis_tokens_that_share_nothing_are_all_alike(rng: np.random.Generator) -> None:
+def test_along_one_axis_tokens_that_share_nothing_are_all_alike(rng) -> None:
     found, pe = targets(np.arange(6.0)[:, None], 8), rng.normal(size=(6, 5))
     for name in ("one-hot", "relation"):
         np.testing.assert_array_equal(found[name], np.eye(6))
@@ -146,34 +105,8 @@ def test_along_one_axis_tokens_that_share_nothing_are_all_alike(rng: np.random.G
     assert np.isfinite(rsa(pe, found["grid"]))
 
 
-# ------------------------------------------------------------------------------- measures that are given a target
-
-
-MEASURES: dict[str, Callable[[Array, Array], Array]] = {
-    "procrustes": procrustes,
-    "rsa": rsa,
-    "cka": cka,
-    "z": lambda pe, target: permuted(pe, target).z,
-    "p": lambda pe, target: permuted(pe, target).p,
-    "neighbours": lambda pe, target: neighbor_agreement(target, related(GRID)),
-    "probe": lambda pe, target: probe(target, ROWS, COLUMNS),
-    "similarity": lambda pe, target: similarity(target),
-}
-
-
-@pytest.mark.parametrize("name", MEASURES)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_rotated_target_gives_the_same(name: str, seed: int, rng: np.random.Generator) -> None:
-    found, pe = targets(GRID, 32, seed), rng.normal(size=(3, 1, 16, 20))
-    pe[1:, ..., :3] += targets(GRID, 3)["2d-fixed"]
-    expected = MEASURES[name](pe, found["2d-fixed"])
-    np.testing.assert_allclose(MEASURES[name](pe, found["2d-fixed rotated"]), expected, rtol=1e-8, atol=1e-12)
-    other = MEASURES[name](pe, found["2d-fixed"][rng.permutation(16)])  # the control: tokens mixed up, features not
-    assert np.abs(other - expected).max() > 0.05
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_planted_targets_are_nearer_than_chance(name: str, rng: np.random.Generator) -> None:
+def test_planted_targets_are_nearer_than_chance(name, rng) -> None:
     target = targets(GRID, 32)[name]
     target = (target - target.mean(0)) / target.std()
     pe = 0.5 * rng.normal(size=(2, 4, 16, 32))
@@ -181,14 +114,6 @@ def test_planted_targets_are_nearer_than_chance(name: str, rng: np.random.Genera
     found = permuted(pe, target)
     assert found.p[0] == 1 / 200 and found.z[0] > 4
     assert found.p[1] > 0.01
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_of_noise_one_in_twenty_seems_near(name: str, rng: np.random.Generator) -> None:
-    pe, target = rng.normal(size=(20, 40, 1, 16, 24)), targets(GRID, 24)[name]
-    low, high = stats.binom.interval(0.999, 800, 0.05)
-    near = sum((permuted(members, target, count=59, seed=seed).p <= 0.05).sum() for seed, members in enumerate(pe))
-    assert low <= near <= high
 
 
 def test_what_neighbours_and_a_probe_read_off_each_target() -> None:

@@ -1,6 +1,4 @@
-"""Encodings on the scores, pinned to loops over pairs of tokens and to the published slopes."""
-
-from __future__ import annotations
+"""Encodings on the scores: loops over pairs of tokens, and the published slopes."""
 
 import math
 from collections.abc import Callable
@@ -11,32 +9,32 @@ import torch
 from torch import Tensor
 
 from placecode import encodings
-from placecode.encodings import ALL, Layout
+from placecode.encodings import ALL
 from placecode.encodings.relative import slopes_for
-from placecode.errors import BadInput
 from placecode.models.encoder import Stack
 from placecode.models.member import Member
 
 GRID = np.stack(np.divmod(np.arange(6), 3), axis=1).astype(float)  # 2 x 3
+SLOPES_8 = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256)
 
 
 def queries(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def shaken(encoding: str, **options: object) -> Stack:
-    """A stack of one member, its biases no longer zero."""
-    member = Member(encoding, 1.0, width=8, layers=2, heads=2, options=options)
+def stack_of(encoding: str, layers: int = 2, placement: str = "every", **options: object) -> Stack:
+    """A stack of one member with weights and biases that are not the initial ones."""
+    member = Member(encoding, 1.0, width=8, layers=layers, heads=2, placement=placement, options=options)
     stack = Stack([member], tokens=6, features=3, outputs=2, readout="token", dtype=torch.float64)
-    stack.flat += 0.3 * torch.randn(stack.flat.shape, generator=torch.Generator().manual_seed(1))
+    weights = stack.flat[:, : stack.encoding_columns]
+    weights += 0.3 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(1))
     return stack
 
 
 def check_causal_attention(stack: Stack, score: Callable[[np.ndarray, np.ndarray, int, int], float]) -> None:
     """Captured attention is, token by token, exp(score) over its sum up to the token itself.
 
-    `score(q, k, block, offset)` is of a query and a key, (c,) each, `offset` tokens apart: that of the key minus that
-    of the query.
+    `score(q, k, block, offset)` is that of a query and a key, (c,), with the offset from the query to the key.
     """
     x = queries(3, 6, 3)
     seen = {name: value[0].numpy() for name, value in stack.capture(x, "input.*", "attention.*").items()}
@@ -45,279 +43,145 @@ def check_causal_attention(stack: Stack, score: Callable[[np.ndarray, np.ndarray
         projected = seen[f"input.{block}"] @ layer.matrix[0].detach().numpy() + layer.bias[0].detach().numpy()
         q, k, _ = projected.reshape(3, 6, 3, 2, 4).transpose(2, 0, 3, 1, 4)  # each (b, h, n, c)
         for b, h, i in np.ndindex(3, 2, 6):
-            raised = [math.exp(score(q[b, h, i], k[b, h, j], block, j - i)) for j in range(i + 1)]
-            expected = [*(each / sum(raised) for each in raised), *[0.0] * (5 - i)]
+            raised = np.array([math.exp(score(q[b, h, i], k[b, h, j], block, j - i)) for j in range(i + 1)])
+            expected = [*raised / raised.sum(), *[0.0] * (5 - i)]
             np.testing.assert_allclose(seen[f"attention.{block}"][b, h, i], expected, rtol=0, atol=1e-12)
 
 
-class TestRelative:
-    @staticmethod
-    def by_loops(q: Tensor, a: dict[int, Tensor], reach: int) -> Tensor:
-        """a[clip(j - i)] . q / sqrt(c) for all pairs, one sequence and one head: q (n, c) -> (n, n)."""
-        n, c = q.shape
-        bias = torch.empty(n, n, dtype=torch.float64)
-        for i in range(n):
-            for j in range(n):
-                offset = max(-reach, min(reach, j - i))
-                bias[i, j] = (a[offset] * q[i]).sum() / math.sqrt(c)
-        return bias
-
-    @pytest.mark.parametrize("max_distance", [None, 1, 3, 100])
-    def test_equals_a_loop_over_pairs(self, max_distance: int | None) -> None:
-        n, heads, width, layers = 5, 2, 8, 2
-        reach = n - 1 if max_distance is None else max_distance
-        pe = encodings.make(
-            "relative", n, width, heads=heads, layers=layers, sigma=1.0, dtype=torch.float64, max_distance=max_distance
-        )
-        assert pe.table.shape == (1, layers, 2 * reach + 1, width // heads)
-        q = queries(3, heads, n, width // heads)
-        for block in range(layers):
-            vectors = {offset: pe.table[0, block, offset + reach] for offset in range(-reach, reach + 1)}
-            found = pe.bias(q, block)
-            for b in range(3):
-                for h in range(heads):
-                    torch.testing.assert_close(found[b, h], self.by_loops(q[b, h], vectors, reach), rtol=0, atol=1e-12)
-
-    def test_forward_and_backward_offsets_are_told_apart(self) -> None:
-        pe = encodings.make("relative", 4, 8, sigma=1.0, dtype=torch.float64)
-        q = torch.ones(1, 1, 4, 8, dtype=torch.float64)
-        bias = pe.bias(q)[0, 0]
-        assert not torch.isclose(bias[1, 2], bias[2, 1])
-        torch.testing.assert_close(bias[0, 1], bias[2, 3])  # the same offset
-
-    def test_distances_beyond_the_largest_count_as_the_largest(self) -> None:
-        q = torch.ones(1, 1, 6, 8, dtype=torch.float64)
-        clipped = encodings.make("relative", 6, 8, sigma=1.0, dtype=torch.float64, max_distance=2).bias(q)[0, 0]
-        whole = encodings.make("relative", 6, 8, sigma=1.0, dtype=torch.float64).bias(q)[0, 0]
-        torch.testing.assert_close(clipped[0, 2:], clipped[0, 2].expand(4), rtol=0, atol=1e-12)
-        assert not torch.isclose(clipped[0, 1], clipped[0, 2])
-        assert not torch.isclose(whole[0, 2], whole[0, 3])
-
-    @pytest.mark.parametrize("max_distance", [None, 1])
-    def test_two_axes_sum_a_vector_for_each_axis(self, max_distance: int | None) -> None:
-        pe = encodings.make(
-            "relative", 6, 8, sigma=1.0, positions=GRID, dtype=torch.float64, axes=2, max_distance=max_distance
-        )
-        reach = 2 if max_distance is None else max_distance
-        rows, columns = pe.table[0, 0].split(2 * reach + 1)
-        q = queries(1, 1, 6, 8)
-        found = pe.bias(q)[0, 0]
-        for i in range(6):
-            for j in range(6):
-                down, right = (int(np.clip(GRID[j, axis] - GRID[i, axis], -reach, reach)) + reach for axis in range(2))
-                expected = (rows[down] + columns[right]) @ q[0, 0, i] / math.sqrt(8)
-                torch.testing.assert_close(found[i, j], expected, rtol=0, atol=1e-12)
-
-    def test_heads_share_the_vectors_and_members_do_not(self) -> None:
-        members = [Member("relative", 1.0, seed, width=8, heads=2, layers=1) for seed in range(2)]
-        pe = encodings.build(members, Layout(4))
-        q = queries(1, 1, 1, 4, 4).expand(2, 3, 2, 4, 4)  # the same query everywhere
-        bias = pe.bias(q)
-        torch.testing.assert_close(bias[:, :, 0], bias[:, :, 1])
-        assert not torch.isclose(bias[0], bias[1]).any()
-
-    def test_sigma_is_the_standard_deviation(self) -> None:
-        table = encodings.make("relative", 100, 64, sigma=0.3, dtype=torch.float64).table
-        assert abs(table.std().item() / 0.3 - 1) < 4 * (1 / (2 * table.numel())) ** 0.5
-
-    def test_one_token(self) -> None:
-        pe = encodings.make("relative", 1, 4, sigma=1.0, dtype=torch.float64)
-        assert pe.bias(queries(2, 1, 1, 4)).shape == (2, 1, 1, 1)
-
-    def test_it_has_no_vector_per_token(self) -> None:
-        assert encodings.make("relative", 4, 8).vectors() is None
-
-    def test_causal_attention_equals_a_loop_over_the_tokens_before(self) -> None:
-        stack = shaken("relative", causal=True)
-        a = stack.encoding.table[0].detach().numpy()  # (l, r, c), offset 0 in the middle
-        check_causal_attention(stack, lambda q, k, block, offset: q @ (k + a[block, 5 + offset]) / 2)
-
-    def test_the_loop_tells_both_directions_and_other_vectors_apart(self) -> None:
-        a = shaken("relative").encoding.table[0].detach().numpy()
-        with pytest.raises(AssertionError):
-            check_causal_attention(shaken("relative"), lambda q, k, block, offset: q @ (k + a[block, 5 + offset]) / 2)
-        with pytest.raises(AssertionError):
-            check_causal_attention(
-                shaken("relative", causal=True), lambda q, k, block, offset: q @ (k + a[block, 4 + offset]) / 2
-            )
-
-    def test_causal_is_on_or_off(self) -> None:
-        for on in (True, 1):
-            seen = encodings.make("relative", 4, 8, causal=on).mask(4)
-            assert torch.equal(seen, encodings.make("causal-none", 4, 8).mask(4))
-        for off in (False, 0):
-            assert encodings.make("relative", 4, 8, causal=off).mask(4) is None
-
-    def test_causal_never_uses_the_vectors_of_later_keys(self) -> None:
-        stack = shaken("relative", causal=True)
-        stack(queries(3, 6, 3)).square().sum().backward()
-        gradient = stack.encoding.table.grad  # (e, l, r, c)
-        assert (gradient[:, :, 6:] == 0).all()
-        assert (gradient[:, :, :6].abs().amax(-1) > 1e-9).all()
-
-    def test_refusals(self) -> None:
-        with pytest.raises(BadInput, match=r"^max_distance must be a whole number of at least 1; got 0\.$"):
-            encodings.make("relative", 4, 8, max_distance=0)
-        for causal in ("yes", 2, -1, 1.0, None):
-            with pytest.raises(BadInput, match=rf"^causal must be True or False, or 1 or 0; got {causal!r}\.$"):
-                encodings.make("relative", 4, 8, causal=causal)
-        with pytest.raises(BadInput, match=r"^relative positions must be whole numbers"):
-            encodings.make("relative", 6, 8, positions=GRID / 2, axes=2)
-        with pytest.raises(BadInput, match=r"^start must be normal, uniform or zero for the encoding relative"):
-            encodings.make("relative", 4, 8, start=np.zeros((4, 8)))
+@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("max_distance", [None, 1, 3, 100])
+def test_relative_bias_equals_a_loop_over_pairs(axes: int, max_distance: int | None) -> None:
+    """a[clip(j - i)] . q / sqrt(c), with one vector per axis and offset, the same in all heads."""
+    places = GRID if axes == 2 else np.arange(6)[:, None]
+    reach = max_distance or int(places.max())
+    shape = {"heads": 2, "layers": 2, "sigma": 1.0, "dtype": torch.float64, "positions": GRID}
+    pe = encodings.make("relative", 6, 8, **shape, axes=axes, max_distance=max_distance)
+    assert pe.table.shape == (1, 2, axes * (2 * reach + 1), 4)
+    q = queries(3, 2, 6, 4)
+    for block in range(2):
+        tables, found = pe.table[0, block].view(axes, 2 * reach + 1, 4), pe.bias(q, block)
+        for i, j in np.ndindex(6, 6):
+            steps = np.clip(places[j] - places[i], -reach, reach).astype(int) + reach
+            vector = sum(table[step] for table, step in zip(tables, steps, strict=True))
+            torch.testing.assert_close(found[:, :, i, j], q[:, :, i] @ vector / 2, rtol=0, atol=1e-12)
 
 
-class TestAlibi:
-    PUBLISHED_8 = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256)
-
-    @staticmethod
-    def published(heads: int) -> list[float]:
-        """The recipe of the paper's own code, `get_slopes`."""
-
-        def power_of_2(n: int) -> list[float]:
-            start = 2 ** (-(2 ** -(math.log2(n) - 3)))
-            return [start * start**i for i in range(n)]
-
-        if math.log2(heads).is_integer():
-            return power_of_2(heads)
-        closest = 2 ** math.floor(math.log2(heads))
-        return power_of_2(closest) + TestAlibi.published(2 * closest)[0::2][: heads - closest]
-
-    def test_the_published_slopes_for_8_heads(self) -> None:
-        assert tuple(slopes_for(8).tolist()) == self.PUBLISHED_8
-
-    @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 7, 12, 16, 20])
-    def test_the_published_recipe_for_other_numbers_of_heads(self, heads: int) -> None:
-        np.testing.assert_allclose(slopes_for(heads).numpy(), self.published(heads), rtol=1e-12)
-
-    def test_steepness_is_the_exponent_of_the_last_head(self) -> None:
-        assert slopes_for(4, 4.0).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16]
-
-    @pytest.mark.parametrize("tokens", [5, 60])
-    def test_bidirectional_and_exact(self, tokens: int) -> None:
-        pe = encodings.make("alibi", tokens, 16, heads=8, dtype=torch.float64)
-        bias = pe.bias(queries(2, 8, tokens, 2))
-        for h in range(8):
-            for i in range(tokens):
-                for j in range(tokens):
-                    assert bias[h, i, j].item() == -self.PUBLISHED_8[h] * abs(i - j)
-
-    @pytest.mark.parametrize("distance", ["euclidean", "manhattan"])
-    def test_two_axes(self, distance: str) -> None:
-        pe = encodings.make("alibi", 6, 8, heads=2, positions=GRID, dtype=torch.float64, axes=2, distance=distance)
-        bias = pe.bias(queries(1, 2, 6, 4))
-        for h, slope in enumerate((1 / 16, 1 / 256)):
-            for i in range(6):
-                for j in range(6):
-                    down, right = abs(GRID[i] - GRID[j])
-                    expected = math.hypot(down, right) if distance == "euclidean" else down + right
-                    assert bias[h, i, j].item() == pytest.approx(-slope * expected, abs=1e-15)
-
-    def test_the_two_distances_differ(self) -> None:
-        one, other = (
-            encodings.make("alibi", 6, 8, positions=GRID, axes=2, distance=distance).bias(queries(1, 1, 6, 8))
-            for distance in ("euclidean", "manhattan")
-        )
-        assert not torch.allclose(one, other)
-
-    def test_refusals(self) -> None:
-        with pytest.raises(BadInput, match=r"^distance must be one of euclidean, manhattan; got 'cosine'\.$"):
-            encodings.make("alibi", 4, 8, distance="cosine")
-        with pytest.raises(BadInput, match=r"^steepness must be a number above 0; got 0\.$"):
-            encodings.make("alibi", 4, 8, steepness=0)
-
-    def test_it_has_no_parameters(self) -> None:
-        assert not list(encodings.make("alibi", 4, 8).parameters())
+def test_sigma_is_the_standard_deviation_of_relative_vectors() -> None:
+    table = encodings.make("relative", 100, 64, sigma=0.3, dtype=torch.float64).table
+    assert abs(table.std().item() / 0.3 - 1) < 4 * (1 / (2 * table.numel())) ** 0.5
+    assert encodings.make("relative", 1, 4).bias(queries(2, 1, 1, 4).float()).shape == (2, 1, 1, 1)
 
 
-class TestCausalNone:
-    def test_the_mask_is_lower_triangular(self) -> None:
-        seen = encodings.make("causal-none", 5, 8).mask(5)
-        for i in range(5):
-            for j in range(5):
-                assert seen[i, j].item() == (j <= i)
+def test_causal_relative_attention_equals_a_loop_over_the_tokens_before() -> None:
+    causal, both = stack_of("relative", causal=True), stack_of("relative")
+    a = causal.encoding.table[0].detach().numpy()  # (l, r, c), offset 0 in the middle
+    check_causal_attention(causal, lambda q, k, block, offset: q @ (k + a[block, 5 + offset]) / 2)
+    with pytest.raises(AssertionError):
+        check_causal_attention(both, lambda q, k, block, offset: q @ (k + a[block, 5 + offset]) / 2)
+    with pytest.raises(AssertionError):
+        check_causal_attention(causal, lambda q, k, block, offset: q @ (k + a[block, 4 + offset]) / 2)
+    causal(queries(3, 6, 3)).square().sum().backward()
+    gradient = causal.encoding.table.grad  # (e, l, r, c)
+    assert (gradient[:, :, 6:] == 0).all()  # vectors of later keys are never used
+    assert (gradient[:, :, :6].abs().amax(-1) > 1e-9).all()
 
-    @staticmethod
-    def influence(encoding: str, **options: object) -> np.ndarray:
-        """(n, n): whether the output of token i changes with the input of token j, through the whole encoder."""
-        member = Member(encoding, 1.0, width=8, layers=3, heads=2, options=options)
-        stack = Stack([member], tokens=6, features=3, outputs=2, readout="token", dtype=torch.float64)
-        x = queries(2, 6, 3)
-        changed = np.empty((6, 6), dtype=bool)
-        for j in range(6):
-            other = x.clone()
-            other[:, j] += 1
-            changed[:, j] = (stack(x) - stack(other)).detach().abs().amax(dim=(0, 2)) > 0
-        return changed
 
-    def test_a_token_does_not_see_later_ones(self) -> None:
-        earlier = np.tril(np.ones((6, 6), dtype=bool))
-        assert (self.influence("causal-none") == earlier).all()
-        assert (self.influence("causal-none", temperature=0.5) == earlier).all()
-        assert (self.influence("relative", causal=1) == earlier).all()
+def test_the_causal_mask_is_lower_triangular() -> None:
+    mask = torch.ones(5, 5).tril().bool()
+    assert torch.equal(encodings.make("causal-none", 5, 8).mask(5), mask)
+    assert all(torch.equal(encodings.make("relative", 5, 8, causal=on).mask(5), mask) for on in (True, 1))
+    assert all(encodings.make("relative", 5, 8, causal=off).mask(5) is None for off in (False, 0))
 
-    @pytest.mark.parametrize("encoding", ["none", "learned", "relative", "rotary", "alibi"])
-    def test_with_any_other_encoding_all_see_all(self, encoding: str) -> None:
-        assert self.influence(encoding).all()
 
-    @pytest.mark.parametrize("temperature", [1, 0.01, 3.5])
-    def test_attention_equals_a_softmax_of_the_scores_over_the_temperature(self, temperature: float) -> None:
-        stack = shaken("causal-none", temperature=temperature)
-        check_causal_attention(stack, lambda q, k, block, offset: q @ k / 2 / temperature)
-        with pytest.raises(AssertionError):
-            check_causal_attention(stack, lambda q, k, block, offset: q @ k / 2 / (1.01 * temperature))
+def published_slopes(heads: int) -> list[float]:
+    """The recipe of the paper's own code, `get_slopes`."""
 
-    def test_heat_evens_attention_out_and_cold_leaves_one_token(self) -> None:
-        x = queries(3, 6, 3)
-        hot, cold = (shaken("causal-none", temperature=t).capture(x, "attention.0") for t in (1e9, 1e-9))
-        even = torch.ones(6, 6, dtype=torch.float64).tril() / torch.arange(1, 7)[:, None]
-        torch.testing.assert_close(hot["attention.0"], even.expand(1, 3, 2, 6, 6), rtol=0, atol=1e-6)
-        torch.testing.assert_close(cold["attention.0"].amax(-1), torch.ones(1, 3, 2, 6, dtype=torch.float64))
+    def power_of_2(n: int) -> list[float]:
+        start = 2 ** (-(2 ** -(math.log2(n) - 3)))
+        return [start * start**i for i in range(n)]
 
-    def test_no_temperature_changes_no_bit(self) -> None:
-        q, k = queries(2, 3, 2, 6, 4)
-        plain = encodings.make("causal-none", 6, 8, heads=2, temperature=1)
-        assert all(one is other for one, other in zip(plain.rotate(q, k), (q, k), strict=True))
-        assert plain.rotated == ()
+    if math.log2(heads).is_integer():
+        return power_of_2(heads)
+    closest = 2 ** math.floor(math.log2(heads))
+    return power_of_2(closest) + published_slopes(2 * closest)[0::2][: heads - closest]
 
-    def test_a_key_bias_counts_for_nothing_at_any_temperature(self) -> None:
-        for temperature in (1.0, 0.1):
-            stack = shaken("causal-none", temperature=temperature)
-            stack(queries(3, 6, 3)).square().sum().backward()
-            for block in stack.blocks:
-                query, key, value = block.attention.projection.bias.grad.chunk(3, 1)
-                assert (key == 0).all() and query.abs().max() > 1e-6 and value.abs().max() > 1e-6
 
-    @pytest.mark.parametrize("temperature", [0, -0.01, "cold", True, None, math.nan, math.inf])
-    def test_temperature_must_be_a_number_above_0(self, temperature: object) -> None:
-        with pytest.raises(BadInput, match=rf"^temperature must be a number above 0; got {temperature!r}\.$"):
-            encodings.make("causal-none", 4, 8, temperature=temperature)
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20])
+def test_alibi_has_the_published_slopes(heads: int) -> None:
+    np.testing.assert_allclose(slopes_for(heads).numpy(), published_slopes(heads), rtol=1e-12)
+    assert tuple(slopes_for(8).tolist()) == SLOPES_8
+    assert slopes_for(4, 4.0).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16]  # another steepness
+
+
+@pytest.mark.parametrize("tokens", [5, 60])
+def test_alibi_is_bidirectional_and_exact(tokens: int) -> None:
+    pe = encodings.make("alibi", tokens, 16, heads=8, dtype=torch.float64)
+    distance = abs(torch.arange(tokens)[:, None] - torch.arange(tokens))
+    expected = -torch.tensor(SLOPES_8, dtype=torch.float64)[:, None, None] * distance
+    assert torch.equal(pe.bias(queries(2, 8, tokens, 2)), expected)
+    assert not list(pe.parameters())
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "manhattan"])
+def test_alibi_of_two_axes(distance: str) -> None:
+    pe = encodings.make("alibi", 6, 8, heads=2, positions=GRID, dtype=torch.float64, axes=2, distance=distance)
+    steps = abs(GRID[:, None] - GRID)
+    apart = np.hypot(*steps.T) if distance == "euclidean" else steps.sum(-1)
+    expected = [-slope * apart for slope in (1 / 16, 1 / 256)]
+    np.testing.assert_allclose(pe.bias(queries(1, 2, 6, 4)).numpy(), expected, rtol=0, atol=1e-15)
+
+
+def influence(encoding: str, **options: object) -> np.ndarray:
+    """(n, n): whether the output of token i changes with the input of token j, through the whole encoder."""
+    stack, x = stack_of(encoding, layers=3, **options), queries(2, 6, 3)
+    changed = np.empty((6, 6), dtype=bool)
+    for j in range(6):
+        other = x.clone()
+        other[:, j] += 1
+        changed[:, j] = (stack(x) - stack(other)).detach().abs().amax(dim=(0, 2)) > 0
+    return changed
+
+
+def test_a_token_does_not_depend_on_later_ones_if_causal() -> None:
+    earlier = np.tril(np.ones((6, 6), dtype=bool))
+    for encoding, options in (("causal-none", {}), ("causal-none", {"temperature": 0.5}), ("relative", {"causal": 1})):
+        assert (influence(encoding, **options) == earlier).all()
+    for encoding in ("none", "learned", "relative", "rotary", "alibi"):
+        assert influence(encoding).all()
+
+
+@pytest.mark.parametrize("temperature", [1, 0.01, 3.5])
+def test_causal_none_divides_the_scores_by_the_temperature(temperature: float) -> None:
+    stack = stack_of("causal-none", temperature=temperature)
+    check_causal_attention(stack, lambda q, k, block, offset: q @ k / 2 / temperature)
+    with pytest.raises(AssertionError):
+        check_causal_attention(stack, lambda q, k, block, offset: q @ k / 2 / (1.01 * temperature))
+    stack(queries(3, 6, 3)).square().sum().backward()
+    for block in stack.blocks:  # a key bias has no effect
+        query, key, value = block.attention.projection.bias.grad.chunk(3, 1)
+        assert (key == 0).all() and query.abs().max() > 1e-6 and value.abs().max() > 1e-6
+
+
+def test_a_temperature_of_1_changes_no_bit() -> None:
+    q, k = queries(2, 3, 2, 6, 4)
+    plain = encodings.make("causal-none", 6, 8, heads=2, temperature=1)
+    assert all(one is other for one, other in zip(plain.rotate(q, k), (q, k), strict=True))
+    assert plain.rotated == ()
 
 
 @pytest.mark.parametrize("name", ["relative", "alibi"])
-def test_a_drop_in_reads_fewer_tokens_than_it_knows(name: str) -> None:
-    pe = encodings.make(name, tokens=9, width=8, heads=2, sigma=1.0)
-    q = torch.randn(3, 2, 9, 4)
-    whole = torch.as_tensor(pe.bias(q)).expand(3, 2, 9, 9)
-    few = torch.as_tensor(pe.bias(q[:, :, :5])).expand(3, 2, 5, 5)
+def test_an_encoding_may_be_used_for_fewer_tokens(name: str) -> None:
+    pe, q = encodings.make(name, tokens=9, width=8, heads=2, sigma=1.0), torch.randn(3, 2, 9, 4)
+    few, whole = pe.bias(q[:, :, :5]).expand(3, 2, 5, 5), pe.bias(q).expand(3, 2, 9, 9)
     assert torch.allclose(few, whole[:, :, :5, :5], atol=1e-6)
-    with pytest.raises(BadInput, match=r"^q must have at most 9 tokens, as many as the encoding; got 10"):
-        pe.bias(torch.randn(3, 2, 10, 4))
 
 
 @pytest.mark.parametrize("name", ["relative", "rotary", "alibi", "causal-none"])
 def test_placement_input_acts_in_the_first_block_alone(name: str) -> None:
-    """With the encoding in the first block only, a stack equals one whose later blocks know no position."""
-
-    def stack(encoding: str, placement: str) -> Stack:
-        member = Member(encoding, sigma=1.0, width=8, heads=2, layers=2, placement=placement)
-        return Stack([member], tokens=6, features=3, outputs=2, readout="token", dtype=torch.float64)
-
-    x = torch.randn(5, 6, 3, dtype=torch.float64)
-    seen, everywhere, nowhere = (
-        stack(*given).capture(x, "*") for given in ((name, "input"), (name, "every"), ("none", "every"))
-    )
+    """The first block is that of a stack with the encoding in every block, the second that of one without encoding."""
+    x, plain = queries(5, 6, 3), stack_of("none")
+    stacks = (stack_of(name, placement="input"), stack_of(name), plain)
+    seen, everywhere, nowhere = (stack.capture(x, "*") for stack in stacks)
     assert torch.equal(seen["block.0"], everywhere["block.0"]) and not torch.equal(seen["block.0"], nowhere["block.0"])
-    plain = stack("none", "every")
     assert torch.equal(plain.blocks[1](seen["input.1"], plain.encoding, 1, ALL, None), seen["block.1"])
     assert not torch.equal(seen["block.1"], everywhere["block.1"])

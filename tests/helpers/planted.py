@@ -1,7 +1,5 @@
 """Similarities with and without groups, for tests of what finds them."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

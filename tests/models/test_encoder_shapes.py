@@ -1,7 +1,5 @@
 """The encoder in any shape: width, depth, heads, tokens, read-out and encoding drawn at random."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

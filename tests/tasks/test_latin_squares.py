@@ -142,7 +142,7 @@ def test_shapes_and_types(task: LatinSquares) -> None:
         assert set(split.inputs.flatten().tolist()) == {0.0, 1.0}
         assert (split.inputs[..., 4].sum(dim=1) == 1).all()  # one target each
     assert (task.name, task.readout, task.outputs, task.tokens, task.features) == ("latin-squares", "last", 4, 16, 5)
-    for name, count in {"train": 2700, "test": 300, "validation": 36}.items():
+    for name, count in {"train": 2700, "test": 300, "ood": 36}.items():
         assert Counter(task.splits[name].conditions) == dict.fromkeys(CLASSES, count)
     everything = [puzzle for split in task.splits.values() for puzzle in as_sets(cells_of(split))]
     assert len(set(everything)) == len(everything) == 9108  # all are different
@@ -319,7 +319,7 @@ def test_larger_orders(order: int) -> None:
     for name, split in task.splits.items():
         assert [{int(target) + 1} for target in split.targets] == [solve(puzzle) for puzzle in cells[name]]
         assert [CLASSES[index] for index in classify(cells[name])[0]] == list(split.conditions or ())
-    assert least_distance(np.concatenate([cells["train"], cells["test"]]), cells["validation"]) > Fraction(4, 5)
+    assert least_distance(np.concatenate([cells["train"], cells["test"]]), cells["ood"]) > Fraction(4, 5)
     training, heldout = make_puzzles(np.random.default_rng(0), order, 108, 3000, 0.8)  # the defaults
     assert np.bincount(training.classes).tolist() == [3000] * 3 and np.bincount(heldout.classes).tolist() == [36] * 3
 

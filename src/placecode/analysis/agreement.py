@@ -1,10 +1,11 @@
 """Agreement of several fits of the same channels, as a measure of confidence in a learned PE.
 
 Fits are PEs, (m, l, n, d), or their similarities, (m, n, n), of different seeds and of both halves of the data. A PE
-has no preferred orientation. PEs are therefore aligned by an orthogonal Procrustes rotation before they are compared. A
-rotation in many dimensions reduces the distance even between unrelated PEs. Every agreement is therefore compared with
-that of channels in random order.
+has no preferred orientation, so PEs are rotated onto each other (orthogonal Procrustes) before they are compared. In
+many dimensions this brings even unrelated PEs closer, so every agreement is relative to that of channels in random
+order.
 
+>>> from placecode.analysis.modules import similarities
 >>> rng = np.random.default_rng(0)
 >>> true = np.repeat(np.eye(4), 5, axis=0)  # 20 channels in four groups
 >>> pes = true + 0.1 * rng.normal(size=(3, 1, 20, 4))
@@ -51,17 +52,9 @@ peak."""
 
 
 def common_embedding(pes: npt.ArrayLike) -> Array:
-    """Return the mean embedding of several fits after alignment (generalized Procrustes analysis).
+    """Return the mean embedding of fits after alignment (generalized Procrustes analysis), (m, l, n, d) -> (n, l * d).
 
-    Parameters
-    ----------
-    pes : array-like, shape (m, l, n, d)
-        PEs of m fits. Blocks are centred and concatenated, and fits are scaled to equal size.
-
-    Returns
-    -------
-    ndarray, shape (n, l * d)
-        Principal axes, the one with the largest variance first.
+    Blocks are centred and concatenated, and fits are scaled to equal size. The axis with the largest variance is first.
     """
     fits = _unit_fits(pes)
     mean = fits[0]
@@ -73,22 +66,11 @@ def common_embedding(pes: npt.ArrayLike) -> Array:
 
 
 def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
-    """Return how well the positions of each channel agree between fits.
+    """Return how well the positions of each channel agree between fits, (m, l, n, d) -> (n,).
 
     For every pair of fits, one is rotated onto the other. The squared distance between both positions of a channel is
-    divided by its mean for channels in random order.
-
-    Parameters
-    ----------
-    pes : array-like, shape (m, l, n, d)
-        PEs of m fits.
-    seed : int
-        Seed of the random orders.
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        1 for equal positions in all fits, 0 for distances as between random channels. NaN for a single fit.
+    divided by its mean for channels in random order. The result is 1 for equal positions in all fits, and 0 for
+    distances as between random channels. NaN for a single fit.
     """
     fits = _unit_fits(pes)
     rng = np.random.default_rng(seed)
@@ -122,19 +104,7 @@ def _unit_fits(pes: npt.ArrayLike) -> Array:
 
 
 def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.int64]:
-    """Return the most similar channels of each channel.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    count : int
-        Number of neighbours, at most n - 1.
-
-    Returns
-    -------
-    ndarray of int64, shape (..., n, count)
-        Indices of channels, the most similar first.
-    """
+    """Return the `count` most similar channels of each channel, the nearest first: (..., n, n) -> (..., n, count)."""
     weights, _ = symmetric(similar)
     n = weights.shape[-1]
     others = np.where(np.eye(n, dtype=bool), -np.inf, weights)
@@ -142,18 +112,7 @@ def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
 
 
 def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.bool_]:
-    """Return whether two channels are among the nearest of each other.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    count : int
-        Number of nearest channels.
-
-    Returns
-    -------
-    ndarray of bool, shape (..., n, n)
-    """
+    """Return whether two channels are both among the `count` nearest of each other, (..., n, n) -> (..., n, n)."""
     weights, _ = symmetric(similar)
     near = np.zeros(weights.shape, dtype=bool)
     np.put_along_axis(near, nearest_channels(weights, count), True, axis=-1)
@@ -163,13 +122,13 @@ def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
 def pair_confidence(
     similar: npt.ArrayLike, halves: tuple[Sequence[int], Sequence[int]], count: int = NEIGHBORS
 ) -> Array:
-    """Return the probability that two channels are neighbours, calibrated between halves of the data.
+    """Return the probability that two channels are `mutual_neighbors`, calibrated between halves of the data.
 
-    Neighbours are channels that are among the nearest of each other (`mutual_neighbors`). Isotonic regression predicts
-    whether a pair are neighbours in a fit of one half from the mean similarity in the fits of the other half, relative
-    to other pairs of the same channels. The curve is then applied to the mean of all fits. All fits together are more
-    reliable than one half, so the probabilities are rather too low. One artificial pair, with the largest similarity
-    and half the weight of a pair, is not neighbours. It prevents probabilities of 1 from a few pairs.
+    Isotonic regression predicts whether a pair are neighbours in a fit of one half from the mean similarity in the fits
+    of the other half, relative to other pairs of the same channels. The curve is then applied to the mean of all fits.
+    All fits together are more reliable than one half, so the probabilities are rather too low. One artificial pair,
+    with the largest similarity and half the weight of a pair, is not neighbours. It prevents probabilities of 1 from a
+    few pairs.
 
     Parameters
     ----------
@@ -245,10 +204,9 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
     """Return the groups of channels that are reproducible between fits.
 
     Each fit, and the mean of all other fits, is clustered by Ward's method into 2, 3, ... groups. The mean adjusted
-    Rand index between both has peaks at reproducible numbers of groups. The result has the largest number of groups
-    among the peaks that are at least `SURE_MODULES` and almost as high as the highest peak. Of nested groups, these
-    are the finer ones. The groups are those of the mean over all fits. There is one group if there is no such peak. A
-    single fit has the groups with the highest modularity, without stability.
+    Rand index between both has peaks at reproducible numbers of groups. Of the peaks that are at least `SURE_MODULES`
+    and almost as high as the highest, the one with the most groups is chosen: of nested groups, the finer ones. Without
+    such a peak there is one group. A single fit has the groups with the highest modularity, without stability.
 
     Parameters
     ----------
@@ -260,6 +218,7 @@ def stable_modules(similar: npt.ArrayLike, most: int = MOST_MODULES) -> Modules:
     Returns
     -------
     Modules
+        Groups in the mean over all fits.
     """
     weights, _ = symmetric(similar)
     fits, n = len(weights), weights.shape[-1]
@@ -290,19 +249,8 @@ def _most_stable(stability: Mapping[int, float]) -> int:
 
 
 def in_line(similar: npt.ArrayLike) -> Labels:
-    """Return an order of the channels in which neighbours are similar: the leaves of Ward's tree, optimally ordered.
+    """Return an order of the channels in which neighbours are similar, (n, n) -> (n,): the leaves of Ward's tree.
 
-    Parameters
-    ----------
-    similar : array-like, shape (n, n)
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        Indices of channels.
-
-    Examples
-    --------
     >>> line = np.array([0.0, 3.0, 1.0, 2.0])
     >>> in_line(np.exp(-np.abs(line[:, None] - line))).tolist() in ([0, 2, 3, 1], [1, 3, 2, 0])
     True

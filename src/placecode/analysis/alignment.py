@@ -20,6 +20,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from placecode.errors import must_be
+from placecode.validation import real_number, whole_number
 
 Array = npt.NDArray[np.float64]
 
@@ -38,16 +39,9 @@ class Null(NamedTuple):
 
 
 def views(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Return the views of a PE that are analysed: all blocks, their mean, and each block.
+    """Return the views of a PE (..., l, n, d) that are analysed, by number.
 
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d)
-
-    Returns
-    -------
-    dict of int to ndarray
-        -1: all blocks, (..., l, n, d). -2: their mean, (..., 1, n, d). 0, 1, ...: a single block, (..., 1, n, d).
+    -1: all blocks, (..., l, n, d). -2: their mean, (..., 1, n, d). 0, 1, ...: a single block, (..., 1, n, d).
     """
     blocks = _tokens(pe)
     if blocks.ndim < 3:
@@ -58,16 +52,7 @@ def views(pe: npt.ArrayLike) -> dict[int, Array]:
 
 
 def side_by_side(pe: npt.ArrayLike) -> Array:
-    """Concatenate the PEs of all blocks into one vector per token.
-
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d) or (n, d)
-
-    Returns
-    -------
-    ndarray, shape (..., n, l * d)
-    """
+    """Concatenate the blocks of a PE, (..., l, n, d) -> (..., n, l * d). (n, d) is returned unchanged."""
     blocks = _tokens(pe)
     if blocks.ndim == 2:
         return blocks
@@ -76,19 +61,11 @@ def side_by_side(pe: npt.ArrayLike) -> Array:
 
 
 def similarity(pe: npt.ArrayLike) -> Array:
-    """Compute the cosine similarity of the centred PEs of every two tokens.
+    """Compute the cosine similarity of the centred PEs of every two tokens, (..., l, n, d) or (n, d) -> (..., n, n).
 
     The mean over tokens is subtracted from each block first, because it contains no information on positions. The
-    blocks are then concatenated, so blocks with large PEs have a large weight.
-
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d) or (n, d)
-
-    Returns
-    -------
-    ndarray, shape (..., n, n)
-        A token with a centred PE of zero has similarity 0 to all tokens, including itself.
+    blocks are then concatenated, so blocks with large PEs have a large weight. A token with a centred PE of zero has
+    similarity 0 to all tokens, including itself.
     """
     tokens = side_by_side(pe)  # (..., n, l * d)
     with np.errstate(invalid="ignore"):  # inf - inf
@@ -101,38 +78,20 @@ def similarity(pe: npt.ArrayLike) -> Array:
 
 
 def procrustes_raw(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute the paper's Procrustes distance, || pe R - target || with the best orthogonal R.
+    """Compute the paper's Procrustes distance, min || pe R - target || over orthogonal R, (..., n, d) each -> (...).
 
-    Arrays are not centred or scaled. The distance therefore grows with the size of the PE, and with sigma, even without
-    learning. Interpret it together with `procrustes`.
-
-    Parameters
-    ----------
-    pe, target : array-like, shape (..., n, d)
-        The narrower array is padded with zeros.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        Frobenius norm.
+    Arrays are not centred or scaled, so the distance grows with the size of the PE, and with sigma, even without
+    learning. Interpret it together with `procrustes`. The narrower array is padded with zeros.
     """
     return _distance(_compact(pe), _compact(target))
 
 
 def procrustes(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute the Procrustes distance of two arrangements after centring and scaling to Frobenius norm 1.
+    """Compute the Procrustes distance after centring and scaling to Frobenius norm 1, (..., n, d) each -> (...).
 
-    Unrelated arrangements have a distance below sqrt(2), because the rotation is fitted. For example, 16 random tokens
-    have a distance of about 1 from the 2-D sinusoid. Compare with the value before training.
-
-    Parameters
-    ----------
-    pe, target : array-like, shape (..., n, d)
-
-    Returns
-    -------
-    ndarray, shape (...)
-        0 for equal arrangements, sqrt(2) if no rotation brings them closer. NaN if all tokens of either are equal.
+    0 for equal arrangements, sqrt(2) if no rotation brings them closer. The rotation is fitted, so unrelated
+    arrangements have a distance below sqrt(2): about 1 for 16 random tokens and the 2-D sinusoid. Compare with the
+    value before training. NaN if all tokens of either are equal.
     """
     return _distance(_compact(_standard(pe)), _compact(_standard(target)))
 
@@ -140,14 +99,7 @@ def procrustes(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     """Representational similarity analysis: Spearman's correlation of the similarities of all pairs of tokens.
 
-    Parameters
-    ----------
-    pe, target : array-like, shape (..., l, n, d) or (n, d)
-
-    Returns
-    -------
-    ndarray, shape (...)
-        From -1 to 1. NaN if all similarities of either are equal.
+    From (..., l, n, d) or (n, d) each to (...). NaN if all similarities of either are equal.
     """
     similars = similarity(pe), similarity(target)
     _must_match(*similars)
@@ -164,17 +116,10 @@ def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 
 
 def cka(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute linear centred kernel alignment (CKA), with blocks concatenated.
+    """Compute linear centred kernel alignment (CKA), with blocks concatenated, (..., l, n, d) or (n, d) each -> (...).
 
-    Parameters
-    ----------
-    pe, target : array-like, shape (..., l, n, d) or (n, d)
-
-    Returns
-    -------
-    ndarray, shape (...)
-        From 0 to 1, the same arrangement up to scale. Unrelated arrangements are above 0, especially with few tokens.
-        NaN if all tokens of either are equal.
+    1 for the same arrangement up to scale. Unrelated arrangements are above 0, especially with few tokens. NaN if all
+    tokens of either are equal.
     """
     a, b = _standard(side_by_side(pe)), _standard(side_by_side(target))
     _must_match(a, b)
@@ -186,9 +131,9 @@ def cka(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: int = 0) -> Null:
     """Permutation test of the `procrustes` distance, with blocks concatenated.
 
-    The distance is compared with the distances to the target with its tokens in random orders, which are the same for
-    all entries. Unlike the distance itself, the result can be compared between targets and widths. p assumes that
-    tokens are exchangeable, as before training.
+    The distance is compared with the distances to the target with its tokens in random orders, the same for all
+    entries. Unlike the distance itself, the result can be compared between targets and widths. p assumes that tokens
+    are exchangeable, as before training.
 
     Parameters
     ----------
@@ -201,11 +146,9 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
     Returns
     -------
     Null
-        z and p of shape (...). z is NaN if all orders have the same distance. Both are NaN if all tokens of either
-        array are equal.
+        z is NaN if all orders have the same distance. Both are NaN if all tokens of either array are equal.
     """
-    if count < 1:
-        raise must_be("count", "a whole number of at least 1", count)
+    whole_number("count", count, 1)
     true = _standard(target)
     if true.ndim != 2:
         raise must_be("target", "an array (tokens, features)", true.shape)
@@ -229,18 +172,10 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
 
 
 def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is related to them.
+    """Return the fraction of tokens whose most similar token is `related`, (..., l, n, d) and bool (n, n) -> (...).
 
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d) or (n, d)
-    related : array-like of bool, shape (n, n)
-
-    Returns
-    -------
-    ndarray, shape (...)
-        Chance level is the fraction of related pairs. With several most similar tokens, the related fraction of them
-        counts. NaN if all tokens are equal.
+    Chance level is the fraction of related pairs. With several most similar tokens, the related fraction of them
+    counts. NaN if all tokens are equal.
     """
     similar, relation = similarity(pe), np.asarray(related)
     n = similar.shape[-1]
@@ -257,17 +192,16 @@ def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:
 def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge: float = 0.1) -> Array:
     """Return the cross-validated accuracy of a linear probe that decodes a label from the PE.
 
-    The probe is a ridge regression of one-hot labels on the concatenated blocks, with an intercept. The penalty is
-    relative to the size of the PE.
+    The probe is a ridge regression of one-hot labels on the concatenated blocks, with an intercept.
 
     Parameters
     ----------
     pe : array-like, shape (..., l, n, d) or (n, d)
     labels : array-like, shape (n,)
     folds : array-like, shape (n,)
-        Fold of each token. The chance level is 1 / number of labels if every label is equally frequent in each fold,
-        for example with columns as folds to decode rows. With one fold per token it is lower, because the correct
-        label is the rarest in training.
+        The chance level is 1 / number of labels if every label is equally frequent in each fold, for example with
+        columns as folds to decode rows. With one fold per token it is lower, because the correct label is the rarest in
+        training.
     ridge : float
         Penalty, as a multiple of the mean squared length of the centred training tokens.
 
@@ -283,8 +217,7 @@ def probe(pe: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike, ridge:
             raise must_be(name, f"one number for each of the {tokens.shape[-2]} tokens", values.shape)
     if (parts == parts[0]).all():
         raise must_be("folds", "of at least two kinds", parts.tolist())
-    if not ridge >= 1e-9:
-        raise must_be("ridge", "a number of at least 1e-9", ridge)
+    real_number("ridge", ridge, least=1e-9)
     one_hot = names[:, None] == np.unique(names)  # (n, labels)
     accuracy = np.empty(tokens.shape[:-1])  # (..., n)
     for test in parts == np.unique(parts)[:, None]:
@@ -322,11 +255,8 @@ def _standard(array: npt.ArrayLike) -> Array:
 
 
 def _compact(array: npt.ArrayLike) -> Array:
-    """Rotate tokens into the at most n dimensions that they span, (..., n, d) -> (..., n, n).
-
-    Procrustes distances do not change, because they are invariant to rotations of the features. All widths become
-    equal, and the distance of 16 tokens with 160 features takes about a tenth of the time.
-    """
+    """Rotate tokens into the at most n dimensions that they span, (..., n, d) -> (..., n, n). Procrustes distances do
+    not change, all widths become equal, and 16 tokens with 160 features take about a tenth of the time."""
     tokens = _tokens(array)
     n, d = tokens.shape[-2:]
     if d > n:
@@ -343,17 +273,13 @@ def _finite(arrays: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
 
 
 def _must_match(pe: Array, target: Array) -> None:
-    """Raise `BadInput` if the numbers of tokens differ."""
     if pe.shape[-2] != target.shape[-2]:
         raise must_be("pe", f"an array with as many tokens as the target, {target.shape[-2]}", pe.shape)
 
 
 def _distance(pe: Array, target: Array) -> Array:
     """Return the Frobenius norm of the difference after the best rotation, (..., n, n) and (..., n, n) -> (...).
-
-    The distance could be computed from singular values alone, but then distances near 0 would lose half of their
-    digits.
-    """
+    Singular values alone would also give the distance, but distances near 0 would lose half of their digits."""
     _must_match(pe, target)
     with np.errstate(invalid="ignore", over="ignore"):
         product, finite = _finite(np.swapaxes(pe, -1, -2) @ target)

@@ -30,7 +30,7 @@ import torch
 
 from placecode.analysis.connectivity import HELD_OUT, check, one_thread
 from placecode.errors import BadInput, must_be
-from placecode.validation import whole_number
+from placecode.validation import real_number, whole_number
 
 Array = npt.NDArray[np.float64]
 Marks = npt.NDArray[np.bool_]
@@ -45,17 +45,9 @@ SELECTION_VALUES = 100_000
 
 
 def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike) -> Array:
-    """Compute the mean squared error over the hidden channels of each sample.
+    """Compute the mean squared error over the hidden channels of each sample, (b,). NaN for samples without any.
 
-    Parameters
-    ----------
-    predictions, values : array-like, shape (b, n) or (b, n, w)
-    hidden : array-like of bool, shape (b, n)
-
-    Returns
-    -------
-    ndarray, shape (b,)
-        NaN for samples without hidden channels.
+    `predictions` and `values` have shape (b, n) or (b, n, w), `hidden` is bool, (b, n).
     """
     guess, true, marks = np.asarray(predictions, float), np.asarray(values, float), np.asarray(hidden)
     if guess.shape != true.shape or true.ndim not in (2, 3):
@@ -70,16 +62,15 @@ def mse(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike
     """Average `errors` over samples with hidden channels, with equal weights, as in the metric of the task."""
     has_hidden = np.asarray(hidden).any(axis=-1)
     if not has_hidden.any():
-        raise BadInput("hidden must hide at least one channel of one question; nothing is asked.")
+        raise BadInput("hidden must hide at least one channel of one sample; it hides none.")
     return float(errors(predictions, values, hidden)[has_hidden].mean())
 
 
-def hide(questions: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> Marks:
-    """Draw random hidden channels, (questions, channels), as many as in the task; `always` is hidden in all samples."""
-    if not 0 < share < 1:
-        raise must_be("share", "a number above 0 and below 1", share)
+def hide(samples: int, channels: int, share: float, seed: Seed = 0, always: int | None = None) -> Marks:
+    """Draw random hidden channels, (samples, channels), as many as in the task; `always` is hidden in all samples."""
+    real_number("share", share, above=0, below=1)
     count = min(max(1, round(share * channels)), channels - 1)
-    dice = np.random.default_rng(seed).random((questions, channels))
+    dice = np.random.default_rng(seed).random((samples, channels))
     if always is not None:
         dice[:, always] = -1.0
     return np.asarray(dice.argsort(axis=1).argsort(axis=1) < count)
@@ -138,12 +129,12 @@ class Predictor(ABC):
             `values`, with predictions in place of hidden values.
         """
         if not hasattr(self, "_mean"):
-            raise BadInput(f"a predictor must be fitted before it is asked; {type(self).__name__} is not.")
+            raise BadInput(f"a predictor must be fitted before it predicts; {type(self).__name__} is not.")
         table, marks = np.asarray(values, dtype=np.float64), np.asarray(hidden)
         shape = (self.channels_,) if table.ndim == 2 else (self.channels_, self.window_)
         if table.ndim not in (2, 3) or table.shape[1:] != shape or (table.ndim == 2 and self.window_ > 1):
             fitted = f"{self.channels_} channels" + (f" with windows of {self.window_}" if self.window_ > 1 else "")
-            raise must_be("values", f"questions about {fitted}", table.shape)
+            raise must_be("values", f"samples of {fitted}", table.shape)
         _must_mark(marks, table.shape[:2])
         flat, unseen = table.reshape(len(table), -1), marks.repeat(self.window_, axis=1)
         if not np.isfinite(flat[~unseen]).all():
@@ -151,18 +142,16 @@ class Predictor(ABC):
         guess = self._guess(np.where(unseen, 0.0, (flat - self._mean) / self._scale), marks)
         return np.asarray(np.where(unseen, guess * self._scale + self._mean, flat).reshape(table.shape))
 
-    def _questions(
+    def _examples(
         self, flat: Array, count: int, channel: int, rng: np.random.Generator, share: float
     ) -> list[tuple[Array, Marks]]:
         """Draw samples in which a channel is hidden, for fitting and for choosing hyperparameters, `count` in total.
-
-        Samples are in random order. No sample is repeated before all have been used.
-        """
-        questions = []
+        They are in random order, and none is repeated before all have been used."""
+        examples = []
         for part, size in zip(_parts(flat), (1 - HELD_OUT, HELD_OUT), strict=True):
             rows = np.resize(rng.permutation(len(part)), round(size * count))
-            questions.append((part[rows], hide(len(rows), self.channels_, share, rng, channel)))
-        return questions
+            examples.append((part[rows], hide(len(rows), self.channels_, share, rng, channel)))
+        return examples
 
     @abstractmethod
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None: ...
@@ -184,18 +173,12 @@ class Linear(_Gaussian):
     """The best linear prediction: the conditional mean in a Gaussian with the training covariance.
 
     It is optimal among linear predictors, and among all predictors if the data are Gaussian, up to the error of the
-    estimated covariance. With few samples per channel (fMRI), `Pca` may be better.
-
-    Parameters
-    ----------
-    ridge : float
-        Added to the variances of standardized channels.
+    estimated covariance. With few samples per channel (fMRI), `Pca` may be better. `ridge` is added to the variances of
+    standardized channels.
     """
 
     def __init__(self, ridge: float = RIDGE) -> None:
-        if not ridge >= 0:
-            raise must_be("ridge", "a number of at least 0", ridge)
-        self.ridge = ridge
+        self.ridge = real_number("ridge", ridge, least=0)
 
     def _fit(self, flat: Array, rng: np.random.Generator, share: float) -> None:
         self._covariance = flat.T @ flat / len(flat) + self.ridge * np.eye(flat.shape[1])
@@ -204,12 +187,8 @@ class Linear(_Gaussian):
 class Pca(_Gaussian):
     """The conditional mean in a Gaussian with k principal components and isotropic noise (probabilistic PCA).
 
-    Tipping and Bishop (1999). The variances of the other components are replaced by their mean.
-
-    Parameters
-    ----------
-    components : int, optional
-        Number of components, k. By default the best of several numbers on held-out samples.
+    Tipping and Bishop (1999). The variances of the other components are replaced by their mean. k is `components`, by
+    default the best of several numbers on held-out samples.
     """
 
     def __init__(self, components: int | None = None) -> None:
@@ -236,13 +215,9 @@ class Pca(_Gaussian):
 class Ridge(Predictor):
     """Ridge regression of each channel on the input of a model: values, zero if hidden, and marks of hidden channels.
 
-    The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible.
-    The map is best at the fraction of hidden channels it was fitted with.
-
-    Parameters
-    ----------
-    examples : int
-        Number of training examples per channel. Samples are repeated with other hidden channels if there are too few.
+    The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible,
+    so the map is best at the fraction of hidden channels it was fitted with. There are `examples` training examples per
+    channel. Samples are repeated with other hidden channels if there are too few.
     """
 
     def __init__(self, examples: int = 10_000) -> None:
@@ -253,8 +228,8 @@ class Ridge(Predictor):
         self._weights, self._bias = np.zeros((width + self.channels_, width)), np.zeros(width)
         for channel in range(self.channels_):
             at = slice(channel * w, (channel + 1) * w)
-            questions = self._questions(flat, self.examples, channel, rng, share)
-            train, test = ((self._input(values, hidden), values[:, at]) for values, hidden in questions)
+            examples = self._examples(flat, self.examples, channel, rng, share)
+            train, test = ((self._input(values, hidden), values[:, at]) for values, hidden in examples)
             with one_thread():
                 maps = _maps(*train, PENALTIES)
                 best = int(np.argmin([((test[0] @ weights + bias - test[1]) ** 2).mean() for weights, bias in maps]))
@@ -297,12 +272,12 @@ class Trees(Predictor):
             raise must_be("channels", f"numbers from 0 to {self.channels_ - 1}", list(chosen))
         self._models = {}
         for channel in chosen:
-            questions = self._questions(flat, self.examples, channel, rng, share)
-            x_train, x_test = (self._input(*question) for question in questions)
+            examples = self._examples(flat, self.examples, channel, rng, share)
+            x_train, x_test = (self._input(*part) for part in examples)
             known = np.flatnonzero(~np.isnan(x_train).all(axis=0))  # excludes the channel itself
             for column in range(channel * self.window_, (channel + 1) * self.window_):
                 model = HistGradientBoostingRegressor(max_iter=self.trees, max_bins=63, early_stopping=False)
-                y_train, y_test = questions[0][0][:, column], questions[1][0][:, column]
+                y_train, y_test = examples[0][0][:, column], examples[1][0][:, column]
                 with one_thread():
                     steps = model.fit(x_train[:, known], y_train).staged_predict(x_test[:, known])
                     scores = [(y_test**2).mean(), *(((guess - y_test) ** 2).mean() for guess in steps)]
@@ -323,24 +298,11 @@ class Trees(Predictor):
         return np.where(hidden.repeat(self.window_, axis=1), np.nan, flat)
 
 
-# ------------------------------------------------------------------------------------------------------ computation
-
-
 def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
-    """Compute the mean of hidden values given visible ones in a Gaussian with mean 0.
+    """Compute the mean of hidden values given visible ones in a Gaussian with mean 0, (n, n), (b, n), (b, n) -> (b, n).
 
     Each sample has another visible block of the covariance. Blocks of similar size are padded with ones on the diagonal
     and factorized together.
-
-    Parameters
-    ----------
-    covariance : ndarray, shape (n, n)
-    values : ndarray, shape (b, n)
-    hidden : ndarray of bool, shape (b, n)
-
-    Returns
-    -------
-    ndarray, shape (b, n)
     """
     matrix, table = torch.from_numpy(covariance), torch.from_numpy(values)
     count = torch.from_numpy((~hidden).sum(axis=1))
@@ -391,8 +353,7 @@ def _parts(flat: Array) -> tuple[Array, Array]:
 
 
 def _must_mark(hidden: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Raise `BadInput` unless `hidden` is an array of bool of this shape."""
     if hidden.dtype != np.bool_ or hidden.shape != shape:
         raise must_be(
-            "hidden", f"true or false for each question and channel, {shape}", (hidden.dtype.name, hidden.shape)
+            "hidden", f"true or false for each sample and channel, {shape}", (hidden.dtype.name, hidden.shape)
         )

@@ -45,16 +45,8 @@ CHUNK = 4096
 
 
 def correlation(values: Values) -> Array:
-    """Compute Pearson's correlation of every two channels (functional connectivity, FC).
-
-    Parameters
-    ----------
-    values : array-like, shape (T, n), or several recordings
-
-    Returns
-    -------
-    ndarray, shape (n, n)
-    """
+    """Compute Pearson's correlation of every two channels (functional connectivity, FC), (T, n) or recordings -> (n,
+    n)."""
     return np.asarray(np.mean([_correlation(part) for part in recordings(values)], axis=0))
 
 
@@ -85,9 +77,8 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
     """Compute sparse partial correlations of every two channels with the graphical lasso.
 
     The penalty is chosen by the likelihood of the last fifth of each recording, given the rest. All samples are then
-    fitted. Several recordings share one inverse of their mean correlation. The solver also accepts singular
-    correlations (T < n). If it does not converge, a warning is given, and the Ledoit-Wolf shrinkage estimate is
-    inverted instead.
+    fitted. Several recordings share one inverse of their mean correlation, which may be singular (T < n). If the solver
+    does not converge, a warning is given, and the Ledoit-Wolf shrinkage estimate is inverted instead.
 
     Parameters
     ----------
@@ -111,46 +102,34 @@ def partial_correlation(values: Values, steps: int = 2000) -> Array:
     matrix = correlation(parts)
     inverse = sparse_precision(train_matrix, test_moments, matrix, steps)
     if inverse is None:
+        from sklearn.covariance import ledoit_wolf  # type: ignore[import-untyped, unused-ignore]
+
         warnings.warn(
             f"the graphical lasso of {len(matrix)} channels has not converged; the partial correlations come from the "
             "correlation shrunk after Ledoit and Wolf, and none of them is exactly 0",
             stacklevel=2,
         )
-        inverse = np.asarray(np.linalg.inv(_shrunk(parts)), dtype=np.float64)
+        standard = np.concatenate([_standard(part, part.mean(axis=0), part.std(axis=0)) for part in parts])
+        inverse = np.asarray(np.linalg.inv(ledoit_wolf(standard, assume_centered=True)[0]), dtype=np.float64)
     return partial_of(inverse)
 
 
-def sparse_precision(own: Array, held: Array, matrix: Array, steps: int = 2000) -> Array | None:
-    """Invert a correlation matrix with the graphical lasso, and choose the penalty by held-out likelihood.
+def sparse_precision(train: Array, test: Array, matrix: Array, steps: int = 2000) -> Array | None:
+    """Invert the correlations `matrix` with the graphical lasso, (n, n) -> (n, n), or None if it does not converge.
 
-    Penalties are tried in decreasing order, each starting from the previous solution, until the likelihood has
-    decreased twice.
-
-    Parameters
-    ----------
-    own : ndarray, shape (n, n)
-        Correlations of the training samples.
-    held : ndarray, shape (n, n)
-        Second moments of the held-out samples.
-    matrix : ndarray, shape (n, n)
-        Correlations of all samples, which are inverted with the chosen penalty.
-    steps : int
-        Maximum number of iterations.
-
-    Returns
-    -------
-    ndarray, shape (n, n), or None
-        None if the solver does not converge.
+    The penalty has the highest likelihood of the second moments `test` of held-out samples, given the correlations
+    `train` of the others. Penalties are tried in decreasing order, each starting from the previous solution, until the
+    likelihood has decreased twice.
     """
-    largest = float(np.abs(own - np.eye(len(own))).max())
+    largest = float(np.abs(train - np.eye(len(train))).max())
     best, best_likelihood, worse, start = 0.0, -np.inf, 0, None
     with one_thread():
         for penalty in PENALTIES:
             # a low accuracy is enough to choose the penalty
-            start = _sparse_inverse(own, penalty * largest, steps, start, tolerance=1e-3)
+            start = _sparse_inverse(train, penalty * largest, steps, start, tolerance=1e-3)
             if start is None:
                 break
-            likelihood = np.linalg.slogdet(start).logabsdet - float((held * start).sum())
+            likelihood = np.linalg.slogdet(start).logabsdet - float((test * start).sum())
             worse = 0 if likelihood > best_likelihood else worse + 1
             if likelihood > best_likelihood:
                 best, best_likelihood = penalty, likelihood
@@ -181,7 +160,6 @@ def pca_embedding(values: Values, k: int = 2) -> Array:
     ----------
     values : array-like, shape (T, n), or several recordings
     k : int
-        Number of components.
 
     Returns
     -------
@@ -189,7 +167,7 @@ def pca_embedding(values: Values, k: int = 2) -> Array:
         Correlations of channels and components. The largest absolute loading on a component is positive.
     """
     matrix = correlation(values)
-    return _points(matrix)[:, : whole_number("k", k, 1, len(matrix))]
+    return geometry.principal_points(matrix, whole_number("k", k, 1, len(matrix)))
 
 
 def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
@@ -209,7 +187,8 @@ def mds_embedding(matrix: npt.ArrayLike, k: int = 2) -> Array:
     similar = _symmetric(matrix)
     if not np.allclose(np.diag(similar), 1.0) or np.abs(similar).max() > 1 + 1e-9:
         raise BadInput("matrix must hold correlations, from -1 to 1 with ones on the diagonal; it does not.")
-    return geometry.mds(_points(similar), axes=whole_number("k", k, 1, len(similar))).places
+    points = geometry.principal_points(similar, len(similar))
+    return geometry.mds(points, axes=whole_number("k", k, 1, len(similar))).places
 
 
 def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArray[np.int64]:
@@ -241,9 +220,6 @@ def spectral_clusters(matrix: npt.ArrayLike, k: int, seed: int = 0) -> npt.NDArr
     return np.asarray(model.labels_, dtype=np.int64)
 
 
-# ------------------------------------------------------------------------------------------------------------ input
-
-
 def recordings(values: Values) -> list[Array]:
     """Return a list of checked recordings, (T, n), from one array (T, n), an array (g, T, n) or a list of arrays."""
     arrays: Any = values
@@ -272,10 +248,8 @@ def check(values: npt.ArrayLike) -> Array:
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """Limit numerical libraries to one thread, as a context manager.
-
-    Many small operations with several threads take up to 50 times as long on busy cores.
-    """
+    """Limit numerical libraries to one thread: many small operations with several take up to 50 times as long on busy
+    cores."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
     limits: AbstractContextManager[Any] = threadpool_limits(limits=1)
@@ -300,16 +274,12 @@ def _symmetric(matrix: npt.ArrayLike) -> Array:
     return (similar + similar.T) / 2
 
 
-# ------------------------------------------------------------------------------------------------------ computation
-
-
 def _standard(values: Array, mean: Array, std: Array) -> Array:
     """Standardize values. A channel may be constant in a part of a recording."""
     return np.asarray((values - mean) / np.where(std > 0, std, 1.0))
 
 
 def _correlation(values: Array) -> Array:
-    """Return the correlation matrix of one recording."""
     standard = _standard(values, values.mean(axis=0), values.std(axis=0))
     matrix = np.clip(standard.T @ standard / len(values), -1.0, 1.0)
     np.fill_diagonal(matrix, 1.0)
@@ -339,10 +309,8 @@ def _information(values: Array, bins: int | None) -> Array:
 def _sparse_inverse(
     matrix: Array, penalty: float, steps: int, start: Array | None = None, tolerance: float = 1e-5
 ) -> Array | None:
-    """Minimize trace(matrix P) - log det P + penalty * sum |P off the diagonal| over P. None if not converged.
-
-    ADMM as in Boyd et al. (2011), section 6.5, with over-relaxation and a step size that balances both residuals.
-    """
+    """Minimize trace(matrix P) - log det P + penalty * sum |P off the diagonal| over P. None if not converged. ADMM as
+    in Boyd et al. (2011), section 6.5, with over-relaxation and a step size that balances both residuals."""
     n = len(matrix)
     sparse = np.eye(n) if start is None else start
     dual, rho, relax = np.zeros((n, n)), 1.0, 1.6
@@ -364,20 +332,3 @@ def _sparse_inverse(
             factor = 2.0 if primal_residual > dual_residual else 0.5
             rho, dual = rho * factor, dual / factor
     return None
-
-
-def _shrunk(parts: list[Array]) -> Array:
-    """Return the Ledoit-Wolf shrinkage estimate of the correlation of standardized, concatenated recordings."""
-    from sklearn.covariance import ledoit_wolf  # type: ignore[import-untyped, unused-ignore]
-
-    standard = np.concatenate([_standard(part, part.mean(axis=0), part.std(axis=0)) for part in parts])
-    return np.asarray(ledoit_wolf(standard, assume_centered=True)[0])
-
-
-def _points(matrix: Array) -> Array:
-    """Return points (n, n) whose inner products are the matrix, with principal axes and the largest entry positive."""
-    squares, axes = np.linalg.eigh(matrix)
-    points = (axes * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1]
-    size = np.abs(points)
-    first = (size >= 0.999999 * size.max(axis=0)).argmax(axis=0)  # ties are not decided by rounding
-    return np.asarray(points * np.where(np.take_along_axis(points, first[None], axis=0) < 0, -1.0, 1.0))

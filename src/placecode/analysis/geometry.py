@@ -44,18 +44,10 @@ def norm(pe: npt.ArrayLike) -> Array:
 
 
 def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
-    """Compute the distance between two PEs, for example before and after training.
+    """Compute the distance between two PEs (..., l, n, d) or (n, d), for example before and after training.
 
-    The length of an Adam step hardly depends on the size of the PE, so large PEs change little in relative terms.
-
-    Parameters
-    ----------
-    start, end : array-like, shape (..., l, n, d) or (n, d)
-
-    Returns
-    -------
-    Moved
-        `relative` is NaN if `start` is zero.
+    The length of an Adam step hardly depends on the size of the PE, so large PEs change little in relative terms. The
+    relative change is NaN if `start` is zero.
     """
     before, after = _finite(start), _finite(end)
     if before.shape != after.shape:
@@ -67,16 +59,8 @@ def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
 def effective_dimension(pe: npt.ArrayLike) -> Array:
     """Compute the participation ratio (sum v)^2 / sum v^2 of the variances v along the principal axes.
 
-    k equal variances, and no others, give k. It is invariant to scaling and rotation.
-
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d) or (n, d)
-
-    Returns
-    -------
-    ndarray, shape (...)
-        From 1 to n - 1. NaN if all tokens are equal.
+    From (..., l, n, d) or (n, d) to (...). k equal variances, and no others, give k. It is invariant to scaling and
+    rotation. NaN if all tokens are equal.
     """
     tokens = _centred(pe)
     gram = tokens @ np.swapaxes(tokens, -1, -2)  # its eigenvalues are n v; both sums can be read from the matrix
@@ -93,7 +77,6 @@ def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
     ----------
     pe : array-like, shape (..., l, n, d) or (n, d)
     axes : int
-        Number of axes of the map.
     steps : int
         Number of SMACOF iterations.
 
@@ -105,30 +88,20 @@ def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
     """
     tokens = _centred(pe)
     true = _distances(tokens)
-    places = _principal(tokens, axes)
+    places = principal_points(tokens @ np.swapaxes(tokens, -1, -2), axes)
     for _ in range(steps):  # Guttman transform
         distances = _distances(places)
         # no contribution from tokens that coincide on the map
         ratio = np.divide(true, distances, out=np.zeros_like(true), where=distances > 1e-9 * true)
         places = (ratio.sum(axis=-1, keepdims=True) * places - ratio @ places) / places.shape[-2]
-    places = _principal(places, axes)
+    places = principal_points(places @ np.swapaxes(places, -1, -2), axes)
     distances = _distances(places)
     stress = np.sqrt(_ratio(((distances - true) ** 2).sum(axis=(-2, -1)), (distances**2).sum(axis=(-2, -1))))
     return Map(np.where(np.isnan(stress)[..., None, None], np.nan, places), stress)
 
 
 def turned(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
-    """Centre a map, and rotate and reflect it onto another map, for visual comparison.
-
-    Parameters
-    ----------
-    places, onto : array-like, shape (n, axes)
-
-    Returns
-    -------
-    ndarray, shape (n, axes)
-        A map with NaN is returned unchanged.
-    """
+    """Centre a map (n, axes), and rotate and reflect it onto another. A map with NaN is returned unchanged."""
     source, target = (np.asarray(points, dtype=np.float64) for points in (places, onto))
     if source.ndim != 2 or source.shape != target.shape:
         raise must_be("places and onto", "two maps of one shape (tokens, axes)", (source.shape, target.shape))
@@ -158,14 +131,17 @@ def _ratio(above: Array, below: Array) -> Array:
     return np.asarray(above / np.where(below == 0, np.nan, below))
 
 
-def _principal(tokens: Array, axes: int) -> Array:
-    """Project centred tokens on their principal axes, (..., n, d) -> (..., n, axes), padded with zeros."""
-    squares, directions = np.linalg.eigh(tokens @ np.swapaxes(tokens, -1, -2))  # (..., n), (..., n, n), ascending
-    scores = (directions * np.sqrt(np.maximum(squares, 0.0))[..., None, :])[..., ::-1][..., :axes]
-    size = np.abs(scores)
+def principal_points(products: Array, axes: int) -> Array:
+    """Return points with these inner products on their first principal axes, (..., n, n) -> (..., n, axes).
+
+    The largest absolute coordinate on an axis is positive. Missing axes are zero, as are those of negative eigenvalues.
+    """
+    squares, directions = np.linalg.eigh(products)  # (..., n), (..., n, n), ascending
+    points = (directions * np.sqrt(np.maximum(squares, 0.0))[..., None, :])[..., ::-1][..., :axes]
+    size = np.abs(points)
     first = (size >= 0.999999 * size.max(axis=-2, keepdims=True)).argmax(axis=-2)  # ties are not decided by rounding
-    scores = scores * np.sign(np.take_along_axis(scores, first[..., None, :], axis=-2))
-    return np.pad(scores, [(0, 0)] * (scores.ndim - 1) + [(0, axes - scores.shape[-1])])
+    points = points * np.where(np.take_along_axis(points, first[..., None, :], axis=-2) < 0, -1.0, 1.0)
+    return np.pad(points, [(0, 0)] * (points.ndim - 1) + [(0, axes - points.shape[-1])])
 
 
 def _distances(tokens: Array) -> Array:

@@ -1,9 +1,10 @@
 """Agreement between similarities of tokens and known groups, positions or matrices.
 
 A similarity is a signed matrix (..., n, n) of PEs (`similarities`) or of data (functional connectivity, mutual
-information). The matrix is symmetrized, and its diagonal is ignored. Labels (..., n) are integers, with -1 for tokens
-without a group. Leading axes (members, blocks, permutations) are broadcast, and functions return one result per entry.
-`partitions` finds groups without labels, and `nulls` tests significance.
+information). The matrix is symmetrized, and its diagonal is ignored. Labels (..., n) are integers; tokens labelled -1
+have no group and are left out. Coordinates have shape (..., n, axes). Leading axes (members, blocks, permutations) are
+broadcast, and functions return one result per entry, (...). `partitions` finds groups without labels, and `nulls` tests
+significance.
 
 Entries that are not finite (members that diverged) or zero (all tokens equal) give NaN and do not affect other entries.
 
@@ -32,38 +33,20 @@ Labels = npt.NDArray[np.int64]
 
 
 def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Compute `alignment.similarity` for each view of the blocks (`alignment.views`).
+    """Compute `alignment.similarity`, (..., n, n), for each view of the blocks (`alignment.views`) of a PE (..., l, n,
+    d).
 
-    Parameters
-    ----------
-    pe : array-like, shape (..., l, n, d)
-
-    Returns
-    -------
-    dict of int to ndarray, shape (..., n, n)
-        -1: all blocks concatenated. -2: their mean. 0, 1, ...: a single block.
+    -1: all blocks concatenated. -2: their mean. 0, 1, ...: a single block.
     """
     return {number: similarity(view) for number, view in views(pe).items()}
 
 
 def centred(correlations: npt.ArrayLike) -> Array:
-    """Centre the vectors behind correlations over tokens, as in `similarities` of PEs.
+    """Centre the vectors behind correlations over tokens, as in `similarities` of PEs, (..., n, n) -> (..., n, n).
 
     A signal common to all tokens makes all correlations positive and hides groups from `modularity` and `segregation`.
-    Centring removes it.
+    Centring removes it. Tokens with a centred vector of zero have correlation 0.
 
-    Parameters
-    ----------
-    correlations : array_like, shape (..., n, n)
-        Correlations or cosines, including the diagonal.
-
-    Returns
-    -------
-    ndarray, shape (..., n, n)
-        Cosines of the vectors minus their mean over tokens. 0 for tokens with a centred vector of zero.
-
-    Examples
-    --------
     >>> shared = 0.5 + 0.5 * np.kron(np.eye(2), np.ones((3, 3)))  # two groups, and a common signal
     >>> labels = np.repeat([0, 1], 3)
     >>> float(modularity(shared, labels).round(2)), float(modularity(centred(shared), labels).round(2))
@@ -89,18 +72,7 @@ def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
         Q* = sum(w+_ij - s+_i s+_j / v+) / v+  -  sum(w-_ij - s-_i s-_j / v-) / (v+ + v-)
 
     Both outer sums are over the pairs within groups. Formulas for unsigned weights (as in networkx) are meaningless for
-    negative weights.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    labels : array-like of int, shape (..., n)
-        Tokens labelled -1 are left out of the network.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        0 for a single group, at most 1. NaN if all weights are zero.
+    negative weights. Q* is 0 for a single group, and at most 1. NaN if all weights are zero.
     """
     weights, groups, valid = _prepared(similar, labels)
     plus, plus_sum = _excess_weight(np.maximum(weights, 0), groups)
@@ -114,20 +86,9 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute system segregation, (mean within - mean between) / mean within (Chan et al., 2014).
 
     Means are over all pairs of tokens of the same group and of different groups. Negative similarities count as 0, as
-    in the paper. Unlike there, Fisher's transformation is not applied, because a cosine may be 1.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    labels : array-like of int, shape (..., n)
-        Tokens labelled -1 are left out.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        1 if there is no similarity between groups, 0 if groups make no difference. Not bounded below, so it is noisy if
-        few similarities are positive. NaN without pairs within and between groups, or without positive similarity
-        within groups.
+    in the paper. Unlike there, Fisher's transformation is not applied, because a cosine may be 1. The result is 1
+    without similarity between groups, and 0 if groups make no difference. It is not bounded below, so it is noisy if
+    few similarities are positive. NaN without pairs within and between groups, or without positive similarity within.
     """
     weights, groups, valid = _prepared(similar, labels)
     pulls = np.maximum(weights, 0) @ groups  # (..., n, k)
@@ -144,16 +105,7 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the mean silhouette with the distance 1 - similarity, as in scikit-learn, for many labellings at once.
 
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    labels : array-like of int, shape (..., n)
-        Tokens labelled -1 are left out.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        From -1 to 1. NaN for fewer than two groups.
+    NaN for fewer than two groups.
     """
     weights, groups, valid = _prepared(similar, labels)
     sizes = groups.sum(axis=-2)[..., None, :]  # (..., 1, k)
@@ -174,17 +126,9 @@ def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Return the fraction of tokens whose most similar token has the same label.
 
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    labels : array-like of int, shape (..., n)
-        Tokens labelled -1 do not count, but may be the most similar token of others.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        Chance level is the fraction of equal labels among the n - 1 others, 0.19 for 5 clusters of 20. With several
-        most similar tokens, the fraction with the same label counts. NaN without labels.
+    Chance level is the fraction of equal labels among the n - 1 others, 0.19 for 5 clusters of 20. With several most
+    similar tokens, the fraction with the same label counts. A token without a label does not count, but may be the most
+    similar one of others. NaN without labels.
     """
     weights, groups, valid = _prepared(similar, labels)
     labelled = groups.sum(axis=(-2, -1))
@@ -195,17 +139,8 @@ def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     """Return the fraction of tokens whose most similar token is their partner, such as the homologous region.
 
-    For a permutation test, use `neighbor_agreement` with one label per pair, which has the same value.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    partner : array-like of int, shape (..., n)
-        Index of the partner of each token, or -1.
-
-    Returns
-    -------
-    ndarray, shape (...)
+    `partner` is the index of the partner of each token, or -1, (..., n). For a permutation test, use
+    `neighbor_agreement` with one label per pair, which has the same value.
     """
     weights, valid = symmetric(similar)
     n = weights.shape[-1]
@@ -225,65 +160,44 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
 
     The rank is the fraction of the remaining tokens (all but the token itself and its most similar token) that are
     farther away than the most similar token. It is not the fraction of tokens whose most similar token is a neighbour.
-    Equal distances count one half. Ranks of equally similar tokens are averaged. Only the order of the distances
-    matters. To use all similarities, call `matrix_correlation` with a matrix of distances.
-
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    coordinates : array-like, shape (..., n, axes)
-
-    Returns
-    -------
-    ndarray, shape (...)
-        1 if the most similar token is always the closest one, 0 if it is always the farthest one. NaN for fewer than
-        three tokens.
+    The result is 1 if the most similar token is always the closest one, and 0 if always the farthest. Equal distances
+    count one half. Ranks of equally similar tokens are averaged. NaN for fewer than three tokens. To use all
+    similarities, call `matrix_correlation` with a matrix of distances.
     """
-    weights, valid = symmetric(similar)
-    return _agreement(weights, valid, farther(coordinates, weights.shape[-1]))
+    return nearest_mean(similar, farther(coordinates, square(similar).shape[-1]))
 
 
-def agreement_in(coordinates: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
-    """Return `coordinate_agreement` as a function for permutation tests. Distances are ranked only once.
+def by_places(table: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
+    """Return `nearest_mean` as a function for permutation tests, with `table` (n, n) computed only once.
 
-    Parameters
-    ----------
-    coordinates : array-like, shape (n, axes)
-
-    Returns
-    -------
-    callable
-        Function of similarities (..., n, n) and places (..., n), the index of the row of `coordinates` of each token.
+    It takes similarities (..., n, n) and places (..., n), the index of the row of `table` of each token.
     """
-    ranks = farther(coordinates, len(np.asarray(coordinates)))
+    values = np.asarray(table)
 
-    def agreement(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
-        weights, valid = symmetric(similar)
-        index = whole_numbers("places", places, weights.shape[-1])
-        return _agreement(weights, valid, ranks[index[..., :, None], index[..., None, :]])
+    def mean(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
+        index = whole_numbers("places", places, len(values))
+        return nearest_mean(similar, values[index[..., :, None], index[..., None, :]])
 
-    return agreement
+    return mean
 
 
 def farther(coordinates: npt.ArrayLike, n: int) -> Array:
-    """Return for tokens i and j the fraction of other tokens that are farther from i than j, (..., n, n).
-
-    Equal distances count one half. `coordinates` has shape (..., n, axes).
-    """
+    """Return for tokens i and j the fraction of other tokens that are farther from i than j, (..., n, axes) -> (..., n,
+    n). Equal distances count one half."""
     points = np.asarray(coordinates, dtype=np.float64)
     if points.ndim < 2 or points.shape[-2] != n or not np.isfinite(points).all():
         raise must_be("coordinates", f"finite numbers (tokens, axes) for each of the {n} tokens", points.shape)
     distances = np.linalg.norm(points[..., :, None, :] - points[..., None, :, :], axis=-1)  # (..., n, n)
     distances = _without_rounding(distances)
     distances[..., np.arange(n), np.arange(n)] = -1  # the token itself ranks first
-    return np.asarray((n - rankdata(distances, axis=-1)) / max(n - 2, 1))
+    return np.asarray((n - rankdata(distances, axis=-1)) / (n - 2 if n > 2 else np.nan))
 
 
-def _agreement(weights: Array, valid: npt.NDArray[np.bool_], ranks: Array) -> Array:
-    """Average the ranks of the most similar tokens."""
-    if ranks.shape[-1] < 3:
-        return np.full(np.broadcast_shapes(valid.shape, ranks.shape[:-2]), np.nan)
-    return np.where(valid, (nearest(weights) * ranks).sum(axis=-1).mean(axis=-1), np.nan)
+def nearest_mean(similar: npt.ArrayLike, table: npt.ArrayLike) -> Array:
+    """Average table[i, j] over tokens i and their most similar tokens j, (..., n, n) and (..., n, n) -> (...)."""
+    weights, valid = symmetric(similar)
+    values = (nearest(weights) * np.asarray(table, dtype=np.float64)).sum(axis=-1)
+    return np.where(valid, values.mean(axis=-1) if values.shape[-1] else np.nan, np.nan)
 
 
 # ----------------------------------------------------------------------------------------- correlation of two matrices
@@ -295,8 +209,7 @@ def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike, ranks: bool = False) 
     Parameters
     ----------
     a, b : array-like, shape (..., n, n)
-        For example PE similarities and functional connectivity. Asymmetric matrices, such as attention, are
-        symmetrized.
+        For example PE similarities and functional connectivity. Asymmetric ones, such as attention, are symmetrized.
     ranks : bool
         Spearman's instead of Pearson's correlation.
 
@@ -312,10 +225,8 @@ def matrix_correlation(a: npt.ArrayLike, b: npt.ArrayLike, ranks: bool = False) 
 
 
 def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
-    """Return the entries of all pairs of tokens, centred and scaled to length 1: (..., n, n) -> (..., n (n - 1) / 2).
-
-    The inner product of two results is a correlation. `ranks` uses the ranks of the entries. NaN if the matrix is not
-    finite, or if all pairs are equal.
+    """Return the entries, or `ranks`, of all pairs, centred and scaled to length 1: (..., n, n) -> (..., n (n - 1) /
+    2). The inner product of two results is a correlation. NaN if the matrix is not finite, or if all pairs are equal.
     """
     weights, valid = symmetric(matrix)
     pairs = weights[(..., *np.triu_indices(weights.shape[-1], k=1))]
@@ -329,25 +240,22 @@ def pair_vectors(matrix: npt.ArrayLike, ranks: bool = False) -> Array:
     return np.where(defined, deviations / np.where(defined, length, 1.0), np.nan)
 
 
-# ---------------------------------------------------------------------------------------------------------- helpers
-
-
 def symmetric(similar: npt.ArrayLike) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Symmetrize matrices (..., n, n), with zeros on the diagonal and for matrices that are not finite.
-
-    Returns
-    -------
-    weights : ndarray, shape (..., n, n)
-    valid : ndarray of bool, shape (...)
-        Whether a matrix is finite and not zero.
-    """
-    matrices = np.asarray(similar, dtype=np.float64)
-    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
-        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
+    """Symmetrize matrices (..., n, n), with zeros on the diagonal and for matrices that are not finite. Also return
+    which matrices are finite and not zero, (...)."""
+    matrices = square(similar)
     finite = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
     weights = np.where(finite[..., None, None] & ~np.eye(matrices.shape[-1], dtype=bool), matrices, 0.0)
     weights = (weights + np.swapaxes(weights, -1, -2)) / 2
     return weights, np.asarray(finite & weights.any(axis=(-2, -1)))
+
+
+def square(similar: npt.ArrayLike) -> Array:
+    """Convert to float64, and check that matrices are square."""
+    matrices = np.asarray(similar, dtype=np.float64)
+    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
+        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
+    return matrices
 
 
 def whole_numbers(name: str, labels: npt.ArrayLike, n: int) -> Labels:

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist, squareform
 
-from placecode.analysis.modules import pair_vectors
+from placecode.analysis.modules import pair_vectors, square
 from placecode.errors import must_be
+from placecode.validation import whole_number
 
 Array = npt.NDArray[np.float64]
 Orders = npt.NDArray[np.int64]
@@ -76,7 +77,7 @@ def label_null(
     Chance
     """
     orders = shuffles(labels, draws, seed)
-    matrices, values = _square(similar), np.asarray(labels)
+    matrices, values = square(similar), np.asarray(labels)
     n = matrices.shape[-1]
     if len(values) != n:
         raise must_be("labels", f"one for each of the {n} tokens", values.shape)
@@ -115,8 +116,8 @@ def smooth_nulls(
         Number of random maps.
     seed : int
     hemispheres : array-like, shape (n,), optional
-        Hemisphere of each token. If set, patterns are computed in each hemisphere, and draws are independent between
-        hemispheres. Otherwise patterns of a symmetric brain are symmetric, and symmetric maps remain symmetric.
+        If set, patterns are computed in each hemisphere, and draws are independent between hemispheres. Otherwise
+        patterns of a symmetric brain are symmetric, and symmetric maps remain symmetric.
 
     Returns
     -------
@@ -129,13 +130,13 @@ def smooth_nulls(
     tests 20 to 98%. In clouds of 60 very uneven positions it is 0 to 17%, and 40% in one of six (spin tests: 40 to
     90%).
     """
-    matrices = _square(similar)
+    matrices = square(similar)
     n = matrices.shape[-1]
     points = np.asarray(coordinates, dtype=np.float64)
     distances = squareform(pdist(points)) if points.ndim == 2 and np.isfinite(points).all() else np.zeros((0, 0))
     if distances.shape != (n, n) or (distances + np.eye(n) <= 0).any():
         raise must_be("coordinates", f"finite numbers (tokens, axes), {n} different places", points.shape)
-    _check_draws(draws)
+    whole_number("draws", draws, 1)
     sides = np.zeros(n) if hemispheres is None else np.asarray(hemispheres)
     if sides.shape != (n,):
         raise must_be("hemispheres", f"one value for each of the {n} tokens", sides.shape)
@@ -189,7 +190,10 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
     n = np.shape(similar)[-1]
     if np.shape(matrix) != (n, n):
         raise must_be("matrix", f"of the {n} tokens, ({n}, {n})", np.shape(matrix))
-    moves = _orders(orders, n)
+    moves = np.asarray(orders)
+    valid = moves.ndim == 2 and moves.shape[0] > 0 and moves.shape[1] == n and moves.dtype.kind in "iu"
+    if not valid or (np.sort(moves, axis=1) != np.arange(n)).any():
+        raise must_be("orders", f"an array (draws, {n}) whose rows are the numbers of all tokens", moves.shape)
     upper = np.triu_indices(n, k=1)
     square = np.zeros((n, n))
     square[upper] = true
@@ -208,9 +212,7 @@ def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
     ----------
     labels : array-like, shape (n,) or (n, axes)
         Tokens labelled -1 are not moved. Coordinates (n, axes) are permuted over all tokens.
-    draws : int
-        Number of permutations.
-    seed : int
+    draws, seed : int
 
     Returns
     -------
@@ -220,22 +222,11 @@ def shuffles(labels: npt.ArrayLike, draws: int = 1000, seed: int = 0) -> Orders:
     values = np.asarray(labels)
     if values.ndim < 1:
         raise must_be("labels", "one for each token", values.shape)
-    _check_draws(draws)
+    whole_number("draws", draws, 1)
     moving = np.flatnonzero(values != -1) if values.ndim == 1 else np.arange(len(values))
     orders = np.tile(np.arange(len(values)), (draws, 1))
     orders[:, moving] = np.random.default_rng(seed).permuted(np.tile(moving, (draws, 1)), axis=1)
     return orders
-
-
-# ---------------------------------------------------------------------------------------------------------- helpers
-
-
-def _square(similar: npt.ArrayLike) -> Array:
-    """Convert to float64, and check that matrices are square."""
-    matrices = np.asarray(similar, dtype=np.float64)
-    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
-        raise must_be("similar", "an array whose last two axes are (tokens, tokens)", matrices.shape)
-    return matrices
 
 
 def _chunk(n: int) -> int:
@@ -255,18 +246,3 @@ def _chance(values: Array) -> Chance:
     z = np.where(std > SAME, (value - mean) / np.where(std > SAME, std, 1.0), np.nan)
     p = (1 + (~(null < value[..., None] - SAME)).sum(axis=-1)) / values.shape[-1]
     return Chance(value, *(np.where(defined, part, np.nan) for part in (mean, low, high, z, p)))
-
-
-def _orders(orders: npt.ArrayLike, n: int) -> Orders:
-    """Check that rows are permutations of the tokens."""
-    moves = np.asarray(orders)
-    valid = moves.ndim == 2 and moves.shape[0] > 0 and moves.shape[1] == n and moves.dtype.kind in "iu"
-    if not valid or (np.sort(moves, axis=1) != np.arange(n)).any():
-        raise must_be("orders", f"an array (draws, {n}) whose rows are the numbers of all tokens", moves.shape)
-    return moves.astype(np.int64)
-
-
-def _check_draws(draws: int) -> None:
-    """Raise `BadInput` for fewer than one draw."""
-    if draws < 1:
-        raise must_be("draws", "a whole number of at least 1", draws)

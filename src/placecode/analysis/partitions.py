@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from placecode.analysis.connectivity import one_thread
 from placecode.analysis.modules import Array, Labels, symmetric, whole_numbers
-from placecode.errors import must_be
+from placecode.validation import whole_number
 
 # ------------------------------------------------------------------------------------------------------- clustering
 
@@ -30,9 +30,9 @@ from placecode.errors import must_be
 def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) -> Labels:
     """Maximize the signed `modularity` Q* with the Louvain method.
 
-    Tokens move one by one to the group with the largest gain in Q*. Then whole groups move in the same way. Both steps
-    are repeated until nothing moves. The result is a local optimum: moving any single token would not increase Q*. The
-    Q* of the best partition is above 0 even for noise, so compare it with the value before training.
+    Tokens move one by one to the group with the largest gain in Q*, then whole groups in the same way, until nothing
+    moves. The result is a local optimum: moving any single token would not increase Q*. The Q* of the best partition is
+    above 0 even for noise, so compare it with the value before training.
 
     Parameters
     ----------
@@ -48,8 +48,7 @@ def best_partition(similar: npt.ArrayLike, seed: int = 0, restarts: int = 10) ->
         Groups, numbered by their first token.
     """
     weights, valid = symmetric(similar)
-    if restarts < 1:
-        raise must_be("restarts", "a whole number of at least 1", restarts)
+    whole_number("restarts", restarts, 1)
     n = weights.shape[-1]
     labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
     for entry in _entries(valid):
@@ -70,9 +69,7 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
     Parameters
     ----------
     similar : array-like, shape (..., n, n)
-    k : int
-        Number of clusters.
-    seed : int
+    k, seed : int
 
     Returns
     -------
@@ -85,8 +82,7 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
 
     weights, valid = symmetric(similar)
     matrices, n = np.asarray(similar, dtype=np.float64), weights.shape[-1]
-    if not 1 <= k <= n:
-        raise must_be("k", f"a whole number from 1 to the number of tokens, {n}", k)
+    whole_number("k", k, 1, n)
     labels = np.full((*weights.shape[:-2], n), -1, dtype=np.int64)
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different tokens than clusters
@@ -102,17 +98,9 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
 
 
 def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute the adjusted Rand index of two labellings, as in scikit-learn, for many labellings at once.
+    """Compute the adjusted Rand index of two labellings (..., n), as in scikit-learn, for many labellings at once.
 
-    Parameters
-    ----------
-    found, labels : array-like of int, shape (..., n)
-        Tokens with -1 in either are left out.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        1 for equal partitions, 0 at chance. NaN if no token is left.
+    1 for equal partitions, 0 at chance. Tokens with -1 in either are left out. NaN if no token is left.
     """
     counts = _contingency(found, labels)
     same = _pairs(counts).sum(axis=(-2, -1))
@@ -126,22 +114,13 @@ def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute scikit-learn's adjusted mutual information, which suits groups of very different sizes.
+    """Compute scikit-learn's adjusted mutual information, with arguments and result as in `ari`.
 
-    Parameters
-    ----------
-    found, labels : array-like of int, shape (..., n)
-        Tokens with -1 in either are left out.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        1 for equal partitions, 0 at chance. NaN if no token is left.
+    It suits groups of very different sizes.
     """
     from sklearn.metrics import adjusted_mutual_info_score  # type: ignore[import-untyped, unused-ignore]
 
-    n = np.shape(found)[-1] if np.ndim(found) else 0
-    groups, true = np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
+    groups, true = _both(found, labels)
     value = np.full(groups.shape[:-1], np.nan)
     for entry in np.ndindex(value.shape):
         known = (groups[entry] >= 0) & (true[entry] >= 0)
@@ -151,19 +130,9 @@ def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute the mutual information of two labellings in nats, without adjustment.
+    """Compute the mutual information of two labellings in nats, without adjustment; arguments as in `ari`.
 
     Permuting labels keeps group sizes, so it ranks permutations as `ami` does, in a hundredth of the time.
-
-    Parameters
-    ----------
-    found, labels : array-like of int, shape (..., n)
-        Tokens with -1 in either are left out.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        NaN if no token is left.
     """
     counts = _contingency(found, labels)
     total = counts.sum(axis=(-2, -1), keepdims=True)
@@ -173,13 +142,14 @@ def shared_information(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     return np.where(total[..., 0, 0] > 0, (joint * np.log(ratio)).sum(axis=(-2, -1)), np.nan)
 
 
-# ---------------------------------------------------------------------------------------------------------- helpers
+def _both(found: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Labels, ...]:
+    n = np.shape(found)[-1] if np.ndim(found) else 0
+    return np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
 
 
 def _contingency(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Return the contingency table of two labellings, (..., n) and (..., n) -> (..., k, m), without -1."""
-    n = np.shape(found)[-1] if np.ndim(found) else 0
-    groups, true = np.broadcast_arrays(whole_numbers("found", found, n), whole_numbers("labels", labels, n))
+    groups, true = _both(found, labels)
     known = (groups >= 0) & (true >= 0)
     # (..., n, k) and (..., n, m)
     one, two = (np.where(known, values, -1)[..., None] == np.unique(values[known]) for values in (groups, true))
@@ -187,13 +157,11 @@ def _contingency(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def _pairs(counts: npt.ArrayLike) -> Array:
-    """Return the number of pairs in groups of these sizes."""
     sizes = np.asarray(counts, dtype=np.float64)
     return sizes * (sizes - 1) / 2
 
 
 def _entries(valid: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:
-    """Return the indices of valid entries."""
     return [entry for entry in np.ndindex(valid.shape) if valid[entry]]
 
 

@@ -1,8 +1,6 @@
 """Comparison of a learned arrangement with known positions of the tokens in space.
 
-A similarity is a matrix (..., n, n) of PEs or of data, as in `modules`. `neighbors_in_space` determines neighbours
-without a threshold or a unit of length. `place_agreement` measures whether the most similar token is a neighbour.
-`procrustes_r2` measures how well a whole map fits the true positions.
+A similarity is a matrix (..., n, n) of PEs or of data, as in `modules`.
 
 >>> grid = np.stack(np.divmod(np.arange(9), 3), axis=1)  # a square of 3 x 3
 >>> near = neighbors_in_space(grid)
@@ -17,13 +15,12 @@ without a threshold or a unit of length. `place_agreement` measures whether the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
-from placecode.analysis.modules import nearest, symmetric, whole_numbers
+from placecode.analysis.geometry import principal_points
+from placecode.analysis.modules import nearest_mean, square, symmetric
 from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
@@ -38,23 +35,14 @@ CHUNK_VALUES = 2_000_000
 
 
 def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
-    """Compute the Gabriel graph (Gabriel and Sokal, 1969).
+    """Compute the Gabriel graph (Gabriel and Sokal, 1969) of positions, (n, k) -> (n, n).
 
-    Two points are neighbours if no other point is in or on the ball whose diameter joins them. On a square grid these
-    are the four adjacent cells. The graph is connected in any number of dimensions. Coincident points are neighbours
-    of each other and have the same other neighbours. All triples are compared, which takes about a second for 1,000
-    points.
-
-    Parameters
-    ----------
-    positions : array-like, shape (n, k)
-
-    Returns
-    -------
-    ndarray of bool, shape (n, n)
-        False on the diagonal.
+    Two points are neighbours if no other point is in or on the ball whose diameter joins them: on a square grid the
+    four adjacent cells. There is no threshold or unit of length, and the graph is connected in any number of
+    dimensions. Coincident points are neighbours of each other and have the same other neighbours. All triples are
+    compared, which takes about a second for 1,000 points.
     """
-    points = _points("positions", positions)
+    points = checked(positions)
     points = points - points.mean(axis=0)
     squares = np.zeros((len(points), len(points)))
     for axis in points.T:
@@ -74,30 +62,14 @@ def neighbors_in_space(positions: npt.ArrayLike) -> Bools:
 
 
 def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
-    """Compute a map of the tokens from their similarities by Isomap (Tenenbaum et al., 2000).
+    """Compute a map of the tokens from their similarities by Isomap (Tenenbaum et al., 2000), (n, n) -> (n, axes).
 
     Distant tokens are about equally dissimilar, so only similarities of near tokens are used. Distances are the angles
-    between vectors, added along the shortest path over nearest neighbours. A minimum spanning tree keeps the graph
-    connected. Angles are divided by those to the last of the nearest neighbours (local scaling, Zelnik-Manor and
-    Perona, 2004), because tokens at the edge have fewer near neighbours. Classical scaling gives the map.
+    between vectors, added along the shortest path over `near` nearest neighbours. A minimum spanning tree keeps the
+    graph connected. Angles are divided by those to the last of the nearest neighbours (local scaling, Zelnik-Manor and
+    Perona, 2004), because tokens at the edge have fewer near neighbours. Classical scaling gives the map, with axes as
+    in `geometry.mds`. NaN if a similarity is not finite.
 
-    Parameters
-    ----------
-    similar : array-like, shape (n, n)
-        Cosines or correlations.
-    axes : int
-        Number of axes of the map.
-    near : int
-        Number of nearest neighbours.
-
-    Returns
-    -------
-    ndarray, shape (n, axes)
-        The axis with the largest variance first. The token with the largest absolute coordinate on an axis is on the
-        positive side. NaN if a similarity is not finite.
-
-    Examples
-    --------
     >>> line = np.array([[0.0], [1.0], [2.0], [3.0]])
     >>> arrange(np.exp(-np.abs(line - line.T)), axes=1, near=1).round(1).ravel().tolist()
     [1.5, 0.5, -0.5, -1.5]
@@ -120,76 +92,29 @@ def arrange(similar: npt.ArrayLike, axes: int = 2, near: int = 8) -> Array:
     edges = np.maximum(edges, minimum_spanning_tree(angle).toarray())
     distances = shortest_path(np.maximum(edges, edges.T), directed=False)
     centring = np.eye(n) - 1 / n
-    squares, directions = np.linalg.eigh(-0.5 * centring @ distances**2 @ centring)
-    points = (directions * np.sqrt(np.maximum(squares, 0.0)))[:, ::-1][:, :axes]
-    points = np.pad(points, [(0, 0), (0, max(0, axes - n))])
-    size = np.abs(points)
-    first = (size >= 0.999999 * size.max(axis=0)).argmax(axis=0)  # ties are not decided by rounding
-    return np.asarray(points * np.where(points[first, np.arange(axes)] < 0, -1.0, 1.0))
+    return principal_points(-0.5 * centring @ distances**2 @ centring, axes)
 
 
 def place_agreement(similar: npt.ArrayLike, near: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is near.
+    """Return the fraction of tokens whose most similar token is near, (..., n, n) and bool (..., n, n) -> (...).
 
-    Parameters
-    ----------
-    similar : array-like, shape (..., n, n)
-    near : array-like of bool, shape (..., n, n)
-        Which tokens are near each other, for example `neighbors_in_space`.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        Chance level is the fraction of ordered pairs that are near, 0.036 on a 10 x 10 grid. With several most similar
-        tokens, the near fraction of them counts. NaN if the matrix is zero or not finite.
+    Chance level is the fraction of ordered pairs that are near, 0.036 on a 10 x 10 grid. With several most similar
+    tokens, the near fraction of them counts. NaN if the matrix is zero or not finite.
     """
-    weights, valid = symmetric(similar)
-    true = _relation(near, weights.shape[-1])
-    share = (nearest(weights) * true).sum(axis=-1)
-    return np.where(valid, share.mean(axis=-1) if share.shape[-1] else np.nan, np.nan)
-
-
-def agreement_among(near: npt.ArrayLike) -> Callable[[npt.ArrayLike, npt.ArrayLike], Array]:
-    """Return `place_agreement` as a function for permutation tests.
-
-    Parameters
-    ----------
-    near : array-like of bool, shape (n, n)
-
-    Returns
-    -------
-    callable
-        Function of similarities (..., n, n) and places (..., n), the index of the row of `near` of each token.
-    """
-    true = _relation(near, len(np.asarray(near)))
-
-    def agreement(similar: npt.ArrayLike, places: npt.ArrayLike) -> Array:
-        index = whole_numbers("places", places, len(true))
-        return place_agreement(similar, true[index[..., :, None], index[..., None, :]])
-
-    return agreement
+    true, n = np.asarray(near), square(similar).shape[-1]
+    if true.ndim < 2 or true.shape[-2:] != (n, n) or true.dtype != np.bool_:
+        raise must_be("near", f"True or False for every two of the {n} tokens", (true.dtype.name, true.shape))
+    return nearest_mean(similar, true)
 
 
 def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:
-    """Return how well a map fits the true positions: 1 minus the Procrustes disparity.
+    """Return how well a map (n, k) fits the true positions (n, k): 1 minus the Procrustes disparity.
 
     This is the fraction of the variance of one map that the other explains after the best translation, rotation,
-    reflection and scaling. It is symmetric. It measures the whole map rather than local neighbourhoods.
-
-    Parameters
-    ----------
-    placed : array-like, shape (n, k)
-        The map.
-    positions : array-like, shape (n, k)
-        The true positions.
-
-    Returns
-    -------
-    float
-        From 0 to 1. n random points on two axes reach about 1.5 / n. NaN if all points of either are equal, or if the
-        map is not finite.
+    reflection and scaling, from 0 to 1. It measures the whole map rather than local neighbourhoods. n random points on
+    two axes reach about 1.5 / n. NaN if all points of either are equal, or if the map is not finite.
     """
-    map_, true = np.asarray(placed, dtype=np.float64), _points("positions", positions)
+    map_, true = np.asarray(placed, dtype=np.float64), checked(positions)
     if map_.shape != true.shape:
         raise must_be("placed", f"an array of the shape of the positions, {true.shape}", map_.shape)
     if not np.isfinite(map_).all():
@@ -203,17 +128,9 @@ def procrustes_r2(placed: npt.ArrayLike, positions: npt.ArrayLike) -> float:
     return min(explained**2, 1.0)
 
 
-def _points(name: str, positions: npt.ArrayLike) -> Array:
-    """Convert positions to float64 and check them."""
-    points = np.asarray(positions, dtype=np.float64)
+def checked(positions: npt.ArrayLike) -> Array:
+    """Return a copy of positions (n, k) as float64, after a check for finite numbers."""
+    points = np.array(positions, dtype=np.float64)
     if points.ndim != 2 or 0 in points.shape or not np.isfinite(points).all():
-        raise must_be(name, "finite numbers (tokens, axes), at least one of each", points.shape)
+        raise must_be("positions", "finite numbers (tokens, axes), at least one of each", points.shape)
     return points
-
-
-def _relation(near: npt.ArrayLike, n: int) -> Bools:
-    """Check an array of bool for every two tokens."""
-    true = np.asarray(near)
-    if true.ndim < 2 or true.shape[-2:] != (n, n) or true.dtype != np.bool_:
-        raise must_be("near", f"True or False for every two of the {n} tokens", (true.dtype.name, true.shape))
-    return true

@@ -68,24 +68,8 @@ def interval(values: Sequence[float] | npt.NDArray[Any], level: float = 0.95) ->
 
 
 def half_width(std: float, n: int, level: float = 0.95) -> float:
-    """Return half the width of Student's t confidence interval of a mean.
+    """Return half the width of Student's t interval of the mean of n values with standard deviation `std` (ddof=1).
 
-    Parameters
-    ----------
-    std : float
-        Standard deviation of the values (ddof=1).
-    n : int
-        Number of values.
-    level : float
-        Confidence level.
-
-    Returns
-    -------
-    float
-        NaN for fewer than two values.
-
-    Examples
-    --------
     >>> round(half_width(1.0, 4), 3)  # t(0.975, 3 degrees of freedom) / sqrt(4)
     1.591
     """
@@ -118,17 +102,7 @@ def partial(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Array:
 
 
 def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
-    """Correlate the means over seeds of two measures across settings.
-
-    Parameters
-    ----------
-    x, y : array-like, shape (..., settings, seeds)
-
-    Returns
-    -------
-    ndarray, shape (...)
-        Spearman's correlation.
-    """
+    """Return Spearman's correlation of the means over seeds across settings, (..., settings, seeds) each -> (...)."""
     tables = np.stack(_together(x, y, axes=2))  # (2, ..., s, k)
     known = ~np.isnan(tables).any(axis=0)  # (..., s, k)
     count = known.sum(axis=-1)
@@ -139,37 +113,21 @@ def over_settings(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
 
 
 def within(x: npt.ArrayLike, y: npt.ArrayLike) -> Array:
-    """Correlate two measures across seeds within settings.
+    """Correlate two measures across seeds within settings, (..., settings, seeds) each -> (...).
 
     Seeds are ranked within each setting, ranks are centred there, and one correlation is computed over all settings.
     The result does not depend on effects of settings on the level or scale of x and y. With a single setting it is
     `spearman`. The pairs are not independent, so use `bootstrap` and `permutation_within` for inference.
-
-    Parameters
-    ----------
-    x, y : array-like, shape (..., settings, seeds)
-
-    Returns
-    -------
-    ndarray, shape (...)
     """
     return _correlation(*_together(x, y, axes=2), axes=(-2, -1))
 
 
 def within_given(x: npt.ArrayLike, y: npt.ArrayLike, given: npt.ArrayLike) -> Array:
-    """Compute `within`, controlling for a third measure.
+    """Compute `within`, controlling for a third measure, (..., settings, seeds) each -> (...).
 
     The regression on `given` has a separate slope in each setting. With a single setting the result is `partial`. With
     few seeds, ranks remove a strong common cause only in part: with 15 seeds and correlations of 0.7 to 0.8 with
     `given`, otherwise unrelated x and y retain a correlation of about 0.05.
-
-    Parameters
-    ----------
-    x, y, given : array-like, shape (..., settings, seeds)
-
-    Returns
-    -------
-    ndarray, shape (...)
     """
     return _correlation(*_together(x, y, given, axes=2), axes=(-2, -1))
 
@@ -322,9 +280,6 @@ def fdr(p: npt.ArrayLike) -> Array:
     return adjusted
 
 
-# ---------------------------------------------------------------------------------------------------------- helpers
-
-
 def _together(*arrays: npt.ArrayLike, axes: int = 1, alike: bool = True) -> list[Array]:
     """Convert arrays to float64, and check that their last axes are equal. `alike` broadcasts them to one shape."""
     doubles = [np.asarray(array, dtype=np.float64) for array in arrays]
@@ -349,9 +304,9 @@ def _ranks(joint: Array) -> tuple[Array, Array]:
 
 
 def _resampled_ranks(joint: Array, drawn: npt.NDArray[np.int64]) -> tuple[Array, Array]:
-    """Return `_ranks` of tables (t, s, k) with resampled seeds, (t, draws, s, k), and the counts of the seeds as
-    weights, (draws, s, k). A centred rank is half the difference between the numbers of smaller and larger values, so
-    counting replaces sorting."""
+    """Return `_ranks` of tables (t, s, k) with resampled seeds, (t, draws, s, k), and counts of seeds as weights,
+    (draws, s, k). A centred rank is half the difference between the numbers of smaller and larger values, so counting
+    replaces sorting."""
     known = np.asarray(~np.isnan(joint).any(axis=0))
     counts = (drawn[:, :, None] == np.arange(joint.shape[-1])).sum(axis=1).astype(np.float64)  # (draws, k)
     with np.errstate(invalid="ignore"):  # inf - inf

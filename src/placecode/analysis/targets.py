@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from placecode.analysis.places import checked
 from placecode.encodings import sinusoid
-from placecode.errors import must_be
 
 Array = npt.NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
         times a random orthogonal matrix. "one-hot": one feature per row and per column. "grid": the coordinates.
         "relation": one feature per token, 1 for tokens that share a coordinate with it, including itself.
     """
-    points = _checked(positions)
+    points = checked(positions)
     fixed = sinusoid(points, width)
     rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(width, width)))
     name = f"{points.shape[1]}d-fixed"
@@ -54,33 +54,15 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
 
 
 def related(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Return which different tokens share at least one coordinate, such as a row or a column.
+    """Return which different tokens share at least one coordinate, such as a row or a column, (n, k) -> (n, n).
 
-    Parameters
-    ----------
-    positions : array-like, shape (n, k)
-
-    Returns
-    -------
-    ndarray of bool, shape (n, n)
-
-    Examples
-    --------
     >>> related([[0, 0], [0, 1], [1, 1]]).astype(int).tolist()
     [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
     """
-    points = _checked(positions)
+    points = checked(positions)
     return _shared(points) & ~np.eye(len(points), dtype=bool)
 
 
 def _shared(points: Array) -> npt.NDArray[np.bool_]:
     """Return which tokens share a coordinate, (n, n)."""
     return np.asarray((points[:, None] == points).any(axis=-1))
-
-
-def _checked(positions: npt.ArrayLike) -> Array:
-    """Convert positions to float64 and check them."""
-    points = np.array(positions, dtype=np.float64)
-    if points.ndim != 2 or 0 in points.shape or not np.isfinite(points).all():
-        raise must_be("positions", "finite numbers, (tokens, coordinates)", points.shape)
-    return points

@@ -52,18 +52,7 @@ _REGISTRY: dict[str, type[Encoding]] = {
 
 
 def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
-    """Register an encoding class under a name, as a class decorator.
-
-    Parameters
-    ----------
-    name : str
-        A name that is not registered yet.
-
-    Returns
-    -------
-    callable
-        The decorator, which returns the class unchanged.
-    """
+    """Register an encoding class under a new name, as a class decorator."""
 
     def decorate(cls: type[Encoding]) -> type[Encoding]:
         if _REGISTRY.get(name, cls) is not cls:
@@ -75,35 +64,19 @@ def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
 
 
 def _load_plugins() -> None:
-    """Register the encodings of installed packages."""
     for point in entry_points(group="placecode.encodings"):
         if point.name not in _REGISTRY:
             register(point.name)(point.load())
 
 
 def names() -> list[str]:
-    """Return the names of all registered encodings, including those of installed packages.
-
-    Returns
-    -------
-    list of str
-    """
+    """Return the names of all registered encodings, including those of installed packages."""
     _load_plugins()
     return list(_REGISTRY)
 
 
 def lookup(name: str) -> type[Encoding]:
-    """Return the encoding class registered under a name.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    type
-        A subclass of Encoding.
-    """
+    """Return the encoding class registered under a name."""
     if name not in _REGISTRY:
         _load_plugins()
     if name not in _REGISTRY:
@@ -112,21 +85,8 @@ def lookup(name: str) -> type[Encoding]:
 
 
 def family(member: Member) -> tuple[object, ...]:
-    """Return a key that is equal for members that can share one encoding instance.
-
-    Parameters
-    ----------
-    member : Member
-
-    Returns
-    -------
-    tuple
-
-    Raises
-    ------
-    BadInput
-        If the name, an option or the initial values are not valid for the encoding.
-    """
+    """Return a key that is equal for members that can share one encoding instance, after a check of name, options and
+    start."""
     cls = lookup(member.encoding)
     cls.settings(member)
     if (isinstance(member.start, Table) or member.start in POSITION_STARTS) and not cls.takes_array:
@@ -135,18 +95,7 @@ def family(member: Member) -> tuple[object, ...]:
 
 
 def build(members: Sequence[Member], layout: Layout) -> Encoding:
-    """Return one encoding instance for members of one family.
-
-    Parameters
-    ----------
-    members : sequence of Member
-        Members with equal `family`.
-    layout : Layout
-
-    Returns
-    -------
-    Encoding
-    """
+    """Return one encoding instance for members of one `family`."""
     kinds = [lookup(member.encoding) for member in members]
     first, additive = kinds[0], [kind for kind in kinds if issubclass(kind, Additive)]
     if not issubclass(first, Additive):
@@ -181,12 +130,8 @@ def make(
         Name of a registered encoding.
     tokens : int
         Maximum number of tokens, n.
-    width : int
-        Number of features, d.
-    heads : int
-        Number of attention heads, h.
-    layers : int
-        Number of blocks.
+    width, heads, layers : int
+        Numbers of features, d, of attention heads, h, and of blocks.
     positions : ndarray, shape (n, k), optional
         True coordinates of the tokens.
     dtype : torch.dtype

@@ -25,9 +25,8 @@ def sinusoid(coordinates: np.ndarray, width: int, base: float = 10000.0) -> np.n
     """Return the sinusoidal encoding of coordinates: interleaved sines and cosines.
 
     The pairs of features are divided evenly among the axes, beginning with the last axis. On a grid with positions
-    (row, column), the first half of the features encodes the column, as in the paper's 2d-fixed. One axis gives the
-    usual one-dimensional encoding. If the pairs cannot be divided evenly, the axes that come first have one pair more.
-    With an odd width the last cosine is omitted.
+    (row, column), the first half of the features encodes the column, as in the paper's 2d-fixed. If the pairs cannot be
+    divided evenly, the axes that come first have one pair more. With an odd width the last cosine is omitted.
 
     Parameters
     ----------
@@ -62,14 +61,7 @@ class Additive(Encoding):
     """Base class of additive encodings, a table of PEs. The table of the base class is fixed at zero (NoPE).
 
     A subclass defines the initial values of the table and whether it is trained. One instance of `Additive` can serve
-    members with different subclasses. In any other model, use `x = pe(x)` with x of shape (b, n, d).
-
-    Parameters
-    ----------
-    members : sequence of Member
-    layout : Layout
-    kinds : sequence of type
-        The subclass of each member.
+    members with different subclasses, `kinds`. In any other model, use `x = pe(x)` with x of shape (b, n, d).
     """
 
     trains: ClassVar[bool] = False
@@ -150,18 +142,7 @@ class Learned(Random):
 
 
 def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
-    """Return random initial values: sigma times numbers of variance 1, which depend on the seed but not on sigma.
-
-    Parameters
-    ----------
-    member : Member
-    shape : tuple of int
-
-    Returns
-    -------
-    ndarray
-        Array of this shape.
-    """
+    """Return random initial values: sigma times numbers of variance 1, which depend on the seed but not on sigma."""
     if member.start == "zero":
         return np.zeros(shape)
     sigma = _sigma(member)
@@ -174,21 +155,9 @@ def scaled_draw(member: Member, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def from_positions(member: Member, layout: Layout, shape: tuple[int, int, int]) -> np.ndarray:
-    """Return initial values computed from the true positions, for the starts in `POSITION_STARTS`.
-
-    Parameters
-    ----------
-    member : Member
-    layout : Layout
-    shape : tuple of int
-        Blocks, tokens and features, (l, n, d).
-
-    Returns
-    -------
-    ndarray, shape (n, d) or (l, n, d)
-        "true" and "centred" are equal in all blocks. "axes" has independent random vectors in every block, from other
-        random numbers than "normal".
-    """
+    """Return initial values from the true positions, for the starts in `POSITION_STARTS`. "true" and "centred", (n, d),
+    are equal in all blocks. "axes", (l, n, d), has independent random vectors in every block, from other random numbers
+    than "normal"."""
     sigma, positions = _sigma(member), layout.places(str(member.start))
     if member.start != "axes":
         waves = sinusoid(positions, member.width)
@@ -203,7 +172,6 @@ def from_positions(member: Member, layout: Layout, shape: tuple[int, int, int]) 
 
 
 def _sigma(member: Member) -> float:
-    """Return sigma, which must be a number."""
     if member.sigma is None:
         raise must_be("sigma", f"a number of at least 0 for the encoding {member.encoding}", None)
     return member.sigma

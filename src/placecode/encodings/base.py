@@ -38,17 +38,8 @@ class Layout:
             raise must_be("positions", f"an array ({self.tokens} tokens, coordinates)", self.positions.shape)
 
     def coordinates(self, axes: int) -> np.ndarray:
-        """Return the coordinates of the tokens.
-
-        Parameters
-        ----------
-        axes : int
-            1 for the index in the sequence, or the number of true coordinates.
-
-        Returns
-        -------
-        ndarray, shape (n, axes)
-        """
+        """Return the coordinates of the tokens, (n, axes): the true ones, or with one axis the index in the
+        sequence."""
         if axes == 1:
             return np.arange(self.tokens, dtype=np.float64)[:, None]
         known_axes = 0 if self.positions is None else self.positions.shape[1]
@@ -68,16 +59,10 @@ class Layout:
 
 
 class Encoding(nn.Module):
-    """Base class of positional encodings.
+    """Base class of positional encodings, one instance for a sequence of e members.
 
     Subclasses override some of `add`, `rotate`, `bias`, `mask` and `vectors`. Trainable parameters have the member axis
     first, (e, ...). Their learning rate is `Member.pe_learning_rate`.
-
-    Parameters
-    ----------
-    members : sequence of Member
-        The e members that share the instance.
-    layout : Layout
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -108,10 +93,8 @@ class Encoding(nn.Module):
         return tuple({**cls.defaults, **member.options}.items())
 
     def among(self, q: Tensor, at: slice) -> tuple[slice, slice]:
-        """Return the rows and columns of an (n, n) array that belong to the scores of q.
-
-        Used outside a stack, an encoding may be applied to fewer than n tokens.
-        """
+        """Return the rows and columns of an (n, n) array that belong to the scores of q. Outside a stack, an encoding
+        may be applied to fewer than n tokens."""
         if at != ALL:
             return at, ALL
         if q.shape[-2] > self.tokens:

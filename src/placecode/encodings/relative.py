@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from placecode.encodings.additive import scaled_draw
 from placecode.encodings.base import ALL, Encoding, Layout
-from placecode.errors import BadInput, one_of
+from placecode.errors import BadInput
 from placecode.models.member import Member
-from placecode.validation import real_number, switch, whole_number
+from placecode.validation import choice, real_number, switch, whole_number
 
 
 class Relative(Encoding):
@@ -104,8 +104,7 @@ class Alibi(Encoding):
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
         options, heads = dict(self.settings(members[0])), members[0].heads
-        if options["distance"] not in ("euclidean", "manhattan"):
-            raise one_of("distance", ("euclidean", "manhattan"), options["distance"])
+        choice("distance", options["distance"], ("euclidean", "manhattan"))
         coordinates = layout.coordinates(whole_number("axes", options["axes"], least=1))
         offsets = torch.from_numpy(coordinates[None] - coordinates[:, None])  # (n, n, k)
         distance = offsets.norm(p=2 if options["distance"] == "euclidean" else 1, dim=-1)  # (n, n), exact
@@ -117,23 +116,11 @@ class Alibi(Encoding):
 
 
 def slopes_for(heads: int, steepness: float = 8.0) -> Tensor:
-    """Return the slopes of ALiBi.
+    """Return the slopes of ALiBi, (heads,). The last one is 2^(-steepness).
 
     For a power of two they are a geometric sequence. Otherwise they are the slopes of the next smaller power of two,
     followed by every other slope of twice that power.
 
-    Parameters
-    ----------
-    heads : int
-    steepness : float
-        The last slope is 2^(-steepness).
-
-    Returns
-    -------
-    Tensor of float64, shape (heads,)
-
-    Examples
-    --------
     >>> slopes_for(4).tolist()
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
@@ -174,19 +161,6 @@ class CausalNone(Encoding):
 
 
 def causal_mask(n: int, at: slice, device: torch.device) -> Tensor:
-    """Return the causal mask.
-
-    Parameters
-    ----------
-    n : int
-        Number of tokens.
-    at : slice
-        The m query positions.
-    device : torch.device
-
-    Returns
-    -------
-    Tensor of bool, shape (m, n)
-        True for the token itself and for earlier tokens.
-    """
+    """Return the causal mask of n tokens at the m query positions, (m, n): True for the token itself and earlier
+    ones."""
     return torch.ones(n, n, dtype=torch.bool, device=device).tril()[at]

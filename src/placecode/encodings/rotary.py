@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from placecode.encodings.base import ALL, Encoding, Layout
-from placecode.errors import BadInput, must_be
+from placecode.errors import BadInput
 from placecode.models.member import Member
 from placecode.validation import real_number, whole_number
 
@@ -32,9 +32,8 @@ class Rotary(Encoding):
     def __init__(self, members: Sequence[Member], layout: Layout) -> None:
         super().__init__(members, layout)
         options, head = dict(self.settings(members[0])), members[0].width // members[0].heads
-        axes, fraction = whole_number("axes", options["axes"], least=1), options["fraction"]
-        if not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
-            raise must_be("fraction", "a number above 0 and at most 1", fraction)
+        axes = whole_number("axes", options["axes"], least=1)
+        fraction = real_number("fraction", options["fraction"], above=0, most=1)
         coordinates = layout.coordinates(axes)
         # an even number of features per axis; 1e-9 corrects rounding, so that 0.58 of 100 is 58
         axis_features = 2 * int(fraction * head / (2 * axes) + 1e-9)

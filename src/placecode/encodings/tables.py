@@ -13,47 +13,18 @@ from placecode.errors import must_be
 
 
 def root_mean_square(pe: np.ndarray) -> float:
-    """Return the root mean square of all entries of a PE.
-
-    Parameters
-    ----------
-    pe : ndarray
-
-    Returns
-    -------
-    float
-    """
+    """Return the root mean square of all entries of a PE."""
     return float(np.sqrt(np.mean(np.square(pe))))
 
 
 def scaled(pe: np.ndarray, sigma: float) -> np.ndarray:
-    """Rescale a PE to a root mean square of sigma. A PE of zeros does not change.
-
-    Parameters
-    ----------
-    pe : ndarray
-    sigma : float
-
-    Returns
-    -------
-    ndarray
-        Array of the shape of `pe`.
-    """
+    """Rescale a PE to a root mean square of sigma. A PE of zeros does not change."""
     size = root_mean_square(pe)
     return pe if size == 0 else np.asarray(pe * (sigma / size))
 
 
 def is_grid(positions: np.ndarray | None) -> bool:
-    """Return whether tokens form a complete rectangular grid with at least two rows and two columns.
-
-    Parameters
-    ----------
-    positions : ndarray, shape (n, k), or None
-
-    Returns
-    -------
-    bool
-    """
+    """Return whether tokens at (n, k) form a complete rectangular grid with at least two rows and two columns."""
     if positions is None or positions.ndim != 2 or positions.shape[1] != 2:
         return False
     sides = [len(np.unique(axis)) for axis in positions.T]
@@ -61,20 +32,8 @@ def is_grid(positions: np.ndarray | None) -> bool:
 
 
 def resized(pe: np.ndarray, positions: np.ndarray, onto: np.ndarray) -> np.ndarray:
-    """Interpolate a PE linearly from one grid of tokens to another. The corners of both grids coincide.
-
-    Parameters
-    ----------
-    pe : ndarray, shape (l, n, d)
-    positions : ndarray, shape (n, 2)
-        Rows and columns of the tokens of `pe`.
-    onto : ndarray, shape (m, 2)
-        Rows and columns of the new tokens.
-
-    Returns
-    -------
-    ndarray, shape (l, m, d)
-    """
+    """Interpolate a PE linearly from one grid of tokens to another, (l, n, d), (n, 2) and (m, 2) -> (l, m, d). The
+    corners of both grids coincide."""
     for name, points in (("positions", positions), ("onto", onto)):
         if not is_grid(points):
             raise must_be(name, "a full grid of rows and columns", points.shape)

@@ -23,32 +23,13 @@ Capture = Callable[[str, Tensor], None]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Apply one linear layer per member.
-
-    Parameters
-    ----------
-    x : Tensor, shape (e, ..., i)
-    weight : Tensor, shape (e, i, o)
-    bias : Tensor, shape (e, o)
-
-    Returns
-    -------
-    Tensor, shape (e, ..., o)
-    """
+    """Apply one linear layer per member: (e, ..., i), (e, i, o) and (e, o) -> (e, ..., o)."""
     rows = torch.baddbmm(bias[:, None], x.reshape(x.shape[0], -1, x.shape[-1]), weight)
     return rows.view(*x.shape[:-1], weight.shape[-1])
 
 
 class Norm(nn.Module):
-    """Layer norm over the features, with one scale and one shift vector per member.
-
-    Parameters
-    ----------
-    members : int
-        Number of members, e.
-    width : int
-        Number of features, d.
-    """
+    """Layer norm over the features, with one scale and one shift vector per member."""
 
     def __init__(self, members: int, width: int) -> None:
         super().__init__()
@@ -63,24 +44,10 @@ class Norm(nn.Module):
 
 
 class Linear(nn.Module):
-    """One linear layer per member.
+    """One linear layer per member, with the initial values of `torch.nn.Linear`: uniform up to 1 / sqrt(inputs).
 
-    Initial values are those of `torch.nn.Linear`: uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs).
-
-    Parameters
-    ----------
-    members : int
-        Number of members, e.
-    inputs, outputs : int
-        Numbers of input and output features.
-
-    Attributes
-    ----------
-    weight : Parameter
-        The matrices with the longer side last, because GPU libraries multiply this layout faster.
-    matrix : Tensor, shape (e, inputs, outputs)
-        View of `weight`.
-    bias : Parameter, shape (e, outputs)
+    `weight` has the longer side last, because GPU libraries multiply this layout faster. `matrix` is a view of it, (e,
+    inputs, outputs). `bias` has shape (e, outputs).
     """
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
@@ -103,27 +70,12 @@ class Linear(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention with one projection for queries, keys and values, as in `nn.MultiheadAttention`.
-
-    Parameters
-    ----------
-    members : int
-        Number of members, e.
-    width : int
-        Number of features, d.
-    heads : int
-        Number of heads, h.
-
-    Attributes
-    ----------
-    fused : bool
-        Whether torch's fused attention may evaluate long sequences. It stores no scores.
-    """
+    """Multi-head self-attention with one projection for queries, keys and values, as in `nn.MultiheadAttention`."""
 
     def __init__(self, members: int, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.fused = False
+        self.fused = False  # whether torch's fused attention, which stores no scores, may evaluate long sequences
         self.projection = Linear(members, width, 3 * width)
         self.out = Linear(members, width, width)
 
@@ -188,18 +140,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Transformer block: attention and MLP, each with a residual connection and a layer norm.
 
-    Parameters
-    ----------
-    members : int
-        Number of members, e.
-    width : int
-        Number of features, d.
-    heads : int
-        Number of attention heads, h.
-    hidden : int
-        Number of hidden units of the MLP.
-    pre : bool
-        Whether layer norm is applied before attention and MLP (pre-norm) or after the residual sums (post-norm).
+    With `pre`, layer norms come before attention and MLP (pre-norm), otherwise after the residual sums (post-norm).
     """
 
     def __init__(self, members: int, width: int, heads: int, hidden: int, pre: bool) -> None:

@@ -28,9 +28,10 @@ from torch import Tensor, nn
 from placecode import encodings, random
 from placecode.compute.gpu import kernels
 from placecode.encodings import ALL, Layout
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.models.blocks import Attention, Block, Capture, Linear, Norm
 from placecode.models.member import Member
+from placecode.validation import choice, whole_number
 
 ALIGNMENT = 64
 """Parameters in `flat` begin at multiples of this number of elements, because GPUs multiply aligned matrices faster."""
@@ -104,18 +105,13 @@ class Stack(nn.Module):
         super().__init__()
         if not members:
             raise BadInput("a stack must have at least one member; got none.")
-        if readout not in READOUTS:
-            raise one_of("readout", READOUTS, readout)
+        choice("readout", readout, READOUTS)
         if len({stack_key(member) for member in members}) > 1:
             raise BadInput("members of a stack must have the same shape and encoding family; these differ.")
         self.members, first, e = tuple(members), members[0], len(members)
         self.readout = readout
-        self.shape: dict[str, Any] = {
-            "tokens": tokens,
-            "features": features,
-            "outputs": outputs,
-            "positions": positions,
-        }
+        shape = {"tokens": tokens, "features": features, "outputs": outputs, "positions": positions}
+        self.shape: dict[str, Any] = shape
         self.embedding = Linear(e, features, first.width)
         hidden = first.expansion * first.width
         self.blocks = nn.ModuleList(
@@ -181,10 +177,8 @@ class Stack(nn.Module):
                 module.fused = not self.plain and self.flat.device.type == "cpu"
 
     def _shrink(self) -> float:
-        """Estimate the ratio of gradients at the outputs to gradients at the inputs, as a power of two.
-
-        In the backward pass, a layer norm divides gradients by the size of its input, which a large PE dominates.
-        """
+        """Estimate the ratio of gradients at the outputs to gradients at the inputs, as a power of two. In the backward
+        pass, a layer norm divides gradients by the size of its input, which a large PE dominates."""
         example, vectors = self.members[0], self.encoding.vectors()
         if vectors is None:
             return 0.0
@@ -214,10 +208,8 @@ class Stack(nn.Module):
         out.index_fill_(1, self.gaps, 0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Convert device or dtype (`to`, `double`, ...) and make the parameters views of a new `flat`.
-
-        An existing trainer keeps the old `flat`, so convert a stack before creating its trainer.
-        """
+        """Convert device or dtype (`to`, `double`, ...) and make the parameters views of a new `flat`. An existing
+        trainer keeps the old `flat`, so convert a stack before creating its trainer."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if "flat" in self.__dict__ and self.ordered[0].data_ptr() != self.flat.data_ptr():
             self._flatten()
@@ -284,14 +276,12 @@ class Stack(nn.Module):
     def capture(self, x: Tensor, *patterns: str, first_row: int = 0) -> dict[str, Tensor]:
         """Return named activations of the forward pass at evaluation.
 
-        Names are embedding, input.0, attention.0, block.0, input.1, ..., output. Attention weights have shape
-        (e, b, h, n, n).
-
         Parameters
         ----------
         x : Tensor, shape (e, b, n, f)
         *patterns : str
-            Names to return. They may contain the wildcards of a shell.
+            Names to return, with the wildcards of a shell: embedding, input.0, attention.0, block.0, input.1, ...,
+            output. Attention weights have shape (e, b, h, n, n).
         first_row : int
             As in `forward`.
 
@@ -376,21 +366,11 @@ def stack_key(member: Member) -> tuple[object, ...]:
 
 
 def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
-    """Group members into stacks of nearly equal size.
+    """Group members into stacks of at most `most` members and nearly equal size: the indices of the members of each.
 
-    Parameters
-    ----------
-    members : sequence of Member
-    most : int
-        Maximum number of members per stack.
-
-    Returns
-    -------
-    list of list of int
-        Indices of the members of each stack. Members of one stack have equal `stack_key`.
+    Members of one stack have equal `stack_key`.
     """
-    if most < 1:
-        raise must_be("the largest stack", "a whole number of at least 1", most)
+    whole_number("the largest stack", most, 1)
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, member in enumerate(members):
         groups.setdefault(stack_key(member), []).append(index)

@@ -44,10 +44,8 @@ TAKEN = ("taken", "shuffled", "before", "sized", "rescaled", "rescaled-shuffled"
 RESIZED = ("resized", "resized-shuffled")
 RESCALED = ("rescaled", "rescaled-shuffled", *RESIZED)
 """The initial values in `TAKEN` that are rescaled to a root mean square of sigma."""
-AUXILIARY = (
-    *("member", "seed", "origin", "role", "label"),
-    *("state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch"),
-)
+STATES = ("state", "diverged_at", "diverged_by", "settled_epoch", "rested_epoch")
+AUXILIARY = ("member", "seed", "origin", "role", "label", *STATES)
 """Columns of a table of members that do not describe a setting."""
 ROLES = ("swept", "reference", "donor", "control")
 """What a member is for: part of the sweep, a model to compare with, one whose PE others start from, or one that must
@@ -59,15 +57,8 @@ PLACEMENTS = ("every", "input")
 class Options(Mapping[str, Any]):
     """Settings of an encoding family (axes, base, ...), as a hashable mapping for use in a frozen dataclass.
 
-    Parameters
-    ----------
-    *settings : mapping of str to number, str, bool or None
-        At most one mapping of settings.
-    **more : number, str, bool or None
-        Further settings. They override those in `settings`.
+    Values are numbers, text, True, False or None. Keywords override those of the mapping.
 
-    Examples
-    --------
     >>> Options({"axes": 2}, base=100.0)
     {'axes': 2, 'base': 100.0}
     """
@@ -105,7 +96,6 @@ class Table:
 
     Attributes
     ----------
-    array : ndarray of float64, shape (n, d) or (l, n, d)
     digest : str
         SHA-256 hash of shape and values.
     """
@@ -270,19 +260,12 @@ class Member:
     @property
     def shape(self) -> tuple[object, ...]:
         """The settings that must be equal to train members in one stack, besides the encoding family."""
-        return (
-            *(self.width, self.layers, self.heads, self.expansion, self.norm, self.placement, self.optimizer),
-            *(self.batch, self.dropout > 0, self.dropout_at_evaluation, self.data, self.origin is not None),
-        )
+        names = ("width", "layers", "heads", "expansion", "norm", "placement", "optimizer", "batch", "data")
+        equal = [getattr(self, name) for name in names]
+        return (*equal, self.dropout > 0, self.dropout_at_evaluation, self.origin is not None)
 
     def record(self) -> dict[str, Any]:
-        """Return the specification as a row of plain values for tables and files.
-
-        Returns
-        -------
-        dict of str to value
-            One entry per field. `options` is JSON text.
-        """
+        """Return the specification as a row of plain values for tables and files. `options` is JSON text."""
         flat = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "options"}
         return {**flat, "start": str(self.start), "options": json.dumps(dict(self.options))}
 
@@ -291,14 +274,6 @@ class Member:
         """Rebuild a member from a row made by `record`.
 
         An initial array is not part of the row. It becomes "zero", because trained values replace it.
-
-        Parameters
-        ----------
-        record : mapping of str to value
-
-        Returns
-        -------
-        Member
         """
         # runs of earlier versions have fewer fields
         values = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}
@@ -328,10 +303,6 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
     **fields : iterable
         The values of each field. The last field varies fastest.
 
-    Returns
-    -------
-    list of Member
-
     Examples
     --------
     >>> [(m.sigma, m.seed) for m in grid(Member(), sigma=[0.1, 2.0], seed=range(2))]
@@ -348,19 +319,8 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
 
 
 def varied(members: Sequence[Member]) -> list[str]:
-    """Return the names of the fields and options that differ between members.
+    """Return the names of the fields and options that differ between members, without seed and origin.
 
-    Parameters
-    ----------
-    members : sequence of Member
-
-    Returns
-    -------
-    list of str
-        Names without seed and origin.
-
-    Examples
-    --------
     >>> varied(grid(Member(), sigma=[0.1, 2.0], seed=range(2)))
     ['sigma']
     """

@@ -110,7 +110,7 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> dict[tuple
     if task.positions is not None:
         found["coordinate_agreement", "positions"] = modules.coordinate_agreement(similar, task.positions)
         if null:
-            among = modules.agreement_in(task.positions)
+            among = modules.by_places(modules.farther(task.positions, task.tokens))
             chance = nulls.label_null(among, similar, np.arange(task.tokens), DRAWS)
             found["coordinate_agreement_p", "positions"] = chance.p
         if not hasattr(task, "partner"):  # on a brain the nearest region is the mirror, if PEs show anything
@@ -123,7 +123,7 @@ def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> dict[tu
     near = places.neighbors_in_space(positions)
     found = {("neighbor_agreement", "positions"): places.place_agreement(similar, near)}
     if null:
-        chance = nulls.label_null(places.agreement_among(near), similar, np.arange(len(near)), DRAWS)
+        chance = nulls.label_null(modules.by_places(near), similar, np.arange(len(near)), DRAWS)
         found["neighbor_agreement_p", "positions"] = chance.p
         fits = [places.procrustes_r2(places.arrange(each, positions.shape[1]), positions) for each in similar]
         found["procrustes_r2", "positions"] = np.array(fits)
