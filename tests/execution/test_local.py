@@ -218,8 +218,8 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(stacks, "ThreadPoolExecutor", AtOnce)
     study = tiny()
     task = study.task()
-    stacks._train(
-        study, task, study.members()[:1], local.Where("cpu"), tmp_path, "stack", lambda _: None, lambda: False
+    stacks.train(
+        study, task, study.members()[:1], local.Where("cpu"), tmp_path, 0, lambda _: None, lambda: False
     )
     assert saved[0] == 31
     assert len(saved) == 3 and all(10 / 0.03 < gap - 10 < 10 / 0.03 + 2 for gap in np.diff(saved))
