@@ -158,6 +158,14 @@ def test_outputs_that_are_not_finite_at_the_last_step_count_as_divergence(tmp_pa
     assert run.members["diverged_by"].tolist() == ["", "evaluation", "", ""]
 
 
+def test_members_that_settle_are_recorded(tmp_path: Path) -> None:
+    """Checks are 52 steps or 13 epochs apart; the second one finds equal parameters."""
+    run = local.execute(tiny(sigmas=(0.2,), epochs=60, learning_rate=0.0, cooldown=0.0), tmp_path / "run")
+    assert run.members["settled_epoch"].tolist() == [26, 26]
+    assert run.members["rested_epoch"].tolist() == [-1, -1] and run.members["diverged_by"].tolist() == ["", ""]
+    assert run.metrics["step"].max() == 60 * 4
+
+
 def test_estimate_counts_members_stacks_and_steps_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
