@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers.tiny_runs import SETTINGS, assert_same, stop_run, tiny
+from helpers.training.tiny_runs import SETTINGS, assert_same, stop_run, tiny
 from torch import Tensor
 
 from placecode.execution import checkpoints, local, stacks

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers.tiny_runs import assert_same, stop_run, tiny
+from helpers.training.tiny_runs import assert_same, stop_run, tiny
 
 from placecode.errors import BadInput
 from placecode.execution import environment, local, stacks

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import pytest
 import torch
-from helpers.tiny_runs import assert_same, stop_run, tiny
+from helpers.training.tiny_runs import assert_same, stop_run, tiny
 
 from placecode.cli import display
 from placecode.errors import BadInput

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.tiny_runs import assert_same, stop_run
+from helpers.training.tiny_runs import assert_same, stop_run
 
 from placecode.errors import BadInput
 from placecode.execution import local, origins

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.tiny_runs import SETTINGS, assert_same, tiny
+from helpers.training.tiny_runs import SETTINGS, assert_same, tiny
 
 from placecode import cli
 from placecode.errors import BadInput

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.tiny_runs import assert_same
-from helpers.two_orders import FIVE, FOUR, HEIRS, TwoOrders
+from helpers.training.tiny_runs import assert_same
+from helpers.training.two_orders import FIVE, FOUR, HEIRS, TwoOrders
 
 from placecode.analysis import attention
 from placecode.encodings.tables import resized

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.tiny_runs import tiny
+from helpers.training.tiny_runs import tiny
 
 from placecode.execution import local
 from placecode.experiments import Study

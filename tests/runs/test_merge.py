@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers.tiny_runs import RESULTS, tiny
+from helpers.training.tiny_runs import RESULTS, tiny
 from safetensors.numpy import load_file
 
 from placecode import cli

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.tiny_runs import stop_run, tiny
+from helpers.training.tiny_runs import stop_run, tiny
 
 from placecode import cli
 from placecode.execution import local

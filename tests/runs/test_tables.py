@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers.tiny_runs import RESULTS
+from helpers.training.tiny_runs import RESULTS
 
 import placecode
 from placecode import cli, experiments
