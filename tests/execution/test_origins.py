@@ -1,4 +1,4 @@
-"""Members that start from another's learned PE: when they are trained, from what, and what becomes of the rest."""
+"""Members that start from the learned PE of another member."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from helpers.training.tiny_runs import assert_same, stop_run
 
 from placecode.errors import BadInput
 from placecode.execution import local, origins
-from placecode.execution.local import Event, Interrupted, Where
+from placecode.execution.local import Where
 from placecode.experiments.channels import structure
 from placecode.experiments.channels.brain import BrainTransfer
 from placecode.models.member import Member
@@ -20,7 +20,6 @@ from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
 CPU = Where("cpu", stack=4)
-TABLES = ("metrics.parquet", "analysis.parquet", "members.parquet", "summary.json", "arrays.safetensors")
 SEEDS, KINDS = 2, 6
 
 
@@ -41,12 +40,22 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def study(people: Path, **given: Any) -> BrainTransfer:
+def study(people: Path) -> BrainTransfer:
     settings: dict[str, Any] = {
-        **{"people": str(people), "orientation": "time-region", "folds": 1, "sigmas": (0.1,), "seeds": (0, 1)},
-        **{"steps": 6, "evaluations": 2, "width": 8, "layers": 2, "heads": 1, "batch": 4, "against": ("linear",)},
+        "people": str(people),
+        "orientation": "time-region",
+        "folds": 1,
+        "sigmas": (0.1,),
+        "seeds": (0, 1),
+        "steps": 6,
+        "evaluations": 2,
+        "width": 8,
+        "layers": 2,
+        "heads": 1,
+        "batch": 4,
+        "against": ("linear",),
     }
-    return BrainTransfer.at("quick", **{**settings, **given})
+    return BrainTransfer.at("quick", **settings)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +67,7 @@ def pe(run: Run, when: str, number: int) -> np.ndarray:
     return run.array(f"pe_{when}/{number}")
 
 
-def test_they_start_where_the_other_ended(whole: Run) -> None:
+def test_initial_pes_are_those_that_the_origins_learned(whole: Run) -> None:
     table = whole.members
     heirs = table[table["origin"].notna()]
     assert heirs["start"].tolist() == ["taken"] * 4 + ["shuffled"] * 2 and heirs["origin"].tolist() == [0, 1] * 3
@@ -77,43 +86,25 @@ def test_they_start_where_the_other_ended(whole: Run) -> None:
         assert frozen == (not row["learn"])
 
 
-def test_the_rest_of_the_model_is_the_seed_s_own(whole: Run) -> None:
-    """Weights before training are those of the member that learns its own PE on the same data."""
-    own, heir = (whole.load(number) for number in (2, 4))
-    assert own.members[0].seed == heir.members[0].seed == 0
-    first = whole.metrics[(whole.metrics["step"] == 0) & (whole.metrics["split"] == "train")]
-    values = first.set_index(["member", "condition"])["value"]
-    assert values[2, "hidden 0.5"] != values[4, "hidden 0.5"]  # another PE
-    assert abs(values[2, "hidden 0.5"] - values[4, "hidden 0.5"]) < 0.5
-
-
-@pytest.mark.parametrize("event", [1, 4, 8, 11])
-def test_stopped_and_resumed_it_is_as_if_never_stopped(people: Path, whole: Run, tmp_path: Path, event: int) -> None:
-    seen: list[Event] = []
-    out = tmp_path / "run"
-    with pytest.raises(Interrupted):
-        local.execute(study(people), out, where=CPU, notify=seen.append, stop=lambda: len(seen) >= event)
-    again = local.execute(study(people), out, where=CPU, resume=True)
-    for name in TABLES:
-        assert (again.path / name).read_bytes() == (whole.path / name).read_bytes(), name
+@pytest.mark.parametrize("events", [1, 8])
+def test_a_run_that_is_stopped_and_resumed(people: Path, whole: Run, tmp_path: Path, events: int) -> None:
+    stop_run(study(people), tmp_path / "run", CPU, events)
+    assert_same(local.execute(study(people), tmp_path / "run", where=CPU, resume=True).path, whole.path)
 
 
 @pytest.mark.usefixtures("soon")
-def test_in_two_processes_it_is_the_same(people: Path, whole: Run, tmp_path: Path) -> None:
-    two = local.execute(study(people), tmp_path / "two", where=replace(CPU, workers=2))
-    found, wanted = (load_file(run.path / "arrays.safetensors") for run in (two, whole))
-    assert found.keys() == wanted.keys()
-    for name, each in wanted.items():
-        np.testing.assert_array_equal(found[name], each, err_msg=name)
+def test_two_processes_give_the_same_bytes(people: Path, whole: Run, tmp_path: Path) -> None:
+    assert_same(local.execute(study(people), tmp_path / "two", where=replace(CPU, workers=2)).path, whole.path)
 
 
-def test_one_whose_origin_diverged_has_diverged(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = BrainTransfer.members
+def test_members_whose_origin_diverged_count_as_diverged(
+    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = BrainTransfer.members
 
     def members(self: BrainTransfer) -> list[Member]:
-        found = usual(self)
-        found[1] = replace(found[1], learning_rate=1e30, optimizer="sgd")
-        return found
+        first, second, *others = original(self)
+        return [first, replace(second, learning_rate=1e30, optimizer="sgd"), *others]
 
     monkeypatch.setattr(BrainTransfer, "members", members)
     run = local.execute(study(people), tmp_path / "wild", where=CPU)
@@ -122,30 +113,27 @@ def test_one_whose_origin_diverged_has_diverged(people: Path, tmp_path: Path, mo
     assert (run.members["state"] == "done").sum() == SEEDS * KINDS - 4
 
 
-def test_a_piece_must_hold_those_from_whom_others_start(people: Path, whole: Run, tmp_path: Path) -> None:
-    with pytest.raises(BadInput) as refused:
+def test_chosen_members_must_include_their_origins(people: Path, whole: Run, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="must include the origins of all members; 0:2 are missing"):
         local.execute(study(people), tmp_path / "part", where=CPU, chosen="4:8")
-    text = "the members must include the origins of all members; 0:2 are missing."
-    assert str(refused.value) == text and not (tmp_path / "part").exists()
+    assert not (tmp_path / "part").exists()
     part = local.execute(study(people), tmp_path / "part", where=CPU, chosen="1:2,5:6")
     np.testing.assert_array_equal(pe(part, "start", 5), pe(whole, "start", 5))
 
 
-def test_origins_that_cannot_be(tiny_task: Task) -> None:
-    first = Member()
-    heir = Member(start="taken", origin=0)
-    origins.check([first, heir], [0, 1], tiny_task)
-    for members in ([first, heir, Member(start="taken", origin=1)], [first, heir, Member(start="shuffled", origin=7)]):
-        with pytest.raises(BadInput, match=r"the origin of member 2 must be .* no origin itself; got [17]\."):
-            origins.check(members, [0, 1, 2], tiny_task)
+FIRST, HEIR = Member(), Member(start="taken", origin=0)
 
 
-def test_what_has_no_pe_neither_gives_nor_takes_one(tiny_task: Task) -> None:
-    with pytest.raises(
-        BadInput, match=r"^member 0 must have a learned PE to be the origin of another member; got rotary\.$"
-    ):
-        origins.check([Member(encoding="rotary"), Member(start="taken", origin=0)], [0, 1], tiny_task)
-    with pytest.raises(
-        BadInput, match=r"^member 1 must have a learned PE to start from another member's PE; got none\.$"
-    ):
-        origins.check([Member(), Member(encoding="none", start="taken", origin=0)], [0, 1], tiny_task)
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [
+        ([FIRST, HEIR, Member(start="taken", origin=1)], "origin of member 2 must be .* no origin itself; got 1"),
+        ([FIRST, HEIR, Member(start="shuffled", origin=7)], "origin of member 2 must be .* no origin itself; got 7"),
+        ([Member(encoding="rotary"), HEIR], "member 0 must have a learned PE to be the origin"),
+        ([FIRST, Member(encoding="none", start="taken", origin=0)], "member 1 must have a learned PE to start from"),
+    ],
+)
+def test_origins_that_are_rejected(tiny_task: Task, members: list[Member], text: str) -> None:
+    origins.check([FIRST, HEIR], [0, 1], tiny_task)
+    with pytest.raises(BadInput, match=text):
+        origins.check(members, range(len(members)), tiny_task)

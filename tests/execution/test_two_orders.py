@@ -1,4 +1,4 @@
-"""PEs of one grid for models on another: what members start from, and that it is the same however a run is made."""
+"""Members that start from the PE of a member on another grid of tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.two_orders import FIVE, FOUR, HEIRS, TwoOrders
+from helpers.training.tiny_runs import assert_same
+from helpers.training.two_orders import FIVE, FOUR, HEIRS, TwoOrders
 
 from placecode.analysis import attention
 from placecode.encodings.tables import resized
@@ -18,11 +19,10 @@ from placecode.execution.local import Event, Interrupted, Where
 from placecode.models.member import TAKEN, Member
 from placecode.reports.pages import dials
 from placecode.runs.merge import merge
-from placecode.runs.read import TENSORS, Run
+from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
 CPU = Where("cpu", stack=4)
-RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *TENSORS)
 SEEDS = 2
 
 
@@ -44,12 +44,7 @@ def size(pe: np.ndarray) -> float:
     return float(np.sqrt((pe.astype(float) ** 2).mean()))
 
 
-def assert_same(found: Run, wanted: Run) -> None:
-    for name in RESULTS:
-        assert (found.path / name).read_bytes() == (wanted.path / name).read_bytes(), name
-
-
-def test_every_start_is_what_it_says(whole: Run) -> None:
+def test_initial_pes_are_computed_from_those_of_the_origins(whole: Run) -> None:
     heirs = whole.members[whole.members["origin"].notna()].to_dict("records")
     assert [(row["data"], row["start"], row["sigma"]) for row in heirs[::SEEDS]] == list(HEIRS)
     assert (whole.members["state"] == "done").all()
@@ -73,7 +68,7 @@ def test_every_start_is_what_it_says(whole: Run) -> None:
             np.testing.assert_allclose(found / size(found), unscaled / size(unscaled), rtol=0, atol=1e-6)
 
 
-def test_a_loaded_member_is_of_its_own_shape(whole: Run, task: Task) -> None:
+def test_a_loaded_member_has_the_shape_of_its_data(whole: Run, task: Task) -> None:
     for number, data in ((0, FOUR), (3, FIVE), (17, FIVE)):
         assert whole.member(number).data == data
         inputs = task.part(data).splits["ood"].inputs
@@ -81,7 +76,7 @@ def test_a_loaded_member_is_of_its_own_shape(whole: Run, task: Task) -> None:
         np.testing.assert_allclose(found, whole.array(f"probabilities_end/{number}"), rtol=0, atol=1e-5)
 
 
-def test_members_are_compared_with_those_on_their_own_data(whole: Run) -> None:
+def test_members_are_compared_with_those_on_the_same_data(whole: Run) -> None:
     members, rows = whole.members, whole.analysis.set_index(["analysis", "target", "step", "block", "member"])["value"]
     assert not rows.index.duplicated().any()
     end = int(whole.analysis["step"].max())
@@ -107,7 +102,7 @@ def test_members_are_compared_with_those_on_their_own_data(whole: Run) -> None:
 
 
 def test_merged_pieces_are_compared_as_the_whole_run_is(whole: Run, tmp_path: Path) -> None:
-    """Those who start from others in one piece; who starts by itself on order 5, and what is 2d-fixed, in the other."""
+    """One piece has the members with an origin, the other those of order 5 without one and the 2d-fixed ones."""
     study = TwoOrders.at("quick")
     for name, cut in (("a", "0:2,4:18"), ("b", "2:4,18:22")):
         local.execute(study, tmp_path / name, where=CPU, chosen=cut)
@@ -126,26 +121,20 @@ def test_tokens_have_the_names_of_their_own_order(whole: Run) -> None:
         assert len(names) == order**2 and rows is not None and len(row_names) == order
 
 
-def resizing(events: list[Event]) -> bool:
-    return any(event.stack >= 4 and event.progress.step for event in events)
-
-
-def test_stopped_and_resumed_it_is_as_if_never_stopped(whole: Run, tmp_path: Path) -> None:
-    """Stopped while those train whose PEs were resized: with the last two of six stacks."""
+def test_a_run_that_is_stopped_while_members_with_resized_pes_train(whole: Run, tmp_path: Path) -> None:
     seen: list[Event] = []
     study = TwoOrders.at("quick")
+
+    def stop() -> bool:
+        return any(event.stack >= 4 and event.progress.step for event in seen)  # the last two of six stacks
+
     with pytest.raises(Interrupted):
-        local.execute(study, tmp_path / "run", where=CPU, notify=seen.append, stop=lambda: resizing(seen))
-    assert_same(local.execute(study, tmp_path / "run", where=CPU, resume=True), whole)
+        local.execute(study, tmp_path / "run", where=CPU, notify=seen.append, stop=stop)
+    assert_same(local.execute(study, tmp_path / "run", where=CPU, resume=True).path, whole.path)
 
 
-@pytest.mark.usefixtures("soon")
-def test_in_two_processes_it_is_the_same(whole: Run, tmp_path: Path) -> None:
-    assert_same(local.execute(TwoOrders.at("quick"), tmp_path / "two", where=replace(CPU, workers=2)), whole)
-
-
-def test_before_needs_no_origin_that_ended_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor one that learns. Other starts of an origin that diverged are lost with it; zeros cannot be rescaled."""
+def test_origins_that_diverge_or_do_not_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that start from the PE before training are not affected. A PE of zeros is not rescaled."""
     wild = {"learning_rate": 1e30, "optimizer": "sgd"}
 
     def members(self: TwoOrders) -> list[Member]:
@@ -162,29 +151,29 @@ def test_before_needs_no_origin_that_ended_well(tmp_path: Path, monkeypatch: pyt
     assert not run.array("pe_start/6").any() and run.array("pe_end/6").any()
 
 
-def test_pes_that_fit_nobody_are_refused(task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def check(task: Task, **fields: object) -> None:
     first = Member(width=8, layers=2, data=FOUR)
+    origins.check([first, replace(first, **{"origin": 0, **fields})], [0, 1], task)
 
-    def said(start: str, data: str = FOUR, **given: object) -> str:
-        heir = Member(**{**{"width": 8, "layers": 2, "start": start, "origin": 0, "data": data}, **given})
-        with pytest.raises(BadInput) as refused:
-            origins.check([first, heir], [0, 1], task)
-        return str(refused.value)
 
-    for start in TAKEN:
-        for name, own in (("width", 16), ("layers", 3), ("placement", "input")):
-            text = f"member 1 must have the {name} of its origin 0, {getattr(first, name)}, for the start {start}; "
-            assert said(start, **{name: own}) == f"{text}got {own}."
-        if not start.startswith("resized"):
-            text = f"member 1 must have the number of tokens of its origin 0, 16, for the start {start}; got 25."
-            assert said(start, FIVE) == text
-    for place, who in ((FIVE, "the member"), (FOUR, "its origin 0")):
+@pytest.mark.parametrize("start", sorted(TAKEN))
+def test_pes_of_another_shape_are_rejected(task: Task, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("width", 16), ("layers", 3), ("placement", "input")):
+        with pytest.raises(BadInput, match=f"member 1 must have the {name} of its origin 0, .* got {value}"):
+            check(task, start=start, **{name: value})
+    if not start.startswith("resized"):
+        with pytest.raises(BadInput, match=r"the number of tokens of its origin 0, 16, .* got 25"):
+            check(task, start=start, data=FIVE)
+        return
+    for data, owner in ((FIVE, "the member"), (FOUR, "its origin 0")):
         with monkeypatch.context() as patch:
-            patch.setattr(task.part(place), "positions", None)
-            for start in ("resized", "resized-shuffled"):
-                text = f"the start {start} of member 1 must be between tokens on full grids of rows and columns; "
-                assert said(start, FIVE) == f"{text}the tokens of {who} are not on one."
+            patch.setattr(task.part(data), "positions", None)
+            with pytest.raises(BadInput, match=f"the tokens of {owner} are not on one"):
+                check(task, start=start, data=FIVE)
 
+
+def test_a_study_with_a_pe_of_another_shape_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Member(width=8, layers=2, data=FOUR)
     monkeypatch.setattr(TwoOrders, "members", lambda self: [first, replace(first, start="taken", origin=0, data=FIVE)])
     with pytest.raises(BadInput, match="number of tokens"):
         local.execute(TwoOrders.at("quick"), tmp_path / "run", where=CPU)

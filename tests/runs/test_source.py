@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.training.tiny_runs import stop_run, tiny
 
-from placecode import cli, experiments
+from placecode import cli
 from placecode.execution import local
 from placecode.runs.source import PACKAGE, commits_by_source, git, record_of, recorded_sources, source_hash
 
@@ -126,12 +127,8 @@ def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_code_that_resumes_a_run_is_recorded_too(tmp_path: Path) -> None:
-    options = {"sigmas": (0.2,), "seeds": (0,), "epochs": 40, "per_class": 20, "heldout": 9, "distance": 0.5}
-    options |= {"width": 8, "heads": 2, "layers": 1, "batch": 16, "references": ()}
-    study = experiments.lookup("lst-sigma").at("quick", **options)
-    out = tmp_path / "run"
-    with pytest.raises(local.Interrupted):
-        local.execute(study, out, where=local.Where("cpu"), stop=lambda: True)
+    study, out = tiny(sigmas=(0.2,), seeds=(0,)), tmp_path / "run"
+    stop_run(study, out, local.Where("cpu"), 1)
     record = json.loads((out / "environment.json").read_text())
     assert record["source"] == source_hash()
     (out / "environment.json").write_text(json.dumps({**record, "source": "0" * 40}))

@@ -1,4 +1,4 @@
-"""Members that stop early: they have settled, are at rest, or have done their own number of epochs."""
+"""Members that stop early: they settle, are at rest, reach their last epoch or diverge."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training.members import same_bits, same_state
 from torch import Tensor
 
 from placecode.errors import BadInput
@@ -20,7 +21,7 @@ PUZZLES = LatinSquares(per_class=8, heldout=3, distance=0.5)
 EPOCH = 6
 """Steps of an epoch: 21 training puzzles, 4 at a time."""
 LOOK = 9
-"""Epochs between two looks at who has settled: at least 50 steps."""
+"""Epochs between two checks for settled members: at least 50 steps."""
 
 
 def small(**fields: Any) -> Member:
@@ -29,7 +30,7 @@ def small(**fields: Any) -> Member:
 
 
 def quick(**fields: Any) -> Member:
-    """A member whose gradients become exactly 0 soon: a gain of 1000 makes the probabilities of wrong answers 0."""
+    """A member whose gradients soon become exactly 0: with this gain the probabilities of wrong answers are 0."""
     return small(**{"gain": 1000.0, "learning_rate": 1e-2, **fields})
 
 
@@ -44,69 +45,58 @@ def trained(
     return trainer, [row for progress in trainer.run() for row in progress.rows]
 
 
-def bits(values: Tensor) -> Tensor:
-    return values.contiguous().view(torch.int32)
-
-
 def step_by_step(members: list[Member], epochs: int, device: str = "cpu") -> Tensor:
-    """The parameters after all of the epochs, none of which is left out: nobody looks who has settled."""
+    """The parameters after all epochs, without a check for settled members."""
     running = Running(stack_for(members, PUZZLES, device), PUZZLES, epochs * EPOCH)
     for step in range(epochs * EPOCH):
         running.update(step)
     return running.stack.flat
 
 
-def test_an_epoch_has_six_steps() -> None:
-    assert Trainer(stack_for([small()], PUZZLES), PUZZLES, 1).steps_per_epoch == EPOCH
-
-
-def test_a_settled_stack_is_bit_for_bit_what_the_full_length_gives() -> None:
-    members = [quick(), quick(seed=1, learning_rate=0.0), quick(seed=2)]
-    epochs = 180
+def test_training_ends_when_all_members_have_settled() -> None:
+    members, epochs = [small(learning_rate=0.0), small(seed=1, learning_rate=0.0)], 40
     trainer, rows = trained(members, epochs, evaluate_at=range(0, epochs * EPOCH, 10 * EPOCH))
-    settled = trainer.outcome()["settled_epoch"].tolist()
-    assert settled[1] == 2 * LOOK and all(2 * LOOK < epoch < epochs for epoch in (settled[0], settled[2]))
+    assert trainer.steps_per_epoch == EPOCH
+    assert trainer.outcome()["settled_epoch"].tolist() == [2 * LOOK] * 2
     assert trainer.step == trainer.steps and trainer.stopped.all()
-    assert torch.equal(bits(trainer.stack.flat), bits(step_by_step(members, epochs)))
-    steps = {row["step"] for row in rows}
-    assert steps == {0, *range(10 * EPOCH, epochs * EPOCH + 1, 10 * EPOCH)}  # those after the end too
-    ends = {
-        (row["split"], row["metric"], row["condition"], row["member"], row["value"])
-        for row in rows
-        if row["step"] == epochs * EPOCH
-    }
-    now = list(trainer.evaluate())
-    assert ends == {(row["split"], row["metric"], row["condition"], row["member"], row["value"]) for row in now}
+    assert {row["step"] for row in rows} == set(range(0, epochs * EPOCH + 1, 10 * EPOCH))  # also after the end
+    assert rows[-len(rows) // 5 :] == list(trainer.evaluate())
+
+
+def test_settled_members_have_the_bits_of_the_full_length_and_the_others_continue() -> None:
+    members, epochs = [quick(), slow(), quick(seed=2)], 180
+    trainer, _ = trained(members, epochs)
+    outcome = trainer.outcome()
+    settled = outcome["settled_epoch"].tolist()
+    assert settled[1] == -1 and all(2 * LOOK < epoch < epochs for epoch in (settled[0], settled[2]))
+    assert outcome["rested_epoch"].tolist() == [-1] * 3  # without `rest`, a loss of zero stops no member
+    assert len(trainer.running.stack.members) == 1
+    running = Running(stack_for(members, PUZZLES), PUZZLES, epochs * EPOCH)
+    for step in range(epochs * EPOCH):
+        if step == (epochs - 10) * EPOCH:
+            earlier = running.stack.flat[1].clone()
+        running.update(step)
+    assert same_bits(trainer.stack.flat[[0, 2]], running.stack.flat[[0, 2]])
+    torch.testing.assert_close(trainer.stack.flat[1], running.stack.flat[1], rtol=0, atol=1e-3)
+    assert (trainer.stack.flat[1] - earlier).abs().max() > 1e-3  # it did continue
 
 
 @pytest.mark.parametrize("precision", ["high", "highest"])
-def test_on_a_gpu_too_a_settled_stack_is_bit_for_bit_what_the_full_length_gives(precision: str, cuda: str) -> None:
-    """Of members that learn until their gradients are exactly 0, which takes a larger gain than on a CPU. When a member
-    leaves the stack, the others may round differently."""
+def test_settled_members_have_the_bits_of_the_full_length_on_a_gpu(precision: str, cuda: str) -> None:
+    """Gradients of 0 take a larger gain than on a CPU. When a member leaves, the others may round differently."""
     epochs, members = 400, [quick(seed=seed, gain=1e5) for seed in (0, 2)]
     with Where(cuda, precision).arithmetic():
         for member in members:
             trainer, _ = trained([member], epochs, cuda)
             assert 2 * LOOK < trainer.outcome()["settled_epoch"].tolist()[0] < epochs
-            assert torch.equal(bits(trainer.stack.flat), bits(step_by_step([member], epochs, cuda)))
+            assert same_bits(trainer.stack.flat, step_by_step([member], epochs, cuda))
         trainer, _ = trained(members, epochs, cuda)
         settled = trainer.outcome()["settled_epoch"]
         first = settled == settled[settled > 0].min()
-        assert torch.equal(bits(trainer.stack.flat[first]), bits(step_by_step(members, epochs, cuda)[first]))
+        assert same_bits(trainer.stack.flat[first], step_by_step(members, epochs, cuda)[first])
 
 
-def test_members_that_have_not_settled_go_on_to_the_end() -> None:
-    members = [quick(), slow(), quick(seed=2)]
-    trainer, _ = trained(members, 180)
-    assert trainer.outcome()["settled_epoch"].tolist()[1] == -1
-    assert len(trainer.running.stack.members) == 1  # the others have left
-    whole = step_by_step(members, 180)
-    assert torch.equal(bits(trainer.stack.flat[[0, 2]]), bits(whole[[0, 2]]))
-    torch.testing.assert_close(trainer.stack.flat[1], whole[1], rtol=0, atol=1e-3)
-    assert (trainer.stack.flat[1] - step_by_step(members, 170)[1]).abs().max() > 1e-3  # it did train on
-
-
-def test_a_member_that_moves_in_one_bit_has_not_settled() -> None:
+def test_fingerprints_differ_if_one_bit_differs() -> None:
     flat = torch.randn(3, 200_000)
     before = fingerprints(flat)
     assert torch.equal(before, fingerprints(flat.clone()))
@@ -121,7 +111,7 @@ def test_a_member_that_moves_in_one_bit_has_not_settled() -> None:
     assert fingerprints(zeros)[0] != fingerprints(zeros)[1]
 
 
-def test_a_member_is_at_rest_after_so_many_epochs_without_a_loss() -> None:
+def test_a_member_is_at_rest_after_a_number_of_epochs_with_zero_loss() -> None:
     members = [quick(), slow()]
     trainer, _ = trained(members, 130, rest=5)
     outcome = trainer.outcome()
@@ -133,19 +123,13 @@ def test_a_member_is_at_rest_after_so_many_epochs_without_a_loss() -> None:
     quiet = (losses == 0).all(1)[:, 0].tolist()
     assert quiet[-5:] == [True] * 5
     assert all(not all(quiet[first : first + 5]) for first in range(rested - 5))  # and not before
-    assert torch.equal(bits(trainer.stack.flat[0]), bits(running.stack.flat[0]))
+    assert same_bits(trainer.stack.flat[0], running.stack.flat[0])
 
 
-def test_without_rest_nobody_stops_for_a_loss_of_zero() -> None:
-    trainer, _ = trained([quick()], 115)
-    assert trainer.running.quiet_epochs.item() > 3
-    assert trainer.outcome()["rested_epoch"].tolist() == [-1]
-
-
-def test_a_member_with_fewer_epochs_of_its_own_stops_there() -> None:
+def test_a_member_stops_at_its_last_epoch() -> None:
     members = [slow(last_epoch=3), slow(seed=2)]
     trainer, rows = trained(members, 8, evaluate_at=[3 * EPOCH])
-    assert torch.equal(bits(trainer.stack.flat[0]), bits(step_by_step(members, 3)[0]))
+    assert same_bits(trainer.stack.flat[0], step_by_step(members, 3)[0])
     losses = {
         (row["step"], row["member"]): row["value"]
         for row in rows
@@ -157,53 +141,53 @@ def test_a_member_with_fewer_epochs_of_its_own_stops_there() -> None:
 
 
 @pytest.mark.parametrize("last", [0, -1, 1.5, True, "3"])
-def test_bad_numbers_of_epochs_are_refused(last: Any) -> None:
+def test_invalid_last_epochs_are_rejected(last: Any) -> None:
     with pytest.raises(BadInput, match=r"^last_epoch must be a whole number of at least 1"):
         small(last_epoch=last)
     with pytest.raises(BadInput, match=r"^last_epoch must be left out with a cooldown"):
         small(last_epoch=3, cooldown=0.5)
-    with pytest.raises(BadInput, match=r"^rest must be a whole number of at least 0"):
-        Trainer(stack_for([small()], PUZZLES), PUZZLES, 5, rest=-1)
 
 
-@pytest.mark.parametrize("stop", [3, 4 * EPOCH, 40 * EPOCH + 2, 125 * EPOCH])
-def test_interrupted_and_resumed_as_if_never_interrupted(stop: int) -> None:
-    """Before anyone has stopped, and after some have, in the middle of an epoch too."""
-    members = [quick(), slow(last_epoch=30), quick(seed=2), slow(seed=3), slow(seed=4)]
-    unbroken, first, second = (Trainer(stack_for(members, PUZZLES), PUZZLES, 130 * EPOCH, rest=5) for _ in range(3))
-    for _ in unbroken.run():
+def run_to_end(trainer: Trainer) -> Trainer:
+    for _ in trainer.run():
         pass
+    return trainer
+
+
+def five() -> Trainer:
+    members = [quick(), slow(last_epoch=30), quick(seed=2), slow(seed=3), slow(seed=4)]
+    return Trainer(stack_for(members, PUZZLES), PUZZLES, 130 * EPOCH, rest=5)
+
+
+@pytest.fixture(scope="module")
+def unbroken() -> Trainer:
+    return run_to_end(five())
+
+
+@pytest.mark.parametrize("stop", [3, 40 * EPOCH + 2, 125 * EPOCH])
+def test_a_resumed_training_gives_the_same_bits(stop: int, unbroken: Trainer) -> None:
+    """Before and after members have stopped, also within an epoch."""
+    first, second = five(), five()
     while first.step < stop:
         first.update()
     second.load({name: value.clone() for name, value in first.state().items()}, first.step)
-    if stop > 30 * EPOCH:
-        assert len(second.running.stack.members) < len(members)
-    for _ in second.run():
-        pass
-    one, two = unbroken.state(), second.state()
-    assert one.keys() == two.keys()
-    for name in one:
-        assert torch.equal(one[name], two[name]), name
-    assert unbroken.outcome()["rested_epoch"].tolist() == second.outcome()["rested_epoch"].tolist()
+    assert (len(second.running.stack.members) < 5) == (stop > 30 * EPOCH)
+    run_to_end(second)
+    assert same_state(second.state(), unbroken.state())
 
 
-def test_a_state_from_before_anyone_stopped_can_be_loaded_after_it() -> None:
-    members = [quick(), slow()]
-    trainer = Trainer(stack_for(members, PUZZLES), PUZZLES, 130 * EPOCH, rest=5)
+def test_an_earlier_state_can_be_loaded_after_members_have_stopped() -> None:
+    trainer = Trainer(stack_for([slow(last_epoch=1), slow(seed=2)], PUZZLES), PUZZLES, 3 * EPOCH)
     start = {name: value.clone() for name, value in trainer.state().items()}
-    for _ in trainer.run():
-        pass
-    once = trainer.state()
+    once = run_to_end(trainer).state()
     assert len(trainer.running.stack.members) == 1
     trainer.load(start, 0)
     assert len(trainer.running.stack.members) == 2 and trainer.running.stack is trainer.stack
-    for _ in trainer.run():
-        pass
-    assert all(torch.equal(value, once[name]) for name, value in trainer.state().items())
+    assert same_state(run_to_end(trainer).state(), once)
 
 
-class TestWhyAMemberDiverged:
-    """The check that found it is part of the state."""
+class TestCauseOfDivergence:
+    """The check that detected it is part of the state."""
 
     def cause(self, trainer: Trainer) -> list[int]:
         return trainer.outcome()["cause"].tolist()
@@ -232,8 +216,8 @@ class TestWhyAMemberDiverged:
         trainer.running.check_parameters(0)
         assert self.cause(trainer) == [0, 3]
 
-    def test_those_who_leave_a_stack_are_looked_at_first(self) -> None:
-        """One has parameters that are not finite when its own epochs are over."""
+    def test_members_that_leave_a_stack_are_checked_first(self) -> None:
+        """The parameters of one are not finite after its last epoch."""
         members = [small(last_epoch=2), small(seed=1), small(seed=2)]
         trainer = Trainer(stack_for(members, PUZZLES), PUZZLES, 5 * EPOCH)
         for _ in range(2 * EPOCH - 1):
@@ -244,8 +228,8 @@ class TestWhyAMemberDiverged:
         assert self.cause(trainer) == [3, 0, 0]
         assert trainer.diverged_at.tolist() == [2 * EPOCH, -1, -1]
 
-    def test_overflow_of_float16_is_known_from_a_gradient_that_is_too_large(self) -> None:
-        """Where the step is finite when it is taken again, it was float16; a norm that overflows is none."""
+    def test_overflow_in_float16_and_too_large_gradients(self) -> None:
+        """If the step is finite when it is repeated, float16 overflowed. A norm that overflows again is not that."""
         trainer = Trainer(stack_for([small(), small(seed=1, gain=1e25)], PUZZLES), PUZZLES, 3)
         running = trainer.running
         running.stack.halves = True  # as on a GPU
@@ -257,16 +241,14 @@ class TestWhyAMemberDiverged:
 
 
 @pytest.mark.parametrize("what", ["dropout", "masks"])
-def test_nobody_settles_in_training_with_random_numbers(what: str, make_task: Any) -> None:
-    """An epoch without a change does not mean that the next one brings none."""
+def test_no_member_settles_in_training_with_random_numbers(what: str, make_task: Any) -> None:
+    """An epoch without a change does not mean that the next one has none."""
     if what == "dropout":
         trainer, _ = trained([small(dropout=0.1, learning_rate=0.0)], 40)
     else:
         task = make_task(readout="token")
         task.drawn_anew = True
-        trainer = Trainer(stack_for([small(learning_rate=0.0)], task), task, 40 * 6)
-        for _ in trainer.run():
-            pass
+        trainer = run_to_end(Trainer(stack_for([small(learning_rate=0.0)], task), task, 40 * 6))
     assert trainer.outcome()["settled_epoch"].tolist() == [-1]
 
 
@@ -278,15 +260,11 @@ def test_a_stack_whose_members_have_all_diverged_ends() -> None:
 
 
 def test_smaller_stacks_of_masked_prediction_train_as_alone() -> None:
-    """Members live in worlds of their own: their data must stay theirs."""
+    """Every member keeps the data of its world."""
     task = Network(nodes=8, clusters=2, train=200, test=50, worlds=3)
     members = [small(seed=seed, hidden=0.5, last_epoch=1 if seed == 1 else None) for seed in range(3)]
-    trainer = Trainer(stack_for(members, task, dtype=torch.float64), task, 200)
-    assert trainer.steps_per_epoch < 150
-    for _ in trainer.run():
-        pass
-    assert len(trainer.running.stack.members) == 2
-    alone = Trainer(stack_for(members[2:], task, dtype=torch.float64), task, 200)
-    for _ in alone.run():
-        pass
+    trainer, alone = (
+        run_to_end(Trainer(stack_for(chosen, task, dtype=torch.float64), task, 70)) for chosen in (members, members[2:])
+    )
+    assert len(trainer.running.stack.members) == 2 and trainer.steps_per_epoch < 60
     torch.testing.assert_close(trainer.stack.flat[2], alone.stack.flat[0], rtol=0, atol=1e-9)

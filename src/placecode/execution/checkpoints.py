@@ -23,57 +23,27 @@ from placecode.files import sha256, write_json, write_table, write_tensors
 
 
 def save(folder: Path, name: str, step: int, state: Mapping[str, Tensor], metrics: pd.DataFrame) -> None:
-    """Write the checkpoint of a stack, then delete the previous one.
+    """Write the checkpoint of stack `name` after `step` training steps, then delete the previous one.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the checkpoints.
-    name : str
-        Name of the stack.
-    step : int
-        Number of training steps done; larger than that of the previous checkpoint.
-    state : mapping of str to Tensor
-        Arrays of the trainer.
-    metrics : DataFrame
-        Metrics of all evaluations so far.
+    `metrics` are those of all evaluations so far. `step` must be larger than that of the previous checkpoint.
     """
-    files = {"state": folder / f"{name}-{step}.safetensors", "metrics": folder / f"{name}-{step}.parquet"}
+    arrays, table = folder / f"{name}-{step}.safetensors", folder / f"{name}-{step}.parquet"
     try:
-        hashes = [write_tensors(files["state"], state), write_table(files["metrics"], metrics)]
-        names = [file.name for file in files.values()]
-        content = {"step": step, "sha256": dict(zip(names, hashes, strict=True))}
+        hashes = {arrays.name: write_tensors(arrays, state), table.name: write_table(table, metrics)}
+        content = {"step": step, "sha256": hashes}
         write_json(folder / f"{name}.json", {**content, "digest": _digest(content)})
     except OSError:  # on a full disk, an incomplete checkpoint must not take up space
-        for file in files.values():
+        for file in (arrays, table):
             with contextlib.suppress(OSError):
                 file.unlink()
         raise
     for file in folder.glob(f"{name}-*"):
-        if file not in files.values():
+        if file not in (arrays, table):
             file.unlink()
 
 
 def load(folder: Path, name: str) -> tuple[int, dict[str, Tensor], pd.DataFrame] | None:
-    """Load the last checkpoint of a stack.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the checkpoints.
-    name : str
-        Name of the stack.
-
-    Returns
-    -------
-    tuple of (int, dict, DataFrame) or None
-        The step, the arrays and the metrics; None if there is no checkpoint.
-
-    Raises
-    ------
-    BadInput
-        If a file is damaged.
-    """
+    """Return step, state and metrics of the last checkpoint of a stack, or None; BadInput if it is damaged."""
     step = verify(folder, name)
     if step is None:
         return None
@@ -81,25 +51,7 @@ def load(folder: Path, name: str) -> tuple[int, dict[str, Tensor], pd.DataFrame]
 
 
 def verify(folder: Path, name: str) -> int | None:
-    """Check the files of the last checkpoint against their hashes.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the checkpoints.
-    name : str
-        Name of the stack.
-
-    Returns
-    -------
-    int or None
-        Step of the checkpoint; None if there is no checkpoint.
-
-    Raises
-    ------
-    BadInput
-        If a file is damaged.
-    """
+    """Return the step of the last checkpoint of a stack, or None; BadInput if its files do not match their hashes."""
     pointer = folder / f"{name}.json"
     if not pointer.is_file():
         return None
@@ -108,19 +60,18 @@ def verify(folder: Path, name: str) -> int | None:
         digest = content.pop("digest")
         step, hashes = int(content["step"]), dict(content["sha256"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise damaged(pointer, "it cannot be read") from error
+        raise _damaged(pointer, "it cannot be read") from error
     if digest != _digest(content):
-        raise damaged(pointer, "it was altered")
+        raise _damaged(pointer, "it was altered")
     for file, expected in hashes.items():
         if not (folder / file).is_file():
-            raise damaged(folder / file, "it is missing")
+            raise _damaged(folder / file, "it is missing")
         if sha256(folder / file) != expected:
-            raise damaged(folder / file, "it was cut short or altered")
+            raise _damaged(folder / file, "it was cut short or altered")
     return step
 
 
-def damaged(file: Path, reason: str) -> BadInput:
-    """Return the error for a damaged file of a checkpoint."""
+def _damaged(file: Path, reason: str) -> BadInput:
     return BadInput(f"the checkpoint {file} is damaged, {reason}; start the run again with --force.")
 
 

@@ -17,20 +17,7 @@ from placecode.version import VERSION
 
 
 def describe_environment(where: Where, crew: Crew) -> dict[str, Any]:
-    """Collect what is needed to reproduce a run to the last digit: versions, device, threads and state of the code.
-
-    Parameters
-    ----------
-    where : Where
-        Device and precision, resolved.
-    crew : Crew
-        Number of processes and threads.
-
-    Returns
-    -------
-    dict
-        The content of environment.json.
-    """
+    """Return the content of environment.json: what is needed to reproduce a run to the last digit."""
     names = ("torch", "numpy", "scipy", "pandas", "pyarrow", "safetensors", "matplotlib")
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
     gpu = torch.cuda.get_device_name() if where.device == "cuda" else None

@@ -8,79 +8,43 @@ from dataclasses import dataclass
 
 import torch
 
-from placecode.execution import memory, origins
+from placecode.execution import memory
 from placecode.execution.contract import Experiment
-from placecode.execution.local import check
+from placecode.execution.local import prepare
 from placecode.execution.memory import PROBE_STEPS
 from placecode.execution.where import Where, values_of
 from placecode.models.encoder import Stack
-from placecode.runs.read import numbers_in
 from placecode.tasks.base import Task
 from placecode.training.trainer import Trainer, portions, stack_for
+
+TIMED_STEPS = 3
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated time and memory of a run, extrapolated from a few steps of its largest stack.
-
-    Parameters
-    ----------
-    members : int
-        Number of members.
-    stacks : int
-        Number of stacks.
-    largest : int
-        Number of members of the largest stack.
-    steps : int
-        Training steps per member.
-    processes : int
-        Number of training processes.
-    seconds : float
-        Time for training and all evaluations.
-    answer : float
-        Seconds for the prediction of one member on one example during evaluation.
-    bytes : int
-        On a GPU, memory of the stack that needs most. On a CPU, memory of all stacks that train concurrently.
-    bytes_per_member : int or None
-        Additional memory per member of a stack; None if it was not measured.
-    """
+    """Estimated time and memory of a run, extrapolated from a few steps of its largest stack."""
 
     members: int
     stacks: int
     largest: int
+    """Number of members of the largest stack."""
     steps: int
+    """Training steps per member."""
     processes: int
     seconds: float
+    """Time for training and all evaluations."""
     answer: float
+    """Seconds for the prediction of one member on one example during evaluation."""
     bytes: int
+    """On a GPU, memory of the stack that needs most. On a CPU, memory of all stacks that train concurrently."""
     bytes_per_member: int | None
+    """Additional memory per member of a stack; None if it was not measured."""
 
 
-def estimate(study: Experiment, where: Where, chosen: str = ":", repeats: int = 3) -> Estimate:
-    """Estimate the time and memory of a run by training its largest stack for a few steps.
-
-    Parameters
-    ----------
-    study : Experiment
-        The study.
-    where : Where
-        Device, precision and parallelism.
-    chosen : str, default=":"
-        Members to train, in the syntax of `--members`.
-    repeats : int, default=3
-        Number of training steps to time.
-
-    Returns
-    -------
-    Estimate
-        The estimate.
-    """
+def estimate(study: Experiment, where: Where, chosen: str = ":") -> Estimate:
+    """Estimate the time and memory of a run of the `chosen` members by training its largest stack for a few steps."""
     where = where.resolved()
-    members = study.members()
-    numbers = numbers_in(chosen, len(members))
-    task = study.data()
-    origins.check(members, numbers, task)
-    check(study, task, [members[i] for i in numbers])
+    members, numbers, task = prepare(study, chosen)
     with where.arithmetic():
         split = memory.split(study, task, members, numbers, where)
         steps, largest = study.training_steps(task), max(split.parts, key=len)
@@ -92,13 +56,13 @@ def estimate(study: Experiment, where: Where, chosen: str = ":", repeats: int = 
             task = task.part(members[largest[0]].data)
             stack = stack_for([members[i].alone() for i in largest], task, where.device, fast=where.fast)
             warmup = 1 if split.costs is None else PROBE_STEPS
-            trainer = Trainer(stack, task, max(steps, warmup + repeats))
+            trainer = Trainer(stack, task, max(steps, warmup + TIMED_STEPS))
             for _ in range(warmup):
                 trainer.update()
             start = _clock(where)
-            for _ in range(repeats):
+            for _ in range(TIMED_STEPS):
                 trainer.update()
-            seconds_per_step = (_clock(where) - start) / repeats / len(largest)
+            seconds_per_step = (_clock(where) - start) / TIMED_STEPS / len(largest)
             seconds_per_answer = _seconds_per_answer(stack, task, where)
         finally:
             torch.set_num_threads(threads_before)

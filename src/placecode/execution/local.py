@@ -43,53 +43,14 @@ __all__ = [
 ]
 
 
-def make_config(
-    study: Experiment, scale: str, where: Where, task: Task, members: Sequence[Member], numbers: Sequence[int]
-) -> dict[str, Any]:
-    """Collect everything that determines the results, for config.json. A resumed run must have the same config.
-
-    Parameters
-    ----------
-    study : Experiment
-        The study.
-    scale : str
-        Name of the scale whose defaults the study started from, such as "quick".
-    where : Where
-        Device, precision and stack size, resolved.
-    task : Task
-        The task of the study.
-    members : sequence of Member
-        All members of the study.
-    numbers : sequence of int
-        Numbers of the members to train.
-
-    Returns
-    -------
-    dict
-        The content of config.json.
-    """
-    shapes = {data: _shape(task.part(data)) for data in dict.fromkeys(member.data for member in members)}
-    return {
-        "format": FORMAT,
-        "study": study.name,
-        "scale": scale,
-        "fields": study.fields(),
-        "precision": where.precision,
-        "device": where.device,
-        "plain": where.plain,
-        "stack": where.most,
-        "members": ranges(numbers),
-        "total": len(members),
-        "shape": next(iter(shapes.values())),
-        **({"shapes": shapes} if len(shapes) > 1 else {}),
-        "task": task.describe(),
-    }
-
-
-def _shape(task: Task) -> dict[str, Any]:
-    """Describe the inputs and outputs of a task, as needed to rebuild its models from a run folder."""
-    shape = {"tokens": task.tokens, "features": task.features, "outputs": task.outputs, "readout": task.readout}
-    return {**shape, "worlds": task.worlds, "positions": None if task.positions is None else task.positions.tolist()}
+def prepare(study: Experiment, chosen: str) -> tuple[list[Member], list[int], Task]:
+    """Return all members, the numbers of the chosen ones and the task; BadInput if these members cannot be trained."""
+    members = study.members()
+    numbers = numbers_in(chosen, len(members))
+    task = study.data()
+    origins.check(members, numbers, task)
+    check(study, task, [members[i] for i in numbers])
+    return members, numbers, task
 
 
 def execute(
@@ -142,12 +103,8 @@ def execute(
         If the disk is full. Finished members and the last complete checkpoint are kept, so the run can be resumed.
     """
     where = (where or Where()).resolved()
-    members = study.members()
-    numbers = numbers_in(chosen, len(members))
-    task = study.data()
-    origins.check(members, numbers, task)
-    config = make_config(study, scale, where, task, members, numbers)
-    check(study, task, [members[i] for i in numbers])
+    members, numbers, task = prepare(study, chosen)
+    config = _config(study, scale, where, task, members, numbers)
     with Folder.open(out, config, resume=resume, force=force) as folder, where.arithmetic():
         if folder.finished:
             return Run(out)
@@ -182,55 +139,66 @@ def execute(
             log(f"stack {index + 1}/{len(sizes)}: {memory.describe_peak(peak, sizes[index])}")
             write_json(out / "environment.json", recorded)
 
-        def train(index: int, stack_members: Sequence[Member], stop: Stop) -> None:
+        def train(index: int, stop: Stop) -> None:
             report_stack = partial(report, index)
-            peak = stacks.train(study, task, stack_members, where, folder.checkpoints, index, report_stack, stop)
+            peak = stacks.train(study, task, stack_members[index], where, folder.checkpoints, index, report_stack, stop)
             record_peak(index, peak)
 
         weights = partial(stacks.weights_of, folder.checkpoints)
+        stack_members: dict[int, list[Member]] = {}
         try:
-            for generation in origins.generations(members, split.parts, unfinished):
-                queue = {
-                    index: origins.resolve_starts(members, split.parts[index], split.parts, task, weights)
-                    for index in generation
-                }
+            for generation in origins.generations(members, split.parts):
+                stack_members |= origins.resolve_starts(members, split.parts, generation, task, weights)
+                queue = {index: stack_members[index] for index in generation if index in unfinished}
+                if not queue:
+                    continue
                 if crew.processes > 1:
                     processes.train_all(study, queue, where, folder, crew, report, record_peak, log, stop)
                 else:
-                    _train_all([partial(train, *job) for job in queue.items()], where, crew, stop)
-        except Interrupted:
-            log("stopped and saved")
+                    _train_all([partial(train, index) for index in queue], where, crew, stop)
+        except (Interrupted, WorkerFailed) as error:
+            log("stopped and saved" if isinstance(error, Interrupted) else str(error))
             raise
-        except WorkerFailed as error:
-            log(str(error))
-            raise
-        run = stacks.assemble(study, task, members, numbers, split.parts, where, folder)
+        run = stacks.assemble(study, task, members, numbers, split.parts, stack_members, where, folder)
         log("finished")
         return run
 
 
 def check(study: Experiment, task: Task, members: Sequence[Member]) -> None:
-    """Build and analyse one member of every kind on two examples, so that invalid members fail before training.
-
-    Parameters
-    ----------
-    study : Experiment
-        The study whose analyses are run.
-    task : Task
-        The task of the study.
-    members : sequence of Member
-        The members to check.
-
-    Raises
-    ------
-    BadInput
-        If a member cannot be built or analysed.
-    """
+    """Build and analyse one member of every kind on two examples, so that invalid members fail before training."""
     two_examples = task.first(2)
     kinds = {(stack_key(member), member.encoding, member.alone().start): member for member in members}
     for member in kinds.values():
         member_task = two_examples.part(member.data).bind([member])
         study.rehearse(stack_for([member.alone()], member_task), member_task)
+
+
+def _config(
+    study: Experiment, scale: str, where: Where, task: Task, members: Sequence[Member], numbers: Sequence[int]
+) -> dict[str, Any]:
+    """Return the content of config.json, everything that determines the results. A resumed run must have the same."""
+    shapes = {data: _shape(task.part(data)) for data in dict.fromkeys(member.data for member in members)}
+    return {
+        "format": FORMAT,
+        "study": study.name,
+        "scale": scale,
+        "fields": study.fields(),
+        "precision": where.precision,
+        "device": where.device,
+        "plain": where.plain,
+        "stack": where.most,
+        "members": ranges(numbers),
+        "total": len(members),
+        "shape": next(iter(shapes.values())),
+        **({"shapes": shapes} if len(shapes) > 1 else {}),
+        "task": task.describe(),
+    }
+
+
+def _shape(task: Task) -> dict[str, Any]:
+    """Describe the inputs and outputs of a task, as needed to rebuild its models from a run folder."""
+    shape = {name: getattr(task, name) for name in ("tokens", "features", "outputs", "readout", "worlds")}
+    return {**shape, "positions": None if task.positions is None else task.positions.tolist()}
 
 
 def _split(
@@ -244,7 +212,7 @@ def _split(
 ) -> memory.Split:
     """Return the recorded split of a resumed run, or compute a new one; remove the new folder if no member fits."""
     if previous is not None and "split" in previous:  # earlier versions did not record it
-        return memory.recorded_split(previous, len(members))
+        return memory.Split([numbers_in(part, len(members)) for part in previous["split"]])
     try:
         return memory.split(study, task, members, numbers, where)
     except BadInput:

@@ -12,7 +12,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -21,7 +21,7 @@ from placecode.execution.contract import Experiment
 from placecode.execution.where import Where, values_of
 from placecode.models.encoder import plan_stacks, stack_key
 from placecode.models.member import Member
-from placecode.runs.read import numbers_in, ranges
+from placecode.runs.read import ranges
 from placecode.tasks.base import Task
 from placecode.training.trainer import Trainer, stack_for
 
@@ -36,36 +36,11 @@ RESERVED_BYTES = 1 << 30
 """Bytes of free memory that are never used: each process needs some for its CUDA context and kernels."""
 
 
-class Meter(Protocol):
-    """Memory of a device in bytes, as seen by this process."""
-
-    @property
-    def total(self) -> int:
-        """Memory of the device."""
-
-    def available(self) -> int:
-        """Memory that this process holds or could allocate now. Other processes hold the rest."""
-
-    def reset(self) -> None:
-        """Release cached memory and reset the peaks."""
-
-    def peak(self) -> int:
-        """Peak memory of this process's tensors since the reset."""
-
-    def peak_reserved(self) -> int:
-        """Peak memory that this process reserved on the device since the reset, including caches."""
-
-
 class Gpus:
-    """Memory of the first `count` GPUs, one per worker.
+    """Memory in bytes of the first `count` GPUs, one per worker.
 
     Totals are those of the GPU with the least memory, since any stack may be trained on any GPU. Peaks are those of the
     current GPU.
-
-    Parameters
-    ----------
-    count : int
-        Number of GPUs.
     """
 
     def __init__(self, count: int) -> None:
@@ -76,38 +51,34 @@ class Gpus:
         return min(torch.cuda.mem_get_info(device)[1] for device in self.devices)
 
     def available(self) -> int:
+        """Memory that this process holds or could allocate now. Other processes hold the rest."""
         self.reset()
         return min(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) for device in self.devices)
 
     def reset(self) -> None:
+        """Release cached memory and reset the peaks."""
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
     def peak(self) -> int:
+        """Peak memory of this process's tensors since the reset."""
         return torch.cuda.max_memory_allocated()
 
     def peak_reserved(self) -> int:
+        """Peak memory that this process reserved on the device since the reset, including caches."""
         return torch.cuda.max_memory_reserved()
 
 
-def meter_for(where: Where) -> Meter | None:
+def meter_for(where: Where) -> Gpus | None:
     """Return the memory meter of a device, or None on a CPU, where memory is known per process and not per stack."""
     return Gpus(where.workers or 1) if where.device == "cuda" else None
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Memory of stacks of one shape, linear in the number of members.
-
-    Parameters
-    ----------
-    base : float
-        Bytes that do not depend on the number of members.
-    per_member : float
-        Bytes per member.
-    """
+    """Memory in bytes of stacks of one shape, linear in the number of members."""
 
     base: float
     per_member: float
@@ -132,48 +103,19 @@ class Cost:
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """Peak memory of a stack in bytes.
-
-    Parameters
-    ----------
-    training : int
-        Peak during training.
-    evaluation : int
-        Peak during evaluation, above the memory of the parameters and optimizer.
-    closing : int
-        Peak during the final analyses.
-    """
+    """Peak memory of a stack in bytes."""
 
     training: int
     evaluation: int
+    """Above the memory of the parameters and optimizer."""
     closing: int
+    """During the final analyses."""
 
 
 def probe(
-    study: Experiment, task: Task, members: Sequence[Member], where: Where, meter: Meter, updates: int = PROBE_STEPS
+    study: Experiment, task: Task, members: Sequence[Member], where: Where, meter: Gpus, updates: int = PROBE_STEPS
 ) -> PeakMemory:
-    """Train a stack for a few steps, evaluate and analyse it, and measure its peak memory.
-
-    Parameters
-    ----------
-    study : Experiment
-        The study, for its schedule and its analyses.
-    task : Task
-        The task of the study.
-    members : sequence of Member
-        Members of the stack.
-    where : Where
-        Device to train on.
-    meter : Meter
-        Memory meter of the device.
-    updates : int, default=5
-        Number of training steps.
-
-    Returns
-    -------
-    PeakMemory
-        Peak memory of training, evaluation and analyses.
-    """
+    """Measure the peak memory of a stack while it is trained for a few steps, evaluated and analysed."""
     meter.reset()
     task = task.part(members[0].data).bind(members)
     steps, moments = study.training_steps(task), study.evaluate_at(task)
@@ -197,24 +139,10 @@ def probe(
 
 
 def largest_stack(measure: Callable[..., PeakMemory], most: int, budget: float) -> tuple[int, Cost]:
-    """Find the largest stack that fits into a memory budget.
+    """Return the largest number of members, at most `most`, whose stack fits into `budget` bytes, and its memory.
 
-    Parameters
-    ----------
-    measure : callable
-        `measure(count)` returns the `PeakMemory` of a stack of `count` members; `measure(count, updates=0)` skips
-        training. It may raise torch.OutOfMemoryError.
-    most : int
-        Upper limit on the number of members.
-    budget : float
-        Bytes available.
-
-    Returns
-    -------
-    size : int
-        Number of members per stack; 0 if not even one member fits.
-    cost : Cost
-        Estimated memory of such stacks.
+    `measure(count)` returns the `PeakMemory` of a stack of `count` members, and `measure(count, updates=0)` without
+    training. It may raise torch.OutOfMemoryError. The number is 0 if not even one member fits.
     """
     budget /= SAFETY_FACTOR
     with contextlib.suppress(torch.OutOfMemoryError):
@@ -239,56 +167,25 @@ def largest_stack(measure: Callable[..., PeakMemory], most: int, budget: float) 
 
 @dataclass(frozen=True)
 class Split:
-    """Which members train together.
-
-    Parameters
-    ----------
-    parts : list of list of int
-        Member numbers of each stack.
-    costs : list of Cost, optional
-        Estimated memory of each stack, if it was measured.
-    """
+    """Which members train together."""
 
     parts: list[list[int]]
+    """Member numbers of each stack."""
     costs: list[Cost] | None = None
+    """Memory of each stack, if it was measured."""
 
     def record(self, where: Where) -> dict[str, Any]:
         """Return the entries for environment.json: the split and, if measured, the memory needed."""
         record: dict[str, Any] = {"split": [ranges(part) for part in self.parts]}
         if self.costs is None:
             return record
-        pairs = list(zip(self.parts, self.costs, strict=True))
-        needed = [cost.total(len(part)) for part, cost in pairs]
+        needed = [cost.total(len(part)) for part, cost in zip(self.parts, self.costs, strict=True)]
         per_member = [round(cost.per_member) for cost in self.costs]
         return {**record, "memory": {"share": where.memory, "bytes needed": needed, "bytes per member": per_member}}
 
 
 def split(study: Experiment, task: Task, members: Sequence[Member], numbers: Sequence[int], where: Where) -> Split:
-    """Split members into stacks of equal shape, as large as memory allows.
-
-    Parameters
-    ----------
-    study : Experiment
-        The study.
-    task : Task
-        The task of the study.
-    members : sequence of Member
-        All members of the study.
-    numbers : sequence of int
-        Numbers of the members to train.
-    where : Where
-        Device, limits on stack size and memory, number of workers; resolved.
-
-    Returns
-    -------
-    Split
-        The stacks and, on a GPU, their estimated memory.
-
-    Raises
-    ------
-    BadInput
-        If not even one member fits into the GPU's memory.
-    """
+    """Split members into stacks of equal shape, as large as memory allows; BadInput if a GPU has room for none."""
     meter = meter_for(where)
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in numbers:
@@ -301,12 +198,13 @@ def split(study: Experiment, task: Task, members: Sequence[Member], numbers: Seq
             size, cost = _measured_size(study, task, [members[number] for number in group], where, meter, most)
         stacks = plan_stacks([members[number] for number in group], size)
         parts += [[group[i] for i in stack] for stack in stacks]
-        costs += [cost] * len(stacks) if meter is not None else []
+        if meter is not None:
+            costs += [cost] * len(stacks)
     return Split(parts, costs if meter is not None else None)
 
 
 def _measured_size(
-    study: Experiment, task: Task, group: Sequence[Member], where: Where, meter: Meter, most: int
+    study: Experiment, task: Task, group: Sequence[Member], where: Where, meter: Gpus, most: int
 ) -> tuple[int, Cost]:
     """Measure how many members of one shape fit into a stack, and their memory; BadInput if not even one fits."""
     available, total = meter.available(), meter.total
@@ -328,17 +226,7 @@ def _measured_size(
 
 
 def check_free_memory(environment: Mapping[str, Any], unfinished: Sequence[int], where: Where) -> None:
-    """Raise BadInput if the stacks of a resumed run no longer fit into the free memory.
-
-    Parameters
-    ----------
-    environment : mapping
-        Content of environment.json.
-    unfinished : sequence of int
-        Indices of the stacks still to be trained.
-    where : Where
-        Device to train on.
-    """
+    """Raise BadInput if the unfinished stacks of a resumed run no longer fit into the free memory."""
     needed = environment.get("memory", {}).get("bytes needed")
     meter = meter_for(where)
     if needed is None or meter is None:
@@ -349,11 +237,6 @@ def check_free_memory(environment: Mapping[str, Any], unfinished: Sequence[int],
             f"the GPU must have {format_bytes(most)} free for the stacks of this run; {format_bytes(available)} are "
             "free now: wait until other processes release memory, or start again with --force."
         )
-
-
-def recorded_split(environment: Mapping[str, Any], total: int) -> Split:
-    """Read the split of a run of `total` members from its environment.json."""
-    return Split([numbers_in(part, total) for part in environment["split"]])
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ diverged at step 0, unless it starts from the origin's PE before training.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -27,22 +27,7 @@ SHARED_FIELDS = ("width", "layers", "placement")
 
 
 def check(members: Sequence[Member], numbers: Sequence[int], task: Task) -> None:
-    """Check that every member's origin exists, is trained in the same run and has a PE of a suitable shape.
-
-    Parameters
-    ----------
-    members : sequence of Member
-        All members of the study.
-    numbers : sequence of int
-        Numbers of the members to train.
-    task : Task
-        The task of the study.
-
-    Raises
-    ------
-    BadInput
-        If a member cannot start from its origin.
-    """
+    """Raise BadInput unless the origin of every member exists, is trained too and has a PE of a suitable shape."""
     missing = set()
     for number in numbers:
         origin = members[number].origin
@@ -84,104 +69,55 @@ def _check_fit(number: int, member: Member, origin: Member, task: Task) -> None:
             )
 
 
-def generations(
-    members: Sequence[Member], parts: Sequence[Sequence[int]], unfinished: Iterable[int]
-) -> list[list[int]]:
-    """Group stacks into generations: first those without origins, then those that start from them.
-
-    Parameters
-    ----------
-    members : sequence of Member
-        All members of the study.
-    parts : sequence of sequence of int
-        Member numbers of each stack.
-    unfinished : iterable of int
-        Indices of the stacks still to be trained.
-
-    Returns
-    -------
-    list of list of int
-        Indices of the stacks of each generation that is not empty.
-    """
-    first: list[int] = []
-    second: list[int] = []
-    for index in unfinished:
-        (first if members[parts[index][0]].origin is None else second).append(index)
-    return [generation for generation in (first, second) if generation]
+def generations(members: Sequence[Member], parts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the indices of the stacks (`parts`) without origins, and of those that start from them."""
+    heirs = [members[part[0]].origin is not None for part in parts]
+    return [[index for index, is_heir in enumerate(heirs) if is_heir is later] for later in (False, True)]
 
 
 def resolve_starts(
     members: Sequence[Member],
-    part: Sequence[int],
     parts: Sequence[Sequence[int]],
+    indices: Iterable[int],
     task: Task,
     weights: Callable[[int], Tensor],
-) -> list[Member]:
-    """Return the members of a stack with the PE of their origin filled in as their initial PE.
+) -> dict[int, list[Member]]:
+    """Return the members of the stacks at `indices`, with the PE of their origin filled in as their initial PE.
 
-    Parameters
-    ----------
-    members : sequence of Member
-        All members of the study.
-    part : sequence of int
-        Member numbers of the stack.
-    parts : sequence of sequence of int
-        Member numbers of all stacks.
-    task : Task
-        The task of the study.
-    weights : callable
-        `weights(index)` returns the weights (e, p) of the trained stack with this index.
-
-    Returns
-    -------
-    list of Member
-        Members without an origin, ready to be trained.
+    `weights(index)` returns the weights (e, p) of a trained stack.
     """
-    stack_members = [members[number] for number in part]
-    if stack_members[0].origin is None:
-        return stack_members
-    numbers = {member.origin for member in stack_members if member.origin is not None}
+    stacks = {index: [members[number] for number in parts[index]] for index in indices}
+    numbers = {member.origin for stack in stacks.values() for member in stack if member.origin is not None}
     origin_pes = _origin_pes(members, numbers, parts, task, weights)
-    positions = task.part(stack_members[0].data).positions
-    return [
-        _with_initial_pe(member, origin_pes[member.origin], positions)
-        for member in stack_members
-        if member.origin is not None
-    ]
+
+    def resolved(member: Member) -> Member:
+        if member.origin is None:
+            return member
+        origin_positions, positions = (task.part(data).positions for data in (members[member.origin].data, member.data))
+        return _with_initial_pe(member, *origin_pes[member.origin], origin_positions, positions)
+
+    return {index: [resolved(member) for member in stack] for index, stack in stacks.items()}
 
 
-@dataclass(frozen=True)
-class OriginPE:
-    """PE of an origin.
-
-    Parameters
-    ----------
-    before, learned : array of shape (l, n, d)
-        The PE before and after training.
-    positions : array of shape (n, k) or None
-        Positions of the tokens.
-    """
-
-    before: np.ndarray
-    learned: np.ndarray
-    positions: np.ndarray | None
-
-
-def _with_initial_pe(member: Member, origin: OriginPE, positions: np.ndarray | None) -> Member:
-    """Return the member with its initial PE computed from the origin's, as its field `start` says."""
+def _with_initial_pe(
+    member: Member,
+    before: np.ndarray,
+    learned: np.ndarray,
+    origin_positions: np.ndarray | None,
+    positions: np.ndarray | None,
+) -> Member:
+    """Return the member with its initial PE computed from the origin's (l, n, d), as its field `start` says."""
     # only an origin that diverged has other than finite values; its heirs are recorded as diverged too
-    pe = np.nan_to_num(origin.learned, posinf=0.0, neginf=0.0)
+    pe = np.nan_to_num(learned, posinf=0.0, neginf=0.0)
     if member.start == "before":
-        pe = origin.before
+        pe = before
     if member.start == "sized":
-        pe = np.stack(
-            [scaled(initial, root_mean_square(final)) for initial, final in zip(origin.before, pe, strict=True)]
-        )
+        pe = np.stack([scaled(initial, root_mean_square(final)) for initial, final in zip(before, pe, strict=True)])
     if member.start in ("shuffled", "rescaled-shuffled", "resized-shuffled"):
         pe = pe[:, np.random.default_rng(member.seed).permutation(pe.shape[1])]
     if member.start in RESIZED:
-        assert origin.positions is not None and positions is not None  # guaranteed by check()
-        pe = resized(pe, origin.positions, positions)
+        assert origin_positions is not None and positions is not None  # guaranteed by check()
+        pe = resized(pe, origin_positions, positions)
     if member.start in RESCALED:
         assert member.sigma is not None  # guaranteed by Member
         pe = scaled(pe, member.sigma)
@@ -194,20 +130,18 @@ def _origin_pes(
     parts: Sequence[Sequence[int]],
     task: Task,
     weights: Callable[[int], Tensor],
-) -> dict[int, OriginPE]:
-    """Rebuild the stacks of these members and read their PEs before and after training."""
-    pes: dict[int, OriginPE] = {}
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Return the PEs (l, n, d) of these members before and after training."""
+    pes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for index, part in enumerate(parts):
         places = [place for place, number in enumerate(part) if number in numbers]
         if not places:
             continue
         origin_members = [members[part[place]] for place in places]
-        origin_task = task.part(origin_members[0].data)
-        stack = stack_for(origin_members, origin_task)
+        stack = stack_for(origin_members, task.part(origin_members[0].data))
         before = _vectors(stack)
         stack.flat.copy_(weights(index)[places])
-        for place, initial, learned in zip(places, before, _vectors(stack), strict=True):
-            pes[part[place]] = OriginPE(initial, learned, origin_task.positions)
+        pes |= zip([part[place] for place in places], zip(before, _vectors(stack), strict=True), strict=True)
     return pes
 
 

@@ -52,41 +52,24 @@ class Failure:
     trace: str
 
 
-class Ended:
-    """Stands for a message of a worker that has exited."""
-
-
 @dataclass
 class Worker:
-    """The parent's view of a worker process.
-
-    Parameters
-    ----------
-    name : str
-        Name for messages, such as "worker 1 of 2".
-    process : BaseProcess
-        The process.
-    pipe : Connection
-        The parent's end of the pipe.
-    stack : int, optional
-        Index of the stack that the worker is training.
-    has_replied : bool, default=False
-        Whether any message has arrived from the worker.
-    """
+    """The parent's view of a worker process, called `name` in messages."""
 
     name: str
     process: BaseProcess
     pipe: Connection
     stack: int | None = None
+    """Index of the stack that the worker is training."""
     has_replied: bool = False
 
     def receive(self) -> Any:
-        """Return the next message, or `Ended` if the worker has exited."""
+        """Return the next message, or None if the worker has exited."""
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):  # the last message may be incomplete
             self.process.join()
-            return Ended()
+            return None
         self.has_replied = True
         return message
 
@@ -123,33 +106,9 @@ def train_all(
 ) -> None:
     """Train stacks in worker processes, the largest first. When one fails, the others save a checkpoint and stop.
 
-    Parameters
-    ----------
-    study : Experiment
-        The study.
-    queue : mapping of int to sequence of Member
-        Members of each stack, by the index of the stack.
-    where : Where
-        Device and precision, resolved.
-    folder : Folder
-        The run folder.
-    crew : Crew
-        Number of processes, and threads per process.
-    report : callable
-        Called as `report(index, progress)` when a stack makes progress.
-    done : callable
-        Called as `done(index, peak)` when a stack is finished, with its peak GPU memory in bytes or None.
-    log : callable
-        Called with a line of text for the log.
-    stop : callable
-        Polled; when it returns True, all workers save a checkpoint and stop.
-
-    Raises
-    ------
-    Interrupted
-        If `stop()` returned True before all stacks were finished.
-    WorkerFailed
-        If a worker failed.
+    `queue` has the members of each stack by its index. `report(index, progress)` is called when a stack makes progress,
+    and `done(index, peak)` when it is finished, with its peak GPU memory in bytes or None. `stop` is polled: if it
+    returns True, all workers save a checkpoint, and Interrupted is raised. If a worker fails, WorkerFailed is raised.
     """
     waiting = sorted(queue, key=lambda index: -len(queue[index]))
     unfinished, stopping = set(queue), False
@@ -179,7 +138,7 @@ def train_all(
             pipes = wait([worker.pipe for worker in workers], SECONDS_BETWEEN_POLLS)
             for worker in [worker for worker in workers if worker.pipe in pipes]:
                 message = worker.receive()
-                if isinstance(message, Ended):
+                if message is None:
                     workers.remove(worker)
                 try:
                     handle(worker, message)
@@ -247,16 +206,9 @@ def _not_importable(study: str, error: Exception) -> BadInput:
 
 
 def work(pipe: Connection, number: int, locked: bool) -> None:
-    """Run a worker process: train stacks until the parent sends None or is gone.
+    """Run a worker process: train stacks on GPU `number` until the parent sends None or is gone.
 
-    Parameters
-    ----------
-    pipe : Connection
-        The worker's end of the pipe to the parent.
-    number : int
-        Number of the worker, and of its GPU.
-    locked : bool
-        Whether the parent sends the handle of the run folder's lock first.
+    With `locked`, the parent first sends the handle of the run folder's lock.
     """
     for signal_number in SIGNALS:
         signal.signal(signal_number, signal.SIG_IGN)

@@ -23,27 +23,17 @@ class WorkerFailed(Exception):
 
 @dataclass(frozen=True)
 class Event:
-    """Progress of one stack.
-
-    Parameters
-    ----------
-    stack : int
-        Index of the stack, from 0.
-    stacks : int
-        Number of stacks of the run.
-    members : int
-        Number of members of the stack.
-    progress : Progress
-        Step, loss and, after an evaluation, its rows.
-    steps : int
-        Total number of training steps.
-    """
+    """Progress of one stack."""
 
     stack: int
+    """Index of the stack, from 0."""
     stacks: int
+    """Number of stacks of the run."""
     members: int
+    """Number of members of the stack."""
     progress: Progress
     steps: int
+    """Total number of training steps."""
 
     def stopped(self) -> str:
         """Describe how many members have stopped early; empty if none has."""
@@ -51,13 +41,9 @@ class Event:
         return f"{count} of {self.members} stopped; " if count else ""
 
     def means(self) -> str:
-        """Describe the mean of the first metric over members for each split of an evaluation.
+        """Describe the mean over members of the first metric for each split, e.g. "accuracy train 0.98, test 0.85".
 
-        Returns
-        -------
-        str
-            For example "accuracy train 0.98, test 0.85"; empty if the event has no evaluation. If the task has no
-            condition "all", the means are given by condition.
+        Empty if the event has no evaluation. If the task has no condition "all", the means are given by condition.
         """
         rows = self.progress.rows
         pooled = any(row["condition"] == "all" for row in rows)
@@ -78,13 +64,7 @@ Stop = Callable[[], bool]
 
 
 class Log:
-    """Append lines with a timestamp to the file log.txt of a run.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    """
+    """Append lines with a timestamp to the file log.txt of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -96,19 +76,7 @@ class Log:
 
 
 class Reporter:
-    """Report the progress of stacks to the log and to a callback. Safe to call from several threads.
-
-    Parameters
-    ----------
-    sizes : list of int
-        Number of members of each stack.
-    steps : int
-        Total number of training steps.
-    notify : callable
-        Called with an `Event` for every report.
-    log : Log
-        Receives a line for every evaluation.
-    """
+    """Report the progress of stacks of these sizes to the log and to a callback. Safe to call from several threads."""
 
     def __init__(self, sizes: list[int], steps: int, notify: Notify, log: Log) -> None:
         self.sizes, self.steps, self.notify, self.log = sizes, steps, notify, log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from placecode.execution import checkpoints, memory, origins
+from placecode.execution import checkpoints, memory
 from placecode.execution.contract import Experiment
 from placecode.execution.progress import Interrupted, Stop
 from placecode.execution.where import Where
@@ -41,45 +41,21 @@ def checkpoint_name(index: int) -> str:
 
 
 def steps_done(folder: Path) -> dict[int, int | None]:
-    """Verify all checkpoints and return their steps.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the checkpoints.
-
-    Returns
-    -------
-    dict of int to int
-        Step of the last checkpoint, by the index of the stack.
-
-    Raises
-    ------
-    BadInput
-        If a checkpoint is damaged.
-    """
+    """Verify all checkpoints and return the step of each by the index of its stack; BadInput if one is damaged."""
     names = sorted(path.stem for path in folder.glob(f"{CHECKPOINT_PREFIX}*.json"))
     return {int(name.removeprefix(CHECKPOINT_PREFIX)): checkpoints.verify(folder, name) for name in names}
 
 
-def weights_of(folder: Path, index: int) -> Tensor:
-    """Load the weights of a trained stack.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the checkpoints.
-    index : int
-        Index of the stack.
-
-    Returns
-    -------
-    Tensor of shape (e, p)
-        The p parameters of each of the e members.
-    """
+def _final(folder: Path, index: int) -> tuple[int, dict[str, Tensor], pd.DataFrame]:
+    """Load the last checkpoint of a trained stack."""
     saved = checkpoints.load(folder, checkpoint_name(index))
     assert saved is not None
-    return saved[1]["flat"]
+    return saved
+
+
+def weights_of(folder: Path, index: int) -> Tensor:
+    """Load the weights (e, p) of a trained stack."""
+    return _final(folder, index)[1]["flat"]
 
 
 def train(
@@ -94,63 +70,21 @@ def train(
 ) -> int | None:
     """Train one stack to the end, from its last checkpoint if there is one. The final state is saved as a checkpoint.
 
-    Parameters
-    ----------
-    study : Experiment
-        The study, for its schedule.
-    task : Task
-        The task of the study.
-    members : sequence of Member
-        Members of the stack.
-    where : Where
-        Device and implementation.
-    folder : Path
-        Folder of the checkpoints.
-    index : int
-        Index of the stack.
-    report : callable
-        Called with the `Progress` of the stack.
-    stop : callable
-        Polled; when it returns True, a checkpoint is saved and `Interrupted` is raised.
-
-    Returns
-    -------
-    int or None
-        Peak GPU memory in bytes; None on a CPU, where memory is known per process and not per stack.
+    When `stop()` returns True, a checkpoint is saved and `Interrupted` is raised. Returns the peak GPU memory in bytes,
+    or None on a CPU, where memory is known per process and not per stack.
     """
-    meter = memory.meter_for(where)
+    meter, name, task = memory.meter_for(where), checkpoint_name(index), task.part(members[0].data)
     if meter is not None:
         meter.reset()
-    with memory.explain_out_of_memory(len(members)):
-        _train(study, task, members, where, folder, checkpoint_name(index), report, stop)
-    return None if meter is None else meter.peak_reserved()
-
-
-def _train(
-    study: Experiment,
-    task: Task,
-    members: Sequence[Member],
-    where: Where,
-    folder: Path,
-    name: str,
-    report: Callable[[Progress], None],
-    stop: Stop,
-) -> None:
-    """Train one stack; see `train`."""
-    saved, task = checkpoints.load(folder, name), task.part(members[0].data)
-    trainer = Trainer(
-        stack_for(members, task, where.device, fast=where.fast),
-        task,
-        study.training_steps(task),
-        study.evaluate_at(task),
-        study.rest_epochs,
-    )
-    metrics, saved_step = pd.DataFrame(), -1
-    if saved is not None:
-        saved_step, state, metrics = saved
-        trainer.load(state, saved_step)
-    rows: list[dict[str, Any]] = []
-    with Saver(folder, name) as saver:
+    with memory.explain_out_of_memory(len(members)), Saver(folder, name) as saver:
+        saved = checkpoints.load(folder, name)
+        stack = stack_for(members, task, where.device, fast=where.fast)
+        trainer = Trainer(stack, task, study.training_steps(task), study.evaluate_at(task), study.rest_epochs)
+        metrics, saved_step = pd.DataFrame(), -1
+        if saved is not None:
+            saved_step, state, metrics = saved
+            trainer.load(state, saved_step)
+        rows: list[dict[str, Any]] = []
 
         def save() -> None:
             nonlocal metrics, rows, saved_step
@@ -174,19 +108,13 @@ def _train(
                 last = time.monotonic()
                 pause = max(SECONDS_BETWEEN_CHECKPOINTS, (last - start) / SHARE_FOR_CHECKPOINTS)
         save()
+    return None if meter is None else meter.peak_reserved()
 
 
 class Saver:
     """Copy checkpoints of a stack from its device and write them in a background thread, one after the other.
 
     As a context manager it returns once all checkpoints are on disk.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the checkpoints.
-    name : str
-        Name of the stack's checkpoint.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -251,50 +179,36 @@ def assemble(
     members: Sequence[Member],
     numbers: Sequence[int],
     parts: Sequence[Sequence[int]],
+    stack_members: Mapping[int, Sequence[Member]],
     where: Where,
     folder: Folder,
 ) -> Run:
-    """Analyse all stacks before and after training and write the results as one run.
+    """Analyse all trained stacks before and after training, and write the results as one run.
 
-    Parameters
-    ----------
-    study : Experiment
-        The study.
-    task : Task
-        The task of the study.
-    members : sequence of Member
-        All members of the study.
-    numbers : sequence of int
-        Numbers of the members that were trained.
-    parts : sequence of sequence of int
-        Member numbers of each stack.
-    where : Where
-        Device and implementation.
-    folder : Folder
-        The run folder, with the final checkpoints of all stacks.
-
-    Returns
-    -------
-    Run
-        The finished run.
+    `members` are all members of the study, `numbers` those that were trained, `parts` the member numbers of each stack,
+    and `stack_members` its members as they were trained, with initial PEs.
     """
     tables, analyses = [], []
     arrays: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
     ends: dict[int, End] = {}
+
+    def built(index: int) -> tuple[Stack, Task]:
+        """Build a stack with its initial parameters, and the task of its members."""
+        stack_task = task.part(stack_members[index][0].data).bind(stack_members[index])
+        return stack_for(stack_members[index], stack_task, where.device, fast=where.fast), stack_task
+
     for index, part in enumerate(parts):
-        saved = checkpoints.load(folder.checkpoints, checkpoint_name(index))
-        assert saved is not None
-        step, state, metrics = saved
+        step, state, metrics = _final(folder.checkpoints, index)
         final = metrics[metrics["step"] == step]
         not_finite = set(final.loc[~np.isfinite(final["value"]), "member"])  # possible even with finite weights
         tables.append(metrics.assign(member=metrics["member"].map(dict(enumerate(part)))))
         with memory.explain_out_of_memory(len(part)):
-            stack, stack_task = _initial_stack(members, part, parts, task, where, folder)
+            stack, stack_task = built(index)
             for moment, moment_step in (("start", 0), ("end", step)):
                 if moment == "end":
                     stack.flat.copy_(state["flat"])
-                analyses.append(_analysis_rows(study, stack, stack_task, moment_step, part))
+                analyses.append(_numbered(study.analyse(stack, stack_task), moment_step, part))
                 for name, array in {"pe": stack.encoding.vectors(), **study.arrays(stack, stack_task)}.items():
                     if array is not None:
                         dtype = torch.float32 if array.dtype == torch.bfloat16 else array.dtype
@@ -310,15 +224,15 @@ def assemble(
         if origin is not None and ends[origin].diverged and members[number].start != "before":
             ends[number] = End(diverged_at=0, diverged_by="origin")
     table = member_table(numbers, [members[i] for i in numbers], [ends[i] for i in numbers])
-    if study.exchanges:
-        for part in parts:
+    steps = study.training_steps(task)
+    if study.exchanges:  # needs the arrays of all stacks, which need not fit into memory together: built once more
+        for index, part in enumerate(parts):
             with memory.explain_out_of_memory(len(part)):
-                stack, stack_task = _initial_stack(members, part, parts, task, where, folder)
+                stack, stack_task = built(index)
                 stack.flat.copy_(torch.cat([weights[str(number)] for number in part]))
-                rows = study.exchange(stack, stack_task, part, table, arrays)
-                analyses.append(_numbered(rows, study.training_steps(task), part))
+                analyses.append(_numbered(study.exchange(stack, stack_task, part, table, arrays), steps, part))
     metrics, analysis = pd.concat(tables, ignore_index=True), pd.concat(analyses, ignore_index=True)
-    compared = study.compare(table, arrays, shapes_of(folder.config, table), study.training_steps(task))
+    compared = study.compare(table, arrays, shapes_of(folder.config, table), steps)
     # arrays that were needed for comparisons only are not written
     temporary = tuple(f"{name}_{moment}/" for name in study.passing for moment in ("start", "end"))
     arrays = {name: array for name, array in arrays.items() if not name.startswith(temporary)}
@@ -338,26 +252,7 @@ def _end_of(state: Mapping[str, Tensor], place: int) -> End:
     return End(**{name: int(state[name][place]) for name in names}, diverged_by=CAUSES[int(state["cause"][place])])
 
 
-def _initial_stack(
-    members: Sequence[Member],
-    part: Sequence[int],
-    parts: Sequence[Sequence[int]],
-    task: Task,
-    where: Where,
-    folder: Folder,
-) -> tuple[Stack, Task]:
-    """Build a stack with its initial parameters, and the task of its members."""
-    stack_members = origins.resolve_starts(members, part, parts, task, partial(weights_of, folder.checkpoints))
-    stack_task = task.part(stack_members[0].data).bind(stack_members)
-    return stack_for(stack_members, stack_task, where.device, fast=where.fast), stack_task
-
-
-def _analysis_rows(study: Experiment, stack: Stack, task: Task, step: int, part: Sequence[int]) -> pd.DataFrame:
-    """Analyse a stack and return the results as a table."""
-    return _numbered(study.analyse(stack, task), step, part)
-
-
 def _numbered(rows: Sequence[Mapping[str, Any]], step: int, part: Sequence[int]) -> pd.DataFrame:
-    """Make a table of rows, with positions in the stack replaced by member numbers."""
+    """Make a table of analyses, with positions in the stack replaced by member numbers."""
     numbered = [{**row, "member": part[row["member"]], "step": step} for row in rows]
     return pd.DataFrame(numbered, columns=["member", "step", "block", "analysis", "target", "value"])

@@ -28,46 +28,24 @@ DEFAULT_MEMORY_SHARE = 0.8
 
 @dataclass(frozen=True)
 class Where:
-    """Device, precision and parallelism of a run. They are recorded because they affect rounding.
-
-    Parameters
-    ----------
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to train on. "auto" is "cuda" if torch finds a CUDA device, otherwise "cpu".
-    precision : {"high", "tf32", "highest", "bf16"}, default="high"
-        Precision of matrix products on a GPU: "highest" is float32; "tf32" is TF32; "high" is like TF32, with float16
-        inputs where the project's kernels support them; "bf16" is autocast to bfloat16.
-    stack : int, optional
-        Maximum number of members per stack. By default it depends on the device.
-    memory : float, default=0.8
-        Share of a GPU's memory that may be used, above 0 and at most 1.
-    workers : int, optional
-        Number of training processes. 1 trains in this process. By default one per visible GPU.
-    plain : bool, default=False
-        Use the reference implementation, without custom kernels and CUDA graphs. It is slow; tests compare the fast
-        implementation with it.
-    """
+    """Device, precision and parallelism of a run. They are recorded because they affect rounding."""
 
     device: str = "auto"
+    """One of "auto", "cpu" and "cuda". "auto" is "cuda" if torch finds a CUDA device."""
     precision: str = "high"
+    """Of matrix products on a GPU: "highest" is float32; "tf32" is TF32; "high" is like TF32, with float16 inputs where
+    the project's kernels support them; "bf16" is autocast to bfloat16."""
     stack: int | None = None
+    """Maximum number of members per stack. By default it depends on the device."""
     memory: float = DEFAULT_MEMORY_SHARE
+    """Share of a GPU's memory that may be used."""
     workers: int | None = None
+    """Number of training processes; 1 trains in this process. By default one per visible GPU."""
     plain: bool = False
+    """Use the slow reference implementation, without custom kernels and CUDA graphs."""
 
     def resolved(self) -> Where:
-        """Return a copy with "auto" and missing values replaced, after checking all settings.
-
-        Returns
-        -------
-        Where
-            Settings with a concrete device and number of workers.
-
-        Raises
-        ------
-        BadInput
-            If a setting is invalid or the device is not available.
-        """
+        """Return a copy with "auto" and missing values replaced; BadInput if a setting is invalid here."""
         if self.device not in DEVICES:
             raise one_of("device", DEVICES, self.device)
         if self.precision not in PRECISIONS:
@@ -97,47 +75,22 @@ class Where:
         return self.stack or DEFAULT_STACK_SIZE[self.device]
 
     def most_of(self, members: int, values: int) -> int:
-        """Choose the stack size that keeps all cores of a CPU, or all GPUs, busy.
-
-        Parameters
-        ----------
-        members : int
-            Number of members to train.
-        values : int
-            Values per member: batch x tokens x width.
-
-        Returns
-        -------
-        int
-            Members per stack.
-        """
+        """Return the stack size that keeps all cores or GPUs busy, for members of `values` values (see `values_of`)."""
         if self.stack is not None:
             return self.stack
         if self.device == "cpu":
             cores = max(torch.get_num_threads() if values >= MIN_VALUES_FOR_THREADS else 1, self.workers or 1)
             return max(1, min(self.most, -(-members // cores)))
-        return (
-            self.most if self.workers in (None, 1) else min(self.most, max(MIN_STACK_SIZE, -(-members // self.workers)))
-        )
+        if self.workers in (None, 1):
+            return self.most
+        return min(self.most, max(MIN_STACK_SIZE, -(-members // self.workers)))
 
     def crew(self, stacks: int, values: int) -> Crew:
-        """Distribute stacks over processes and threads.
+        """Distribute stacks over processes and threads, for members of at most `values` values (see `values_of`).
 
         On a CPU, several stacks on one core each are faster than one stack on all cores, because the threads of one
         stack wait for each other at every operation. The gain is small on an idle machine and large on a busy one. A
         GPU trains one stack after the other.
-
-        Parameters
-        ----------
-        stacks : int
-            Number of stacks to train.
-        values : int
-            Largest number of values (batch x tokens x width) of any member.
-
-        Returns
-        -------
-        Crew
-            Number of processes, concurrent stacks and threads.
         """
         threads, processes = torch.get_num_threads(), max(1, min(stacks, self.workers or 1))
         stacks_per_process = max(1, min(stacks, threads)) if self.device == "cpu" and processes == 1 else 1
@@ -162,40 +115,19 @@ class Where:
 
 
 def values_of(members: Iterable[Member], task: Task) -> int:
-    """Return the largest number of values (batch x tokens x width) of any of these members.
-
-    Parameters
-    ----------
-    members : iterable of Member
-        The members.
-    task : Task
-        The task they are trained on.
-
-    Returns
-    -------
-    int
-        Values of the largest member.
-    """
+    """Return the largest number of values (batch x tokens x width) of any of these members."""
     return max(member.batch * task.part(member.data).tokens * member.width for member in members)
 
 
 @dataclass(frozen=True)
 class Crew:
-    """How stacks are distributed over processes and threads.
-
-    Parameters
-    ----------
-    processes : int
-        Number of processes that train.
-    stacks_per_process : int
-        Number of stacks that train concurrently in each process.
-    threads : int
-        Number of threads per stack.
-    """
+    """How stacks are distributed over processes and threads."""
 
     processes: int
     stacks_per_process: int
+    """Number of stacks that train concurrently in each process."""
     threads: int
+    """Number of threads per stack."""
 
     @property
     def concurrent_stacks(self) -> int:

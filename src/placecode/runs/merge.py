@@ -12,29 +12,16 @@ from torch import Tensor
 from placecode.errors import BadInput, must_be
 from placecode.files import write_json
 from placecode.models.member import Member
-from placecode.runs.read import (
-    FORMAT,
-    TENSORS,
-    Run,
-    add_names,
-    ranges,
-    shapes_of,
-    unfinished,
-    with_later_columns,
-)
+from placecode.runs.read import FORMAT, TENSORS, Run, add_names, ranges, shapes_of, unfinished, with_later_columns
 from placecode.runs.write import Folder, differences, with_rows
 
 MOVEMENT = ("moved", "moved_relative")
 """Analyses of how far a member's PE moved. They are inaccurate when computed from half-precision arrays."""
 
-
 SLIMMED = "slimmed"
 """Entry of environment.json that marks a small copy of another run."""
 
-
 Shapes = Mapping[str, Mapping[str, Any]]
-
-
 Compare = Callable[[pd.DataFrame, Mapping[str, Tensor], Shapes, int], Sequence[Mapping[str, Any]]]
 
 
@@ -45,26 +32,11 @@ def merge(
     compare: Compare | None = None,
     specs: Sequence[Member] | None = None,
 ) -> Run:
-    """Merge runs of different members of the same study into one run.
+    """Merge finished runs of different members of the same study into one run.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        Folders of at least two finished runs.
-    out : Path
-        Folder of the merged run.
-    force : bool, default=False
-        Overwrite a run in `out`.
-    compare : callable, optional
-        `Study.compare`, which computes the analyses that need several members again. If a run has arrays in half
-        precision, analyses of how far a PE moved are not replaced, since they were computed from the full arrays.
-    specs : sequence of Member, optional
-        All members of the study. Runs of format 1 get the roles and labels of their members from them.
-
-    Returns
-    -------
-    Run
-        The merged run.
+    `compare` is `Study.compare`, which computes the analyses that need several members again. If a run has arrays in
+    half precision, analyses of how far a PE moved are not replaced, since they were computed from the full arrays.
+    `specs` are all members of the study: runs of format 1 get the roles and labels of their members from them.
     """
     pieces = [Run(path) for path in paths]
     if len(pieces) < 2:
@@ -111,14 +83,7 @@ def merge(
 def slim(path: Path, out: Path, force: bool = False, seeds: Sequence[int] | None = None) -> Run:
     """Copy a finished run without its weights and with arrays in half precision, and record this in the copy.
 
-    Parameters
-    ----------
-    path, out : Path
-        Folders of the run and of the copy.
-    force : bool, default=False
-        Overwrite a run in `out`.
-    seeds : sequence of int, optional
-        Copy the arrays of members with these seeds only. Tables are always copied in full.
+    With `seeds`, only the arrays of members with these seeds are copied. Tables are always copied in full.
     """
     run = Run(path)
     if not run.finished:

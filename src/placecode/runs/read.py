@@ -34,14 +34,35 @@ READABLE_FORMATS = (1, 2, 3)
 """In format 1, members have neither role nor label. Before format 3, the split "ood" is called "validation"; it is
 renamed when a folder is read. Fits of tables have a validation split of their own, which keeps its name."""
 FILES = (
-    *("config.json", "environment.json", "members.parquet", "metrics.parquet", "analysis.parquet", "summary.json"),
-    *("baselines.parquet", "arrays.safetensors", "weights.safetensors", "report.html", "log.txt"),
-    *("fit.json", "fit.safetensors", "map.csv"),
+    "config.json",
+    "environment.json",
+    "members.parquet",
+    "metrics.parquet",
+    "analysis.parquet",
+    "summary.json",
+    "baselines.parquet",
+    "arrays.safetensors",
+    "weights.safetensors",
+    "report.html",
+    "log.txt",
+    "fit.json",
+    "fit.safetensors",
+    "map.csv",
 )
 FOLDERS = ("figures", "checkpoints")
 TENSORS = ("arrays.safetensors", "weights.safetensors")
-CONFIG_KEYS = {"study": str, "scale": str, "fields": dict, "precision": str, "device": str, "stack": int}
-CONFIG_KEYS |= {"members": str, "total": int, "shape": dict, "task": dict}
+CONFIG_KEYS = {
+    "study": str,
+    "scale": str,
+    "fields": dict,
+    "precision": str,
+    "device": str,
+    "stack": int,
+    "members": str,
+    "total": int,
+    "shape": dict,
+    "task": dict,
+}
 """Required entries of config.json and their types, besides the format. Shape, task and total follow from the fields."""
 
 
@@ -126,18 +147,22 @@ class Run:
 
     def has_array(self, name: str) -> bool:
         """Return whether the run has an array of this name. Finished runs may be stored without arrays."""
-        if self.finished and not (self.path / "arrays.safetensors").is_file():
+        if self._without_arrays:
             return False
         with self._tensors("arrays.safetensors") as file:
             return name in file.keys()  # noqa: SIM118
 
     def arrays(self, prefix: str) -> dict[int, np.ndarray]:
         """Read all arrays of one kind, by member number: `arrays("pe_end")[3]`. Empty if the run has no arrays."""
-        if (self.path / "summary.json").is_file() and not (self.path / "arrays.safetensors").is_file():
+        if self._without_arrays:
             return {}
         with self._tensors("arrays.safetensors") as file:
             names = [name for name in file.keys() if name.startswith(prefix + "/")]  # noqa: SIM118
             return {int(name.split("/")[1]): np.asarray(file.get_tensor(name)) for name in sorted(names)}
+
+    @property
+    def _without_arrays(self) -> bool:
+        return self.finished and not (self.path / "arrays.safetensors").is_file()
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """Read all tensors of a safetensors file in the folder. Empty if there is no such file."""
@@ -172,10 +197,9 @@ class Run:
         member = self.member(number)
         shape = shape_of(self.config, member.data)
         shape.pop("worlds", None)  # missing in older runs
-        positions = shape.pop("positions")
-        stack = Stack(
-            [member.alone()], **shape, positions=None if positions is None else np.array(positions), device=device
-        )
+        if shape["positions"] is not None:
+            shape["positions"] = np.array(shape["positions"])
+        stack = Stack([member.alone()], **shape, device=device)
         if not (self.path / "weights.safetensors").is_file():
             raise BadInput(
                 f"{self.path} has no weights.safetensors: its weights were not kept, so no member can be loaded."
@@ -251,29 +275,20 @@ def spec_of(row: pd.Series) -> Member:
 
 @dataclass(frozen=True)
 class End:
-    """How the training of a member ended. A value of -1 means that the event did not occur.
-
-    Attributes
-    ----------
-    diverged_at : int
-        Step at which the member diverged.
-    diverged_by : str
-        Check that detected the divergence: loss, gradient, parameters, float16 (values overflow in float16 but not in
-        TF32), evaluation (finite parameters but not finite outputs) or origin (the member's origin diverged).
-    settled_epoch : int
-        Epoch at whose end the parameters were bitwise equal to those of the previous epoch.
-    rested_epoch : int
-        Epoch after which training was stopped because the training loss had been exactly 0 for long enough.
-    """
+    """How the training of a member ended. A value of -1 means that the event did not occur."""
 
     diverged_at: int = -1
+    """Step at which the member diverged."""
     diverged_by: str = ""
+    """Check that detected the divergence: loss, gradient, parameters, float16 (values overflow in float16 but not in
+    TF32), evaluation (finite parameters but not finite outputs) or origin (the member's origin diverged)."""
     settled_epoch: int = -1
+    """Epoch at whose end the parameters were bitwise equal to those of the previous epoch."""
     rested_epoch: int = -1
+    """Epoch after which training was stopped because the training loss had been exactly 0 for long enough."""
 
     @property
     def diverged(self) -> bool:
-        """Whether the member diverged."""
         return self.diverged_at >= 0
 
 
@@ -305,15 +320,7 @@ def no_baselines() -> pd.DataFrame:
 
 
 def add_names(table: pd.DataFrame, members: Sequence[Member]) -> None:
-    """Add the columns role and label to a table of members of format 1.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Members of a run; changed in place.
-    members : sequence of Member
-        All members of the run's study, by number.
-    """
+    """Add the columns role and label to a table of members of format 1, from all members of its study by number."""
     for name in ("role", "label"):
         table[name] = [getattr(members[number], name) for number in table["member"]]
 

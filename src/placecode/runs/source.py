@@ -21,18 +21,7 @@ SUFFIXES = (".py", ".cpp", ".html", ".css", ".js", ".json", ".typed")
 
 
 def source_hash(folder: Path = PACKAGE) -> str:
-    """Return git's hash of the source files in a folder.
-
-    Parameters
-    ----------
-    folder : Path, optional
-        The folder; by default that of the package.
-
-    Returns
-    -------
-    str
-        40 hexadecimal digits.
-    """
+    """Return git's hash of the source files in a folder, 40 hexadecimal digits."""
     return _tree(folder).hex()
 
 
@@ -53,27 +42,11 @@ def _entries(folder: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _object(kind: bytes, content: bytes) -> bytes:
-    """Return the hash of a git object."""
     return hashlib.sha1(kind + b" " + str(len(content)).encode() + b"\0" + content).digest()
 
 
 def git(*arguments: str, folder: Path = PACKAGE, stdin: str | None = None) -> str | None:
-    """Run a git command.
-
-    Parameters
-    ----------
-    *arguments : str
-        Arguments of git.
-    folder : Path, optional
-        Working directory.
-    stdin : str, optional
-        Text for the standard input.
-
-    Returns
-    -------
-    str or None
-        The output; None if git is missing, the folder is not in a checkout or the command fails.
-    """
+    """Return the output of a git command; None if git is missing, the folder is not in a checkout or it fails."""
     try:
         result = subprocess.run(
             ["git", *arguments], cwd=folder, input=stdin, capture_output=True, text=True, timeout=60, check=True
@@ -85,18 +58,7 @@ def git(*arguments: str, folder: Path = PACKAGE, stdin: str | None = None) -> st
 
 @cache
 def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
-    """Map each source hash in the history of a checkout to the oldest commit that has it.
-
-    Parameters
-    ----------
-    folder : Path, optional
-        A folder in the checkout.
-
-    Returns
-    -------
-    dict of str to str
-        Commit by source hash; empty outside a checkout of placecode.
-    """
+    """Map each source hash in the history of a checkout to the oldest commit with it; empty in other folders."""
     commits = (git("rev-list", "--reverse", "HEAD", folder=folder) or "").split()
     queries = "".join(f"{commit}:{IN_CHECKOUT}\n" for commit in commits)
     replies = (git("cat-file", "--batch-check", folder=folder, stdin=queries) or "").splitlines()
@@ -111,15 +73,7 @@ def commits_by_source(folder: Path = PACKAGE) -> dict[str, str]:
 def recorded_sources(environment: Mapping[str, Any]) -> list[str]:
     """List the source hashes of a run: of all runs it was merged from, and of the code that resumed them.
 
-    Parameters
-    ----------
-    environment : mapping
-        Content of environment.json.
-
-    Returns
-    -------
-    list of str
-        Hashes. Runs that are older than these hashes have none.
+    Runs that are older than these hashes have none.
     """
     sources = []
     for record in _records(environment):
@@ -137,23 +91,13 @@ def _records(environment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def record_of(environment: Mapping[str, Any], folder: Path = PACKAGE) -> str:
-    """Find the commit whose source produced a run.
+    """Return the commits whose source produced a run, separated by commas, or why there is none.
 
-    Parameters
-    ----------
-    environment : mapping
-        Content of environment.json.
-    folder : Path, optional
-        A folder in the checkout.
-
-    Returns
-    -------
-    str
-        The commit, or several separated by commas; "older" if a source was not recorded, or "not in this history".
+    "older" if a source was not recorded, "not in this history" if no commit has it.
     """
-    known = commits_by_source(folder)
     if any("source" not in record for record in _records(environment)):
         return "older"
+    commits = commits_by_source(folder)
     sources = recorded_sources(environment)
-    commits = dict.fromkeys(known[source][:8] if source in known else "not in this history" for source in sources)
-    return ", ".join(commits)
+    names = [commits[source][:8] if source in commits else "not in this history" for source in sources]
+    return ", ".join(dict.fromkeys(names))

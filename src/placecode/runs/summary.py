@@ -23,20 +23,9 @@ def summarize(
     """Summarize the metrics and analyses at the final step for each kind of member.
 
     Members of one kind differ in their seed only. Members that diverged are counted and excluded from the means. A
-    baseline appears as the encoding "baseline:NAME"; its mean is over worlds.
-
-    Parameters
-    ----------
-    study : str
-        Name of the study.
-    members, metrics, analysis, baselines : DataFrame
-        Tables of the run; see `Run`.
-
-    Returns
-    -------
-    dict
-        The content of summary.json. Each row has the fields of the kind of member, split, condition, metric, mean, std
-        (ddof=1), n (number of seeds) and diverged (number of diverged members).
+    baseline appears as the encoding "baseline:NAME"; its mean is over worlds. Returns the content of summary.json. Its
+    rows have the fields of the kind of member, split, condition, metric, mean, std (ddof=1), n (number of seeds) and
+    diverged (number of diverged members).
     """
     specs = [spec_of(row) for _, row in members.iterrows()]
     names = ["encoding", "sigma", *(name for name in varied(specs) if name not in ("encoding", "sigma"))]
@@ -63,17 +52,9 @@ def summarize(
     alive = ~values["member"].isin(set(diverged))
     rows = []
     for (kind, split, condition, metric), group in values.groupby(["kind", "split", "condition", "metric"], sort=False):
-        finite = group.loc[alive[group.index], "value"].dropna()
-        rows.append(
-            {
-                **json.loads(kind),
-                **{"split": split, "condition": condition, "metric": metric},
-                "mean": float(finite.mean()) if len(finite) else None,
-                "std": float(finite.std(ddof=1)) if len(finite) > 1 else None,
-                "n": len(finite),
-                "diverged": int(diverged_counts.get(kind, 0)),
-            }
-        )
+        row = {**json.loads(kind), "split": split, "condition": condition, "metric": metric}
+        statistics = _statistics(group.loc[alive[group.index], "value"])
+        rows.append({**row, **statistics, "diverged": int(diverged_counts.get(kind, 0))})
     if baselines is not None:
         rows += _baseline_rows(baselines, names)
     return {"study": study, "step": int(metrics["step"].max()), "rows": rows}
@@ -83,12 +64,20 @@ def _baseline_rows(baselines: pd.DataFrame, names: Sequence[str]) -> Iterator[di
     """Summarize baselines over worlds, with the same fields as the rows of members."""
     keys = ["data", "baseline", "split", "condition", "metric"]
     for (data, name, split, condition, metric), group in baselines.groupby(keys, sort=False):
-        values = group["value"].dropna()
         fields = {"encoding": f"baseline:{name}", "data": data}
-        yield {
+        row = {
             **{field: fields.get(field) for field in names},
-            **{"split": split, "condition": condition, "metric": metric},
-            "mean": float(values.mean()) if len(values) else None,
-            "std": float(values.std(ddof=1)) if len(values) > 1 else None,
-            **{"n": len(values), "diverged": 0},
+            "split": split,
+            "condition": condition,
+            "metric": metric,
         }
+        yield {**row, **_statistics(group["value"]), "diverged": 0}
+
+
+def _statistics(values: pd.Series) -> dict[str, Any]:
+    finite = values.dropna()
+    return {
+        "mean": float(finite.mean()) if len(finite) else None,
+        "std": float(finite.std(ddof=1)) if len(finite) > 1 else None,
+        "n": len(finite),
+    }

@@ -19,11 +19,7 @@ from torch import Tensor
 
 from placecode.errors import BadInput
 from placecode.files import is_full_disk, is_temporary, sweep, write_json, write_table, write_tensors
-from placecode.runs.read import (
-    FILES,
-    FOLDERS,
-    Run,
-)
+from placecode.runs.read import FILES, FOLDERS, Run
 from placecode.runs.summary import summarize
 
 LOCK = "lock"
@@ -33,27 +29,17 @@ MAX_VALUE_CHARS = 60
 
 
 class Folder:
-    """A run folder that is being written, by one process at a time.
-
-    Attributes
-    ----------
-    path, checkpoints : Path
-        The folder, and its subfolder of checkpoints.
-    config : dict
-        Content of config.json.
-    lock : int or None
-        File descriptor of the lock. The folder stays locked while any process has it open.
-    """
+    """A run folder that is being written, by one process at a time."""
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
         self.path = path
         self.config = dict(config)
         self.checkpoints = path / "checkpoints"
         self.lock: int | None = None
+        """File descriptor of the lock. The folder stays locked while any process has it open."""
 
     @property
     def finished(self) -> bool:
-        """Whether the run is finished."""
         return (self.path / "summary.json").is_file()
 
     @classmethod
@@ -63,16 +49,8 @@ class Folder:
     ) -> Iterator[Folder]:
         """Context manager that creates or resumes a run folder and locks it; BadInput if results would be lost.
 
-        Parameters
-        ----------
-        path : Path
-            The folder.
-        config : mapping
-            Content of config.json.
-        resume : bool, default=False
-            Continue an unfinished run with the same config. A finished run is not changed.
-        force : bool, default=False
-            Delete an existing run first.
+        With `resume`, an unfinished run with the same config is continued, and a finished one is not changed. With
+        `force`, an existing run is deleted first.
         """
         folder = cls(path, config)
         with _explain_write_errors(path):
@@ -153,7 +131,6 @@ class Folder:
             self.path.rmdir()
 
     def _delete_checkpoints(self) -> None:
-        """Delete the folder of checkpoints."""
         for file in self.checkpoints.glob("*"):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):

@@ -45,7 +45,6 @@ class Optimizer:
             values = [read(member) for member in stack.members]
             return torch.tensor(values, dtype=stack.flat.dtype, device=stack.flat.device)[:, None]
 
-        members = stack.members
         self.rate = column(lambda m: m.learning_rate)
         self.pe_rate = column(lambda m: m.learning_rate if m.pe_learning_rate is None else m.pe_learning_rate)
         self.pe_rate = torch.where(self.pe_learns, self.pe_rate, 0)
@@ -53,7 +52,7 @@ class Optimizer:
         pe_decay = column(lambda m: m.weight_decay if m.pe_weight_decay is None else m.pe_weight_decay)
         self.decay, self.pe_decay = (values if values.any() else None for values in (decay, pe_decay))
         self.limit = None
-        if any(member.clip is not None for member in members):
+        if any(member.clip is not None for member in stack.members):
             self.limit = column(lambda m: float("inf") if m.clip is None else m.clip)
         self.momentum, self.epsilon = column(lambda m: m.momentum), column(lambda m: m.epsilon)
         # positive in every dtype: 0 / 0 is NaN, and stays NaN after multiplication by the zero rate of a frozen PE
@@ -132,14 +131,27 @@ class Optimizer:
         if self.limit is not None:
             shrink = (self.limit / (norm[:, None] + 1e-6)).clamp(max=1)
             factor = shrink if factor is None else shrink * factor
-        betas = (self.momentum if self.name == "sgd" else self.beta1, self.beta2)
-        fixes = (1 - self.beta1**count, (1 - self.beta2**count).sqrt())
-        decays = self.decay, self.pe_decay
         updates.update(
-            *(self.name, self.flat, gradient, list(self.state.values()), alive, self.pe_learns, columns),
-            *(self.rate * scale, self.pe_rate * scale, factor, decays, betas, self.epsilon, fixes),
+            self.name,
+            self.flat,
+            gradient,
+            list(self.state.values()),
+            alive,
+            self.pe_learns,
+            columns,
+            self.rate * scale,
+            self.pe_rate * scale,
+            factor,
+            decays=(self.decay, self.pe_decay),
+            betas=(self.momentum if self.name == "sgd" else self.beta1, self.beta2),
+            epsilon=self.epsilon,
+            fixes=self._bias_corrections(count),
         )
         return alive
+
+    def _bias_corrections(self, count: int | Tensor) -> tuple[Tensor, Tensor]:
+        """Return the bias corrections of Adam, (e, 1) each, the second as a square root."""
+        return 1 - self.beta1**count, (1 - self.beta2**count).sqrt()
 
     def _decay(self, weights: Tensor, gradient: Tensor, rate: Tensor, decay: Tensor) -> None:
         """Add weight decay to the gradient."""
@@ -159,7 +171,7 @@ class Adam(Optimizer):
     def _move(self, gradient: Tensor, count: int | Tensor, rate: Tensor, pe_rate: Tensor) -> None:
         if not isinstance(kernels := kernels_for(self.flat), Compiled):
             return super()._move(gradient, count, rate, pe_rate)
-        corrections = 1 - self.beta1**count, (1 - self.beta2**count).sqrt()
+        corrections = self._bias_corrections(count)
         settings = torch.cat([self.beta1, self.beta2, *corrections, self.epsilon, rate, pe_rate], dim=1)
         first, second = self.state["first"], self.state["second"]
         kernels.adam(self.flat, gradient, first, second, settings, self.pe_columns.start)
@@ -168,8 +180,9 @@ class Adam(Optimizer):
         first, second = self.state["first"], self.state["second"]
         first.lerp_(gradient, 1 - self.beta1)
         second.mul_(self.beta2).addcmul_(gradient * (1 - self.beta2), gradient)
-        scale = second.sqrt().div_((1 - self.beta2**count).sqrt()).add_(self.epsilon)
-        return torch.div(first, scale.mul_(1 - self.beta1**count), out=scale)
+        first_correction, second_correction = self._bias_corrections(count)
+        scale = second.sqrt().div_(second_correction).add_(self.epsilon)
+        return torch.div(first, scale.mul_(first_correction), out=scale)
 
 
 class AdamW(Adam):
@@ -192,14 +205,5 @@ class SGD(Optimizer):
 
 
 def build(stack: Stack) -> Optimizer:
-    """Return the optimizer named by the members of a stack.
-
-    Parameters
-    ----------
-    stack : Stack
-
-    Returns
-    -------
-    Optimizer
-    """
+    """Return the optimizer named by the members of a stack."""
     return {kind.name: kind for kind in (Adam, AdamW, SGD)}[stack.members[0].optimizer](stack)

@@ -56,8 +56,15 @@ class Running:
     """
 
     VECTORS = (
-        *("alive", "diverged_at", "cause", "settled_epoch", "rested_epoch", "ended"),
-        *("quiet_epochs", "loud", "fingerprint"),
+        "alive",
+        "diverged_at",
+        "cause",
+        "settled_epoch",
+        "rested_epoch",
+        "ended",
+        "quiet_epochs",
+        "loud",
+        "fingerprint",
     )
     """Names of the status vectors, shape (e,), which are part of a checkpoint.
 
@@ -118,10 +125,7 @@ class Running:
         return self.order_at(step)[:, first : first + self.batch]
 
     def update(self, step: int) -> Tensor:
-        """Train all members for one step and return their losses, (e,), without synchronizing with the GPU.
-
-        Steps are counted from 0.
-        """
+        """Train all members for one step, counted from 0, and return their losses, (e,), without synchronizing."""
         return self._captured(step) if self._captured else self.advance(self.rows_of(step), step)
 
     def advance(self, rows: Tensor, step: int | Tensor) -> Tensor:
@@ -157,8 +161,6 @@ class Running:
         if self._cooling_steps is None:
             return 1.0
         return ((self.steps - step) / self._cooling_steps).clamp(0, 1)
-
-    # ------------------------------------------------------------------------------------------- early stopping
 
     def end_epoch(self, epoch: int, rest: int) -> None:
         """Mark members that stop after `epoch` epochs. Does not synchronize with the GPU.
@@ -196,7 +198,7 @@ class Running:
         self.stopped.copy_((self.settled_epoch >= 0) | (self.rested_epoch >= 0) | self.ended)
 
     def check_parameters(self, step: int) -> None:
-        """Stop members with parameters that are not finite.
+        """Stop members with parameters that are not finite, and find the members that overflowed in float16.
 
         The loss of the next step would reveal them too, but there may be no next step.
         """
@@ -204,6 +206,7 @@ class Running:
         self.diverged_at.copy_(torch.where(lost, step, self.diverged_at))
         self.cause.copy_(torch.where(lost, PARAMETERS, self.cause))
         self.alive.logical_and_(~lost)
+        self.explain()
 
     def explain(self) -> None:
         """Mark members that diverged by float16 overflow: repeating their last step in TF32 gives finite numbers."""
@@ -228,8 +231,6 @@ class Running:
         norm = torch.linalg.vector_norm(gradient, dim=1)  # the optimizer checks the norm too
         return bool(losses.isfinite().all() & norm.square().isfinite().all())
 
-    # --------------------------------------------------------------------------------------------------- state
-
     def vectors(self) -> dict[str, Tensor]:
         """Return the status vectors, (e,), by name."""
         return {name: getattr(self, name) for name in self.VECTORS}
@@ -245,16 +246,7 @@ class Running:
 
 
 def fingerprints(flat: Tensor) -> Tensor:
-    """Return a 64-bit hash of each row.
-
-    Parameters
-    ----------
-    flat : Tensor, shape (e, P)
-
-    Returns
-    -------
-    Tensor of int64, shape (e,)
-    """
+    """Return a 64-bit hash of each row of `flat` (e, P)."""
     words = flat.view({4: torch.int32, 8: torch.int64}[flat.element_size()])
     total = torch.zeros(len(flat), dtype=torch.int64, device=flat.device)
     for first in range(0, flat.shape[1], HASHED_COLUMNS):

@@ -45,21 +45,7 @@ def stack_for(
     dtype: torch.dtype = torch.float32,
     fast: bool | None = None,
 ) -> Stack:
-    """Return a new stack with the numbers of tokens, features and outputs of a task.
-
-    Parameters
-    ----------
-    members : sequence of Member
-    task : Task
-    device : torch.device or str
-    dtype : torch.dtype
-    fast : bool, optional
-        As in `Stack`.
-
-    Returns
-    -------
-    Stack
-    """
+    """Return a new stack with the numbers of tokens, features and outputs of a task. `fast` is as in `Stack`."""
     return Stack(
         members,
         tokens=task.tokens,
@@ -176,7 +162,6 @@ class Trainer:
         active = (running.alive & ~running.stopped).tolist()
         if any(active) and int(running.stopped.sum()) >= MIN_STOPPED_FRACTION * len(active):
             running.check_parameters(self.step)  # last check of the members that leave
-            running.explain()
             indices = [index for index, is_active in zip(self._indices, active, strict=True) if is_active]
             self._train_subset(indices, self._state_views())
 
@@ -235,7 +220,6 @@ class Trainer:
             evaluation: tuple[dict[str, Any], ...] = ()
             if self.step in self.evaluate_at:
                 self.running.check_parameters(self.step)
-                self.running.explain()
                 evaluation = tuple(self.evaluate())
             if evaluation or time.monotonic() - last > seconds:
                 yield Progress(self.step, self._mean_loss(losses), evaluation, int(self.stopped.sum()))
@@ -252,7 +236,6 @@ class Trainer:
     def _end_early(self) -> Progress:
         """Evaluate the final models, and repeat the rows for all remaining evaluation steps."""
         self.running.check_parameters(self.step)
-        self.running.explain()
         remaining = sorted(step for step in self.evaluate_at if step > self.step)
         rows = list(self.evaluate())
         self.step = self.steps
@@ -271,19 +254,12 @@ class Trainer:
         for split in self.task.splits:
             for (condition, metric), values in evaluate(self.stack, self.task, split).items():
                 for member, value in enumerate(values):
-                    yield {
-                        **{"member": member, "step": self.step, "split": split},
-                        **{"condition": condition, "metric": metric, "value": value},
-                    }
+                    row = {"member": member, "step": self.step, "split": split}
+                    yield {**row, "condition": condition, "metric": metric, "value": value}
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything the next step depends on.
-
-        Returns
-        -------
-        dict of str to Tensor
-            Copies, on the device of the stack if there is enough memory, otherwise on the CPU.
-        """
+        """Return copies of everything the next step depends on, on the device of the stack or, if its memory is short,
+        on the CPU."""
         return _copies(self._state_views())
 
     def outcome(self) -> dict[str, Tensor]:
@@ -331,20 +307,7 @@ def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def portions(stack: Stack, task: Task, examples: int) -> list[range]:
-    """Split examples into batches that fit a forward pass of all members.
-
-    Parameters
-    ----------
-    stack : Stack
-    task : Task
-    examples : int
-        Number of examples.
-
-    Returns
-    -------
-    list of range
-        Indices of the examples of each batch.
-    """
+    """Split examples into batches that fit a forward pass of all members: ranges of indices."""
     max_values = EVALUATION_VALUES * (64 if stack.flat.device.type == "cuda" else 1)
     size = max(1, max_values // (len(stack.members) * task.tokens * stack.members[0].width))
     return [range(start, min(start + size, examples)) for start in range(0, examples, size)]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="the kernels need Triton")
 
-from helpers.both_ways import errors_of, inputs_of, losses_of, outcome, stack_of
+from helpers.training.both_ways import errors_of, inputs_of, losses_of, outcome, stack_of
 
 from placecode import encodings
 from placecode.compute.gpu import kernels

@@ -287,24 +287,24 @@ class _Block:
         if not self.folded:
             product(self.out, rounded(self.mixed), rounded(w["attention.out.weight"]))
         kernels.norm(
-            *(self.middle, self.unit_1, self.inverse_1, self.read if self.alone else self.x, self.out),
-            *(self.offset, w["norm_1.scale"], w["norm_1.shift"], False),
-        )
+            self.middle, self.unit_1, self.inverse_1, self.read if self.alone else self.x, self.out,
+            self.offset, w["norm_1.scale"], w["norm_1.shift"], False,
+        )  # fmt: skip
         product(self.up, rounded(self.middle), rounded(w["up.weight"]))
         kernels.gelu(self.hidden, self.up, w["up.bias"])
         product(self.down, rounded(self.hidden), rounded(w["down.weight"]))
         kernels.norm(
-            *(y, self.unit_2, self.inverse_2, self.middle, self.down),
-            *(w["down.bias"], w["norm_2.scale"], w["norm_2.shift"], True),
-        )
+            y, self.unit_2, self.inverse_2, self.middle, self.down,
+            w["down.bias"], w["norm_2.scale"], w["norm_2.shift"], True,
+        )  # fmt: skip
 
     def backward(self, dy: Tensor, rounded: Round) -> Tensor:
         """Return the gradient of x, without the part that comes through `projected` if it projects."""
         w, dw, kernels, dmiddle, dsum = self.w, self.dw, self.kernels, self.dmiddle, self.dsum
         kernels.norm_back(
-            *(dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"]),
-            *(dw["norm_2.scale"], dw["norm_2.shift"], dw["down.bias"], True),
-        )
+            dmiddle, self.down, dy, self.unit_2, self.inverse_2, w["down.bias"], w["norm_2.scale"],
+            dw["norm_2.scale"], dw["norm_2.shift"], dw["down.bias"], True,
+        )  # fmt: skip
         ddown = rounded(self.down)  # `down` now contains its gradient
         product(self.dhidden, ddown, rounded(w["down.weight"]).mT)
         kernels.gelu_back(self.up, self.dhidden, w["up.bias"], dw["up.bias"])  # `up` now contains `hidden`
@@ -313,9 +313,9 @@ class _Block:
         product(dw["up.weight"], rounded(self.middle).mT, dup)
         product(dmiddle, dup, rounded(w["up.weight"]).mT, more=True)
         kernels.norm_back(
-            *(dsum, self.out, dmiddle, self.unit_1, self.inverse_1, self.offset, w["norm_1.scale"]),
-            *(dw["norm_1.scale"], dw["norm_1.shift"], dw["attention.out.bias"], False),
-        )
+            dsum, self.out, dmiddle, self.unit_1, self.inverse_1, self.offset, w["norm_1.scale"],
+            dw["norm_1.scale"], dw["norm_1.shift"], dw["attention.out.bias"], False,
+        )  # fmt: skip
         dmixed = dsum
         if not self.folded:
             dout = rounded(dsum)

@@ -95,7 +95,7 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
             halves and i < blocks and not last_alone(i) and _is_fused(encoding_at(i), example.heads, n, example.width)
         )
 
-    def given_halved(i: int) -> bool:
+    def writes_half(i: int) -> bool:
         """Return whether the kernel before block i writes the float16 input: only if it is not changed afterwards."""
         return halved(i) and not drops and type(encoding_at(i)).add in (Encoding.add, Additive.add)
 
@@ -103,7 +103,7 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
     x = x.to(weights.dtype)
     halves = not pre and _takes_halves(stack, x)
     if x.shape[3] <= FEW:
-        x, half = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0), given_halved(0))
+        x, half = Embed.apply(x, embedding.matrix, embedding.bias, pe_at(0), writes_half(0))
     else:
         x = Project.apply(x, embedding.matrix, embedding.bias, weights.matrix(embedding))
         x = stack.encoding.add(x, 0) if pe_at(0) is not None else x
@@ -127,7 +127,7 @@ def forward(stack: Stack, x: Tensor, step: int | Tensor | None, first_row: int) 
             x, half = attention_half(block, x, half, _table(encoding, x, i, at, example.heads), at, weights)
         else:
             x, half = _attention_by_pieces(block, x, encoding, i, at, weights, halves and not last_alone(i))
-        x, half = _mlp_half(block, x, half, None if last_alone(i) else pe_at(i + 1), weights, given_halved(i + 1))
+        x, half = _mlp_half(block, x, half, None if last_alone(i) else pe_at(i + 1), weights, writes_half(i + 1))
     if stack.final_norm is not None:
         x = stack.final_norm(x)
     x = x[:, :, -1] if stack.readout == "last" else x.mean(2) if stack.readout == "mean" else x
@@ -164,8 +164,8 @@ def _folded_half(
     """Compute LN(x + attention(x)) at the tokens `at`, (e, b, m, d), with a single head."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     folded = Fold.apply(
-        *(layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1])
-    )
+        layer.matrix, layer.bias, out.matrix, out.bias, weights.matrix(layer)[1], weights.matrix(out)[1],
+    )  # fmt: skip
     places = (None, *(weights.places(norm.scale, norm.shift) or (None, None)))
     answer: Halved = FoldedHalf.apply(x, half, *folded, norm.scale, norm.shift, table, at != ALL, places)
     return answer
@@ -177,10 +177,10 @@ def _attention_half(
     """Compute LN(x + attention(x)) at the tokens `at`, (e, b, m, d)."""
     layer, out, norm = block.attention.projection, block.attention.out, block.norm_1
     answer: Halved = AttentionHalf.apply(
-        *(x, half, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift),
-        *(table, block.attention.heads, at != ALL, weights.matrix(layer), weights.matrix(out)),
-        *(weights.places(layer.bias), weights.places(out.bias, norm.scale, norm.shift)),
-    )
+        x, half, layer.matrix, layer.bias, out.matrix, out.bias, norm.scale, norm.shift,
+        table, block.attention.heads, at != ALL, weights.matrix(layer), weights.matrix(out),
+        weights.places(layer.bias), weights.places(out.bias, norm.scale, norm.shift),
+    )  # fmt: skip
     return answer
 
 
@@ -205,9 +205,9 @@ def _attention_by_pieces(
         mixed = block.attention.attend(q, k, v, encoding, i, at, None)
     mixed = mixed.transpose(2, 3).flatten(-2).to(weights.dtype)
     answer: Halved = OutHalf.apply(
-        *(x[:, :, at], mixed, out.matrix, out.bias, norm.scale, norm.shift),
-        *(weights.matrix(out), weights.places(out.bias, norm.scale, norm.shift), halved),
-    )
+        x[:, :, at], mixed, out.matrix, out.bias, norm.scale, norm.shift,
+        weights.matrix(out), weights.places(out.bias, norm.scale, norm.shift), halved,
+    )  # fmt: skip
     return answer
 
 
@@ -228,8 +228,8 @@ def _mlp_half(
     """Compute LN(x + MLP(x)), with the PE of the next block added."""
     up, down, norm = block.up, block.down, block.norm_2
     answer: Halved = MlpHalf.apply(
-        *(x, half, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift),
-        *(pe, weights.matrix(up), weights.matrix(down)),
-        *(weights.places(up.bias), weights.places(down.bias, norm.scale, norm.shift), halved),
-    )
+        x, half, up.matrix, up.bias, down.matrix, down.bias, norm.scale, norm.shift,
+        pe, weights.matrix(up), weights.matrix(down),
+        weights.places(up.bias), weights.places(down.bias, norm.scale, norm.shift), halved,
+    )  # fmt: skip
     return answer

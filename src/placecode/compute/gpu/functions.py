@@ -79,10 +79,10 @@ def _attend_backward(
     grad: Tensor, out: Tensor, kept: tuple[Any, ...], parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None,
     heads: int, into: Parts, places: rows.Sinks = None, residual: bool = False,
 ) -> Tensor:  # fmt: skip
-    given = (parts, biases, table, heads, into, places, residual)
+    arguments = (parts, biases, table, heads, into, places, residual)
     if not _is_long(parts, heads):
-        return attention.attend_backward(grad, kept[0], *given)
-    return long_attention.attend_backward(grad, out.view(parts[0].shape), kept, *given)
+        return attention.attend_backward(grad, kept[0], *arguments)
+    return long_attention.attend_backward(grad, out.view(parts[0].shape), kept, *arguments)
 
 
 class Embed(Function):
@@ -272,8 +272,8 @@ class AttentionHalf(Function):
         residual = x[:, :, -1] if last else _as_rows(x)
         result, rounded, mean, spread = rows.norm(residual, y, out_bias, scale, shift, None, False, half is not None)
         ctx.save_for_backward(
-            *(x, taken, q, k, v, mixed, short, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept)
-        )
+            x, taken, q, k, v, mixed, short, y, mean, spread, w, out_w, bias, out_bias, scale, table, *kept,
+        )  # fmt: skip
         ctx.heads, ctx.last, ctx.sinks = heads, last, (weights[1], out_weights[1])
         ctx.places, ctx.out_places = places, out_places
         return _returned(ctx, result, rounded, (e, b, 1 if last else n, d))
@@ -341,9 +341,9 @@ class MlpHalf(Function):
         x, taken, u, g, y, mean, spread, up_w, down_w, up_bias, down_bias, scale = ctx.saved_tensors
         (up_sink, down_sink), kind = ctx.sinks, taken.dtype
         back, d_y, vectors, d_pe = rows.norm_backward(
-            *(_as_rows(grad.contiguous()), _as_rows(x), y, down_bias, scale, mean, spread),
-            *(ctx.tokens, True, ctx.places, kind),
-        )
+            _as_rows(grad.contiguous()), _as_rows(x), y, down_bias, scale, mean, spread,
+            ctx.tokens, True, ctx.places, kind,
+        )  # fmt: skip
         d_down = _outer(g, d_y, down_sink)
         d_u, d_up_bias = mlp.activate_backward(_product(d_y, down_w.mT), u, up_bias, ctx.up_places, kind)
         d_up = _outer(_as_rows(taken), d_u, up_sink)

@@ -200,13 +200,13 @@ def attend(parts: Parts, biases: tuple[Tensor, ...], table: Tensor | None, heads
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
     kept = torch.empty(e, b, heads, m, n, device=q.device) if n <= KEPT else None
     _forward[(b, heads, e)](
-        *(q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table, out),
+        q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table, out,
         out if kept is None else kept,
-        *(m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
-        *(biases[0].stride(0), per_head(table), (d // heads) ** -0.5),
-        **{"TABLE": table is not None, "KEEP": kept is not None},
+        m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
+        biases[0].stride(0), per_head(table), (d // heads) ** -0.5,
+        TABLE=table is not None, KEEP=kept is not None,
         **_settings(q, n, heads, len(biases), "forward"),
-    )
+    )  # fmt: skip
     return out, kept
 
 
@@ -226,14 +226,14 @@ def attend_backward(
     sums = torch.empty(e, b, 1, len(biases) * d, device=q.device)
     pieces = sums.split(d, dim=3)
     _backward[(b, heads, e)](
-        *(q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table),
-        *(grad if kept is None else kept, grad, *into),
-        *(*pieces, *pieces[:1] * (3 - len(biases))),
-        *(m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]),
-        *(biases[0].stride(0), per_head(table), (d // heads) ** -0.5, sums.shape[3]),
-        **{"TABLE": table is not None, "KEEP": kept is not None, "SHARED": k is v, "RESIDUAL": residual},
+        q, k, v, *biases, *biases[:1] * (3 - len(biases)), biases[0] if table is None else table,
+        grad if kept is None else kept, grad, *into,
+        *pieces, *pieces[:1] * (3 - len(biases)),
+        m, n, d // heads, heads, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3],
+        biases[0].stride(0), per_head(table), (d // heads) ** -0.5, sums.shape[3],
+        TABLE=table is not None, KEEP=kept is not None, SHARED=k is v, RESIDUAL=residual,
         **_settings(q, n, heads, len(biases), "backward"),
-    )
+    )  # fmt: skip
     return sum_pieces(sums, places)[0]
 
 

@@ -58,10 +58,10 @@ def attend(
     out = torch.empty(e, b, m, d, dtype=q.dtype, device=q.device)
     lse = torch.empty(e, b, m, heads, device=q.device)
     kept: tuple[Tensor, ...] = (lse, *_operands(parts, biases, heads)) if takes_halves(q) else (lse,)
-    given, numbers, settings = _arguments(parts, biases, table, heads, kept)
-    launch = _launch("forward", settings["C"], given[0].dtype)
+    tensors, numbers, settings = _arguments(parts, biases, table, heads, kept)
+    launch = _launch("forward", settings["C"], tensors[0].dtype)
     tiles = triton.cdiv(m, launch["QUERIES"])
-    _forward[(tiles * b * heads, e)](*given, out, lse, tiles, *numbers, **settings, **launch)
+    _forward[(tiles * b * heads, e)](*tensors, out, lse, tiles, *numbers, **settings, **launch)
     return out, kept
 
 
@@ -72,8 +72,8 @@ def attend_backward(
     """Compute `attention.attend_backward`, from what `attend` returned."""
     (q, k, v), lse = parts, kept[0]
     e, b, m, d = q.shape
-    given, numbers, settings = _arguments(parts, biases, table, heads, kept)
-    of_queries, of_keys = (_launch(name, settings["C"], given[0].dtype) for name in ("queries", "keys"))
+    tensors, numbers, settings = _arguments(parts, biases, table, heads, kept)
+    of_queries, of_keys = (_launch(name, settings["C"], tensors[0].dtype) for name in ("queries", "keys"))
     tiles = triton.cdiv(m, of_queries["QUERIES"]), triton.cdiv(k.shape[2], of_keys["KEYS"])
     sums = torch.zeros(e, b * max(tiles), 1, len(biases) * d, device=q.device)
     pieces = sums.split(d, dim=3)
@@ -86,18 +86,18 @@ def attend_backward(
         grad, out, g, delta, *units, parcels, m, d // heads, heads, HALF=half, TOKENS=UNIT, C=width, num_warps=8
     )
     g_strides = (heads * m * width, m * width, width) if half else (m * d, d // heads, d)
-    given = (*given, g, *units, lse, delta)
+    tensors = (*tensors, g, *units, lse, delta)
     ends = (sums.shape[3], sums.shape[1])
     _backward_queries[(tiles[0] * b * heads, e)](
-        *(*given, into[0], pieces[0], tiles[0], *numbers, *g_strides, *into[0].stride()[:3], *ends),
+        *tensors, into[0], pieces[0], tiles[0], *numbers, *g_strides, *into[0].stride()[:3], *ends,
         **settings,
         **of_queries,
-    )
+    )  # fmt: skip
     _backward_keys[(tiles[1] * b * heads, e)](
-        *(*given, grad, into[1], into[2], pieces[1], pieces[2], tiles[1], *numbers, *g_strides),
-        *(*into[1].stride()[:3], *into[2].stride()[:3], *ends),
-        **{**settings, **of_keys, "SHARED": k is v, "RESIDUAL": residual},
-    )
+        *tensors, grad, into[1], into[2], pieces[1], pieces[2], tiles[1], *numbers, *g_strides,
+        *into[1].stride()[:3], *into[2].stride()[:3], *ends,
+        SHARED=k is v, RESIDUAL=residual, **settings, **of_keys,
+    )  # fmt: skip
     return sum_pieces(sums, places)[0]
 
 
@@ -105,10 +105,12 @@ def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Ten
     """Return queries, keys and values as float16, (e, b, h, tokens, features), and their units."""
     c = parts[0].shape[3] // heads
     width = _width(c)
-    found: list[tuple[Tensor, Tensor]] = []
+    operands: list[Tensor] = []
+    all_units: list[Tensor] = []
     for i, x in enumerate(parts):
         if i == 2 and x is parts[1] and len(biases) == 1:
-            found.append(found[1])
+            operands.append(operands[1])
+            all_units.append(all_units[1])
             continue
         e, b, n, _ = x.shape
         half = torch.empty(e, b, heads, n, width, dtype=torch.float16, device=x.device)
@@ -117,11 +119,12 @@ def _operands(parts: Parts, biases: tuple[Tensor, ...], heads: int) -> tuple[Ten
         biased, factor = i < len(biases), c**-0.5 * LOG2_E if i == 0 else 1.0
         bias = biases[i] if biased else biases[0]
         _halve[(tiles * b * heads, e)](
-            *(x, bias, half, units, tiles, n, c, heads, *x.stride()[:3], bias.stride(0), factor),
-            **{"BIAS": biased, "TOKENS": UNIT, "C": width, "num_warps": 8},
-        )
-        found.append((half, units))
-    return (*(half for half, _ in found), *(units for _, units in found))
+            x, bias, half, units, tiles, n, c, heads, *x.stride()[:3], bias.stride(0), factor,
+            BIAS=biased, TOKENS=UNIT, C=width, num_warps=8,
+        )  # fmt: skip
+        operands.append(half)
+        all_units.append(units)
+    return (*operands, *all_units)
 
 
 def _arguments(

@@ -39,7 +39,7 @@ def activate(u: Tensor, bias: Tensor, kind: torch.dtype | None = None) -> Tensor
     out = torch.empty_like(u, dtype=kind)
     cols, (block, warps) = min(128, triton.next_power_of_2(width)), FORTH[u.dtype]
     _activate[(triton.cdiv(rows, block), triton.cdiv(width, cols), e)](
-        *(u, bias, out, rows, width, bias.stride(0)), ROWS=block, COLS=cols, num_warps=warps
+        u, bias, out, rows, width, bias.stride(0), ROWS=block, COLS=cols, num_warps=warps
     )
     return out
 
@@ -76,7 +76,7 @@ def activate_backward(
     parts, share = cut(triton.cdiv(rows, block), tiles, e, PROGRAMS)
     sums = torch.empty(e, parts, 1, width, device=u.device)
     _activate_backward[(parts, tiles, e)](
-        *(grad, u, bias, out, sums, rows, width, bias.stride(0), share * block),
-        **{"ROWS": block, "COLS": cols, "STAGES": STAGES, "num_warps": warps},
-    )
+        grad, u, bias, out, sums, rows, width, bias.stride(0), share * block,
+        ROWS=block, COLS=cols, STAGES=STAGES, num_warps=warps,
+    )  # fmt: skip
     return out, sum_pieces(sums, into)[0]

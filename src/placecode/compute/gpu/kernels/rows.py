@@ -128,12 +128,12 @@ def norm(
     mean, spread = (torch.empty(e, rows, device=y.device) for _ in range(2))
     tile = _tile(y, 2)
     _norm[(triton.cdiv(rows, tile["ROWS"]), e)](
-        *(x, y, bias, scale, shift, bias if pe is None else pe, out, out if half is None else half, mean, spread),
-        *(rows, width, 1 if pe is None else pe.shape[1]),
-        *(x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), EPSILON),
-        **{"GELU": activate, "PE": pe is not None, "HALF": halved},
+        x, y, bias, scale, shift, bias if pe is None else pe, out, out if half is None else half, mean, spread,
+        rows, width, 1 if pe is None else pe.shape[1],
+        x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), EPSILON,
+        GELU=activate, PE=pe is not None, HALF=halved,
         **tile,
-    )
+    )  # fmt: skip
     return out, half, mean, spread
 
 
@@ -212,11 +212,11 @@ def norm_backward(
     sums = torch.empty(e, parts * tiles, 3, width, device=grad.device)
     d_pe = torch.empty(e, parts, n, width, device=grad.device) if tokens else None
     _norm_backward[(tiles, parts, e)](
-        *(grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, sums if d_pe is None else d_pe),
-        *(items, n, rows, width, x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), share),
-        **{"GELU": activate, "PE": tokens is not None, "BRANCH": apart, "STAGES": STAGES},
+        grad, x, y, bias, scale, mean, spread, d_total, d_branch, sums, sums if d_pe is None else d_pe,
+        items, n, rows, width, x.stride(0), x.stride(1), bias.stride(0), scale.stride(0), share,
+        GELU=activate, PE=tokens is not None, BRANCH=apart, STAGES=STAGES,
         **tile,
-    )
+    )  # fmt: skip
     return d_total, d_branch, sum_pieces(sums, into), None if d_pe is None else d_pe.sum(1)
 
 
@@ -243,8 +243,8 @@ def _sum_pieces(
 def sum_pieces(pieces: Tensor, into: Sinks) -> tuple[Tensor, ...]:
     """Sum the parts (e, parts, k, d) of k <= 3 gradients, (e, d) each, and write them to `into`."""
     e, parts, count, width = pieces.shape
-    given = (None,) * count if into is None else into
-    places = tuple(pieces.new_empty(e, width) if place is None else place for place in given)
+    destinations = (None,) * count if into is None else into
+    places = tuple(pieces.new_empty(e, width) if place is None else place for place in destinations)
     padded = (*places, *places[:1] * (3 - count))
     _sum_pieces[(count, e)](
         pieces, *padded, parts, width, *(place.stride(0) for place in padded),
@@ -284,11 +284,11 @@ def embed(x: Tensor, w: Tensor, bias: Tensor, pe: Tensor | None, halved: bool = 
     out = torch.empty(e, rows, width, dtype=x.dtype, device=x.device)
     half = torch.empty_like(out, dtype=torch.float16) if halved else None
     _embed[(triton.cdiv(rows, _tile(out, 2)["ROWS"]), e)](
-        *(x, w, bias, bias if pe is None else pe, out, out if half is None else half),
-        *(rows, width, features, 1 if pe is None else pe.shape[1], w.stride(1), w.stride(2), bias.stride(0)),
-        **{"PE": pe is not None, "HALF": halved},
+        x, w, bias, bias if pe is None else pe, out, out if half is None else half,
+        rows, width, features, 1 if pe is None else pe.shape[1], w.stride(1), w.stride(2), bias.stride(0),
+        PE=pe is not None, HALF=halved,
         **_tile(out, 2),
-    )
+    )  # fmt: skip
     return out, half
 
 
@@ -323,7 +323,7 @@ def embed_backward(grad: Tensor, x: Tensor, tokens: int) -> tuple[Tensor, Tensor
     d_w = torch.empty(e, parts * tokens, features, width, device=grad.device)
     d_pe = torch.empty(e, parts, tokens, width, device=grad.device)
     _embed_backward[(tokens, parts, e)](
-        *(grad, x, d_w, d_pe, items, tokens, rows, width, features, share),
+        grad, x, d_w, d_pe, items, tokens, rows, width, features, share,
         FEATURES=triton.next_power_of_2(features), WIDTH=triton.next_power_of_2(width), STAGES=STAGES, num_warps=2,
     )  # fmt: skip
     return d_w.sum(1), d_pe.sum(1)

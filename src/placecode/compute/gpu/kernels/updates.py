@@ -86,11 +86,11 @@ def update(
     are the weight decays of the weights and of the PE, or None. Members that are not alive do not change.
     """
     e, size = flat.shape
-    given = [each is not None for each in (factor, *decays)]
-    nothing = rate
+    optional = (factor, *decays)
     _update[(triton.cdiv(size, BLOCK), e)](
-        *(flat, gradient, moments[0], moments[-1], alive, learns, rate, pe_rate),
-        *(nothing if each is None else each for each in (factor, *decays)),
-        *(*betas, epsilon, *fixes, size, pe_first),
-        KIND=kind, FACTOR=given[0], DECAY=given[1], PE_DECAY=given[2], BLOCK=BLOCK, num_warps=4,
+        flat, gradient, moments[0], moments[-1], alive, learns, rate, pe_rate,
+        *[rate if setting is None else setting for setting in optional],  # any tensor stands for None
+        *betas, epsilon, *fixes, size, pe_first,
+        KIND=kind, FACTOR=factor is not None, DECAY=decays[0] is not None, PE_DECAY=decays[1] is not None,
+        BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip

@@ -1,0 +1,52 @@
+"""A study of Latin squares that trains in a second, runs of it that are stopped, and comparison of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placecode import experiments
+from placecode.execution import local
+from placecode.execution.local import Event, Interrupted
+from placecode.experiments import Study
+from placecode.runs.read import TENSORS
+
+RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "summary.json", *TENSORS)
+"""Files with numbers. The same study gives the same bytes."""
+SETTINGS: dict[str, Any] = {
+    "sigmas": (0.1, 2.0),
+    "seeds": (0, 1),
+    "epochs": 3,
+    "evaluations": 3,
+    "per_class": 20,
+    "heldout": 9,
+    "distance": 0.5,
+    "width": 8,
+    "heads": 2,
+    "layers": 1,
+    "batch": 16,
+    "references": (),
+}
+
+
+def tiny(**settings: Any) -> Study:
+    """lst-sigma with 4 members of 1 small block on 54 puzzles, 4 steps per epoch."""
+    return experiments.lookup("lst-sigma").at("quick", **{**SETTINGS, **settings})
+
+
+def stop_run(study: Study, out: Path, where: local.Where, events: int) -> list[Event]:
+    """Execute a study, stop it after so many events, and return them."""
+    seen: list[Event] = []
+    with pytest.raises(Interrupted):
+        local.execute(study, out, where=where, resume=True, notify=seen.append, stop=lambda: len(seen) >= events)
+    return seen
+
+
+def assert_same(run: Path, expected: Path) -> None:
+    """Two finished runs have the same bytes, and no checkpoints or temporary files are left."""
+    names = {path.name for path in expected.iterdir()}
+    assert {path.name for path in run.iterdir()} == names and "checkpoints" not in names
+    for name in names - {"environment.json", "log.txt"}:
+        assert (run / name).read_bytes() == (expected / name).read_bytes(), f"{name} differs"

@@ -1,0 +1,36 @@
+"""A finished run that all tests of run folders share, and copies of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.training.tiny_runs import tiny
+
+from placecode.execution import local
+from placecode.experiments import Study
+from placecode.runs.read import Run
+from placecode.tasks.base import Task
+
+
+@pytest.fixture(scope="session")
+def study() -> Study:
+    return tiny(epochs=2, evaluations=2)
+
+
+@pytest.fixture(scope="session")
+def task(study: Study) -> Task:
+    return study.task()
+
+
+@pytest.fixture(scope="session")
+def run(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run of two stacks of two members, 8 steps. No test changes it."""
+    return local.execute(study, tmp_path_factory.mktemp("runs") / "whole", where=local.Where("cpu", stack=2))
+
+
+@pytest.fixture
+def copy(run: Run, tmp_path: Path) -> Path:
+    """A copy of the finished run."""
+    return Path(shutil.copytree(run.path, tmp_path / "copy"))

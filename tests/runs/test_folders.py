@@ -1,0 +1,199 @@
+"""Run folders that are created, resumed, cleared and locked: nothing is lost or mixed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placecode.errors import BadInput
+from placecode.runs.read import Run
+from placecode.runs.write import Folder
+
+CONFIG = {
+    "format": 1,
+    "study": "s",
+    "scale": "quick",
+    "fields": {"epochs": 1, "sigmas": [0.1]},
+    "precision": "high",
+    "device": "cpu",
+    "stack": 2,
+    "members": "0:1",
+    "total": 1,
+    "shape": {"tokens": 2},
+    "task": {"sha256": "a"},
+}
+MODES: list[dict[str, bool]] = [{}, {"resume": True}, {"force": True}]
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    with Folder.open(path, CONFIG) as folder:
+        (folder.checkpoints / "stack-000.json").write_text("{}")
+    return path
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def rejected(path: Path, config: dict[str, Any], **mode: bool) -> str:
+    """The message with which opening the folder fails. Nothing changes."""
+    before = contents(path)
+    with pytest.raises(BadInput) as error, Folder.open(path, config, **mode):
+        pass
+    assert contents(path) == before
+    return str(error.value)
+
+
+def test_new_empty_and_nested_folders_are_created(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "new", tmp_path / "a" / "b" / "c"):
+        with Folder.open(path, CONFIG) as folder:
+            assert json.loads((path / "config.json").read_text()) == CONFIG
+            assert not folder.finished
+
+
+def test_an_existing_run_is_kept_or_deleted_only_on_request(unfinished: Path) -> None:
+    assert "it holds an unfinished run of s (--resume continues it, --force starts again)" in rejected(
+        unfinished, CONFIG
+    )
+    assert "it holds s, and this is t" in rejected(unfinished, {**CONFIG, "study": "t"}, resume=True)
+    with Folder.open(unfinished, CONFIG, resume=True) as folder:
+        assert (folder.checkpoints / "stack-000.json").exists()
+    (unfinished / "notes.txt").write_text("the user's")
+    with Folder.open(unfinished, {**CONFIG, "study": "t"}, force=True) as folder:
+        assert not (folder.checkpoints / "stack-000.json").exists()
+    assert json.loads((unfinished / "config.json").read_text())["study"] == "t"
+    assert (unfinished / "notes.txt").read_text() == "the user's"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"fields": {"epochs": 2, "sigmas": [0.1]}}, "epochs was 1, now 2"),
+        ({"fields": {"epochs": 1, "sigmas": [0.1, 0.2]}}, "sigmas was [0.1], now [0.1, 0.2]"),
+        ({"fields": {"epochs": 1}}, "sigmas was [0.1], now None"),
+        ({"precision": "bf16", "stack": 3}, "precision was 'high', now 'bf16'; stack was 2, now 3"),
+        ({"fields": {"epochs": 1, "sigmas": [0.5] * 1000}}, f"sigmas was [0.1], now [{'0.5, ' * 11}0.5, ..."),
+        ({"task": {"sha256": "b" * 99}}, f"task.sha256 was 'a', now '{'b' * 99}'"),
+        # what follows from a setting is not repeated
+        ({"members": "0:2", "total": 2, "task": {"sha256": "b"}}, "members was '0:1', now '0:2'"),
+    ],
+)
+def test_resume_names_the_settings_that_changed(unfinished: Path, change: dict[str, Any], text: str) -> None:
+    assert f"changed: {text} (--force starts again)" in rejected(unfinished, {**CONFIG, **change}, resume=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_folders_of_other_programs_are_not_changed(tmp_path: Path, mode: dict[str, bool]) -> None:
+    (tmp_path / "a.txt").write_text("mine")
+    assert "must be new, empty or a run folder; it holds other files" in rejected(tmp_path, CONFIG, **mode)
+    assert "must be a folder; it is a file" in rejected(tmp_path / "a.txt", CONFIG, **mode)
+    assert "must be writable; it is not (Not a directory)" in rejected(tmp_path / "a.txt" / "b", CONFIG, **mode)
+    for text in ('{"model_type": "bert"}', "[1, 2]", "null", '{"format": 4}'):
+        (tmp_path / "config.json").write_text(text)
+        assert "must be a run folder of format 1 to 3" in rejected(tmp_path, CONFIG, **mode)
+
+
+@pytest.mark.parametrize(
+    "leftovers", [["checkpoints/"], ["checkpoints/lock", ".config.json.0123abcd.part", "figures/"]]
+)
+def test_leftovers_of_a_process_that_was_killed_while_it_started(tmp_path: Path, leftovers: list[str]) -> None:
+    for name in leftovers:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
+    with Folder.open(tmp_path, CONFIG, resume=True):
+        assert not list(tmp_path.glob(".*.part"))
+        assert (tmp_path / "config.json").is_file()
+
+
+def test_temporary_files_are_deleted_on_resume(unfinished: Path) -> None:
+    temporary = [unfinished / ".metrics.parquet.0123abcd.part", unfinished / "checkpoints" / ".x.json.0123abcd.part"]
+    for path in temporary:
+        path.write_bytes(b"half")
+    with Folder.open(unfinished, CONFIG, resume=True) as folder:
+        assert not any(path.exists() for path in temporary)
+        assert (folder.checkpoints / "stack-000.json").exists()
+
+
+@pytest.fixture
+def holder(unfinished: Path) -> Iterator[None]:
+    """Another process that has locked the folder."""
+    (ready, say), (wait, go) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with Folder.open(unfinished, CONFIG, resume=True):
+                os.write(say, b"x")
+                os.close(go)
+                os.read(wait, 1)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.read(ready, 1)
+    yield
+    os.close(go)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for number in (ready, say, wait):
+        os.close(number)
+
+
+@pytest.mark.usefixtures("holder")
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_a_folder_that_another_process_has_locked(unfinished: Path, mode: dict[str, bool]) -> None:
+    assert "must not be in use; another process is writing to it" in rejected(unfinished, CONFIG, **mode)
+
+
+def test_the_lock_is_released(unfinished: Path) -> None:
+    for _ in range(2):
+        with Folder.open(unfinished, CONFIG, resume=True):
+            pass
+
+
+def test_a_file_system_without_locks(unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def fail(*arguments: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with Folder.open(unfinished, CONFIG, resume=True) as folder:
+        assert folder.path == unfinished
+
+
+def test_a_process_that_is_killed_while_it_clears_the_folder(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After any number of deletions, --force works again, and the rest does not look like a finished run."""
+    config = Run(copy).config
+    (copy / "figures").mkdir()
+    (copy / "figures" / "accuracy.png").touch()
+    unlink, left = Path.unlink, [0]
+
+    def die(path: Path, missing_ok: bool = False) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise SystemExit
+        unlink(path, missing_ok=missing_ok)
+
+    for count in range(1, 8):
+        left[0] = count
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", die)
+            with pytest.raises(SystemExit), Folder.open(copy, config, force=True):
+                pass
+        assert not Run(copy).finished
+    with Folder.open(copy, config, force=True):
+        assert {path.name for path in copy.iterdir()} == {"config.json", "checkpoints", "figures"}
+
+
+def test_resuming_a_finished_run_deletes_forgotten_checkpoints_only(copy: Path) -> None:
+    before = contents(copy)
+    (copy / "checkpoints").mkdir()
+    (copy / "checkpoints" / "stack-000.json").write_text("{}")
+    with Folder.open(copy, Run(copy).config, resume=True) as folder:
+        assert folder.finished
+    assert contents(copy) == before and not (copy / "checkpoints").exists()

@@ -1,0 +1,244 @@
+"""Runs that are merged from pieces of a study, and small copies of runs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers.training.tiny_runs import RESULTS, tiny
+from safetensors.numpy import load_file
+
+from placecode import cli
+from placecode.errors import BadInput
+from placecode.execution import local
+from placecode.experiments import Study
+from placecode.runs import write as folders
+from placecode.runs.merge import MOVEMENT, merge, slim
+from placecode.runs.read import Run
+from placecode.tasks.base import Task
+
+TWO_STACKS = local.Where("cpu", stack=2)
+KEYS = ["member", "step", "block", "analysis", "target"]
+
+
+@pytest.fixture(scope="module")
+def pieces(study: Study, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The members of the whole run in two runs."""
+    folder = tmp_path_factory.mktemp("pieces")
+    return [local.execute(study, folder / cut[0], where=TWO_STACKS, chosen=cut).path for cut in ("0:2", "2:4")]
+
+
+def analyses(run: Run, names: tuple[str, ...] | None = None) -> pd.Series:
+    rows = run.analysis if names is None else run.analysis[run.analysis["analysis"].isin(names)]
+    return rows.set_index(KEYS)["value"].sort_index()
+
+
+def test_merged_pieces_have_the_bytes_of_the_whole_run(run: Run, pieces: list[Path], tmp_path: Path) -> None:
+    merged = merge(pieces[::-1], tmp_path / "merged")
+    for name in RESULTS:
+        assert (merged.path / name).read_bytes() == (run.path / name).read_bytes(), name
+    assert merged.config == run.config and merged.finished
+    assert set(merged.environment["pieces"]) == {f"{i}, {path.name}" for i, path in enumerate(pieces[::-1])}
+    assert torch.equal(merged.load(3).flat, run.load(3).flat)
+    assert not (merged.path / "checkpoints").exists()
+
+
+def test_pieces_in_other_stacks_agree_to_rounding(
+    run: Run, study: Study, task: Task, pieces: list[Path], tmp_path: Path
+) -> None:
+    for cut in ("0:1", "1:4"):
+        local.execute(study, tmp_path / cut[0], where=TWO_STACKS, chosen=cut)
+    merged = merge([tmp_path / "0", tmp_path / "1"], tmp_path / "merged")
+    inputs = task.splits["test"].inputs
+    for number in range(4):
+        assert (merged.load(number)(inputs) - run.load(number)(inputs)).abs().max() < 1e-5
+    assert merged.metrics.drop(columns="value").equals(run.metrics.drop(columns="value"))
+    some = merge([pieces[1], tmp_path / "0"], tmp_path / "some")
+    assert some.config["members"] == "0:1,2:4" and some.members["member"].tolist() == [0, 2, 3]
+
+
+def test_an_older_piece_without_some_columns_can_be_merged(run: Run, pieces: list[Path], tmp_path: Path) -> None:
+    older = Path(shutil.copytree(pieces[0], tmp_path / "older"))
+    Run(older).members.drop(columns=["gain", "pe_weight_decay", "origin"]).to_parquet(older / "members.parquet")
+    merged = merge([older, pieces[1]], tmp_path / "merged")
+    pd.testing.assert_frame_equal(merged.members[list(run.members)], run.members)
+    assert merged.summary == run.summary
+
+
+def analysis_of(**values: float) -> pd.DataFrame:
+    """A table with an analysis of member 0 for each name."""
+    rows = [[0, 8, -1, name, "", value] for name, value in values.items()]
+    return pd.DataFrame(rows, columns=[*KEYS, "value"])
+
+
+def test_rows_replace_those_of_the_same_name_in_their_place() -> None:
+    nan = float("nan")
+    before, rows = analysis_of(a=1.0, b=2.0, c=nan), analysis_of(d=9.0, b=nan, c=9.0).to_dict("records")
+    pd.testing.assert_frame_equal(folders.with_rows(before, rows), analysis_of(a=1.0, b=nan, c=9.0, d=9.0))
+    pd.testing.assert_frame_equal(before, analysis_of(a=1.0, b=2.0, c=nan))
+    pd.testing.assert_frame_equal(folders.with_rows(before, []), before)
+    assert folders.with_rows(before[:0], rows)["value"].tolist()[0] == 9.0
+
+
+@pytest.mark.parametrize("other", [{"member": 1}, {"step": 0}, {"block": 0}, {"analysis": "A"}, {"target": "grid"}])
+def test_rows_that_differ_in_a_key_are_added(other: dict[str, Any]) -> None:
+    (row,) = analysis_of(a=9.0).to_dict("records")
+    assert folders.with_rows(analysis_of(a=1.0), [{**row, **other}])["value"].tolist() == [1.0, 9.0]
+
+
+def test_analyses_that_need_several_members_are_computed_again(tmp_path: Path) -> None:
+    """Attention is compared with references that are in one of the pieces only, and answers with other seeds."""
+    study = tiny(references=(0.0,), epochs=1, evaluations=1)
+    whole = local.execute(study, tmp_path / "whole", where=TWO_STACKS)
+    cuts = ("4:6", "1:4", "0:1")
+    pieces = [local.execute(study, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in cuts]
+    targets = [set(Run(path).analysis.query("analysis == 'attention_cosine'")["target"]) for path in pieces]
+    assert targets == [{"ideal", "even", "2d-fixed"}, {"ideal", "even"}, {"ideal", "even"}]
+    assert analyses(Run(pieces[2]), ("agreement",)).isna().all()
+    merged = merge(pieces, tmp_path / "merged", compare=study.compare)
+    expected, result = analyses(whole), analyses(merged)
+    # maps of single puzzles are not kept, so analyses that need those of two pieces are missing
+    missing = expected.index.difference(result.index)
+    assert {(key[3], key[4]) for key in missing} == {("attention_cosine_each", "2d-fixed")}
+    assert {key[0] for key in missing} == {0, 1, 2, 3}
+    pd.testing.assert_series_equal(result, expected.drop(missing), rtol=0, atol=1e-5)  # other stacks
+    assert analyses(merged, ("agreement",)).notna().all()
+    cosines = result.xs(("attention_cosine", "2d-fixed"), level=("analysis", "target"))
+    assert set(cosines.index.get_level_values("member")) == set(range(6))
+    summary = {(row["sigma"], row["metric"], row["condition"]): row["mean"] for row in merged.summary}
+    assert summary[0.1, "attention_cosine", "2d-fixed"] == pytest.approx(cosines.loc[[0, 1], 4, -1].mean(), abs=1e-12)
+    alone = merge(pieces, tmp_path / "alone")  # without a study to compare them
+    assert "2d-fixed" not in set(alone.analysis.query("analysis == 'attention_cosine' and member < 4")["target"])
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_rejected(text: str, paths: list[Path], out: Path, **options: Any) -> None:
+    """Merging fails with this text, and changes nothing."""
+    before, existed = [contents(path) for path in paths], out.exists()
+    with pytest.raises(BadInput, match=text):
+        merge(paths, out, **options)
+    assert [contents(path) for path in paths] == before and out.exists() == existed
+
+
+def test_runs_that_cannot_be_merged(run: Run, pieces: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert_rejected("at least 2 runs; got 1", pieces[:1], out)
+    assert_rejected("more than one holds member 0", [pieces[0], pieces[0]], out)
+    assert_rejected("more than one holds member 0", [pieces[0], run.path], out)
+    assert_rejected("must be a run folder", [pieces[0], tmp_path / "none"], out)
+    other = Path(shutil.copytree(pieces[1], tmp_path / "other"))
+    config = (other / "config.json").read_text()
+    (other / "config.json").write_text(config.replace('"learning_rate": 0.0023', '"learning_rate": 0.5'))
+    assert_rejected("learning_rate was 0.0023, now 0.5", [pieces[0], other], out)
+    (other / "summary.json").unlink()
+    assert_rejected("the run is not finished", [pieces[0], other], out)
+
+
+@pytest.mark.parametrize("name", ["metrics.parquet", "arrays.safetensors", "weights.safetensors", "environment.json"])
+def test_a_damaged_piece_leaves_no_merged_run(pieces: list[Path], tmp_path: Path, name: str) -> None:
+    damaged = Path(shutil.copytree(pieces[1], tmp_path / "damaged"))
+    (damaged / name).write_bytes(b"{}x")
+    assert_rejected(str(damaged / name), [pieces[0], damaged], tmp_path / "out")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_piece_cannot_be_the_output(pieces: list[Path], tmp_path: Path, force: bool) -> None:
+    """With --force, clearing the output first would lose the piece."""
+    first = Path(shutil.copytree(pieces[0], tmp_path / "first"))
+    (tmp_path / "link").symlink_to(first)
+    for out in (first, tmp_path / "link"):
+        assert_rejected("must be none of the merged runs", [first, pieces[1]], out, force=force)
+
+
+def test_an_existing_run_is_overwritten_with_force_only(run: Run, pieces: list[Path], copy: Path) -> None:
+    (copy / "summary.json").write_text("{}")
+    assert_rejected("it holds a finished run of lst-sigma", pieces, copy)
+    assert merge(pieces, copy, force=True).summary == run.summary
+
+
+def test_a_merge_that_fails_leaves_nothing(pieces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folders, "write_table", fail)
+    with pytest.raises(OSError, match="No space left"):
+        merge(pieces, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Small copies
+
+
+def test_a_small_copy_has_all_tables_and_rounded_arrays(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "copy"
+    command = ["slim", str(run.path), "--out", str(out)]
+    assert cli.main(command) == 0 and capsys.readouterr().out.startswith(f"{out}: 0.")
+    assert cli.main(command) == 2  # it exists already
+    copy = Run(out)
+    assert {path.name for path in out.iterdir()} == {*RESULTS, "config.json", "environment.json"} - {
+        "weights.safetensors"
+    }
+    for name in ("members", "metrics", "analysis"):
+        pd.testing.assert_frame_equal(getattr(copy, name), getattr(run, name))
+    assert (copy.summary, copy.config) == (run.summary, run.config)
+    full, half = (load_file(path / "arrays.safetensors") for path in (run.path, out))
+    assert full.keys() == half.keys()
+    for name, array in half.items():
+        assert array.dtype == np.float16
+        assert array.astype(float) == pytest.approx(full[name].astype(float), rel=1e-3, abs=1e-7)
+    assert copy.environment == {**run.environment, "slimmed": "no weights; arrays in float16"}
+    with pytest.raises(BadInput, match="its weights were not kept"):
+        copy.load(0)
+
+
+def test_a_copy_with_the_arrays_of_some_seeds(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    assert cli.main(["slim", str(run.path), "--out", str(out), "--seeds", "1"]) == 0
+    copy = Run(out)
+    assert copy.environment["slimmed"] == "no weights; arrays in float16, of seed 1 alone"
+    pd.testing.assert_frame_equal(copy.metrics, run.metrics)
+    kept = {int(name.split("/")[1]) for name in load_file(out / "arrays.safetensors")}
+    assert kept == set(run.members.loc[run.members["seed"] == 1, "member"])
+    with pytest.raises(BadInput) as error:
+        slim(run.path, tmp_path / "other", seeds=[1, 9])
+    assert (error.value.name, error.value.given) == ("seeds", [9]) and not (tmp_path / "other").exists()
+
+
+def test_runs_that_cannot_be_copied(run: Run, copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="it is the same"):
+        slim(run.path, run.path, force=True)
+    assert run.finished
+    with pytest.raises(BadInput, match="must be a run folder"):
+        slim(tmp_path / "nowhere", tmp_path / "small")
+    (copy / "summary.json").unlink()
+    with pytest.raises(BadInput, match="not finished"):
+        slim(copy, tmp_path / "small")
+    assert not (tmp_path / "small").exists()
+
+
+def test_small_copies_merge_to_the_same_analyses(study: Study, tmp_path: Path) -> None:
+    """How far PEs moved is kept. What needs other members is computed from the rounded arrays of all pieces."""
+    pieces = [
+        local.execute(study, tmp_path / cut[0], where=TWO_STACKS, chosen=cut).path for cut in ("0:1,2:3", "1:2,3:4")
+    ]
+    full = merge(pieces, tmp_path / "full", compare=study.compare)
+    small = [slim(path, tmp_path / f"small-{path.name}").path for path in pieces]
+    merged = merge(small, tmp_path / "merged", compare=study.compare)
+    assert analyses(merged, MOVEMENT).equals(analyses(full, MOVEMENT))
+    assert analyses(merged).index.equals(analyses(full).index)
+    np.testing.assert_allclose(analyses(merged), analyses(full), atol=2e-3)
+    assert analyses(merged, ("agreement",)).notna().all()  # with the seeds of the other piece
+    assert analyses(Run(small[1]), ("agreement",)).isna().all()
+    mixed = merge([pieces[0], small[1]], tmp_path / "mixed", compare=study.compare)
+    for run in (merged, mixed):
+        assert "slimmed" in run.environment and not (run.path / "weights.safetensors").exists()
