@@ -23,7 +23,7 @@ from placecode.errors import BadInput
 from placecode.experiments import study_of
 from placecode.experiments.channels import own_results
 from placecode.experiments.channels.own import EFFORTS, OwnData
-from placecode.fit import estimator, others
+from placecode.fit import fitting, others
 from placecode.runs.read import Run
 from placecode.tasks.table import tables
 
@@ -228,7 +228,7 @@ def test_a_mapped_array_is_not_copied(tmp_path: Path, monkeypatch: pytest.Monkey
         shared.append((np.shares_memory(values, mapped), isinstance(values, np.memmap)))
         return tables(values, **given)
 
-    monkeypatch.setattr(estimator, "tables", made)
+    monkeypatch.setattr(fitting, "tables", made)
     for kind, memory in ((np.float32, 4_000), (np.float64, 10**9), (np.float64, 4_000)):
         monkeypatch.setattr(table_files, "available", lambda memory=memory: memory)
         np.save(tmp_path / "t.npy", table().astype(np.float32).astype(kind))

@@ -18,10 +18,9 @@ from placecode.execution import local
 from placecode.execution.estimate import estimate
 from placecode.experiments.channels.own import OwnData
 from placecode.files import is_full_disk
-from placecode.fit.fitting import count_predictions, fit
+from placecode.fit.fitting import count_predictions, fit, study_of_sheet
 from placecode.reports.pages import own_words
 from placecode.runs.read import Run
-from placecode.tasks.table import PARTS, tables
 
 FILES = ("groups", "labels", "positions", "names", "key")
 """Settings of the study that name a file, a column or a table to read."""
@@ -162,34 +161,19 @@ def _study(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[Own
     labels, label_names = (None, ()) if arguments.labels is None else read_labels(arguments.labels, sheet.names)
     positions = None if arguments.positions is None else read_positions(arguments.positions, sheet.names)
     settings = flags.settings(arguments, OwnData, SPECIAL_FIELDS)
-    seed, hidden = settings.get("data_seed", 0), settings.get("hidden", OwnData.hidden)
-    if seed < 0:
-        raise must_be("data_seed", "a whole number of at least 0", seed)
-    parts = tables(
-        sheet.values,
-        names=sheet.names,
-        categories=sheet.categories,
-        groups=sheet.groups,
-        labels=labels,
-        positions=positions,
-        ratios=(hidden,),
-        seed=seed,
-    )
-    channels = parts[PARTS[0]].tokens
-    if channels < CHANNELS:
-        raise must_be(str(arguments.file), f"a table in which at least {CHANNELS} channels vary", channels)
+    if settings.get("data_seed", 0) < 0:
+        raise must_be("data_seed", "a whole number of at least 0", settings["data_seed"])
+    settings["file"] = str(arguments.file)
     settings |= {name: str(getattr(arguments, name)) for name in FILES if getattr(arguments, name) is not None}
     if arguments.sigma != ["auto"]:
-        settings["sigmas"] = tuple(
-            value_of("sigma", part, float) for word in arguments.sigma for part in word.split(",") if part
-        )
+        words = [part for word in arguments.sigma for part in word.split(",") if part]
+        settings["sigmas"] = tuple(value_of("sigma", word, float) for word in words)
     if arguments.seeds is not None:
         listed = [value_of("seeds", part, int) for part in arguments.seeds.split(",") if part]
         if not listed or min(listed) < ("," not in arguments.seeds):
             raise must_be("seeds", "a number of seeds of at least 1, or a list a,b,c", arguments.seeds)
         settings["seeds"] = tuple(listed) if "," in arguments.seeds else tuple(range(listed[0]))
-    study = OwnData(tables=parts, file=str(arguments.file), **OwnData.sized(effort, channels, **settings))
-    return study, label_names
+    return study_of_sheet(sheet, effort, settings, CHANNELS, labels, positions), label_names
 
 
 def command_of(run: Run, study: OwnData) -> list[str]:
