@@ -25,7 +25,7 @@ import pytest
 from helpers.table_data import write
 
 from placecode import cli
-from placecode.cli import fit, reporting
+from placecode.cli import reporting
 from placecode.data.tables import files as table_files
 from placecode.execution import local
 from placecode.experiments import study_of
@@ -50,7 +50,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "publish", lambda run: run.path / "report.html")
+    monkeypatch.setattr(cli.fit, "publish", lambda run: run.path / "report.html")
 
 
 def frame(samples: int = 200) -> pd.DataFrame:
@@ -168,9 +168,9 @@ def test_the_pe_learns_three_times_as_fast_unless_it_is_told(fitted: tuple[Path,
     assert (fields["learning_rate"], fields["pe_learning_rate"]) == (0.005, 0.015)
     study = study_of(run)
     assert isinstance(study, OwnData)
-    words = fit.command_of(run, study)
+    words = reporting.command_of(run, study).split()
     assert "--learning-rate" in words and "--pe-learning-rate" not in words
-    words = fit.command_of(run, replace(study, pe_learning_rate=0.006))
+    words = reporting.command_of(run, replace(study, pe_learning_rate=0.006)).split()
     assert words[words.index("--pe-learning-rate") + 1] == "0.006"
     given = {"learning_rate": 1e-4, "pe_learning_rate": 0.5}
     assert OwnData.sized("quick", 6, **given)["pe_learning_rate"] == 0.5
@@ -397,8 +397,9 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
         (["--precision", "fp8"], "precision must be one of high, tf32, highest, bf16; got 'fp8'."),
         (["--steps", "0"], "steps must be a whole number of at least 1; got 0."),
         (["--steps", "1e3"], "steps must be a whole number; got '1e3'."),
-        (["--seeds", "0"], "seeds must be a number of seeds of at least 1, or a list a,b,c; got '0'."),
-        (["--seeds", ","], "seeds must be a number of seeds of at least 1, or a list a,b,c; got ','."),
+        (["--seeds", "0"], "seeds must be at least one, as a number of seeds or a list a,b,c; got 0."),
+        (["--seeds", ","], "seeds must be at least one; got []."),
+        (["--seeds=-1,0"], "seed must be a whole number of at least 0; got -1."),
         (["--seeds", "4,4"], "seeds must be all different; got [4, 4]."),
         (["--seeds", "two"], "seeds must be a whole number; got 'two'."),
         (["--stack", "0"], "stack must be a whole number of at least 1; got 0."),
@@ -414,7 +415,7 @@ def refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
         (["--key", "x"], "key is for files of .npz, .mat, .h5, .hdf5, which hold several tables; got 'x' for t.csv."),
         (
             ["--resume", "--force"],
-            "--resume and --force must not be used together: one keeps the earlier fit, the other deletes it.",
+            "--resume and --force must not be used together: one keeps the earlier run, the other deletes it.",
         ),
     ],
 )

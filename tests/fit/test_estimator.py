@@ -380,7 +380,7 @@ def test_the_command_in_the_report_of_a_file_makes_the_same_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups and all."""
-    monkeypatch.setattr(cli, "publish", lambda run: run.path / "report.html")
+    monkeypatch.setattr(cli.fit, "publish", lambda run: run.path / "report.html")
     frame().to_csv(tmp_path / "t.csv", index=False)
     tiny(learning_rate=1e-3, folder=tmp_path / "one").fit(tmp_path / "t.csv", groups="who")
     run = Run(tmp_path / "one")
