@@ -46,21 +46,14 @@ SAMPLES_PER_PIECE = 20
 
 
 class Chance(NamedTuple):
-    """Result of a permutation test.
-
-    Attributes
-    ----------
-    gain : float
-        Error of predicting the means minus the error of the models, on the true samples.
-    shifted : array of shape (draws,)
-        The same on shifted samples.
-    p : float
-        P-value: (1 + number of shifts with at least the true gain) / (1 + draws).
-    """
+    """Result of a permutation test."""
 
     gain: float
+    """Error of predicting the means minus the error of the models, on the true samples."""
     shifted: Array
+    """The same on shifted samples, (draws,)."""
     p: float
+    """P-value: (1 + number of shifts with at least the true gain) / (1 + draws)."""
 
 
 @torch.no_grad()
@@ -100,25 +93,9 @@ class _TestSamples:
 
 @torch.no_grad()
 def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chance:
-    """Test whether the channels of a table depend on each other, by shifting all of them.
+    """Test whether the channels of a table depend on each other, by shifting all of them `draws` times.
 
-    The same channels of the same samples are hidden for every shift.
-
-    Parameters
-    ----------
-    stack : Stack
-        Trained members. Their gains are averaged.
-    task : Table
-        The table.
-    draws : int
-        Number of random shifts.
-    seed : int, default=0
-        Seed of the shifts.
-
-    Returns
-    -------
-    Chance
-        Gains and p-value.
+    The same channels of the same samples are hidden for every shift. Gains are averaged over the members.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
     count, dice = len(samples.values), samples.dice()
@@ -142,23 +119,9 @@ def _p_values(gains: Array) -> Array:
 
 @torch.no_grad()
 def channel_p_values(stack: Stack, task: Table, draws: int, seed: int = 0) -> Array:
-    """Test for each channel whether the other channels predict it, by shifting this channel alone.
+    """Test for each channel whether the other channels predict it, by shifting it alone; return the p-values (n,).
 
-    Parameters
-    ----------
-    stack : Stack
-        Trained members. Their predictions are averaged.
-    task : Table
-        The table.
-    draws : int
-        Number of random shifts.
-    seed : int, default=0
-        Seed of the shifts.
-
-    Returns
-    -------
-    array of shape (n,)
-        P-value of each channel.
+    The predictions of the members are averaged.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_CHANNEL_TEST)
     values, local = samples.values, samples.task
@@ -194,24 +157,6 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
     To save time, CHANNELS_PER_GROUP channels are shifted together first, and tested one by one only if the group
     passes. A test ends at the first shift that gives at least the true gain. After `most` shifts, the remaining
     channels are not tested; their order is random, so the result does not depend on the order of the columns.
-
-    Parameters
-    ----------
-    stack : Stack
-        Trained members.
-    task : Table
-        The table.
-    channels : sequence of int
-        Channels to test.
-    most : int
-        Maximum number of shifts in total.
-    seed : int, default=0
-        Seed of the shifts and of the order of the channels.
-
-    Returns
-    -------
-    list of int
-        Channels that pass, sorted.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
     true_values, dice = samples.values, samples.dice()

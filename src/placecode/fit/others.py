@@ -118,21 +118,10 @@ def correlation_of(covariance: Array, task: Table) -> Array:
 
 
 def compare(tables: Mapping[str, Table], hidden: float) -> Iterator[tuple[str, Method | str]]:
-    """Apply all methods to a table.
+    """Apply all methods to a table and its halves, with a share of hidden channels in held-out samples.
 
-    Parameters
-    ----------
-    tables : mapping of str to Table
-        The table and its halves, by the names in `placecode.tasks.table.PARTS`.
-    hidden : float
-        Share of the channels that are hidden in held-out samples.
-
-    Yields
-    ------
-    name : str
-        Name of the method.
-    result : Method or str
-        Its map, modules and held-out error, if it predicts; or the reason why it was left out.
+    Yields the name of each method with its result (map, modules and, if it predicts, held-out error) or the reason why
+    it was left out.
     """
     task = tables[PARTS[0]]
     covariance = covariance_of(task)
