@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from helpers.small_runs import TINY_DATA
@@ -186,3 +188,64 @@ def test_a_bad_row_is_named_by_file_and_line(refuse: Refuse, puzzles: Path) -> N
     )
     file.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
     assert refuse(*RUN, "--puzzles", str(puzzles)).startswith(f"{file} must be a text file in UTF-8")
+
+
+# Tables
+
+
+FIT = ["--steps", "20", "--width", "8", "--layers", "1", "--draws", "19", "--device", "cpu", "--batch", "16"]
+
+
+def table() -> pd.DataFrame:
+    return pd.DataFrame(np.random.default_rng(0).normal(size=(200, 6)), columns=list("abcdef"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--sigma small", "sigma must be a number; got 'small'."),
+        ("--sigma nan", "sigma must be a number of at least 0; got nan."),
+        ("--sigma 0.1,0.1", "sigmas must be all different; got [0.1, 0.1]."),
+        ("--sigma ,", "sigmas must be at least one; got []."),
+        ("--sigma", "argument --sigma: expected at least one argument (see 'placecode fit --help')."),
+        ("--effort huge", "effort must be one of auto, quick, thorough; got 'huge'."),
+        ("--precision fp8", "precision must be one of high, tf32, highest, bf16; got 'fp8'."),
+        ("--steps 0", "steps must be a whole number of at least 1; got 0."),
+        ("--steps 1e3", "steps must be a whole number; got '1e3'."),
+        ("--seeds 0", "seeds must be at least one, as a number of seeds or a list a,b,c; got 0."),
+        ("--draws 3", "draws must be a whole number of at least 19; got 3."),
+        ("--halves -1", "halves must be a whole number of at least 0; got -1."),
+        ("--neighbors 0", "neighbors must be a whole number of at least 1; got 0."),
+        ("--hidden 1", "the share of hidden channels must be a number above 0 and below 1; got 1.0."),
+        ("--data-seed -1", "data_seed must be a whole number of at least 0; got -1."),
+        ("--groups who", "groups must be the name of a column of t.csv, or a file with a group a row; got 'who'."),
+        ("--labels no.csv", "no.csv cannot be read: No such file or directory."),
+        ("--positions no.csv", "no.csv cannot be read: No such file or directory."),
+        ("--names no.txt", "no.txt cannot be read: No such file or directory."),
+        ("--key x", "key is for files of .npz, .mat, .h5, .hdf5, which hold several tables; got 'x' for t.csv."),
+        ("--resume --force", "--resume and --force must not be used together: "),
+    ],
+)
+def test_options_of_fit_that_make_no_sense(words: str, sentence: str, refuse: Refuse) -> None:
+    table().to_csv("t.csv", index=False)
+    assert refuse("fit", "t.csv", *FIT, *words.split()).startswith(sentence)
+
+
+def test_tables_that_cannot_be_fitted(refuse: Refuse) -> None:
+    """Tests of reading have more of them."""
+    plain = table()
+    plain.astype(object).assign(c=["low" if i == 6 else 1.5 for i in range(len(plain))]).to_csv("x.csv", index=False)
+    assert refuse("fit", "x.csv", *FIT) == "x.csv, line 8: column 'c' must hold numbers; got 'low'."
+    (plain * 0 + 1).to_csv("x.csv", index=False)
+    assert refuse("fit", "x.csv", *FIT).startswith("at least one channel must vary")
+    assert refuse("fit", "none.csv", *FIT) == "none.csv cannot be read: No such file or directory."
+
+
+def test_too_few_channels_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table().assign(a=1.0, b=2.0).to_csv("x.csv", index=False)
+    assert cli.main(["fit", "x.csv", *FIT]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "placecode: channels are left out, since they do not vary in the training samples: 'a', 'b'",
+        "placecode: x.csv must be a table in which at least 5 channels vary; got 4.",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]

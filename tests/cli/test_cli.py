@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import json
 import re
@@ -93,17 +92,15 @@ def test_resume_of_a_finished_run_shows_its_table_again(
     before = {path: path.stat().st_mtime_ns for path in ran[0].rglob("*")}
     assert cli.main([*RUN, "--out", str(ran[0]), "--resume"]) == 0
     printed = capsys.readouterr().out
-    assert "Accuracy, mean ± 95% interval over seeds" in printed
-    assert "step" not in printed
+    assert "Accuracy, mean ± 95% interval over seeds" in printed and "step" not in printed
     assert {path: path.stat().st_mtime_ns for path in ran[0].rglob("*")} == before
 
 
-def test_force_runs_anew(tmp_path: Path, no_report: None) -> None:
+def test_force_runs_anew(no_report: None) -> None:
     assert cli.main([*RUN, "--out", "a"]) == 0
-    first = (tmp_path / "a" / "summary.json").read_bytes()
+    first = Path("a/summary.json").read_bytes()
     assert cli.main([*RUN, "--out", "a", "--force", "--data-seed", "1"]) == 0
-    assert Run("a").config["fields"]["data_seed"] == 1
-    assert (tmp_path / "a" / "summary.json").read_bytes() != first
+    assert Run("a").config["fields"]["data_seed"] == 1 and Path("a/summary.json").read_bytes() != first
 
 
 def test_the_study_may_come_after_options_and_names_the_default_folder(no_report: None) -> None:
@@ -280,10 +277,7 @@ def test_studies_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr().out
     rows = cells(printed)
     assert [(row[0], row[1]) for row in rows] == [(name, study.about) for name, study in experiments.STUDIES.items()]
-    counts = {row[0]: row[2:] for row in rows}
-    assert counts["lst-sigma"] == ["18", "330"]  # members at quick and at paper scale
-    assert counts["lst-encodings"] == ["24", "570"]
-    assert counts["lst-frozen"] == ["16", "160"]
+    assert rows[0][0] == "lst-sigma" and rows[0][2:] == ["18", "330"]  # members at quick and at paper scale
     assert "placecode run STUDY [--scale quick|paper]" in printed
 
 
@@ -379,33 +373,3 @@ def test_doctor_speaks(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for word in ("placecode", VERSION, "Python", "GPU", "threads used", "free disk here", "cache"):
         assert word in printed
-
-
-@pytest.mark.parametrize(
-    "command", [[], ["studies"], ["run"], ["run", "lst-sigma"], ["merge"], ["report"], ["claims"], ["runs"], ["doctor"]]
-)
-def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        cli.main([*command, "--help"])
-    assert done.value.code == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("usage: placecode")
-    assert "==SUPPRESS==" not in printed
-
-
-def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["run", "lst-sigma", "--help"])
-    printed = " ".join(capsys.readouterr().out.split())
-    for field in dataclasses.fields(experiments.lookup("lst-sigma")):
-        assert f"--{field.name.replace('_', '-')}" in printed
-        assert field.metadata["help"] in printed
-    assert "settings of lst-sigma" in printed
-    assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        cli.main(["--version"])
-    assert done.value.code == 0
-    assert capsys.readouterr().out == f"placecode {VERSION}\n"

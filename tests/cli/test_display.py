@@ -1,7 +1,8 @@
-"""What is shown while a run goes on, and its tables."""
+"""What is shown while a run goes on, its tables, and help."""
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import io
 import math
@@ -14,12 +15,15 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from placecode import cli, experiments
 from placecode.analysis.stats import Interval
 from placecode.cli import display
 from placecode.cli.doctor import Finding
+from placecode.execution import local
 from placecode.execution.local import Event
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
 from placecode.training.trainer import Progress
+from placecode.version import VERSION
 
 
 def test_examples_in_the_module_hold() -> None:
@@ -185,3 +189,30 @@ def test_install_lines_keep_their_brackets(printed: Printed) -> None:
     advice = "missing nilearn; pip install 'placecode[brain]'"
     findings = [Finding("extra brain", advice, False), Finding("Python", "3")]
     assert printed(display.doctor_table(findings))[1:] == [["--", "extra brain", advice], ["ok", "Python", "3"]]
+
+
+COMMANDS = ["", "studies", "run", "run lst-sigma", "fit", "recommend", "merge", "slim", "report", "claims", "runs"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "bench", "doctor"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        cli.main([*command.split(), "--help"])
+    printed = capsys.readouterr().out
+    assert done.value.code == 0 and printed.startswith("usage: placecode") and "==SUPPRESS==" not in printed
+
+
+def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", "lst-sigma", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    for field in dataclasses.fields(experiments.lookup("lst-sigma")):
+        assert f"--{field.name.replace('_', '-')}" in printed
+        assert field.metadata["help"] in printed
+    assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"placecode {VERSION}\n"
