@@ -1,11 +1,13 @@
-"""What is shown while a run goes on, and its tables."""
+"""What is shown while a run goes on, its tables, and help."""
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import io
 import math
 import statistics
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +15,15 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from placecode import cli, experiments
 from placecode.analysis.stats import Interval
 from placecode.cli import display
 from placecode.cli.doctor import Finding
+from placecode.execution import local
 from placecode.execution.local import Event
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
 from placecode.training.trainer import Progress
+from placecode.version import VERSION
 
 
 def test_examples_in_the_module_hold() -> None:
@@ -31,6 +36,9 @@ def event(step: int, loss: float = 1.0, stack: int = 0, accuracy: float | None =
     others = [{**row, "condition": "Binary", "value": 9.0}, {**row, "metric": "loss", "value": 9.0}]
     rows = () if accuracy is None else (row, {**row, "member": 1, "value": accuracy + 0.1}, *others)
     return Event(stack, 2, 2, Progress(step, loss, rows), 100)
+
+
+Printed = Callable[[Table], list[list[str]]]
 
 
 class Clock:
@@ -90,14 +98,6 @@ def test_a_bar_on_a_terminal() -> None:
     assert "nan" not in printed
 
 
-def printed(table: Table, width: int = 200) -> list[list[str]]:
-    """The cells of a table as they are printed, row by row, its head first."""
-    stream = io.StringIO()
-    Console(file=stream, width=width).print(table)
-    lines = [line for line in stream.getvalue().splitlines() if line[:1] in "│┃"]
-    return [[cell.strip() for cell in line.replace("┃", "│").strip("│").split("│")] for line in lines]
-
-
 def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace:
     """A run with the summary of these settings: their fields, and validation accuracies, None for diverged."""
     rows = []
@@ -124,14 +124,14 @@ def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace
         ([None], "-"),
     ],
 )
-def test_accuracies_have_half_of_students_interval(values: list[float | None], text: str) -> None:
+def test_accuracies_have_half_of_students_interval(values: list[float | None], text: str, printed: Printed) -> None:
     head, row = printed(display.results_table(fake(a=({"encoding": "learned", "sigma": 0.2}, values))))
     cells = dict(zip(head, row, strict=True))
     assert cells["ood"] == text
     assert (cells["seeds"], cells["diverged"]) == (str(len(values) - values.count(None)), str(values.count(None)))
 
 
-def test_every_setting_has_a_row_with_what_sets_it_apart() -> None:
+def test_every_setting_has_a_row_with_what_sets_it_apart(printed: Printed) -> None:
     """A column for each field that members differ in; what an encoding has not is a dash; what none has, no column."""
     none = {"pe_learning_rate": None}
     run = fake(
@@ -149,16 +149,10 @@ def test_every_setting_has_a_row_with_what_sets_it_apart() -> None:
     ]
 
 
-def test_claims_stand_with_their_verdicts_interval_and_margin() -> None:
+def test_claims_stand_with_their_verdicts_interval_and_margin(printed: Printed) -> None:
     def found(interval: Interval, margin: float, way: str, note: str = "", **more: Any) -> display.Finding:
-        claim = Claim(
-            "an-id",
-            "More [bold] than less.",
-            **{"label": PAPER, **more},
-            margin=margin,
-            measure=lambda run: interval,
-            way=way,
-        )
+        settings = {"label": PAPER, **more, "margin": margin, "measure": lambda run: interval, "way": way}
+        claim = Claim("an-id", "More [bold] than less.", **settings)
         number = compare(interval, claim.published)
         return display.Finding(claim, judge(interval, margin, way), number, interval, "run", note)
 
@@ -171,16 +165,8 @@ def test_claims_stand_with_their_verdicts_interval_and_margin() -> None:
     ]
     head, *rows = printed(display.claims_table(findings))
     words = "More [bold] than less."
-    assert head == [
-        "claim",
-        "label",
-        "direction",
-        "number (published)",
-        "effect",
-        "95% interval",
-        "margin",
-        "statement",
-    ]
+    columns = ["claim", "label", "direction", "number (published)", "effect", "95% interval", "margin", "statement"]
+    assert head == columns
     assert rows == [
         ["an-id", "paper", "reproduced", "match (0.58)", "+0.600", "+0.500 to +0.700", "> 0.3", words],
         ["an-id", "paper", "not reproduced", "no match (0.4)", "+0.600", "+0.500 to +0.700", "< 0.25", words],
@@ -198,14 +184,35 @@ def test_duration_in_words(seconds: float, text: str) -> None:
     assert display.duration(seconds) == text
 
 
-def test_install_lines_keep_their_brackets() -> None:
+def test_install_lines_keep_their_brackets(printed: Printed) -> None:
     """To the printer, [brain] is a style; to pip, it is what to install."""
-    stream = io.StringIO()
-    findings = [
-        Finding("extra brain", "missing nilearn; pip install 'placecode[brain]'", False),
-        Finding("Python", "3"),
-    ]
-    Console(file=stream, width=100).print(display.doctor_table(findings))
-    lines = stream.getvalue().splitlines()
-    assert any("│ -- │ extra brain │ missing nilearn; pip install 'placecode[brain]' │" in line for line in lines)
-    assert any("│ ok │ Python " in line for line in lines)
+    advice = "missing nilearn; pip install 'placecode[brain]'"
+    findings = [Finding("extra brain", advice, False), Finding("Python", "3")]
+    assert printed(display.doctor_table(findings))[1:] == [["--", "extra brain", advice], ["ok", "Python", "3"]]
+
+
+COMMANDS = ["", "studies", "run", "run lst-sigma", "fit", "recommend", "merge", "slim", "report", "claims", "runs"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "bench", "doctor"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        cli.main([*command.split(), "--help"])
+    printed = capsys.readouterr().out
+    assert done.value.code == 0 and printed.startswith("usage: placecode") and "==SUPPRESS==" not in printed
+
+
+def test_help_of_a_study_explains_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", "lst-sigma", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    for field in dataclasses.fields(experiments.lookup("lst-sigma")):
+        assert f"--{field.name.replace('_', '-')}" in printed
+        assert field.metadata["help"] in printed
+    assert f"{local.DEFAULT_STACK_SIZE['cpu']} on cpu, {local.DEFAULT_STACK_SIZE['cuda']} on cuda" in printed
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"placecode {VERSION}\n"

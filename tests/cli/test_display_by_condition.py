@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from helpers.made_up_masked import STRANGE, made_up
-from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
@@ -43,12 +42,7 @@ def table_of(study: Any, metric: str = "mse", **changes: Any) -> Table:
     return display.results_table(run, metric)
 
 
-def printed(table: Table) -> list[list[str]]:
-    """The cells of a table as they are printed, row by row, its head first."""
-    stream = io.StringIO()
-    Console(file=stream, width=200).print(table)
-    lines = [line for line in stream.getvalue().splitlines() if line[:1] in "│┃"]
-    return [[cell.strip() for cell in line.replace("┃", "│").strip("│").split("│")] for line in lines]
+Printed = Callable[[Table], list[list[str]]]
 
 
 def said(values: list[float]) -> str:
@@ -57,7 +51,7 @@ def said(values: list[float]) -> str:
     return f"{np.mean(values):.3f} ± {half:.3f}"
 
 
-def test_errors_stand_by_condition_of_what_was_held_out() -> None:
+def test_errors_stand_by_condition_of_what_was_held_out(printed: Printed) -> None:
     study = NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1, 2))
     head, *rows = printed(table_of(study))
     assert head == ["encoding", "sigma", *PLACES, "seeds", "diverged"]
@@ -73,7 +67,7 @@ def test_the_title_names_the_metric_and_the_run() -> None:
     assert table.title == "MSE, mean ± 95% interval over seeds (network-sigma, paper)"
 
 
-def test_baselines_that_predict_stand_below_with_their_worlds() -> None:
+def test_baselines_that_predict_stand_below_with_their_worlds(printed: Printed) -> None:
     rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
     assert rows == [
         ["baseline:linear", "-", said([0.75, 0.77]), said([0.9, 0.96]), "2", "0"],
@@ -81,12 +75,12 @@ def test_baselines_that_predict_stand_below_with_their_worlds() -> None:
     ]
 
 
-def test_without_baselines_there_are_members_alone() -> None:
+def test_without_baselines_there_are_members_alone(printed: Printed) -> None:
     rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1)), baselines={}))
     assert [row[0] for row in rows] == ["encoding", "learned", "learned"]
 
 
-def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash() -> None:
+def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash(printed: Printed) -> None:
     study = NetworkSigma.at("paper", sigmas=(0.01, 0.5, 2.0), seeds=(0, 1))
     gone = {(0.5, 1), (2.0, 0), (2.0, 1)}
     rows = printed(table_of(study, baselines={}, diverged=lambda m: (m.sigma, m.seed) in gone))[1:]
@@ -104,7 +98,7 @@ def test_a_single_seed_has_a_bare_mean_and_lost_ones_a_dash() -> None:
     ],
     ids=["data", "hidden"],
 )
-def test_what_else_members_differ_in_has_a_column(study: Any, name: str, cell: Any) -> None:
+def test_what_else_members_differ_in_has_a_column(study: Any, name: str, cell: Any, printed: Printed) -> None:
     head, *rows = printed(table_of(study, baselines={}))
     assert head == ["encoding", "sigma", name, *PLACES, "seeds", "diverged"]
     kinds = list(dict.fromkeys((f"{m.sigma:g}", cell(m)) for m in study.members()))
@@ -114,7 +108,7 @@ def test_what_else_members_differ_in_has_a_column(study: Any, name: str, cell: A
         assert row[3] == said(own)
 
 
-def test_baselines_of_several_data_sets_have_a_row_each() -> None:
+def test_baselines_of_several_data_sets_have_a_row_each(printed: Printed) -> None:
     study = NetworkSize.at("quick", many=(25, 100), sigmas=(0.01,), seeds=(0, 1))
     run = made_up(study, {"hidden 0.5": lambda m: value(m, "hidden 0.5")}, NEAR, BASELINES)
     linear = run.baselines[run.baselines["baseline"] == "linear"].query("condition == 'hidden 0.5'")
@@ -128,7 +122,7 @@ def test_baselines_of_several_data_sets_have_a_row_each() -> None:
     ]
 
 
-def test_where_conditions_are_pooled_their_parts_have_no_columns() -> None:
+def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printed) -> None:
     """The negative twin: one row of "all" and the splits are columns again, with two digits."""
     study = NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))
     run = made_up(study, {"all": lambda m: 0.5, "easy": lambda m: 0.1}, {})

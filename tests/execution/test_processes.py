@@ -100,7 +100,7 @@ def test_ctrl_c_stops_all_workers(unbroken: Path, tmp_path: Path) -> None:
         signal.raise_signal(signal.SIGINT)
 
     out = tmp_path / "run"
-    with cli._stop_on_signals() as stopped, pytest.raises(Interrupted):
+    with cli.stop_on_signals() as stopped, pytest.raises(Interrupted):
         local.execute(STUDY, out, where=TWO, notify=Listener(interrupt), stop=stopped)
     assert active_children() == []
     assert all(saved_steps(out))

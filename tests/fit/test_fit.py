@@ -16,19 +16,12 @@ from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments.channels import own_results
 from placecode.experiments.channels.own import OwnData
-from placecode.fit import others
 from placecode.fit.fitting import Found, _near_share, fit
 from placecode.tasks.table import tables
 
-SMALL: dict[str, Any] = {"layers": 1, "batch": 64, "learning_rate": 1e-2, "sigmas": (0.1,), "seeds": (0, 1)}
-SMALL |= {"halves": 1, "evaluations": 2, "draws": 99}
+SMALL: dict[str, Any] = {"layers": 1, "batch": 64, "learning_rate": 1e-2, "sigmas": (0.1,), "halves": 1, "draws": 99}
 TINY: dict[str, Any] = {**SMALL, "steps": 2, "width": 8, "draws": 19}
 GROUPS = np.arange(20) // 5
-
-
-@pytest.fixture(autouse=True)
-def _without_umap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(others, "find_spec", lambda name: None)
 
 
 def noise(channels: int, samples: int = 600) -> np.ndarray:
@@ -42,9 +35,7 @@ def partly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Path]:
     grouped = rng.normal(size=(600, 4))[:, GROUPS] + 0.5 * rng.normal(size=(600, 20))
     made = tables(np.concatenate([grouped, noise(5)], axis=1).astype(np.float32))
     folder = tmp_path_factory.mktemp("fit") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(others, "find_spec", lambda name: None)
-        return fit(OwnData(tables=made, **SMALL, steps=300, width=16), folder), folder
+    return fit(OwnData(tables=made, **SMALL, steps=300, width=16), folder), folder
 
 
 def test_channels_that_nobody_tells_have_no_place_and_the_groups_do(partly: tuple[Found, Path]) -> None:
@@ -87,7 +78,7 @@ def test_neighbours_are_counted_over_channels_that_have_one(tmp_path: Path) -> N
 @pytest.mark.parametrize("labels", [np.full(6, -1), np.zeros(6, int), np.arange(6), [0, 0, 0, 1, 1, 1]])
 def test_labels_that_tell_nothing_score_nothing(labels: Any, tmp_path: Path) -> None:
     """None at all, one for all, or each its own: only the last ones tell channels apart and put any two together."""
-    found = fit(OwnData(tables=tables(noise(6), labels=np.asarray(labels)), **TINY), tmp_path / "run")
+    found = fit(OwnData(tables=tables(noise(6, 200), labels=np.asarray(labels)), **TINY), tmp_path / "run")
     told = list(labels) == [0, 0, 0, 1, 1, 1]
     for method in (found.ours, *found.others.values()):
         assert ("ari" in method.scores, "neighbor_agreement" in method.scores) == (told, told)
@@ -115,12 +106,8 @@ def test_a_fit_stopped_before_its_conclusion_is_gone_on_with_only_if_asked(tmp_p
         fit(study, folder, tell=said.append, stop=lambda: len(said) == 2)
     assert said == ["choosing sigma", "testing against chance"]
     assert (folder / "summary.json").is_file() and not (folder / "fit.json").exists()
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(BadInput, match="it holds a fit that was stopped after training"):
         fit(study, folder)
-    assert str(error.value) == (
-        f"the output folder {folder} must be new; it holds a fit that was stopped after training (--resume continues "
-        "it, --force starts again)."
-    )
     trained = (folder / "weights.safetensors").stat().st_mtime_ns
     found = fit(study, folder, resume=True)
     assert (folder / "weights.safetensors").stat().st_mtime_ns == trained
@@ -134,5 +121,5 @@ def test_a_run_of_another_study_is_not_taken_for_a_stopped_fit(tmp_path: Path) -
     (folder / "fit.json").unlink()
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "study": "latin-squares"}))
-    with pytest.raises(BadInput, match=r"must hold no other study; it holds latin-squares, and this is fit\.$"):
+    with pytest.raises(BadInput, match="it holds latin-squares, and this is fit"):
         fit(study, folder)

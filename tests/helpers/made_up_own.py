@@ -1,4 +1,4 @@
-"""A fit that nobody made: what it found is given, so that words, tables and figures can be held against it."""
+"""A fit that nobody made, to compare words, tables and figures with; and small tables and estimators for real fits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from placecode import LearnedPositions
 from placecode.analysis.modules import similarities
 from placecode.experiments.channels.own_results import Found, Method
 
@@ -68,3 +70,32 @@ def scored(found: Found, ours: dict[str, float], others: dict[str, float]) -> Fo
         ours=replace(found.ours, scores={**found.ours.scores, **ours}),
         others={name: replace(each, scores={**each.scores, **others}) for name, each in found.others.items()},
     )
+
+
+# Fits by LearnedPositions
+
+TINY: dict[str, Any] = {"sigma": 0.05, "steps": 1, "width": 8, "layers": 1, "n_seeds": 1, "n_halves": 1, "n_draws": 19}
+
+
+def tiny(**given: Any) -> LearnedPositions:
+    return LearnedPositions(**{**TINY, "device": "cpu", **given})
+
+
+def table(samples: int = 150, channels: int = 6, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(samples, channels))
+
+
+def frame(samples: int = 150) -> pd.DataFrame:
+    """Numbers, a category, truth values and people."""
+    rng = np.random.default_rng(0)
+    found = pd.DataFrame(table(samples, 5), columns=list("abcde"))
+    found.insert(2, "wind", rng.choice(np.array(["west", "east", " north ", None], dtype=object), samples))
+    found["dry"] = pd.Series(rng.random(samples) < 0.5).map({True: "True", False: "False"})
+    found["who"] = [f"p{i * 6 // samples}" for i in range(samples)]
+    return found
+
+
+def same(one: LearnedPositions, two: LearnedPositions) -> None:
+    np.testing.assert_array_equal(one.embedding_, two.embedding_)
+    np.testing.assert_array_equal(one.map_, two.map_)
+    assert one.p_value_ == two.p_value_ and one.scores_ == two.scores_

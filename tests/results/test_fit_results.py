@@ -113,7 +113,7 @@ def test_neighbours_of_other_methods_in_the_tables_of_synergy_are_told_as_they_c
         for name, method in others.compare(made, 0.3):
             if name == "umap" or isinstance(method, str):
                 continue
-            scores = fitting._scores(method, made[PARTS[0]], method.error)
+            scores = fitting._scores(method, made[PARTS[0]])
             assert scores.get("neighbor_agreement", np.nan) == pytest.approx(
                 known.loc[trial, f"{name} neighbor_agreement"], nan_ok=True
             )

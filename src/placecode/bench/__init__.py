@@ -34,28 +34,29 @@ from placecode.execution.environment import describe_environment
 from placecode.execution.where import Where
 from placecode.reports import figures as drawing
 
-__all__ = ["CASES", "PEERS", "Plan", "add_options", "check_folder", "compared_with", "disturbance", "disturbed"]
-__all__ += ["plan_of", "run", "times_memory", "times_placecode", "write"]
+__all__ = [
+    "Plan",
+    "add_options",
+    "check_folder",
+    "compared_with",
+    "disturbance",
+    "disturbed",
+    "plan_of",
+    "run",
+    "times_memory",
+    "times_placecode",
+    "write",
+]
 
 Row = dict[str, Any]
 
 
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
-    """Measure everything in a plan.
+    """Measure everything in a plan; `notify` is called with each row and ceiling.
 
-    Parameters
-    ----------
-    plan : Plan
-        What to measure.
-    notify : callable, optional
-        Called with each row and ceiling.
-
-    Returns
-    -------
-    dict
-        "rows", "ceilings", "kernels" (time per kernel of placecode, on a GPU), "environment" and "calls" (the plan and
-        time of this call). Every row, ceiling and kernel names its call, so that results of several calls can be merged
-        while only rows of one call are compared.
+    The result has "rows", "ceilings", "kernels" (time per kernel of placecode, on a GPU), "environment" and "calls"
+    (the plan and time of this call). Every row, ceiling and kernel names its call, so that results of several calls can
+    be merged while only rows of one call are compared.
     """
     rows: list[Row] = []
     ceilings: dict[tuple[Case, str], Row] = {}
@@ -137,20 +138,7 @@ def check_folder(folder: Path, force: bool) -> None:
 
 
 def write(result: dict[str, Any], folder: Path) -> list[Path]:
-    """Write the result as bench.json, its rows as bench.csv, and the figures.
-
-    Parameters
-    ----------
-    result : dict
-        Result of `run`.
-    folder : Path
-        Output folder.
-
-    Returns
-    -------
-    list of Path
-        The files that were written.
-    """
+    """Write the result as bench.json, its rows as bench.csv, and the figures; return the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "bench.json", folder / "bench.csv"]
     files.write_json(written[0], result)

@@ -71,7 +71,6 @@ class Case:
 
 
 def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
-    """Return the case of a Latin squares study."""
     study = LstSigma.at(scale)
     sizes = {name: getattr(study, name) for name in ("width", "layers", "heads", "expansion", "batch")}
     # a tenth of the puzzles of each of the three classes is held out
@@ -102,8 +101,10 @@ USUAL_CASES = {"cpu": ("lst-quick", "lst-paper"), "cuda": ("lst-paper",)}
 USUAL_MEMBERS = {
     "cpu": {"lst-paper": (1, 2, 8), "lst-quick": (1, 2, 4, 8, 16), "tokens-100": (1, 4), "tokens-360": (1, 2)},
     "cuda": {
-        **{"lst-paper": tuple(2**i for i in range(10)), "lst-quick": tuple(2**i for i in range(10))},
-        **{"tokens-100": (64,), "tokens-360": (64,)},
+        "lst-paper": tuple(2**i for i in range(10)),
+        "lst-quick": tuple(2**i for i in range(10)),
+        "tokens-100": (64,),
+        "tokens-360": (64,),
     },
 }
 """Default numbers of models that placecode trains at once, by device and case."""
@@ -135,7 +136,6 @@ class Synthetic(Task):
         return losses.view(targets.shape).mean(1)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return no metrics."""
         return {}
 
 
@@ -149,7 +149,6 @@ class Product:
 
     @property
     def flops(self) -> int:
-        """Number of floating-point operations."""
         return 2 * self.rows * self.inputs * self.outputs
 
 

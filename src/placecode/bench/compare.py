@@ -33,18 +33,17 @@ def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
 
 def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:
     """Return the time per model and step relative to the baseline, or None if either was not measured."""
-    ours = baseline(row, rows)
-    if ours is None or row["us_per_model_step"] is None:
-        return None
-    return float(row["us_per_model_step"] / ours["us_per_model_step"])
+    return _ratio(row, rows, "us_per_model_step")
 
 
 def times_memory(row: Row, rows: Sequence[Row]) -> float | None:
     """Return the peak memory relative to the baseline, or None if either was not measured."""
+    return _ratio(row, rows, "peak_bytes")
+
+
+def _ratio(row: Row, rows: Sequence[Row], column: str) -> float | None:
     ours = baseline(row, rows)
-    if ours is None or not ours["peak_bytes"] or row["peak_bytes"] is None:
-        return None
-    return float(row["peak_bytes"] / ours["peak_bytes"])
+    return None if ours is None or not ours[column] or row[column] is None else float(row[column] / ours[column])
 
 
 def compared_with(row: Row, rows: Sequence[Row]) -> str:

@@ -17,10 +17,10 @@ from placecode.bench.compare import OURS, baseline, times_placecode
 from placecode.bench.measure import disturbed
 from placecode.bench.peers import STACKED
 from placecode.reports.figures import BLUE, INK, MUTED, TEXT, VERMILLION
+from placecode.reports.figures.base import GREEN
 
 Row = dict[str, Any]
 
-GREEN = "#009E73"
 PRECISIONS: dict[str, dict[str, Any]] = {
     "high": {"color": BLUE, "marker": "o", "linestyle": "-"},
     "tf32": {"color": GREEN, "marker": "h", "linestyle": (0, (3, 1, 1, 1))},
@@ -28,8 +28,13 @@ PRECISIONS: dict[str, dict[str, Any]] = {
     "highest": {"color": INK, "marker": "s", "linestyle": (0, (1, 1.4))},
 }
 MARKERS = {
-    **{"loop-eager": "v", "loop-compiled": "^", "encoder-loop": ">", "authors": "*"},
-    **{"vmap": "P", "compiled-vmap": "s", "jax-vmap": "X"},
+    "loop-eager": "v",
+    "loop-compiled": "^",
+    "encoder-loop": ">",
+    "authors": "*",
+    "vmap": "P",
+    "compiled-vmap": "s",
+    "jax-vmap": "X",
 }
 
 
@@ -105,9 +110,8 @@ def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
             last = max(in_precision, key=lambda row: row["members"])
             per_model = last["mebibytes"] / last["members"]
             ends = [min(row["members"] for row in in_precision), last["members"]]
-            axes.plot(
-                ends, [per_model * end for end in ends], color=style["color"], linewidth=1.1, linestyle=(0, (1, 2))
-            )
+            heights = [per_model * end for end in ends]
+            axes.plot(ends, heights, color=style["color"], linewidth=1.1, linestyle=(0, (1, 2)))
     _members_axis(axes, [row["members"] for row in ours])
     _log_axis(axes, "peak memory, MiB")
     _finish(figure, axes, about, note="dotted: in proportion to the members")

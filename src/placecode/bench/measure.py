@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,25 +46,7 @@ CEILING_MEMBERS = {"cpu": 8, "cuda": 128}
 
 @dataclass(frozen=True)
 class Job:
-    """One row to be measured.
-
-    Parameters
-    ----------
-    case : Case
-        Sizes of the models.
-    name : str
-        "placecode", "ceiling" or the name of a peer.
-    members : int
-        Number of models.
-    device, precision : str
-        Device and precision.
-    seconds : float
-        Approximate time to measure.
-    steps : int, optional
-        Number of steps per round, instead of `seconds`.
-    threads : int, default=1
-        Number of CPU threads.
-    """
+    """One row to be measured: "placecode", "ceiling" or a peer."""
 
     case: Case
     name: str
@@ -72,8 +54,11 @@ class Job:
     device: str
     precision: str
     seconds: float
+    """Approximate time to measure."""
     steps: int | None = None
+    """Number of steps per round, instead of `seconds`."""
     threads: int = 1
+    """Number of CPU threads."""
 
     @property
     def where(self) -> Where:
@@ -81,20 +66,21 @@ class Job:
         return Where(self.device, self.precision, self.members if self.device == "cuda" else None).resolved()
 
 
-class Candidate(Protocol):
-    """An implementation that can be timed."""
+class Candidate:
+    """An implementation that can be timed; `models` is the number of models that a step trains."""
 
     models: int
-    """Number of models that a step trains."""
 
     def run(self, steps: int) -> None:
         """Run steps and wait until they are finished."""
+        raise NotImplementedError
 
     def peak_bytes(self) -> int | None:
         """Return the peak memory, or None if it can be read from the system or from torch."""
+        return None
 
 
-class Placecode:
+class Placecode(Candidate):
     """Training as in `placecode run`: concurrent stacks that share the cores of a CPU, or one stack on a GPU."""
 
     def __init__(self, job: Job) -> None:
@@ -122,11 +108,8 @@ class Placecode:
 
         list(self.pool.map(work, self.trainers))
 
-    def peak_bytes(self) -> int | None:
-        return None
 
-
-class PeerRun:
+class PeerRun(Candidate):
     """A peer in the precision of the job."""
 
     def __init__(self, job: Job) -> None:
@@ -149,7 +132,7 @@ class PeerRun:
         return self.peer.peak_bytes()
 
 
-class Products:
+class Products(Candidate):
     """Only the matrix products of the linear layers, forward and backward, with `torch.bmm` over a stack.
 
     They give the ceiling: the throughput of a training step if everything else took no time.
@@ -191,26 +174,9 @@ class Products:
         """Return the floating-point operations per model and step."""
         return sum(2 * left.shape[1] * left.shape[2] * right.shape[2] for left, right in self.factors)
 
-    def peak_bytes(self) -> int | None:
-        return None
-
 
 def timed(candidate: Candidate, job: Job) -> dict[str, Any]:
-    """Time an implementation.
-
-    Parameters
-    ----------
-    candidate : Candidate
-        The implementation.
-    job : Job
-        The row to be measured.
-
-    Returns
-    -------
-    dict
-        "us_per_model_step": microseconds per model and step; "steps": number of timed steps; "others": number of cores
-        that other programs used meanwhile, which slows down measurements on a CPU.
-    """
+    """Return microseconds per model and step, the number of timed steps, and how many cores others used meanwhile."""
     warm_up = WARM_UP[job.device]
     candidate.run(warm_up)
     start, done = time.perf_counter(), 0
@@ -225,9 +191,8 @@ def timed(candidate: Candidate, job: Job) -> dict[str, Any]:
         candidate.run(steps)
         rounds.append((time.perf_counter() - start) / steps)
     busy_after = _other_cpu_seconds()
-    if busy_before is None or busy_after is None:
-        others = None
-    else:
+    others = None
+    if busy_before is not None and busy_after is not None:
         others = (busy_after - busy_before) / (time.perf_counter() - begin)
     return {
         "us_per_model_step": statistics.median(rounds) / candidate.models * 1e6,
@@ -345,14 +310,17 @@ def _send_result(connection: Connection, job: Job, work: Callable[[Job], dict[st
     connection.send(result)
 
 
+def _about(job: Job) -> dict[str, Any]:
+    return {"name": job.name, "case": job.case.name, "device": job.device, "precision": job.precision}
+
+
 def row_of(job: Job, result: dict[str, Any], ceiling: float | None = None) -> dict[str, Any]:
     """Make a row of the table from the result of a job, with None for missing values; `ceiling` is in TFLOP/s."""
-    sizes = {name: value for name, value in job.case.sizes().items() if name != "learning_rate"}
     micro = result.get("us_per_model_step")
     tflops = None if micro is None else flops(job.case) / micro / 1e6
     return {
-        **{"name": job.name, "case": job.case.name, "device": job.device, "precision": job.precision},
-        **sizes,
+        **_about(job),
+        **{name: value for name, value in job.case.sizes().items() if name != "learning_rate"},
         "flops": flops(job.case),
         "members": job.members,
         "us_per_model_step": micro,
@@ -373,7 +341,7 @@ def ceiling_of(job: Job) -> dict[str, Any]:
     result = measured(job)
     rate = result.get("tflops")
     return {
-        **{"name": "ceiling", "case": job.case.name, "device": job.device, "precision": job.precision},
+        **_about(job),
         "members": job.members,
         "tflops": rate,
         "floor_us": None if rate is None else flops(job.case) / rate / 1e6,

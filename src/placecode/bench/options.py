@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--members",
         metavar="N,M",
-        help="numbers of models that placecode trains at once (default: depends on the case)",
+        help="numbers of models placecode trains at once (default: depends on the case)",
     )
     parser.add_argument(
         "--peer-members",
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--authors",
         metavar="COMMAND",
-        help="external training script to compare with; must contain {steps} or {epochs}",
+        help="external training script to compare with; contains {steps} or {epochs}",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for bench.json, bench.csv and figures")
     parser.add_argument("--force", action="store_true", help="overwrite a benchmark in the output folder")

@@ -46,7 +46,6 @@ def start_of(stack: Stack, index: int) -> Start:
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute attention with torch's fused kernel."""
     return F.scaled_dot_product_attention(q, k, v)
 
 
@@ -93,10 +92,11 @@ class Plain(nn.Module):
         self.case = case
         self.embedding = nn.Linear(case.features, case.width)
         self.table = nn.Parameter(torch.empty(case.layers, case.tokens, case.width))
-        self.blocks = nn.ModuleList(
-            PlainBlock(case, case.queries(block) < case.tokens, attend) for block in range(case.layers)
-        )
+        self.blocks = nn.ModuleList(self.block(case, number, attend) for number in range(case.layers))
         self.answer = nn.Linear(case.width, case.outputs)
+
+    def block(self, case: Case, number: int, attend: Attend) -> nn.Module:
+        return PlainBlock(case, case.queries(number) < case.tokens, attend)
 
     def forward(self, x: Tensor) -> Tensor:  # (b, n, f) -> (b, o) or (b, n, o)
         x = self.embedding(x)
@@ -110,31 +110,19 @@ class Plain(nn.Module):
         return start
 
 
-class Encoder(nn.Module):
+class Encoder(Plain):
     """The layers of `nn.TransformerEncoder`, with the PE added before each.
 
     It differs from the paper's model in two ways that torch's layer does not support: GELU is applied once, after the
     first linear layer of the MLP, and the last block computes all tokens although only one is read out.
     """
 
-    def __init__(self, case: Case) -> None:
-        super().__init__()
-        self.case = case
-        self.embedding = nn.Linear(case.features, case.width)
-        self.table = nn.Parameter(torch.empty(case.layers, case.tokens, case.width))
-        self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(
-                case.width, case.heads, case.expansion * case.width, dropout=0.0, activation="gelu", batch_first=True
-            )
-            for _ in range(case.layers)
-        )
-        self.answer = nn.Linear(case.width, case.outputs)
-
-    forward = Plain.forward
+    def block(self, case: Case, number: int, attend: Attend) -> nn.Module:
+        d, hidden = case.width, case.expansion * case.width
+        return nn.TransformerEncoderLayer(d, case.heads, hidden, dropout=0.0, activation="gelu", batch_first=True)
 
     @staticmethod
     def own_names(start: Start) -> Start:
-        """Return the weights with the names of this module."""
         theirs = {"projection.weight": "self_attn.in_proj_weight", "projection.bias": "self_attn.in_proj_bias"}
         theirs |= {"out.": "self_attn.out_proj.", "norm_": "norm", "up.": "linear1.", "down.": "linear2."}
         renamed = {}
@@ -145,10 +133,10 @@ class Encoder(nn.Module):
         return renamed
 
 
-def built(model: type[Plain] | type[Encoder], case: Case, start: Start, device: str, **options: Any) -> nn.Module:
+def built(model: type[Plain], case: Case, start: Start, device: str, attend: Attend = fused_attention) -> nn.Module:
     """Build a model on the device with copies of the initial weights."""
     with torch.device("meta"):  # to skip the random initialization
-        module = model(case, **options)
+        module = model(case, attend)
     copies = {name: value.to(device, copy=True) for name, value in model.own_names(start).items()}
     module.load_state_dict(copies, assign=True)
     return module
@@ -212,7 +200,7 @@ class Loop(Peer):
         starts: Sequence[Start],
         device: str,
         bf16: bool,
-        model: type[Plain] | type[Encoder] = Plain,
+        model: type[Plain] = Plain,
         compiled: bool = False,
     ) -> None:
         super().__init__(case, task, starts[:1], device, bf16)

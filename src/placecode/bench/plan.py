@@ -21,43 +21,26 @@ SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure in every case and precision.
+    """What to measure in every case and precision; empty fields stand for the defaults of the device.
 
     placecode is measured at every number of members, stacked peers at some or all of the same numbers, and loops, which
     train one model at a time, once.
-
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-        Device to measure on.
-    cases : tuple of Case, optional
-        Models to train. The default depends on the device.
-    precisions : tuple of str, optional
-        Precisions. The default depends on the device.
-    members : tuple of int, optional
-        Numbers of models that placecode trains at once. The default depends on the device and the case.
-    peer_members : tuple of int, optional
-        Numbers of models for stacked peers, among `members`. By default all of `members`; of the default members,
-        those in USUAL_PEER_MEMBERS.
-    peers : tuple of str, optional
-        Names of the other implementations; by default all.
-    seconds : float, default=2.0
-        Approximate time to measure each row.
-    steps : int, optional
-        Number of steps per round, instead of `seconds`.
-    authors : str, optional
-        Command that trains one model of the paper's sizes; see `placecode.bench.authors`.
     """
 
     device: str
     cases: tuple[Case, ...] = ()
     precisions: tuple[str, ...] = ()
     members: tuple[int, ...] = ()
+    """Numbers of models that placecode trains at once."""
     peer_members: tuple[int, ...] = ()
+    """Those at which stacked peers are measured: all by default, or those in USUAL_PEER_MEMBERS if there are any."""
     peers: tuple[str, ...] = tuple(PEERS)
     seconds: float = SECONDS
+    """Approximate time to measure each row."""
     steps: int | None = None
+    """Number of steps per round, instead of `seconds`."""
     authors: str | None = None
+    """Command that trains one model of the paper's sizes; see `placecode.bench.authors`."""
 
     def __post_init__(self) -> None:
         if not self.cases:
@@ -109,11 +92,9 @@ class Plan:
         return jobs
 
     def _counts(self, case: Case) -> tuple[int, ...]:
-        """Return the numbers of models that placecode trains at once."""
         return self.members or USUAL_MEMBERS[self.device].get(case.name, (1, 8))
 
     def _peer_counts(self, case: Case) -> tuple[int, ...]:
-        """Return the numbers of models that stacked peers train at once."""
         if self.members:
             return self.peer_members or self.members
         counts = self._counts(case)

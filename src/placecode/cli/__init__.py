@@ -11,20 +11,18 @@ import argparse
 import itertools
 import json
 import shlex
-import signal
 import sys
-import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from rich.console import Console
 
 from placecode import bench, experiments
-from placecode.cli import display, doctor, fit, flags, recommend
+from placecode.cli import display, doctor, execution, fit, flags, recommend
+from placecode.cli.display import say
+from placecode.cli.execution import stop_on_signals
 from placecode.cli.reporting import compared, publish
 from placecode.errors import BadInput, one_of, value_of
 from placecode.execution import local
@@ -41,66 +39,46 @@ from placecode.version import VERSION
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Arguments of the command line; by default those of the process.
-
-    Returns
-    -------
-    int
-        The exit code.
-    """
+    """Run a command, by default that of the process's arguments, and return the exit code."""
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, 200)  # tables in files need not be wrapped
     errors = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     words = list(sys.argv[1:] if arguments is None else arguments)
     with warnings.catch_warnings():
-        warnings.showwarning = partial(_print_warning, errors)
+        warnings.showwarning = lambda message, *_: errors.print(f"placecode: {message}", style="yellow", markup=False)
         return _main(words, console, errors)
-
-
-def _print_warning(errors: Console, message: Warning | str, *_: object) -> None:
-    """Print a warning without its source line."""
-    errors.print(f"placecode: {message}", style="yellow", markup=False)
 
 
 def _main(words: Sequence[str], console: Console, errors: Console) -> int:
     """Parse the arguments, run the command, and turn exceptions into messages and exit codes."""
+    can_resume = words[:1] in (["run"], ["fit"])
+
+    def fail(message: object, code: int) -> int:
+        errors.print(f"placecode: {message}", style="red", markup=False)
+        return code
+
     try:
-        parser = _parser(words)
-        arguments = parser.parse_args(words)
+        arguments = _parser(words).parse_args(words)
         return int(arguments.command(arguments, console) or 0)
     except BadInput as error:
-        errors.print(f"placecode: {error}", style="red", markup=False)
-        return 2
+        return fail(error, 2)
+    except local.WorkerFailed as error:
+        return fail(error, 1)
     except local.Interrupted:
-        kept_words = [word for word in words if word not in ("--force", "--resume")]
-        command = shlex.join([*kept_words, "--resume"])
+        command = shlex.join([*(word for word in words if word not in ("--force", "--resume")), "--resume"])
         errors.print(f"Stopped and saved. Continue with:\n  placecode {command}", markup=False)
         return 130
-    except local.WorkerFailed as error:
-        errors.print(f"placecode: {error}", style="red", markup=False)
-        return 1
     except KeyboardInterrupt:
-        errors.print(
-            "Stopped immediately."
-            + (" --resume continues from the last checkpoint." if words[:1] in (["run"], ["fit"]) else "")
-        )
+        errors.print("Stopped immediately." + (" --resume continues from the last checkpoint." if can_resume else ""))
         return 130
     except OSError as error:
-        full = is_full_disk(error)
-        message = str(error)
-        if full:
-            advice = "free some space and try again"
-            if words[:1] in (["run"], ["fit"]):
-                advice = "finished members and the last checkpoint are kept: free some space and continue with --resume"
-            message = f"the disk must have space for the results; it is full ({error.strerror}); {advice}."
-        errors.print(f"placecode: {message}", style="red", markup=False)
-        return 2 if full else 1
+        if not is_full_disk(error):
+            return fail(error, 1)
+        advice = "free some space and try again"
+        if can_resume:
+            advice = "finished members and the last checkpoint are kept: free some space and continue with --resume"
+        return fail(f"the disk must have space for the results; it is full ({error.strerror}); {advice}.", 2)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -111,7 +89,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the parser of all commands."""
     about = (
         "Train transformers with learnable positional encodings (PEs), many at once, and analyse what the PEs learn."
     )
@@ -128,8 +105,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     add("studies", "list the available studies", _studies)
     _run_arguments(add("run", "run a study and write a report", _run), words)
 
-    fit.add_arguments(add("fit", "learn a map of the channels (columns) of your own table", _fit))
-
+    fit.add_arguments(add("fit", "learn a map of the channels (columns) of your own table", fit.run))
     recommend.add_arguments(add("recommend", "recommend an initialization scale sigma for a learned PE", recommend.run))
 
     command = add("merge", "merge runs of different members of a study (run with --members)", _merge)
@@ -145,12 +121,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
     command = add("report", "draw the figures and write the reports of finished runs again", _report)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
-    command.add_argument(
-        "--together",
-        type=Path,
-        metavar="FILE.html",
-        help="write one page that compares all runs, instead of one report per run",
-    )
+    help = "write one page that compares all runs, instead of one report per run"
+    command.add_argument("--together", type=Path, metavar="FILE.html", help=help)
 
     command = add("claims", "show which claims finished runs support", _claims)
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
@@ -178,35 +150,13 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
     """Add the arguments of `run`: those of every study, and the settings of the study named on the command line."""
     parser.add_argument("study", action=_StudyName, metavar="STUDY", help=f"one of {', '.join(experiments.STUDIES)}")
     parser.add_argument("--scale", default="quick", help="quick (minutes on a laptop) or paper (as published)")
-    parser.add_argument("--out", type=Path, help="run folder (default: runs/STUDY-SCALE)")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument(
-        "--precision",
-        default="high",
-        help="precision of matrix products on a GPU: high (float16 inputs), tf32 or highest (float32); or bf16, which "
-        "also works on a CPU",
-    )
-    sizes = ", ".join(f"{size} on {device}" for device, size in local.DEFAULT_STACK_SIZE.items())
-    parser.add_argument(
-        "--stack",
-        metavar="N",
-        help=f"maximum number of members to train together; memory may allow fewer (default: {sizes})",
-    )
-    parser.add_argument(
-        "--memory", default=str(local.DEFAULT_MEMORY_SHARE), metavar="SHARE", help="maximum share of GPU memory to use"
-    )
+    execution.add_arguments(parser, "runs/STUDY-SCALE")
     parser.add_argument("--workers", metavar="N", help="number of training processes (default: one per visible GPU)")
     parser.add_argument("--plain", action="store_true", help="use the slow reference implementation, without kernels")
     parser.add_argument("--members", default=":", metavar="I:J", help="train only members I to J - 1; ':' trains all")
-    parser.add_argument("--resume", action="store_true", help="continue an unfinished run in the output folder")
-    parser.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
-    parser.add_argument("--dry-run", action="store_true", help="estimate time and memory without running the study")
-    name = _named_study(words)
-    if name is None:
-        return
-    study = experiments.lookup(name)
-    group = parser.add_argument_group(f"settings of {name}", "The defaults depend on the scale.")
-    flags.add_settings(group, study)
+    if (name := _named_study(words)) is not None:
+        group = parser.add_argument_group(f"settings of {name}", "The defaults depend on the scale.")
+        flags.add_settings(group, experiments.lookup(name))
 
 
 class _StudyName(argparse.Action):
@@ -230,34 +180,25 @@ def _named_study(words: Sequence[str]) -> str | None:
 
 
 def _studies(arguments: argparse.Namespace, console: Console) -> None:
-    """Print the available studies."""
     console.print(display.study_table(experiments.STUDIES.values()))
-    line = "To run a study: placecode run STUDY [--scale quick|paper]. For its settings: placecode run STUDY --help"
-    console.print(line, markup=False, soft_wrap=True)
+    say(
+        console,
+        "To run a study: placecode run STUDY [--scale quick|paper]. For its settings: placecode run STUDY --help",
+    )
 
 
-def _run(arguments: argparse.Namespace, console: Console) -> int:
+def _run(arguments: argparse.Namespace, console: Console) -> None:
     """Run a study, or estimate its time and memory, and print the results."""
     if arguments.scale not in SCALES:
         raise one_of("scale", SCALES, arguments.scale)
-    if arguments.resume and arguments.force:
-        raise BadInput(
-            "--resume and --force must not be used together: one keeps the earlier run, the other deletes it."
-        )
     kind = experiments.lookup(arguments.study)
     study = kind.at(arguments.scale, **flags.settings(arguments, kind))
-    stack, workers = (
-        None if text is None else value_of(name, text, int)
-        for name, text in (("stack", arguments.stack), ("workers", arguments.workers))
-    )
-    share = value_of("memory", arguments.memory, float)
-    where = local.Where(arguments.device, arguments.precision, stack, share, workers, arguments.plain).resolved()
+    where = execution.where_of(arguments)
     out = arguments.out or Path("runs") / f"{study.name}-{arguments.scale}"
     if arguments.dry_run:
-        expected = estimate(study, where, arguments.members)
-        console.print(display.estimate_text(study, expected, where), markup=False, soft_wrap=True)
-        return 0
-    with _stop_on_signals() as stopped, display.progress(console) as progress:
+        say(console, display.estimate_text(study, estimate(study, where, arguments.members), where))
+        return
+    with stop_on_signals() as stopped, display.progress(console) as progress:
         run = local.execute(
             study,
             out,
@@ -272,55 +213,27 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     report = publish(run)
     console.print(display.results_table(run, study.metric))
     for line in page_of(study, run).words():
-        console.print(line, markup=False, soft_wrap=True)
+        say(console, line)
     if memory := display.memory_text(run):
-        console.print(memory, markup=False, soft_wrap=True)
-    console.print(f"Report: {report}", markup=False, soft_wrap=True)
-    return 0
-
-
-def _fit(arguments: argparse.Namespace, console: Console) -> int:
-    """Fit a table."""
-    return fit.run(arguments, console, _stop_on_signals, publish)
-
-
-@contextmanager
-def _stop_on_signals() -> Iterator[Callable[[], bool]]:
-    """Context manager whose function returns True after SIGINT or SIGTERM. A second signal stops immediately."""
-    stopped = False
-
-    def handle(number: int, frame: types.FrameType | None) -> None:
-        nonlocal stopped
-        stopped = True
-        signal.signal(number, signal.default_int_handler)
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: stopped
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        say(console, memory)
+    say(console, f"Report: {report}")
 
 
 def _merge(arguments: argparse.Namespace, console: Console) -> None:
-    """Merge runs and write the report."""
     study = study_of(Run(arguments.runs[0]))
     run = merge.merge(arguments.runs, arguments.out, arguments.force, study.compare, study.members())
     missing = run.config["total"] - len(run.members)
-    console.print(
-        f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.", markup=False
-    )
+    say(console, f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.")
     if missing:
-        console.print(f"Still missing: {missing}; merge again when all are available.")
-    console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
+        say(console, f"Still missing: {missing}; merge again when all are available.")
+    say(console, f"Report: {publish(run)}")
 
 
 def _slim(arguments: argparse.Namespace, console: Console) -> None:
-    """Copy a run without its weights."""
     seeds = None if arguments.seeds is None else [value_of("seeds", text, int) for text in arguments.seeds.split(",")]
     run = merge.slim(arguments.run, arguments.out, arguments.force, seeds)
     size = sum(file.stat().st_size for file in run.path.iterdir() if file.is_file())
-    console.print(f"{run.path}: {size / 2**20:.1f} MiB.", markup=False, soft_wrap=True)
+    say(console, f"{run.path}: {size / 2**20:.1f} MiB.")
 
 
 def _report(arguments: argparse.Namespace, console: Console) -> None:
@@ -328,10 +241,10 @@ def _report(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.together is not None:
         together.refuse(arguments.runs, arguments.together)
         page = together.write([compared(run) for run in _finished(arguments.runs)], arguments.together)
-        console.print(f"Report: {page}", markup=False, soft_wrap=True)
+        say(console, f"Report: {page}")
         return
     for run in _finished(arguments.runs):
-        console.print(f"Report: {publish(run)}", markup=False, soft_wrap=True)
+        say(console, f"Report: {publish(run)}")
 
 
 def _finished(paths: Sequence[Path]) -> list[Run]:
@@ -352,27 +265,25 @@ def _claims(arguments: argparse.Namespace, console: Console) -> None:
         return
     for run, findings in checked:
         if not findings:
-            console.print(f"{run.path}: there are no claims about {run.study}.", markup=False, soft_wrap=True)
+            say(console, f"{run.path}: there are no claims about {run.study}.")
             continue
-        console.print(f"{run.path}: {run.study}, {run.config['scale']} scale", markup=False, soft_wrap=True)
+        say(console, f"{run.path}: {run.study}, {run.config['scale']} scale")
         console.print(display.claims_table(findings))
         if run.config["scale"] != "paper":
-            console.print(html.tables.NO_TEST, markup=False, soft_wrap=True)
+            say(console, html.tables.NO_TEST)
 
 
 def _runs(arguments: argparse.Namespace, console: Console) -> None:
-    """Print a table of the runs in a folder."""
     if not arguments.folder.is_dir():
         raise BadInput(f"{arguments.folder} must be a folder with runs; there is no such folder.")
     listed = runs.find(arguments.folder)
     if not listed:
-        console.print(f"No runs in {arguments.folder}. Start one with: placecode run lst-sigma", markup=False)
+        say(console, f"No runs in {arguments.folder}. Start one with: placecode run lst-sigma")
         return
     console.print(display.run_table(listed))
 
 
 def _doctor(arguments: argparse.Namespace, console: Console) -> None:
-    """Print what is available on this machine."""
     console.print(display.doctor_table(doctor.examine()))
 
 
@@ -391,9 +302,8 @@ def _bench(arguments: argparse.Namespace, console: Console) -> int:
             console.print(table)
         for line in (display.BENCH_LEGEND, bench.disturbance(result)):
             if line:
-                console.print(line, markup=False, soft_wrap=True)
+                say(console, line)
         if written:
-            names = ", ".join(path.name for path in written)
-            console.print(f"Written to {arguments.out}: {names}", markup=False, soft_wrap=True)
+            say(console, f"Written to {arguments.out}: {', '.join(path.name for path in written)}")
     timed = any(row["name"] == "placecode" and row["us_per_model_step"] is not None for row in result["rows"])
     return 0 if timed else 1

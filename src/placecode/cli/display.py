@@ -31,20 +31,14 @@ SPLITS = ("train", "test", "validation", "ood")
 SECONDS_BETWEEN_LINES = 10.0
 
 
+def say(console: Console, text: str) -> None:
+    """Print a text as it is, without markup and line breaks."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[Event], None]]:
-    """Context manager that returns a callback for the events of a run.
-
-    Parameters
-    ----------
-    console : Console
-        Shows a progress bar if it is a terminal, otherwise lines of text.
-
-    Yields
-    ------
-    callable
-        To be called with each `Event`.
-    """
+    """Context manager that gives a callback for the events of a run: a bar on a terminal, lines of text elsewhere."""
     if not console.is_terminal:
         yield _Lines(console)
         return
@@ -104,7 +98,7 @@ class _Lines:
         parts = [f"stack {event.stack + 1}/{event.stacks}"] if event.stacks > 1 else []
         parts += [f"step {event.progress.step}/{event.steps}", _loss(event), event.stopped().strip("; "), means]
         parts += [] if remaining is None else [f"{duration(remaining)} left"]
-        self.console.print("  ".join(part for part in parts if part), markup=False, soft_wrap=True)
+        say(self.console, "  ".join(part for part in parts if part))
 
 
 def _loss(event: Event) -> str:
@@ -115,17 +109,7 @@ def _loss(event: Event) -> str:
 def results_table(run: Run, metric: str = "accuracy") -> Table:
     """Make a table of a metric at the end of training, with one row per setting and baseline.
 
-    Parameters
-    ----------
-    run : Run
-        A finished run.
-    metric : str, default="accuracy"
-        Name of the metric.
-
-    Returns
-    -------
-    Table
-        One column per split. If conditions must not be pooled, one column per condition of the held-out splits.
+    There is one column per split; if conditions must not be pooled, one per condition of the held-out splits.
     """
     rows = [row for row in run.summary if row["metric"] == metric]
     pooled = [row for row in rows if row["condition"] == "all"]
@@ -152,7 +136,6 @@ def results_table(run: Run, metric: str = "accuracy") -> Table:
 
 
 def _short(value: object) -> str:
-    """Format a value for a table cell."""
     if value is None:
         return "-"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -167,18 +150,7 @@ def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
 
 
 def claims_table(findings: Sequence[Finding]) -> Table:
-    """Make a table of claims, with the verdicts on their direction and their published number.
-
-    Parameters
-    ----------
-    findings : sequence of Finding
-        Results of `Claim.check`.
-
-    Returns
-    -------
-    Table
-        One row per claim.
-    """
+    """Make a table of claims, with the verdicts on their direction and their published number."""
     title = "Claims: effect and 95% interval over seeds"
     table = Table(title=title, caption=claims.HOW_TO_READ, caption_justify="left")
     table.add_column("claim", no_wrap=True)  # so that ids can be copied
@@ -208,7 +180,6 @@ def claims_table(findings: Sequence[Finding]) -> Table:
 
 
 def study_table(studies: Iterable[type[Study]]) -> Table:
-    """Make a table of studies with their numbers of members."""
     table = Table("study", "what it shows", "members, quick", "members, paper")
     for study in studies:
         counts = [str(len(study.at(scale).members())) for scale in ("quick", "paper")]
@@ -262,22 +233,7 @@ def _outcome(run: Run) -> tuple[str, str]:
 
 
 def estimate_text(study: Study, expected: Estimate, where: Where) -> str:
-    """Describe the estimated time and memory of a run.
-
-    Parameters
-    ----------
-    study : Study
-        The study.
-    expected : Estimate
-        The estimate.
-    where : Where
-        Device and precision.
-
-    Returns
-    -------
-    str
-        A few lines of text.
-    """
+    """Describe the estimated time and memory of a run in a few lines."""
     processes = f", {expected.processes} worker processes" if expected.processes > 1 else ""
     lines = [
         f"{study.name}: {_counted(expected.members, 'member')} in {_counted(expected.stacks, 'stack')}, "
@@ -307,7 +263,6 @@ def memory_text(run: Run) -> str | None:
 
 
 def _counted(count: int, word: str) -> str:
-    """Format a count with a noun in singular or plural."""
     return f"{count} {word}" + ("" if count == 1 else "s")
 
 
@@ -323,7 +278,6 @@ def duration(seconds: float) -> str:
 
 
 def doctor_table(findings: Sequence[Examined]) -> Table:
-    """Make a table of what is available on this machine."""
     table = Table("", "item", "status")
     for finding in findings:
         table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", escape(finding.name), escape(finding.found))
@@ -338,7 +292,6 @@ BENCH_LEGEND = (
 
 
 def bench_line(row: dict[str, Any]) -> str:
-    """Format one benchmark result as a line."""
     label = f"{row['case']}, {row['precision']}: {row['name']}"
     if row["name"] == "ceiling":
         value = "" if row["tflops"] is None else f"{row['tflops']:.3g} TFLOP/s"

@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,17 +22,7 @@ from placecode.version import VERSION
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check.
-
-    Parameters
-    ----------
-    name : str
-        What was checked.
-    found : str
-        Description of the result.
-    fine : bool, default=True
-        Whether the check passed.
-    """
+    """Result of one check: what was checked, what was found, and whether that is fine."""
 
     name: str
     found: str
@@ -39,17 +30,11 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Run all checks, the most basic first.
-
-    Returns
-    -------
-    list of Finding
-        The results.
-    """
+    """Run all checks, the most basic first."""
     return [
         Finding("placecode", VERSION),
         Finding("Python", platform.python_version(), sys.version_info >= (3, 11)),
-        *_packages(),
+        _packages(),
         _device(),
         Finding("CPU", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"),
         _kernels(),
@@ -61,9 +46,16 @@ def examine() -> list[Finding]:
 
 
 def _requirements() -> dict[str, list[str]]:
-    """Return the required packages by extra ("" for those that are always needed), from placecode's metadata."""
+    """Return the required packages by extra ("" for those that are always needed), from placecode's metadata.
+
+    Empty if placecode is not installed.
+    """
+    try:
+        lines = importlib.metadata.requires("placecode") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
     needed: dict[str, list[str]] = {"": []}
-    for line in importlib.metadata.requires("placecode") or []:
+    for line in lines:
         name = re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0]
         extra = re.search(r"extra\s*==\s*[\"']([^\"']+)", line)
         if name != "placecode":
@@ -72,32 +64,35 @@ def _requirements() -> dict[str, list[str]]:
 
 
 def _version(package: str) -> str | None:
-    """Return the installed version of a package, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _packages() -> list[Finding]:
-    """Check the required packages."""
-    try:
-        needed = _requirements()[""]
-    except importlib.metadata.PackageNotFoundError:
+def _packages() -> Finding:
+    """Check the packages that are always needed."""
+    needed = _requirements()
+    if not needed:
         present = f"torch {torch.__version__}, numpy {np.__version__}"
-        return [
-            Finding(
-                "packages", f"{present}; placecode is not installed (run from its source folder): others not checked"
-            )
-        ]
-    versions = {name: _version(name) for name in needed}
+        note = "placecode is not installed (run from its source folder): others not checked"
+        return Finding("packages", f"{present}; {note}")
+    versions = {name: _version(name) for name in needed[""]}
     missing = [name for name, version in versions.items() if version is None]
     present = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    return [Finding("packages", present + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)]
+    return Finding("packages", present + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)
+
+
+def _extras() -> Iterator[Finding]:
+    """Check the packages of the optional extras."""
+    for extra, packages in _requirements().items():
+        missing = [name for name in packages if _version(name) is None]
+        advice = f"missing {', '.join(missing)}; pip install -e '.[{extra}]' in the project's folder"
+        if extra:
+            yield Finding(f"extra {extra}", advice if missing else "complete", not missing)
 
 
 def _device() -> Finding:
-    """Check for GPUs."""
     if not torch.cuda.is_available():
         return Finding("GPU", "none that torch can use; studies run on the CPU (quick scale: minutes)")
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
@@ -112,7 +107,6 @@ def _kernels() -> Finding:
 
 
 def _memory() -> Finding:
-    """Check the main memory."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError, AttributeError):
@@ -121,7 +115,6 @@ def _memory() -> Finding:
 
 
 def _disk(name: str, path: Path) -> Finding:
-    """Check the free disk space at a path."""
     free = shutil.disk_usage(path).free / 2**30
     return Finding(name, f"{free:.1f} GiB" + ("" if free >= 1 else "; a paper-scale run can need 1 GiB"), free >= 1)
 
@@ -136,22 +129,3 @@ def _cache() -> Finding:
     writable = nearest.is_dir() and os.access(nearest, os.W_OK)
     note = "" if writable else "; not writable: puzzles are generated again each time"
     return Finding("cache", f"{folder}{note}", writable)
-
-
-def _extras() -> list[Finding]:
-    """Check the packages of the optional extras."""
-    try:
-        needed = _requirements()
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    findings = []
-    for extra, packages in needed.items():
-        missing = [name for name in packages if _version(name) is None]
-        if extra:
-            status = (
-                "complete"
-                if not missing
-                else f"missing {', '.join(missing)}; pip install -e '.[{extra}]' in the project's folder"
-            )
-            findings.append(Finding(f"extra {extra}", status, not missing))
-    return findings

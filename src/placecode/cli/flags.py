@@ -16,17 +16,7 @@ SWEEP = "sweep"
 
 
 def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) -> None:
-    """Add an option for every setting of a study.
-
-    Parameters
-    ----------
-    group : ArgumentParser or argument group
-        Receives the options.
-    study : type of Study
-        The study.
-    without : sequence of str, optional
-        Names of fields to skip.
-    """
+    """Add an option for every setting of a study, except the fields in `without`."""
     hints = typing.get_type_hints(study)
     for field in dataclasses.fields(study):
         if field.name not in study.recorded() or field.name in without:
@@ -44,22 +34,7 @@ def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) ->
 
 
 def settings(arguments: argparse.Namespace, study: type[Study], without: Sequence[str] = ()) -> dict[str, Any]:
-    """Convert the options of a study that are present on the command line to values.
-
-    Parameters
-    ----------
-    arguments : Namespace
-        Parsed arguments.
-    study : type of Study
-        The study.
-    without : sequence of str, optional
-        Names of fields to skip.
-
-    Returns
-    -------
-    dict of str to object
-        Value by field name.
-    """
+    """Convert the options of a study that are present on the command line to values, by field name."""
     values: dict[str, Any] = {}
     hints = typing.get_type_hints(study)
     for name in study.recorded():

@@ -8,6 +8,7 @@ import json
 from rich.console import Console
 from rich.table import Table
 
+from placecode.cli.display import say
 from placecode.errors import value_of
 from placecode.inspection import recommend
 from placecode.inspection.recommend import FAMILIES, GOALS, Asked, Recommendation
@@ -42,26 +43,15 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     )
     answer = recommend.recommend(question)
     if arguments.json:
-        console.print(json.dumps(answer.record(), indent=2, allow_nan=False), markup=False, soft_wrap=True)
+        say(console, json.dumps(answer.record(), indent=2, allow_nan=False))
         return
     for line in recommend.sentences(answer):
-        console.print(line, markup=False, soft_wrap=True)
+        say(console, line)
     console.print(nearest_table(answer))
 
 
 def nearest_table(answer: Recommendation) -> Table:
-    """Make a table of the most similar measured settings, with their outcomes by sigma.
-
-    Parameters
-    ----------
-    answer : Recommendation
-        The recommendation.
-
-    Returns
-    -------
-    Table
-        The outcome at the best sigma, the recommended sigma and the default sigmas, for each setting.
-    """
+    """Make a table of the nearest measured settings: outcomes at the best, the recommended and the default sigmas."""
     sigmas = {f"{answer.sigma:g}": answer.sigma}
     sigmas |= {f"{vote.sigma:.2g}": vote.sigma for vote in answer.defaults.values()}
     table = Table(title=f"The nearest settings, and their outcomes by sigma (apart: in doublings of {_sizes(answer)})")
@@ -74,7 +64,10 @@ def nearest_table(answer: Recommendation) -> Table:
         outcomes = [curve.at(sigma) for sigma in sigmas.values()]
         table.add_row(
             setting.name,
-            *(str(setting.tokens), str(setting.width), setting.optimizer, f"{setting.learning_rate:g}"),
+            str(setting.tokens),
+            str(setting.width),
+            setting.optimizer,
+            f"{setting.learning_rate:g}",
             f"{seen.apart:.1f}",
             curve.name,
             f"{curve.best.found.mean:.3f} at {curve.best.sigma:g}",

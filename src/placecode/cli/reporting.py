@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
-from placecode.cli import fit, flags
+from placecode.cli import flags
 from placecode.execution import local
 from placecode.experiments import OwnData, Study, study_of
 from placecode.reports import html
@@ -15,18 +16,7 @@ from placecode.runs.read import Run
 
 
 def publish(run: Run) -> Path:
-    """Draw the figures of a finished run and write its report.
-
-    Parameters
-    ----------
-    run : Run
-        A finished run.
-
-    Returns
-    -------
-    Path
-        The report.
-    """
+    """Draw the figures of a finished run, write its report and return the path of the report."""
     study = study_of(run)
     page = page_of(study, run)
     return html.write(
@@ -51,51 +41,47 @@ def publish(run: Run) -> Path:
 
 
 def command_of(run: Run, study: Study) -> str:
-    """Return the command that repeats a run, with the settings that differ from the defaults of its scale.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    study : Study
-        Its study.
-
-    Returns
-    -------
-    str
-        The command, quoted for a shell.
-    """
+    """Return the command that repeats a run, with the settings that differ from the defaults of its scale or effort."""
+    config = run.config
+    device = ["--device", config["device"], "--precision", config["precision"]]
     if isinstance(study, OwnData):
-        return shlex.join(fit.command_of(run, study))
-    words = ["placecode", "run", run.study, "--scale", run.config["scale"]]
-    defaults = type(study).at(run.config["scale"]).fields()
-    for name, value in study.fields().items():
-        if value == defaults[name]:
-            continue
-        words += flags.words_of(name, value)
-    if run.config["members"] != f"0:{run.config['total']}":
-        words += ["--members", run.config["members"]]
-    words += ["--device", run.config["device"], "--precision", run.config["precision"]]
-    if run.config.get("plain"):
+        if not Path(study.file).suffix:  # fitted with LearnedPositions on an array, not on a file
+            return shlex.join(["placecode", "report", str(run.path)])
+        channels = int(config["shape"]["tokens"])
+        defaults = OwnData(**OwnData.sized(config["scale"], channels)).fields()
+        with_rate = OwnData.sized(config["scale"], channels, learning_rate=study.learning_rate)
+        defaults |= {"pe_learning_rate": with_rate["pe_learning_rate"], "file": study.file}
+        words = ["placecode", "fit", study.file, *_changed(study, defaults), "--effort", config["scale"], *device]
+        return shlex.join(words)
+    defaults = type(study).at(config["scale"]).fields()
+    words = ["placecode", "run", run.study, "--scale", config["scale"], *_changed(study, defaults)]
+    if config["members"] != f"0:{config['total']}":
+        words += ["--members", config["members"]]
+    words += device
+    if config.get("plain"):
         words.append("--plain")
-    if run.config["stack"] != local.DEFAULT_STACK_SIZE.get(run.config["device"]):
-        words += ["--stack", str(run.config["stack"])]
+    if config["stack"] != local.DEFAULT_STACK_SIZE.get(config["device"]):
+        words += ["--stack", str(config["stack"])]
     return shlex.join(words)
 
 
+def _changed(study: Study, defaults: dict[str, Any]) -> list[str]:
+    """Return the options for the fields of a study that differ from these defaults."""
+    words = []
+    for name, value in study.fields().items():
+        if value == defaults[name]:
+            continue
+        if isinstance(study, OwnData) and name == "sigmas":
+            words += ["--sigma", *map(str, value)]
+        elif isinstance(study, OwnData) and name == "seeds" and value == list(range(len(value))):
+            words += ["--seeds", str(len(value))]
+        else:
+            words += flags.words_of(name, value)
+    return words
+
+
 def compared(run: Run) -> together.Part:
-    """Collect what a page that compares several runs shows about one of them.
-
-    Parameters
-    ----------
-    run : Run
-        A finished run.
-
-    Returns
-    -------
-    Part
-        The part of the page.
-    """
+    """Collect what a page that compares several runs shows about one of them."""
     study = study_of(run)
     page = page_of(study, run)
     return together.Part(

@@ -46,41 +46,19 @@ SAMPLES_PER_PIECE = 20
 
 
 class Chance(NamedTuple):
-    """Result of a permutation test.
-
-    Attributes
-    ----------
-    gain : float
-        Error of predicting the means minus the error of the models, on the true samples.
-    shifted : array of shape (draws,)
-        The same on shifted samples.
-    p : float
-        P-value: (1 + number of shifts with at least the true gain) / (1 + draws).
-    """
+    """Result of a permutation test."""
 
     gain: float
+    """Error of predicting the means minus the error of the models, on the true samples."""
     shifted: Array
+    """The same on shifted samples, (draws,)."""
     p: float
+    """P-value: (1 + number of shifts with at least the true gain) / (1 + draws)."""
 
 
 @torch.no_grad()
 def question_errors(stack: Stack, task: Table, split: str) -> Array:
-    """Compute the mean squared error of every member for every masked sample of a split.
-
-    Parameters
-    ----------
-    stack : Stack
-        e trained members.
-    task : Table
-        The table.
-    split : str
-        Name of the split.
-
-    Returns
-    -------
-    array of shape (e, N)
-        The errors.
-    """
+    """Compute the mean squared error (e, N) of every member for every masked sample of a split."""
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     count, errors = len(stack.members), []
     for part in portions(stack, task, task.rows(split)):
@@ -90,97 +68,83 @@ def question_errors(stack: Stack, task: Table, split: str) -> Array:
     return np.asarray(torch.cat(errors, dim=1).numpy())
 
 
+class _TestSamples:
+    """Test samples `values` (r, n) for a permutation test, and their pieces (r,)."""
+
+    def __init__(self, stack: Stack, task: Table, bounds: tuple[int, int, int]) -> None:
+        self.stack, self.task = stack, task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
+        rows, self.pieces = _test_rows(task, bounds)
+        self.rows = rows.to(stack.flat.device)
+        self.values = self.task.raw("test", self.rows)
+
+    def dice(self, time: int = 0) -> Tensor:
+        """Return the random numbers (r, n) of the masks; another `time` gives other masks."""
+        questions = self.rows + time * len(self.task.splits["test"])
+        return self.task.dice("test", questions[None]).view(self.values.shape)
+
+    def predict(self, values: Tensor, dice: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mask samples (..., n); return inputs (b, n, w + 1), outputs (e, b, n, w) and targets (e, b, n, w + 1)."""
+        share = torch.full(values.shape[:-1], float(self.stack.members[0].hidden), dtype=torch.float64)
+        masked = self.task.ask(values, dice, share.to(values.device))
+        inputs, targets = (part.flatten(0, -3) for part in masked)
+        count = len(self.stack.members)
+        return inputs, self.stack(inputs.expand(count, *inputs.shape)), targets.expand(count, *targets.shape)
+
+
 @torch.no_grad()
 def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chance:
-    """Test whether the channels of a table depend on each other, by shifting all of them.
+    """Test whether the channels of a table depend on each other, by shifting all of them `draws` times.
 
-    The same channels of the same samples are hidden for every shift.
-
-    Parameters
-    ----------
-    stack : Stack
-        Trained members. Their gains are averaged.
-    task : Table
-        The table.
-    draws : int
-        Number of random shifts.
-    seed : int, default=0
-        Seed of the shifts.
-
-    Returns
-    -------
-    Chance
-        Gains and p-value.
+    The same channels of the same samples are hidden for every shift. Gains are averaged over the members.
     """
-    local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
-    count = len(stack.members)
-    rows, pieces = _test_rows(task, SAMPLES_OF_TABLE_TEST)
-    samples = len(rows)
-    rows = rows.to(stack.flat.device)
-    ordered = local.raw("test", rows)  # (r, n)
-    dice = local.dice("test", rows[None]).view(samples, task.tokens)
-    share = torch.full((samples,), float(stack.members[0].hidden), dtype=torch.float64, device=rows.device)
-    shifts = Shifts(ordered, pieces, draws, seed)
-    batch = max(1, len(portions(stack, task, samples * (draws + 1))[0]) // samples)
+    samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
+    count, dice = len(samples.values), samples.dice()
+    shifts = Shifts(samples.values, samples.pieces, draws, seed)
+    batch = max(1, len(portions(stack, task, count * (draws + 1))[0]) // count)
     batches = []
     for begin in range(0, draws + 1, batch):
-        shifted = shifts.of(slice(begin, begin + batch))  # (draws, r, n)
-        inputs, targets = (part.flatten(0, 1) for part in local.ask(shifted, dice, share))  # (draws * r, n, ...)
-        outputs = stack(inputs.expand(count, *inputs.shape))
-        targets = targets.expand(count, *targets.shape)
-        error, mean_error = (local.metrics(output, targets)["mse"] for output in (outputs, torch.zeros_like(outputs)))
-        batches.append((mean_error - error).double().view(count, -1, samples).mean((0, 2)).cpu())
+        _, outputs, targets = samples.predict(shifts.of(slice(begin, begin + batch)), dice)
+        error, mean_error = (
+            samples.task.metrics(output, targets)["mse"] for output in (outputs, torch.zeros_like(outputs))
+        )
+        batches.append((mean_error - error).double().view(len(outputs), -1, count).mean((0, 2)).cpu())
     gains = torch.cat(batches).numpy()
-    return Chance(float(gains[0]), gains[1:], float((1 + (gains[1:] >= gains[0]).sum()) / (1 + draws)))
+    return Chance(float(gains[0]), gains[1:], float(_p_values(gains)))
+
+
+def _p_values(gains: Array) -> Array:
+    """Return the p-values of gains (draws + 1, ...), of which the first are those of the true samples."""
+    return np.asarray((1 + (gains[1:] >= gains[0]).sum(axis=0)) / len(gains))
 
 
 @torch.no_grad()
 def channel_p_values(stack: Stack, task: Table, draws: int, seed: int = 0) -> Array:
-    """Test for each channel whether the other channels predict it, by shifting this channel alone.
+    """Test for each channel whether the other channels predict it, by shifting it alone; return the p-values (n,).
 
-    Parameters
-    ----------
-    stack : Stack
-        Trained members. Their predictions are averaged.
-    task : Table
-        The table.
-    draws : int
-        Number of random shifts.
-    seed : int, default=0
-        Seed of the shifts.
-
-    Returns
-    -------
-    array of shape (n,)
-        P-value of each channel.
+    The predictions of the members are averaged.
     """
-    local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
-    rows, pieces = _test_rows(task, SAMPLES_OF_CHANNEL_TEST)
-    rows = rows.to(stack.flat.device)
-    times = min(MAX_MASKS_PER_SAMPLE, max(1, SAMPLES_OF_CHANNEL_TEST[2] // (len(rows) * task.tokens)))
-    ordered = local.raw("test", rows)
+    samples = _TestSamples(stack, task, SAMPLES_OF_CHANNEL_TEST)
+    values, local = samples.values, samples.task
+    times = min(MAX_MASKS_PER_SAMPLE, max(1, SAMPLES_OF_CHANNEL_TEST[2] // values.numel()))
     predicted, hidden = [], []
     for time in range(times):
-        questions = rows + time * len(task.splits["test"])
-        dice = local.dice("test", questions[None]).view(len(rows), task.tokens)
-        for part in portions(stack, task, len(rows)):
+        dice = samples.dice(time)
+        for part in portions(stack, task, len(values)):
             at = slice(part.start, part.stop)
-            share = torch.full((len(part),), float(stack.members[0].hidden), dtype=torch.float64, device=rows.device)
-            inputs, targets = local.ask(ordered[at], dice[at], share)
-            predicted.append(stack(inputs.expand(len(stack.members), *inputs.shape)).mean(0))
-            hidden.append(targets[..., -1])
-    predictions = torch.cat(predicted).view(times, len(rows), task.tokens, -1) * local.used
-    scored = torch.cat(hidden).view(times, len(rows), task.tokens)
+            _, outputs, targets = samples.predict(values[at], dice[at])
+            predicted.append(outputs.mean(0))
+            hidden.append(targets[0, ..., -1])
+    predictions = torch.cat(predicted).view(times, *values.shape, -1) * local.used
+    scored = torch.cat(hidden).view(times, *values.shape)
     # gain = true^2 - (prediction - true)^2, summed over hidden values; prediction^2 is the same for all shifts
     weight = (scored[..., None] * predictions).sum(0)  # (r, n, w)
     constant = (scored[..., None] * predictions.square()).sum((0, 1, 3)).double()  # (n,)
-    shifts = Shifts(ordered, pieces, draws, seed)
-    by_draw = []
+    shifts = Shifts(values, samples.pieces, draws, seed)
+    gains = []
     for draw in range(draws + 1):
         true, _ = local.standard(shifts.of(slice(draw, draw + 1))[0])
-        by_draw.append((2 * (weight * true).double().sum((0, 2)) - constant).cpu())
-    gains = torch.stack(by_draw).numpy()  # (draws + 1, n)
-    return np.asarray((1 + (gains[1:] >= gains[0]).sum(axis=0)) / (1 + draws))
+        gains.append((2 * (weight * true).double().sum((0, 2)) - constant).cpu())
+    return _p_values(torch.stack(gains).numpy())
 
 
 @torch.no_grad()
@@ -193,45 +157,23 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
     To save time, CHANNELS_PER_GROUP channels are shifted together first, and tested one by one only if the group
     passes. A test ends at the first shift that gives at least the true gain. After `most` shifts, the remaining
     channels are not tested; their order is random, so the result does not depend on the order of the columns.
-
-    Parameters
-    ----------
-    stack : Stack
-        Trained members.
-    task : Table
-        The table.
-    channels : sequence of int
-        Channels to test.
-    most : int
-        Maximum number of shifts in total.
-    seed : int, default=0
-        Seed of the shifts and of the order of the channels.
-
-    Returns
-    -------
-    list of int
-        Channels that pass, sorted.
     """
-    local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
-    rows, pieces = _test_rows(task, SAMPLES_OF_TABLE_TEST)
-    rows = rows.to(stack.flat.device)
-    ordered = local.raw("test", rows)
-    dice = local.dice("test", rows[None]).view(len(rows), task.tokens)
-    share = torch.full((len(rows),), float(stack.members[0].hidden), dtype=torch.float64, device=rows.device)
-    shifts = Shifts(ordered, pieces, CHANNEL_SHIFTS, seed)
+    samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
+    true_values, dice = samples.values, samples.dice()
+    shifts = Shifts(true_values, samples.pieces, CHANNEL_SHIFTS, seed)
     shifts_tried = 0
 
-    def gain(samples: Tensor, tested: list[int]) -> float:
+    def gain(values: Tensor, tested: list[int]) -> float:
         """Compute the gain on the other channels, over samples in which a tested channel is visible."""
-        others = torch.ones(task.tokens, dtype=torch.bool, device=rows.device)
+        others = torch.ones(task.tokens, dtype=torch.bool, device=values.device)
         others[tested] = False
         total = 0.0
-        for part in portions(stack, task, len(rows)):
+        for part in portions(stack, task, len(values)):
             at = slice(part.start, part.stop)
-            inputs, targets = local.ask(samples[at], dice[at], share[at])
-            outputs = stack(inputs.expand(len(stack.members), *inputs.shape))
-            targets = targets.expand(len(stack.members), *targets.shape)
-            errors, mean_errors = (local.wrong(output, targets)[0] for output in (outputs, torch.zeros_like(outputs)))
+            inputs, outputs, targets = samples.predict(values[at], dice[at])
+            errors, mean_errors = (
+                samples.task.wrong(output, targets)[0] for output in (outputs, torch.zeros_like(outputs))
+            )
             visible = (inputs[:, tested, -1] == 0).any(1).to(errors.dtype)[:, None]
             total += float(((mean_errors - errors) * visible * others).double().sum())
         return total
@@ -241,9 +183,9 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
         nonlocal shifts_tried
         if shifts_tried >= most:
             return False
-        true_gain = gain(ordered, tested)
+        true_gain = gain(true_values, tested)
         for draw in range(1, CHANNEL_SHIFTS + 1):
-            shifted = ordered.clone()
+            shifted = true_values.clone()
             shifted[:, tested] = shifts.of(slice(draw, draw + 1))[0][:, tested]
             shifts_tried += 1
             if gain(shifted, tested) >= true_gain:
@@ -260,20 +202,7 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
 
 
 def count_predictions(task: Table, draws: int) -> int:
-    """Estimate the number of predictions per model that the tests need, to estimate their time.
-
-    Parameters
-    ----------
-    task : Table
-        The table.
-    draws : int
-        Number of random shifts of the whole table.
-
-    Returns
-    -------
-    int
-        Number of predicted samples.
-    """
+    """Estimate the number of predicted samples per model that the tests need, with `draws` shifts of the table."""
     times = task.tokens if task.tokens < CHANNELS_PER_GROUP else 2 * task.tokens // CHANNELS_PER_GROUP
     table_samples, channel_samples = (
         len(_test_rows(task, bounds)[0]) for bounds in (SAMPLES_OF_TABLE_TEST, SAMPLES_OF_CHANNEL_TEST)
@@ -284,18 +213,9 @@ def count_predictions(task: Table, draws: int) -> int:
 class Shifts:
     """Random circular shifts of every channel within each piece (group or block) of the samples.
 
-    Missing values keep their positions; the known values of a channel are shifted along the known positions.
-
-    Parameters
-    ----------
-    ordered : Tensor of shape (r, n)
-        Samples, with those of one piece next to each other.
-    pieces : array of shape (r,)
-        Piece of each sample.
-    draws : int
-        Number of random shifts. Draw 0 is the unshifted table.
-    seed : int
-        Seed of the shifts.
+    Missing values keep their positions; the known values of a channel are shifted along the known positions. In
+    `ordered` (r, n), the samples of one piece are next to each other; `pieces` (r,) is the piece of each sample. Draw 0
+    is the unshifted table.
     """
 
     def __init__(self, ordered: Tensor, pieces: npt.NDArray[np.int64], draws: int, seed: int) -> None:

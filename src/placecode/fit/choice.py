@@ -24,42 +24,23 @@ MIN_GROUPS = 4
 
 
 class Choice(NamedTuple):
-    """The chosen sigma.
-
-    Attributes
-    ----------
-    sigma : float
-        The chosen value.
-    why : str
-        The reason in one sentence.
-    table : list of dict
-        For each sigma: sigma, error, standard_error and stability.
-    """
+    """The chosen sigma."""
 
     sigma: float
     why: str
+    """The reason in one sentence."""
     table: list[dict[str, float]]
+    """For each sigma: sigma, error, standard_error and stability."""
 
 
 def choose(
     errors: Mapping[float, Array], pes: Mapping[float, Array], pieces: npt.NDArray[np.int64] | None = None
 ) -> Choice:
-    """Choose one of several sigmas by validation error and agreement of the PEs.
+    """Choose a sigma by the errors (m, N) of its models on masked validation samples, and by its PEs (m, l, n, d).
 
-    Parameters
-    ----------
-    errors : mapping of float to array of shape (m, N)
-        For each sigma, the errors of m models on N masked validation samples.
-    pes : mapping of float to array of shape (m, l, n, d)
-        For each sigma, the PEs of all its models.
-    pieces : array of shape (N,), optional
-        Group or block of each sample. Samples of one group are not independent, so the standard error is computed over
-        groups. Without groups, or with fewer than MIN_GROUPS, it is computed over BLOCKS blocks of consecutive samples.
-
-    Returns
-    -------
-    Choice
-        The chosen sigma, the reason, and the numbers it is based on.
+    `pieces` (N,) is the group or block of each sample. Samples of one group are not independent, so the standard error
+    is computed over groups. Without groups, or with fewer than MIN_GROUPS, it is computed over BLOCKS blocks of
+    consecutive samples.
     """
     table = []
     if pieces is not None and len(np.unique(pieces)) < MIN_GROUPS:
@@ -98,17 +79,9 @@ def choose(
 
 
 def stability(pes: Array) -> float:
-    """Measure how well several PEs agree, after rotating one onto the other.
+    """Measure how well several PEs (m, l, n, d) agree, by the mean confidence of the channels.
 
-    Parameters
-    ----------
-    pes : array of shape (m, l, n, d)
-        PEs of m models.
-
-    Returns
-    -------
-    float
-        Mean confidence of the channels: 1 if all PEs are equal up to rotation, 0 if they agree no better than with
-        channels in random order; NaN for a single PE.
+    It is 1 if all PEs are equal up to rotation, 0 if they agree no better than with channels in random order, and NaN
+    for a single PE.
     """
     return float(np.mean(channel_confidence(pes)))

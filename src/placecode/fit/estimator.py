@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
@@ -32,13 +31,12 @@ from placecode.data.tables.files import Sheet, is_single, read_cells, read_sheet
 from placecode.data.tables.questions import coded, filled
 from placecode.errors import BadInput, must_be
 from placecode.execution.where import Where
-from placecode.experiments.channels import own_results
 from placecode.experiments.channels.own import OwnData
-from placecode.fit.fitting import fit
+from placecode.fit.fitting import fit, study_of_sheet, trained_models
 from placecode.models.encoder import Stack
 from placecode.reports.pages import own_words
 from placecode.runs.read import Run
-from placecode.tasks.table import PARTS, Table, tables
+from placecode.tasks.table import PARTS, Table
 from placecode.training.trainer import portions, stack_for
 
 MIN_CHANNELS = 2
@@ -158,25 +156,16 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._check()
         where = Where(self.device).resolved()
         effort = OwnData.effort_on(where.device, self.effort)
-        with self._folders() as (out, spool):
-            sheet = self._sheet(X, groups, spool)
-            seed = self._seed()
-            parts = tables(
-                sheet.values,
-                names=sheet.names,
-                categories=sheet.categories,
-                groups=sheet.groups,
-                ratios=(self.hidden,),
-                seed=seed,
-            )
-            if parts[PARTS[0]].tokens < MIN_CHANNELS:
-                raise BadInput("at least two channels must vary; the others are constant or missing.")
-            settings = self._settings(seed, effort, parts[PARTS[0]].tokens)
-            file = str(X) if isinstance(X, (str, Path)) else sheet.source
-            group_name = "" if groups is None or not (isinstance(groups, Path) or is_single(groups)) else str(groups)
-            study = OwnData(tables=parts, file=file, groups=group_name, **settings)
+        with tempfile.TemporaryDirectory(prefix="placecode-") as temporary:
+            out = Path(temporary) / "run" if self.folder is None else Path(self.folder)
+            sheet = self._sheet(X, groups, spool=Path(temporary))  # data that do not fit into memory are written there
+            settings = self._settings(effort)
+            settings["file"] = str(X) if isinstance(X, (str, Path)) else sheet.source
+            if groups is not None and (isinstance(groups, Path) or is_single(groups)):
+                settings["groups"] = str(groups)
+            study = study_of_sheet(sheet, effort, settings, MIN_CHANNELS)
             result = fit(study, out, effort=effort, where=where, force=_is_fit(out))
-            self._store_models(study, parts[PARTS[0]], out)
+            self._members, weights = trained_models(study, Run(out))[result.sigma]
         self.embedding_, self.similarity_ = result.embedding, result.ours.similarity
         self.map_, self.map_3d_ = result.ours.maps[2], result.ours.maps.get(3)
         self.modules_, self.module_stability_ = result.ours.labels, dict(result.stability)
@@ -186,19 +175,14 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.sigma_, self.sigma_reason_, self.sigmas_ = result.sigma, result.why, list(result.sigmas)
         self.scores_ = {name: getattr(result, name) for name in ("heldout_mse", "linear_mse", "mean_mse")}
         self.baselines_ = {name: dict(method.scores) for name, method in result.others.items()}
-        self.channels_, self.names_ = parts[PARTS[0]].columns.kept, result.names
+        self._columns, self._hidden = study.tables[PARTS[0]].columns, study.hidden
+        self.channels_, self.names_ = self._columns.kept, result.names
+        self._weights = weights.numpy()
         self._offsets: npt.NDArray[np.float64] = sheet.offsets[self.channels_]
         return self
 
-    @contextlib.contextmanager
-    def _folders(self) -> Iterator[tuple[Path, Path]]:
-        """Context manager for the run folder and a temporary folder for data that do not fit into memory."""
-        with tempfile.TemporaryDirectory(prefix="placecode-") as temporary:
-            out = Path(temporary) / "run" if self.folder is None else Path(self.folder)
-            yield out, Path(temporary)
-
     def _sheet(self, X: Any, groups: Any, spool: Path) -> Sheet:  # noqa: N803
-        """Read X as a table. Arrays are checked as in scikit-learn."""
+        """Read X as a table. Arrays are checked as in scikit-learn, and a DataFrame is read by the rules of a file."""
         self._check_groups(X, groups)
         self._dropped: set[Any] = set()
         self._words: Mapping[int, tuple[str, ...]] = {}
@@ -206,19 +190,17 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             sheet = read_sheet(X, groups=groups, spool=spool)
             self._remember(pd.DataFrame(columns=list(sheet.columns)), sheet)
             return sheet
-        if isinstance(X, pd.DataFrame):
-            return self._frame_sheet(X, groups)
+        requirements: dict[str, Any] = {"ensure_min_features": MIN_CHANNELS, "ensure_min_samples": 10}
         if isinstance(X, np.memmap):  # check its shape only, since its values are read in chunks
-            validate_data(self, X, dtype=None, **{**self._requirements(), "ensure_all_finite": False})
+            validate_data(self, X, dtype=None, ensure_all_finite=False, **requirements)
             return sheet_of(X, groups=groups, spool=spool)
-        return sheet_of(validate_data(self, filled(X), dtype=DTYPES, **self._requirements()), groups=groups)
-
-    def _frame_sheet(self, X: pd.DataFrame, groups: Any) -> Sheet:  # noqa: N803
-        """Read a DataFrame by the same rules as a file."""
+        requirements["ensure_all_finite"] = "allow-nan"
+        if not isinstance(X, pd.DataFrame):
+            return sheet_of(validate_data(self, filled(X), dtype=DTYPES, **requirements), groups=groups)
         if twice := [str(name) for name, count in Counter(X.columns).items() if count > 1]:
             raise BadInput(f"The names of the columns of X must all be different; given twice: {', '.join(twice)}.")
         sheet = sheet_of(X, groups=groups)
-        validate_data(self, sheet.values, dtype=np.float32, **self._requirements())
+        validate_data(self, sheet.values, dtype=np.float32, **requirements)
         self._remember(X, sheet)
         return sheet
 
@@ -228,10 +210,6 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         validate_data(self, channels, skip_check_array=True)
         self._dropped = set(frame.columns) - set(channels.columns)
         self._words = dict(sheet.categories)
-
-    def _requirements(self) -> dict[str, Any]:
-        """Return the arguments of `validate_data` for training data."""
-        return {"ensure_all_finite": "allow-nan", "ensure_min_features": MIN_CHANNELS, "ensure_min_samples": 10}
 
     def _check(self) -> None:
         """Check the parameters before any data are read."""
@@ -274,8 +252,9 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1000))
 
-    def _settings(self, seed: int, effort: str, channels: int) -> dict[str, Any]:
-        """Return the settings of the study: the parameters that are not None, and defaults for the rest."""
+    def _settings(self, effort: str) -> dict[str, Any]:
+        """Return the fields of the study that the parameters set."""
+        seed = self._seed()
         count = len(OwnData.scales[effort].get("seeds", OwnData.seeds)) if self.n_seeds is None else self.n_seeds
         parameters = {
             "sigmas": self._sigmas(),
@@ -291,23 +270,11 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "seeds": tuple(range(seed, seed + int(count))),
             "data_seed": seed,
         }
-        settings = {
+        return {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in parameters.items()
             if value is not None
         }
-        return OwnData.sized(effort, channels, **settings)
-
-    def _store_models(self, study: OwnData, task: Table, out: Path) -> None:
-        """Store what prediction needs: the models of the chosen sigma, their weights and the standardization."""
-        sigma = own_results.read(out).sigma
-        run, members = Run(out), study.members()
-        rows = run.members[(run.members["state"] == "done") & (run.members["data"] == PARTS[0])]
-        numbers = [int(i) for i in rows.loc[rows["sigma"] == sigma, "member"]]
-        weights = run.tensors("weights.safetensors")
-        self._members = [members[i] for i in numbers]
-        self._weights = torch.cat([weights[str(i)] for i in numbers]).numpy()
-        self._columns, self._hidden = task.columns, study.hidden
 
     def transform(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: N803
         """Predict every channel from the others, with the models of the chosen sigma.
@@ -323,12 +290,11 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             marks = torch.zeros(n, dtype=torch.bool)
             marks[torch.from_numpy(hidden)] = True
             for part in portions(stack, task, len(raw)):
-                values, known = task.standard(raw[part.start : part.stop])
+                at = slice(part.start, part.stop)
+                values, known = task.standard(raw[at])
                 shown = (known & ~marks).to(values.dtype)[..., None]
-                inputs = torch.cat([values * shown, 1 - shown], -1)
-                with torch.no_grad():
-                    outputs = stack(inputs.expand(len(self._members), *inputs.shape)).mean(0)  # (b, n, w)
-                predictions[part.start : part.stop, hidden] = self._unstandardized(outputs)[:, hidden]
+                outputs = _mean_output(stack, torch.cat([values * shown, 1 - shown], -1))
+                predictions[at, hidden] = self._unstandardized(outputs)[:, hidden]
         return predictions
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
@@ -344,11 +310,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for part in portions(stack, task, len(raw)):
             at = slice(part.start, part.stop)
             inputs, targets = task.ask(raw[at], dice[at], share[at])
-            with torch.no_grad():
-                outputs = stack(inputs.expand(len(self._members), *inputs.shape)).mean(0)
-            scored = targets[..., -1:]
-            squared_error += float(((outputs - targets[..., :-1]).square() * task.used * scored).sum())
-            variance += float((targets[..., :-1].square() * scored).sum())
+            true, scored = targets[..., :-1], targets[..., -1:]
+            errors = (_mean_output(stack, inputs) - true).square() * task.used
+            squared_error += float((errors * scored).sum())
+            variance += float((true.square() * scored).sum())
         return 1 - squared_error / variance if variance > 0 else float("nan")
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
@@ -392,6 +357,13 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         tags.non_deterministic = False
         return tags
+
+
+@torch.no_grad()
+def _mean_output(stack: Stack, inputs: torch.Tensor) -> torch.Tensor:
+    """Return the outputs for inputs (b, n, w + 1), averaged over the models: (b, n, w)."""
+    outputs: torch.Tensor = stack(inputs.expand(len(stack.members), *inputs.shape))
+    return outputs.mean(0)
 
 
 def _is_fit(folder: Path) -> bool:

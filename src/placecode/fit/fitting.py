@@ -1,20 +1,23 @@
 """Fit a table: train models, choose sigma, test against chance, draw the map and compare with other methods.
 
->>> result = fit(study, Path("runs/mine"))  # a study `OwnData` with its tables
+>>> study = study_of_sheet(read_sheet("table.csv"), "quick", {"file": "table.csv"}, min_channels=5)
+>>> result = fit(study, Path("runs/mine"))
 
-Both `placecode fit` and `LearnedPositions` call `fit`.
+Both `placecode fit` and `LearnedPositions` call these two functions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import torch
+from torch import Tensor
 
 from placecode.analysis import connectivity, modules, partitions, places
 from placecode.analysis.agreement import (
@@ -25,7 +28,8 @@ from placecode.analysis.agreement import (
     pair_confidence,
     stable_modules,
 )
-from placecode.errors import BadInput
+from placecode.data.tables.files import Sheet
+from placecode.errors import BadInput, must_be
 from placecode.execution import local
 from placecode.execution.progress import Notify, Stop
 from placecode.experiments.channels import own_results
@@ -36,16 +40,45 @@ from placecode.fit import chance, others
 from placecode.fit.chance import against_chance, channel_p_values, predictive_channels, question_errors
 from placecode.fit.choice import choose
 from placecode.models.encoder import Stack
+from placecode.models.member import Member
 from placecode.runs.read import Run
-from placecode.tasks.table import PARTS, Table
+from placecode.tasks.table import PARTS, Table, tables
 from placecode.training.trainer import stack_for
 
-__all__ = ["Found", "conclude", "count_predictions", "fit"]
+__all__ = ["Found", "conclude", "count_predictions", "fit", "study_of_sheet", "trained_models"]
 
 Tell = Callable[[str], object]
 
 PERMUTATIONS = 199
 """Number of random orders of the channels in permutation tests of the scores."""
+
+
+def study_of_sheet(
+    sheet: Sheet,
+    effort: str,
+    settings: Mapping[str, Any],
+    min_channels: int,
+    labels: npt.ArrayLike | None = None,
+    positions: npt.ArrayLike | None = None,
+) -> OwnData:
+    """Split the samples of a table, and make its study from these fields of `OwnData` and the defaults of the effort.
+
+    `labels` and `positions` are known groups and positions of the channels.
+    """
+    parts = tables(
+        sheet.values,
+        names=sheet.names,
+        categories=sheet.categories,
+        groups=sheet.groups,
+        labels=labels,
+        positions=positions,
+        ratios=(settings.get("hidden", OwnData.hidden),),
+        seed=settings.get("data_seed", 0),
+    )
+    channels = parts[PARTS[0]].tokens
+    if channels < min_channels:
+        raise must_be(settings["file"], f"a table in which at least {min_channels} channels vary", channels)
+    return OwnData(tables=parts, **OwnData.sized(effort, channels, **settings))
 
 
 def fit(
@@ -97,31 +130,23 @@ def fit(
         )
     run = local.execute(study, out, scale=effort, where=where, resume=resume, force=force, notify=notify, stop=stop)
     summary = json.loads((out / "summary.json").read_text())
-    if (out / "fit.json").is_file() and (out / "map.csv").is_file():
-        result = own_results.read(out)
-        if "verdict" in summary:
-            return result
-    else:
-        with where.arithmetic():
-            result = conclude(study, run, where, partial(_tell_or_stop, tell, stop), label_names)
-        own_results.write(result, out)
+    if "verdict" in summary and (out / "fit.json").is_file() and (out / "map.csv").is_file():
+        return own_results.read(out)
+
+    def tell_or_stop(step: str) -> None:
+        if stop():
+            raise local.Interrupted
+        tell(step)
+
+    with where.arithmetic():
+        result = conclude(study, run, where, tell_or_stop, label_names)
+    own_results.write(result, out)
     write_json(out / "summary.json", {**summary, **result.summary()})
     return result
 
 
 def count_predictions(study: OwnData) -> int:
-    """Estimate the number of predictions needed after training, to choose sigma and to test against chance.
-
-    Parameters
-    ----------
-    study : OwnData
-        The study, with its tables.
-
-    Returns
-    -------
-    int
-        Number of predicted samples, over all models.
-    """
+    """Estimate the number of predicted samples, over all models, that the choice of sigma and the tests need."""
     task = study.tables[PARTS[0]]
     per_seed = len(study.sigmas) * task.rows("validation") + task.rows("test")
     return len(study.seeds) * (per_seed + chance.count_predictions(task, study.draws))
@@ -133,115 +158,97 @@ def _lacks_results(out: Path) -> bool:
     return trained and Run(out).study == OwnData.name and not (out / "fit.json").is_file()
 
 
-def _tell_or_stop(tell: Tell, stop: Stop, step: str) -> None:
-    """Announce the next step, or raise Interrupted if the user has asked to stop."""
-    if stop():
-        raise local.Interrupted
-    tell(step)
+def trained_models(study: OwnData, run: Run) -> dict[float, tuple[list[Member], Tensor]]:
+    """Return the models that learned from all training samples, by sigma: members and weights (e, P)."""
+    done = run.members[(run.members["state"] == "done") & (run.members["data"] == PARTS[0])]
+    members, weights = study.members(), run.tensors("weights.safetensors")
+    return {
+        sigma: ([members[i] for i in numbers], torch.cat([weights[str(i)] for i in numbers]))
+        for sigma, numbers in _numbers_by_sigma(done).items()
+    }
+
+
+def _numbers_by_sigma(members: pd.DataFrame) -> dict[float, list[int]]:
+    return {sigma: members.loc[members["sigma"] == sigma, "member"].tolist() for sigma in sorted(set(members["sigma"]))}
 
 
 def conclude(
     study: OwnData, run: Run, where: local.Where, tell: Tell = lambda step: None, label_names: tuple[str, ...] = ()
 ) -> Found:
-    """Compute the results of a fit from its trained models.
-
-    Parameters
-    ----------
-    study : OwnData
-        The study, with its tables.
-    run : Run
-        The finished run.
-    where : Where
-        Device, resolved.
-    tell : callable, optional
-        Called with a short description of each step.
-    label_names : tuple of str, optional
-        Names of the known groups of channels.
-
-    Returns
-    -------
-    Found
-        Map, modules, tests and scores.
-    """
-    task = study.tables[PARTS[0]]
-    table = run.members[run.members["state"] == "done"]
-    on_all_samples = table[table["data"] == PARTS[0]]
-    if on_all_samples.empty:
+    """Compute the results of a fit from the trained models of its run, with the parameters of `fit`."""
+    task, models = study.tables[PARTS[0]], trained_models(study, run)
+    if not models:
         raise BadInput("the learning rate must be lower, or the values less extreme: every model diverged.")
     tell("choosing sigma")
-    pes = run.arrays("pe_end")
-    sigmas = sorted({float(sigma) for sigma in on_all_samples["sigma"]})
-    members = {s: [int(i) for i in on_all_samples.loc[on_all_samples["sigma"] == s, "member"]] for s in sigmas}
-    stacks = {sigma: _loaded(study, run, numbers, task, where) for sigma, numbers in members.items()}
+    stacks = {}
+    for sigma, (members, weights) in models.items():
+        stacks[sigma] = stack_for(members, task, where.device, fast=where.fast)
+        stacks[sigma].flat.copy_(weights)
     errors = {sigma: question_errors(stack, task, "validation") for sigma, stack in stacks.items()}
-    all_members = {sigma: [int(i) for i in table.loc[table["sigma"] == sigma, "member"]] for sigma in members}
-    learned = {sigma: np.stack([pes[i] for i in own]).astype(np.float64) for sigma, own in all_members.items()}
+    pes = run.arrays("pe_end")
+    done = run.members[run.members["state"] == "done"]
+    learned = {
+        sigma: np.stack([pes[i] for i in numbers]).astype(np.float64)
+        for sigma, numbers in _numbers_by_sigma(done).items()
+        if sigma in stacks
+    }
     with connectivity.one_thread():
         choice = choose(errors, learned, _pieces(task, "validation"))
+    stack, fits = stacks[choice.sigma], learned[choice.sigma]
 
     tell("testing against chance")
-    table_test = against_chance(stacks[choice.sigma], task, study.draws)
-    dependent = _dependent_channels(stacks[choice.sigma], task, study.draws)
-    test_errors = question_errors(stacks[choice.sigma], task, "test")
-    mean_mse = others.MaskedSamples(task, "test", study.hidden).error_of_means()
+    p_value = against_chance(stack, task, study.draws).p
+    dependent = _dependent_channels(stack, task, study.draws)
+    error = float(question_errors(stack, task, "test").mean())
+    mean_error = others.MaskedSamples(task, "test", study.hidden).error_of_means()
+    has_structure = p_value <= LEVEL and error < mean_error and dependent.sum() > 1
+    placed = dependent if has_structure else np.zeros_like(dependent)
 
     tell("drawing the map")
-    numbers = all_members[choice.sigma]
-    fits = learned[choice.sigma]
-    similarities = modules.similarities(fits)[-1]
-    rows = table[table["sigma"] == choice.sigma]
-    halves = [[numbers.index(int(i)) for i in rows.loc[rows["data"] == half, "member"]] for half in PARTS[1:]]
-    seeds = [numbers.index(i) for i in members[choice.sigma]]
+    data = done.loc[done["sigma"] == choice.sigma, "data"]  # of each fit, (m,)
+    seeds, *halves = (np.flatnonzero(data == part).tolist() for part in PARTS)
     if not all(halves):  # no models of the halves were trained, or they diverged: compare seeds instead
         halves = [seeds[::2], seeds[1::2]]
+    similarities = modules.similarities(fits)[-1]  # (m, n, n)
     with connectivity.one_thread():
-        consensus = similarities.mean(axis=0)
-        has_structure = table_test.p <= LEVEL and test_errors.mean() < mean_mse and dependent.sum() > 1
-        placed = dependent if has_structure else np.zeros_like(dependent)
-        groups = (
-            stable_modules(similarities[:, placed][:, :, placed])
-            if placed.any()
-            else Modules(np.zeros(0, np.int64), {})
-        )
+        similarity = similarities.mean(axis=0)
+        groups = Modules(np.zeros(0, np.int64), {})
+        if placed.any():
+            groups = stable_modules(similarities[:, placed][:, :, placed])
         labels = np.full(task.tokens, -1, dtype=np.int64)
         labels[placed] = groups.labels
-        maps = {axes: places.arrange(consensus, axes) for axes in (2, 3) if axes <= task.tokens}
-        ours = Method(consensus, maps, labels, {})
-        near = nearest_channels(consensus, study.neighbors)
+        maps = {axes: places.arrange(similarity, axes) for axes in (2, 3) if axes <= task.tokens}
+        ours = Method(similarity, maps, labels, {"heldout_mse": error})
         # with few channels, `study.neighbors` would include nearly all of them
         neighbors = max(1, min(study.neighbors, (task.tokens - 1) // 4))
-        confidence = _zero_elsewhere(placed, channel_confidence(fits))
-        pair_values = pair_confidence(similarities, (halves[0], halves[1]), neighbors)
-        pairs = _zero_elsewhere(placed[:, None] & placed, pair_values)
+        pairs = pair_confidence(similarities, (halves[0], halves[1]), neighbors)
+        confidence = channel_confidence(fits)
         embedding = common_embedding(fits[seeds])
-    compared, left_out = {}, {}
+
     tell("comparing with other methods")
-    for name, other in others.compare(study.tables, study.hidden):
-        if isinstance(other, str):
-            left_out[name] = other
-        else:
-            compared[name] = Method(other.similarity, other.maps, other.labels, _scores(other, task, other.error))
+    compared = dict(others.compare(study.tables, study.hidden))
+    methods = {name: _scored(other, task) for name, other in compared.items() if isinstance(other, Method)}
     return Found(
         names=task.token_names,
         sigma=choice.sigma,
         why=choice.why,
         sigmas=choice.table,
-        p_value=table_test.p,
-        heldout_mse=float(test_errors.mean()),
-        linear_mse=float(compared["correlation"].scores["heldout_mse"]),
-        mean_mse=mean_mse,
-        ours=Method(ours.similarity, ours.maps, ours.labels, _scores(ours, task, float(test_errors.mean()))),
+        p_value=p_value,
+        heldout_mse=error,
+        linear_mse=methods["correlation"].scores["heldout_mse"],
+        mean_mse=mean_error,
+        ours=_scored(ours, task),
         embedding=embedding,
-        neighbors=near,
-        confidence=confidence,
-        pairs=pairs,
+        neighbors=nearest_channels(similarity, study.neighbors),
+        confidence=_zero_elsewhere(placed, confidence),
+        pairs=_zero_elsewhere(placed[:, None] & placed, pairs),
         stability=groups.stability,
-        others=compared,
-        left_out=left_out,
+        others=methods,
+        left_out={name: reason for name, reason in compared.items() if isinstance(reason, str)},
         facts=_facts(task, run),
         positions=task.positions,
         labels=task.labels,
-        label_names=label_names or _numbers(task),
+        label_names=label_names or _numbered_names(task.labels),
     )
 
 
@@ -270,18 +277,13 @@ def _zero_elsewhere(mask: np.ndarray, confidence: np.ndarray) -> np.ndarray:
     return np.where(mask | np.isnan(confidence), confidence, 0.0)
 
 
-def _loaded(study: OwnData, run: Run, numbers: list[int], task: Table, where: local.Where) -> Stack:
-    """Load trained members of a run as one stack."""
-    members = study.members()
-    stack = stack_for([members[i] for i in numbers], task, where.device, fast=where.fast)
-    weights = run.tensors("weights.safetensors")
-    stack.flat.copy_(torch.cat([weights[str(i)] for i in numbers]))
-    return stack
+def _scored(method: Method, task: Table) -> Method:
+    """Add scores to a method: agreement with known positions or groups of the channels."""
+    return Method(method.similarity, method.maps, method.labels, {**method.scores, **_scores(method, task)})
 
 
-def _scores(method: Any, task: Table, error: float | None) -> dict[str, float]:
-    """Score a method: held-out error, and agreement with known positions or groups of the channels."""
-    scores = {} if error is None else {"heldout_mse": error}
+def _scores(method: Method, task: Table) -> dict[str, float]:
+    scores: dict[str, float] = {}
     near, labels = None, _informative(task.labels)
     if task.positions is not None and np.ptp(task.positions, axis=0).any():
         near = places.neighbors_in_space(task.positions)
@@ -293,20 +295,18 @@ def _scores(method: Any, task: Table, error: float | None) -> dict[str, float]:
     if near is not None:
         scores |= _with_p_value("neighbor_agreement", _near_share(method.similarity, near), task.tokens)
     if labels is not None:
-        groups = _with_rest_group(method.labels)
+        modules = method.labels
+        groups = np.where(modules < 0, modules.max(initial=-1) + 1, modules)  # channels without a module are a group
         scores |= _with_p_value("ari", lambda order: float(partitions.ari(groups, labels[order])), task.tokens)
     return scores
 
 
 def _informative(labels: np.ndarray | None) -> np.ndarray | None:
     """Return the labels, or None if they have a single group or only groups of one channel."""
-    sizes: Sequence[int] | np.ndarray = [] if labels is None else np.unique(labels[labels >= 0], return_counts=True)[1]
+    if labels is None:
+        return None
+    sizes = np.unique(labels[labels >= 0], return_counts=True)[1]
     return labels if len(sizes) > 1 and max(sizes) > 1 else None
-
-
-def _with_rest_group(labels: np.ndarray) -> np.ndarray:
-    """Put all channels without a group into one additional group."""
-    return np.where(labels < 0, labels.max(initial=-1) + 1, labels)
 
 
 def _near_share(similar: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray], float]:
@@ -331,28 +331,24 @@ def _with_p_value(name: str, measure: Callable[[np.ndarray], float], channels: i
     return {name: value, f"{name}_p": float((1 + (null >= value - 1e-9).sum()) / (1 + PERMUTATIONS))}
 
 
-def _numbers(task: Table) -> tuple[str, ...]:
-    """Return numbers as names of the known groups."""
-    return () if task.labels is None else tuple(str(i) for i in range(int(task.labels.max()) + 1))
-
-
-def _mean_piece_length(task: Table) -> int:
-    """Return the mean number of samples of a group or block."""
-    if task.pieces is None:
-        return len(task.splits["train"].inputs[0])
-    return int(np.mean(np.unique(task.pieces[task.pieces >= 0], return_counts=True)[1]))
+def _numbered_names(labels: np.ndarray | None) -> tuple[str, ...]:
+    return () if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1))
 
 
 def _facts(task: Table, run: Run) -> dict[str, Any]:
-    """Collect the sizes of the table and its splits for the report."""
-    shape = task.splits["train"].inputs.shape
+    """Collect the sizes of the table and its splits for the report; "piece" is the mean size of a group or block."""
+    _, samples, columns = task.splits["train"].inputs.shape
+    if task.pieces is None:
+        piece = samples
+    else:
+        piece = int(np.mean(np.unique(task.pieces[task.pieces >= 0], return_counts=True)[1]))
     return {
-        "samples": int(shape[1]),
+        "samples": samples,
         "channels": task.tokens,
-        "left out": int(shape[2]) - task.tokens,
+        "left out": columns - task.tokens,
         "train": len(task.splits["train"]),
         "test": len(task.splits["test"]),
         "memory": task.memory,
-        "piece": _mean_piece_length(task),
+        "piece": piece,
         "diverged": int((run.members["state"] == "diverged").sum()),
     }

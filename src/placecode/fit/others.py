@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 import numpy as np
@@ -24,12 +23,12 @@ import torch
 from placecode.analysis import connectivity, partitions
 from placecode.analysis.agreement import stable_modules
 from placecode.analysis.baselines import RIDGE, conditional_mean, few_axes
+from placecode.experiments.channels.own_results import Method
 from placecode.models.member import Member
 from placecode.tasks.table import PARTS, Table
 
 Array = npt.NDArray[np.float64]
 
-NAMES = ("correlation", "pca", "graphical lasso", "umap")
 MAX_LASSO_CHANNELS = 300
 """Maximum number of channels for the graphical lasso. With more it takes many minutes."""
 MAX_UMAP_SAMPLES = 2_000
@@ -44,41 +43,10 @@ VALUES_PER_CHUNK = 1 << 21
 """Number of values per chunk when the covariance is computed."""
 
 
-@dataclass(frozen=True)
-class Other:
-    """Result of one method.
-
-    Parameters
-    ----------
-    similarity : array of shape (n, n)
-        Similarity of the channels.
-    maps : mapping of int to array
-        Maps of shape (n, 2) and (n, 3), by their number of axes.
-    labels : array of shape (n,)
-        Module of each channel.
-    error : float or None
-        Mean squared error on the test samples; None if the method does not predict.
-    """
-
-    similarity: Array
-    maps: Mapping[int, Array]
-    labels: npt.NDArray[np.int64]
-    error: float | None = None
-
-
 class MaskedSamples:
     """Masked samples of a held-out split: true values, and which of them are hidden and scored.
 
-    Parameters
-    ----------
-    task : Table
-        The table.
-    split : str
-        Name of the split.
-    hidden : float
-        Share of the channels that are hidden.
-    most : int, optional
-        Maximum number of samples.
+    `hidden` is the share of the channels that are hidden, `most` the maximum number of samples.
     """
 
     def __init__(self, task: Table, split: str, hidden: float, most: int | None = None) -> None:
@@ -107,19 +75,10 @@ class MaskedSamples:
 
 
 def covariance_of(task: Table, split: str = "train") -> Array:
-    """Compute the covariance of a split in chunks, from the samples in which both values are known.
+    """Compute the covariance (N, N) of the N standardized values per sample of a split, in chunks.
 
-    Parameters
-    ----------
-    task : Table
-        The table, with N standardized values per sample.
-    split : str, default="train"
-        Name of the split.
-
-    Returns
-    -------
-    array of shape (N, N)
-        The covariance. If values are missing, negative eigenvalues are clipped.
+    Each entry is from the samples in which both values are known. If values are missing, negative eigenvalues are
+    clipped.
     """
     used = torch.from_numpy(task.columns.used)
     size = int(used.sum())
@@ -142,22 +101,10 @@ def covariance_of(task: Table, split: str = "train") -> Array:
 
 
 def correlation_of(covariance: Array, task: Table) -> Array:
-    """Compute the correlation between channels from the covariance between their values.
+    """Compute the correlation (n, n) between channels from the covariance (N, N) between their values.
 
     A categorical channel has several values per sample. Then the root sum of squares of the correlations between the
     values of two channels is used, which has no sign.
-
-    Parameters
-    ----------
-    covariance : array of shape (N, N)
-        Covariance of the N values per sample.
-    task : Table
-        The table.
-
-    Returns
-    -------
-    array of shape (n, n)
-        Correlation of the n channels.
     """
     deviation = np.sqrt(np.diag(covariance))
     correlation = np.clip(covariance / (deviation[:, None] * deviation), -1, 1)
@@ -170,22 +117,11 @@ def correlation_of(covariance: Array, task: Table) -> Array:
     return np.asarray(size / (length[:, None] * length))
 
 
-def compare(tables: Mapping[str, Table], hidden: float) -> Iterator[tuple[str, Other | str]]:
-    """Apply all methods to a table.
+def compare(tables: Mapping[str, Table], hidden: float) -> Iterator[tuple[str, Method | str]]:
+    """Apply all methods to a table and its halves, with a share of hidden channels in held-out samples.
 
-    Parameters
-    ----------
-    tables : mapping of str to Table
-        The table and its halves, by the names in `placecode.tasks.table.PARTS`.
-    hidden : float
-        Share of the channels that are hidden in held-out samples.
-
-    Yields
-    ------
-    name : str
-        Name of the method.
-    result : Other or str
-        Its result, or the reason why it was left out.
+    Yields the name of each method with its result (map, modules and, if it predicts, held-out error) or the reason why
+    it was left out.
     """
     task = tables[PARTS[0]]
     covariance = covariance_of(task)
@@ -195,15 +131,10 @@ def compare(tables: Mapping[str, Table], hidden: float) -> Iterator[tuple[str, O
     validation, test = MaskedSamples(task, "validation", hidden, most), MaskedSamples(task, "test", hidden)
     axes = [k for k in (2, 3) if k <= task.tokens]
     with connectivity.one_thread():
-        yield (
-            "correlation",
-            Other(
-                matrix,
-                {k: connectivity.mds_embedding(_unit(matrix), k) for k in axes},
-                stable_modules(np.stack(halves)).labels,
-                test.error(_shrunk(covariance, validation)),
-            ),
-        )
+        maps = {k: connectivity.mds_embedding(_unit(matrix), k) for k in axes}
+        groups = stable_modules(np.stack(halves)).labels
+        scores = {"heldout_mse": test.error(_shrunk(covariance, validation))}
+        yield "correlation", Method(matrix, maps, groups, scores)
         yield "pca", _pca(covariance, matrix, halves, validation, test, axes)
         yield "graphical lasso", _lasso(covariance, task, matrix, test, axes)
         yield "umap", _umap(task, axes)
@@ -223,7 +154,7 @@ def _pca(
     validation: MaskedSamples,
     test: MaskedSamples,
     axes: list[int],
-) -> Other:
+) -> Method:
     """Fit PCA with the number of components that has the lowest validation error."""
     most = len(covariance) - 1
     candidates = sorted({round(k) for k in np.geomspace(1, max(most, 1), 10)})
@@ -240,12 +171,12 @@ def _pca(
         unit = vectors / np.where(length > 0, length, 1.0)
         return np.asarray(unit @ unit.T)
 
-    error = test.error(few_axes(covariance, best)) if errors else None
+    scores = {"heldout_mse": test.error(few_axes(covariance, best))} if errors else {}
     groups = stable_modules(np.stack([similarity(half) for half in halves])).labels
-    return Other(similarity(matrix), {k: loadings(matrix, k) for k in axes}, groups, error)
+    return Method(similarity(matrix), {k: loadings(matrix, k) for k in axes}, groups, scores)
 
 
-def _lasso(covariance: Array, task: Table, matrix: Array, test: MaskedSamples, axes: list[int]) -> Other | str:
+def _lasso(covariance: Array, task: Table, matrix: Array, test: MaskedSamples, axes: list[int]) -> Method | str:
     """Fit the graphical lasso, or return why it is left out."""
     if task.columns.width > 1:
         return "left out: it is for numbers, and some channels are categories"
@@ -257,13 +188,12 @@ def _lasso(covariance: Array, task: Table, matrix: Array, test: MaskedSamples, a
     if inverse is None:
         return "left out: it did not converge"
     partial = connectivity.partial_of(inverse)
-    groups = partitions.best_partition(partial)
-    error = test.error(np.linalg.inv(inverse) * (deviation[:, None] * deviation))
-    maps = {k: connectivity.mds_embedding(partial, k) for k in axes}
-    return Other(partial, maps, np.maximum(groups, 0), error)
+    groups = np.maximum(partitions.best_partition(partial), 0)
+    scores = {"heldout_mse": test.error(np.linalg.inv(inverse) * (deviation[:, None] * deviation))}
+    return Method(partial, {k: connectivity.mds_embedding(partial, k) for k in axes}, groups, scores)
 
 
-def _umap(task: Table, axes: list[int]) -> Other | str:
+def _umap(task: Table, axes: list[int]) -> Method | str:
     """Fit UMAP on all and on either half of the samples, or return why it is left out."""
     if find_spec("umap") is None:
         return "left out: pip install 'placecode[umap]'"
@@ -276,17 +206,14 @@ def _umap(task: Table, axes: list[int]) -> Other | str:
         warnings.simplefilter("ignore")
         import umap  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-        maps, similarities = {}, []
-        for k in axes:
-            for half in (points, points[:, ::2], points[:, 1::2]) if k == 2 else (points,):
-                positions = umap.UMAP(
-                    n_components=k, n_neighbors=min(10, task.tokens - 1), random_state=0, n_jobs=1, init="random"
-                ).fit_transform(half)
-                if half is points:
-                    maps[k] = np.asarray(positions, dtype=np.float64)
-                if k == 2:
-                    similarities.append(_proximity(np.asarray(positions, dtype=np.float64)))
-    return Other(similarities[0], maps, stable_modules(np.stack(similarities[1:])).labels)
+        def embed(values: Array, k: int) -> Array:
+            neighbors = min(10, task.tokens - 1)
+            model = umap.UMAP(n_components=k, n_neighbors=neighbors, random_state=0, n_jobs=1, init="random")
+            return np.asarray(model.fit_transform(values), dtype=np.float64)
+
+        maps = {k: embed(points, k) for k in axes}
+        halves = [_proximity(embed(half, 2)) for half in (points[:, ::2], points[:, 1::2])]
+    return Method(_proximity(maps[2]), maps, stable_modules(np.stack(halves)).labels, {})
 
 
 def _proximity(positions: Array) -> Array:

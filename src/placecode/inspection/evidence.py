@@ -34,47 +34,28 @@ LEAST = 0.02
 
 @dataclass(frozen=True)
 class Point:
-    """Outcome at one sigma.
-
-    Parameters
-    ----------
-    sigma : float
-        Initialization scale.
-    found : Interval
-        The outcome over seeds. A member that diverged counts as one that has learned nothing.
-    behind : Interval
-        Difference to the best sigma of the setting, paired by seed; positive if worse.
-    n, diverged : int
-        Number of members, and of diverged members.
-    """
+    """Outcome at one sigma, over n members."""
 
     sigma: float
     found: Interval
+    """The outcome over seeds. A member that diverged counts as one that has learned nothing."""
     behind: Interval
+    """Difference to the best sigma of the setting, paired by seed; positive if worse."""
     n: int
     diverged: int
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Outcome of a setting as a function of sigma.
-
-    Parameters
-    ----------
-    name : str
-        Name of the outcome.
-    sign : int
-        1 if higher is better, -1 if lower is better.
-    nothing : float
-        Outcome of a model that has learned nothing.
-    points : tuple of Point
-        Outcomes, by increasing sigma.
-    """
+    """Outcome of a setting as a function of sigma."""
 
     name: str
     sign: int
+    """1 if higher is better, -1 if lower is better."""
     nothing: float
+    """Outcome of a model that has learned nothing."""
     points: tuple[Point, ...]
+    """Outcomes, by increasing sigma."""
 
     @cached_property
     def best(self) -> Point:
@@ -98,17 +79,9 @@ class Curve:
         return self._between(sigma, [point.found.mean for point in self.points])
 
     def lacks(self, sigma: float) -> Interval | None:
-        """Return the share of the gain that a sigma lacks.
+        """Return the share of the gain that a sigma lacks; None outside the studied range.
 
-        Parameters
-        ----------
-        sigma : float
-            Initialization scale.
-
-        Returns
-        -------
-        Interval or None
-            0 if it is as good as the best sigma, 1 if nothing is learned; None outside the studied range.
+        It is 0 if the sigma is as good as the best one, 1 if nothing is learned.
         """
         if sigma not in self._lacks:
             shares = ([point.behind[i] / self.gain for point in self.points] for i in range(3))
@@ -136,26 +109,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Setting:
-    """One kind of model on one task, trained with several sigmas.
-
-    Parameters
-    ----------
-    run : str
-        Name of the run.
-    variant : str
-        Distinguishes the setting from others of the run; empty if it is the only one.
-    task : str
-        Name of the task.
-    tokens, width, layers, heads, norm, placement, optimizer, learning_rate, batch, steps : int, float or str
-        Settings of the models.
-    outcome : Curve
-        Accuracy or error on held-out data.
-    structure : Curve or None
-        Agreement of the PE with the true arrangement of the tokens, if that is known.
-    """
+    """One kind of model on one task, trained with several sigmas."""
 
     run: str
     variant: str
+    """Distinguishes the setting from others of the run; empty if it is the only one."""
     task: str
     tokens: int
     width: int
@@ -168,11 +126,12 @@ class Setting:
     batch: int
     steps: int
     outcome: Curve
+    """Accuracy or error on held-out data."""
     structure: Curve | None
+    """Agreement of the PE with the true arrangement of the tokens, if that is known."""
 
     @property
     def name(self) -> str:
-        """Name of the run and the variant."""
         return f"{self.run}, {self.variant}" if self.variant else self.run
 
     def curve(self, goal: str) -> Curve | None:
@@ -182,35 +141,17 @@ class Setting:
 
 @cache
 def settings() -> tuple[Setting, ...]:
-    """Read all settings of evidence.json.
-
-    Returns
-    -------
-    tuple of Setting
-        The settings.
-    """
+    """Read all settings of evidence.json."""
     return tuple(parsed(record) for record in json.loads(FILE.read_text())["settings"])
 
 
 def parsed(record: Mapping[str, Any]) -> Setting:
-    """Build a setting from its record in evidence.json.
-
-    Parameters
-    ----------
-    record : mapping
-        The record.
-
-    Returns
-    -------
-    Setting
-        The setting.
-    """
+    """Build a setting from its record in evidence.json."""
     curves = {name: None if record[name] is None else _curve(record[name]) for name in ("outcome", "structure")}
     return Setting(**{**record, **curves})
 
 
 def _curve(record: Mapping[str, Any]) -> Curve:
-    """Build a curve from its record."""
     points = tuple(
         Point(point["sigma"], _interval(point["found"]), _interval(point["behind"]), point["n"], point["diverged"])
         for point in record["points"]

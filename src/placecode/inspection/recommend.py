@@ -38,19 +38,7 @@ MAX_SIZE = 10**9
 
 @dataclass(frozen=True)
 class Asked:
-    """The model to be trained.
-
-    Parameters
-    ----------
-    tokens, width : int
-        Number of tokens and of features per token.
-    optimizer : {"adam", "adamw", "sgd"}
-        Optimizer.
-    learning_rate, layers : float and int, optional
-        Learning rate and number of transformer blocks, if known.
-    goal : {"accuracy", "map"}, default="accuracy"
-        Accurate predictions, or a PE that shows which tokens belong together.
-    """
+    """The model to be trained: its number of tokens, features per token and, if known, blocks; and one of GOALS."""
 
     tokens: int
     width: int
@@ -86,22 +74,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Vote:
-    """Evidence on one sigma.
-
-    Parameters
-    ----------
-    sigma, known : float
-        Initialization scale, and share of the evidence, by weight, that covers it.
-    good : float
-        Share of the covering evidence in which the sigma is good; NaN if there is none.
-    lacks : float
-        Mean share of the gain that the sigma lacks.
-    """
+    """Evidence on one sigma."""
 
     sigma: float
     known: float
+    """Share of the evidence, by weight, that covers the sigma."""
     good: float
+    """Share of the covering evidence in which the sigma is good; NaN if there is none."""
     lacks: float
+    """Mean share of the gain that the sigma lacks."""
 
     def record(self) -> dict[str, float | None]:
         """Return the fields as a dict, with None for NaN."""
@@ -130,7 +111,6 @@ class Recommendation:
 
     @property
     def sigma(self) -> float:
-        """The recommended sigma."""
         return self.vote.sigma
 
     def extrapolations(self) -> dict[str, tuple[float, float]]:
@@ -158,20 +138,7 @@ class Recommendation:
 
 
 def recommend(asked: Asked, settings: Sequence[Setting] | None = None) -> Recommendation:
-    """Recommend a sigma.
-
-    Parameters
-    ----------
-    asked : Asked
-        The model to be trained.
-    settings : sequence of Setting, optional
-        Studied settings; by default those of evidence.json.
-
-    Returns
-    -------
-    Recommendation
-        The sigma and the evidence for it.
-    """
+    """Recommend a sigma from studied settings, by default those of evidence.json."""
     studied = evidence.settings() if settings is None else settings
     seen, own_kind = _relevant(asked, asked.goal, studied)
     (other_goal,) = (goal for goal in GOALS if goal != asked.goal)
@@ -313,7 +280,6 @@ def sentences(answer: Recommendation) -> Iterator[str]:
 
 
 def _where(answer: Recommendation) -> Iterator[str]:
-    """Describe the settings that the recommendation is based on."""
     settings = [seen.setting for seen in answer.seen]
     tasks = sorted({setting.task for setting in settings})
     spans = [
@@ -330,7 +296,6 @@ def _where(answer: Recommendation) -> Iterator[str]:
 
 
 def _default(formula: str, default: Vote) -> str:
-    """Describe the evidence on a default of libraries."""
     names = [library.name for library in LIBRARIES if library.formula == formula]
     users = f"{names[0]} and {len(names) - 1} others" if len(names) > 1 else names[0]
     value = formula if f"{default.sigma:g}" == formula else f"{formula} = {default.sigma:.3g}"
@@ -355,12 +320,10 @@ def _other_goal(answer: Recommendation) -> str:
 
 
 def _percent(share: float) -> str:
-    """Format a share in percent."""
     return f"{100 * share:.0f}%"
 
 
 def _span(values: Iterator[int]) -> str:
-    """Format the range of some values."""
     ordered = sorted(set(values))
     return f"{ordered[0]}" if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 

@@ -1,0 +1,70 @@
+"""What the commands `run` and `fit` have in common: where a study runs, and how it is stopped."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from placecode.errors import BadInput, value_of
+from placecode.execution import local
+
+
+def add_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
+    """Add the arguments on the output folder, the device, and what to do with an earlier run."""
+    sizes = ", ".join(f"{size} on {device}" for device, size in local.DEFAULT_STACK_SIZE.items())
+    parser.add_argument("--out", type=Path, help=f"run folder (default: {default_out})")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument(
+        "--precision",
+        default="high",
+        help="precision of matrix products on a GPU: high (float16 inputs), tf32 or highest (float32); or bf16, which "
+        "also works on a CPU",
+    )
+    parser.add_argument(
+        "--stack",
+        metavar="N",
+        help=f"maximum number of members to train together; memory may allow fewer (default: {sizes})",
+    )
+    parser.add_argument(
+        "--memory", default=str(local.DEFAULT_MEMORY_SHARE), metavar="SHARE", help="maximum share of GPU memory to use"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue an unfinished run in the output folder")
+    parser.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
+    parser.add_argument("--dry-run", action="store_true", help="estimate time and memory without training")
+
+
+def where_of(arguments: argparse.Namespace) -> local.Where:
+    """Return where to train, after checking the arguments. `fit` has neither --workers nor --plain."""
+    if arguments.resume and arguments.force:
+        raise BadInput(
+            "--resume and --force must not be used together: one keeps the earlier run, the other deletes it."
+        )
+    stack, workers = (
+        None if text is None else value_of(name, text, int)
+        for name, text in (("stack", arguments.stack), ("workers", getattr(arguments, "workers", None)))
+    )
+    share = value_of("memory", arguments.memory, float)
+    plain = getattr(arguments, "plain", False)
+    return local.Where(arguments.device, arguments.precision, stack, share, workers, plain).resolved()
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Callable[[], bool]]:
+    """Context manager whose function returns True after SIGINT or SIGTERM. A second signal stops immediately."""
+    stopped = False
+
+    def handle(number: int, frame: types.FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+        signal.signal(number, signal.default_int_handler)
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: stopped
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

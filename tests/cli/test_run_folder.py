@@ -1,0 +1,343 @@
+"""The run folder on the command line: what it keeps, what resuming needs, damage, and a disk that is full."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.small_runs import TINY_RUN as RUN
+
+from placecode import cli
+from placecode.data.puzzle_files import write_folder
+from placecode.runs.read import Run
+from placecode.tasks.latin_squares import make_puzzles
+
+Refuse = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run and one that a full disk has ended in its second stack, to be copied."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "publish", lambda run: run.path / "report.html")
+        assert cli.main([*RUN, "--out", str(folder / "finished")]) == 0
+        patch.setattr(os, "fsync", disk_full_after(7))
+        assert cli.main([*RUN, "--out", str(folder / "unfinished")]) == 2
+    assert (folder / "unfinished" / "checkpoints" / "stack-000.json").is_file()
+    return folder
+
+
+@pytest.fixture
+def finished(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "finished", tmp_path / "finished"))
+
+
+@pytest.fixture
+def unfinished(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "unfinished", tmp_path / "unfinished"))
+
+
+def disk_full_after(count: int) -> Callable[[int], None]:
+    left = [count]
+
+    def fsync(number: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    return fsync
+
+
+def same_results(one: Path, two: Path) -> bool:
+    names = ("metrics.parquet", "weights.safetensors", "summary.json")
+    return all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
+
+
+def change_config(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+
+
+# The output folder
+
+
+def test_a_folder_with_a_run_is_kept(refuse: Refuse, finished: Path, unfinished: Path) -> None:
+    assert refuse(*RUN, "--out", str(finished)).endswith("a finished run of lst-sigma (--force overwrites it).")
+    assert refuse(*RUN, "--out", str(unfinished)).endswith(
+        "an unfinished run of lst-sigma (--resume continues it, --force starts again)."
+    )
+
+
+@pytest.mark.parametrize("state", ["finished", "unfinished"])
+def test_a_folder_with_a_different_study(refuse: Refuse, state: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(state)
+    change_config(folder, study="lst-encodings")
+    for more in ([], ["--resume"]):
+        assert "it holds lst-encodings, and this is lst-sigma" in refuse(*RUN, "--out", str(folder), *more)
+
+
+def test_a_folder_with_other_files(refuse: Refuse, tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["a-rather-long-name-of-a-folder"] * 6)
+    deep.mkdir(parents=True)
+    (deep / "chapter.tex").write_text("years of work")
+    for more in ([], ["--resume"], ["--force"]):
+        sentence = refuse(*RUN, "--out", str(deep), *more)
+        assert "must be new, empty or a run folder; it holds other files" in sentence and len(sentence) > 200
+
+
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        ("file", "must be a folder; it is a file"),
+        ("file/below", "must be writable; it is not (Not a directory)"),
+        ("a" * 300, "must be writable; it is not (File name too long)"),
+        pytest.param(
+            "/proc/placecode/run",
+            "must be writable; it is not (",
+            marks=pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc, where nobody makes folders"),
+        ),
+    ],
+)
+def test_a_place_where_no_folder_can_be(refuse: Refuse, tmp_path: Path, out: str, why: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert why in refuse(*RUN, "--out", out)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.parametrize("name", ["closed", "closed/new"])
+def test_a_folder_without_permission(refuse: Refuse, tmp_path: Path, name: str) -> None:
+    (tmp_path / "closed").mkdir(mode=0o555)
+    assert refuse(*RUN, "--out", name) == f"the output folder {name} must be writable; it is not (Permission denied)."
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_folder_that_refuses_the_first_file(
+    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, there: bool
+) -> None:
+    def fail(*arguments: object, **named: object) -> None:
+        raise error
+
+    if there:
+        (tmp_path / "out").mkdir()
+    monkeypatch.setattr(Path, "mkdir", fail)
+    assert refuse(*RUN, "--out", "out") == f"the output folder out must be writable; it is not ({error.strerror})."
+
+
+def test_a_damaged_config(refuse: Refuse, unfinished: Path) -> None:
+    file = unfinished / "config.json"
+    file.write_bytes(file.read_bytes()[:-30])
+    for more in ([], ["--resume"], ["--force"]):
+        assert refuse(*RUN, "--out", str(unfinished), *more) == f"{file} is damaged: it is not JSON."
+    file.write_text('{"format": 1}')
+    assert refuse(*RUN, "--out", str(unfinished), "--resume") == f"{file} is damaged: it has no study."
+    assert refuse("report", str(unfinished)) == f"{file} is damaged: it has no study."
+
+
+# Resuming
+
+
+@pytest.mark.parametrize(
+    ("more", "changed"),
+    [
+        (["--epochs", "3"], "epochs was 2, now 3"),
+        (["--sigmas", "0.1,1.5"], "sigmas was [0.1, 2.0], now [0.1, 1.5]"),
+        (["--stack", "4"], "stack was 2, now 4"),
+        (["--precision", "highest"], "precision was 'high', now 'highest'"),
+        (["--members", "0:2"], "members was '0:4', now '0:2'"),
+        (["--clip", "1"], "clip was None, now 1.0"),
+        (["--scale", "paper"], "scale was 'quick', now 'paper'; learning_rate was 0.0023, now 0.0001"),
+    ],
+)
+@pytest.mark.parametrize("state", ["finished", "unfinished"])
+def test_resume_with_a_changed_config(
+    refuse: Refuse, state: str, more: list[str], changed: str, request: pytest.FixtureRequest
+) -> None:
+    sentence = refuse(*RUN, "--out", str(request.getfixturevalue(state)), "--resume", *more)
+    assert sentence.startswith("--resume must use the settings of the run; changed: ")
+    assert all(part in sentence for part in changed.split("; "))
+
+
+def test_resume_with_other_puzzles_of_the_same_name(refuse: Refuse, puzzles: Path) -> None:
+    words = [*RUN, "--puzzles", str(puzzles), "--out", "out"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", disk_full_after(7))
+        assert cli.main(words) == 2
+    write_folder(puzzles, *make_puzzles(np.random.default_rng(1), 4, 9, 20, 0.5))
+    assert "changed: task.sha256 was '" in refuse(*words, "--resume")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+
+
+def later(path: Path) -> None:
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "step": 4}))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "how"),
+    [
+        ("stack-000-8.safetensors", cut, "it was cut short or altered"),
+        ("stack-000-8.safetensors", flip, "it was cut short or altered"),
+        ("stack-000-8.safetensors", Path.unlink, "it is missing"),
+        ("stack-000-8.parquet", cut, "it was cut short or altered"),
+        ("stack-000-8.parquet", Path.unlink, "it is missing"),
+        ("stack-000.json", cut, "it cannot be read"),
+        ("stack-000.json", later, "it was altered"),
+    ],
+)
+def test_a_damaged_checkpoint(
+    refuse: Refuse, unfinished: Path, name: str, damage: Callable[[Path], None], how: str
+) -> None:
+    file = unfinished / "checkpoints" / name
+    damage(file)
+    assert refuse(*RUN, "--out", str(unfinished), "--resume") == (
+        f"the checkpoint {file} is damaged, {how}; start the run again with --force."
+    )
+
+
+def test_and_the_advice_works(unfinished: Path, made: Path, no_report: None) -> None:
+    cut(unfinished / "checkpoints" / "stack-000-8.safetensors")
+    assert cli.main([*RUN, "--out", str(unfinished), "--force"]) == 0
+    assert same_results(unfinished, made / "finished")
+
+
+# A disk that fills up
+
+
+def test_a_disk_that_fills_up_is_one_sentence_and_resume_goes_on(
+    tmp_path: Path, made: Path, no_report: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for count in (0, 1, 3, 7, 10):  # 0: nothing fits; 7: in the second stack; 10: among the results
+        out = tmp_path / str(count)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", disk_full_after(count))
+            assert cli.main([*RUN, "--out", str(out)]) == 2
+        assert capsys.readouterr().err == (
+            "placecode: the disk must have space for the results; it is full (No space left on device); finished "
+            "members and the last checkpoint are kept: free some space and continue with --resume.\n"
+        )
+        assert out.exists() == (count > 0)
+        assert cli.main([*RUN, "--out", str(out), "--resume"]) == 0
+        assert same_results(out, made / "finished")
+        capsys.readouterr()
+
+
+def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, environment: dict[str, str]) -> None:
+    """The checkpoints of single members fit; the weights of all do not. The kernel says so, not a stand-in."""
+    pytest.importorskip("resource")
+    words, whole, out = [*RUN, "--stack", "1", "--out"], tmp_path / "whole", tmp_path / "out"
+    assert cli.main([*words, str(whole)]) == 0
+    limit = (whole / "weights.safetensors").stat().st_size - 1
+    script = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit},) * 2)\n"
+    script += f"import sys; from placecode import cli; sys.exit(cli.main({[*words, str(out)]!r}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == (
+        "placecode: the disk must have space for the results; it is full (File too large); finished members and the "
+        "last checkpoint are kept: free some space and continue with --resume.\n"
+    )
+    assert not Run(out).finished
+    assert len(list(out.glob("checkpoints/*.json"))) == 4
+    assert cli.main([*words, str(out), "--resume"]) == 0
+    assert same_results(out, whole)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 100 KiB. Only root can make one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    if (
+        not mount
+        or subprocess.run([mount, "-t", "tmpfs", "-o", "size=100k", "tmpfs", disk], capture_output=True).returncode
+    ):
+        pytest.skip("mounting a small disk needs root on Linux")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_real_small_disk(small_disk: Path, made: Path, no_report: None, capsys: pytest.CaptureFixture[str]) -> None:
+    out = small_disk / "out"
+    assert cli.main([*RUN, "--out", str(out)]) == 2
+    assert "it is full (No space left on device); finished members" in capsys.readouterr().err
+    assert (out / "checkpoints" / "stack-000.json").is_file()
+    assert not list(out.rglob("*.part"))
+    subprocess.run(["mount", "-o", "remount,size=10m", small_disk], check=True)
+    assert cli.main([*RUN, "--out", str(out), "--resume"]) == 0
+    assert same_results(out, made / "finished")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            2,
+            "the disk must have space for the results; it is full (No space left on device); free some space and try "
+            "again.",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "report.html"),
+            1,
+            "[Errno 13] Permission denied: 'report.html'",
+        ),
+    ],
+    ids=["full disk", "another error"],
+)
+def test_errors_of_the_system_elsewhere_than_in_a_run(
+    error: OSError,
+    code: int,
+    sentence: str,
+    finished: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(run: Run) -> Path:
+        raise error
+
+    monkeypatch.setattr(cli, "publish", fail)
+    assert cli.main(["report", str(finished)]) == code
+    assert capsys.readouterr().err == f"placecode: {sentence}\n"
+
+
+# Merging and reporting
+
+
+def test_merging_what_does_not_belong_together(refuse: Refuse, finished: Path, unfinished: Path) -> None:
+    one = str(finished)
+    assert refuse("merge", one, "--out", "out") == "merge must be given at least 2 runs; got 1."
+    assert refuse("merge", one, one, "--out", "out").startswith("merged runs must hold different members")
+    assert "the run is not finished" in refuse("merge", one, str(unfinished), "--out", "out")
+
+
+def test_a_report_of_what_is_not_finished_not_known_or_damaged(
+    refuse: Refuse, finished: Path, unfinished: Path
+) -> None:
+    assert "the run is not finished; continue it with 'placecode run " in refuse("report", str(unfinished))
+    fields = Run(finished).config["fields"]
+    change_config(finished, fields={**fields, "temperature": 1.0})
+    assert refuse("report", str(finished)).endswith("it also has temperature.")
+    change_config(finished, fields=fields, study="lst-future")
+    assert refuse("report", str(finished)).endswith("; got 'lst-future'.")
+    change_config(finished, study="lst-sigma")
+    cut(finished / "metrics.parquet")
+    assert refuse("report", str(finished)) == f"{finished / 'metrics.parquet'} is damaged: it is not a Parquet table."
