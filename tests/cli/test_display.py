@@ -99,7 +99,7 @@ def test_a_bar_on_a_terminal() -> None:
 
 
 def fake(**groups: tuple[dict[str, Any], list[float | None]]) -> SimpleNamespace:
-    """A run with the summary of these settings: their fields, and validation accuracies, None for diverged."""
+    """A run with the summary of these settings: their fields, and OOD accuracies, None for diverged."""
     rows = []
     for fields, values in groups.values():
         alive = [value for value in values if value is not None]
