@@ -138,10 +138,6 @@ def make(
         As in `Member`.
     **options
         Settings of the encoding, such as `axes` or `base`.
-
-    Returns
-    -------
-    Encoding
     """
     settings = {"sigma": sigma, "seed": seed, "start": start, "learn": learn, "options": Options(options)}
     member = Member(encoding=name, width=width, heads=heads, layers=layers, **settings)
