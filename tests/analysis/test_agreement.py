@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.stats import ortho_group
+from helpers.planted import rotation
 
 from placecode.analysis.agreement import (
     NEARLY,
@@ -17,11 +17,7 @@ from placecode.analysis.modules import similarities
 from placecode.analysis.partitions import ari
 
 
-def rotation(rng: np.random.Generator, d: int) -> np.ndarray:
-    return np.asarray(ortho_group.rvs(d, random_state=rng))
-
-
-def planted(rng: np.random.Generator, fits: int = 4, n: int = 20, d: int = 6, noise: float = 0.3) -> np.ndarray:
+def planted(rng, fits: int = 4, n: int = 20, d: int = 6, noise: float = 0.3) -> np.ndarray:
     """Fits (m, 1, n, d) of one arrangement, each with its own noise, orientation and size."""
     true = rng.normal(size=(n, d))
     return np.stack(
@@ -29,7 +25,7 @@ def planted(rng: np.random.Generator, fits: int = 4, n: int = 20, d: int = 6, no
     )[:, None]
 
 
-def groups_of(n: int, count: int, d: int, rng: np.random.Generator, noise: float, fits: int = 4) -> np.ndarray:
+def groups_of(n: int, count: int, d: int, rng, noise: float, fits: int = 4) -> np.ndarray:
     """Similarities (m, n, n) of fits in which channels lie about so many centres."""
     centres = rng.normal(size=(count, d))
     true = centres[np.arange(n) % count]

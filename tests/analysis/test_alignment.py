@@ -1,8 +1,8 @@
 """Measures of arrangement as mathematics: what must not change them, what must, and independent formulas."""
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from helpers.planted import rotation
 from scipy import stats
 from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cosine
@@ -20,27 +20,26 @@ from placecode.analysis.alignment import (
     views,
 )
 
-Array = npt.NDArray[np.float64]
 DISTANCES = [procrustes_raw, procrustes]
 ROWS, COLUMNS = np.divmod(np.arange(16), 4)  # 4 x 4 cells
 AKIN = ((ROWS[:, None] == ROWS) | (COLUMNS[:, None] == COLUMNS)) & ~np.eye(16, dtype=bool)
 
 
-def z(pe: Array, target: Array) -> Array:
+def z(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
     return permuted(pe, target).z
 
 
-def p(pe: Array, target: Array) -> Array:
+def p(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
     return permuted(pe, target).p
 
 
-def neighbors(pe: Array, target: Array) -> Array:
+def neighbors(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
     """`neighbor_agreement` as a measure of two arrangements, like the others: related are the nearer half of pairs."""
     similar = similarity(target)
     return neighbor_agreement(pe, similar > np.median(similar))
 
 
-def decoded(pe: Array, target: Array) -> Array:
+def decoded(pe: np.ndarray, target: np.ndarray) -> np.ndarray:
     """`probe` as a measure of two arrangements: is a token far out on the target's first axis? Folds by its second."""
     axes = np.linalg.svd(target - target.mean(0))[0]
     flips = np.abs(axes) > np.median(np.abs(axes), axis=0)  # blind to the sign of an axis
@@ -48,11 +47,6 @@ def decoded(pe: Array, target: Array) -> Array:
 
 
 MEASURES = [procrustes_raw, procrustes, rsa, cka, z, p, neighbors, decoded]
-
-
-def rotation(rng: np.random.Generator, d: int) -> Array:
-    q: Array = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    return q
 
 
 def test_similarity_is_the_cosine_of_centred_tokens(rng) -> None:
@@ -285,7 +279,7 @@ def test_views_are_all_blocks_their_mean_and_each(rng) -> None:
     np.testing.assert_array_equal(np.isfinite(views(pe)[-2]).all(axis=(1, 2, 3)), [False, True, True])
 
 
-def planted(rng: np.random.Generator) -> tuple[Array, Array]:
+def planted(rng) -> tuple[np.ndarray, np.ndarray]:
     """A target (n, d), and three members (3, 1, n, d) that resemble it, each less than the one before."""
     target = rng.normal(size=(16, 6)) * [4, 2, 1, 1, 1, 1]
     return target + np.array([0.1, 0.3, 1]).reshape(3, 1, 1, 1) * rng.normal(size=(3, 1, 16, 6)), target

@@ -1,21 +1,18 @@
 """Attention maps beside the ideal one: known cosines, Pearson's correlation, and maps without any structure."""
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy.spatial.distance import cosine as scipy_distance
 
 from placecode.analysis.attention import correlation, cosine, ideal_map
 
-Array = npt.NDArray[np.float64]
 GRID = np.stack(np.divmod(np.arange(16), 4), axis=-1)
 both = pytest.mark.parametrize("measure", [cosine, correlation])
 
 
-def maps(rng: np.random.Generator, *shape: int) -> Array:
+def maps(rng, *shape: int) -> np.ndarray:
     """Random attention: rows that sum to 1."""
-    found: Array = rng.dirichlet(np.ones(shape[-1]), size=shape[:-1])
-    return found
+    return rng.dirichlet(np.ones(shape[-1]), size=shape[:-1])
 
 
 def test_ideal_map_of_a_grid(rng) -> None:

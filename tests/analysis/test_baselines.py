@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
@@ -11,8 +10,6 @@ from placecode.analysis.baselines import Linear, Pca, Predictor, Ridge, Trees, e
 from placecode.errors import BadInput
 from placecode.tasks.masked import Masked, hidden_of, recordings
 
-Array = npt.NDArray[np.float64]
-Marks = npt.NDArray[np.bool_]
 MAKERS: dict[str, Callable[[], Predictor]] = {
     "linear": Linear,
     "pca": Pca,
@@ -22,17 +19,17 @@ MAKERS: dict[str, Callable[[], Predictor]] = {
 every = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 
-def covariance(rng: np.random.Generator, n: int) -> Array:
+def covariance(rng, n: int) -> np.ndarray:
     """Of three factors that all channels share, and noise of their own."""
     loadings = rng.normal(size=(n, 3))
     return np.asarray(loadings @ loadings.T + np.diag(rng.uniform(0.5, 1.5, n)))
 
 
-def gaussian(rng: np.random.Generator, sigma: Array, samples: int) -> Array:
+def gaussian(rng, sigma: np.ndarray, samples: int) -> np.ndarray:
     return np.asarray(rng.multivariate_normal(np.linspace(-2, 2, len(sigma)), sigma, samples, method="cholesky"))
 
 
-def solved(mean: Array, sigma: Array, values: Array, hidden: Marks) -> Array:
+def solved(mean: np.ndarray, sigma: np.ndarray, values: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     """The conditional mean, one question after the other."""
     found = values.copy()
     for row, marks in zip(found, hidden, strict=True):
@@ -42,7 +39,7 @@ def solved(mean: Array, sigma: Array, values: Array, hidden: Marks) -> Array:
     return found
 
 
-def left_over(sigma: Array, hidden: Marks) -> Array:
+def left_over(sigma: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     """The variance that no predictor can take away, mean over the hidden channels of each question."""
     left = []
     for marks in hidden:

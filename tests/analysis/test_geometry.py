@@ -3,16 +3,15 @@
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from helpers.planted import rotation
 from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
 from placecode.analysis.geometry import effective_dimension, mds, moved, norm, turned
 
-Array = npt.NDArray[np.float64]
 GRID = np.stack(np.divmod(np.arange(16), 4), axis=-1) @ np.diag([2.0, 1.0])  # rows farther apart: no two axes alike
-MEASURES: dict[str, Callable[[Array], Array]] = {
+MEASURES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "norm": norm,
     "moved": lambda pe: moved(pe, 2 * pe).absolute,
     "relative": lambda pe: moved(pe, 2 * pe).relative,
@@ -21,11 +20,6 @@ MEASURES: dict[str, Callable[[Array], Array]] = {
     "places": lambda pe: mds(pe, steps=30).places[..., 0, 0],
 }
 measures = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
-
-
-def rotation(rng: np.random.Generator, d: int) -> Array:
-    q: Array = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    return q
 
 
 def test_norm_is_sigma_before_training(rng) -> None:
@@ -69,7 +63,7 @@ def test_dimension_is_that_of_the_covariance(rng) -> None:
     assert effective_dimension(pe[0]) > 1.3 * effective_dimension(pe[0, 0])
 
 
-def kruskal(pe: Array, places: Array) -> float:
+def kruskal(pe: np.ndarray, places: np.ndarray) -> float:
     """Stress-1 by another formula."""
     return float(np.sqrt(((pdist(pe) - pdist(places)) ** 2).sum() / (pdist(places) ** 2).sum()))
 
@@ -93,7 +87,7 @@ def test_no_step_makes_it_worse_and_no_neighbour_is_better(rng) -> None:
     raw = [((pdist(mds(pe, steps=steps).places) - pdist(pe)) ** 2).sum() for steps in range(40)]
     assert (np.diff(raw) <= 1e-12).all() and raw[-1] < 0.95 * raw[0]
 
-    def stress(flat: Array) -> float:
+    def stress(flat: np.ndarray) -> float:
         return float(((pdist(flat.reshape(12, 2)) - pdist(pe)) ** 2).sum())
 
     places = mds(pe, steps=1000).places

@@ -1,11 +1,9 @@
 """Modules as mathematics: brute-force formulas, planted groups and noise, what must change a measure and what not."""
 
-from collections.abc import Callable
 from itertools import product
 
 import networkx
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from helpers.planted import GROUPS, noise, planted
@@ -26,8 +24,6 @@ from placecode.analysis.modules import (
 
 metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit-learn's")
 
-Array = npt.NDArray[np.float64]
-Measure = Callable[..., Array]
 MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
 
 
@@ -39,7 +35,7 @@ def test_similarities_are_those_of_all_blocks_their_mean_and_each(rng) -> None:
     assert not found
 
 
-def signed_q(w: Array, labels: npt.NDArray[np.int64]) -> float:
+def signed_q(w: np.ndarray, labels: np.ndarray) -> float:
     """Q* pair by pair, as Rubinov and Sporns (2011) write it."""
     kept = [i for i in range(len(w)) if labels[i] >= 0]
     pairs = [(i, j) for i, j in product(kept, kept) if i != j]
@@ -77,7 +73,7 @@ def test_modularity_without_negative_weights_is_networkx_and_with_them_it_is_not
     np.fill_diagonal(w, 0)
     parts = [set(np.flatnonzero(g == GROUPS)) for g in range(4)]
 
-    def peer(weights: Array) -> float:
+    def peer(weights: np.ndarray) -> float:
         return float(networkx.community.modularity(networkx.from_numpy_array(weights), parts))
 
     assert modularity(np.abs(w), GROUPS) == pytest.approx(peer(np.abs(w)))

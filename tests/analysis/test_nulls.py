@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.planted import GROUPS, planted
 from scipy import stats
@@ -22,12 +21,10 @@ from placecode.analysis.modules import (
 from placecode.analysis.nulls import Chance, label_null, matrix_null, shuffles, smooth_nulls
 from placecode.analysis.partitions import ari, clusters
 
-Array = npt.NDArray[np.float64]
-Measure = Callable[..., Array]
 MEASURES = [modularity, segregation, silhouette, neighbor_agreement]
 
 
-def even_sphere(k: int) -> Array:
+def even_sphere(k: int) -> np.ndarray:
     """A spiral of k evenly spread places on the unit sphere."""
     height = 1 - (2 * np.arange(k) + 1) / k
     turn = np.pi * (1 + 5**0.5) * np.arange(k)
@@ -41,7 +38,7 @@ BRAIN = np.concatenate([SPHERE - [3, 0, 0], SPHERE * [-1, 1, 1] + [3, 0, 0]])  #
 NETWORKS = np.tile(kmeans2(SPHERE, 4, minit="++", rng=np.random.default_rng(1))[1], 2)  # compact, both sides alike
 
 
-def smooth(rng: np.random.Generator, members: int, reach: float = 0.8) -> Array:
+def smooth(rng, members: int, reach: float = 0.8) -> np.ndarray:
     """Similarities of PEs whose features are smooth noise on either sphere, with nothing to do with any networks."""
     apart = np.linalg.norm(SPHERE[:, None] - SPHERE, axis=-1)
     root = np.linalg.cholesky(np.exp(-(apart**2) / 2 / reach**2) + 1e-9 * np.eye(40))
@@ -49,7 +46,9 @@ def smooth(rng: np.random.Generator, members: int, reach: float = 0.8) -> Array:
     return similarities(halves.reshape(members, 1, 80, 6))[-1]
 
 
-def smooth_null(measure: Measure, similar: Array, labels: npt.ArrayLike, places: Array, draws: int = 99) -> Chance:
+def smooth_null(
+    measure: Callable, similar: np.ndarray, labels: np.ndarray, places: np.ndarray, draws: int = 99
+) -> Chance:
     """`smooth_nulls` of one measure of labels."""
     return smooth_nulls({"": lambda drawn: measure(drawn, labels)}, similar, places, draws)[""]
 
@@ -118,7 +117,7 @@ def test_what_has_no_value_has_no_p_and_what_chance_cannot_change_has_no_z(rng) 
 
 
 def test_draws_without_a_value_count_as_ones_as_high(rng) -> None:
-    def sometimes(similar: Array, labels: npt.NDArray[np.int64]) -> Array:
+    def sometimes(similar: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return np.where(labels[:, 0] == 0, modularity(similar, labels), np.nan)
 
     similar = planted(rng, 3.0, 1)[0]
@@ -167,9 +166,9 @@ def test_smooth_noise_passes_the_label_null_but_not_the_smooth_one_and_networks_
 
 def test_smooth_maps_keep_what_each_pattern_has(rng) -> None:
     """Caught on their way to the statistic: cosines still, other ones, and as alike in space as before."""
-    seen: list[Array] = []
+    seen: list[np.ndarray] = []
 
-    def catch(similar: Array, labels: npt.NDArray[np.int64]) -> Array:
+    def catch(similar: np.ndarray, labels: np.ndarray) -> np.ndarray:
         seen.append(similar.reshape(-1, 80, 80))
         return modularity(similar, labels)
 

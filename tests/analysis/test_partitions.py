@@ -4,7 +4,6 @@ from collections.abc import Callable
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from helpers.planted import GROUPS, noise, planted
 
@@ -13,9 +12,6 @@ from placecode.analysis.nulls import SAME, shuffles
 from placecode.analysis.partitions import ami, ari, best_partition, clusters, shared_information
 
 metrics = pytest.importorskip("sklearn.metrics", reason="the reference is scikit-learn's")
-
-Array = npt.NDArray[np.float64]
-Score = Callable[..., Array]
 
 
 def test_best_partition_finds_planted_groups(rng) -> None:
@@ -109,7 +105,7 @@ def test_shared_information_ranks_dealt_labels_as_ami_does(strength, rng) -> Non
     labels = np.where(np.arange(24) % 11 == 0, -1, GROUPS)
     dealt, groups = labels[shuffles(labels, 99)], clusters(planted(rng, strength, 4), 4)
 
-    def counts(score: Score) -> list[int]:
+    def counts(score: Callable) -> list[int]:
         return [int((score(each, dealt) >= score(each, labels) - SAME).sum()) for each in groups]
 
     assert counts(shared_information) == counts(ami)

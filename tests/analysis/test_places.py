@@ -1,25 +1,19 @@
 """Places as mathematics: grids by hand, brute force over all triples, what must change a measure and what not."""
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from helpers.planted import rotation
 from scipy.spatial import procrustes
 
 from placecode.analysis import modules, nulls, places
 from placecode.analysis.places import neighbors_in_space, place_agreement, procrustes_r2
 
-Array = npt.NDArray[np.float64]
 
-
-def grid(*shape: int) -> Array:
+def grid(*shape: int) -> np.ndarray:
     return np.stack(np.unravel_index(np.arange(np.prod(shape)), shape), axis=1).astype(np.float64)
 
 
-def rotation(rng: np.random.Generator, k: int) -> Array:
-    return np.linalg.qr(rng.normal(size=(k, k)))[0]
-
-
-def brute_force(points: Array) -> npt.NDArray[np.bool_]:
+def brute_force(points: np.ndarray) -> np.ndarray:
     """Ball by ball, with centre and radius, and not by Thales."""
     n = len(points)
     found = np.zeros((n, n), dtype=bool)

@@ -4,7 +4,6 @@ import math
 from itertools import permutations, product
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy import stats
 
@@ -23,13 +22,11 @@ from placecode.analysis.stats import (
     within_given,
 )
 
-Array = npt.NDArray[np.float64]
 
-
-def tables(rng, rho: float, shared: float, settings: int = 6, seeds: int = 15) -> tuple[Array, Array]:
+def tables(rng, rho: float, shared: float, settings: int = 6, seeds: int = 15) -> tuple[np.ndarray, np.ndarray]:
     """Two tables, correlated by rho within each setting; `shared` of the variance is the seed's own in all settings."""
 
-    def normal() -> Array:
+    def normal() -> np.ndarray:
         own, common = rng.normal(size=(settings, seeds)), rng.normal(size=seeds)
         return np.asarray(math.sqrt(1 - shared) * own + math.sqrt(shared) * common)
 
@@ -284,7 +281,7 @@ def test_bootstrap_without_enough_seeds_or_a_value(rng) -> None:
     assert math.isnan(bootstrap(lambda table: table.mean(-1), [1.0, 2.0]).low), "two seeds"
     for wanted, bounds in ((8, False), (4, True)):  # different seeds in a draw: all 8 hardly ever, 4 or more in 95%
 
-        def at_least(table: Array, wanted: int = wanted) -> Array:
+        def at_least(table: np.ndarray, wanted: int = wanted) -> np.ndarray:
             different = 1 + (np.diff(np.sort(table)) > 0).sum(-1)
             return np.where(different >= wanted, table.mean(-1), np.nan)
 
@@ -319,7 +316,7 @@ def test_paired_permutation_at_the_edges() -> None:
         assert math.isnan(paired_permutation(a, b))
 
 
-def nominal(p: npt.ArrayLike) -> bool:
+def nominal(p: np.ndarray) -> bool:
     """Shares of p values below 0.05, 0.2 and 0.5 are what they should be, within four standard errors."""
     p = np.asarray(p)
     return all(

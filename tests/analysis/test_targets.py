@@ -1,7 +1,6 @@
 """Targets as mathematics: what they say of a grid, how they are related, and that measures find them where planted."""
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy.spatial.distance import pdist, squareform
 
@@ -9,11 +8,10 @@ from placecode.analysis.alignment import cka, neighbor_agreement, permuted, prob
 from placecode.analysis.targets import related, targets
 from placecode.encodings import sinusoid
 
-Array = npt.NDArray[np.float64]
 NAMES = ["2d-fixed", "2d-fixed rotated", "one-hot", "grid", "relation"]
 
 
-def cells(rows: int, columns: int) -> Array:
+def cells(rows: int, columns: int) -> np.ndarray:
     return np.stack(np.divmod(np.arange(rows * columns), columns), axis=1).astype(np.float64)
 
 

@@ -96,10 +96,6 @@ class Predictor(ABC):
             Seed of the random sets of hidden channels.
         share : float
             Fraction of hidden channels, as in the training of the model to compare with.
-
-        Returns
-        -------
-        self
         """
         table = np.asarray(values, dtype=np.float64)
         if table.ndim not in (2, 3):

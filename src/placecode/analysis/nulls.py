@@ -71,10 +71,6 @@ def label_null(
     draws : int
         Number of permutations.
     seed : int
-
-    Returns
-    -------
-    Chance
     """
     orders = shuffles(labels, draws, seed)
     matrices, values = square(similar), np.asarray(labels)
@@ -118,10 +114,6 @@ def smooth_nulls(
     hemispheres : array-like, shape (n,), optional
         If set, patterns are computed in each hemisphere, and draws are independent between hemispheres. Otherwise
         patterns of a symmetric brain are symmetric, and symmetric maps remain symmetric.
-
-    Returns
-    -------
-    dict of str to Chance
 
     Notes
     -----
@@ -181,10 +173,6 @@ def matrix_null(similar: npt.ArrayLike, matrix: npt.ArrayLike, orders: npt.Array
         Permutations of the tokens of `matrix`.
     ranks : bool
         Spearman's instead of Pearson's correlation.
-
-    Returns
-    -------
-    Chance
     """
     pairs, true = pair_vectors(similar, ranks), pair_vectors(matrix, ranks)
     n = np.shape(similar)[-1]

@@ -21,8 +21,9 @@ from placecode.encodings.additive import Additive, Learned, Random, Sinusoid, si
 from placecode.encodings.base import ALL, Encoding, Layout
 from placecode.encodings.relative import Alibi, CausalNone, Relative
 from placecode.encodings.rotary import Rotary
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.models.member import POSITION_STARTS, Member, Options, Table
+from placecode.validation import choice
 
 __all__ = [
     "ALL",
@@ -79,9 +80,7 @@ def lookup(name: str) -> type[Encoding]:
     """Return the encoding class registered under a name."""
     if name not in _REGISTRY:
         _load_plugins()
-    if name not in _REGISTRY:
-        raise one_of("encoding", _REGISTRY, name)
-    return _REGISTRY[name]
+    return _REGISTRY[choice("encoding", name, _REGISTRY)]
 
 
 def family(member: Member) -> tuple[object, ...]:
@@ -139,10 +138,6 @@ def make(
         As in `Member`.
     **options
         Settings of the encoding, such as `axes` or `base`.
-
-    Returns
-    -------
-    Encoding
     """
     settings = {"sigma": sigma, "seed": seed, "start": start, "learn": learn, "options": Options(options)}
     member = Member(encoding=name, width=width, heads=heads, layers=layers, **settings)

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.models.member import Member
+from placecode.validation import choice
 
 ALL = slice(None)
 """All query positions."""
@@ -88,8 +89,7 @@ class Encoding(nn.Module):
     def settings(cls, member: Member) -> tuple[tuple[str, Any], ...]:
         """Return the options of a member as (name, value) pairs, with default values where it sets none."""
         for name in member.options:
-            if name not in cls.defaults:
-                raise one_of(f"an option of the encoding {member.encoding}", cls.defaults or ["(none)"], name)
+            choice(f"an option of the encoding {member.encoding}", name, cls.defaults or ["(none)"])
         return tuple({**cls.defaults, **member.options}.items())
 
     def among(self, q: Tensor, at: slice) -> tuple[slice, slice]:

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from placecode import encodings
-from placecode.encodings import ALL
+from placecode.encodings import ALL, Encoding
 
 MIN_FUSED_TOKENS = 64
 """Shortest sequence for which torch's fused attention is faster on a CPU."""
@@ -79,14 +78,12 @@ class Attention(nn.Module):
         self.projection = Linear(members, width, 3 * width)
         self.out = Linear(members, width, width)
 
-    def forward(
-        self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
         """Apply attention to x, (e, b, n, d), and return the result at the positions `at`, (e, b, m, d)."""
         result: Tensor = self.out(self.mix(x, encoding, block, at, capture))
         return result
 
-    def mix(self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
+    def mix(self, x: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
         """Return the attention-weighted values of all heads, concatenated, before the output layer: (e, b, m, d)."""
         d, (weight, bias) = x.shape[-1], (self.projection.matrix, self.bias_with(encoding))
         if at == ALL:
@@ -98,7 +95,7 @@ class Attention(nn.Module):
         q, k = encoding.rotate(q, k, block, at)
         return self.attend(q, k, v, encoding, block, at, capture).transpose(2, 3).flatten(-2)
 
-    def bias_with(self, encoding: encodings.Encoding) -> Tensor:
+    def bias_with(self, encoding: Encoding) -> Tensor:
         """Return the bias of the projection, (e, 3 d), with zeros for the keys unless the encoding rotates keys.
 
         Without rotation, the key bias adds a constant to all scores of a query, which softmax cancels. Setting it to
@@ -111,14 +108,7 @@ class Attention(nn.Module):
         return torch.cat([query, torch.zeros_like(key), value], -1)
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        encoding: encodings.Encoding,
-        block: int,
-        at: slice,
-        capture: Capture | None,
+        self, q: Tensor, k: Tensor, v: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None
     ) -> Tensor:
         """Return the values v, (e, b, h, n, c), averaged with the attention weights: (e, b, h, m, c)."""
         bias, mask = encoding.bias(q, block, at), encoding.mask(k.shape[-2], at)
@@ -156,9 +146,7 @@ class Block(nn.Module):
         """Apply the MLP, with GELU after both linear layers as in the paper."""
         return F.gelu(self.down(F.gelu(self.up(x))))
 
-    def forward(
-        self, x: Tensor, encoding: encodings.Encoding, block: int, at: slice, capture: Capture | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, encoding: Encoding, block: int, at: slice, capture: Capture | None) -> Tensor:
         """Apply the block to x, (e, b, n, d), and return the result at the positions `at`, (e, b, m, d)."""
         if self.pre:
             x = x[:, :, at] + self.attention(self.norm_1(x), encoding, block, at, capture)

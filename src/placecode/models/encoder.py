@@ -114,10 +114,9 @@ class Stack(nn.Module):
         self.shape: dict[str, Any] = shape
         self.embedding = Linear(e, features, first.width)
         hidden = first.expansion * first.width
-        self.blocks = nn.ModuleList(
-            Block(e, first.width, first.heads, hidden, first.norm == "pre") for _ in range(first.layers)
-        )
-        self.final_norm = Norm(e, first.width) if first.norm == "pre" else None
+        pre = first.norm == "pre"
+        self.blocks = nn.ModuleList(Block(e, first.width, first.heads, hidden, pre) for _ in range(first.layers))
+        self.final_norm = Norm(e, first.width) if pre else None
         self.answer = Linear(e, first.width, outputs)
         self.encoding = encodings.build(members, Layout(tokens, positions))
         self.nowhere = encodings.Encoding(members, Layout(tokens, positions))

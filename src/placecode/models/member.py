@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.validation import choice, flag, is_whole, real_number, whole_number
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
@@ -222,8 +222,8 @@ class Member:
             object.__setattr__(self, "options", Options(self.options))
         if self.sigma is not None:
             real_number("sigma", self.sigma, least=0)
-        if isinstance(self.start, str) and self.start not in (*STARTS, *TAKEN):
-            raise one_of("start", (*STARTS, *TAKEN), self.start)
+        if isinstance(self.start, str):
+            choice("start", self.start, (*STARTS, *TAKEN))
         has_origin = is_whole(self.origin) and self.origin >= 0
         if has_origin != (self.start in TAKEN) or (self.origin is not None and not has_origin):
             when = "the number of a member" if self.start in TAKEN else f"left out for the start {self.start}"
@@ -308,14 +308,10 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
     >>> [(m.sigma, m.seed) for m in grid(Member(), sigma=[0.1, 2.0], seed=range(2))]
     [(0.1, 0), (0.1, 1), (2.0, 0), (2.0, 1)]
     """
-    names, known = list(fields), [spec_field.name for spec_field in dataclasses.fields(base)]
-    for name in names:
-        if name not in known:
-            raise one_of("a field of a grid", known, name)
-    return [
-        dataclasses.replace(base, **dict(zip(names, values, strict=True)))
-        for values in itertools.product(*fields.values())
-    ]
+    for name in fields:
+        choice("a field of a grid", name, [spec_field.name for spec_field in dataclasses.fields(base)])
+    combinations = itertools.product(*fields.values())
+    return [dataclasses.replace(base, **dict(zip(fields, values, strict=True))) for values in combinations]
 
 
 def varied(members: Sequence[Member]) -> list[str]:
