@@ -1,12 +1,11 @@
-"""What fits promise, tried on simulated tables: is nothing found where nothing is, are neighbours as sure as is said,
-are groups found?
+"""Test `placecode fit` on simulated tables: false alarms in noise, calibration of confidence, recovery of groups.
 
     python benchmarks/fit_trials.py noise --trials 100 --processes 2
     python benchmarks/fit_trials.py known --trials 5
     python benchmarks/fit_trials.py tables --out somewhere
 
-The first two write tables into results/fits/, from which docs/how-to/own-data.md takes its numbers. A trial is
-a table drawn anew from its number as the seed; none is left out. The last one writes the tables of
+The first two write tables into results/fits/, from which docs/how-to/own-data.md takes its numbers. Each trial draws a
+new table, with its number as the seed. No trial is left out. The last command writes the tables of
 results/fits/network, synergy and synergy-30, with the labels of their channels.
 """
 
@@ -31,21 +30,21 @@ from placecode.files import write_bytes
 from placecode.fit.fitting import fit
 from placecode.tasks.network import Network
 from placecode.tasks.synergy import Synergy
-from placecode.tasks.table import tables
+from placecode.tasks.table import tables as split_table
 
 OUT = Path(__file__).parents[1] / "results" / "fits"
 SMALL: dict[str, Any] = {"steps": 200, "device": "cpu", "effort": "quick"}
-"""How the models of a trial with noise are trained: long enough to learn what there is to learn of so few channels."""
+"""Settings of the noise trials: long enough to learn any structure of so few channels."""
 
 
-# ----------------------------------------------------------------------------------------------------- the tables
+# --------------------------------------------------------------------------------------------------------- tables
 
 World = tuple[np.ndarray, np.ndarray | None, np.ndarray]
-"""Values (T, n), the groups of the channels (n,) where there are any, and which are neighbours (n, n)."""
+"""Values (T, n), groups of the channels (n,) if any, and which channels are neighbours (n, n)."""
 
 
 def noise(seed: int, kind: str) -> np.ndarray:
-    """20 channels that have nothing to do with each other, 500 samples: white, or each remembering its own past."""
+    """500 samples of 20 independent channels: white, or "slow" with an autocorrelation of 0.9."""
     values = np.random.default_rng(seed).normal(size=(500, 20))
     if kind == "slow":
         for t in range(1, len(values)):
@@ -54,30 +53,30 @@ def noise(seed: int, kind: str) -> np.ndarray:
 
 
 def field(seed: int) -> World:
-    """A smooth random field on a grid of 8 x 8, 2,000 samples, with noise; neighbours are adjacent cells."""
+    """2,000 samples of a smooth random field on a grid of 8 x 8, with noise. Neighbours are adjacent cells."""
     rng = np.random.default_rng(seed)
     grid = np.stack(np.divmod(np.arange(64), 8), axis=1)
-    apart = np.linalg.norm(grid[:, None] - grid, axis=-1)
-    root = np.linalg.cholesky(np.exp(-((apart / 1.5) ** 2) / 2) + 1e-6 * np.eye(64))
+    distance = np.linalg.norm(grid[:, None] - grid, axis=-1)
+    root = np.linalg.cholesky(np.exp(-((distance / 1.5) ** 2) / 2) + 1e-6 * np.eye(64))
     values = rng.normal(size=(2_000, 64)) @ root.T + 0.3 * rng.normal(size=(2_000, 64))
     order = rng.permutation(64)
     return values[:, order], None, neighbors_in_space(grid[order])
 
 
 def network(seed: int) -> World:
-    """A nonlinear network of 50 nodes in 5 clusters; neighbours are nodes of a cluster."""
+    """A nonlinear network of 50 nodes in 5 clusters. Neighbours are nodes of one cluster."""
     task = Network(nodes=50, train=5_000, test=500, shuffled=True, seed=seed)
-    return _all(task), task.labels, _together(task.labels)
+    return _values(task), task.labels, _same_group(task.labels)
 
 
 def synergy(seed: int) -> World:
-    """15 channels in groups of three, each the product of the two others; neighbours are channels of a group."""
+    """15 channels in groups of three, each the product of the other two. Neighbours are channels of one group."""
     task = Synergy(groups=5, train=20_000, test=500, shuffled=True, seed=seed)
-    return _all(task), task.labels, _together(task.labels)
+    return _values(task), task.labels, _same_group(task.labels)
 
 
 def write_tables(out: Path) -> None:
-    """A network of 100 nodes, and synergy of 15 and of 30 channels, channels in random order."""
+    """Write a network of 100 nodes, and synergy with 15 and with 30 channels, with channels in random order."""
     worlds: dict[str, Network | Synergy] = {
         "network": Network(train=10_000, test=1_000, shuffled=True),
         "synergy": Synergy(groups=5, train=20_000, test=500, shuffled=True),
@@ -87,15 +86,16 @@ def write_tables(out: Path) -> None:
         assert task.labels is not None
         labels = pd.DataFrame({"name": task.token_names, "label": task.labels})
         write_bytes(out / f"{name}-labels.csv", labels.to_csv(index=False).encode())
-        table = pd.DataFrame(_all(task), columns=list(task.token_names))
+        table = pd.DataFrame(_values(task), columns=list(task.token_names))
         write_bytes(out / f"{name}.parquet", table.to_parquet(index=False))
 
 
-def _all(task: Network | Synergy) -> np.ndarray:
+def _values(task: Network | Synergy) -> np.ndarray:
+    """Samples of all splits, (T, n)."""
     return np.concatenate([split.inputs[0].numpy() for split in task.splits.values()])
 
 
-def _together(labels: Any) -> np.ndarray:
+def _same_group(labels: Any) -> np.ndarray:
     return np.asarray((labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool))
 
 
@@ -106,49 +106,53 @@ WORLDS: dict[str, Callable[[int], World]] = {
 }
 STEPS = {"field": 1500, "network": 1500, "synergy": 3000}
 STRUCTURE = ("ari", "ari_p", "neighbor_agreement", "neighbor_agreement_p")
-"""Scores of a method against known groups that a trial records."""
+"""Scores against known groups that a trial records for each method."""
 
 
-# ----------------------------------------------------------------------------------------------------- the trials
+# --------------------------------------------------------------------------------------------------------- trials
 
 
 Tables = dict[str, list[dict[str, Any]]]
-"""Rows for each of the tables that a trial adds to."""
+"""Rows to add to each output table."""
 
 
-def of_noise(trial: int, kind: str) -> Tables:
+def noise_trial(trial: int, kind: str) -> Tables:
     fitted = _fitted(noise(trial, kind), random_state=trial, **SMALL)
     row = {"kind": kind, "trial": trial, "p_value": fitted.p_value_, "verdict": fitted.verdict_, "sigma": fitted.sigma_}
     return {"noise": [{**row, **fitted.scores_}]}
 
 
-def of_known(trial: int, kind: str) -> Tables:
-    """Every two channels of a table: how surely they are called neighbours, and whether they are. And how well the
-    modules and nearest neighbours of every method match known groups, with p-values."""
+def known_trial(trial: int, kind: str) -> Tables:
+    """Count true neighbours by confidence of the pair, and score the modules and neighbours of every method against
+    known groups, with p-values."""
     import torch
 
     torch.set_num_threads(1)
     values, labels, near = WORLDS[kind](trial)
-    made = tables(values.astype(np.float32), labels=labels, seed=trial)
+    parts = split_table(values.astype(np.float32), labels=labels, seed=trial)
     settings = OwnData.sized("quick", values.shape[1], steps=STEPS[kind])
-    study = OwnData(tables=made, file="array", data_seed=trial, **settings)
-    with tempfile.TemporaryDirectory() as room:
-        found = fit(study, Path(room) / "run", where=Where("cpu"))
-    own = {"kind": kind, "trial": trial, "p_value": found.p_value, "sigma": found.sigma}
-    pairs = np.triu_indices(len(near), k=1)
-    told = pd.DataFrame({"confidence": found.pairs[pairs], "neighbors": near[pairs]})
-    bins = pd.cut(told["confidence"], [-0.001, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0])
-    counts = told.groupby(bins, observed=False)["neighbors"].agg(["size", "sum"])
+    study = OwnData(tables=parts, file="array", data_seed=trial, **settings)
+    with tempfile.TemporaryDirectory() as folder:
+        result = fit(study, Path(folder) / "run", where=Where("cpu"))
+    upper = np.triu_indices(len(near), k=1)
+    pairs = pd.DataFrame({"confidence": result.pairs[upper], "neighbors": near[upper]})
+    bins = pd.cut(pairs["confidence"], [-0.001, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0])
+    counts = pairs.groupby(bins, observed=False)["neighbors"].agg(["size", "sum"])
     calibration = [
         {
-            **{"kind": kind, "trial": trial, "from": max(float(part.left), 0.0), "to": float(part.right)},
-            **{"pairs": int(row["size"]), "neighbors": int(row["sum"])},
+            "kind": kind,
+            "trial": trial,
+            "from": max(float(interval.left), 0.0),
+            "to": float(interval.right),
+            "pairs": int(row["size"]),
+            "neighbors": int(row["sum"]),
         }
-        for part, row in counts.iterrows()
+        for interval, row in counts.iterrows()
     ]
-    for name, method in {"placecode": found.ours, **found.others}.items():
-        own |= {f"{name} {score}": method.scores.get(score) for score in STRUCTURE}
-    return {"calibration": calibration, "groups": [] if labels is None else [own]}
+    scores = {"kind": kind, "trial": trial, "p_value": result.p_value, "sigma": result.sigma}
+    for name, method in {"placecode": result.ours, **result.others}.items():
+        scores |= {f"{name} {score}": method.scores.get(score) for score in STRUCTURE}
+    return {"calibration": calibration, "groups": [] if labels is None else [scores]}
 
 
 def _fitted(values: np.ndarray, **settings: Any) -> Any:
@@ -166,7 +170,7 @@ Job = Callable[[int, str], Tables]
 
 
 def run(job: Job, kinds: Sequence[str], trials: int, processes: int) -> Iterator[Tables]:
-    """All trials of every kind, in processes of their own, as they are done."""
+    """Run all trials of every kind in worker processes, and yield the results as they finish."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         jobs = [pool.submit(job, trial, kind) for trial in range(trials) for kind in kinds]
         for done in as_completed(jobs):
@@ -174,8 +178,8 @@ def run(job: Job, kinds: Sequence[str], trials: int, processes: int) -> Iterator
 
 
 JOBS: dict[str, tuple[Job, tuple[str, ...]]] = {
-    "noise": (of_noise, ("white", "slow")),
-    "known": (of_known, tuple(WORLDS)),
+    "noise": (noise_trial, ("white", "slow")),
+    "known": (known_trial, tuple(WORLDS)),
 }
 
 
@@ -185,18 +189,18 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args()
-    given.out.mkdir(exist_ok=True)
-    if given.what == "tables":
-        return write_tables(given.out)
-    job, kinds = JOBS[given.what]
-    rows: Tables = {}
-    for found in run(job, kinds, given.trials, given.processes):
-        for name, own in found.items():
-            rows.setdefault(name, []).extend(own)
-            if own:
-                table = pd.DataFrame(rows[name]).sort_values(["kind", "trial"], kind="stable")
-                write_bytes(given.out / f"{name}.csv", table.to_csv(index=False).encode())
+    args = parser.parse_args()
+    args.out.mkdir(exist_ok=True)
+    if args.what == "tables":
+        return write_tables(args.out)
+    job, kinds = JOBS[args.what]
+    tables: Tables = {}
+    for result in run(job, kinds, args.trials, args.processes):
+        for name, rows in result.items():
+            tables.setdefault(name, []).extend(rows)
+            if rows:
+                table = pd.DataFrame(tables[name]).sort_values(["kind", "trial"], kind="stable")
+                write_bytes(args.out / f"{name}.csv", table.to_csv(index=False).encode())
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Puts the tables of several calls of `placecode bench` on one machine into one file.
+"""Merge the tables of several calls of `placecode bench` on one machine into one file.
 
     python benchmarks/merge.py results/bench/h200.json bench-paper/bench.json bench-tokens/bench.json
 
-The first file is changed; it is made where there is none. Each of the others replaces everything that the file has of
-its cases and precisions: rows, ceilings and kernels. So placecode and its peers in one case and precision always come
-from one call. Every row names its call, and "calls" says when each was made, what it measured, and with which versions.
+The first file is updated, or created. Each of the others replaces the rows, ceilings and kernels of the cases and
+precisions that it measured. So placecode and its peers in one case and precision always come from one call. Every row
+names its call; "calls" says when each was made, what it measured, and with which versions.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from placecode.errors import BadInput
 
 TABLES = ("rows", "ceilings", "kernels")
 UNRECORDED = "not recorded"
-"""The call of rows that were measured before calls were recorded."""
+"""Call of rows measured before calls were recorded."""
 
 Result = dict[str, Any]
 
 
 def with_calls(result: Result) -> Result:
-    """The same result; rows from before calls were recorded get one call of their own."""
+    """Return the result; rows from before calls were recorded get a call named `UNRECORDED`."""
     if "calls" in result:
         return result
     tables = {kind: [{**row, "call": UNRECORDED} for row in result.get(kind, [])] for kind in TABLES}
@@ -35,12 +35,12 @@ def with_calls(result: Result) -> Result:
 
 
 def merged(old: Result, new: Result) -> Result:
-    """`old` with everything replaced that `new` has of a case and precision."""
+    """Return `old` with the cases and precisions of `new` replaced."""
     old, new = with_calls(old), with_calls(new)
     for name in ("device", "gpu", "processor"):
-        one, other = (result["environment"].get(name) for result in (old, new))
-        if one != other:
-            raise BadInput(f"tables to merge must be of one machine; their {name} is {one} and {other}.")
+        first, second = (result["environment"].get(name) for result in (old, new))
+        if first != second:
+            raise BadInput(f"tables to merge must be of one machine; their {name} is {first} and {second}.")
     replaced = _groups(new)
     measured = {_group(row) for row in new["rows"] if row["name"] == "placecode" and row["us_per_model_step"]}
     for case, precision in replaced:
@@ -61,7 +61,7 @@ def merged(old: Result, new: Result) -> Result:
 
 
 def _group(row: dict[str, Any]) -> tuple[str, str]:
-    """What is replaced as a whole: a case in a precision."""
+    """Case and precision, which are replaced as a whole."""
     return row["case"], row["precision"]
 
 

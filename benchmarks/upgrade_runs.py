@@ -1,8 +1,8 @@
-"""Bring run folders of older formats to the present one: python benchmarks/upgrade_runs.py results/*
+"""Upgrade run folders of older formats: python benchmarks/upgrade_runs.py results/*
 
-From format 1 to 2, members get their roles and labels from the run's study, whose members come in the same order. From
-2 to 3, the split "validation" is renamed to "ood". No number changes. The record says so under "upgraded". Folders that
-are no runs of a study, fits, and runs of the present format are left alone.
+Format 1 to 2: members get their roles and labels from the study of the run, whose members have the same order. Format 2
+to 3: the split "validation" is renamed to "ood". No number changes. The upgrade is recorded under "upgraded". Fits,
+runs of the current format, and folders that are not runs of a study are not changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEPS = {
 
 
 def upgrade(path: Path) -> bool:
-    """Upgrade one folder; returns whether there was anything to do."""
+    """Upgrade one folder; return whether it changed."""
     run = Run(path)
     if run.config["format"] == FORMAT or run.study not in STUDIES:
         return False

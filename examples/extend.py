@@ -1,7 +1,8 @@
 """Add an encoding, a task, a measure and a study of your own, then run it: python examples/extend.py [FOLDER]
 
-The study asks whether a PE whose later tokens start smaller still learns the order of a sequence. It trains 16 small
-models at once, in seconds on a CPU. CONTRIBUTING.md says where each part goes when it becomes part of placecode.
+The study asks whether a PE with smaller initial values at later tokens still learns the order of a sequence. It trains
+16 small models at once, in seconds on a CPU. The PE is added in every block. CONTRIBUTING.md says where each part
+belongs in placecode.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from placecode.experiments.models import ModelStudy
 from placecode.tasks.base import Split, Task
 
 
-# 1. An encoding: a table with another start. The contract tests run over every registered encoding.
+# 1. An encoding: a table with other initial values. The contract tests run over every registered encoding.
 @encodings.register("fading")
 class Fading(Learned):
-    """Learned PE whose initial size falls with the position: token i starts at sigma / (i + 1)."""
+    """Learned PE whose initial scale decreases with the position: sigma / (i + 1) for token i."""
 
     @classmethod
     def start(cls, member: Member, layout: encodings.Layout, shape: tuple[int, int, int]) -> np.ndarray:
         return super().start(member, layout, shape) / (1 + np.arange(layout.tokens))[:, None]
 
 
-# 2. A task: data, loss and metrics. It knows no models.
+# 2. A task: data, loss and metrics, independent of the model.
 class Order(Task):
     """Two tokens of a sequence are marked A and B: does A come before B?"""
 
@@ -70,14 +71,14 @@ class Order(Task):
 
 # 3. A measure: arrays in, arrays out.
 def step_ratio(pe: np.ndarray) -> np.ndarray:
-    """Return the mean distance of neighbours over that of all pairs, (...,), for PEs (..., n, d): small for a line."""
+    """Mean distance of neighbours divided by that of all pairs, (...), for PEs (..., n, d). It is small for a line."""
     distance = np.linalg.norm(pe[..., :, None, :] - pe[..., None, :, :], axis=-1)
     n = pe.shape[-2]
     neighbours = np.diagonal(distance, 1, -2, -1).mean(-1)
     return neighbours / (distance.sum((-2, -1)) / (n * (n - 1)))
 
 
-# 4. A study: which members learn which task, and what is measured. Every field becomes a flag and is recorded.
+# 4. A study: a task, members and measurements. Every field becomes a flag and is recorded.
 @dataclass(frozen=True)
 class OrderSigma(ModelStudy):
     """The order of a sequence, over the initial scale of the PE."""

@@ -1,12 +1,11 @@
-"""A table of your own: which of its columns belong together, and how sure is that?
+"""Find out which columns of a table belong together, and how certain that is.
 
-Twelve weather stations at the shores of three lakes: each lake has a wind of its own, each station a bit of it, and
-what the stations measure is turned and scaled in ways that nobody wrote down. The table says nothing of lakes.
-
-    python examples/own_table.py                   # makes stations.csv and fits it: about a minute on two cores
+    python examples/own_table.py                   # writes stations.csv and fits it: about a minute on two cores
     python examples/own_table.py --file mine.csv   # any table, samples x channels
 
-The same from the command line: placecode fit stations.csv
+The simulated table has twelve weather stations at three lakes. Stations of one lake measure the same wind, with noise
+and with unknown scales and offsets. The table does not contain the lakes. The same from the command line: placecode fit
+stations.csv
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from placecode.files import write_bytes
 
 
 def stations(samples: int = 3_000, seed: int = 0) -> pd.DataFrame:
-    """Winds at twelve stations in random order, with some values missing."""
+    """Simulate the wind at twelve stations in random order, with some missing values."""
     rng = np.random.default_rng(seed)
     winds = rng.normal(size=(samples, 3))
     lakes = np.repeat(np.arange(3), 4)
@@ -34,23 +33,23 @@ def stations(samples: int = 3_000, seed: int = 0) -> pd.DataFrame:
 
 
 def main(words: list[str] | None = None) -> LearnedPositions:
-    parser = argparse.ArgumentParser(description="Fit a table of channels, and say what was found.")
-    parser.add_argument("--file", type=Path, help="the table; stations.csv is made where none is given")
+    parser = argparse.ArgumentParser(description="Fit a table of channels and print the results.")
+    parser.add_argument("--file", type=Path, help="the table (default: stations.csv, which is simulated)")
     parser.add_argument("--steps", type=int, default=600, help="training steps")
-    given = parser.parse_args(words)
-    if given.file is None:
-        given.file = Path("stations.csv")
-        write_bytes(given.file, stations().to_csv(index=False).encode())
-    fitted = LearnedPositions(steps=given.steps, device="cpu").fit(given.file)
+    args = parser.parse_args(words)
+    if args.file is None:
+        args.file = Path("stations.csv")
+        write_bytes(args.file, stations().to_csv(index=False).encode())
+    fitted = LearnedPositions(steps=args.steps, device="cpu").fit(args.file)
     for sentence in fitted.summary_[:3]:
         print(sentence)
     for module in range(fitted.modules_.max() + 1):
-        print(f"module {module + 1}: {', '.join(_members(fitted, module))}")
+        print(f"module {module + 1}: {', '.join(_names_in(fitted, module))}")
     return fitted
 
 
-def _members(fitted: Any, module: int) -> list[str]:
-    return [name for name, own in zip(fitted.names_, fitted.modules_, strict=True) if own == module]
+def _names_in(fitted: Any, module: int) -> list[str]:
+    return [name for name, label in zip(fitted.names_, fitted.modules_, strict=True) if label == module]
 
 
 if __name__ == "__main__":

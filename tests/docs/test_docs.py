@@ -217,9 +217,9 @@ def test_rich_and_lazy_shows_the_tables() -> None:
         assert mean == pytest.approx(table_mean(nodes, "neighbor_agreement", "labels", sigma))
     page = text_of("concepts/rich-and-lazy.md")
     small, large = (table_mean(nodes, "moved_relative", "start", sigma) for sigma in (0.01, 2.0))
-    assert f"sigma 0.01 moves by {small:.1f} times its size, one that starts at 2 by {large:.3f} of it" in page
+    assert f"{small:.1f} times its initial norm at sigma 0.01, and by {large:.3f} at sigma 2" in page
     small, large = (table_mean(squares, "moved_relative", "start", sigma) for sigma in (0.1, 2.0))
-    assert f"{small:.3f} of its size at sigma 0.1, {large:.3f} at 2." in page
+    assert f"{small:.3f} of the norm at sigma 0.1, and by {large:.3f} at sigma 2" in page
 
 
 def test_modularity_shows_the_tables() -> None:
@@ -243,11 +243,11 @@ def test_procrustes_shows_what_the_toolkit_measures() -> None:
         assert found.distance == pytest.approx(float(alignment.procrustes(points, grid)))
     assert near.distance < 0.3 < 1 < far.distance
     before = np.linalg.norm(near.before - near.target)
-    assert f"{before:.2f} is left between them; after the best turn {near.distance:.2f}" in page
-    assert f"keep {far.distance:.2f} after" in page
+    assert f"{before:.2f} before and {near.distance:.2f} after" in page
+    assert f"distance of {far.distance:.2f} after" in page
     run = Run(ROOT / "results" / pictures.SQUARES)
     start, end = (table_mean(run, "procrustes", "2d-fixed", 0.1, step) for step in (0, None))
-    assert f"{start:.3f} before, {end:.3f} after, at sigma 0.1" in page
+    assert f"{start:.3f} before and {end:.3f} after" in page
     layers, _, width = run.array("pe_end/0").shape
     assert f"{layers * width} features" in page
 

@@ -110,4 +110,4 @@ def test_the_page_tells_the_errors_of_the_runs() -> None:
     assert f"{photos.loc[0.01]:.3f} at sigma 0.01, {photos.loc[0.5]:.3f} at 0.5, {photos.loc[2.0]:.3f} at 2," in page
     assert f"an error of {linear('pixels-sigma'):.3f}." in page
     assert digits.idxmin() == 0.5
-    assert f"best at a sigma of 0.5 ({digits.loc[0.5]:.3f} beside {linear('pixels-sigma-digits'):.3f})" in page
+    assert f"sigma 0.5 ({digits.loc[0.5]:.3f} compared with {linear('pixels-sigma-digits'):.3f})" in page
