@@ -17,6 +17,7 @@ import numpy as np
 
 from placecode.data.cells import beginning
 from placecode.data.packages import needed
+from placecode.data.tables.questions import filled
 from placecode.data.tables.sources import PIECE, ArraySource
 from placecode.errors import BadInput
 from placecode.validation import choice
@@ -72,12 +73,7 @@ def array_source(
 def array_source_of(array: np.ndarray) -> ArraySource:
     """Return the source of an array in memory. Masked values are missing."""
     check_table("data", array, TABLE)
-
-    def rows(first: int, end: int) -> np.ndarray:
-        part = array[first:end]
-        return np.ma.filled(part.astype(np.float64), np.nan) if isinstance(part, np.ma.MaskedArray) else part
-
-    return ArraySource(None, array.shape, rows)
+    return ArraySource(None, array.shape, lambda first, end: filled(array[first:end]))
 
 
 def available() -> int:
