@@ -6,8 +6,10 @@ import contextlib
 import csv
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -121,6 +123,11 @@ def reading(path: Path, ending: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise unreadable(path, ending) from error
+
+
+def repeated(items: Iterable[Any]) -> list[Any]:
+    """Return the items that occur more than once."""
+    return [item for item, count in Counter(items).items() if count > 1]
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from placecode.data import atlases, cleaning
+from placecode.data.cells import repeated
 from placecode.data.recording_checks import check, check_regions
 from placecode.data.recording_files import Files, Recording, read, read_table
 from placecode.errors import BadInput, must_be
@@ -197,9 +198,8 @@ class Brain(Masked):
         partition = networks if isinstance(networks, str) and networks in atlases.NETWORKS else None
         if names:
             _check_count("names", len(names), regions)
-            twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-            if twice is not None:
-                raise BadInput(f"The regions' names must differ; {twice!r} is there twice.")
+            if twice := repeated(names):
+                raise BadInput(f"The regions' names must differ; {twice[0]!r} is there twice.")
         labels: tuple[str, ...] = ()
         self.atlas, self.terms = atlas, ""
         if atlas is not None:

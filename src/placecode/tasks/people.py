@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from placecode.data import atlases
+from placecode.data.cells import repeated
 from placecode.data.packages import package_folder
 from placecode.data.recording_files import Files, Recording, by_name, find, read, read_table
 from placecode.errors import BadInput, must_be
@@ -106,9 +107,8 @@ def read_confounds(files: Files | None, persons: Sequence[Recording]) -> tuple[l
     paths = find(files)
     if len(paths) != len(persons):
         raise must_be("confounds", f"one file for each of {len(persons)} people", len(paths))
-    twice = next((path for i, path in enumerate(paths) if path in paths[:i]), None)
-    if twice is not None:
-        raise BadInput(f"confounds must be a file of its own for each person; {twice} is there twice.")
+    if twice := repeated(paths):
+        raise BadInput(f"confounds must be a file of its own for each person; {twice[0]} is there twice.")
     matched, confounds = by_name(paths, [person.person for person in persons]), list[np.ndarray | None]()
     for path, person in zip(matched or paths, persons, strict=True):
         table = read_table(path)
