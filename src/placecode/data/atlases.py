@@ -265,9 +265,9 @@ def read_lines(source: str | Path | Sequence[str], what: str, known: Iterable[st
         try:
             text = Path(source).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            allowed = ", ".join([*known, "a list or a text file with one on each line"])
-            raise BadInput(f"{what} must be {allowed}; {source} is none.") from error
+            allowed = ", ".join([*known, "a list or a text file with one per line"])
+            raise BadInput(f"{what} must be {allowed}; {source} is not.") from error
         path, source = source, [line for line in text.splitlines() if line.strip()]
         if not source:
-            raise BadInput(f"{what} must be a text file with one on each line; {path} is empty.")
+            raise BadInput(f"{what} must be a text file with one per line; {path} is empty.")
     return tuple(str(line).strip() for line in source)

@@ -102,7 +102,9 @@ def read(
             )
         if table.names != tables[0].names:
             pairs = enumerate(zip(tables[0].names, table.names, strict=False))
-            where = next((f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b), "one names none")
+            where = next(
+                (f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b), "one file has no names"
+            )
             raise BadInput(f"All people must have the same regions; in {tables[0].path} and {table.path} {where}.")
     people = zip(person_names(paths), tables, values, strict=True)
     return [Recording(person, array, table.names, table.tr) for person, table, array in people]
@@ -112,10 +114,12 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
     """Determine the common orientation of all tables."""
     for table in tables:
         if "auto" not in (table.orientation, wanted) and table.orientation != wanted:
-            raise BadInput(f"{table.path} says itself that it is {table.orientation}; got orientation {wanted!r}.")
+            raise BadInput(
+                f"{table.path} has the orientation {table.orientation!r} by its names; got orientation {wanted!r}."
+            )
     said = {table.orientation for table in tables} - {"auto"}
     if len(said) > 1:
-        raise BadInput("All recordings must be the same way round; some files say time-region, others region-time.")
+        raise BadInput("All recordings must have the same orientation; some files are time-region, others region-time.")
     rows, columns = ([table.values.shape[side] for table in tables] for side in (0, 1))
     sides = {"time-region": set(columns), "region-time": set(rows)}
     fits = {way: side == {regions} if regions else len(side) == 1 for way, side in sides.items()}
@@ -139,7 +143,7 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
         raise BadInput(f"{same}; {tables[0]}, {odd}.")
     chosen, times = ("time-region", rows) if fits["time-region"] else ("region-time", columns)
     if regions is None and max(sides[chosen]) > min(times):  # more likely, the other side is that of regions
-        raise BadInput(f"{same}, fewer than time points; {tables[0]}, {odd}: else give orientation.")
+        raise BadInput(f"{same}, fewer than time points; {tables[0]}, {odd}: otherwise set orientation.")
     return chosen
 
 

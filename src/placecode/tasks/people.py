@@ -108,7 +108,7 @@ def read_confounds(files: Files | None, persons: Sequence[Recording]) -> tuple[l
     if len(paths) != len(persons):
         raise must_be("confounds", f"one file for each of {len(persons)} people", len(paths))
     if twice := repeated(paths):
-        raise BadInput(f"confounds must be a file of its own for each person; {twice[0]} is there twice.")
+        raise BadInput(f"confounds must be a different file for each person; {twice[0]} occurs twice.")
     matched, confounds = by_name(paths, [person.person for person in persons]), list[np.ndarray | None]()
     for path, person in zip(matched or paths, persons, strict=True):
         table = read_table(path)

@@ -190,8 +190,8 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
             columns = columns[1:]
         else:
             warnings.warn(
-                f"the first column of {source.label}, {_name(source, 0)!r}, is taken for a channel, since it does not "
-                "count the rows evenly: leave it out if it is none",
+                f"the first column of {source.label}, {_name(source, 0)!r}, is used as a channel, because it does not "
+                "count the rows evenly: remove it if it is not a channel",
                 stacklevel=3,
             )
     channels = [column for column in columns if column != group]
