@@ -233,7 +233,7 @@ def test_the_orientation_may_be_unknown_or_wrong(tmp_path: Path) -> None:
 def test_the_orientation_of_a_file_counts(tmp_path: Path) -> None:
     named = people(tmp_path, "p{}.csv")
     assert read(named)[0].values.shape == (60, 5)
-    assert "A has the orientation 'time-region'" in refusal(lambda: read(named, orientation="region-time"), named[0])
+    assert "The orientation of A is 'time-region'" in refusal(lambda: read(named, orientation="region-time"), named[0])
     (tmp_path / "other.csv").write_text("a,1,2,3\nb,4,5,6\n")
     assert "same orientation" in refusal(lambda: read([*named, tmp_path / "other.csv"]))
 

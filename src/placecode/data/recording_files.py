@@ -102,9 +102,8 @@ def read(
             )
         if table.names != tables[0].names:
             pairs = enumerate(zip(tables[0].names, table.names, strict=False))
-            where = next(
-                (f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b), "one file has no names"
-            )
+            differing = (f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b)
+            where = next(differing, "one file has no names")
             raise BadInput(f"All people must have the same regions; in {tables[0].path} and {table.path} {where}.")
     people = zip(person_names(paths), tables, values, strict=True)
     return [Recording(person, array, table.names, table.tr) for person, table, array in people]
@@ -114,17 +113,15 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
     """Determine the common orientation of all tables."""
     for table in tables:
         if "auto" not in (table.orientation, wanted) and table.orientation != wanted:
-            raise BadInput(
-                f"{table.path} has the orientation {table.orientation!r} by its names; got orientation {wanted!r}."
-            )
-    said = {table.orientation for table in tables} - {"auto"}
-    if len(said) > 1:
+            raise BadInput(f"The orientation of {table.path} is {table.orientation!r}; got {wanted!r}.")
+    stated = {table.orientation for table in tables} - {"auto"}
+    if len(stated) > 1:
         raise BadInput("All recordings must have the same orientation; some files are time-region, others region-time.")
     rows, columns = ([table.values.shape[side] for table in tables] for side in (0, 1))
     sides = {"time-region": set(columns), "region-time": set(rows)}
     fits = {way: side == {regions} if regions else len(side) == 1 for way, side in sides.items()}
-    if said or wanted != "auto":
-        chosen = said.pop() if said else wanted
+    if stated or wanted != "auto":
+        chosen = stated.pop() if stated else wanted
         other = ORIENTATIONS[3 - ORIENTATIONS.index(chosen)]
         if not fits[chosen] and fits[other]:
             why = f"{regions} regions are known" if regions else "the people differ in the side of regions alone"
