@@ -156,7 +156,7 @@ def _of_npy(path: Path, rule: ArrayRule) -> ArraySource:
 def _of_npz(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArraySource:
     headers = {}
     with zipfile.ZipFile(path) as archive:
-        for name in filter(lambda name: name.endswith(".npy"), archive.namelist()):
+        for name in [name for name in archive.namelist() if name.endswith(".npy")]:
             with archive.open(name) as stream:
                 headers[name.removesuffix(".npy")] = _header(stream)  # type: ignore[arg-type]
     chosen = _pick(path, headers, key, rule)
