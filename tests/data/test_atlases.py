@@ -94,7 +94,7 @@ def test_lists_and_files_of_names(tmp_path: Path) -> None:
     path = tmp_path / "names.txt"
     path.write_text("\ufeffa b\n\n c \n", encoding="utf-8")
     assert read_lines(path, "names") == read_lines(["a b", "c"], "names") == ("a b", "c")
-    with pytest.raises(BadInput, match=r"^names must be a list or a text file .*none\.txt is none"):
+    with pytest.raises(BadInput, match=r"^names must be a list or a text file .*none\.txt is not"):
         read_lines(tmp_path / "none.txt", "names")
 
 

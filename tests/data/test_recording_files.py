@@ -233,9 +233,9 @@ def test_the_orientation_may_be_unknown_or_wrong(tmp_path: Path) -> None:
 def test_the_orientation_of_a_file_counts(tmp_path: Path) -> None:
     named = people(tmp_path, "p{}.csv")
     assert read(named)[0].values.shape == (60, 5)
-    assert "A says itself that it is time-region" in refusal(lambda: read(named, orientation="region-time"), named[0])
+    assert "The orientation of A is 'time-region'" in refusal(lambda: read(named, orientation="region-time"), named[0])
     (tmp_path / "other.csv").write_text("a,1,2,3\nb,4,5,6\n")
-    assert "same way round" in refusal(lambda: read([*named, tmp_path / "other.csv"]))
+    assert "same orientation" in refusal(lambda: read([*named, tmp_path / "other.csv"]))
 
 
 # Regions that differ
@@ -257,7 +257,7 @@ def test_names_that_differ_between_people(tmp_path: Path) -> None:
     assert len(read([a, b, c])) == 3
     write(c, table(2), ("V1_L", "V1_R", "a,b_R", "a,b_L", "Vermis"))
     assert refusal(lambda: read([a, b, c]), a, c).endswith("; in A and B region 3 is 'a,b_L' and 'a,b_R'.")
-    assert refusal(lambda: read([a, b, bare]), a, bare).endswith("; in A and B one names none.")
+    assert refusal(lambda: read([a, b, bare]), a, bare).endswith("; in A and B one file has no names.")
 
 
 # What is not installed

@@ -108,7 +108,7 @@ def test_times_are_no_channel(
 def test_what_does_not_count_evenly_is_a_channel_and_that_is_said(tmp_path: Path, values: np.ndarray) -> None:
     data = table()
     data.insert(0, "time", values)
-    sentence = "'time', is taken for a channel, since it does not count the rows evenly: leave it out if it is none"
+    sentence = "is used as a channel, because it does not count the rows evenly: remove it if it is not a channel"
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         assert both(tmp_path, data) == [("time", *NAMES)] * 3

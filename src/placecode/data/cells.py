@@ -6,12 +6,15 @@ import contextlib
 import csv
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from placecode.errors import BadInput
+from placecode.validation import choice
 
 KEYED = (".npz", ".mat", ".h5", ".hdf5")  # suffixes of files that can contain several tables with keys
 MISSING = {"", "n/a", "na", "nan", "null", "none"}  # texts of missing values, in lower case
@@ -98,8 +101,10 @@ def check_width(path: str | Path, line: int, row: Sequence[str], width: int) -> 
         raise BadInput(f"{path}, line {line}: must have {width} values; got {len(row)}.")
 
 
-def check_key(path: Path, ending: str, key: str | None) -> None:
-    """Raise `BadInput` if a key is given for a file that can contain only one table."""
+def check_file(path: Path, ending: str, formats: Iterable[str], key: str | None) -> None:
+    """Raise `BadInput` for another format, for a key if there can be only one table, and for unreadable files."""
+    choice(f"The format of {path}", ending, formats)
+    beginning(path)
     if key is not None and ending not in KEYED:
         raise BadInput(f"key is for files of {', '.join(KEYED)}, which hold several tables; got {key!r} for {path}.")
 
@@ -118,6 +123,11 @@ def reading(path: Path, ending: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise unreadable(path, ending) from error
+
+
+def repeated(items: Iterable[Any]) -> list[Any]:
+    """Return the items that occur more than once."""
+    return [item for item, count in Counter(items).items() if count > 1]
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:

@@ -11,13 +11,12 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from placecode.data.cells import check_width, csv_rows, listed, number, read_text, separator
+from placecode.data.cells import check_width, csv_rows, listed, number, read_text, repeated, separator
 from placecode.errors import BadInput
 
 MAX_COORDINATE = 1e100  # largest coordinate; the squares of larger distances overflow in float64
@@ -116,15 +115,14 @@ def _by_name(path: Path, names: Sequence[str], allowed: Sequence[list[str]], col
         raise BadInput(f"{path} must have the columns {columns}; got {listed(rows[0][1])}.")
     _check_widths(path, rows)
     column = heads.index("name")
-    counts = Counter(row[column] for _, row in rows[1:])
+    by_name = {row[column]: (line, row) for line, row in rows[1:]}
     problems = {
-        "given twice": [name for name, count in counts.items() if count > 1],
-        "unknown": [name for name in counts if name not in set(names)],
-        "missing": [name for name in names if name not in counts],
+        "given twice": repeated(row[column] for _, row in rows[1:]),
+        "unknown": [name for name in by_name if name not in set(names)],
+        "missing": [name for name in names if name not in by_name],
     }
     for problem, affected in problems.items():
         if affected:
             count = len(names)
             raise BadInput(f"{path} must have a row for each of the {count} channels; {problem}: {listed(affected)}.")
-    by_name = {row[column]: (line, row) for line, row in rows[1:]}
     return [by_name[name] for name in names], heads

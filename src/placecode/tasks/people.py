@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from placecode.data import atlases
+from placecode.data.cells import repeated
 from placecode.data.packages import package_folder
 from placecode.data.recording_files import Files, Recording, by_name, find, read, read_table
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
+from placecode.validation import choice, whole_number
 
 HCP_TERMS = "I accept the HCP Open Access Data Use Terms"
 HCP_PAGE = "humanconnectome.org/study/hcp-young-adult/data-use-terms"
@@ -44,8 +46,7 @@ def check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None
     if isinstance(names, str):
         raise must_be(option, "a list of people", names)
     for name in names:
-        if name not in known:
-            raise one_of(option, known, name)
+        choice(option, name, known)
 
 
 def split_people(
@@ -59,8 +60,8 @@ def split_people(
     most, same_length = len(names) - 2, len({len(values) for values in cleaned.values()}) == 1
     if half not in (None, 1, 2):
         raise must_be("half", "1, 2 or left out", half)
-    if folds is not None and (type(folds) is not int or folds < 1):
-        raise must_be("folds", "a whole number of at least 1", folds)
+    if folds is not None:
+        whole_number("folds", folds, 1)
     if isinstance(heldout, int | float):
         order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
         # the command line passes 2 as 2.0
@@ -106,9 +107,8 @@ def read_confounds(files: Files | None, persons: Sequence[Recording]) -> tuple[l
     paths = find(files)
     if len(paths) != len(persons):
         raise must_be("confounds", f"one file for each of {len(persons)} people", len(paths))
-    twice = next((path for i, path in enumerate(paths) if path in paths[:i]), None)
-    if twice is not None:
-        raise BadInput(f"confounds must be a file of its own for each person; {twice} is there twice.")
+    if twice := repeated(paths):
+        raise BadInput(f"confounds must be a different file for each person; {twice[0]} occurs twice.")
     matched, confounds = by_name(paths, [person.person for person in persons]), list[np.ndarray | None]()
     for path, person in zip(matched or paths, persons, strict=True):
         table = read_table(path)

@@ -6,8 +6,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Self
 
-from placecode.errors import BadInput, one_of
+from placecode.errors import BadInput
 from placecode.tasks.base import Task
+from placecode.validation import choice
 
 
 class Several(Task):
@@ -32,9 +33,7 @@ class Several(Task):
         return max(task.tokens for task in self.parts.values())
 
     def part(self, data: str) -> Task:
-        if data not in self.parts:
-            raise one_of("data", tuple(self.parts), data)
-        return self.parts[data]
+        return self.parts[choice("data", data, self.parts)]
 
     def first(self, count: int) -> Self:
         short = copy.copy(self)

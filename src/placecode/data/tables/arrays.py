@@ -17,8 +17,10 @@ import numpy as np
 
 from placecode.data.cells import beginning
 from placecode.data.packages import needed
+from placecode.data.tables.questions import filled
 from placecode.data.tables.sources import PIECE, ArraySource
-from placecode.errors import BadInput, one_of
+from placecode.errors import BadInput
+from placecode.validation import choice
 
 STREAMED = "Parquet, .npy or .h5"  # formats for tables that do not fit into memory
 MATLAB = {"double": "f8", "single": "f4", "logical": "u1"}  # types of MATLAB with names that differ from numpy's
@@ -71,12 +73,7 @@ def array_source(
 def array_source_of(array: np.ndarray) -> ArraySource:
     """Return the source of an array in memory. Masked values are missing."""
     check_table("data", array, TABLE)
-
-    def rows(first: int, end: int) -> np.ndarray:
-        part = array[first:end]
-        return np.ma.filled(part.astype(np.float64), np.nan) if isinstance(part, np.ma.MaskedArray) else part
-
-    return ArraySource(None, array.shape, rows)
+    return ArraySource(None, array.shape, lambda first, end: filled(array[first:end]))
 
 
 def available() -> int:
@@ -114,9 +111,7 @@ def _pick(path: Path, headers: Mapping[str, ArrayHeader], key: str | None, rule:
     MATLAB stores numbers as arrays of 1 x 1.
     """
     if key is not None:
-        if key not in headers:
-            raise one_of(f"key for {path}", headers, key)
-        return key
+        return choice(f"key for {path}", key, headers)
     tables = [name for name, header in headers.items() if _is_table(header, rule.kinds, 2)]
     if not tables:
         inside = ", ".join(headers) or "nothing"
@@ -161,7 +156,7 @@ def _of_npy(path: Path, rule: ArrayRule) -> ArraySource:
 def _of_npz(path: Path, key: str | None, rule: ArrayRule, memory: int) -> ArraySource:
     headers = {}
     with zipfile.ZipFile(path) as archive:
-        for name in filter(lambda name: name.endswith(".npy"), archive.namelist()):
+        for name in [name for name in archive.namelist() if name.endswith(".npy")]:
             with archive.open(name) as stream:
                 headers[name.removesuffix(".npy")] = _header(stream)  # type: ignore[arg-type]
     chosen = _pick(path, headers, key, rule)

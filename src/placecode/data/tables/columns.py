@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from placecode.data.cells import DECIMAL_COMMA, TIMES, as_float32, listed
+from placecode.data.cells import DECIMAL_COMMA, TIMES, as_float32, listed, repeated
 from placecode.data.tables.sources import Piece, Source
 from placecode.errors import BadInput, must_be
 
@@ -191,8 +190,8 @@ def layout_of(source: Source, survey: Survey, group: int | None, names: Sequence
             columns = columns[1:]
         else:
             warnings.warn(
-                f"the first column of {source.label}, {_name(source, 0)!r}, is taken for a channel, since it does not "
-                "count the rows evenly: leave it out if it is none",
+                f"the first column of {source.label}, {_name(source, 0)!r}, is used as a channel, because it does not "
+                "count the rows evenly: remove it if it is not a channel",
                 stacklevel=3,
             )
     channels = [column for column in columns if column != group]
@@ -233,8 +232,7 @@ def _check_words(source: Source, column: int, words: Mapping[str, int]) -> None:
 
 def check(source: Source, survey: Survey, layout: Layout) -> None:
     """Raise `BadInput` for duplicate names, or if more than half of the values are missing."""
-    twice = [name for name, count in Counter(layout.names).items() if count > 1]
-    if twice:
+    if twice := repeated(layout.names):
         raise BadInput(
             f"The names of the channels of {source.label} must all be different; given twice: {listed(twice)}."
         )

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placecode.data.cells import as_float32, beginning, check_key, reading
+from placecode.data.cells import as_float32, check_file, reading
 from placecode.data.channel_files import read_groups, read_names
 from placecode.data.tables.arrays import array_source, array_source_of, available, megabytes
 from placecode.data.tables.columns import Layout, Survey, check, group_column, layout_of, survey_of
 from placecode.data.tables.sources import FrameSource, ParquetSource, Source, frame_of, group_text
 from placecode.data.tables.texts import TextSource
-from placecode.errors import BadInput, must_be, one_of
+from placecode.errors import BadInput, must_be
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,11 +164,8 @@ def read_cells(path: str | Path) -> pd.DataFrame:
 
 def _open(path: Path, key: str | None, groups: str | None, memory: int) -> Source:
     """Open a file. `groups` is the column with groups. Arrays that must be read at once may have `memory` bytes."""
-    beginning(path)
     ending = path.suffix.lower()
-    if ending not in FORMATS:
-        raise one_of(f"The format of {path}", FORMATS, path.suffix)
-    check_key(path, ending, key)
+    check_file(path, ending, FORMATS, key)
     if ending in (".csv", ".tsv"):
         return TextSource(path)
     if ending == ".parquet":
