@@ -8,7 +8,7 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from placecode.cli.display import say
+from placecode.cli.display import print_line
 from placecode.errors import value_of
 from placecode.inspection import recommend
 from placecode.inspection.recommend import FAMILIES, GOALS, Asked, Recommendation
@@ -43,10 +43,10 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     )
     answer = recommend.recommend(question)
     if arguments.json:
-        say(console, json.dumps(answer.record(), indent=2, allow_nan=False))
+        print_line(console, json.dumps(answer.record(), indent=2, allow_nan=False))
         return
     for line in recommend.sentences(answer):
-        say(console, line)
+        print_line(console, line)
     console.print(nearest_table(answer))
 
 
