@@ -194,7 +194,7 @@ def test_nothing_measured_is_a_failure(
     assert "out of memory" in capsys.readouterr().out
 
 
-def test_the_authors_script_is_held_against_the_first_precision(
+def test_the_authors_script_is_compared_with_the_first_precision(
     monkeypatch: pytest.MonkeyPatch, measured: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench.authors, "measure", lambda text: {"us_per_model_step": 20_000.0, "steps": 128})
