@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import io
 import math
 import statistics
@@ -24,11 +23,6 @@ from placecode.execution.local import Event
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
 from placecode.training.trainer import Progress
 from placecode.version import VERSION
-
-
-def test_examples_in_the_module_hold() -> None:
-    assert doctest.testmod(display).failed == 0
-    assert doctest.testmod(display).attempted > 0
 
 
 def event(step: int, loss: float = 1.0, stack: int = 0, accuracy: float | None = None) -> Event:
