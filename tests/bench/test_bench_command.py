@@ -118,21 +118,10 @@ def test_the_table_has_ratios_and_reasons(measured: list[Job], capsys: pytest.Ca
 
 def test_what_is_usual_for_a_cpu(measured: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "--device", "cpu"]) == 0
-    ours = [(job.case.name, job.members) for job in measured if job.name == "placecode"]
-    assert ours == [*(("lst-quick", n) for n in (1, 2, 4, 8, 16)), *(("lst-paper", n) for n in (1, 2, 8))]
-    assert {job.precision for job in measured} == {"high"}
-    assert {job.threads for job in measured} == {torch.get_num_threads()}
+    assert {job.case.name for job in measured} == {"lst-quick", "lst-paper"}
+    assert {(job.precision, job.threads) for job in measured} == {("high", torch.get_num_threads())}
     peers = {job.name: job.members for job in measured if job.name != "placecode"}
     assert peers == {"loop-eager": 1, "loop-compiled": 1, "encoder-loop": 1, "vmap": 8, "compiled-vmap": 8}
-
-
-def test_what_is_usual_for_a_gpu() -> None:
-    jobs = bench.Plan("cuda").jobs()
-    ours = [job.members for job in jobs if job.name == "placecode" and job.precision == "bf16"]
-    assert ours == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
-    assert {(job.case.name, job.precision) for job in jobs} == {("lst-paper", "high"), ("lst-paper", "bf16")}
-    everything = bench.Plan("cuda", cases=tuple(bench.CASES.values())).jobs()
-    assert {job.members for job in everything if job.name == "placecode" and job.case.name == "tokens-360"} == {64}
 
 
 def test_stacked_peers_are_measured_at_the_numbers_of_placecode() -> None:
@@ -141,6 +130,10 @@ def test_stacked_peers_are_measured_at_the_numbers_of_placecode() -> None:
     def counts(plan: bench.Plan) -> dict[str, list[int]]:
         return {name: [job.members for job in plan.jobs() if job.name == name] for name in ("compiled-vmap", "vmap")}
 
+    assert {(job.case.name, job.precision) for job in bench.Plan("cuda").jobs()} == {
+        ("lst-paper", "high"),
+        ("lst-paper", "bf16"),
+    }
     cases = {"cases": (bench.CASES["lst-paper"],), "precisions": ("bf16",)}
     assert counts(bench.Plan("cuda", **cases)) == {"compiled-vmap": [1, 16, 128], "vmap": [1, 16, 128]}
     long = {**cases, "cases": (bench.CASES["tokens-360"],)}
@@ -194,7 +187,7 @@ def test_nothing_measured_is_a_failure(
     assert "out of memory" in capsys.readouterr().out
 
 
-def test_the_authors_script_is_held_against_the_first_precision(
+def test_the_authors_script_is_compared_with_the_first_precision(
     monkeypatch: pytest.MonkeyPatch, measured: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench.authors, "measure", lambda text: {"us_per_model_step": 20_000.0, "steps": 128})

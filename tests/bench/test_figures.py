@@ -70,7 +70,7 @@ def test_memory_is_drawn_as_measured(result: dict[str, Any]) -> None:
     assert "lst-paper-memory" not in figures.draw(result)
 
 
-def test_bars_stand_beside_placecode_at_its_fastest(result: dict[str, Any]) -> None:
+def test_bars_of_peers_and_of_placecode_at_its_fastest(result: dict[str, Any]) -> None:
     figure = figures.draw(result)["lst-paper-peers"]
     (axes,) = figure.axes
     widths = sorted(bar.get_width() for bar in axes.patches)
@@ -83,7 +83,7 @@ def test_bars_stand_beside_placecode_at_its_fastest(result: dict[str, Any]) -> N
     assert "10,000  (x 80)" in said and "10,000  (x 160)" in said
 
 
-def test_a_stacked_peer_has_one_bar_and_the_ratio_at_its_own_number_of_models(result: dict[str, Any]) -> None:
+def test_a_stacked_peer_has_one_bar_and_the_ratio_at_its_number_of_models(result: dict[str, Any]) -> None:
     rows = [
         row("placecode", 16, "high", 200.0),
         row("placecode", 128, "high", 100.0),

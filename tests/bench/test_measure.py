@@ -99,7 +99,7 @@ def test_every_kind_can_be_measured(name: str) -> None:
     assert found["us_per_model_step"] > 0 and found["steps"] == ROUNDS and found["peak_bytes"] >= 0
 
 
-def test_work_of_others_is_what_the_machine_did_less_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_others_is_that_of_the_machine_minus_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "cpu  100 20 30 999 999 4 5 6 77 77\ncpu0 1 1 1 1 1 1 1 1 1 1\n"  # neither idle nor waiting is work
     monkeypatch.setattr(Path, "read_text", lambda path: told)
     monkeypatch.setattr(os, "sysconf", lambda name: 100)

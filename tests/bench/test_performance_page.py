@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 
 
 performance = load(ROOT / "docs" / "pages" / "performance.py")
-merge = load(ROOT / "benchmarks" / "merge.py")
 
 
 def test_the_committed_page_is_what_the_tables_give() -> None:
@@ -117,17 +116,6 @@ def test_a_peer_without_placecode_at_its_number_of_models_does_not_lead(root: Pa
     rows = [row("compiled-vmap", 32, 300.0), row("compiled-vmap", 128, None)]
     change(root, [*rows, row("compiled-vmap", 64, 300.0) | {"call": "another"}])
     assert "compiled-vmap has not been measured on a GPU yet" in performance.page(root)
-
-
-def test_the_page_names_the_calls_of_a_merged_table(root: Path) -> None:
-    result = merge.with_calls(json.loads((root / "results" / "bench" / "gpu.json").read_text()))
-    other = {**row("placecode", 64, 50.0), "precision": "bf16", "call": "2026-01-01"}
-    call = {"call": "2026-01-01", "plan": {}, "environment": result["environment"] | {"git": "abc"}}
-    change(root, [other], **{**result, "calls": [*result["calls"], call]})
-    page = performance.page(root)
-    assert "Measured in 2 calls of `placecode bench`" in page
-    assert "- lst-paper in bf16: placecode 1 (abc), torch 2.x, Python 3; 2 threads on 4 cores; time of" in page
-    assert "call: 2026-01-01." in page and "call: not recorded." in page
 
 
 def test_rows_that_were_disturbed_are_marked_and_not_counted(root: Path) -> None:

@@ -94,7 +94,7 @@ def test_resume_of_a_finished_run_shows_its_table_again(
     assert {path: path.stat().st_mtime_ns for path in ran[0].rglob("*")} == before
 
 
-def test_force_runs_anew(no_report: None) -> None:
+def test_force_runs_again(no_report: None) -> None:
     assert cli.main([*RUN, "--out", "a"]) == 0
     first = Path("a/summary.json").read_bytes()
     assert cli.main([*RUN, "--out", "a", "--force", "--data-seed", "1"]) == 0
@@ -117,7 +117,7 @@ def test_encodings_without_vectors_have_a_report_too(tmp_path: Path, capsys: pyt
     assert "rotary: 0." in capsys.readouterr().out
 
 
-def test_members_that_diverge_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_members_that_diverge_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*RUN, "--optimizer", "sgd", "--learning-rate", "1e30", "--out", "a"]
     assert cli.main(words) == 0
     printed = capsys.readouterr().out
@@ -169,7 +169,7 @@ def fields_of(*words: str) -> dict[str, object]:
         (["--no-dropout-at-evaluation"], "dropout_at_evaluation", False),
     ],
 )
-def test_settings_are_read_as_meant(words: list[str], field: str, value: object) -> None:
+def test_settings_are_read(words: list[str], field: str, value: object) -> None:
     assert fields_of(*words) == {field: value}
 
 
@@ -255,7 +255,7 @@ def test_a_second_ctrl_c_stops_at_once_and_quietly(
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def test_a_worker_that_dies_is_told_in_a_sentence(
+def test_a_worker_that_dies_is_reported_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def execute(*arguments: object, where: local.Where, **named: object) -> None:
@@ -357,7 +357,7 @@ def test_the_command_of_a_run_with_holes_can_be_run(tmp_path: Path, no_report: N
     assert Run("again").members.equals(merged.members)
 
 
-def test_report_is_written_anew(ran: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_is_written_again(ran: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = ran[0] / "report.html"
     page.write_text("")
     assert cli.main(["report", str(ran[0])]) == 0
@@ -366,7 +366,7 @@ def test_report_is_written_anew(ran: tuple[Path, str], tmp_path: Path, capsys: p
     assert not list(ran[0].rglob("*.part"))
 
 
-def test_doctor_speaks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_prints_what_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor"]) == 0
     printed = capsys.readouterr().out
     for word in ("placecode", VERSION, "Python", "GPU", "threads used", "free disk here", "cache"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import io
 import math
 import statistics
@@ -24,11 +23,6 @@ from placecode.execution.local import Event
 from placecode.experiments.claims import OURS, PAPER, Claim, compare, judge
 from placecode.training.trainer import Progress
 from placecode.version import VERSION
-
-
-def test_examples_in_the_module_hold() -> None:
-    assert doctest.testmod(display).failed == 0
-    assert doctest.testmod(display).attempted > 0
 
 
 def event(step: int, loss: float = 1.0, stack: int = 0, accuracy: float | None = None) -> Event:
@@ -77,7 +71,7 @@ def test_lines_at_evaluations_and_every_few_seconds(monkeypatch: pytest.MonkeyPa
     ]
 
 
-def test_what_an_earlier_process_has_done_does_not_count_as_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_an_earlier_process_do_not_count_as_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed run: the first stack is there at once; the second went on at step 50 and makes 1 step a second."""
     events = [(0, event(100, math.nan)), (0, event(50, math.nan, stack=1)), (10, event(60, stack=1, accuracy=0.5))]
     assert shown(events, Clock(monkeypatch))[-1].endswith("  40 seconds left")
@@ -149,7 +143,7 @@ def test_every_setting_has_a_row_with_what_sets_it_apart(printed: Printed) -> No
     ]
 
 
-def test_claims_stand_with_their_verdicts_interval_and_margin(printed: Printed) -> None:
+def test_claims_have_verdicts_interval_and_margin(printed: Printed) -> None:
     def found(interval: Interval, margin: float, way: str, note: str = "", **more: Any) -> display.Finding:
         settings = {"label": PAPER, **more, "margin": margin, "measure": lambda run: interval, "way": way}
         claim = Claim("an-id", "More [bold] than less.", **settings)

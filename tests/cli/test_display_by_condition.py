@@ -51,7 +51,7 @@ def said(values: list[float]) -> str:
     return f"{np.mean(values):.3f} ± {half:.3f}"
 
 
-def test_errors_stand_by_condition_of_what_was_held_out(printed: Printed) -> None:
+def test_held_out_errors_have_a_column_per_condition(printed: Printed) -> None:
     study = NetworkSigma.at("paper", sigmas=(0.01, 2.0), seeds=(0, 1, 2))
     head, *rows = printed(table_of(study))
     assert head == ["encoding", "sigma", *PLACES, "seeds", "diverged"]
@@ -67,7 +67,7 @@ def test_the_title_names_the_metric_and_the_run() -> None:
     assert table.title == "MSE, mean ± 95% interval over seeds (network-sigma, paper)"
 
 
-def test_baselines_that_predict_stand_below_with_their_worlds(printed: Printed) -> None:
+def test_baselines_that_predict_have_rows_below(printed: Printed) -> None:
     rows = printed(table_of(NetworkSigma.at("paper", sigmas=(0.01,), seeds=(0, 1))))[2:]
     assert rows == [
         ["baseline:linear", "-", said([0.75, 0.77]), said([0.9, 0.96]), "2", "0"],

@@ -1,4 +1,4 @@
-"""The doctor says what is there and what is missing for what, in plain words, on any machine."""
+"""The doctor lists what a machine has and what is missing, on any machine."""
 
 from __future__ import annotations
 
@@ -38,37 +38,26 @@ def found() -> dict[str, doctor.Finding]:
 
 def test_it_looks_at_versions_device_threads_memory_disk_cache_and_extras(installed: None) -> None:
     findings = found()
-    assert list(findings) == [
-        *("placecode", "Python", "packages", "GPU", "CPU", "CPU kernels", "memory", "free disk here", "cache"),
-        *("extra brain", "extra test", "extra dev"),
-    ]
+    names = ["placecode", "Python", "packages", "GPU", "CPU", "CPU kernels", "memory", "free disk here", "cache"]
+    assert list(findings) == [*names, "extra brain", "extra test", "extra dev"]
     assert findings["placecode"].found == VERSION
     assert findings["packages"] == doctor.Finding("packages", "torch 2.99, numpy 1.99")
     assert findings["CPU"].found == f"{os.cpu_count()} cores, {torch.get_num_threads()} threads used"
     assert findings["CPU kernels"].fine == (findings["CPU kernels"].found == "compiled")
-    assert findings["cache"].found == os.environ["PLACECODE_CACHE"]
-    assert findings["cache"].fine
-    assert findings["free disk here"].found.endswith(" GiB") or "can need" in findings["free disk here"].found
+    assert findings["cache"] == doctor.Finding("cache", os.environ["PLACECODE_CACHE"])
 
 
-def test_extras_say_what_is_missing_and_how_to_get_it(installed: None) -> None:
+def test_extras_list_what_is_missing_and_how_to_install_it(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     findings = found()
     assert findings["extra test"] == doctor.Finding("extra test", "complete")
-    assert findings["extra brain"] == doctor.Finding(
-        "extra brain", "missing nilearn; pip install -e '.[brain]' in the project's folder", False
-    )
-    assert (
-        findings["extra dev"].found
-        == "missing no-such-linter, no-such-tool; pip install -e '.[dev]' in the project's folder"
-    )
-
-
-def test_a_missing_package_is_named(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    advice = "missing nilearn; pip install -e '.[brain]' in the project's folder"
+    assert findings["extra brain"] == doctor.Finding("extra brain", advice, False)
+    assert findings["extra dev"].found.startswith("missing no-such-linter, no-such-tool; ")
     monkeypatch.delitem(VERSIONS, "numpy")
     assert found()["packages"] == doctor.Finding("packages", "torch 2.99; missing: numpy", False)
 
 
-def test_without_an_installation_it_still_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     def requires(name: str) -> list[str]:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -79,9 +68,7 @@ def test_without_an_installation_it_still_speaks(monkeypatch: pytest.MonkeyPatch
 
 def test_a_gpu_is_named_and_its_absence_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert found()["GPU"] == doctor.Finding(
-        "GPU", "none that torch can use; studies run on the CPU (quick scale: minutes)"
-    )
+    assert found()["GPU"].found.startswith("none that torch can use") and found()["GPU"].fine
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     properties = SimpleNamespace(name="Some GPU", total_memory=80 * 2**30)
@@ -89,21 +76,18 @@ def test_a_gpu_is_named_and_its_absence_is_no_fault(monkeypatch: pytest.MonkeyPa
     assert found()["GPU"].found == "Some GPU, 80 GiB, Some GPU, 80 GiB"
 
 
-def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_disk_and_memory_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**29))
-    assert found()["free disk here"] == doctor.Finding(
-        "free disk here", "0.5 GiB; a paper-scale run can need 1 GiB", False
-    )
+    assert found()["free disk here"].found.startswith("0.5 GiB") and not found()["free disk here"].fine
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}[name])
     assert found()["memory"] == doctor.Finding("memory", "1.0 GiB", False)
 
 
-def test_a_cache_that_cannot_be_used_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_used_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "file" / "cache"))
-    assert found()["cache"] == doctor.Finding(
-        "cache", f"{tmp_path / 'file' / 'cache'}; not writable: puzzles are generated again each time", False
-    )
+    assert found()["cache"].found.startswith(f"{tmp_path / 'file' / 'cache'}; not writable")
+    assert not found()["cache"].fine
     monkeypatch.setenv("PLACECODE_CACHE", str(tmp_path / "new" / "cache"))
     assert found()["cache"].fine
     assert not (tmp_path / "new").exists()  # looking changes nothing
@@ -116,6 +100,4 @@ def test_a_user_without_a_home_is_served(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("PLACECODE_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", home)
-    assert found()["cache"] == doctor.Finding(
-        "cache", "none (no home folder): puzzles are generated again each time", False
-    )
+    assert found()["cache"].found.startswith("none (no home folder)") and not found()["cache"].fine

@@ -147,7 +147,7 @@ def test_the_command_in_the_report_makes_the_same_fit_again(
     assert same_files(tmp_path / "again", fitted[0], "weights.safetensors")
 
 
-def test_the_pe_learns_three_times_as_fast_unless_it_is_told(fitted: tuple[Path, str]) -> None:
+def test_the_pe_learns_three_times_as_fast_by_default(fitted: tuple[Path, str]) -> None:
     run = Run(fitted[0])
     study = study_of(run)
     assert isinstance(study, OwnData) and (study.learning_rate, study.pe_learning_rate) == (0.005, 0.015)
@@ -197,7 +197,7 @@ def test_groups_names_and_categories_are_read(tmp_path: Path, no_report: None) -
     assert "categories" in told("a")["left_out"]["graphical lasso"]
 
 
-def test_a_single_model_is_told_from_what_is_sure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_model_has_no_confidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files(tmp_path)
     assert cli.main(["fit", "t.csv", *TINY, "--sigma", "0.1", "--seeds", "1", "--halves", "0", "--out", "a"]) == 0
     assert "A single model was trained" in capsys.readouterr().out
@@ -251,7 +251,7 @@ def test_a_finished_fit_is_shown_again_and_not_overwritten(
 
 
 @pytest.mark.parametrize("lost", [PRODUCTS, {"fit.json"}, {"map.csv"}, set()])
-def test_a_fit_that_was_killed_before_its_verdict_is_concluded_anew(
+def test_a_fit_that_was_killed_before_its_verdict_is_concluded_again(
     lost: set[str], copied: tuple[Path, list[str]], fitted: tuple[Path, str], no_report: None
 ) -> None:
     """Training is over, and what was found is not written, or in part, or not yet in the summary."""
@@ -269,7 +269,7 @@ def test_a_report_of_a_fit_without_a_verdict_says_so(copied: tuple[Path, list[st
     assert refuse("report", "first").startswith("first must hold a finished fit")
 
 
-def test_force_fits_anew(copied: tuple[Path, list[str]], no_report: None) -> None:
+def test_force_fits_again(copied: tuple[Path, list[str]], no_report: None) -> None:
     out, words = copied
     before = (out / "map.csv").read_bytes()
     assert cli.main([*words, "--force", "--steps", "5", "--data-seed", "1"]) == 0

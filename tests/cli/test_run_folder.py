@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -258,32 +258,6 @@ def test_a_real_limit_on_the_size_of_files(tmp_path: Path, no_report: None, envi
     assert len(list(out.glob("checkpoints/*.json"))) == 4
     assert cli.main([*words, str(out), "--resume"]) == 0
     assert same_results(out, whole)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 100 KiB. Only root can make one."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = shutil.which("mount")
-    if (
-        not mount
-        or subprocess.run([mount, "-t", "tmpfs", "-o", "size=100k", "tmpfs", disk], capture_output=True).returncode
-    ):
-        pytest.skip("mounting a small disk needs root on Linux")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
-
-
-def test_a_real_small_disk(small_disk: Path, made: Path, no_report: None, capsys: pytest.CaptureFixture[str]) -> None:
-    out = small_disk / "out"
-    assert cli.main([*RUN, "--out", str(out)]) == 2
-    assert "it is full (No space left on device); finished members" in capsys.readouterr().err
-    assert (out / "checkpoints" / "stack-000.json").is_file()
-    assert not list(out.rglob("*.part"))
-    subprocess.run(["mount", "-o", "remount,size=10m", small_disk], check=True)
-    assert cli.main([*RUN, "--out", str(out), "--resume"]) == 0
-    assert same_results(out, made / "finished")
 
 
 @pytest.mark.parametrize(

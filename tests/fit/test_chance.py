@@ -1,4 +1,4 @@
-"""Is there anything to be found? Shifts keep every channel as it is, and chance is as rare as its p-value says."""
+"""Permutation tests: shifts keep each channel as it is, and p-values of independent channels are uniform."""
 
 from __future__ import annotations
 
@@ -30,24 +30,43 @@ def trained(
 
 
 def dependent(samples: int = 400, seed: int = 0) -> np.ndarray:
+    """Six channels with a common source."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(samples, 1)) + 0.3 * rng.normal(size=(samples, 6))
 
 
-def test_chance_is_as_rare_as_it_says() -> None:
-    """Independent noise, some of it with a memory, models that have overlearned it: p below 0.1 in a tenth of cases."""
-    below, every = 0, []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Samples (..., n) that models are asked about, with a mark where they are hidden."""
+    calls: list[tuple[torch.Tensor, torch.Tensor]] = []
+    plain = Table.ask
+
+    def ask(self: Table, raw: torch.Tensor, dice: torch.Tensor, share: torch.Tensor) -> Any:
+        inputs, targets = plain(self, raw, dice, share)
+        calls.append((raw, targets[..., -1]))
+        return inputs, targets
+
+    monkeypatch.setattr(Table, "ask", ask)
+    return calls
+
+
+def with_memory(values: np.ndarray, factor: float) -> np.ndarray:
+    """Add to every sample a share of the one before."""
+    for step in range(1, len(values)):
+        values[step] += factor * values[step - 1]
+    return values
+
+
+def test_p_values_of_independent_channels_are_uniform() -> None:
+    """White noise and noise with memory, and models that overfit it: p below 0.1 in a tenth of cases."""
+    p_values = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
         values = rng.normal(size=(120, 5))
-        if seed % 2:
-            for step in range(1, len(values)):
-                values[step] += 0.9 * values[step - 1]
-        stack, task = trained(values, 6, seeds=(seed,))
-        every.append(against_chance(stack, task, 19, seed).p)
-        below += every[-1] <= 0.1
-    assert below <= 11  # 4 are expected, more than 11 less than once in a thousand times
-    assert 0.35 < np.mean(every) < 0.7 and min(every) >= 0.05
+        stack, task = trained(with_memory(values, 0.9) if seed % 2 else values, 6, seeds=(seed,))
+        p_values.append(against_chance(stack, task, 19, seed).p)
+    assert sum(p <= 0.1 for p in p_values) <= 11  # 4 are expected, more than 11 less than once in a thousand times
+    assert 0.35 < np.mean(p_values) < 0.7 and min(p_values) >= 0.05
 
 
 def test_levels_that_groups_have_are_no_dependence() -> None:
@@ -59,8 +78,7 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
         rng = np.random.default_rng(seed)
         values = rng.normal(size=(200, 5)) + 2 * rng.normal(size=(10, 1))[who]
         stack, task = trained(values, 40, seeds=(seed,), groups=who)
-        found = against_chance(stack, task, 19, seed)
-        within.append(found.p)
+        within.append(against_chance(stack, task, 19, seed).p)
         channels.append(channel_p_values(stack, task, 19, seed))
         task.pieces = None
         across.append(against_chance(stack, task, 19, seed).p)
@@ -71,66 +89,55 @@ def test_levels_that_groups_have_are_no_dependence() -> None:
 
 @pytest.mark.parametrize(("shortest", "stays"), [(5, True), (1_000, False)])
 def test_shifts_stay_within_groups_unless_these_are_short(
-    shortest: int, stays: bool, monkeypatch: pytest.MonkeyPatch
+    shortest: int, stays: bool, monkeypatch: pytest.MonkeyPatch, asked: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> None:
     """Values whose whole part is the number of the group, in no order: each stays where its group is."""
     monkeypatch.setattr(chance, "MIN_PIECE_LENGTH", shortest)
     rng = np.random.default_rng(0)
     who = rng.integers(12, size=300)
     stack, task = trained(who[:, None] + 0.4 * rng.random((300, 6)), 0, groups=who)
-    plain, seen = Table.ask, list[torch.Tensor]()
-
-    def ask(self: Table, raw: torch.Tensor, dice: torch.Tensor, share: torch.Tensor) -> Any:
-        seen.append(raw)
-        return plain(self, raw, dice, share)
-
-    monkeypatch.setattr(Table, "ask", ask)
     against_chance(stack, task, 7)
-    raw = torch.cat(seen)
+    raw = torch.cat([samples for samples, _ in asked])
     assert (raw[1:] != raw[0]).float().mean() > 0.5  # something was shifted
     assert torch.equal(raw[1:].floor(), raw[:1].floor().expand_as(raw[1:])) == stays
 
 
-def test_a_channel_of_its_own_is_told_from_those_that_depend() -> None:
-    """Six channels that depend on each other, and one that does not: it is taken for one of them as rarely as is
-    said."""
-    others, every = [], []
+def test_an_independent_channel_differs_from_dependent_ones() -> None:
+    """Six channels that depend on each other, and one that does not, whose p-values are uniform."""
+    dependent_p, independent_p = [], []
     for seed in range(30):
         rng = np.random.default_rng(1_000 + seed)
         values = np.concatenate([dependent(300, seed), rng.normal(size=(300, 1))], axis=1)
-        if seed % 2:
-            for step in range(1, len(values)):
-                values[step] += 0.8 * values[step - 1]
-        stack, task = trained(values, 60, seeds=(seed,))
-        *seen, alone = channel_p_values(stack, task, 19, seed)
-        others += seen
-        every.append(alone)
-    assert np.mean(others) < 0.07
-    assert np.sum(np.array(every) <= 0.1) <= 9  # 3 are expected, more than 9 less than once in a thousand times
-    assert 0.35 < np.mean(every) < 0.7
+        stack, task = trained(with_memory(values, 0.8) if seed % 2 else values, 60, seeds=(seed,))
+        *others, alone = channel_p_values(stack, task, 19, seed)
+        dependent_p += others
+        independent_p.append(alone)
+    assert np.mean(dependent_p) < 0.07
+    assert sum(p <= 0.1 for p in independent_p) <= 9  # 3 are expected, more than 9 less than once in a thousand times
+    assert 0.35 < np.mean(independent_p) < 0.7
 
 
-def test_a_weak_dependence_is_seen_where_there_are_many_samples() -> None:
-    """Less than a tenth of each channel can be told from the others."""
+def test_a_weak_dependence_is_found_with_many_samples() -> None:
+    """Less than a tenth of the variance of a channel can be explained by the others."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(8_000, 1)) + 3 * rng.normal(size=(8_000, 8))
     stack, task = trained(values, 300)
     assert (channel_p_values(stack, task, 39) == 1 / 40).all()
 
 
-def test_a_channel_that_tells_but_is_not_told_is_found_by_what_it_tells() -> None:
-    """Four numbers and their sizes without a sign: these are told by the numbers, the numbers by nobody."""
+def test_channels_that_only_predict_others_are_found() -> None:
+    """Four numbers and their absolute values: a number predicts its absolute value, but not the reverse."""
     values = np.random.default_rng(0).normal(size=(4_000, 4))
     both = np.concatenate([values, np.abs(values)], axis=1)
     stack, task = trained(both, 1_500, width=16, layers=2, batch=64, learning_rate=3e-3)
-    told = channel_p_values(stack, task, 39)
-    assert (told[4:] == 1 / 40).all() and (told[:4] > 0.05).sum() >= 3
+    p_values = channel_p_values(stack, task, 39)
+    assert (p_values[4:] == 1 / 40).all() and (p_values[:4] > 0.05).sum() >= 3
     assert predictive_channels(stack, task, range(4), most=1_000) == [0, 1, 2, 3]
     assert len(predictive_channels(stack, task, range(4), most=50)) == 1  # 39 shifts for all together, 39 for one
 
 
-def test_few_shifts_are_spent_on_many_channels_that_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 channels of their own are given up in three groups; one that tells is found among them all the same."""
+def test_few_shifts_are_spent_on_many_independent_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 independent channels are tested in three groups; one that predicts others is found among them."""
     alone = np.random.default_rng(0).normal(size=(1_000, 40))
     stack, task = trained(np.concatenate([alone, dependent(1_000)[:, :3]], axis=1), 1_000)
     passes = 0
@@ -150,7 +157,7 @@ def test_few_shifts_are_spent_on_many_channels_that_tell_nothing(monkeypatch: py
     assert passes / parts < 2 * 40  # one by one, each would take two at least: as it is, and shifted once
 
 
-def test_a_channel_of_its_own_seldom_seems_to_tell_of_others() -> None:
+def test_an_independent_channel_rarely_seems_to_predict_others() -> None:
     found = 0
     for seed in range(20):
         rng = np.random.default_rng(1_000 + seed)
@@ -162,7 +169,7 @@ def test_a_channel_of_its_own_seldom_seems_to_tell_of_others() -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_a_single_channel_is_shifted_alone(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand: the same predictions, held against the channel turned round in each block."""
+    """By hand: the same predictions, compared with the channel shifted in each block."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 5, seeds=(0, 1))
@@ -208,22 +215,13 @@ def test_the_p_value_counts_the_true_samples_in() -> None:
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_a_shift_keeps_what_each_channel_is_like(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every channel of a shifted table is the true one, round and round in each block; what is missing stays where it
-    is, and the same ones are hidden."""
+def test_a_shift_keeps_each_channel_as_it_is(missing: float, asked: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Each channel is shifted circularly in each block. Missing values stay, and the same values are hidden."""
     values = dependent()
     values[np.random.default_rng(1).random(values.shape) < missing] = np.nan
     stack, task = trained(values, 0)
-    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-    plain = Table.ask
-
-    def ask(self: Table, raw: torch.Tensor, dice: torch.Tensor, share: torch.Tensor) -> Any:
-        seen.append((raw, plain(self, raw, dice, share)[1][..., -1]))
-        return plain(self, raw, dice, share)
-
-    monkeypatch.setattr(Table, "ask", ask)
     found = against_chance(stack, task, 7)
-    raw, asked = (torch.cat(each) for each in zip(*seen, strict=True))
+    raw, hidden = (torch.cat(parts) for parts in zip(*asked, strict=True))
     many = len(task.splits["test"])
     assert raw.shape == (8, many, 6) and many >= 78 and np.isfinite(found.shifted).all()
     true = raw[0].numpy()
@@ -240,7 +238,7 @@ def test_a_shift_keeps_what_each_channel_is_like(missing: float, monkeypatch: py
                 for t, d, here in zip(true.T, draw.T, (known & (own == piece)[:, None]).T, strict=True)
             ]
             assert len(set(by)) > 1  # against each other
-    assert (asked == asked[0]).all() and not asked[torch.isnan(raw)].any()
+    assert (hidden == hidden[0]).all() and not hidden[torch.isnan(raw)].any()
 
 
 def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,8 +253,8 @@ def test_many_test_samples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> N
     assert against_chance(stack, task, 3).gain == pytest.approx((guessed - error).item(), rel=1e-4)
 
 
-def test_of_many_groups_whole_ones_are_asked() -> None:
-    """1,000 groups of 20 samples: more than can be asked, but each is long enough to shift within."""
+def test_of_many_groups_whole_ones_are_used() -> None:
+    """1,000 groups of 20 samples: too many to use all, but each is long enough to shift within."""
     values = np.random.default_rng(0).normal(size=(20_000, 5))
     task = tables(values.astype(np.float32), groups=np.repeat(np.arange(1_000), 20))["all"]
     rows, pieces = chance._test_rows(task, (60, 400, 30_000))
@@ -283,17 +281,17 @@ def test_levels_of_many_groups_are_no_dependence_either() -> None:
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_missing_values_neither_hide_a_dependence_nor_make_one(missing: float) -> None:
-    own, others = [], []
+    independent_p, dependent_p = [], []
     for seed in range(10):
         rng = np.random.default_rng(100 + seed)
         values = np.concatenate([dependent(300, seed), rng.normal(size=(300, 3))], axis=1)
         values[rng.random(values.shape) < missing] = np.nan
         stack, task = trained(values, 80, seeds=(seed,))
-        found = channel_p_values(stack, task, 19, seed)
-        others += list(found[:6])
-        own += list(found[6:])
-    assert np.mean(np.array(others) <= 0.05) > 0.8
-    assert 0.35 < np.mean(own) < 0.65 and np.mean(np.array(own) <= 0.1) < 0.25
+        p_values = channel_p_values(stack, task, 19, seed)
+        dependent_p += list(p_values[:6])
+        independent_p += list(p_values[6:])
+    assert np.mean(np.array(dependent_p) <= 0.05) > 0.8
+    assert 0.35 < np.mean(independent_p) < 0.65 and np.mean(np.array(independent_p) <= 0.1) < 0.25
 
 
 def test_errors_of_questions_are_those_of_evaluation() -> None:

@@ -73,7 +73,7 @@ def test_a_sigma_of_unknown_stability_is_taken_last() -> None:
     assert nobody.sigma == 0.1 and "it is the smallest" in nobody.why
 
 
-def test_one_question_has_no_standard_error() -> None:
+def test_one_sample_has_no_standard_error() -> None:
     found = choose({0.1: np.array([[1.0]]), 0.2: np.array([[1.1]])}, {0.1: alike(1.0), 0.2: alike(0.0)})
     assert found.sigma == 0.1 and found.table[0]["standard_error"] == 0
 

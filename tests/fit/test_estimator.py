@@ -63,7 +63,7 @@ def test_its_arrays_are_those_of_all_channels(learned: LearnedPositions) -> None
     assert np.isfinite(learned.embedding_).all() and set(learned.module_stability_) == {2, 3, 4}
 
 
-def test_a_copy_is_predicted_in_its_own_unit(learned: LearnedPositions) -> None:
+def test_a_copy_is_predicted_in_its_unit(learned: LearnedPositions) -> None:
     rng = np.random.default_rng(9)
     new = rng.normal(size=(100, 4)).repeat(2, axis=1) * np.tile([1.0, 1000.0], 4) + np.tile([5.0, -300.0], 4)
     guess = learned.transform(new)
@@ -98,14 +98,14 @@ def test_a_guess_does_not_look_at_what_it_guesses(learned: LearnedPositions, pai
     assert not np.allclose(learned.transform(changed)[:, 2], learned.transform(pairs[:20])[:, 2])
 
 
-def test_the_score_is_high_where_channels_tell_of_each_other(learned: LearnedPositions, pairs: np.ndarray) -> None:
+def test_the_score_is_high_if_channels_predict_each_other(learned: LearnedPositions, pairs: np.ndarray) -> None:
     assert learned.score(pairs) > 0.5
     shuffled = np.stack([np.random.default_rng(i).permutation(pairs[:, i]) for i in range(8)], axis=1)
     assert learned.score(shuffled) < 0.1
     assert abs(tiny(steps=200, learning_rate=5e-3).fit(table(400)).score(table(400, seed=1))) < 0.1
 
 
-def test_missing_values_are_told_from_the_rest(learned: LearnedPositions, pairs: np.ndarray) -> None:
+def test_missing_values_are_predicted_from_the_rest(learned: LearnedPositions, pairs: np.ndarray) -> None:
     holes = pairs[:50].copy()
     holes[::2, 1], holes[::3, 4] = np.nan, np.nan
     guess = learned.transform(holes)
@@ -129,7 +129,7 @@ def test_masked_values_are_missing_ones(learned: LearnedPositions, pairs: np.nda
     assert learned.score(asked) == learned.score(holes) != learned.score(pairs[:50])
 
 
-def test_the_run_is_kept_where_it_is_asked_for(learned: LearnedPositions, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_is_kept_in_the_folder(learned: LearnedPositions, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(learned.folder)
     assert Run(folder).finished and own_results.read(folder).verdict == learned.verdict_
     assert cli.main(["report", str(folder)]) == 0
@@ -156,7 +156,7 @@ def test_a_single_model_says_nothing_of_how_sure_it_is() -> None:
     assert any(line.startswith("A single model was trained") for line in fitted.summary_)
 
 
-def test_it_is_cloned_and_stands_in_a_pipeline() -> None:
+def test_it_can_be_cloned_and_used_in_a_pipeline() -> None:
     first = tiny(hidden=0.4, random_state=3)
     copy = clone(first)
     assert copy.get_params() == first.get_params() and copy is not first

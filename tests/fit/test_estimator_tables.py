@@ -100,7 +100,7 @@ def test_a_declared_category_of_numbers_is_one_in_transform_too(tmp_path: Path) 
     assert not np.allclose(missing, told)
 
 
-def test_a_file_is_asked_about_as_its_frame_is(tmp_path: Path) -> None:
+def test_a_file_is_transformed_as_its_frame(tmp_path: Path) -> None:
     """With its groups and its count of rows, or without; a few rows are enough, with words that are new or lacking."""
     data = frame().rename_axis("time").reset_index()
     for name, write in (("t.csv", data.to_csv), ("t.parquet", data.to_parquet)):
@@ -128,7 +128,7 @@ def test_a_file_is_asked_about_as_its_frame_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_columns_without_names_are_told_apart_by_their_place(tmp_path: Path) -> None:
+def test_columns_without_names_are_identified_by_position(tmp_path: Path) -> None:
     values = np.column_stack([table(channels=6), np.repeat(np.arange(6), 25)])[:, [0, 6, 1, 2, 3, 4, 5]]
     np.save(tmp_path / "t.npy", values)
     bare = pd.DataFrame(values)

@@ -54,7 +54,7 @@ def test_numbers_are_those_of_the_tables() -> None:
     assert (setting.tokens, setting.width, setting.outcome.nothing, point.n) == (16, 160, 0.25, 15)
 
 
-def test_every_setting_is_a_sweep_of_its_own() -> None:
+def test_no_sweep_is_in_two_settings() -> None:
     """Members that are in two runs are one setting, or a setting that is left out would still have a say."""
     settings = evidence.settings()
     assert len({each.name for each in settings}) == len(settings) == len({each.outcome for each in settings})
@@ -85,7 +85,7 @@ def test_between_sigmas_lies_a_straight_line_over_their_logarithm() -> None:
     assert found.at(0.01) == 0.2 and found.at(4.0) == 1.0
 
 
-def test_less_error_is_better() -> None:
+def test_lower_error_is_better() -> None:
     found = curve({0.1: 0.4, 1.0: 0.7}, sign=-1, nothing=1.0)
     assert found.best.sigma == 0.1 and found.gain == pytest.approx(0.6)
     lacks = found.lacks(1.0)
@@ -114,7 +114,7 @@ def test_a_single_seed_has_no_interval_and_counts_for_nothing() -> None:
     assert math.isnan(found.best.found.low) and not found.learned
 
 
-def test_settings_are_named_by_what_is_needed_to_tell_them_apart() -> None:
+def test_settings_are_named_by_the_fields_that_distinguish_them() -> None:
     rows = [("adam", 1e-3, 0.0), ("adamw", 1e-3, 0.01), ("sgd", 1e-2, 0.0), ("adam", 1e-2, 0.0)]
     members = pd.DataFrame(rows, columns=["optimizer", "learning_rate", "weight_decay"])
     assert script.needed(members, list(members.columns)) == ["optimizer", "learning_rate"]

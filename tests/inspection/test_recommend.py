@@ -72,7 +72,7 @@ def test_kinds_of_optimizers_are_kept_apart() -> None:
     assert recommend.recommend(dataclasses.replace(ASKED, optimizer="sgd"), settings).sigma == 1.0
 
 
-def test_where_a_kind_has_learned_nothing_it_is_said() -> None:
+def test_a_family_of_optimizers_that_learned_nothing_is_reported() -> None:
     asked = dataclasses.replace(ASKED, optimizer="sgd")
     settings = [setting(0.05, "a"), setting(1.0, "b", learned=False, optimizer="sgd")]
     answer = recommend.recommend(asked, settings)
@@ -99,7 +99,7 @@ def test_a_sigma_that_few_know_is_not_recommended() -> None:
     assert answer.sigma == 0.1 and any("Smaller ones were hardly studied" in it for it in recommend.sentences(answer))
 
 
-def test_a_sweep_that_was_cut_short_has_no_say_on_maps() -> None:
+def test_a_sweep_that_was_cut_short_is_not_used_for_maps() -> None:
     near, far = setting(0.1, "a"), setting(0.01, "b", tokens=1024)
     half = dataclasses.replace(near.outcome, points=near.outcome.points[3:])  # from 0.1 on
     cut = dataclasses.replace(near, outcome=half, structure=half)
@@ -113,7 +113,7 @@ def test_a_sweep_that_was_cut_short_has_no_say_on_maps() -> None:
         assert not recommend.cut_short(dataclasses.replace(cut, structure=structure), "map")
 
 
-def test_goals_ask_their_own_curves() -> None:
+def test_each_goal_uses_its_curve() -> None:
     mixed = dataclasses.replace(setting(0.5), structure=setting(0.02).outcome)
     answer = recommend.recommend(ASKED, [mixed])
     assert (answer.sigma, answer.other.sigma) == (0.5, 0.02)
@@ -121,7 +121,7 @@ def test_goals_ask_their_own_curves() -> None:
     assert recommend.recommend(dataclasses.replace(ASKED, goal="map"), [mixed]).sigma == 0.02
 
 
-def test_a_setting_that_is_held_out_has_no_say() -> None:
+def test_a_held_out_setting_is_not_used() -> None:
     settings = [setting(0.2, "a"), setting(0.2, "a", tokens=32), setting(1.0, "b", tokens=256)]
     one, two, three = recommend.held_out(settings)
     assert (one.sigma, three.sigma) == (0.2, 0.2) and three.lost["recommended"] == pytest.approx(math.log10(5))
@@ -130,6 +130,7 @@ def test_a_setting_that_is_held_out_has_no_say() -> None:
 
 
 def test_the_packaged_evidence_has_an_answer_for_every_optimizer_and_goal() -> None:
+    assert {setting.optimizer for setting in evidence.settings()} <= set(recommend.FAMILIES)
     for optimizer in recommend.FAMILIES:
         for goal in recommend.GOALS:
             for tokens, width in ((2, 1), (64, 128), (10**9, 10**9)):
@@ -160,14 +161,10 @@ def test_the_command_prints_an_object(capsys: pytest.CaptureFixture[str]) -> Non
     ("words", "sentence"),
     [
         (["--tokens", "1"], "tokens must be a whole number from 2 to"),
-        (["--tokens", "2.5"], "tokens must be a whole number; got '2.5'"),
         (["--tokens", "1" + 30 * "0"], "tokens must be a whole number from 2 to 1,000,000,000"),
-        (["--width", "0"], "width must be a whole number from 1 to"),
         (["--width", "wide"], "width must be a whole number; got 'wide'"),
         (["--optimizer", "adagrad"], "optimizer must be one of adam, adamw, sgd; got 'adagrad'"),
-        (["--learning-rate", "0"], "learning_rate must be a number above 0; got 0.0"),
         (["--learning-rate", "nan"], "learning_rate must be a number above 0; got nan"),
-        (["--learning-rate", "fast"], "learning_rate must be a number; got 'fast'"),
         (["--layers", "0"], "layers must be a whole number from 1 to"),
         (["--goal", "beauty"], "goal must be one of accuracy, map; got 'beauty'"),
     ],
@@ -214,7 +211,3 @@ def test_cut_is_what_is_left_of_a_normal() -> None:
     density = np.exp(-(x**2) / 2)
     left = math.sqrt((x**2 * density).sum() / density.sum())
     assert left == pytest.approx(libraries.TRUNCATED_STD, abs=1e-4)
-
-
-def test_evidence_names_no_optimizer_that_has_no_kind() -> None:
-    assert {each.optimizer for each in evidence.settings()} <= set(recommend.FAMILIES)

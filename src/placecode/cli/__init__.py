@@ -21,7 +21,7 @@ from rich.console import Console
 
 from placecode import bench, experiments
 from placecode.cli import display, doctor, execution, fit, flags, recommend
-from placecode.cli.display import say
+from placecode.cli.display import print_line
 from placecode.cli.execution import stop_on_signals
 from placecode.cli.reporting import compared, publish
 from placecode.errors import BadInput, one_of, value_of
@@ -181,7 +181,7 @@ def _named_study(words: Sequence[str]) -> str | None:
 
 def _studies(arguments: argparse.Namespace, console: Console) -> None:
     console.print(display.study_table(experiments.STUDIES.values()))
-    say(
+    print_line(
         console,
         "To run a study: placecode run STUDY [--scale quick|paper]. For its settings: placecode run STUDY --help",
     )
@@ -196,7 +196,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
     where = execution.where_of(arguments)
     out = arguments.out or Path("runs") / f"{study.name}-{arguments.scale}"
     if arguments.dry_run:
-        say(console, display.estimate_text(study, estimate(study, where, arguments.members), where))
+        print_line(console, display.estimate_text(study, estimate(study, where, arguments.members), where))
         return
     with stop_on_signals() as stopped, display.progress(console) as progress:
         run = local.execute(
@@ -213,27 +213,27 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
     report = publish(run)
     console.print(display.results_table(run, study.metric))
     for line in page_of(study, run).words():
-        say(console, line)
+        print_line(console, line)
     if memory := display.memory_text(run):
-        say(console, memory)
-    say(console, f"Report: {report}")
+        print_line(console, memory)
+    print_line(console, f"Report: {report}")
 
 
 def _merge(arguments: argparse.Namespace, console: Console) -> None:
     study = study_of(Run(arguments.runs[0]))
     run = merge.merge(arguments.runs, arguments.out, arguments.force, study.compare, study.members())
     missing = run.config["total"] - len(run.members)
-    say(console, f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.")
+    print_line(console, f"{len(run.members)} of {run.config['total']} members of {run.study} are in {run.path}.")
     if missing:
-        say(console, f"Still missing: {missing}; merge again when all are available.")
-    say(console, f"Report: {publish(run)}")
+        print_line(console, f"Still missing: {missing}; merge again when all are available.")
+    print_line(console, f"Report: {publish(run)}")
 
 
 def _slim(arguments: argparse.Namespace, console: Console) -> None:
     seeds = None if arguments.seeds is None else [value_of("seeds", text, int) for text in arguments.seeds.split(",")]
     run = merge.slim(arguments.run, arguments.out, arguments.force, seeds)
     size = sum(file.stat().st_size for file in run.path.iterdir() if file.is_file())
-    say(console, f"{run.path}: {size / 2**20:.1f} MiB.")
+    print_line(console, f"{run.path}: {size / 2**20:.1f} MiB.")
 
 
 def _report(arguments: argparse.Namespace, console: Console) -> None:
@@ -241,10 +241,10 @@ def _report(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.together is not None:
         together.refuse(arguments.runs, arguments.together)
         page = together.write([compared(run) for run in _finished(arguments.runs)], arguments.together)
-        say(console, f"Report: {page}")
+        print_line(console, f"Report: {page}")
         return
     for run in _finished(arguments.runs):
-        say(console, f"Report: {publish(run)}")
+        print_line(console, f"Report: {publish(run)}")
 
 
 def _finished(paths: Sequence[Path]) -> list[Run]:
@@ -265,12 +265,12 @@ def _claims(arguments: argparse.Namespace, console: Console) -> None:
         return
     for run, findings in checked:
         if not findings:
-            say(console, f"{run.path}: there are no claims about {run.study}.")
+            print_line(console, f"{run.path}: there are no claims about {run.study}.")
             continue
-        say(console, f"{run.path}: {run.study}, {run.config['scale']} scale")
+        print_line(console, f"{run.path}: {run.study}, {run.config['scale']} scale")
         console.print(display.claims_table(findings))
         if run.config["scale"] != "paper":
-            say(console, html.tables.NO_TEST)
+            print_line(console, html.tables.NO_TEST)
 
 
 def _runs(arguments: argparse.Namespace, console: Console) -> None:
@@ -278,7 +278,7 @@ def _runs(arguments: argparse.Namespace, console: Console) -> None:
         raise BadInput(f"{arguments.folder} must be a folder with runs; there is no such folder.")
     listed = runs.find(arguments.folder)
     if not listed:
-        say(console, f"No runs in {arguments.folder}. Start one with: placecode run lst-sigma")
+        print_line(console, f"No runs in {arguments.folder}. Start one with: placecode run lst-sigma")
         return
     console.print(display.run_table(listed))
 
@@ -302,8 +302,8 @@ def _bench(arguments: argparse.Namespace, console: Console) -> int:
             console.print(table)
         for line in (display.BENCH_LEGEND, bench.disturbance(result)):
             if line:
-                say(console, line)
+                print_line(console, line)
         if written:
-            say(console, f"Written to {arguments.out}: {', '.join(path.name for path in written)}")
+            print_line(console, f"Written to {arguments.out}: {', '.join(path.name for path in written)}")
     timed = any(row["name"] == "placecode" and row["us_per_model_step"] is not None for row in result["rows"])
     return 0 if timed else 1

@@ -31,7 +31,7 @@ SPLITS = ("train", "test", "validation", "ood")
 SECONDS_BETWEEN_LINES = 10.0
 
 
-def say(console: Console, text: str) -> None:
+def print_line(console: Console, text: str) -> None:
     """Print a text as it is, without markup and line breaks."""
     console.print(text, markup=False, soft_wrap=True)
 
@@ -98,7 +98,7 @@ class _Lines:
         parts = [f"stack {event.stack + 1}/{event.stacks}"] if event.stacks > 1 else []
         parts += [f"step {event.progress.step}/{event.steps}", _loss(event), event.stopped().strip("; "), means]
         parts += [] if remaining is None else [f"{duration(remaining)} left"]
-        say(self.console, "  ".join(part for part in parts if part))
+        print_line(self.console, "  ".join(part for part in parts if part))
 
 
 def _loss(event: Event) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from placecode.cli import display, execution, flags
-from placecode.cli.display import say
+from placecode.cli.display import print_line
 from placecode.cli.execution import stop_on_signals
 from placecode.cli.reporting import publish
 from placecode.data.channel_files import read_labels, read_positions
@@ -69,9 +69,11 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         study, label_names = _study(arguments, effort, spool)
         if arguments.dry_run:
             expected = estimate(study, where, ":")
-            say(console, display.estimate_text(study, expected, where))
+            print_line(console, display.estimate_text(study, expected, where))
             test_time = display.duration(expected.answer * count_predictions(study))
-            say(console, f"The comparison with chance takes about {test_time} more, plus the time of other methods.")
+            print_line(
+                console, f"The comparison with chance takes about {test_time} more, plus the time of other methods."
+            )
             return
         with stop_on_signals() as stopped, display.progress(console) as progress:
             result = fit(
@@ -83,14 +85,14 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
                 force=arguments.force,
                 notify=progress,
                 stop=stopped,
-                tell=lambda text: say(console, f"{text[0].upper()}{text[1:]} ..."),
+                tell=lambda text: print_line(console, f"{text[0].upper()}{text[1:]} ..."),
                 label_names=label_names,
             )
     report = publish(Run(out))
     for line in own_words.sentences(result):
-        say(console, line)
-    say(console, f"Map: {out / 'map.csv'}")
-    say(console, f"Report: {report}")
+        print_line(console, line)
+    print_line(console, f"Map: {out / 'map.csv'}")
+    print_line(console, f"Report: {report}")
 
 
 @contextlib.contextmanager

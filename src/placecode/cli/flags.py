@@ -48,9 +48,12 @@ def settings(arguments: argparse.Namespace, study: type[Study], without: Sequenc
             values[name] = tuple(text)
         elif several:
             parts = [part for word in text for part in word.split(",") if part.strip()]
-            numbers = tuple(value_of(name, part, kind) for part in parts)
-            is_count = name == "seeds" and len(text) == 1 and "," not in text[0]
-            values[name] = _first_seeds(numbers[0]) if is_count and numbers else numbers
+            values[name] = tuple(value_of(name, part, kind) for part in parts)
+            if name == "seeds" and len(text) == 1 and "," not in text[0] and parts:  # a number of seeds
+                (count,) = values[name]
+                if count < 1:
+                    raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
+                values[name] = tuple(range(count))
         else:
             values[name] = value_of(name, text, kind)
     return values
@@ -78,10 +81,3 @@ def _kind(hint: Any) -> tuple[type, bool]:
     if typing.get_origin(hint) is tuple:
         return typing.get_args(hint)[0], True
     return hint, False
-
-
-def _first_seeds(count: int) -> tuple[int, ...]:
-    """Return the seeds 0 to count - 1."""
-    if count < 1:
-        raise must_be("seeds", "at least one, as a number of seeds or a list a,b,c", count)
-    return tuple(range(count))

@@ -8,7 +8,7 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from placecode.cli.display import say
+from placecode.cli.display import print_line
 from placecode.errors import value_of
 from placecode.inspection import recommend
 from placecode.inspection.recommend import FAMILIES, GOALS, Asked, Recommendation
@@ -43,10 +43,10 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     )
     answer = recommend.recommend(question)
     if arguments.json:
-        say(console, json.dumps(answer.record(), indent=2, allow_nan=False))
+        print_line(console, json.dumps(answer.record(), indent=2, allow_nan=False))
         return
     for line in recommend.sentences(answer):
-        say(console, line)
+        print_line(console, line)
     console.print(nearest_table(answer))
 
 
@@ -54,7 +54,9 @@ def nearest_table(answer: Recommendation) -> Table:
     """Make a table of the nearest measured settings: outcomes at the best, the recommended and the default sigmas."""
     sigmas = {f"{answer.sigma:g}": answer.sigma}
     sigmas |= {f"{vote.sigma:.2g}": vote.sigma for vote in answer.defaults.values()}
-    table = Table(title=f"The nearest settings, and their outcomes by sigma (apart: in doublings of {_sizes(answer)})")
+    *sizes, last = (name.replace("_", " ") for name in answer.asked.sizes())
+    apart = f"apart: in doublings of {', '.join(sizes)} and {last}"
+    table = Table(title=f"The nearest settings, and their outcomes by sigma ({apart})")
     for name in ("setting", "tokens", "width", "optimizer", "rate", "apart", "outcome", "best", *sigmas):
         is_text = name in ("setting", "optimizer", "outcome")
         table.add_column(name, justify="left" if is_text else "right", overflow="fold")
@@ -74,9 +76,3 @@ def nearest_table(answer: Recommendation) -> Table:
             *("" if value is None else f"{value:.3f}" for value in outcomes),
         )
     return table
-
-
-def _sizes(answer: Recommendation) -> str:
-    """List the sizes that the distance between settings is computed from."""
-    *names, last = (name.replace("_", " ") for name in answer.asked.sizes())
-    return f"{', '.join(names)} and {last}"

@@ -246,15 +246,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise must_be("sigma", "'auto', a number or a list of numbers", self.sigma)
         return sigmas
 
-    def _seed(self) -> int:
-        """Return `random_state` as an integer seed."""
-        if isinstance(self.random_state, (int, np.integer)):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1000))
-
     def _settings(self, effort: str) -> dict[str, Any]:
         """Return the fields of the study that the parameters set."""
-        seed = self._seed()
+        is_seed = isinstance(self.random_state, (int, np.integer))
+        seed = int(self.random_state if is_seed else check_random_state(self.random_state).randint(2**31 - 1000))
         count = len(OwnData.scales[effort].get("seeds", OwnData.seeds)) if self.n_seeds is None else self.n_seeds
         parameters = {
             "sigmas": self._sigmas(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,9 +226,12 @@ def conclude(
         confidence = channel_confidence(fits)
         embedding = common_embedding(fits[seeds])
 
+    def with_scores(method: Method) -> Method:
+        return replace(method, scores={**method.scores, **_scores(method, task)})
+
     tell("comparing with other methods")
     compared = dict(others.compare(study.tables, study.hidden))
-    methods = {name: _scored(other, task) for name, other in compared.items() if isinstance(other, Method)}
+    methods = {name: with_scores(other) for name, other in compared.items() if isinstance(other, Method)}
     return Found(
         names=task.token_names,
         sigma=choice.sigma,
@@ -237,7 +241,7 @@ def conclude(
         heldout_mse=error,
         linear_mse=methods["correlation"].scores["heldout_mse"],
         mean_mse=mean_error,
-        ours=_scored(ours, task),
+        ours=with_scores(ours),
         embedding=embedding,
         neighbors=nearest_channels(similarity, study.neighbors),
         confidence=_zero_elsewhere(placed, confidence),
@@ -277,12 +281,8 @@ def _zero_elsewhere(mask: np.ndarray, confidence: np.ndarray) -> np.ndarray:
     return np.where(mask | np.isnan(confidence), confidence, 0.0)
 
 
-def _scored(method: Method, task: Table) -> Method:
-    """Add scores to a method: agreement with known positions or groups of the channels."""
-    return Method(method.similarity, method.maps, method.labels, {**method.scores, **_scores(method, task)})
-
-
 def _scores(method: Method, task: Table) -> dict[str, float]:
+    """Measure the agreement of a method with known positions or groups of the channels."""
     scores: dict[str, float] = {}
     near, labels = None, _informative(task.labels)
     if task.positions is not None and np.ptp(task.positions, axis=0).any():
