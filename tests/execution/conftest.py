@@ -1,4 +1,4 @@
-"""Workers that are up soon, for all tests that are not about how they come up."""
+"""Worker processes that start quickly, for tests that are not about their start."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from placecode.execution import processes
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers copied from a process that has everything imported, which takes most of the time of a new one."""
+def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork workers from a process that has imported everything, which takes most of the time of a new process."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["placecode.execution.processes"])
     monkeypatch.setattr(processes, "get_context", lambda method: context)

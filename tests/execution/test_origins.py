@@ -92,7 +92,7 @@ def test_a_run_that_is_stopped_and_resumed(people: Path, whole: Run, tmp_path: P
     assert_same(local.execute(study(people), tmp_path / "run", where=CPU, resume=True).path, whole.path)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("quick_workers")
 def test_two_processes_give_the_same_bytes(people: Path, whole: Run, tmp_path: Path) -> None:
     assert_same(local.execute(study(people), tmp_path / "two", where=replace(CPU, workers=2)).path, whole.path)
 

@@ -71,7 +71,7 @@ def saved_steps(out: Path) -> list[int | None]:
     return [checkpoints.verify(out / "checkpoints", f"stack-{index:03d}") for index in (0, 1)]
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("quick_workers")
 def test_a_run_whose_worker_is_killed_can_be_resumed(unbroken: Path, tmp_path: Path) -> None:
     """The worker of the other stack saves and stops."""
     out = tmp_path / "run"
@@ -89,7 +89,7 @@ def test_a_run_whose_worker_is_killed_can_be_resumed(unbroken: Path, tmp_path: P
     assert active_children() == []
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("quick_workers")
 def test_ctrl_c_stops_all_workers(unbroken: Path, tmp_path: Path) -> None:
     """A terminal sends it to every process. Workers ignore it, and the parent tells them to save and stop."""
 

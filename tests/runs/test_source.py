@@ -1,4 +1,4 @@
-"""The record of a run names the source that made it, and that source is in the history."""
+"""The source hash in the record of a run, and the commit with this source."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_hash_is_gits_own(checkout: Path) -> None:
+def test_the_hash_is_that_of_git(checkout: Path) -> None:
     package = checkout / "src" / "placecode"
     assert source_hash(package) == in_git(checkout, "rev-parse", "HEAD:src/placecode")
     (package / "__pycache__").mkdir()
@@ -72,12 +72,12 @@ def test_every_commit_is_found_by_its_source(checkout: Path) -> None:
     assert again[in_git(checkout, "rev-parse", "HEAD:src/placecode")] == in_git(checkout, "rev-parse", "HEAD~1")
 
 
-def test_outside_a_checkout_no_commit_is_known(tmp_path: Path) -> None:
+def test_no_commits_outside_a_checkout(tmp_path: Path) -> None:
     assert commits_by_source(tmp_path) == {}
     assert git("status", folder=tmp_path / "missing") is None
 
 
-def test_the_record_in_a_word(checkout: Path) -> None:
+def test_the_commits_of_a_record(checkout: Path) -> None:
     known = in_git(checkout, "rev-parse", "HEAD~1:src/placecode")
     commit = in_git(checkout, "rev-parse", "HEAD~1")[:8]
     assert record_of({}, checkout) == "older"
@@ -94,7 +94,7 @@ def full_history() -> None:
         pytest.skip("needs a full clone: this one is shallow, or no checkout")
 
 
-def test_this_source_is_hashed_as_git_does() -> None:
+def test_the_hash_of_this_source_is_that_of_git() -> None:
     full_history()
     if git("status", "--porcelain", "--", "src", folder=ROOT):
         pytest.skip("needs a clean checkout: files of the package have changed")
@@ -103,7 +103,7 @@ def test_this_source_is_hashed_as_git_does() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_committed_run_was_made_from_committed_source(run: str) -> None:
-    """Or it is from before source was recorded, and on the list."""
+    """Or it is older than the source hashes, and on the list."""
     full_history()
     record = record_of(environment(run), ROOT)
     assert "not in this history" not in record
@@ -119,14 +119,14 @@ def test_the_list_of_older_runs_only_shrinks() -> None:
         assert listed <= before, f"added since {commit}: {listed - before}"
 
 
-def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
     full_history()
     assert cli.main(["runs", str(RESULTS / "demo-fresh")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "demo-fresh" in line]
     assert len(lines) == 1 and record_of(environment("demo-fresh"), ROOT) in lines[0]
 
 
-def test_code_that_resumes_a_run_is_recorded_too(tmp_path: Path) -> None:
+def test_code_that_resumes_a_run_is_recorded(tmp_path: Path) -> None:
     study, out = tiny(sigmas=(0.2,), seeds=(0,)), tmp_path / "run"
     stop_run(study, out, local.Where("cpu"), 1)
     record = json.loads((out / "environment.json").read_text())

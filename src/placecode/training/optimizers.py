@@ -131,22 +131,14 @@ class Optimizer:
         if self.limit is not None:
             shrink = (self.limit / (norm[:, None] + 1e-6)).clamp(max=1)
             factor = shrink if factor is None else shrink * factor
+        moments, rates = list(self.state.values()), (self.rate * scale, self.pe_rate * scale)
         updates.update(
-            self.name,
-            self.flat,
-            gradient,
-            list(self.state.values()),
-            alive,
-            self.pe_learns,
-            columns,
-            self.rate * scale,
-            self.pe_rate * scale,
-            factor,
+            self.name, self.flat, gradient, moments, alive, self.pe_learns, columns, *rates, factor,
             decays=(self.decay, self.pe_decay),
             betas=(self.momentum if self.name == "sgd" else self.beta1, self.beta2),
             epsilon=self.epsilon,
             fixes=self._bias_corrections(count),
-        )
+        )  # fmt: skip
         return alive
 
     def _bias_corrections(self, count: int | Tensor) -> tuple[Tensor, Tensor]:

@@ -56,16 +56,9 @@ class Running:
     """
 
     VECTORS = (
-        "alive",
-        "diverged_at",
-        "cause",
-        "settled_epoch",
-        "rested_epoch",
-        "ended",
-        "quiet_epochs",
-        "loud",
-        "fingerprint",
-    )
+        "alive", "diverged_at", "cause", "settled_epoch", "rested_epoch", "ended",
+        "quiet_epochs", "loud", "fingerprint",
+    )  # fmt: skip
     """Names of the status vectors, shape (e,), which are part of a checkpoint.
 
     - alive: the member has not diverged.

@@ -1,4 +1,4 @@
-"""Training with the fast path: beside the plain path, member by member, in bfloat16, and as captured graphs."""
+"""Training with the GPU implementation: against the reference, in bfloat16, and as captured graphs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="the kernels need Triton")
+
+from helpers.training.members import same_bits, same_state
 
 from placecode.execution.where import Where
 from placecode.models.encoder import Stack
@@ -36,7 +38,7 @@ def task(make_task) -> Task:
 
 
 def train(stack: Stack, task: Task, steps: int) -> list[Tensor]:
-    """The losses of all steps; rates cool down over the last of them, if members say so."""
+    """Train and return the losses of all steps."""
     trainer = Trainer(stack, task, steps=steps)
     losses = [trainer.update() for _ in range(steps)]
     assert trainer.alive.all()
@@ -49,16 +51,6 @@ def answers(stack: Stack, task: Task) -> Tensor:
         return stack(x.expand(len(stack.members), *x.shape))
 
 
-def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Equal bit for bit, NaN too."""
-    whole = {8: torch.int64, 4: torch.int32, 1: torch.uint8}[one.element_size()]
-    return torch.equal(one.contiguous().view(whole), other.contiguous().view(whole))
-
-
-def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(same_bits(one[name], other[name]) for name in one)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -67,8 +59,8 @@ def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     ],
     ids=str,
 )
-def test_both_paths_stay_together(fields: dict[str, Any], task, kernel_device) -> None:
-    """Over more than an epoch, with its smaller last batch; and evaluation agrees at the end."""
+def test_training_is_that_of_the_reference(fields: dict[str, Any], task, kernel_device) -> None:
+    """Over more than an epoch, with a smaller last batch, and with evaluation at the end."""
     members = [small(seed=seed, sigma=sigma, **fields) for seed, sigma in enumerate((0.1, 1.0))]
     fast, plain = (stack_for(members, task, kernel_device, fast=way) for way in (True, False))
     start, here = answers(plain, task), task.to(kernel_device)
@@ -83,7 +75,7 @@ def test_both_paths_stay_together(fields: dict[str, Any], task, kernel_device) -
 
 
 def test_evaluation_does_not_depend_on_the_portions(task, kernel_device, monkeypatch) -> None:
-    """With dropout, whose masks belong to examples, and against the plain path."""
+    """With dropout, whose masks depend on the example, and against the reference."""
     members = [small(seed=seed, dropout=0.5, dropout_at_evaluation=True) for seed in range(2)]
     fast, plain = (stack_for(members, task, kernel_device, fast=way) for way in (True, False))
     task = task.to(kernel_device)
@@ -105,8 +97,8 @@ def test_alone_and_among_three(task, kernel_device) -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_a_nan_in_one_member_leaves_the_others_bit_for_bit(heads: int, task, kernel_device) -> None:
-    """It keeps its own bits too; a PE that does not learn never moves; nothing lies between the parameters."""
+def test_a_nan_in_one_member_changes_no_bit_of_the_others(heads: int, task, kernel_device) -> None:
+    """It keeps its bits too. A frozen PE does not change, and gaps between parameters stay zero."""
     members = [small(heads=heads, layers=1, weight_decay=0.1, seed=seed, learn=seed != 2) for seed in range(3)]
     hit, quiet = (Trainer(stack_for(members, task, kernel_device, fast=True), task, steps=9) for _ in range(2))
     start, columns, others = hit.stack.flat.clone(), hit.stack.encoding_columns, [0, 2]
@@ -128,11 +120,10 @@ def test_a_nan_in_one_member_leaves_the_others_bit_for_bit(heads: int, task, ker
     for view in quiet.stack.views(between):
         view.zero_()
     assert between.any() and not quiet.stack.flat[between == 1].any()
-    assert quiet.stack.sink is None  # the place of a step's gradients is that step's alone
+    assert quiet.stack.sink is None  # destinations are valid for one step
 
 
-def test_gradients_after_training_are_their_own(task, kernel_device) -> None:
-    """Two passes, one sum, on a stack that a trainer holds."""
+def test_gradients_of_two_passes_after_training(task, kernel_device) -> None:
     fast, plain = (stack_for([small()], task, kernel_device, fast=way) for way in (True, False))
     for stack in (fast, plain):
         Trainer(stack, task, steps=3).update()
@@ -173,8 +164,8 @@ def test_bfloat16_trains_close_to_float32(fields: dict[str, Any], task, kernel_d
     ],
     ids=str,
 )
-def test_a_captured_step_is_the_step(fields: dict[str, Any], precision: str, task, cuda: str) -> None:
-    """Bit for bit, over several epochs with a smaller last batch, and with a member that diverges on the way."""
+def test_captured_steps_have_the_same_bits(fields: dict[str, Any], precision: str, task, cuda: str) -> None:
+    """Over several epochs with a smaller last batch, and with a member that diverges."""
     members = [small(seed=seed, **fields) for seed in range(3)]
     captured, stepwise = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(2))
     stepwise.running._captured.WARM_STEPS = 10**9
@@ -190,8 +181,8 @@ def test_a_captured_step_is_the_step(fields: dict[str, Any], precision: str, tas
 
 
 @pytest.mark.parametrize("stop", [4, 6, 11])
-def test_a_captured_run_is_taken_up_again_bit_for_bit(stop: int, task, cuda: str) -> None:
-    """In the middle of an epoch of 3 steps and at its end, before and after graphs are recorded."""
+def test_a_captured_training_can_be_resumed(stop: int, task, cuda: str) -> None:
+    """Within an epoch of 3 steps and at its end, before and after graphs are captured."""
     members = [small(seed=seed, dropout=0.2, cooldown=0.5) for seed in range(2)]
     unbroken, first, second = (Trainer(stack_for(members, task, cuda, fast=True), task, steps=15) for _ in range(3))
     for _ in range(15):
@@ -208,15 +199,15 @@ def test_a_captured_run_is_taken_up_again_bit_for_bit(stop: int, task, cuda: str
     assert same_state(first.state(), unbroken.state())
 
 
-def test_losses_of_captured_steps_are_kept_apart(task, cuda: str) -> None:
-    """A graph writes to the same place every time; what `update` returned before stays as it was."""
+def test_losses_of_captured_steps_are_copies(task, cuda: str) -> None:
+    """A graph writes to the same memory every time."""
     trainer = Trainer(stack_for([small(batch=5)], task, cuda, fast=True), task, steps=9)
     losses = [trainer.update() for _ in range(9)]
     assert len({value.item() for value in losses}) == 9
 
 
-def test_a_step_that_waits_for_the_gpu_runs_uncaptured(cuda: str, tiny_task) -> None:
-    """A task of somebody's own may ask for a value on the way: that cannot be recorded, and must not stop training."""
+def test_a_step_that_synchronizes_is_not_captured(cuda: str, tiny_task) -> None:
+    """A user-defined task may read a value during the step. This must not stop training."""
 
     class Asking(type(tiny_task)):  # type: ignore[misc]
         def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -232,18 +223,18 @@ def test_a_step_that_waits_for_the_gpu_runs_uncaptured(cuda: str, tiny_task) -> 
     torch.testing.assert_close(asking.flat, quiet.flat, rtol=0, atol=1e-5)
 
 
-def test_members_that_go_on_in_a_smaller_stack_train_as_before(task, kernel_device) -> None:
-    """One leaves after its own epoch, of 3 steps, with the bits it has then; the others train on by these kernels."""
-    members = [small(), small(seed=1, last_epoch=1), small(seed=2)]
-    trainer = Trainer(stack_for(members, task, kernel_device, fast=True), task, steps=9)
+def test_members_that_continue_in_a_smaller_stack(task, kernel_device) -> None:
+    """One member leaves after its last epoch, of 3 steps. The others continue with these kernels."""
+    members = [small(layers=1), small(layers=1, seed=1, last_epoch=1), small(layers=1, seed=2)]
+    trainer = Trainer(stack_for(members, task, kernel_device, fast=True), task, steps=5)
     for _ in trainer.run():
         pass
     assert len(trainer.running.stack.members) == 2 and trainer.running.stack.fast
     assert trainer.running.stack.halves == trainer.stack.halves
     short, long = (stack_for(members, task, kernel_device, fast=True) for _ in range(2))
-    plain = Trainer(long, task, steps=9)
+    plain = Trainer(long, task, steps=5)
     plain.running._last_epochs.fill_(9)  # no member stops
-    for step in range(9):
+    for step in range(5):
         plain.update()
         if step == 2:
             short.flat.copy_(long.flat)

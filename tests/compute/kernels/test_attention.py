@@ -1,4 +1,4 @@
-"""Both attentions, over short sequences and long ones, against one formula in float64, forward and back."""
+"""Attention over short and over long sequences against one formula in float64, forward and backward."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 triton = pytest.importorskip("triton", reason="the kernels need Triton")
 
 import triton.language as tl
+from helpers.training.members import draw
 
 from placecode.compute.gpu import kernels
 from placecode.compute.gpu.kernels import attention, long_attention
@@ -20,10 +21,6 @@ pytestmark = [
     pytest.mark.usefixtures("exact_products", "bfloat16_products"),
     pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),  # NaN that is meant
 ]
-
-
-def draw(*shape: int, device: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
 
 
 def mixed_values(q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], table: Tensor | None, heads: int) -> Tensor:
@@ -42,14 +39,14 @@ def mixed_values(q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], table: T
 
 
 def table_of(kind: str | None, heads: int, m: int, n: int, device: str) -> Tensor | None:
-    """What is added to the scores: for each head or for all, also with keys that must not be seen."""
+    """A bias of the scores, per head or for all heads, also with masked keys."""
     if kind is None:
         return None
     table = draw(heads if "heads" in kind else 1, n, n, device=device, seed=9)
     square = torch.ones(n, n, dtype=torch.bool, device=device)
     if "causal" in kind:
         table.masked_fill_(~square.tril(), -torch.inf)
-    if "later" in kind:  # whole tiles of keys go by before a query sees one
+    if "later" in kind:  # whole tiles of keys are masked before a query sees one
         table.masked_fill_(~square.triu(), -torch.inf)
     return table[:, n - m :].contiguous()
 
@@ -61,15 +58,15 @@ def laid_out_as(x: Tensor) -> Tensor:
     return around.as_strided(x.shape, x.stride(), x.storage_offset())
 
 
-def both_ways(
-    length: str, grad: Tensor, given: tuple[Any, ...], into: attention.Parts, place: Tensor, residual: bool = False
+def attend(
+    length: str, grad: Tensor, arguments: tuple[Any, ...], into: attention.Parts, place: Tensor, residual: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The values mixed by attention, and the gradients of the biases; those of q, k and v are written into `into`."""
+    """Return attention and the gradients of the biases. Those of q, k and v are written into `into`."""
     if length.startswith("long"):
-        found, sums = long_attention.attend(*given)
-        return found, long_attention.attend_backward(grad, found, sums, *given, into, (place,), residual)
-    found, kept = attention.attend(*given)
-    return found, attention.attend_backward(grad, kept, *given, into, (place,), residual)
+        found, sums = long_attention.attend(*arguments)
+        return found, long_attention.attend_backward(grad, found, sums, *arguments, into, (place,), residual)
+    found, kept = attention.attend(*arguments)
+    return found, attention.attend_backward(grad, kept, *arguments, into, (place,), residual)
 
 
 @pytest.mark.parametrize("length", ["short", "short, weights computed again", "long", "long, rounded", "long, TF32"])
@@ -88,23 +85,10 @@ def both_ways(
     ],
 )
 def test_attention(
-    length,
-    members,
-    batch,
-    m,
-    n,
-    heads,
-    c,
-    table,
-    biases,
-    shared,
-    residual,
-    dtype,
-    kernel_device,
-    small_tiles,
+    length, members, batch, m, n, heads, c, table, biases, shared, residual, dtype, kernel_device, small_tiles,
     monkeypatch,
-) -> None:
-    """Values and all gradients. Queries, keys and values lie side by side, as a projection leaves them."""
+) -> None:  # fmt: skip
+    """Values and all gradients. Queries, keys and values are slices of one array, as after a projection."""
     if length in ("long, rounded", "long, TF32"):
         torch.set_float32_matmul_precision("high")
     monkeypatch.setattr(kernels, "HALVES", length != "long, TF32")
@@ -125,7 +109,7 @@ def test_attention(
     d_q, d_k = laid_out_as(q), laid_out_as(k)
     into = (d_q, d_k, d_k if shared else laid_out_as(v))
     place = torch.full((members, biases * d + 3), torch.nan, device=kernel_device)[:, 1 : 1 + biases * d]
-    found, d_biases = both_ways(length, grad, ((q, k, v), vectors, extra, heads), into, place, residual)
+    found, d_biases = attend(length, grad, ((q, k, v), vectors, extra, heads), into, place, residual)
 
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
     if length in ("long, rounded", "long, TF32") and dtype == torch.float32:  # to ten bits
@@ -143,7 +127,7 @@ def test_attention(
 
 @pytest.mark.parametrize("length", ["short", "long, rounded"])
 def test_keys_and_gradients_in_float16(length, kernel_device, small_tiles) -> None:
-    """Keys that are float16 count as what they are; gradients are the same numbers, rounded, where that is wanted."""
+    """Float16 keys give the bits of the same numbers in float32. Gradients in float16 are those numbers, rounded."""
     if length == "long, rounded":
         torch.set_float32_matmul_precision("high")
     d = 6
@@ -154,20 +138,20 @@ def test_keys_and_gradients_in_float16(length, kernel_device, small_tiles) -> No
     for k, kind in ((keys.float(), torch.float32), (keys, torch.float16)):
         d_q, d_v = torch.full_like(both, torch.nan, dtype=kind).split(d, -1)
         into = (d_q, torch.full_like(k, torch.nan, dtype=torch.float32), d_v)
-        found, d_bias = both_ways(length, grad, ((q, k, v), bias, None, 1), into, torch.empty_like(bias[0]), True)
+        found, d_bias = attend(length, grad, ((q, k, v), bias, None, 1), into, torch.empty_like(bias[0]), True)
         results.append((found, d_bias, into[1], d_q.half(), d_v.half()))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("length", ["short", "long"])
-def test_what_lies_beside_is_not_touched(length, kernel_device, small_tiles) -> None:
-    """Tiles reach beyond an example: neither the next example nor the next head may be read or written there."""
+def test_neighbouring_examples_and_heads_have_no_effect(length, kernel_device, small_tiles) -> None:
+    """Tiles extend beyond an example, but neither the next example nor the next head may be read or written."""
     parts = draw(1, 3, 5, 18, device=kernel_device).split(6, -1)
     bias, grad = (draw(1, 6, device=kernel_device),), draw(1, 3, 5, 6, device=kernel_device, seed=1)
 
     def run() -> tuple[Tensor, ...]:
         into = tuple(laid_out_as(part) for part in parts)
-        return both_ways(length, grad, (parts, bias, None, 2), into, torch.empty_like(bias[0]))[0], *into
+        return attend(length, grad, (parts, bias, None, 2), into, torch.empty_like(bias[0]))[0], *into
 
     clean = run()
     for part in parts:
@@ -213,7 +197,7 @@ def test_operands_of_tf32_are_rounded_to_ten_bits(kernel_device) -> None:
     assert rounded(bits.view(torch.float32), "tf32").isnan().all()
 
 
-def test_operands_of_other_products_are_not(kernel_device) -> None:
+def test_operands_of_other_products_are_not_rounded_to_ten_bits(kernel_device) -> None:
     given = draw(64, device=kernel_device)
     assert torch.equal(rounded(given, "ieee"), given)
     half = rounded(given, "tf32", like=given.bfloat16())
@@ -222,7 +206,7 @@ def test_operands_of_other_products_are_not(kernel_device) -> None:
 
 
 @pytest.mark.parametrize("length", ["short", "long", "long, TF32"])
-def test_products_are_as_exact_as_torchs_are_set_to_be(length, kernel_device, monkeypatch) -> None:
+def test_products_have_the_precision_that_torch_is_set_to(length, kernel_device, monkeypatch) -> None:
     monkeypatch.setattr(kernels, "HALVES", length != "long, TF32")
     parts = draw(1, 4, 9, 3 * 8, device=kernel_device).split(8, -1)
     bias, grad = (draw(1, 8, device=kernel_device),), draw(1, 4, 9, 8, device=kernel_device)
@@ -231,7 +215,7 @@ def test_products_are_as_exact_as_torchs_are_set_to_be(length, kernel_device, mo
     for precision in ("highest", "high"):
         torch.set_float32_matmul_precision(precision)
         into = tuple(laid_out_as(part) for part in parts)
-        found, _ = both_ways(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
+        found, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
         errors[precision] = (found.double() - exact).abs().max().item()
     assert errors["highest"] < 2e-6
     assert 1e-5 < errors["high"] < 1e-2
@@ -249,10 +233,10 @@ def test_products_are_as_exact_as_torchs_are_set_to_be(length, kernel_device, mo
         (1, 1, 0, 1),
     ],
 )
-def test_rounded_products_are_as_good_at_any_size(
+def test_rounded_products_are_as_accurate_at_any_scale(
     length, q_size, k_size, v_size, grad_size, kernel_device, small_tiles
 ) -> None:
-    """Ten bits of every input, whatever its size: also where products take numbers of a small range."""
+    """Ten bits of every input, also where products use numbers of a small range."""
     torch.set_float32_matmul_precision("high")
     sizes = torch.tensor([q_size, k_size, v_size], device=kernel_device)
     parts = (draw(2, 2, 37, 3, 8, device=kernel_device) * sizes[:, None]).unbind(-2)
@@ -262,15 +246,15 @@ def test_rounded_products_are_as_good_at_any_size(
     true = mixed_values(*exact, [bias[0].double()], None, 1)
     true.backward(grad.double())
     into = tuple(laid_out_as(part) for part in parts)
-    found, _ = both_ways(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
+    found, _ = attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
     for ours, theirs in zip((found, *into), (true.detach(), *(each.grad for each in exact)), strict=True):
         assert (ours.double() - theirs).norm() <= 2e-3 * theirs.norm()
 
 
 @pytest.mark.parametrize("length", ["short", "long"])
 @pytest.mark.parametrize("larger", [1.0, 1e3, 1e5])
-def test_one_large_gradient_does_not_drown_the_others(length, larger, kernel_device, small_tiles) -> None:
-    """Every token's gradient has its ten bits, also where that of one token is far larger, as when one is read."""
+def test_one_large_gradient_does_not_reduce_the_precision_of_others(length, larger, kernel_device, small_tiles) -> None:
+    """The gradient of every token has ten bits, even if that of one token is far larger."""
     torch.set_float32_matmul_precision("high")
     parts = tuple(draw(1, 1, 90, 16, device=kernel_device, seed=seed) for seed in range(3))
     bias, grad = (draw(1, 16, device=kernel_device),), draw(1, 1, 90, 16, device=kernel_device)
@@ -278,7 +262,7 @@ def test_one_large_gradient_does_not_drown_the_others(length, larger, kernel_dev
     exact = [part.double().requires_grad_() for part in parts]
     mixed_values(*exact, [bias[0].double()], None, 1).backward(grad.double())
     into = tuple(laid_out_as(part) for part in parts)
-    both_ways(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
+    attend(length, grad, (parts, bias, None, 1), into, torch.empty_like(bias[0]))
     ours, theirs = into[0][0, 0].double(), exact[0].grad[0, 0]
     assert ((ours - theirs).norm(dim=1) / theirs.norm(dim=1)).max() < 5e-3
 
@@ -293,7 +277,7 @@ def test_more_examples_than_a_gpu_takes_along_an_axis(cuda: str) -> None:
     parts = tuple(draw(1, 35_000, 65, 2, device=cuda, seed=seed) for seed in range(3))
     bias, grad = (draw(1, 2, device=cuda),), draw(1, 35_000, 65, 2, device=cuda)
     into = tuple(laid_out_as(part) for part in parts)
-    found, _ = both_ways("long", grad, (parts, bias, None, 2), into, torch.empty_like(bias[0]))
+    found, _ = attend("long", grad, (parts, bias, None, 2), into, torch.empty_like(bias[0]))
     true = mixed_values(*(part[:, -1:].double() for part in parts), [bias[0].double()], None, 2)
     torch.testing.assert_close(found[:, -1:].double(), true, rtol=1e-5, atol=1e-5)
     assert all(part.isfinite().all() for part in into)

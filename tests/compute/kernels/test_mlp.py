@@ -1,4 +1,4 @@
-"""Bias and GELU of the MLP, forward and back; and how good the kernels' GELU is, next to torch's."""
+"""Bias and GELU of the MLP and their gradients, and the accuracy of GELU compared with torch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="the kernels need Triton")
 
+from helpers.training.members import draw
+
 from placecode.compute.gpu.kernels import mlp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # overflows that are meant
-
-
-def draw(*shape: int, device: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +27,7 @@ def draw(*shape: int, device: str, dtype: torch.dtype = torch.float32, seed: int
     ],
 )
 def test_activate(members, count, width, programs, dtype, kernel_device, monkeypatch) -> None:
-    """GELU(u + bias), and its gradients: that of u over the incoming one, that of the bias in its place."""
+    """GELU(u + bias) and its gradients: that of u in the memory of the incoming one, that of the bias in its place."""
     monkeypatch.setattr(mlp, "PROGRAMS", programs)
     u, grad = (draw(members, count, width, device=kernel_device, dtype=dtype, seed=seed) for seed in range(2))
     bias = draw(members, 2 * width + 1, device=kernel_device, seed=2)[:, 1 : width + 1]  # as in a flat array
@@ -50,7 +48,7 @@ def test_activate(members, count, width, programs, dtype, kernel_device, monkeyp
 
 
 def test_activate_into_float16(kernel_device) -> None:
-    """The same numbers, rounded; the gradient that came is left alone, and sums are of what was not rounded yet."""
+    """The same numbers, rounded. The incoming gradient is not changed, and sums are of numbers before rounding."""
     u, grad = (draw(2, 19, 33, device=kernel_device, seed=seed) for seed in range(2))
     bias, came = draw(2, 33, device=kernel_device, seed=2), grad.clone()
     half = mlp.activate(u, bias, torch.float16)
@@ -68,27 +66,27 @@ def gelu(x: Tensor) -> tuple[Tensor, Tensor]:
     return mlp.activate(x, none).flatten(), mlp.activate_backward(torch.ones_like(x), x, none, None)[0].flatten()
 
 
-def torchs_gelu(x: Tensor) -> tuple[Tensor, Tensor]:
+def torch_gelu(x: Tensor) -> tuple[Tensor, Tensor]:
     x = x.clone().requires_grad_()
     value = F.gelu(x)
     (slope,) = torch.autograd.grad(value.sum(), x)
     return value.detach(), slope
 
 
-def test_gelu_is_as_good_as_torchs(kernel_device) -> None:
-    """Over all that an MLP meets, against float64: at most 4e-7 off anywhere, and no more than torch on average; on a
-    GPU, whose powers of two are quick rather than exact, by at most twice as much."""
+def test_gelu_is_as_accurate_as_that_of_torch(kernel_device) -> None:
+    """Against float64: an error of at most 4e-7 anywhere, and of no more than torch on average. On a GPU, whose powers
+    of two are approximate, of at most twice as much."""
     more = 1.2 if kernel_device == "cpu" else 2
     tiny = torch.logspace(-30, 0, 500)
     x = torch.cat([torch.linspace(-15, 15, 6000), tiny, -tiny]).to(kernel_device)
-    for ours, theirs, true in zip(gelu(x), torchs_gelu(x), torchs_gelu(x.double()), strict=True):
+    for ours, theirs, true in zip(gelu(x), torch_gelu(x), torch_gelu(x.double()), strict=True):
         errors, torchs = ((each.double() - true).abs() for each in (ours, theirs))
         assert errors.max() < 4e-7
         assert errors.square().mean().sqrt() < more * torchs.square().mean().sqrt()
 
 
 def test_gelu_keeps_its_digits_in_the_tail(kernel_device) -> None:
-    """There erf is -1 to the last digit, and 1 + erf has none left."""
+    """There erf is -1 to the last digit, and 1 + erf has no digits left."""
     x = torch.linspace(-10, -1, 1000, device=kernel_device)
     true = 0.5 * x.double() * torch.special.erfc(-x.double() / 2**0.5)
     off, torchs = (((each - true) / true).abs().max() for each in (gelu(x)[0].double(), F.gelu(x).double()))
@@ -103,4 +101,6 @@ def test_gelu_far_out(kernel_device) -> None:
         assert torch.equal(values, expected[0]) and (slopes == expected[1]).all()
     values, slopes = gelu(torch.tensor([0.0, torch.inf, -torch.inf, torch.nan], device=kernel_device))
     assert values[0] == 0 and slopes[0].item() == pytest.approx(0.5, abs=3e-7)
-    assert values[1:].isnan().all() and slopes[1:].isnan().all()  # infinity too: what has left all bounds stays so
+    assert (
+        values[1:].isnan().all() and slopes[1:].isnan().all()
+    )  # infinity too: a member that diverged must not recover

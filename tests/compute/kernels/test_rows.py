@@ -1,4 +1,4 @@
-"""Kernels over rows, forward and back, against float64 and autograd: sizes that fit no tile, rows that lie apart."""
+"""Kernels over rows against float64 and autograd: sizes that are not those of a tile, and rows with strides."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="the kernels need Triton")
 
+from helpers.training.members import draw
+
 from placecode.compute.gpu.kernels import rows
 
 CLOSE = {torch.float32: {"rtol": 5e-6, "atol": 5e-6}, torch.bfloat16: {"rtol": 2e-2, "atol": 2e-2}}
 
 
-def draw(*shape: int, device: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
-
-
 def laid_out(members: int, *shapes: tuple[int, ...], device: str, seed: int = 0) -> list[Tensor]:
-    """Parameters as a stack has them: views of one flat array, with something between them."""
+    """Parameters as in a stack: views of one flat array, with gaps between them."""
     sizes = [torch.Size(shape).numel() for shape in shapes]
     flat = draw(members, sum(sizes) + 3 * len(sizes), device=device, seed=seed)
     starts = [sum(sizes[:i]) + 3 * i + 1 for i in range(len(sizes))]
@@ -28,7 +26,7 @@ def laid_out(members: int, *shapes: tuple[int, ...], device: str, seed: int = 0)
 
 
 def exact(*given: Tensor | None) -> list[Tensor | None]:
-    """Copies in float64 that want gradients."""
+    """Copies in float64 that require gradients."""
     return [None if each is None else each.detach().double().requires_grad_() for each in given]
 
 
@@ -60,9 +58,9 @@ def normed(x: Tensor, y: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, pe:
     ],
 )
 def test_norm(members, items, tokens, width, gelu, pe, apart, programs, dtype, kernel_device, monkeypatch) -> None:
-    """LN(x + f(y + bias)) scale + shift + pe, its mean and spread, and all gradients, in their places if there are.
+    """LN(x + f(y + bias)) scale + shift + pe, mean and spread, and all gradients, in their destinations.
 
-    With few `programs`, each takes several items on the way back.
+    With few `programs`, each processes several items in the backward pass.
     """
     monkeypatch.setattr(rows, "PROGRAMS", programs)
     many, given = items * tokens, {"device": kernel_device, "dtype": dtype}
@@ -100,8 +98,8 @@ def test_norm(members, items, tokens, width, gelu, pe, apart, programs, dtype, k
         assert d_pe is None
 
 
-def test_norm_in_float16_too(kernel_device) -> None:
-    """The result and the gradient of the branch are the same numbers, rounded; all else is as it was, to the bit."""
+def test_norm_with_float16_copies(kernel_device) -> None:
+    """The copies of the result and of the branch's gradient are rounded. Everything else has the same bits."""
     x, y, grad = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(3))
     bias, scale, shift, pe = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
     for gelu in (True, False):
@@ -117,8 +115,8 @@ def test_norm_in_float16_too(kernel_device) -> None:
         assert all(torch.equal(a, b) for a, b in zip(other_vectors, vectors, strict=True))
 
 
-def test_norm_would_notice_a_neighbour(kernel_device) -> None:
-    """The negative twin: with the PE of the next token, or the vectors of the next member, nothing agrees."""
+def test_norm_with_the_parameters_of_a_neighbour_differs(kernel_device) -> None:
+    """The negative twin: the PE of the next token, or the vectors of the next member."""
     x, y = (draw(2, 6, 5, device=kernel_device, seed=seed) for seed in range(2))
     given = laid_out(2, (5,), (5,), (5,), (3, 5), device=kernel_device)
     found, _, _, _ = rows.norm(x, y, *given, True)
@@ -143,7 +141,7 @@ def test_norm_would_notice_a_neighbour(kernel_device) -> None:
 def test_embed(
     members, items, tokens, features, width, pe, flipped, programs, dtype, kernel_device, monkeypatch
 ) -> None:
-    """x W + bias + pe and back, with W as it lies in a stack: the longer side last."""
+    """x W + bias + pe and its gradients, with W stored as in a stack: the longer side last."""
     monkeypatch.setattr(rows, "PROGRAMS", programs)
     x = draw(members, items * tokens, features, device=kernel_device, dtype=dtype)
     sides = (width, features) if flipped else (features, width)
@@ -195,7 +193,7 @@ def test_sum_pieces(members, parts, count, width, kernel_device) -> None:
     assert outside.any() and torch.equal(places[0]._base[outside], around[outside])
 
 
-def test_sums_do_not_hang_on_the_run(kernel_device) -> None:
+def test_sums_are_deterministic(kernel_device) -> None:
     """Two stages, no atomics: the same bits every time."""
     x, y, grad = (draw(2, 40, 17, device=kernel_device, seed=seed) for seed in range(3))
     bias, scale, shift, pe = laid_out(2, (17,), (17,), (17,), (5, 17), device=kernel_device)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="the kernels need Triton")
 
+from helpers.training.members import same_bits
+
 from placecode.compute.gpu.kernels import updates
 from placecode.models.encoder import Stack
 from placecode.models.member import OPTIMIZERS, Member
@@ -38,10 +40,6 @@ def gradients_of(stack: Stack, step: int) -> Tensor:
     generator = torch.Generator().manual_seed(step)
     size = 10 ** torch.empty(len(stack.members), 1).uniform_(-2, 1, generator=generator)
     return (size * torch.randn(stack.flat.shape, generator=generator)).to(stack.flat)
-
-
-def same_bits(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one.contiguous().view(torch.int32), other.contiguous().view(torch.int32))
 
 
 @pytest.mark.parametrize(

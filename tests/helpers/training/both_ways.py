@@ -1,4 +1,4 @@
-"""A small stack on the fast or the plain path, and how far one is from float64."""
+"""Small stacks with the fast or the plain implementation, and their errors against float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def stack_of(
     device: str, tokens: int = 5, features: int = 3, readout: str = "last", members: int = 2, fast: bool = True,
     dtype: torch.dtype = torch.float32, gains: tuple[float, ...] = (1.0,), **fields: Any,
 ) -> Stack:  # fmt: skip
-    """A stack with other weights than at the start, so that biases and norms matter too."""
+    """A stack with changed initial weights, so that biases and norms matter too."""
     shape = {"width": 6, "layers": 2, "expansion": 2, "sigma": 0.5}
     specs = [Member(**{**shape, "seed": seed, "gain": gains[seed % len(gains)], **fields}) for seed in range(members)]
     positions = np.stack(np.divmod(np.arange(tokens), 3), axis=1).astype(float)
@@ -33,7 +33,7 @@ def inputs_of(stack: Stack, batch: int = 2, seed: int = 0) -> Tensor:
 
 
 def losses_of(stack: Stack, x: Tensor, **call: int) -> Tensor:
-    """A loss for every number that comes out, (e, b, ...)."""
+    """A loss for every output, (e, b, ...)."""
     outputs = stack(x, **call).to(stack.flat.dtype)
     weights = torch.linspace(-1, 1, outputs[0, 0].numel()).view(outputs[0, 0].shape).to(outputs)
     return (outputs * weights + 0.5).square()
@@ -51,6 +51,6 @@ def outcome(stack: Stack, x: Tensor, **call: int) -> dict[str, Tensor]:
 
 
 def errors_of(found: dict[str, Tensor], true: dict[str, Tensor]) -> dict[str, float]:
-    """Relative, by norm."""
+    """Relative errors of the norms."""
     sizes = {name: value.norm().clamp_min(1e-30) for name, value in true.items()}
     return {name: ((found[name].double() - true[name]).norm() / sizes[name]).item() for name in true}

@@ -1,4 +1,4 @@
-"""Members that train in milliseconds, and comparison of tensors bit for bit."""
+"""Members that train in milliseconds, random tensors, and comparison of tensors bit for bit."""
 
 from __future__ import annotations
 
@@ -21,3 +21,7 @@ def same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 def small(**fields: object) -> Member:
     defaults = {"width": 8, "layers": 2, "heads": 2, "batch": 4, "sigma": 0.5, "learning_rate": 1e-3}
     return Member(**{**defaults, **fields})
+
+
+def draw(*shape: int, device: str = "cpu", dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)

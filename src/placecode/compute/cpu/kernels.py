@@ -52,17 +52,9 @@ class Kernels:
         torch.sum(dy, 1, out=dbias)
 
     def norm(
-        self,
-        y: Tensor,
-        unit: Tensor,
-        inverse: Tensor,
-        x: Tensor,
-        branch: Tensor,
-        bias: Tensor,
-        scale: Tensor,
-        shift: Tensor,
-        gelu: bool,
-    ) -> None:
+        self, y: Tensor, unit: Tensor, inverse: Tensor, x: Tensor, branch: Tensor, bias: Tensor, scale: Tensor,
+        shift: Tensor, gelu: bool,
+    ) -> None:  # fmt: skip
         """Compute y = layer norm of x + f(branch + bias), where f is gelu or the identity. `unit` is y before scale and
         shift, and `inverse`, (e, rows), the inverse standard deviation."""
         inner = branch + bias[:, None]
@@ -73,19 +65,9 @@ class Kernels:
         torch.addcmul(shift[:, None], unit, scale[:, None], out=y)
 
     def norm_back(
-        self,
-        dx: Tensor,
-        branch: Tensor,
-        dy: Tensor,
-        unit: Tensor,
-        inverse: Tensor,
-        bias: Tensor,
-        scale: Tensor,
-        dscale: Tensor,
-        dshift: Tensor,
-        dbias: Tensor,
-        gelu: bool,
-    ) -> None:
+        self, dx: Tensor, branch: Tensor, dy: Tensor, unit: Tensor, inverse: Tensor, bias: Tensor, scale: Tensor,
+        dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
+    ) -> None:  # fmt: skip
         """Compute the gradient of x and of the parameters. With gelu, `branch` is overwritten with its gradient.
         Otherwise its gradient equals that of x."""
         torch.sum(dy * unit, 1, out=dscale)
@@ -167,34 +149,16 @@ class Compiled(Kernels):
         self._gelu_back(*_pointers(x, dy, bias, dbias), *x.shape, bias.stride(0))
 
     def norm(
-        self,
-        y: Tensor,
-        unit: Tensor,
-        inverse: Tensor,
-        x: Tensor,
-        branch: Tensor,
-        bias: Tensor,
-        scale: Tensor,
-        shift: Tensor,
-        gelu: bool,
-    ) -> None:
+        self, y: Tensor, unit: Tensor, inverse: Tensor, x: Tensor, branch: Tensor, bias: Tensor, scale: Tensor,
+        shift: Tensor, gelu: bool,
+    ) -> None:  # fmt: skip
         arrays = _pointers(y, unit, inverse, x, branch, bias, scale, shift)
         self._norm(*arrays, *x.shape, bias.stride(0), scale.stride(0), gelu)
 
     def norm_back(
-        self,
-        dx: Tensor,
-        branch: Tensor,
-        dy: Tensor,
-        unit: Tensor,
-        inverse: Tensor,
-        bias: Tensor,
-        scale: Tensor,
-        dscale: Tensor,
-        dshift: Tensor,
-        dbias: Tensor,
-        gelu: bool,
-    ) -> None:
+        self, dx: Tensor, branch: Tensor, dy: Tensor, unit: Tensor, inverse: Tensor, bias: Tensor, scale: Tensor,
+        dscale: Tensor, dshift: Tensor, dbias: Tensor, gelu: bool,
+    ) -> None:  # fmt: skip
         arrays = _pointers(dx, branch, dy, unit, inverse, bias, scale, dscale, dshift, dbias)
         self._norm_back(*arrays, *dx.shape, bias.stride(0), scale.stride(0), gelu)
 
@@ -225,7 +189,6 @@ class Compiled(Kernels):
 
 
 def _pointers(*arrays: Tensor) -> list[int]:
-    """Return the addresses of arrays."""
     return [array.data_ptr() for array in arrays]
 
 
@@ -269,5 +232,4 @@ def _compiled() -> Compiled | None:
 
 
 def _output(*command: str) -> bytes:
-    """Run a command and return its output. Raises an exception if it fails."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300).stdout
