@@ -34,7 +34,7 @@ NAMES = [f"{side}_{place}" for side in "LR" for place in range(REGIONS // 2)]
 MODEL = ["--sigmas", "0.1", "--seeds", "1", "--width", "8", "--layers", "1", "--heads", "1", "--expansion", "1"]
 MODEL += ["--steps", "2", "--batch", "4", "--evaluations", "1", "--ratios", "0.5,0.9", "--against", "linear,fc"]
 RESULTS = ("members.parquet", "metrics.parquet", "analysis.parquet", "baselines.parquet", "summary.json", *runs.TENSORS)
-FEW = {"SEEN": 32, **{name: 5 for name in vars(structure) if name.endswith("DRAWS")}}
+FEW = {"MAX_EXAMPLES": 32, **{name: 5 for name in vars(structure) if name.endswith("DRAWS")}}
 """What makes a run short: draws of nulls, and questions over which attention is averaged. One test takes all DRAWS."""
 ASKED = 64
 """Time points of a split that are evaluated; all are learned from, and all are in the hash of the data."""

@@ -13,12 +13,10 @@ from placecode.cli import main
 from placecode.errors import BadInput
 from placecode.execution import local
 from placecode.experiments import study_of
-from placecode.experiments.channels.masked import BASELINES
 from placecode.experiments.channels.network import NetworkSigma
 from placecode.experiments.channels.synergy import SynergyOptimizer, SynergySigma, SynergySize
 from placecode.experiments.specs import differing
 from placecode.reports.pages.registry import page_of
-from placecode.runs import merge
 from placecode.runs.read import Run
 
 MODEL: dict[str, Any] = {"width": 8, "layers": 1, "batch": 8, "seeds": (0, 1), "steps": 3, "evaluations": 2}
@@ -54,20 +52,6 @@ def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:
     assert study.task().describe()["gain"] == 1.1
 
 
-def test_pieces_merged_are_the_whole(tmp_path: Path) -> None:
-    study = NetworkSigma.at("quick", **TINY[NetworkSigma], against=FEW)
-    where = local.Where("cpu", stack=1)
-    whole = local.execute(study, tmp_path / "whole", where=where)
-    for name, cut in (("a", "0:1"), ("b", "1:4")):
-        local.execute(study, tmp_path / name, where=where, chosen=cut)
-    merged = merge.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged", compare=study.compare)
-    for name in ("members", "metrics", "analysis"):
-        pd.testing.assert_frame_equal(getattr(merged, name), getattr(whole, name))
-    keys = ["world", "baseline", "split", "condition", "metric"]
-    ours, theirs = (run.baselines.sort_values(keys, ignore_index=True) for run in (merged, whole))
-    pd.testing.assert_frame_equal(ours, theirs)
-
-
 def test_a_seed_has_its_world_whatever_other_seeds_there_are(tmp_path: Path) -> None:
     few = {**TINY[NetworkSigma], "sigmas": (0.1,), "against": ("linear",)}
     one, both = (
@@ -86,24 +70,19 @@ def test_a_seed_has_its_world_whatever_other_seeds_there_are(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "name", "rule"),
     [
-        ({"steps": 0}, "steps must be a whole number of at least 1; got 0."),
-        ({"against": ("tree",)}, f"against must be one of {', '.join(BASELINES)}; got 'tree'."),
-        ({"seeds": ()}, "seeds must be at least one; got []."),
-        ({"sigmas": (0.1, 0.1)}, "sigmas must be all different; got [0.1, 0.1]."),
-        ({"against": ("fc", "fc")}, "against must be all different; got ['fc', 'fc']."),
-        ({"ratios": (0.9,)}, "ratios must be at least two, the share hidden in training (0.5) among them; got [0.9]."),
-        (
-            {"hidden": 0.15},
-            "ratios must be at least two, the share hidden in training (0.15) among them; got [0.5, 0.9].",
-        ),
+        ({"steps": 0}, "steps", "a whole number of at least 1"),
+        ({"against": ("tree",)}, "against", "one of linear, ridge"),
+        ({"seeds": ()}, "seeds", "at least one"),
+        ({"ratios": (0.9,)}, "ratios", "at least two, with the fraction hidden in training (0.5) among them"),
+        ({"hidden": 0.15}, "ratios", "at least two, with the fraction hidden in training (0.15) among them"),
     ],
 )
-def test_bad_settings(given: dict[str, Any], sentence: str) -> None:
+def test_bad_settings(given: dict[str, Any], name: str, rule: str) -> None:
     with pytest.raises(BadInput) as error:
         NetworkSigma.at("quick", **given)
-    assert str(error.value) == sentence
+    assert error.value.name == name and error.value.rule.startswith(rule)
 
 
 def test_ramps_are_settings_that_a_study_goes_through(tmp_path: Path) -> None:
