@@ -40,22 +40,22 @@ def of_pes(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> R
     pe = vectors_of(stack)
     if pe is None:
         return []
-    found = rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
+    result = rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
     fc = _connectivity(stack, task)
     for block, similar in modules.similarities(pe).items():
         chance = null and block == ALL_BLOCKS
-        judged = partial(measured, task=task, null=chance)
+        measure = partial(measured, task=task, null=chance)
         # known labels need k-means, which gains nothing from threads
-        values_of = judged(similar) if task.labels is not None else by_member(judged, similar, threads=threads)
+        values_of = measure(similar) if task.labels is not None else by_member(measure, similar, threads=threads)
         for (analysis, target), values in values_of.items():
-            found += rows(analysis, values, block, target)
-        found += rows("fc_correlation", modules.matrix_correlation(similar, fc), block, "fc")
+            result += rows(analysis, values, block, target)
+        result += rows("fc_correlation", modules.matrix_correlation(similar, fc), block, "fc")
     if null:
         similar = modules.similarities(pe)[ALL_BLOCKS]
         chances = by_member(partial(beyond_chance, task=task), similar, fc, threads=threads)
         for (analysis, target), values in chances.items():
-            found += rows(analysis, values, ALL_BLOCKS, target)
-    return found
+            result += rows(analysis, values, ALL_BLOCKS, target)
+    return result
 
 
 def by_member(function: Callable[..., Values], *arrays: np.ndarray, threads: int = 1) -> Values:
@@ -73,60 +73,60 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
     shuffled groups, mirror regions or positions. `coordinate_agreement` is a mean rank of distances, 0.5 by chance. The
     other agreements are fractions of channels.
     """
-    found: Values = {}
+    result: Values = {}
     if task.labels is not None:
-        judged: dict[str, Callable[..., np.ndarray]] = {
+        label_measures: dict[str, Callable[..., np.ndarray]] = {
             "modularity": modules.modularity,
             "segregation": modules.segregation,
             "neighbor_agreement": modules.neighbor_agreement,
             "silhouette": modules.silhouette,
         }
-        for name, measure in judged.items():
-            found[name, "labels"] = measure(similar, task.labels)
+        for name, measure in label_measures.items():
+            result[name, "labels"] = measure(similar, task.labels)
             if null:
                 chance = nulls.label_null(measure, similar, task.labels, DRAWS)
-                found |= {(f"{name}_z", "labels"): chance.z, (f"{name}_p", "labels"): chance.p}
+                result |= {(f"{name}_z", "labels"): chance.z, (f"{name}_p", "labels"): chance.p}
         if null:
             known = np.unique(task.labels[task.labels >= 0])
             groups = partitions.clusters(similar, len(known))
-            found |= {("ari", "labels"): partitions.ari(groups, task.labels)}
-            found |= {("ami", "labels"): partitions.ami(groups, task.labels)}
+            result |= {("ari", "labels"): partitions.ari(groups, task.labels)}
+            result |= {("ami", "labels"): partitions.ami(groups, task.labels)}
             for name, agreement in (("ari", partitions.ari), ("ami", partitions.shared_information)):
-                found[f"{name}_p", "labels"] = _p_of_groups(agreement, groups, task.labels)
+                result[f"{name}_p", "labels"] = _p_of_groups(agreement, groups, task.labels)
     if null:
         best = partitions.best_partition(similar)
-        found["modularity", "best"] = modules.modularity(similar, best)
-        found["modules", "best"] = np.array([len(np.unique(each[each >= 0])) for each in best], dtype=np.float64)
+        result["modularity", "best"] = modules.modularity(similar, best)
+        result["modules", "best"] = np.array([len(np.unique(each[each >= 0])) for each in best], dtype=np.float64)
         if task.labels is not None:
-            found["ari", "best"] = partitions.ari(best, task.labels)
-    found |= known_networks.measured(similar, task, DRAWS if null else 0)
+            result["ari", "best"] = partitions.ari(best, task.labels)
+    result |= known_networks.measured(similar, task, DRAWS if null else 0)
     pairs = _pairs(task)
     if pairs is not None:
-        found["mirror_agreement", "partner"] = modules.neighbor_agreement(similar, pairs)
+        result["mirror_agreement", "partner"] = modules.neighbor_agreement(similar, pairs)
         if null:
             chance = nulls.label_null(modules.neighbor_agreement, similar, pairs, DRAWS)
-            found["mirror_agreement_p", "partner"] = chance.p
+            result["mirror_agreement_p", "partner"] = chance.p
     if task.positions is not None:
-        found["coordinate_agreement", "positions"] = modules.coordinate_agreement(similar, task.positions)
+        result["coordinate_agreement", "positions"] = modules.coordinate_agreement(similar, task.positions)
         if null:
             among = modules.agreement_in(task.positions)
             chance = nulls.label_null(among, similar, np.arange(task.tokens), DRAWS)
-            found["coordinate_agreement_p", "positions"] = chance.p
+            result["coordinate_agreement_p", "positions"] = chance.p
         if not hasattr(task, "partner"):  # in brains the most similar region is usually the mirror region
-            found |= _in_space(similar, task.positions, null)
-    return found
+            result |= _in_space(similar, task.positions, null)
+    return result
 
 
 def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> Values:
     """How often the most similar channel is a neighbour in space, and how well a flat map fits the true positions."""
     near = places.neighbors_in_space(positions)
-    found = {("neighbor_agreement", "positions"): places.place_agreement(similar, near)}
+    result = {("neighbor_agreement", "positions"): places.place_agreement(similar, near)}
     if null:
         chance = nulls.label_null(places.agreement_among(near), similar, np.arange(len(near)), DRAWS)
-        found["neighbor_agreement_p", "positions"] = chance.p
+        result["neighbor_agreement_p", "positions"] = chance.p
         fits = [places.procrustes_r2(places.arrange(each, positions.shape[1]), positions) for each in similar]
-        found["procrustes_r2", "positions"] = np.array(fits)
-    return found
+        result["procrustes_r2", "positions"] = np.array(fits)
+    return result
 
 
 def flat_map(similar: np.ndarray, axes: int = 2) -> np.ndarray:
@@ -143,30 +143,32 @@ def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
     _p: Mantel's test of the correlation with connectivity. _smooth_p, if positions are known: comparison with maps of
     the same smoothness in space, for mirror regions of the same smoothness in each hemisphere.
     """
-    found = {("fc_correlation_p", "fc"): _mantel(similar, fc)}
+    result = {("fc_correlation_p", "fc"): _mantel(similar, fc)}
     pairs = _pairs(task)
     if task.positions is None:
-        return found
-    for place, (one, own) in enumerate(zip(similar, fc, strict=True)):
-        asked: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
-            ("fc_correlation_smooth_p", "fc"): partial(modules.matrix_correlation, b=own)
+        return result
+    for place, (one, connections) in enumerate(zip(similar, fc, strict=True)):
+        statistics: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
+            ("fc_correlation_smooth_p", "fc"): partial(modules.matrix_correlation, b=connections)
         }
         if task.labels is not None:
-            asked["neighbor_agreement_smooth_p", "labels"] = partial(modules.neighbor_agreement, labels=task.labels)
-            asked["modularity_smooth_p", "labels"] = partial(modules.modularity, labels=task.labels)
+            statistics["neighbor_agreement_smooth_p", "labels"] = partial(
+                modules.neighbor_agreement, labels=task.labels
+            )
+            statistics["modularity_smooth_p", "labels"] = partial(modules.modularity, labels=task.labels)
         networks = known_networks.statistics(task)
-        every = {**asked, **networks}
+        every = {**statistics, **networks}
         chances = nulls.smooth_nulls({str(name): each for name, each in every.items()}, one, task.positions, SLOW_DRAWS)
-        numbers = {name: chances[str(name)].p for name in asked}
+        numbers = {name: chances[str(name)].p for name in statistics}
         for name in networks:
             numbers |= known_networks.named(name, chances[str(name)], "_smooth")
         for name, number in numbers.items():
-            found.setdefault(name, np.full(len(similar), np.nan))[place] = number
+            result.setdefault(name, np.full(len(similar), np.nan))[place] = number
     if pairs is not None:
         mirrored = partial(modules.neighbor_agreement, labels=pairs)
         by_side = nulls.smooth_nulls({"": mirrored}, similar, task.positions, SLOW_DRAWS, hemispheres=_sides(task))
-        found["mirror_agreement_smooth_p", "partner"] = by_side[""].p
-    return found
+        result["mirror_agreement_smooth_p", "partner"] = by_side[""].p
+    return result
 
 
 def _sides(task: Masked) -> np.ndarray:
@@ -183,7 +185,7 @@ def _sides(task: Masked) -> np.ndarray:
 def _mantel(similar: np.ndarray, fc: np.ndarray) -> np.ndarray:
     """How often channels in random order make two matrices as alike, (e, n, n) and (e, n, n) -> (e,)."""
     orders = nulls.shuffles(np.zeros(similar.shape[-1]), SLOW_DRAWS)
-    return np.array([float(nulls.matrix_null(one, own, orders).p) for one, own in zip(similar, fc, strict=True)])
+    return np.array([float(nulls.matrix_null(one, other, orders).p) for one, other in zip(similar, fc, strict=True)])
 
 
 def _pairs(task: Masked) -> np.ndarray | None:
@@ -204,12 +206,12 @@ def _p_of_groups(agreement: Callable[..., np.ndarray], groups: np.ndarray, label
 def of_attention(stack: Stack, task: Masked, null: bool = True) -> Rows:
     """Correlation of mean attention maps with functional connectivity, by block."""
     maps, fc = attention_maps(stack, task).double().cpu().numpy().mean(2), _connectivity(stack, task)  # (e, l, n, n)
-    found: Rows = []
+    result: Rows = []
     for block, view in {ALL_BLOCKS: maps.mean(1), **{i: maps[:, i] for i in range(maps.shape[1])}}.items():
-        found += rows("attention_correlation", modules.matrix_correlation(view, fc), block, "fc")
+        result += rows("attention_correlation", modules.matrix_correlation(view, fc), block, "fc")
     if null:
-        found += rows("attention_correlation_p", _mantel(maps.mean(1), fc), ALL_BLOCKS, "fc")
-    return found
+        result += rows("attention_correlation_p", _mantel(maps.mean(1), fc), ALL_BLOCKS, "fc")
+    return result
 
 
 def _connectivity(stack: Stack, task: Masked) -> np.ndarray:
