@@ -193,15 +193,6 @@ def test_a_question_has_no_published_number() -> None:
 # Findings and records
 
 
-def test_check_asks_the_run_and_judges_what_it_says() -> None:
-    finding = claim(Interval(0.6, 0.5, 0.7)).check(RUN)
-    assert (finding.direction, finding.found, finding.run, finding.note) == (YES, (0.6, 0.5, 0.7), "some/run", "")
-    assert finding.number == ""  # nothing is published
-    assert claim(Interval(0.6, 0.5, 0.7), way="below").check(RUN).direction == NO
-    assert claim(Interval(0.6, 0.5, 0.7), margin=0.8).check(RUN).direction == NO
-    assert claim(Interval(0.6, 0.5, 0.7), margin=0.6).check(RUN).direction == OPEN
-
-
 def test_what_is_not_in_the_run_is_undecided_and_said() -> None:
     finding = claim(NotInRun("the run has no noise")).check(RUN)
     assert (finding.direction, finding.note) == (OPEN, "the run has no noise")

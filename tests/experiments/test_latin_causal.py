@@ -314,14 +314,6 @@ def test_a_partner_that_is_not_there_or_diverged_is_not_swapped(study: LstCausal
     assert swapped(run.members[~other]) == sigma
 
 
-def test_a_single_seed_has_no_other(task: Task, run: Run) -> None:
-    single = LstCausal.at("quick", seeds=(0,))
-    members = run.members[run.members["seed"] % 1000 == 0]
-    arrays = {name: array for name, array in run.tensors("arrays.safetensors").items() if name.startswith("pe_")}
-    rows = single.exchange(run.load(4), task, [4], members, arrays)
-    assert "another seed's" not in {row["target"] for row in rows}
-
-
 # The exchanges themselves
 
 

@@ -283,18 +283,6 @@ def test_runs_of_something_else_say_nothing_about_learned_encodings(given: dict[
         assert finding.note == "the PEs of the run are not learned, or not without dropout"
 
 
-def test_what_a_measure_was_before_training_is_not_beyond_its_start() -> None:
-    world = planted()
-    rng = np.random.default_rng(3)
-    for name in MEASURES:
-        world.start[name] = world.end[name].copy()
-        world.end[name] = world.end[name] + 0.01 * normal(rng)
-    found = findings(world.run())
-    for name in MEASURES:
-        assert found[f"{name}-at-fixed-sigma"].direction == YES
-        assert found[f"{name}-beyond-start"].direction == OPEN
-
-
 # Seeds
 
 
@@ -348,18 +336,6 @@ def test_pairs_are_members_of_one_seed(borne_out: tuple[World, dict[str, Finding
         assert width(after[id]) > 1.5 * width(before[id])
     assert width(after["epoch-200-at-2"]) > 1.5 * width(before["epoch-200-at-2"])
     assert after["accuracy-at-2.0"] == pytest.approx(before["accuracy-at-2.0"], abs=1e-9)  # of one setting: no pairs
-
-
-def test_correlations_at_a_fixed_sigma_are_of_the_same_member(borne_out: tuple[World, dict[str, Finding]]) -> None:
-    world, found = borne_out
-    dealt = dataclasses.replace(world, accuracy=np.roll(world.accuracy, 1, axis=1))
-    for name in MEASURES:
-        for question in ("at-fixed-sigma", "beyond-start"):
-            claim = BY_ID[f"{name}-{question}"]
-            assert abs(found[claim.id].found.mean) > 0.6
-            assert abs(claim.check(dealt.run()).found.mean) < 0.35
-        claim = BY_ID[f"{name}-over-sigmas"]
-        assert claim.check(dealt.run()).found.mean == pytest.approx(found[claim.id].found.mean, abs=1e-9)
 
 
 # Members that are not there
@@ -417,13 +393,6 @@ def test_what_is_missing_is_undecided_with_a_sentence(
         assert finding.direction == (OPEN if finding.note else expected(finding.claim.id)), finding
 
 
-def test_a_run_without_the_early_evaluation_says_so() -> None:
-    run = planted().run()
-    run.metrics = run.metrics[run.metrics["step"] != 400]
-    finding = BY_ID["epoch-200-at-1"].check(run)
-    assert (finding.direction, finding.note) == (OPEN, "the run has no ood accuracy at step 400")
-
-
 def test_every_sigma_means_every_sigma() -> None:
     """A sigma of which nothing is left has not reached anything, be it lost or not run yet."""
     world = dataclasses.replace(planted(), lost=tuple((1.5, seed) for seed in range(SEEDS)))
@@ -447,17 +416,6 @@ def test_a_single_seed_decides_nothing() -> None:
             "too few seeds for an interval",
             "the effect is not defined here: its values are too few, or all the same",
         )
-
-
-def test_a_measure_that_no_training_moves_says_why_it_is_undecided() -> None:
-    """PEs that are never trained: what knows no scale is the same at every sigma."""
-    world = planted()
-    world.end["procrustes"] = world.start["procrustes"] = np.tile(normal(np.random.default_rng(4))[0], (len(SIGMAS), 1))
-    found = findings(world.run())
-    for question in ("over-sigmas", "beyond-start"):
-        finding = found[f"procrustes-{question}"]
-        assert finding.direction == OPEN
-        assert finding.note.startswith("the effect is not defined here")
 
 
 # The authors' curve
@@ -674,14 +632,6 @@ def test_encodings_are_compared_seed_by_seed(
     )
 
 
-def test_2d_fixed_need_not_beat_the_learned_one() -> None:
-    values = values_around({**GOOD, (TRUE, 0.0): 0.7}, 0.6)
-    found = findings(encodings_run(values), ENCODINGS)
-    assert found["2d-fixed-beats-learned"].direction == NO
-    assert found["near-2d-fixed"].direction == YES  # at least as good is near enough
-    assert found["dropout-lifts-2d-fixed"].direction == YES
-
-
 def test_encodings_on_the_margin_are_undecided() -> None:
     worlds, decided = 6, dict.fromkeys(PAIRS, 0)
     for seed in range(worlds):
@@ -694,21 +644,6 @@ def test_encodings_on_the_margin_are_undecided() -> None:
                 decided[claim.id] += claim.check(run).direction != OPEN
     assert max(decided.values()) <= 2
     assert sum(decided.values()) < 0.15 * worlds * len(PAIRS)
-
-
-def test_seeds_of_encodings_are_matched_whatever_the_order() -> None:
-    values = values_around(GOOD, 0.6, 0.005)
-    found = findings(encodings_run(values), ENCODINGS)
-    assert_same(found, findings(shuffled(encodings_run(values)), ENCODINGS))
-    dealt = {**values, (LEARNED, 0.0): np.roll(values[LEARNED, 0.0], 1)}
-    again = findings(encodings_run(dealt), ENCODINGS)
-    for id, pair in PAIRS.items():
-        before, after = found[id].found, again[id].found
-        if (LEARNED, 0.0) in pair:
-            assert after.mean == pytest.approx(before.mean, abs=1e-9)
-            assert after.high - after.low > 2 * (before.high - before.low)
-        else:
-            assert after == pytest.approx(before, abs=1e-9)
 
 
 def test_encodings_that_diverged_or_were_not_run_are_said() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from placecode.cli import main
@@ -25,25 +24,6 @@ TINY = {
     SynergySigma: {**MODEL, "sigmas": (0.1, 2.0), "groups": 2, "train": 300, "test": 30},
 }
 FEW = ("linear", "fc", "spectral")
-
-
-@pytest.mark.parametrize("kind", TINY)
-def test_a_study_runs_to_its_end_with_baselines_in_its_tables(kind: Any, tmp_path: Path) -> None:
-    study = kind.at("quick", **TINY[kind], against=FEW)
-    run = local.execute(study, tmp_path / "run")
-    assert study_of(run) == study
-    assert len(run.members) == 4
-    final = run.metrics[run.metrics["step"] == 3]
-    assert set(final["metric"]) == {"mse"}
-    assert set(final["condition"]) == {f"hidden {share:g}" for share in study.ratios}
-    assert set(run.baselines["baseline"]) == set(FEW)
-    rows = pd.DataFrame(run.summary)
-    linear = rows[(rows["encoding"] == "baseline:linear") & (rows["metric"] == "mse")]
-    assert set(linear["condition"]) == set(final["condition"])
-    values = run.baselines[(run.baselines["baseline"] == "linear") & (run.baselines["condition"] == "hidden 0.5")]
-    assert linear.loc[linear["condition"] == "hidden 0.5", "mean"].tolist() == [pytest.approx(values["value"].mean())]
-    start = run.analysis[run.analysis["step"] == 0]
-    assert set(start["analysis"]) >= {"neighbor_agreement", "modularity", "modularity_p", "ari", "fc_correlation"}
 
 
 def test_the_gain_of_a_network_is_not_that_of_the_outputs() -> None:

@@ -495,11 +495,6 @@ def test_agreement_is_with_the_other_seeds_of_a_setting() -> None:
     assert rows["value"].to_dict() == pytest.approx(wanted, nan_ok=True)
 
 
-def test_a_run_that_was_kept_without_its_arrays_is_left_as_it_is() -> None:
-    table, _ = with_arrays([Member(), FIXED])
-    assert measures.across(table, {}, {"": PLACES}, 9) == []
-
-
 def test_without_the_maps_of_single_examples_all_else_is_told() -> None:
     """They are not kept: merged pieces are compared without them."""
     specs = [Member(), *(dataclasses.replace(FIXED, seed=seed) for seed in range(2))]

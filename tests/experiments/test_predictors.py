@@ -185,14 +185,6 @@ def test_a_measure_of_a_part_of_the_sigmas_is_left_out(tables: dict[str, tuple[T
     assert set(table["measure"]) == {RAW, FREE}
 
 
-def test_two_sigmas_or_seven_seeds_are_too_few(tables: dict[str, tuple[Table, Table]]) -> None:
-    for lost in (
-        tuple((sigma, seed) for sigma in SIGMAS[2:] for seed in range(SEEDS)),
-        tuple((sigma, seed) for sigma in SIGMAS for seed in range(7, SEEDS)),
-    ):
-        assert correlations(run_of({FREE: tables[FREE]}, ACCURACY, lost)) is None
-
-
 def test_relations_have_a_row_for_each_member_and_moment(tables: dict[str, tuple[Table, Table]]) -> None:
     table = relations(run_of(tables, ACCURACY, lost=((0.4, 7),)))
     assert table is not None

@@ -252,13 +252,6 @@ def test_attention_is_held_against_channels_in_random_order(task: Network, monke
     assert "attention_correlation_p" not in table(structure.of_attention(stack, task, null=False)).index
 
 
-def test_attention_is_averaged_over_held_out_questions(task: Network) -> None:
-    stack = stack_for(members(0, 1), task)
-    maps = structure.attention_maps(stack, task.bind(stack.members))
-    assert maps.shape == (2, 2, 1, N, N)
-    assert (maps.sum(-1) - 1).abs().max() < 1e-5
-
-
 def test_members_of_other_settings_are_not_held_against_each_other() -> None:
     specs = [(0.1, 0), (0.1, 1), (2.0, 0)]
     frame = pd.DataFrame({"member": range(3), "sigma": [s for s, _ in specs], "seed": [k for _, k in specs]})
