@@ -1,4 +1,4 @@
-"""What is said of known networks and of preprocessing, on made-up runs whose truth is known."""
+"""Known networks and preprocessing, on made-up runs with planted effects."""
 
 from __future__ import annotations
 

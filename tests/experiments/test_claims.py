@@ -1,4 +1,4 @@
-"""Claims: both verdicts follow from the interval alone, what is missing is undecided, and records are plain JSON."""
+"""Claims: both verdicts follow from the interval alone, missing values are undecided, and records are JSON."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Claims of the studies that turn something beside sigma, on made-up runs: each can be borne out, each can fail.
+"""Claims of the studies with one more setting, on made-up runs with planted effects and with their opposites.
 
-Every effect is also computed by hand, from the members and metrics of the run, one by one.
+Every effect is also computed from the members and metrics of the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The studies beyond the paper, really run: which members, and that all is drawn, said, judged and published."""
+"""Small runs of the studies beyond the paper: members, figures, sentences, claims and reports."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The claims on Latin squares, held against made-up runs whose truth is known: each can be borne out, each can fail.
+"""Claims on Latin squares, on made-up runs with planted effects and with their opposites.
 
-Every effect is also computed by hand from the tables that the run was made of.
+Every effect is also computed from the tables that the run was made of.
 """
 
 from __future__ import annotations

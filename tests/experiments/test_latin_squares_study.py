@@ -1,4 +1,4 @@
-"""lst-sigma and lst-encodings: their scales are what they claim to be, and their words true whatever a run shows."""
+"""lst-sigma and lst-encodings: settings, members, sentences and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lst-frozen and lst-slingshot: their members, what is drawn and said, and verdicts on runs whose truth is planted."""
+"""lst-frozen and lst-slingshot: members, figures, sentences, and verdicts on planted runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims on masked prediction: each reads what it is about, paired by seed and world, and nothing else."""
+"""Claims on masked prediction use the right values, paired by seed and world."""
 
 from __future__ import annotations
 

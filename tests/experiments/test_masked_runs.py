@@ -1,5 +1,7 @@
-"""Every study of masked prediction, run by the command line at quick scale with tiny settings: what it leaves behind,
-and that resuming it, or cutting it into pieces and merging them, changes nothing."""
+"""All studies of masked prediction, run from the command line at quick scale with tiny settings.
+
+Resuming a run, or merging its pieces, must change nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Studies of masked prediction: small ones run to their end, cut into pieces and merged, with baselines beside them."""
+"""Studies of masked prediction: settings, worlds and baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of members: the same whoever their neighbours are, and equal to what a direct call gives."""
+"""Measurements of members do not depend on their neighbours, and equal a direct computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit found, written and read back: nothing is lost, and what could not be told is null."""
+"""The result of a fit is written and read back without loss. Missing values are null."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study of a user's own table: who is trained on what, with which settings, and what a run of it can show."""
+"""The study of a user's table: members, settings, and the results of a run."""
 
 from __future__ import annotations
 

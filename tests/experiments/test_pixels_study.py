@@ -1,4 +1,4 @@
-"""The study on shuffled pixels: its claims on planted runs, what it says and draws, and that chance is what it is."""
+"""The study on shuffled pixels: claims on planted runs, chance levels, sentences and figures."""
 
 from __future__ import annotations
 

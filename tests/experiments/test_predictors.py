@@ -1,4 +1,4 @@
-"""What predicts accuracy: a measure that only follows sigma is told from one that knows more, at any time."""
+"""Correlations of measures with accuracy, over sigmas and at a fixed sigma, before and after training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encodings as short texts: read as meant, shown under a name of their own, and found again in a table of members."""
+"""Encodings as short texts: parsing, names, and lookup in a table of members."""
 
 from __future__ import annotations
 

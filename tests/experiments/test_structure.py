@@ -1,4 +1,4 @@
-"""What is measured of PEs where channels belong together, and of the same data by others: the same questions to all."""
+"""Structure in PEs of channels, and the same measures of the data."""
 
 from __future__ import annotations
 
