@@ -1,4 +1,4 @@
-"""What is said of known networks and of preprocessing, on made-up runs whose truth is known."""
+"""Known networks and preprocessing, on made-up runs with planted effects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def preprocessed(end: Callable[[Member], float], **given: Any) -> Any:
     """A run of brain-preprocessing; five splits, three without two people."""
     study = BrainPreprocessing.at("paper", **given)
     measures = dict.fromkeys(brain_networks.BY_VARIANT, (nothing, end))
-    names = [study.of_variant(variant)[0] for variant in study.variants]
+    names = list(study.data_sets())
     baselines = {("fc", "analysis", "yeo7", "modularity"): {0: 0.1, 1: 0.3}}
     run = made_up(study, {"hidden 0.5": lambda member: 0.8}, measures, baselines, worlds=5)
     run.config["task"] = {"task": "brain", "parts": dict.fromkeys(names, TASK)}
@@ -50,9 +50,10 @@ def test_the_study_crosses_variants_sigmas_and_seeds() -> None:
     study = BrainPreprocessing.at("paper")
     assert len(study.members()) == 6 * 4 * 5 and study.variants == VARIANTS
     assert len({member.data for member in study.members()}) == 6
-    assert study.of_variant("all")[1] == {"detrend": True, "low": 0.01, "high": 0.1, "global_signal": True}
-    assert study.of_variant("as-is") == ("no preprocessing", {})
-    assert study.of_variant("without")[1] == {"exclude": ("NAP_001", "NAP_013")}
+    data = study.data_sets()
+    assert data["all three"] == {"detrend": True, "low": 0.01, "high": 0.1, "global_signal": True}
+    assert data["no preprocessing"] == {}
+    assert data["NAP_001 and NAP_013 left out"] == {"exclude": ("NAP_001", "NAP_013")}
     with pytest.raises(BadInput, match=r"^variants must be one of as-is, detrend, .*; got 'smooth'\.$"):
         BrainPreprocessing.at("paper", variants=("smooth",))
     with pytest.raises(BadInput, match=r"^band must be two frequencies in Hz, the lower first; got \[0.1\]\.$"):

@@ -1,6 +1,6 @@
-"""Claims of the studies that turn something beside sigma, on made-up runs: each can be borne out, each can fail.
+"""Claims of the studies with one more setting, on made-up runs with planted effects and with their opposites.
 
-Every effect is also computed by hand, from the members and metrics of the run, one by one.
+Every effect is also computed from the members and metrics of the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from helpers.by_hand import RATE, SMALLS, TINY, gaps, knob_effect, knob_effects,
 from helpers.made_up import made_up, student
 
 from placecode import experiments
-from placecode.experiments.claims import LABELS, Claim, Finding
+from placecode.experiments.claims import Claim, Finding
 from placecode.models.member import Member
 
 YES, NO, OPEN = "holds", "fails", "undecided"
@@ -230,10 +230,6 @@ def test_where_no_training_puzzles_are_fitted_nothing_is_said(fitted: float) -> 
     assert found.note == "the run has no models that fit their training puzzles at sigma 0.2"
 
 
-def test_one_value_at_which_a_small_sigma_is_worse_is_enough() -> None:
-    assert at_every_head(lambda m: -0.3 if m.heads == 2 else 0.3)[1].direction == NO
-
-
 # Single claims
 
 
@@ -272,12 +268,6 @@ def test_width_may_change_what_sigma_is_worth_by_up_to_a_tenth(more: float, verd
     assert findings(run, "lst-width")["width-leaves-sigma-alone"].direction == verdict
 
 
-@pytest.mark.parametrize(("level", "verdict"), [(0.98, YES), (0.96, NO)])
-def test_decay_has_to_bring_the_learned_pe_above_097(level: float, verdict: str) -> None:
-    run = made_up(study_of("lst-decay"), lambda m: level + 0.001 * (m.seed - 2))
-    assert findings(run, "lst-decay")["decay-reaches-0.97"].direction == verdict
-
-
 def test_each_step_size_of_gains_is_asked_about_by_itself() -> None:
     """All with a divided step size are lost, but gain 1: what is asked about one step size is answered all the same."""
     found = findings(run_of("lst-gain", lost=lambda m: m.learning_rate != RATE), "lst-gain")
@@ -307,6 +297,10 @@ def note(name: str, id: str, lost: Callable[[Member], bool]) -> str:
 
 
 NONE = "the run has no finished members with"
+NO_PAIR = "the run has no seed that finished at both settings"
+NO_FIXED = "the run has no finished 2d-fixed members with weight decay 3"
+USUAL, RESIZED = "learning rate 0.0001", "data order=5, start resized"
+ADAM = f"{USUAL}, pe learning rate not set, epsilon 1e-08"
 
 
 @pytest.mark.parametrize(
@@ -315,58 +309,17 @@ NONE = "the run has no finished members with"
         ("lst-heads", "4-heads-hurt", lambda m: m.heads == 4, f"{NONE} sigma 0.2 and heads 4"),
         ("lst-heads", "4-heads-hurt", lambda m: m.heads == 4 and m.sigma == 1, f"{NONE} sigma 1 and heads 4"),
         ("lst-heads", "small-sigma-at-every-heads", lambda m: m.heads == 2, f"{NONE} sigma 0.2 and heads 2"),
-        ("lst-depth", "depth-helps", lambda m: m.layers == 2, f"{NONE} sigma 0.2 and layers 2"),
+        ("lst-heads", "4-heads-hurt-at-0.2", lambda m: (m.heads == 4) == (m.seed > 1), NO_PAIR),
         ("lst-width", "width-leaves-sigma-alone", lambda m: m.sigma == 1, f"{NONE} sigma 1 and width 320"),
         ("lst-data", "small-sigma-at-every-data", lambda m: m.sigma == 2, f"{NONE} sigma 2 and data puzzles=1000"),
-        (
-            "lst-size",
-            "resized-start-helps",
-            lambda m: m.sigma == 0.5,
-            f"{NONE} sigma 0.5 and data order=5, start resized",
-        ),
-        (
-            *("lst-decay", "decay-closes-the-gap", lambda m: m.encoding == "sinusoid" and m.weight_decay == 3),
-            "the run has no finished 2d-fixed members with weight decay 3",
-        ),
-        (
-            *("lst-decay", "decay-reaches-0.97", lambda m: m.weight_decay == 3 and m.pe_weight_decay == 3),
-            f"{NONE} sigma 0.2 and weight decay 3.0, pe weight decay 3.0",
-        ),
-        (
-            *("lst-gain", "gain-makes-weights-move", lambda m: m.gain == 10 and m.learning_rate < RATE),
-            f"{NONE} sigma 0.2 and gain 10.0, learning rate 1e-05",
-        ),
-        (
-            *("lst-gain", "large-gain-spoils-small-sigma", lambda m: m.gain == 1),
-            f"{NONE} sigma 0.2 and gain 1.0, learning rate 0.0001",
-        ),
-        (
-            *("lst-optimizer", "slow-pe-mends-adam", lambda m: m.pe_learning_rate == 1e-5),
-            f"{NONE} sigma 0.01 and optimizer adam, learning rate 0.0001, pe learning rate 1e-05, epsilon 1e-08",
-        ),
-        (
-            *("lst-optimizer", "adam-dips", lambda m: m.optimizer == "adam"),
-            f"{NONE} sigma 0.2 and optimizer adam, learning rate 0.0001, pe learning rate not given, epsilon 1e-08",
-        ),
-        (
-            *("lst-heads", "small-sigma-at-every-heads", lambda m: m.heads == 1 and (m.sigma == 2) == (m.seed > 1)),
-            "the effect is not defined here: its values are too few, or all the same",
-        ),
-        (
-            *("lst-heads", "4-heads-hurt-at-0.2", lambda m: (m.heads == 4) == (m.seed > 1)),
-            "the run has no seed that finished at both settings",
-        ),
+        ("lst-size", "resized-start-helps", lambda m: m.sigma == 0.5, f"{NONE} sigma 0.5 and {RESIZED}"),
+        ("lst-decay", "decay-closes-the-gap", lambda m: m.sigma is None and m.weight_decay == 3, NO_FIXED),
+        ("lst-gain", "large-gain-spoils-small-sigma", lambda m: m.gain == 1, f"{NONE} sigma 0.2 and gain 1.0, {USUAL}"),
+        ("lst-optimizer", "adam-dips", lambda m: m.optimizer == "adam", f"{NONE} sigma 0.2 and optimizer adam, {ADAM}"),
     ],
 )
 def test_what_is_missing_is_said(name: str, id: str, lost: Callable[[Member], bool], said: str) -> None:
     assert note(name, id, lost) == said
-
-
-def test_how_far_weights_went_has_to_be_measured() -> None:
-    run = run_of("lst-gain")
-    run.analysis = run.analysis[run.analysis["analysis"] != "weights_moved"]
-    found = findings(run, "lst-gain")["gain-makes-weights-move"]
-    assert (found.direction, found.note) == (OPEN, "the run has no weights_moved (start)")
 
 
 def test_a_part_of_a_study_is_not_taken_for_the_whole() -> None:
@@ -401,12 +354,8 @@ OWN_MARGINS = {"width-leaves-sigma-alone": 0.1, "decay-reaches-0.97": 0.97, "mas
 
 
 @pytest.mark.parametrize("name", [*TRUTH, "lst-causal"])
-def test_ids_are_unique_statements_whole_sentences_and_margins_follow_the_rules(name: str) -> None:
-    claims = experiments.STUDIES[name].claims
-    assert len({claim.id for claim in claims}) == len(claims)
-    assert len({claim.statement for claim in claims}) == len(claims)
-    for claim in claims:
-        assert not claim.statement[0].islower() and claim.statement.endswith(".") and claim.label in LABELS
+def test_margins_follow_the_rules(name: str) -> None:
+    for claim in experiments.STUDIES[name].claims:
         usual = {0.02, 0.05} if claim.way == "within" else {0.0, 0.05, (0.956 - 0.38) / 2}
         assert abs(claim.margin) in ({OWN_MARGINS[claim.id]} if claim.id in OWN_MARGINS else usual)
         if claim.id in OWN_MARGINS:

@@ -1,4 +1,4 @@
-"""PEs against known networks: planted ones are found, shuffled ones are not, and both nulls are what they say."""
+"""PEs and known networks: planted ones are found, shuffled ones are not, and both nulls are correct."""
 
 from __future__ import annotations
 

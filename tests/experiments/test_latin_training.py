@@ -1,4 +1,4 @@
-"""lst-frozen and lst-slingshot: their members, what is drawn and said, and verdicts on runs whose truth is planted."""
+"""lst-frozen and lst-slingshot: members, figures, sentences, and verdicts on planted runs."""
 
 from __future__ import annotations
 
@@ -177,11 +177,7 @@ def slung(once: float, twice: float, still: float) -> Any:
     study = LstSlingshot.at("paper")
     rise = {("log_softmax=1", True): once, ("log_softmax=2", True): twice, ("log_softmax=1", False): still}
     numbers = {member: number for number, member in enumerate(study.members())}
-    return made_up(
-        study,
-        lambda m: 0.8 + rise[m.data, m.learn] + noise[numbers[m]],
-        early=lambda m: 0.8,
-    )
+    return made_up(study, lambda m: 0.8 + rise[m.data, m.learn] + noise[numbers[m]], early=lambda m: 0.8)
 
 
 def test_verdicts_on_slingshots_follow_what_was_planted() -> None:

@@ -1,4 +1,4 @@
-"""What is measured of members: the same whoever their neighbours are, and equal to what a direct call gives."""
+"""Measurements of members do not depend on their neighbours, and equal a direct computation."""
 
 from __future__ import annotations
 
@@ -248,23 +248,6 @@ def test_without_dropout_has_nothing_to_say_where_nothing_is_dropped(task: Latin
 # The arrangement of the PEs
 
 
-def test_arrangement_has_every_measure_once_for_each_member(task: LatinSquares) -> None:
-    table = pd.DataFrame(measures.arrangement(stack_for(members(), task), task))
-    assert not table.duplicated(KEYS).any()
-    names = set(targets(task.positions, 8))
-    assert len(names) == 5
-    for block in (-2, -1, 0, 1):
-        here = table[table["block"] == block]
-        wanted = {("norm", ""), ("effective_dimension", ""), ("neighbor_agreement", "relation")}
-        wanted |= {("probe", "row"), ("probe", "column")}
-        wanted |= {(measure, name) for measure in ("procrustes", "procrustes_raw", "rsa", "cka") for name in names}
-        if block == -1:
-            wanted |= {(f"procrustes_{what}", name) for what in "zp" for name in names} | {("mds_stress", "")}
-        assert set(zip(here["analysis"], here["target"], strict=True)) == wanted
-        assert len(here) == 3 * len(wanted)
-    assert set(table["block"]) == {-2, -1, 0, 1}
-
-
 def test_arrangement_is_what_the_analyses_say_of_the_vectors(task: LatinSquares) -> None:
     stack = stack_for(members(), task)
     rows = measures.arrangement(stack, task)
@@ -322,14 +305,6 @@ def test_the_outline_is_a_part_of_the_arrangement_to_the_last_bit(task: LatinSqu
     named = [("norm", ""), ("procrustes", "2d-fixed"), ("rsa", "2d-fixed"), ("rsa", "relation")]
     assert set(found) == {(i, -1, *name) for i in range(3) for name in (*named, ("neighbor_agreement", "relation"))}
     assert found == {key: whole[key] for key in found}
-
-
-def test_the_outline_of_tokens_without_places_is_their_size(make_task: Any, task: LatinSquares) -> None:
-    nowhere = make_task()
-    nowhere.positions = None
-    (row,) = measures.outline(stack_for(members(1), nowhere), nowhere)
-    assert (row["analysis"], row["block"]) == ("norm", -1)
-    assert measures.outline(stack_for(members(1, encoding="rotary"), task), task) == []
 
 
 def test_a_member_that_diverged_is_nan_and_its_neighbours_are_not(task: LatinSquares) -> None:
@@ -518,11 +493,6 @@ def test_agreement_is_with_the_other_seeds_of_a_setting() -> None:
     assert set(rows["step"]) == {9}
     wanted = {0: 0.6, 1: 0.6, 3: 1.0, 4: 1.0, 5: 0.0, 6: 0.0, 7: np.nan}  # 2 diverged, 7 is alone in its setting
     assert rows["value"].to_dict() == pytest.approx(wanted, nan_ok=True)
-
-
-def test_a_run_that_was_kept_without_its_arrays_is_left_as_it_is() -> None:
-    table, _ = with_arrays([Member(), FIXED])
-    assert measures.across(table, {}, {"": PLACES}, 9) == []
 
 
 def test_without_the_maps_of_single_examples_all_else_is_told() -> None:

@@ -1,4 +1,4 @@
-"""The study of a user's own table: who is trained on what, with which settings, and what a run of it can show."""
+"""The study of a user's table: members, settings, and the results of a run."""
 
 from __future__ import annotations
 
@@ -71,21 +71,12 @@ def test_more_channels_have_smaller_batches(effort: str, channels: int, batch: i
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"steps": 0}, "steps must be a whole number of at least 1; got 0."),
-        ({"halves": -1}, "halves must be a whole number of at least 0; got -1."),
-        ({"draws": 18}, "draws must be a whole number of at least 19; got 18."),
-        ({"neighbors": 0}, "neighbors must be a whole number of at least 1; got 0."),
-        ({"hidden": 1.0}, "hidden must be a number above 0 and below 1; got 1.0."),
-        ({"sigmas": (0.1, 0.1)}, "sigmas must be all different; got [0.1, 0.1]."),
-        ({"sigmas": ()}, "sigmas must be at least one; got []."),
-    ],
+    "given", [{"steps": 0}, {"halves": -1}, {"draws": 18}, {"neighbors": 0}, {"hidden": 1.0}, {"sigmas": (0.1, 0.1)}]
 )
-def test_wrong_settings_are_refused(given: dict[str, Any], sentence: str) -> None:
+def test_bad_settings_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(BadInput) as error:
         OwnData(**given)
-    assert str(error.value) == sentence
+    assert [error.value.name] == list(given)
 
 
 def test_it_is_no_study_that_is_run_by_name() -> None:
@@ -103,11 +94,7 @@ def test_a_run_is_known_by_its_study_without_the_data(run: Run) -> None:
     assert channels is not None and channels.names == found.names
     assert {"known group", "known x", "known y", "known z"} <= set(channels.columns)
     titles = [each.title for each in page_of(study, run).listings()]
-    assert titles == [
-        "Beside other methods",
-        "The sigmas",
-        "How many modules",
-    ]
+    assert titles == ["Beside other methods", "The sigmas", "How many modules"]
     dial = page_of(study, run).dial()
     assert dial is not None and dial.groups is not None and len(dial.groups) == 6
 

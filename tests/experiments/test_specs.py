@@ -1,4 +1,4 @@
-"""Encodings as short texts: read as meant, shown under a name of their own, and found again in a table of members."""
+"""Encodings as short texts: parsing, names, and lookup in a table of members."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from placecode.experiments.specs import (
 from placecode.models.member import STARTS, TAKEN, Member
 from placecode.runs.read import member_table
 
-OPTIONS = "options must be NAME=VALUE, such as axes=2; got "
-
 
 def test_examples_in_the_module_hold() -> None:
     assert doctest.testmod(specs).failed == 0
@@ -45,13 +43,6 @@ def test_examples_in_the_module_hold() -> None:
 def test_options_are_numbers_where_they_read_as_such(text: str, pair: tuple[str, Any]) -> None:
     assert option(text) == pair
     assert type(option(text)[1]) is type(pair[1])
-
-
-@pytest.mark.parametrize("text", ["", "axes", "axes=", "=2", "="])
-def test_options_without_a_name_or_a_value_are_refused(text: str) -> None:
-    with pytest.raises(BadInput) as error:
-        option(text)
-    assert str(error.value) == f"{OPTIONS}{text!r}."
 
 
 @pytest.mark.parametrize(
@@ -78,33 +69,24 @@ def test_a_text_gives_the_fields_of_a_member(
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "name"),
     [
-        ("sinusoid:sigma=1", "sigma must be left out for the encoding sinusoid, which draws nothing; got 1."),
-        ("rotary:sigma=0.2", "sigma must be left out for the encoding rotary, which draws nothing; got 0.2."),
-        ("learned:sigma", f"{OPTIONS}'sigma'."),
-        ("learned:", f"{OPTIONS}''."),
-        ("sinusoid:axes=2:", f"{OPTIONS}''."),
+        ("sinusoid:sigma=1", "sigma"),
+        ("rotary:sigma=0.2", "sigma"),
+        ("learned:sigma=big", "sigma"),
+        ("learned:sigma", "options"),
+        ("learned:=2", "options"),
+        ("learned:axes=", "options"),
+        ("sinusoid:axes=2:", "options"),
+        ("", "encoding"),
+        ("lerned", "encoding"),
+        (":axes=2", "encoding"),
     ],
 )
-def test_texts_without_sense_are_refused(text: str, sentence: str) -> None:
+def test_bad_texts_are_refused(text: str, name: str) -> None:
     with pytest.raises(BadInput) as error:
-        encoding_spec(text)
-    assert str(error.value) == sentence
-
-
-@pytest.mark.parametrize("text", ["", "lerned", "sinusoid=2", ":axes=2"])
-def test_unknown_encodings_are_refused(text: str) -> None:
-    with pytest.raises(BadInput) as error:
-        encoding_spec(text)
-    assert str(error.value).startswith("encoding must be one of ")
-    assert str(error.value).endswith(f"; got {text.split(':')[0]!r}.")
-
-
-def test_a_sigma_that_is_no_number_is_refused_by_the_member() -> None:
-    with pytest.raises(BadInput) as error:
-        Member(**encoding_spec("learned:sigma=big"))
-    assert str(error.value) == "sigma must be a number of at least 0; got 'big'."
+        Member(**encoding_spec(text))
+    assert error.value.name == name
 
 
 @pytest.mark.parametrize(

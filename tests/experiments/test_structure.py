@@ -1,4 +1,4 @@
-"""What is measured of PEs where channels belong together, and of the same data by others: the same questions to all."""
+"""Structure in PEs of channels, and the same measures of the data."""
 
 from __future__ import annotations
 
@@ -250,13 +250,6 @@ def test_attention_is_held_against_channels_in_random_order(task: Network, monke
     assert 0.05 < found["attention_correlation_p", "fc", -1, 1] <= 1
     assert set(found["attention_correlation_p"].index.get_level_values("block")) == {-1}
     assert "attention_correlation_p" not in table(structure.of_attention(stack, task, null=False)).index
-
-
-def test_attention_is_averaged_over_held_out_questions(task: Network) -> None:
-    stack = stack_for(members(0, 1), task)
-    maps = structure.attention_maps(stack, task.bind(stack.members))
-    assert maps.shape == (2, 2, 1, N, N)
-    assert (maps.sum(-1) - 1).abs().max() < 1e-5
 
 
 def test_members_of_other_settings_are_not_held_against_each_other() -> None:

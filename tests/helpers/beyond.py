@@ -31,4 +31,4 @@ def smallest(name: str, **given: Any) -> KnobStudy:
     kind = experiments.STUDIES[name]
     assert issubclass(kind, KnobStudy)
     settings = {**SMALLEST, **OWN[name], **given}
-    return kind.at("quick", **{field: value for field, value in settings.items() if field not in kind.instead})
+    return kind.at("quick", **{field: value for field, value in settings.items() if field not in kind.swept_by})

@@ -1,11 +1,11 @@
 """Claims: statements that a run is checked against, each with two verdicts.
 
 *Direction*: does the effect have the stated sign, beyond its margin? It holds if the whole 95% interval over seeds
-lies beyond the margin, fails if the whole interval falls short of it, and is undecided otherwise: where the interval
-contains the margin, and where the run does not have what the claim is about. Margins are declared in the code.
+lies beyond the margin. It fails if the whole interval falls short of it. It is undecided if the interval contains the
+margin, or if the run does not have what the claim needs. Margins are declared in the code.
 
 *Number*: does the published value lie within our interval, or our mean within a stated tolerance of it? There is no
-such verdict where no number is published, or where the effect has no interval.
+such verdict if no number is published, or if the effect has no interval.
 
 >>> judge(Interval(0.6, 0.5, 0.7), margin=0.3)
 'holds'
@@ -27,7 +27,7 @@ from placecode.errors import must_be, one_of
 from placecode.runs.read import Run
 
 PAPER, REVIEWERS, OURS = LABELS = ("paper", "asked by reviewers", "our question")
-"""Who makes the statement, or asks the question."""
+"""Who makes the statement or asks the question."""
 WAYS = ("above", "below", "within")
 HOLDS, FAILS, UNDECIDED = DIRECTIONS = ("holds", "fails", "undecided")
 MATCH, NO_MATCH, NO_NUMBER = "match", "no match", ""
@@ -39,16 +39,20 @@ HOW_TO_READ = (
     "parentheses) lies within our interval, or our mean within a stated tolerance of it; a dash where no number is "
     "published or the effect has no interval. Margins are declared in the code."
 )
-"""What the words of `direction_text` and `number_text` mean, for tables of claims."""
+"""Explanation of `direction_text` and `number_text` for tables of claims."""
+
+
+Measure = Callable[[Run], Interval]
+"""An effect in a run with its interval over seeds."""
 
 
 class NotInRun(Exception):
-    """The run does not have what a claim is about; the message says what is missing."""
+    """The run does not have what a claim needs. The message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, who makes it, and how it is measured in a run.
+    """A statement, its source, and how it is measured in a run.
 
     Parameters
     ----------
@@ -59,29 +63,29 @@ class Claim:
     label : str
         One of `LABELS`.
     margin : float
-        Threshold for the whole interval; `way` says on which side of it the interval must lie.
+        Threshold for the whole interval. `way` is the side on which the interval must lie.
     measure : callable
-        Gives the effect in a run with its interval over seeds, or raises NotInRun.
+        Returns the effect in a run with its interval over seeds, or raises NotInRun.
     way : str
         Side of the margin on which the effect must lie: "above" it, "below" it, or "within" it on both sides of zero
-        (for what should make no difference).
+        (for effects that should be zero).
     published : float, optional
         Value in the paper, in the unit of the effect.
     tolerance : float, optional
         Largest difference of our mean from the published value that counts as a match even where the interval does not
         contain it; usually half a unit of the last published digit.
     own_data : bool
-        Whether our data differ from the paper's in every run: then a failure says nothing about the paper's own data.
-        Runs on Latin squares that we drew ourselves count as such too.
+        Whether our data differ from the paper's in every run. A failure then says nothing about the paper's data. Runs
+        on Latin squares that we drew ourselves count too.
     remark : str
-        What else there is to know, such as when the margin was set.
+        A note, such as when the margin was set.
     """
 
     id: str
     statement: str
     label: str
     margin: float
-    measure: Callable[[Run], Interval]
+    measure: Measure
     way: str = "above"
     published: float | None = None
     tolerance: float | None = None
@@ -101,22 +105,31 @@ class Claim:
     def check(self, run: Run) -> Finding:
         """Both verdicts of a finished run."""
         try:
-            found = self.measure(run)
-            note = _unsure(found)
+            effect = self.measure(run)
+            note = _why_no_interval(effect)
         except NotInRun as missing:
-            found, note = Interval(math.nan, math.nan, math.nan), str(missing)
-        direction, number = judge(found, self.margin, self.way), compare(found, self.published, self.tolerance)
-        return Finding(self, direction, number, found, str(run.path), note, self.own_data or on_own_puzzles(run))
+            effect, note = Interval(math.nan, math.nan, math.nan), str(missing)
+        drawn_puzzles = run.config["fields"].get("puzzles", "") is None  # Latin squares, but not the published ones
+        own_data = self.own_data or drawn_puzzles
+        direction, number = judge(effect, self.margin, self.way), compare(effect, self.published, self.tolerance)
+        return Finding(self, direction, number, effect, str(run.path), note, own_data)
 
 
-def on_own_puzzles(run: Run) -> bool:
-    """Whether a run on Latin squares drew its puzzles instead of reading the published ones."""
-    return run.config["fields"].get("puzzles", "") is None
+def claim_from(label: str) -> Callable[..., Claim]:
+    """Return a short constructor of claims with this label, and with a margin of 0 unless given."""
+
+    def claim(id: str, statement: str, measure: Measure, margin: float = 0.0, way: str = "above", **more: Any) -> Claim:
+        return Claim(id, statement, label, margin, measure, way, **more)
+
+    return claim
+
+
+paper_claim, reviewer_claim, our_claim = map(claim_from, LABELS)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a run says about a claim: one of `DIRECTIONS`, and MATCH, NO_MATCH or NO_NUMBER."""
+    """The verdicts of a run on a claim: one of `DIRECTIONS`, and MATCH, NO_MATCH or NO_NUMBER."""
 
     claim: Claim
     direction: str
@@ -128,7 +141,7 @@ class Finding:
     """Whether the data of the run differ from the paper's."""
 
     def record(self) -> dict[str, Any]:
-        """As plain values; numbers that are missing are None."""
+        """All values in a dict. Missing numbers are None."""
         claim = self.claim
         effect, low, high = (value if math.isfinite(value) else None for value in self.found)
         return {
@@ -152,10 +165,10 @@ class Finding:
 
 
 def direction_text(finding: Finding) -> str:
-    """The direction as people read it.
+    """The direction in words.
 
-    For claims of the paper "reproduced" or "not reproduced", "found on our data" or "not found on our data" where the
-    data differ from the paper's, and for questions "yes" or "no".
+    Claims of the paper are "reproduced" or "not reproduced", or "found on our data" or "not found on our data" if the
+    data differ from the paper's. Questions are answered by "yes" or "no".
     """
     if finding.direction == UNDECIDED:
         return UNDECIDED
@@ -166,40 +179,40 @@ def direction_text(finding: Finding) -> str:
 
 
 def number_text(finding: Finding) -> str:
-    """The verdict on the number in the words that people read, with the published value in parentheses."""
+    """The verdict on the number in words, with the published value in parentheses."""
     published = finding.claim.published
     return (finding.number or DASH) + ("" if published is None else f" ({published:g})")
 
 
-def _unsure(found: Interval) -> str:
-    """Why an effect has no interval; nothing where it has one."""
-    if math.isnan(found.mean):
+def _why_no_interval(effect: Interval) -> str:
+    """Why an effect has no interval; empty if it has one."""
+    if math.isnan(effect.mean):
         return "the effect is not defined here: its values are too few, or all the same"
-    return "" if _has_bounds(found) else "too few seeds for an interval"
+    return "" if _has_bounds(effect) else "too few seeds for an interval"
 
 
-def _has_bounds(found: Interval) -> bool:
-    return math.isfinite(found.low) and math.isfinite(found.high)
+def _has_bounds(effect: Interval) -> bool:
+    return math.isfinite(effect.low) and math.isfinite(effect.high)
 
 
-def judge(found: Interval, margin: float, way: str = "above") -> str:
-    """The direction of an effect: does its whole interval lie beyond the margin, short of it, or neither?"""
-    if not _has_bounds(found):
+def judge(effect: Interval, margin: float, way: str = "above") -> str:
+    """The direction of an effect: holds if its whole interval lies beyond the margin, fails if it falls short of it."""
+    if not _has_bounds(effect):
         return UNDECIDED
     if way == "within":
-        beyond = -margin < found.low and found.high < margin
-        short = found.low > margin or found.high < -margin
+        beyond = -margin < effect.low and effect.high < margin
+        short = effect.low > margin or effect.high < -margin
     elif way == "above":
-        beyond, short = found.low > margin, found.high < margin
+        beyond, short = effect.low > margin, effect.high < margin
     else:
-        beyond, short = found.high < margin, found.low > margin
+        beyond, short = effect.high < margin, effect.low > margin
     return HOLDS if beyond else FAILS if short else UNDECIDED
 
 
-def compare(found: Interval, published: float | None, tolerance: float | None = None) -> str:
+def compare(effect: Interval, published: float | None, tolerance: float | None = None) -> str:
     """Whether the published value lies within the interval, or within the tolerance of the mean."""
-    if published is None or not _has_bounds(found):
+    if published is None or not _has_bounds(effect):
         return NO_NUMBER
-    inside = found.low <= published <= found.high
-    near = tolerance is not None and abs(found.mean - published) <= tolerance
+    inside = effect.low <= published <= effect.high
+    near = tolerance is not None and abs(effect.mean - published) <= tolerance
     return MATCH if inside or near else NO_MATCH

@@ -1,22 +1,26 @@
-"""What studies that train the paper's model share: its settings, and how they become members."""
+"""The settings of the paper's model and its training, shared by all studies, and how they become members."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from placecode.errors import must_be
-from placecode.experiments.base import Study, setting
-from placecode.models.member import Member
+from placecode.experiments.base import Study, setting, sweep_over
+from placecode.models.member import Member, grid
+from placecode.tasks.base import Task
+from placecode.tasks.several import Several
 from placecode.validation import real_number, whole_number
 
 
 @dataclass(frozen=True)
 class ModelStudy(Study):
-    """The model, how it is trained, and with which seeds."""
+    """The data, the model, its training, and the seeds."""
 
-    seeds: tuple[int, ...] = setting(tuple(range(15)), "seeds of each setting: a number of them, or a list a,b,c")
-    evaluations: int = setting(40, "how many times all splits are evaluated on the way")
+    seeds: tuple[int, ...] = sweep_over(tuple(range(15)), "seeds of each setting: a number of them, or a list a,b,c")
+    evaluations: int = setting(40, "number of times all splits are evaluated during training")
     data_seed: int = setting(0, "seed of the data")
     placement: str = setting("every", "where the encoding acts: in every block, or at the input only")
     width: int = setting(160, "features per token")
@@ -24,22 +28,27 @@ class ModelStudy(Study):
     heads: int = setting(1, "attention heads")
     expansion: int = setting(4, "hidden units of the MLP, as a multiple of the width")
     norm: str = setting("post", "layer norm after (post) or before (pre) attention and MLP")
-    output_gain: float = setting(1.0, "what outputs are multiplied by: large makes learning lazy, small rich")
+    output_gain: float = setting(1.0, "factor of the outputs: large values lead to lazy, small ones to rich learning")
     optimizer: str = setting("adam", "adam, adamw or sgd")
-    learning_rate: float = setting(1e-4, "step size")
-    pe_learning_rate: float | None = setting(None, "step size of the PE, where it is to differ")
+    learning_rate: float = setting(1e-4, "learning rate")
+    pe_learning_rate: float | None = setting(None, "learning rate of the PE, if it differs")
     weight_decay: float = setting(0.0, "weight decay")
-    pe_weight_decay: float | None = setting(None, "weight decay of the PE, where it is to differ")
-    clip: float | None = setting(None, "largest norm of a member's gradient")
-    cooldown: float = setting(0.0, "share of the steps, at the end, over which the step size falls to zero")
+    pe_weight_decay: float | None = setting(None, "weight decay of the PE, if it differs")
+    clip: float | None = setting(None, "maximum norm of a member's gradient")
+    cooldown: float = setting(0.0, "fraction of the steps, at the end, in which the learning rate falls to zero")
     momentum: float = setting(0.9, "momentum of sgd")
-    beta1: float = setting(0.9, "memory of adam's first moment")
-    beta2: float = setting(0.999, "memory of adam's second moment")
-    epsilon: float = setting(1e-8, "what adam adds to the root of its second moment")
+    beta1: float = setting(0.9, "decay rate of adam's first moment")
+    beta2: float = setting(0.999, "decay rate of adam's second moment")
+    epsilon: float = setting(1e-8, "added to the square root of adam's second moment")
     batch: int = setting(128, "examples per step")
 
+    task_class: ClassVar[type[Task]]
+    """The task. Its arguments are the fields of the study with the same names."""
+
     def __post_init__(self) -> None:
-        self._all_different("seeds")
+        for each in fields(self):
+            if "least" in each.metadata:
+                self._all_different(each.name, each.metadata["least"])
         self._whole("evaluations", 1)
         self._whole("data_seed", 0)
         real_number("output_gain", self.output_gain, above=0)
@@ -47,16 +56,34 @@ class ModelStudy(Study):
     def _whole(self, name: str, least: int) -> None:
         whole_number(name, getattr(self, name), least)
 
-    def _all_different(self, name: str, least: int = 1) -> None:
+    def _all_different(self, name: str, least: int) -> None:
         values = getattr(self, name)
         if len(values) < least:
             raise must_be(name, "at least one", list(values))
         if len(set(values)) < len(values):
             raise must_be(name, "all different", list(values))
 
-    def spec(self, **given: Any) -> Member:
-        """A member with the settings of the study, and these on top."""
+    def data_sets(self) -> Mapping[str, Mapping[str, Any]]:
+        """Names of the data sets, and the arguments of the task in which they differ. Empty: there is only one."""
+        return {}
+
+    def task(self) -> Task:
+        tasks = {name: self.make_task(**changes) for name, changes in self.data_sets().items()}
+        return Several(tasks) if tasks else self.make_task()
+
+    def make_task(self, **changes: Any) -> Task:
+        """The task with the settings of the study and these changes."""
+        names = [name for name in inspect.signature(self.task_class).parameters if hasattr(self, name)]
+        settings = {name: getattr(self, name) for name in names}
+        return self.task_class(**{**settings, "seed": self.data_seed, **changes})
+
+    def spec(self, **changes: Any) -> Member:
+        """A member with the settings of the study and these changes."""
         names = [each.name for each in fields(self) if each.name in Member.__dataclass_fields__]
         shared = {name: getattr(self, name) for name in names}
-        # a study's own `gain` would be something else: what a simulated network has at its nodes
-        return Member(**{**shared, "gain": self.output_gain, **given})
+        # not the field `gain` of a study, which is the gain at the nodes of a simulated network
+        return Member(**{**shared, "gain": self.output_gain, **changes})
+
+    def over_sigmas(self, sigmas: Sequence[float], **changes: Any) -> list[Member]:
+        """Members sigma by sigma, and seed by seed within each sigma."""
+        return grid(self.spec(**changes), sigma=sigmas, seed=self.seeds)

@@ -1,7 +1,8 @@
-"""Which measure of a member predicts its accuracy on held-out puzzles: over the sigmas, and once sigma is held fixed.
+"""Rank correlations of measures with OOD accuracy: over the sigmas, and at a fixed sigma.
 
-Over the sigmas, whatever follows sigma predicts accuracy, learned or not. So every measure is also asked among members
-of the same sigma, before and after training, and after training once its value before is accounted for.
+Over the sigmas, every measure that depends on sigma predicts accuracy, whether it was learned or not. So the
+correlations are also taken among members of the same sigma: before training, after training, and after training with
+the value before training partialled out.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MEASURES: dict[str, tuple[str, str]] = {
     "RSA with 2d-fixed": ("rsa", "2d-fixed"),
     "attention cosine to 2d-fixed": ("attention_cosine", "2d-fixed"),
 }
-"""What is held against accuracy, by the name that figures show: analysis and target."""
+"""Analysis and target of the main measures, by their names in figures."""
 MORE_MEASURES: dict[str, tuple[str, str]] = {
     **MEASURES,
     "Procrustes z against permuted tokens": ("procrustes_z", "2d-fixed"),
@@ -53,10 +54,10 @@ QUESTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 def correlations(run: Run) -> pd.DataFrame | None:
-    """Every measure's rank correlation with held-out accuracy, to each question: value, low, high, p, adjusted.
+    """Rank correlations of all measures with OOD accuracy: measure, question, value, low, high, p, adjusted.
 
-    Intervals are over seeds. At a fixed sigma, p is by permuting seeds; over the sigmas it is that of a correlation of
-    as many independent points as there are sigmas. It is adjusted (FDR) for the measures that are asked together.
+    Intervals are over seeds. At a fixed sigma, p is from a permutation test over seeds. Over the sigmas, p is that of a
+    correlation with one independent point per sigma. `adjusted` is p with the FDR correction over the measures.
     """
     rows = []
     for label, (analysis, target) in MORE_MEASURES.items():
@@ -69,13 +70,13 @@ def correlations(run: Run) -> pd.DataFrame | None:
             continue
         for question, (moment, statistic) in QUESTIONS.items():
             x = before if moment == "start" else after
-            found = stats.bootstrap(statistic, *((x, y, before) if moment == "given" else (x, y)))
+            value, low, high = stats.bootstrap(statistic, *((x, y, before) if moment == "given" else (x, y)))
             if statistic is stats.over_settings:
                 p = _p_over_settings(x, y)
             else:
                 p = stats.permutation_within(x, y, before if moment == "given" else None)
-            bounds = {"value": found.mean, "low": found.low, "high": found.high}
-            rows.append({"measure": label, "question": question, **bounds, "p": p})
+            row = {"measure": label, "question": question, "value": value, "low": low, "high": high, "p": p}
+            rows.append(row)
     if not rows:
         return None
     table = pd.DataFrame(rows)
@@ -84,7 +85,7 @@ def correlations(run: Run) -> pd.DataFrame | None:
 
 
 def _p_over_settings(x: np.ndarray, y: np.ndarray) -> float:
-    """Two-sided p of `stats.over_settings`, NaN where it is; its means, rounded as there, as independent points."""
+    """Two-sided p of `stats.over_settings`, from its means, rounded as there. NaN if the correlation is NaN."""
     if np.isnan(stats.over_settings(x, y)):
         return math.nan
     both = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))
@@ -93,8 +94,8 @@ def _p_over_settings(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def relations(run: Run) -> pd.DataFrame | None:
-    """The main measures of every member, before and after training, beside its accuracy in the end."""
-    right, parts = accuracy(run), []
+    """The main measures of every member, before and after training, and its final OOD accuracy."""
+    final, parts = accuracy(run), []
     for label, (analysis, target) in MEASURES.items():
         try:
             moments = {moment: measured(run, analysis, target, moment) for moment in ("start", "end")}
@@ -103,25 +104,26 @@ def relations(run: Run) -> pd.DataFrame | None:
         for moment, values in moments.items():
             rows = swept(run)[["member", "sigma", "seed"]]
             rows = rows.assign(measure=label, moment=moment, value=rows["member"].map(values))
-            parts.append(rows.assign(accuracy=rows["member"].map(right)))
+            parts.append(rows.assign(accuracy=rows["member"].map(final)))
     return pd.concat(parts, ignore_index=True) if parts else None
 
 
 def notes(run: Run) -> dict[str, str]:
     """The correlation over the sigmas of each main measure, after and before training, in words."""
-    found = {}
+    texts = {}
     for label, (analysis, target) in MEASURES.items():
         try:
             tables = {when: paired(run, analysis, target, when) for when in ("start", "end")}
         except NotInRun:
             continue
-        before, after = (_told(float(stats.over_settings(*tables[when]))) for when in ("start", "end"))
-        # members of a seed start from one draw, scaled by sigma: what knows no scale is the same at every sigma
+        before, after = (float(stats.over_settings(*tables[when])) for when in ("start", "end"))
+        # members of a seed start from the same random numbers times sigma: a scale-free measure is constant over sigma
         start = tables["start"][0]
-        alike = bool((start.max() - start.min()).max() <= 1e-5 * start.abs().max().max())
-        found[label] = f"rank correlation {after}, before training {'the same at every sigma' if alike else before}"
-    return found
+        constant = bool((start.max() - start.min()).max() <= 1e-5 * start.abs().max().max())
+        words = "the same at every sigma" if constant else _rounded(before)
+        texts[label] = f"rank correlation {_rounded(after)}, before training {words}"
+    return texts
 
 
-def _told(correlation: float) -> str:
+def _rounded(correlation: float) -> str:
     return "undefined" if math.isnan(correlation) else f"{correlation:.2f}"

@@ -1,4 +1,4 @@
-"""Reading a finished run by setting and seed: the tables that claims and figures are made of."""
+"""Tables of a finished run by setting and seed, for claims and figures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from placecode.experiments.specs import encoding_label, encoding_spec
 from placecode.runs.read import Run, add_names
 
 LAST_QUARTER = 0.75
-"""Where the last quarter of training begins: a mean that changes by more than STILL in it has not settled."""
+"""Fraction of the training at which its last quarter begins."""
 STILL = 0.02
+"""A mean accuracy that changes by more than this in the last quarter has not settled."""
 
 
 def members_of(run: Run) -> pd.DataFrame:
-    """The members of a run with their roles and labels. Runs from before these were recorded get them from their study,
-    whose members come in the same order."""
+    """The members of a run with roles and labels. Runs that are older than these columns get them from their study,
+    which has the members in the same order."""
     if "label" not in run.members:
         from placecode.experiments import study_of
 
@@ -29,7 +30,7 @@ def members_of(run: Run) -> pd.DataFrame:
 
 
 def swept_fields(run: Run) -> list[str]:
-    """Fields of members that `--sweep` added to the sweep of the run's study."""
+    """Fields of members that were swept with `--sweep`."""
     if not run.config["fields"].get("sweep"):
         return []
     from placecode.experiments import study_of
@@ -45,7 +46,7 @@ def done(run: Run) -> pd.DataFrame:
 
 
 def in_sweep(run: Run) -> pd.Series:
-    """Which members belong to the sweep over sigma: not references, donors or controls, nor other encodings."""
+    """Which members belong to the sweep over sigma: no references, donors, controls or other encodings."""
     members = members_of(run)
     swept = (members["role"] == "swept") & members["sigma"].notna()
     return pd.Series(swept & (members["encoding"] == run.config["fields"].get("encoding", "learned")))
@@ -58,9 +59,15 @@ def swept(run: Run) -> pd.DataFrame:
     return finished
 
 
+def _accuracies(run: Run) -> pd.DataFrame:
+    """Accuracy over all examples, at all steps and of all splits."""
+    rows: pd.DataFrame = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
+    return rows
+
+
 def accuracy(run: Run, split: str = "ood", step: int | None = None) -> pd.Series:
-    """Accuracy on all examples of a split, by member; at the last step unless another is given."""
-    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
+    """Accuracy on a split by member, at the last step or at another."""
+    rows = _accuracies(run)
     rows = rows[(rows["split"] == split) & (rows["step"] == (rows["step"].max() if step is None else step))]
     if rows.empty:
         raise NotInRun(f"the run has no {split} accuracy" + ("" if step is None else f" at step {step}"))
@@ -72,7 +79,7 @@ def first_epoch(run: Run, level: float, split: str = "train") -> pd.Series:
 
     Linear interpolation between evaluations. A member that never reaches it has the last epoch.
     """
-    rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
+    rows = _accuracies(run)
     rows = rows[rows["split"] == split]
     if rows.empty:
         raise NotInRun(f"the run has no {split} accuracy")
@@ -84,7 +91,7 @@ def first_epoch(run: Run, level: float, split: str = "train") -> pd.Series:
 
 
 def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
-    """Where values first reach a level, on the line from the value before; the last step where they never do."""
+    """The step at which values first reach a level, interpolated; the last step if they never do."""
     above = np.flatnonzero(values >= level)
     if len(above) == 0 or above[0] == 0:
         return float(steps[-1] if len(above) == 0 else steps[0])
@@ -94,7 +101,7 @@ def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
 
 
 def measured(run: Run, analysis: str, target: str, when: str = "end", block: int = -1) -> pd.Series:
-    """An analysis by member, at the start or at the end."""
+    """The values of an analysis by member, at the start or at the end."""
     rows = run.analysis[(run.analysis["analysis"] == analysis) & (run.analysis["target"] == target)]
     rows = rows[(rows["block"] == block) & (rows["step"] == (0 if when == "start" else run.analysis["step"].max()))]
     if rows.empty:
@@ -103,7 +110,7 @@ def measured(run: Run, analysis: str, target: str, when: str = "end", block: int
 
 
 def by_sigma(run: Run, values: pd.Series) -> pd.DataFrame:
-    """Values by member as a table, sigmas x seeds."""
+    """Values by member as a table (sigmas, seeds)."""
     rows = swept(run).assign(value=lambda table: table["member"].map(values))
     return rows.pivot(index="sigma", columns="seed", values="value")
 
@@ -127,75 +134,76 @@ def of_encoding(run: Run, text: str, dropout: float, split: str = "ood") -> pd.S
 
 
 def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
-    """Values by seed of the members of the sweep with these columns: the mean over those of these sigmas that the run
-    goes through, or over all of them.
+    """Values by seed of the members of the sweep with these columns (None: not set), as the mean over sigmas.
 
-    A seed counts only where it finished at every one of them. None as a value stands for "not given".
+    The mean is over those of `sigmas` that are in the run's sweep, by default over all of it. Seeds that did not finish
+    at all of them are left out.
     """
     rows = swept(run)
     for name, value in columns.items():
         rows = rows[rows[name].isna() if value is None else rows[name] == value]
-    told = ", ".join(f"{name.replace('_', ' ')} {'not given' if v is None else v}" for name, v in columns.items())
     wanted = planned(run, run.config["fields"]["sigmas"] if sigmas is None else sigmas)
     table = by_seed(rows.assign(value=rows["member"].map(values)))
     if missing := [sigma for sigma in wanted if sigma not in table.columns]:
-        raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}" + (f" and {told}" if told else ""))
+        words = ", ".join(f"{name.replace('_', ' ')} {'not set' if v is None else v}" for name, v in columns.items())
+        rest = f" and {words}" if words else ""
+        raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}{rest}")
     return pd.Series(table[wanted].dropna().mean(axis="columns"))
 
 
 def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
-    """The column `value` as a table, seeds x sigmas that have any; several members of one seed are averaged."""
+    """The column `value` as a table (seeds, sigmas). Several members of one seed are averaged."""
     kept = rows.dropna(subset=["value"])
     return kept.groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
 
 
 def planned(run: Run, sigmas: Sequence[float]) -> list[float]:
-    """Those of these sigmas that the run goes through, as a small run has fewer; all of them if it has none."""
+    """Those of these sigmas that are in the run's sweep, since small runs have fewer; all of them if none is."""
     return [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]] or list(sigmas)
 
 
 def first_quarter(epochs: int) -> int:
-    """The epoch at which a quarter of the training is done."""
+    """The epoch after a quarter of the training."""
     return max(1, round(epochs / 4))
 
 
 def early_accuracy(run: Run) -> pd.Series:
-    """Held-out accuracy after a quarter of the training, by member."""
+    """OOD accuracy after a quarter of the training, by member."""
     epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
     return accuracy(run, step=last // epochs * first_quarter(epochs))
 
 
 def late_change(run: Run, split: str = "ood") -> pd.Series:
-    """By how much accuracy has changed over the last quarter of training, by member."""
+    """Change of accuracy over the last quarter of the training, by member."""
     steps = run.metrics["step"].unique()
     before = steps[steps <= LAST_QUARTER * steps.max()].max()
     return accuracy(run, split) - accuracy(run, split, int(before))
 
 
 def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy of these members at the last step, on all splits: their own columns, split and value."""
-    rows = run.metrics
-    rows = rows[(rows["metric"] == "accuracy") & (rows["condition"] == "all") & (rows["step"] == rows["step"].max())]
+    """The table of these members with their accuracy at the last step: a row for each `split`, with its `value`."""
+    rows = _accuracies(run)
+    rows = rows[rows["step"] == run.metrics["step"].max()]
     joined: pd.DataFrame = rows[["member", "split", "value"]].merge(members, on="member")
     return joined
 
 
 def paired(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A measure, at the start or at the end, and accuracy on held-out puzzles in the end: sigmas x seeds each."""
-    values, right = by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
-    if not (values.isna() | right.isna()).all(axis="columns").equals(right.isna().all(axis="columns")):
+    """An analysis at the start or at the end, and OOD accuracy at the end, as tables (sigmas, seeds)."""
+    values, accuracies = by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
+    if not (values.isna() | accuracies.isna()).all(axis="columns").equals(accuracies.isna().all(axis="columns")):
         raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # merged from pieces
-    return values, right
+    return values, accuracies
 
 
 def dials(run: Run) -> tuple[float, float]:
-    """Which sigmas to show side by side: 0.2 where there is one, else the smallest; and the largest."""
+    """The two sigmas to show side by side: 0.2, or the smallest if the run does not have it, and the largest."""
     sigmas = sorted(run.members.loc[in_sweep(run), "sigma"].unique())
     return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]
 
 
 def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    """What chance gives of measures of channels, where that is a number, by what a run records of its data."""
+    """Chance levels of the measures of channels that have one, from the run's record of its data."""
     chance: dict[tuple[str, str], float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
     if task.get("labels") is not None:
         labels = pd.Series(task["labels"])
@@ -210,7 +218,7 @@ def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
 
 
 def once(lines: pd.DataFrame) -> pd.DataFrame:
-    """Members with the panel and the line in which they are drawn, each of them once, by its first
-    name. Those that are drawn in several panels by one name have no panel."""
+    """The table of `Study.lines` with every member once, in its first line. Members with one line in several panels get
+    no panel."""
     panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
     return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")

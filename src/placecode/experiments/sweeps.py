@@ -5,12 +5,11 @@
 ['heads 1, layers 2', 'heads 1, layers 4', 'heads 2, layers 2', 'heads 2, layers 4']
 
 An axis is a field of the study. Fields of the model and the optimizer become fields of members. Other fields change the
-data: each of their combinations is a data set of its own.
+data: each of their combinations is a data set.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import types
 import typing
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
     from placecode.experiments.base import Study
 
 NOT_SWEPT = ("epochs", "steps", "evaluations", "rest", "dropout_epochs", "every", "folds", "slow_in", "data_seed")
-"""Fields that are about the whole run: how long it trains, and what is measured."""
+"""Fields that apply to the whole run: its length, and what is measured."""
 RENAMED = {"output_gain": "gain"}
 """Fields of a study that have another name in a member."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A field of a study and the values that it takes."""
+    """A field of a study and its values."""
 
     name: str
     values: tuple[Any, ...]
@@ -44,24 +43,12 @@ class Axis:
 
     @property
     def of_member(self) -> bool:
-        """Whether it is a field of members; else it changes the data."""
+        """Whether it is a field of members. If not, it changes the data."""
         return self.field in Member.__dataclass_fields__
 
 
 def axes_of(study: Study, texts: Sequence[str]) -> list[Axis]:
-    """The axes behind texts NAME=VALUE,VALUE,...
-
-    Parameters
-    ----------
-    study : Study
-        Its single-valued fields can be axes.
-    texts : sequence of str
-
-    Raises
-    ------
-    BadInput
-        If a name is unknown, given twice, or cannot be swept; or if a value is not of the field's type.
-    """
+    """The axes in texts NAME=VALUE,VALUE,... NAME is a field of the study with a single value."""
     kinds = _kinds(type(study))
     axes: list[Axis] = []
     for text in texts:
@@ -70,10 +57,9 @@ def axes_of(study: Study, texts: Sequence[str]) -> list[Axis]:
         words = [word.strip() for word in rest.split(",") if word.strip()]
         if not sign or not words:
             raise must_be("sweep", "NAME=VALUE,VALUE,..., such as heads=1,2,4", text)
-        if name in study.instead:
-            raise must_be(
-                "sweep", f"of other fields than {name}, which {study.name} sweeps by {study.instead[name]}", text
-            )
+        if name in study.swept_by:
+            rule = f"of other fields than {name}, which {study.name} sweeps by {study.swept_by[name]}"
+            raise must_be("sweep", rule, text)
         if name not in kinds:
             raise one_of("a field to sweep", sorted(kinds), name)
         if name in [axis.name for axis in axes]:
@@ -109,7 +95,7 @@ def _value(name: str, word: str, kind: type, optional: bool) -> Any:
 
 
 def combinations(axes: Sequence[Axis]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Label and values of every combination, the last axis fastest."""
+    """Label and values of every combination. The last axis varies fastest."""
     for values in itertools.product(*(axis.values for axis in axes)):
         pairs = {axis.name: value for axis, value in zip(axes, values, strict=True)}
         yield ", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in pairs.items()), pairs
@@ -119,38 +105,36 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def data_name(axes: Sequence[Axis], values: dict[str, Any]) -> str:
-    """The name of the data set of a combination; "" where no axis changes the data.
+def data_name(values: dict[str, Any]) -> str:
+    """The name of a data set with these settings.
 
-    >>> data_name([Axis("per_class", (100, 200)), Axis("heads", (1,))], {"per_class": 100, "heads": 1})
-    'per_class=100'
+    >>> data_name({"groups": 5, "samples": 1000})
+    'groups=5 samples=1000'
     """
-    return " ".join(f"{axis.name}={_text(values[axis.name])}" for axis in axes if not axis.of_member)
+    return " ".join(f"{name}={_text(value)}" for name, value in values.items())
 
 
-def studies_by_data(study: Study, axes: Sequence[Axis]) -> dict[str, Study]:
-    """For every data set, the study with that data and without further axes."""
-    changes = [axis for axis in axes if not axis.of_member]
-    return {
-        data_name(changes, values): replace(study, **{"sweep": (), **values}) for _, values in combinations(changes)
-    }
+def data_sets(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
+    """The fields of the study in every data set, by its name."""
+    return {data_name(values): values for _, values in combinations([axis for axis in axes if not axis.of_member])}
 
 
 def crossed(members: Sequence[Member], axes: Sequence[Axis]) -> list[Member]:
-    """All members once for every combination, combination by combination.
+    """All members, once for every combination.
 
-    Labels get the label of the combination; origins point into the same combination.
+    The label of the combination is added to their labels. Origins point into the same combination.
     """
     every: list[Member] = []
     for label, values in combinations(axes):
         fields = {axis.field: values[axis.name] for axis in axes if axis.of_member}
-        data, first = data_name(axes, values), len(every)
+        data = data_name({axis.name: values[axis.name] for axis in axes if not axis.of_member})
+        first = len(every)
         for member in members:
-            own = dataclasses.replace(
-                member,
+            changes = {
                 **fields,
-                label=f"{member.label}, {label}" if member.label else label,
-                origin=None if member.origin is None else first + member.origin,
-            )
-            every.append(replace(own, data=data) if data else own)
+                "label": f"{member.label}, {label}" if member.label else label,
+                "origin": None if member.origin is None else first + member.origin,
+                "data": data or member.data,
+            }
+            every.append(replace(member, **changes))
     return every

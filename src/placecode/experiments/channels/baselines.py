@@ -1,12 +1,12 @@
-"""What other methods make of the same data: their errors, and the structure that pairwise measures show.
+"""Baselines on the same data: errors of other predictors, and the structure in pairwise measures.
 
-Every baseline answers the questions that the members were asked. Pairwise methods are measured by the same measures as
-the PEs, so that a map of channels is never shown without the one that a correlation matrix gives.
+The predictors get the same examples as the members. The pairwise measures are analysed like the PEs, so that a map of
+channels is never shown without that of a correlation matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,7 @@ PREDICTORS: dict[str, Callable[[], baselines.Predictor]] = {
 
 
 SLOW = ("ridge", "trees")
-
-
-LIKE_MEMBERS = ("ridge", "trees")
-"""Fitted to examples with as many hidden channels as members are trained with."""
+"""Slow predictors, which are fitted to examples with as many hidden channels as in the training of the members."""
 
 
 MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
@@ -41,94 +38,94 @@ MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
 }
 
 
-OF_STRUCTURE = {"split": "analysis", "condition": "labels"}
-
-
 def of_data(
     task: Masked, members: Sequence[Member], wanted: Sequence[str], slow: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Every baseline in the worlds of these members: errors at every share of hidden channels, and structure. Those
-    that take long, in the worlds `slow` alone."""
-    pupils = {(member.seed % task.worlds, member.hidden): member for member in reversed(members)}
-    shares = sorted({share for _, share in pupils})
-    for world in sorted({world for world, _ in pupils}):
+    """Errors of all baselines at every fraction of hidden channels, and structure, in the worlds of these members. Slow
+    predictors are fitted in the worlds `slow` only."""
+    first = {(member.seed % task.worlds, member.hidden): member for member in reversed(members)}
+    shares = sorted({share for _, share in first})
+    for world in sorted({world for world, _ in first}):
         values = structure.training_values(task, world)
-        spec = {"world": world}
         for name in (name for name in wanted if name in PREDICTORS and (name not in SLOW or world in slow)):
-            for share in shares if name in LIKE_MEMBERS else shares[:1]:
-                if (world, share) in pupils:
-                    told = (
-                        f"{name}, trained with {share:g} hidden" if name in LIKE_MEMBERS and len(shares) > 1 else name
-                    )
-                    found = _errors(name, task, pupils[world, share], values)
-                    yield from ({**spec, "baseline": told, **row} for row in found)
-        for name in (name for name in wanted if name in MATRICES):
-            matrix = MATRICES[name](values)
-            yield from ({**spec, "baseline": name, **row} for row in _structure(matrix, task))
-            if name == "fc":
-                yield from ({**spec, **row} for row in _networks(matrix, task))
-        if "spectral" in wanted and task.labels is not None:
-            count = len(np.unique(task.labels[task.labels >= 0]))
-            groups = connectivity.spectral_clusters(connectivity.correlation(values), count)
-            for metric, score in (("ari", partitions.ari), ("ami", partitions.ami)):
-                value = float(score(groups, task.labels))
-                yield {**spec, "baseline": "spectral", **OF_STRUCTURE, "metric": metric, "value": value}
-        k = min(8, task.tokens - 1)
-        for name in ("pca of channels", "mds of fc"):
-            if name in wanted:
-                fc = connectivity.correlation(values)
-                placed = connectivity.mds_embedding(fc, k) if "mds" in name else connectivity.pca_embedding(values, k)
-                similar = modules.similarities(placed[None])[ALL_BLOCKS]
-                yield from ({**spec, "baseline": name, **row} for row in _structure(similar, task, placed))
+            for share in shares if name in SLOW else shares[:1]:
+                if (world, share) in first:
+                    several = name in SLOW and len(shares) > 1
+                    label = f"{name}, trained with {share:g} hidden" if several else name
+                    for row in _errors(name, task, first[world, share], values):
+                        yield {"world": world, "baseline": label, **row}
+        for row in _all_structure(task, values, wanted):
+            yield {"world": world, "split": "analysis", **row}
 
 
 def data_arrays(task: Masked, members: Sequence[Member]) -> dict[str, Tensor]:
-    """The correlation matrix of the channels, world by world: to be shown beside the PEs."""
+    """The correlation matrix of the channels by world, for figures beside the PEs."""
     worlds = sorted({member.seed % task.worlds for member in members})
-    found = {f"fc/{world}": connectivity.correlation(structure.training_values(task, world)) for world in worlds}
-    return {name: torch.from_numpy(matrix).float() for name, matrix in found.items()}
+    matrices = {f"fc/{world}": connectivity.correlation(structure.training_values(task, world)) for world in worlds}
+    return {name: torch.from_numpy(matrix).float() for name, matrix in matrices.items()}
 
 
-def _errors(name: str, task: Masked, pupil: Member, values: np.ndarray) -> Iterator[dict[str, Any]]:
+def _errors(name: str, task: Masked, member: Member, values: np.ndarray) -> Iterator[dict[str, Any]]:
     if task.window > 1:
         starts = task.splits["train"].targets.cpu().numpy()  # no window crosses from one recording into the next
         values = np.stack([values[starts + i] for i in range(task.window)], axis=-1)
-    fitted = PREDICTORS[name]().fit(values, seed=pupil.seed, share=pupil.hidden)
-    met = task.bind([pupil])
+    fitted = PREDICTORS[name]().fit(values, seed=member.seed, share=member.hidden)
+    bound = task.bind([member])
     for split in task.splits:
         if split == "train":
             continue
-        inputs, targets = (x[0].double().numpy() for x in met.batch(split, torch.arange(task.rows(split))[None]))
+        inputs, targets = (x[0].double().numpy() for x in bound.batch(split, torch.arange(task.rows(split))[None]))
         true, hidden = targets[..., :-1], inputs[..., -1] > 0
-        each = baselines.errors(fitted.predict(np.where(hidden[..., None], np.nan, true), hidden), true, hidden)
+        errors = baselines.errors(fitted.predict(np.where(hidden[..., None], np.nan, true), hidden), true, hidden)
         conditions = np.array(task.condition(split))
         for condition in task.conditions:
-            value = float(each[conditions == condition].mean())
+            value = float(errors[conditions == condition].mean())
             yield {"split": split, "condition": condition, "metric": "mse", "value": value}
 
 
+def _all_structure(task: Masked, values: np.ndarray, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows (baseline, condition, metric, value) with the structure of the training values of a world, (T, n)."""
+    for name in (name for name in wanted if name in MATRICES):
+        matrix = MATRICES[name](values)
+        yield from _rows(name, _structure(matrix, task))
+        if name == "fc":
+            yield from _networks(matrix, task)
+    fc = connectivity.correlation(values)
+    if "spectral" in wanted and task.labels is not None:
+        groups = connectivity.spectral_clusters(fc, len(np.unique(task.labels[task.labels >= 0])))
+        scores = {("ari", "labels"): partitions.ari, ("ami", "labels"): partitions.ami}
+        yield from _rows("spectral", {name: [score(groups, task.labels)] for name, score in scores.items()})
+    axes = min(8, task.tokens - 1)
+    if "pca of channels" in wanted:
+        yield from _rows("pca of channels", _placed(connectivity.pca_embedding(values, axes), task))
+    if "mds of fc" in wanted:
+        yield from _rows("mds of fc", _placed(connectivity.mds_embedding(fc, axes), task))
+
+
+def _rows(baseline: str, measured: Mapping[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
+    for (metric, target), values in measured.items():
+        yield {"baseline": baseline, "condition": target, "metric": metric, "value": float(values[0])}
+
+
 def _networks(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
-    """Known networks in functional connectivity: against maps as smooth, and all once more in centred correlations,
-    which are those to compare PEs with."""
+    """Known networks in functional connectivity: compared with maps as smooth, and all measures of centred
+    correlations, which are the ones to compare PEs with."""
     centred = modules.centred(correlations)[None]
-    smooth = {
-        name: known_networks.beyond_smooth(each, task, structure.SLOW_DRAWS)
-        for name, each in (("fc", correlations[None]), (known_networks.CENTRED, centred))
-    }
-    smooth[known_networks.CENTRED] |= known_networks.measured(centred, task, structure.DRAWS)
-    for name, found in smooth.items():
-        for (metric, target), values in found.items():
-            row = {"split": "analysis", "condition": target, "metric": metric, "value": float(values[0])}
-            yield {"baseline": name, **row}
+    yield from _rows("fc", known_networks.beyond_smooth(correlations[None], task, structure.SLOW_DRAWS))
+    smooth = known_networks.beyond_smooth(centred, task, structure.SLOW_DRAWS)
+    yield from _rows(known_networks.CENTRED, smooth | known_networks.measured(centred, task, structure.DRAWS))
 
 
-def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> Iterator[dict[str, Any]]:
-    """What a matrix of channels says; `placed` is where a method has put them by itself, its widest axes first."""
-    found = structure.measured(matrix.reshape(1, *matrix.shape[-2:]), task)
+def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> structure.Values:
+    """Measures of a matrix of channels. `placed` are the positions of channels if a method has its own."""
+    result = structure.measured(matrix.reshape(1, *matrix.shape[-2:]), task)
     fit = ("procrustes_r2", "positions")
-    if fit in found and task.positions is not None:
+    if fit in result and task.positions is not None:
         axes = task.positions.shape[1]
-        own = structure.flat_map(matrix, axes) if placed is None else placed[:, :axes]
-        found[fit] = np.array([places.procrustes_r2(own, task.positions)])
-    for (metric, target), values in found.items():
-        yield {"split": "analysis", "condition": target, "metric": metric, "value": float(values[0])}
+        flat = structure.flat_map(matrix, axes) if placed is None else placed[:, :axes]
+        result[fit] = np.array([places.procrustes_r2(flat, task.positions)])
+    return result
+
+
+def _placed(placed: np.ndarray, task: Masked) -> structure.Values:
+    return _structure(modules.similarities(placed[None])[ALL_BLOCKS], task, placed)

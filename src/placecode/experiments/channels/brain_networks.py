@@ -1,11 +1,12 @@
-"""What runs on brains say of known networks, and whether preprocessing changes it: claims, figures and sentences.
+"""Known networks in runs on brains, and whether preprocessing changes them: effects and claims.
 
-A variant is a data set of a run: the same recordings, preprocessed in another way. Each world is one split of the
-people. Seeds of one split are averaged first, and every interval is over splits.
+A variant is a data set of a run: the same recordings with another preprocessing. Each world is one split of the people.
+Seeds of one split are averaged first, and every interval is over splits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,8 @@ import pandas as pd
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.channels import known_networks
-from placecode.experiments.channels.claims import less_baseline, structure_between
-from placecode.experiments.claims import OURS, PAPER, REVIEWERS, Claim, NotInRun
+from placecode.experiments.channels.claims import less_baseline, own_data_claim, structure_between
+from placecode.experiments.claims import Claim, NotInRun, our_claim, reviewer_claim
 from placecode.experiments.reading import done, measured
 from placecode.runs.read import Run, shape_of
 
@@ -37,7 +38,7 @@ BY_VARIANT: dict[Measure, str] = {
     ("segregation", "cole-anticevic"): "segregation of the Cole-Anticevic networks",
     MIRROR: "share of regions whose nearest one is the mirror region",
 }
-"""The measures of which it is asked whether preprocessing changes them."""
+"""The measures that are compared between variants."""
 DRAWN = (("modularity", "yeo7"), ("modularity", "cole-anticevic"), ("segregation", "yeo7"), MIRROR)
 
 
@@ -45,14 +46,14 @@ DRAWN = (("modularity", "yeo7"), ("modularity", "cole-anticevic"), ("segregation
 
 
 def partitions_in(run: Run) -> dict[str, dict[str, Any]]:
-    """What a run records of the known networks of its regions, by name; the same for all variants."""
+    """The run's record of the known networks of its regions, by name. It is the same for all variants."""
     task = run.config["task"]
     first = next(iter(task["parts"].values())) if "parts" in task else task
     return dict(first.get("partitions", {}))
 
 
 def labelled(run: Run) -> str:
-    """How many regions have a network, and how far away the atlas parcel is that gave them its network."""
+    """How many regions have a network, and their distance to the atlas parcel it was taken from, in words."""
     parts = []
     for name, known in partitions_in(run).items():
         regions = f"{known['labelled']} of {len(known['labels'])} regions have a {TITLES[name]} network"
@@ -67,7 +68,7 @@ def variants(run: Run) -> list[str]:
 
 
 def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Series:
-    """Values of the members of a variant and a sigma, by split of the people."""
+    """Values of the members with a variant and a sigma, by split of the people."""
     rows = done(run)
     rows = rows[(rows["data"] == variant) & (rows["sigma"] == sigma)]
     kept = rows.assign(value=rows["member"].map(values)).dropna(subset=["value"])
@@ -77,7 +78,7 @@ def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Seri
 
 
 def falls(run: Run, variant: str, measure: Measure, small: float = SMALL, large: float = LARGE) -> Interval:
-    """A measure at the small sigma minus that at the large sigma, in one variant; positive if it falls with sigma."""
+    """A measure at the small sigma minus that at the large sigma, in one variant."""
     values = measured(run, *measure)
     change = (by_split(run, variant, values, small) - by_split(run, variant, values, large)).dropna()
     return stats.interval(change.to_numpy())
@@ -89,56 +90,43 @@ def falls_in_every_variant(analysis: str, target: str, run: Run) -> Interval:
     return min(every, key=lambda interval: (interval.low == interval.low, interval.low))
 
 
-CLAIMS: tuple[Claim, ...] = tuple(
-    Claim(
-        id,
-        f"In every variant of the preprocessing the {words} is higher at sigma {SMALL:g} than at {LARGE}.",
-        label,
-        0.0,
-        partial(falls_in_every_variant, *measure),
-        own_data=label == PAPER,
+def _in_every_variant(claim: Callable[..., Claim], id: str, measure: Measure) -> Claim:
+    words = (
+        f"In every variant of the preprocessing the {BY_VARIANT[measure]} is higher at sigma {SMALL} than at {LARGE}."
     )
-    for id, label, measure, words in (
-        ("yeo7-modularity-falls", PAPER, ("modularity", "yeo7"), BY_VARIANT["modularity", "yeo7"]),
-        (
-            "cole-anticevic-modularity-falls",
-            PAPER,
-            ("modularity", "cole-anticevic"),
-            BY_VARIANT["modularity", "cole-anticevic"],
-        ),
-        ("yeo7-segregation-falls", PAPER, ("segregation", "yeo7"), BY_VARIANT["segregation", "yeo7"]),
-        ("mirrors-fall", OURS, MIRROR, BY_VARIANT[MIRROR]),
-    )
+    return claim(id, words, partial(falls_in_every_variant, *measure))
+
+
+CLAIMS: tuple[Claim, ...] = (
+    _in_every_variant(own_data_claim, "yeo7-modularity-falls", ("modularity", "yeo7")),
+    _in_every_variant(own_data_claim, "cole-anticevic-modularity-falls", ("modularity", "cole-anticevic")),
+    _in_every_variant(own_data_claim, "yeo7-segregation-falls", ("segregation", "yeo7")),
+    _in_every_variant(our_claim, "mirrors-fall", MIRROR),
 )
 """Does preprocessing change the sign? The margin is 0, and was set before any run."""
 
 OVER_SIGMA: tuple[Claim, ...] = (
     *(
-        Claim(
+        own_data_claim(
             f"{target}-{name}-falls-with-sigma",
-            f"The {BY_VARIANT[name, target]} in the PE is higher at sigma {SMALL:g} than at {LARGE}.",
-            PAPER,
-            0.0,
+            f"The {BY_VARIANT[name, target]} in the PE is higher at sigma {SMALL} than at {LARGE}.",
             partial(structure_between, name, target, SMALL, LARGE),
-            own_data=True,
         )
         for name in ("modularity", "segregation")
         for target in ("yeo7", "cole-anticevic")
     ),
-    Claim(
+    reviewer_claim(
         "beats-connectivity-on-networks",
-        f"The PE at sigma {SMALL:g} has a higher {BY_VARIANT['modularity', 'yeo7']} than functional connectivity that "
-        "is centred as PEs are.",
-        REVIEWERS,
-        0.0,
+        f"The PE at sigma {SMALL} has a higher {BY_VARIANT['modularity', 'yeo7']} than functional connectivity that is "
+        "centred as PEs are.",
         partial(less_baseline, known_networks.CENTRED, "modularity", "yeo7", SMALL, analysis=("modularity", "yeo7")),
     ),
 )
-"""What the paper says of known networks, and what its reviewers asked. Margins were set before any full-scale run."""
+"""Claims of the paper on known networks, and questions of its reviewers. Margins were set before any full-scale run."""
 
 
 def connectivity(run: Run, variant: str, measure: Measure, baseline: str = "") -> list[float]:
-    """A measure of functional connectivity, split by split: centred as PEs are where that was measured."""
+    """A measure of functional connectivity by split. If it was measured, that of centred connectivity."""
     rows = run.baselines
     rows = rows[(rows["data"] == variant) & (rows["split"] == "analysis")]
     rows = rows[(rows["metric"] == measure[0]) & (rows["condition"] == measure[1])].dropna(subset=["value"])

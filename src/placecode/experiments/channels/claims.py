@@ -1,13 +1,13 @@
-"""What the paper says about structure in PEs of masked prediction, and what we say, as claims.
+"""Claims on masked prediction: what the paper says about structure in PEs, and what we say.
 
-Margins were set before any run at full scale, from the prototype and from runs at quick scale, which are known: for
-single numbers what was asked for beforehand (neighbours at the smallest and the largest sigma); for differences between
-sigmas half of the prototype's; 0.02 for errors that are said to be equal; and none, that is zero, for "better at all".
-A seed has its own network or its own draw of channels, so every interval is over seeds and worlds at once. On brains a
-world is a split of the people: seeds of the same split are averaged first, and the interval is over splits, whose
-people to learn from overlap; where there is a single split, it is over seeds, and says nothing of other people.
+Margins were set before any run at full scale, from the prototype and from runs at quick scale. For single numbers they
+were expected beforehand (neighbours at the smallest and the largest sigma). For differences between sigmas they are
+half of the prototype's, for errors that are said to be equal 0.02, and for "better at all" zero. Every seed has its own
+network or its own draw of channels, so an interval over seeds is also one over worlds. On brains a world is a split of
+the people. Seeds of one split are averaged first, and the interval is over splits, whose training people overlap. With
+a single split the interval is over seeds and says nothing about other people.
 
-The paper's networks and people are not ours, so its claims are either found on our data or not; no number of it is
+The paper's networks and people are not ours, so its claims are either found on our data or not. None of its numbers is
 compared.
 """
 
@@ -19,14 +19,14 @@ import pandas as pd
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
-from placecode.experiments.claims import OURS, PAPER, REVIEWERS, Claim, NotInRun
+from placecode.experiments.claims import Claim, NotInRun, our_claim, paper_claim, reviewer_claim
 from placecode.experiments.reading import at_sigma, chance_in, done, measured, swept
 from placecode.runs.read import Run
 
 
 def over(run: Run, values: pd.Series) -> Interval:
-    """The mean of values by seed with its interval: over worlds, seeds of one averaged first; over seeds if all are in
-    the same."""
+    """The mean of values by seed with its interval: over worlds, with the seeds of a world averaged first.
+    With a single world, the interval is over seeds."""
     kept, worlds = values.dropna(), worlds_of(run)
     if kept.empty:
         raise NotInRun("the run has no seed that finished at all that is compared")
@@ -49,13 +49,13 @@ def structure_between(analysis: str, target: str, small: float, large: float, ru
 
 
 def gained(analysis: str, target: str, sigma: float, run: Run) -> Interval:
-    """After less before training."""
+    """After training minus before training."""
     values = measured(run, analysis, target) - measured(run, analysis, target, "start")
     return over(run, at_sigma(run, values, sigma))
 
 
 def error(run: Run, condition: str, split: str = "test") -> pd.Series:
-    """Error at the last step, by member."""
+    """Error at the last step, by member. Only of runs with the usual fraction of hidden channels."""
     trained, usual = run.config["fields"]["hidden"], 0.3 if run.config["study"].startswith("synergy") else 0.5
     if trained != usual:
         raise NotInRun(f"members were trained with {trained:g} hidden, and not with {usual:g}")
@@ -74,7 +74,7 @@ def error_between(condition: str, small: float, large: float, run: Run) -> Inter
 def less_baseline(
     name: str, metric: str, condition: str, sigma: float, run: Run, analysis: tuple[str, str] | None = None
 ) -> Interval:
-    """Members of a sigma less a baseline in their own world: an error, or with `analysis` a measure of structure."""
+    """Members with a sigma minus a baseline in the same world: errors, or with `analysis` a measure of structure."""
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
     rows = rows[rows["split"].isin(["test", "analysis"])]
@@ -88,10 +88,10 @@ def less_baseline(
 
 
 def baseline_beyond_chance(name: str, run: Run) -> Interval:
-    """By how much the nearest channel by a pairwise measure is of the same group more often than a random one.
+    """How often the nearest channel by a pairwise measure is in the same group, minus how often a random channel is.
 
-    One that sees no link at all, as the graphical lasso may, has no nearest channel: that is chance. (This was decided
-    when the first run at full scale was known: in 14 of its 15 worlds there is none.)
+    A measure without any link, which the graphical lasso can give, has no nearest channel and counts as chance. (This
+    was decided after the first run at full scale: it was so in 14 of its 15 worlds.)
     """
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == "neighbor_agreement")]
@@ -102,7 +102,7 @@ def baseline_beyond_chance(name: str, run: Run) -> Interval:
 
 
 def beyond_best(condition: str, sigma: float, run: Run) -> Interval:
-    """Error less the best that anyone can reach."""
+    """Error minus the minimum possible error."""
     best = run.config["task"].get("best_mse", {}).get(condition)
     if best is None:
         raise NotInRun(f"the least possible error with {condition} is not known")
@@ -110,16 +110,15 @@ def beyond_best(condition: str, sigma: float, run: Run) -> Interval:
 
 
 def best_sigma_is_small(condition: str, most: float, run: Run) -> Interval:
-    """Mean error over sigmas up to `most` less that over larger ones, paired by seed."""
+    """Mean error over sigmas up to `most` minus that over larger ones, paired by seed."""
     table = swept(run).assign(value=lambda rows: rows["member"].map(error(run, condition)))
-    small, large = (
-        table[part].groupby("seed")["value"].mean() for part in (table["sigma"] <= most, table["sigma"] > most)
-    )
+    is_small = table["sigma"] <= most
+    small, large = (table[part].groupby("seed")["value"].mean() for part in (is_small, ~is_small))
     return over(run, small - large)
 
 
 def of_second_half(condition: str, sigma: float, start: str, learn: bool, run: Run) -> pd.Series:
-    """Error by seed of the members of brain-transfer that learned from the second half, by how their PE came about."""
+    """Error by seed of the members of brain-transfer on the second half, by the start of their PE."""
     rows = done(run)
     rows = rows[(rows["data"] == "second half") & (rows["sigma"] == sigma)]
     rows = rows[(rows["start"] == start) & (rows["learn"] == learn)]
@@ -129,7 +128,7 @@ def of_second_half(condition: str, sigma: float, start: str, learn: bool, run: R
 
 
 Kind = tuple[float, str, bool]
-"""Sigma, start, and whether the PE is trained."""
+"""Sigma, start of the PE, and whether it is trained."""
 
 
 def transfer(condition: str, one: Kind, other: Kind, run: Run) -> Interval:
@@ -137,7 +136,7 @@ def transfer(condition: str, one: Kind, other: Kind, run: Run) -> Interval:
 
 
 def halves_agree(small: float, large: float, run: Run) -> Interval:
-    """How alike PEs of two halves of the people are, from other seeds: at a small sigma less at a large one."""
+    """Similarity of PEs from two halves of the people and other seeds, at a small sigma minus that at a large sigma."""
     values, rows = measured(run, "stability", "other data"), done(run)
     rows = rows[(rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal")]
     table = rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")
@@ -148,136 +147,119 @@ def halves_agree(small: float, large: float, run: Run) -> Interval:
 
 SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
 NEIGHBOURS = ("neighbor_agreement", "labels")
+MIRROR = ("mirror_agreement", "partner")
+own_data_claim = partial(paper_claim, own_data=True)
+"""A claim of the paper, tested on other data than the paper's."""
 
-BEATS_LINEAR = Claim(
+BEATS_LINEAR = reviewer_claim(
     "beats-linear",
     "At sigma 0.2 the error is below that of the best linear predictor.",
-    REVIEWERS,
-    0.0,
     partial(less_baseline, "linear", "mse", SAME, 0.2),
-    "below",
+    way="below",
 )
 
 
 def predictions(channels: str, whom: str) -> tuple[Claim, ...]:
-    """That small sigmas predict better, with as many channels hidden as in training, which reviewers asked for, and
-    with more, as in the paper."""
-    return tuple(
-        Claim(
-            f"small-sigma-predicts-better{ending}",
-            f"Small sigmas (up to 0.5) predict{whom} better than larger ones, with {how} hidden {than} in training.",
-            label,
-            0.0,
-            partial(best_sigma_is_small, condition, 0.5),
-            "below",
+    """That small sigmas predict better, with as many channels hidden as in training (reviewers) or more (paper)."""
+    small = f"Small sigmas (up to 0.5) predict{whom} better than larger ones"
+    return (
+        reviewer_claim(
+            "small-sigma-predicts-better",
+            f"{small}, with as many {channels} hidden as in training.",
+            partial(best_sigma_is_small, SAME, 0.5),
+            way="below",
             own_data=True,
-        )
-        for ending, condition, how, than, label in (
-            ("", SAME, f"as many {channels}", "as", REVIEWERS),
-            ("-shifted", SHIFTED, f"more {channels}", "than", PAPER),
-        )
+        ),
+        own_data_claim(
+            "small-sigma-predicts-better-shifted",
+            f"{small}, with more {channels} hidden than in training.",
+            partial(best_sigma_is_small, SHIFTED, 0.5),
+            way="below",
+        ),
     )
 
 
 NETWORK: tuple[Claim, ...] = (
-    Claim(
+    own_data_claim(
         "small-sigma-shows-clusters",
-        "At sigma 0.01 the nearest node in the PE is of the same cluster for 80% or more.",
-        PAPER,
-        0.8,
+        "At sigma 0.01 the nearest node in the PE is in the same cluster for 80% or more of the nodes.",
         partial(structure_at, *NEIGHBOURS, 0.01),
-        own_data=True,
+        0.8,
     ),
-    Claim(
+    own_data_claim(
         "large-sigma-shows-none",
         "At sigma 2.0 it is for 35% or less (chance: 20%).",
-        PAPER,
-        0.35,
         partial(structure_at, *NEIGHBOURS, 2.0),
+        0.35,
         "below",
-        own_data=True,
     ),
-    Claim(
+    own_data_claim(
         "clusters-fall-with-sigma",
-        "The nearest node in the PE is of the same cluster more often at sigma 0.01 than at 2.0 (prototype: by 0.78).",
-        PAPER,
-        0.39,
+        "The nearest node in the PE is in the same cluster more often at sigma 0.01 than at 2.0 (prototype: by 0.78).",
         partial(structure_between, *NEIGHBOURS, 0.01, 2.0),
-        own_data=True,
-    ),
-    Claim(
-        "clusters-are-learned",
-        "At sigma 0.01 clusters show after training more than before it.",
-        OURS,
         0.39,
-        partial(gained, *NEIGHBOURS, 0.01),
     ),
-    Claim(
+    our_claim(
+        "clusters-are-learned",
+        "At sigma 0.01 it is so more often after training than before.",
+        partial(gained, *NEIGHBOURS, 0.01),
+        0.39,
+    ),
+    own_data_claim(
         "modularity-falls-with-sigma",
-        "The signed modularity of the PE is higher at 0.01 than at 2.0.",
-        PAPER,
-        0.0,
+        "The signed modularity of the PE is higher at sigma 0.01 than at 2.0.",
         partial(structure_between, "modularity", "labels", 0.01, 2.0),
-        own_data=True,
     ),
     *predictions("nodes", ""),
-    Claim(
+    our_claim(
         "error-hardly-moves",
-        "The error at 0.01 is that at 2.0 within 0.02, with as many nodes hidden as in training.",
-        OURS,
-        0.02,
+        "The errors at sigma 0.01 and 2.0 differ by less than 0.02, with as many nodes hidden as in training.",
         partial(error_between, SAME, 0.01, 2.0),
+        0.02,
         "within",
     ),
     BEATS_LINEAR,
-    Claim(
+    reviewer_claim(
         "beats-correlation",
         "The PE at sigma 0.01 shows clusters better than plain correlation does.",
-        REVIEWERS,
-        0.0,
-        partial(less_baseline, "fc", "neighbor_agreement", "labels", 0.01, analysis=NEIGHBOURS),
+        partial(less_baseline, "fc", *NEIGHBOURS, 0.01, analysis=NEIGHBOURS),
     ),
 )
 
 SYNERGY: tuple[Claim, ...] = (
-    Claim(
+    our_claim(
         "groups-are-found",
-        "At sigma 0.2 the nearest channel in the PE is of the same group for 90% or more.",
-        OURS,
-        0.9,
+        "At sigma 0.2 the nearest channel in the PE is in the same group for 90% or more of the channels.",
         partial(structure_at, *NEIGHBOURS, 0.2),
+        0.9,
     ),
-    Claim(
+    our_claim(
         "large-sigma-finds-none",
         "At sigma 2.0 it is for 40% or less.",
-        OURS,
-        0.4,
         partial(structure_at, *NEIGHBOURS, 2.0),
+        0.4,
         "below",
     ),
-    Claim(
+    our_claim(
         "error-is-the-least-possible",
-        "At sigma 0.2 the error is within 0.02 of the least that anyone can reach.",
-        OURS,
-        0.02,
+        "At sigma 0.2 the error is within 0.02 of the minimum possible error.",
         partial(beyond_best, "hidden 0.3", 0.2),
+        0.02,
         "below",
     ),
-    Claim(
+    our_claim(
         "error-hangs-on-sigma",
-        "The error at 0.2 is lower than at 2.0 (prototype: by 0.49).",
-        OURS,
-        -0.24,
+        "The error at sigma 0.2 is lower than at 2.0 (prototype: by 0.49).",
         partial(error_between, "hidden 0.3", 0.2, 2.0),
+        -0.24,
         "below",
     ),
     *(
-        Claim(
+        our_claim(
             f"blind-{name.replace(' ', '-')}",
-            f"By {words} the nearest channel is of the same group no more often than a random one.",
-            OURS,
-            0.1,
+            f"By {words} the nearest channel is in the same group no more often than a random one.",
             partial(baseline_beyond_chance, name),
+            0.1,
             "below",
         )
         for name, words in (
@@ -288,91 +270,73 @@ SYNERGY: tuple[Claim, ...] = (
     ),
 )
 
-MIRROR = ("mirror_agreement", "partner")
-
 BRAIN: tuple[Claim, ...] = (
-    Claim(
+    our_claim(
         "small-sigma-shows-mirrors",
-        "At sigma 0.01 the nearest region in the PE is the mirror region for 30% or more.",
-        OURS,
-        0.3,
+        "At sigma 0.01 the nearest region in the PE is the mirror region for 30% or more of the regions.",
         partial(structure_at, *MIRROR, 0.01),
+        0.3,
     ),
-    Claim(
+    our_claim(
         "large-sigma-shows-none",
         "At sigma 2.0 it is for 5% or less (chance: 1%).",
-        OURS,
-        0.05,
         partial(structure_at, *MIRROR, 2.0),
+        0.05,
         "below",
     ),
-    Claim(
+    own_data_claim(
         "connectivity-falls-with-sigma",
-        "Similarity of PEs goes with functional connectivity more at 0.01 than at 2.0 (prototype: by 0.42).",
-        PAPER,
-        0.21,
+        "Similarity of PEs correlates better with functional connectivity at sigma 0.01 than at 2.0 (prototype: by "
+        "0.42).",
         partial(structure_between, "fc_correlation", "fc", 0.01, 2.0),
-        own_data=True,
+        0.21,
     ),
-    Claim(
+    own_data_claim(
         "modularity-falls-with-sigma",
-        "The best partition of the PE has a higher modularity at 0.01 than at 2.0.",
-        PAPER,
-        0.0,
+        "The best partition of the PE has a higher modularity at sigma 0.01 than at 2.0.",
         partial(structure_between, "modularity", "best", 0.01, 2.0),
-        own_data=True,
     ),
     *predictions("regions", " held-out people"),
     BEATS_LINEAR,
-    Claim(
+    reviewer_claim(
         "beats-correlation",
         "The PE at sigma 0.01 shows mirror regions better than functional connectivity does.",
-        REVIEWERS,
-        0.0,
-        partial(less_baseline, "fc", "mirror_agreement", "partner", 0.01, analysis=MIRROR),
+        partial(less_baseline, "fc", *MIRROR, 0.01, analysis=MIRROR),
     ),
 )
 
 OWN, TAKEN, SHUFFLED, RANDOM = ("normal", True), ("taken", False), ("shuffled", False), ("normal", False)
 
 TRANSFER: tuple[Claim, ...] = (
-    Claim(
+    reviewer_claim(
         "another-half-serves-as-well",
-        "A PE learned at sigma 0.01 from other people and frozen serves as well as one's own: errors within 0.02.",
-        REVIEWERS,
-        0.02,
+        "A frozen PE learned at sigma 0.01 from other people is as good as a model's own: errors within 0.02.",
         partial(transfer, SAME, (0.01, *TAKEN), (0.01, *OWN)),
-        "within",
-    ),
-    Claim(
-        "another-half-beats-shuffled",
-        "It serves better than the same PE with its regions shuffled.",
-        REVIEWERS,
-        0.0,
-        partial(transfer, SAME, (0.01, *TAKEN), (0.01, *SHUFFLED)),
-        "below",
-    ),
-    Claim(
-        "another-half-beats-random",
-        "It serves better than a random PE of sigma 0.5, frozen.",
-        REVIEWERS,
-        0.0,
-        partial(transfer, SAME, (0.01, *TAKEN), (0.5, *RANDOM)),
-        "below",
-    ),
-    Claim(
-        "large-sigma-has-nothing-to-give",
-        "At sigma 2.0 shuffling another's PE costs nothing: errors within 0.02.",
-        REVIEWERS,
         0.02,
-        partial(transfer, SAME, (2.0, *SHUFFLED), (2.0, *TAKEN)),
         "within",
     ),
-    Claim(
+    reviewer_claim(
+        "another-half-beats-shuffled",
+        "It is better than the same PE with its regions shuffled.",
+        partial(transfer, SAME, (0.01, *TAKEN), (0.01, *SHUFFLED)),
+        way="below",
+    ),
+    reviewer_claim(
+        "another-half-beats-random",
+        "It is better than a random frozen PE of sigma 0.5.",
+        partial(transfer, SAME, (0.01, *TAKEN), (0.5, *RANDOM)),
+        way="below",
+    ),
+    reviewer_claim(
+        "large-sigma-has-nothing-to-give",
+        "At sigma 2.0 shuffling the regions of such a PE makes no difference: errors within 0.02.",
+        partial(transfer, SAME, (2.0, *SHUFFLED), (2.0, *TAKEN)),
+        0.02,
+        "within",
+    ),
+    reviewer_claim(
         "halves-agree",
-        "PEs from two halves of the people, of other seeds, are more alike at sigma 0.01 than at 2.0.",
-        REVIEWERS,
-        0.0,
+        "PEs from two halves of the people, with other seeds, are more similar at sigma 0.01 than at 2.0.",
         partial(halves_agree, 0.01, 2.0),
     ),
 )

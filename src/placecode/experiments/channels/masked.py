@@ -1,4 +1,4 @@
-"""What studies of masked prediction share: how long, how much is hidden, what is measured, beside which baselines."""
+"""What all studies of masked prediction share: training, hidden channels, measurements and baselines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from placecode.analysis import connectivity
 from placecode.errors import must_be, one_of
-from placecode.experiments.base import setting
+from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.channels import baselines, structure
 from placecode.experiments.models import ModelStudy
 from placecode.experiments.specs import encoding_spec
@@ -22,13 +22,14 @@ from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
 from placecode.tasks.masked import Masked
 
-SEVERAL = (
-    *("sigmas", "encodings", "many", "samples", "batches", "rates", "widths", "shares", "ramps", "noises"),
-    *("trained_with", "optimizers", "ratios", "against", "variants"),
-)
-"""Fields of which a study goes through all values: none of them twice."""
 MOST_WORLDS = 100
+"""Largest seed up to which every number below has its own world."""
+WITHOUT_SIGMA = ("none", "relative", "rotary", "alibi", "causal-none")
 BASELINES = (*baselines.PREDICTORS, *baselines.MATRICES, "spectral", "pca of channels", "mds of fc")
+
+
+SMALL_MODEL = {"seeds": (0, 1, 2), "width": 32, "expansion": 2}
+"""Settings that all studies share at the quick scale."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class MaskedStudy(ModelStudy):
     """Masked prediction of channels."""
 
     steps: int = setting(10_000, "training steps")
-    evaluations: int = setting(20, "how many times all splits are evaluated on the way")
-    hidden: float = setting(0.5, "share of the channels that are hidden in training")
-    ratios: tuple[float, ...] = setting((0.5, 0.9), "shares of hidden channels at which members are evaluated")
+    evaluations: int = setting(20, "number of times all splits are evaluated during training")
+    hidden: float = setting(0.5, "fraction of the channels that are hidden in training")
+    ratios: tuple[float, ...] = sweep_over((0.5, 0.9), "fractions of hidden channels at evaluation")
     width: int = setting(64, "features per token")
-    learning_rate: float = setting(3e-4, "step size")
+    learning_rate: float = setting(3e-4, "learning rate")
     batch: int = setting(32, "examples per step")
-    slow_in: int = setting(3, "worlds in which baselines that take long are fitted, the first ones: ridge and trees")
-    against: tuple[str, ...] = setting(BASELINES, f"the baselines: {', '.join(BASELINES)}")
+    slow_in: int = setting(3, "number of worlds in which the slow baselines, ridge and trees, are fitted")
+    against: tuple[str, ...] = sweep_over(BASELINES, f"the baselines: {', '.join(BASELINES)}", least=0)
 
     metric = "mse"
 
@@ -54,28 +55,20 @@ class MaskedStudy(ModelStudy):
         for name in self.against:
             if name not in BASELINES:
                 raise one_of("against", BASELINES, name)
-        for name in SEVERAL:
-            if hasattr(self, name):
-                self._all_different(name, least=0 if name == "against" else 1)
-        trained = next(
-            (getattr(self, name) for name in ("trained_with", "shares") if hasattr(self, name)), (self.hidden,)
-        )
-        if len(self.ratios) < 2 or not set(trained) <= set(self.ratios):
-            told = ", ".join(f"{share:g}" for share in trained)
-            raise must_be(
-                "ratios", f"at least two, the share hidden in training ({told}) among them", list(self.ratios)
-            )
+        hidden = getattr(self, self.swept_by["hidden"]) if "hidden" in self.swept_by else (self.hidden,)
+        if len(self.ratios) < 2 or not set(hidden) <= set(self.ratios):
+            words = ", ".join(f"{share:g}" for share in hidden)
+            rule = f"at least two, with the fraction hidden in training ({words}) among them"
+            raise must_be("ratios", rule, list(self.ratios))
 
     @property
     def worlds(self) -> int:
-        """A world for every seed, so that an interval over seeds is one over worlds; if they are large numbers, as few
-        as keep them apart."""
+        """One world per seed, so that an interval over seeds is one over worlds. If the seeds are large, the smallest
+        number of worlds that keeps them apart."""
         if max(self.seeds) < MOST_WORLDS:
             return max(self.seeds) + 1
-        return next(count for count in range(len(self.seeds), max(self.seeds) + 2) if self._apart(count))
-
-    def _apart(self, worlds: int) -> bool:
-        return len({seed % worlds for seed in self.seeds}) == len(self.seeds)
+        counts = range(len(self.seeds), max(self.seeds) + 2)
+        return next(count for count in counts if len({seed % count for seed in self.seeds}) == len(self.seeds))
 
     def training_steps(self, task: Task) -> int:
         return self.steps
@@ -87,7 +80,7 @@ class MaskedStudy(ModelStudy):
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
-        threads = torch.get_num_threads()  # asked before libraries are kept to one each
+        threads = torch.get_num_threads()  # before libraries are limited to one thread
         with connectivity.one_thread():
             return [*structure.of_pes(stack, task, threads=threads), *structure.of_attention(stack, task)]
 
@@ -104,11 +97,11 @@ class MaskedStudy(ModelStudy):
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
-        met, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
-        # in the place of the study's own first members of these worlds, whichever piece of the study this is
-        alike = [each for each in self.members() if each.data in data]
-        slow = sorted({each.seed % task.worlds for each in alike})[: self.slow_in]
-        first = [each for each in alike if each.seed % task.worlds in met]
+        worlds, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
+        # the first members of the whole study in these worlds, so that a piece of the study has the same baselines
+        same_data = [each for each in self.members() if each.data in data]
+        slow = sorted({each.seed % task.worlds for each in same_data})[: self.slow_in]
+        first = [each for each in same_data if each.seed % task.worlds in worlds]
         with connectivity.one_thread():
             return list(baselines.of_data(task, first, self.against, slow))
 
@@ -116,41 +109,30 @@ class MaskedStudy(ModelStudy):
         assert isinstance(task, Masked)
         return baselines.data_arrays(task, members)
 
-    def over_sigmas(self, sigmas: Sequence[float], **fields: Any) -> list[Member]:
-        """Learned PEs, sigma by sigma, the seeds of each together."""
-        return grid(self.spec(encoding="learned", **fields), sigma=sigmas, seed=self.seeds)
-
-    def over_encodings(self, texts: Sequence[str], **fields: Any) -> list[Member]:
-        """Encoding by encoding, the seeds of each together."""
-        return [
-            member for text in texts for member in grid(self.spec(**encoding_spec(text), **fields), seed=self.seeds)
-        ]
-
 
 @dataclass(frozen=True)
 class OverSigmas(MaskedStudy):
-    """Learned PEs of many initial scales. To be mixed into a study, after the class that has its data: a later base's
-    fields give way."""
+    """Learned PEs with many initial scales: a mixin, to be listed after the class that has the data."""
 
-    sigmas: tuple[float, ...] = setting(
+    sigmas: tuple[float, ...] = sweep_over(
         (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
     )
 
     def plan(self) -> list[Member]:
-        return self.over_sigmas(self.sigmas)
+        """Data set by data set and sigma by sigma, with the seeds of each together."""
+        return [member for data in self.data_sets() or [""] for member in self.over_sigmas(self.sigmas, data=data)]
 
 
 @dataclass(frozen=True)
 class OverEncodings(MaskedStudy):
-    """Every encoding. To be mixed into a study like `OverSigmas`."""
+    """All encodings: a mixin like `OverSigmas`."""
 
-    encodings: tuple[str, ...] = setting(
-        (
-            *("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", "none"),
-            *("relative", "rotary", "alibi", "causal-none"),
-        ),
+    encodings: tuple[str, ...] = sweep_over(
+        ("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", *WITHOUT_SIGMA),
         "the encodings, NAME or NAME:OPTION=VALUE:..., where sigma is an option too",
     )
 
     def plan(self) -> list[Member]:
-        return self.over_encodings(self.encodings)
+        """Encoding by encoding, with the seeds of each together."""
+        specs = [self.spec(**encoding_spec(text)) for text in self.encodings]
+        return [member for spec in specs for member in grid(spec, seed=self.seeds)]

@@ -1,7 +1,7 @@
-"""The study of a user's own table: learned PEs of a few initial scales on masked prediction of its channels.
+"""The study of a user's table: learned PEs with a few initial scales, on masked prediction of its channels.
 
-Some seeds learn from all training samples, some from either half of them: what they agree on can be trusted. It is run
-by `placecode fit` and by `LearnedPositions`; `placecode.fit.fitting` then chooses sigma and collects the results.
+Some seeds are trained on all training samples and some on either half: results on which they agree can be trusted.
+`placecode fit` and `LearnedPositions` run it. `placecode.fit.fitting` then chooses sigma and collects the results.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from placecode.analysis import geometry
 from placecode.errors import must_be, one_of
-from placecode.experiments.base import setting
+from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.channels import structure
-from placecode.experiments.measures import rows
+from placecode.experiments.measures import rows, vectors_of
 from placecode.experiments.models import ModelStudy
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
@@ -26,14 +26,14 @@ from placecode.tasks.several import Several
 from placecode.tasks.table import PARTS, Table
 
 EFFORTS = ("auto", "quick", "thorough")
-"""How large the models are, and how long they are trained."""
+"""Size of the models and length of the training."""
 MOST_ATTENTION = 300
-"""Channels up to which attention maps are kept."""
+"""Largest number of channels for which attention maps are kept."""
 
 
 @dataclass(frozen=True)
 class OwnData(ModelStudy):
-    """Learned PEs on a user's own table."""
+    """Learned PEs on a user's table."""
 
     name = "fit"
     about = "a map of the channels of a table"
@@ -42,39 +42,45 @@ class OwnData(ModelStudy):
     file: str = setting("", "the table")
     groups: str = setting("", "the group of each sample: a column of the table, or a file")
     labels: str = setting("", "file with the known group of each channel: name,label")
-    positions: str = setting("", "file with the known place of each channel: name,x,y or name,x,y,z")
+    positions: str = setting("", "file with the known position of each channel: name,x,y or name,x,y,z")
     names: str = setting("", "file with the names of the channels")
     key: str = setting("", "which table of a .npz, .mat or .h5 file")
-    sigmas: tuple[float, ...] = setting((0.01, 0.05, 0.2), "initial scales of the PE, of which one is chosen")
-    seeds: tuple[int, ...] = setting((0, 1), "seeds that learn from all training samples")
-    halves: int = setting(1, "further seeds that learn from either half of the training samples, so many for each")
+    sigmas: tuple[float, ...] = sweep_over((0.01, 0.05, 0.2), "initial scales of the PE, of which one is chosen")
+    seeds: tuple[int, ...] = sweep_over((0, 1), "seeds that are trained on all training samples")
+    halves: int = setting(1, "number of additional seeds that are trained on each half of the training samples")
     steps: int = setting(2000, "training steps")
-    evaluations: int = setting(4, "how many times all splits are evaluated on the way")
-    hidden: float = setting(0.3, "share of the channels that are hidden")
+    evaluations: int = setting(4, "number of times all splits are evaluated during training")
+    hidden: float = setting(0.3, "fraction of the channels that are hidden")
     width: int = setting(32, "features per token")
     layers: int = setting(2, "transformer blocks")
     expansion: int = setting(2, "hidden units of the MLP, as a multiple of the width")
-    learning_rate: float = setting(2e-3, "step size")
-    pe_learning_rate: float | None = setting(6e-3, "step size of the PE")
-    cooldown: float = setting(0.4, "share of the steps, at the end, over which the step size falls to zero")
+    learning_rate: float = setting(2e-3, "learning rate")
+    pe_learning_rate: float | None = setting(6e-3, "learning rate of the PE")
+    cooldown: float = setting(0.4, "fraction of the steps, at the end, in which the learning rate falls to zero")
     batch: int = setting(32, "examples per step")
-    neighbors: int = setting(4, "how many nearest channels count as neighbours")
-    draws: int = setting(199, "shifts of the channels against each other by which chance is told")
+    neighbors: int = setting(4, "number of nearest channels that count as neighbours")
+    draws: int = setting(199, "number of random circular shifts of the channels in the permutation test")
 
     tables: Mapping[str, Table] = field(default_factory=dict, repr=False, compare=False)
-    """The data, which no record holds."""
+    """The data, which are not recorded."""
 
     scales = {
         "quick": {},
         "thorough": {
-            **{"sigmas": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5), "seeds": (0, 1, 2, 3), "halves": 2, "steps": 8000},
-            **{"width": 64, "layers": 3, "cooldown": 0.5, "learning_rate": 1e-3, "pe_learning_rate": 3e-3},
+            "sigmas": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+            "seeds": (0, 1, 2, 3),
+            "halves": 2,
+            "steps": 8000,
+            "width": 64,
+            "layers": 3,
+            "cooldown": 0.5,
+            "learning_rate": 1e-3,
+            "pe_learning_rate": 3e-3,
         },
     }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._all_different("sigmas")
         for name, least in (("steps", 1), ("halves", 0), ("neighbors", 1), ("draws", 19), ("batch", 1)):
             self._whole(name, least)
         if not 0 < self.hidden < 1:
@@ -82,15 +88,15 @@ class OwnData(ModelStudy):
 
     @staticmethod
     def effort_on(device: str, effort: str) -> str:
-        """The effort that was asked for; "auto" is thorough on a GPU and quick on a CPU."""
+        """The effort. "auto" is thorough on a GPU and quick on a CPU."""
         if effort not in EFFORTS:
             raise one_of("effort", EFFORTS, effort)
         return ("thorough" if device == "cuda" else "quick") if effort == "auto" else effort
 
     @classmethod
     def sized(cls, effort: str, channels: int, **given: Any) -> dict[str, Any]:
-        """Settings that suit so many channels, where none are given: fewer examples and steps where there are more; and
-        a PE that learns three times as fast as the rest."""
+        """Default settings for this number of channels: with more channels, fewer examples and steps. The learning rate
+        of the PE is three times that of the rest."""
         usual = dict(cls.scales[effort])
         if effort == "quick":
             usual |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 2000}
@@ -105,14 +111,13 @@ class OwnData(ModelStudy):
 
     def plan(self) -> list[Member]:
         first = max(self.seeds) + 1
-        found = []
+        members = []
         for sigma in self.sigmas:
-            spec = self.spec(encoding="learned", sigma=sigma)
-            found += grid(spec, data=(PARTS[0],), seed=self.seeds)
+            members += self.over_sigmas([sigma], data=PARTS[0])
             for place, half in enumerate(PARTS[1:]):
                 begin = first + place * self.halves
-                found += grid(spec, data=(half,), seed=tuple(range(begin, begin + self.halves)))
-        return found
+                members += grid(self.spec(sigma=sigma, data=half), seed=range(begin, begin + self.halves))
+        return members
 
     def training_steps(self, task: Task) -> int:
         return self.steps
@@ -121,9 +126,8 @@ class OwnData(ModelStudy):
         return [round(self.steps * (i / self.evaluations)) for i in range(1, self.evaluations)]
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
-        vectors = stack.encoding.vectors()
-        assert vectors is not None
-        pe = vectors.detach().double().cpu().numpy()
+        pe = vectors_of(stack)
+        assert pe is not None
         return rows("norm", geometry.norm(pe)) + rows("effective_dimension", geometry.effective_dimension(pe))
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:

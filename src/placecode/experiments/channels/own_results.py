@@ -1,5 +1,4 @@
-"""What a fit found, as it is written into its run folder and read back: `fit.json`, `fit.safetensors`, and for people
-`map.csv`."""
+"""The result of a fit, and its files in the run folder: `fit.json`, `fit.safetensors`, and `map.csv` for people."""
 
 from __future__ import annotations
 
@@ -24,15 +23,15 @@ Labels = npt.NDArray[np.int64]
 
 FOUND, NOT_FOUND = "structure found", "no structure found"
 LEVEL = 0.05
-"""The p-value from which on chance is not ruled out."""
+"""Largest p value that counts as structure."""
 SCORES = ("heldout_mse", "procrustes_r2", "neighbor_agreement", "neighbor_agreement_p", "ari", "ari_p")
-"""What is told of every method, where it can be; _p: how often channels in random order do as well."""
+"""Scores of every method, if they can be computed. _p is the p value against channels in random order."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A map of the channels by one method, ours or another: `similarity` (n, n), `maps` (n, 2) and (n, 3), `labels`
-    (n,), and its `scores`, those of SCORES that can be told."""
+    """A map of the channels by one method: `similarity` (n, n), `maps` (n, 2) and (n, 3) by number of axes, `labels`
+    (n,), and its `scores`."""
 
     similarity: Array
     maps: Mapping[int, Array]
@@ -42,41 +41,41 @@ class Method:
 
 @dataclass(frozen=True)
 class Found:
-    """All that a fit has to say."""
+    """The result of a fit."""
 
     names: tuple[str, ...]
     sigma: float
     why: str
     """Why this sigma, in a sentence."""
     sigmas: Sequence[Mapping[str, float]]
-    """Of every sigma: error, standard_error, stability."""
+    """For each sigma: error, standard_error, stability."""
     p_value: float
     heldout_mse: float
     linear_mse: float
     mean_mse: float
-    """The error of guessing the mean of every channel."""
+    """The error if the mean of every channel is predicted."""
     ours: Method
     embedding: Array
     neighbors: Labels
-    """The nearest channels of each, (n, k)."""
+    """The nearest channels of each channel, (n, k)."""
     confidence: Array
-    """Of each channel, (n,)."""
+    """Confidence of each channel, (n,)."""
     pairs: Array
-    """Of every two channels, (n, n)."""
+    """Confidence of each pair of channels, (n, n)."""
     stability: Mapping[int, float]
-    """Of the modules, by their number."""
+    """Stability of the modules, by their number."""
     others: Mapping[str, Method] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Methods that were not tried, and why."""
+    """Methods that were not used, and why."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Samples, channels that are left out, and the like."""
+    """Number of samples, excluded channels, and the like."""
     positions: Array | None = None
     labels: Labels | None = None
     label_names: tuple[str, ...] = ()
 
     @property
     def found(self) -> bool:
-        """Whether true channels are predicted better than shifted ones, and better than by their means."""
+        """Whether channels are predicted better than shifted ones, and better than by their means."""
         return self.p_value <= LEVEL and self.heldout_mse < self.mean_mse
 
     @property
@@ -85,17 +84,17 @@ class Found:
 
     @property
     def placed(self) -> npt.NDArray[np.bool_]:
-        """The channels that others tell anything of, (n,): the rest have no place on the map."""
+        """The channels that others predict, (n,). The rest have no place on the map."""
         return np.asarray(self.ours.labels >= 0)
 
     @property
     def count(self) -> int:
-        """How many modules there are; 1 where the fits agree on no division, 0 where no channel has a place."""
+        """Number of modules; 1 if the fits agree on no division, 0 if no channel has a place."""
         return int(self.ours.labels.max()) + 1
 
     @property
     def mean_confidence(self) -> float:
-        """How surely the channels that have a place lie there, in the mean; 0 where none has."""
+        """Mean confidence of the channels with a place; 0 if there is none."""
         known = self.confidence[self.placed]
         return float(np.nanmean(known)) if np.isfinite(known).any() else 0.0
 
@@ -105,8 +104,8 @@ class Found:
         return 1 - self.heldout_mse / self.mean_mse
 
     def summary(self) -> dict[str, Any]:
-        """What summary.json says of a fit, ours first and then the same of every other method."""
-        told = {
+        """The content of summary.json: our scores, then those of the other methods."""
+        ours = {
             "verdict": self.verdict,
             "p_value": self.p_value,
             "sigma": self.sigma,
@@ -119,17 +118,17 @@ class Found:
             "confidence": self.mean_confidence if np.isfinite(self.confidence).any() else None,
             **{name: self.ours.scores[name] for name in SCORES[1:] if name in self.ours.scores},
         }
-        rest = {name: dict(method.scores) for name, method in self.others.items()}
-        whole: dict[str, Any] = _no_nan({**told, "baselines": rest, "left_out": dict(self.left_out)})
-        return whole
+        others = {name: dict(method.scores) for name, method in self.others.items()}
+        summary: dict[str, Any] = _no_nan({**ours, "baselines": others, "left_out": dict(self.left_out)})
+        return summary
 
     def surely(self) -> tuple[Array, Array]:
-        """The confidence of channels and of pairs, NaN for channels that have no place."""
+        """The confidence of channels and of pairs; NaN for channels without a place."""
         both = self.placed[:, None] & self.placed
         return np.where(self.placed, self.confidence, np.nan), np.where(both, self.pairs, np.nan)
 
     def table(self) -> pd.DataFrame:
-        """A row for every channel: where it lies, in which module, how surely, and who is next to it."""
+        """One row per channel: its place, module, confidence and neighbours."""
         columns: dict[str, Any] = {"name": self.names}
         for axes, places in sorted(self.ours.maps.items()):
             columns |= {f"{axis}{'' if axes == 2 else '_3d'}": places[:, i] for i, axis in enumerate("xyz"[:axes])}
@@ -138,49 +137,52 @@ class Found:
         sure, pairs = self.surely()
         columns |= {"module": module, "confidence": sure}
         for place in range(self.neighbors.shape[1]):
-            own = self.neighbors[:, place]
-            columns[f"neighbor_{place + 1}"] = [self.names[i] for i in own]
-            columns[f"neighbor_{place + 1}_confidence"] = pairs[np.arange(len(own)), own]
+            nearest = self.neighbors[:, place]
+            columns[f"neighbor_{place + 1}"] = [self.names[i] for i in nearest]
+            columns[f"neighbor_{place + 1}_confidence"] = pairs[np.arange(len(nearest)), nearest]
         if self.labels is not None:
             columns["label"] = ["" if i < 0 else self.label_names[i] for i in self.labels]
         return pd.DataFrame(columns)
 
 
 EXACT = ("confidence", "pairs")
-"""Arrays that words count by a threshold: in float32, what is read back would fall on its other side."""
+"""Arrays kept in float64: sentences compare them with a threshold, which float32 could cross."""
 PLAIN = ("sigma", "why", "p_value", "heldout_mse", "linear_mse", "mean_mse")
 
 
 def write(found: Found, path: Path) -> None:
-    """Write what was found into a run folder: the arrays first, then the words, then the table for people."""
-    arrays = {"embedding": found.embedding, "neighbors": found.neighbors, "confidence": found.confidence}
-    arrays |= {"pairs": found.pairs}
-    for name, known in (("positions", found.positions), ("labels", found.labels)):
-        if known is not None:
-            arrays[name] = known
-    for name, method in {"ours": found.ours, **found.others}.items():
+    """Write a result into a run folder: the arrays first, then the numbers, then the table for people."""
+    names = ("embedding", "neighbors", "confidence", "pairs", "positions", "labels")
+    arrays = {name: getattr(found, name) for name in names if getattr(found, name) is not None}
+    methods = {"ours": found.ours, **found.others}
+    for name, method in methods.items():
         arrays |= {f"{name}/similarity": method.similarity, f"{name}/labels": method.labels}
         arrays |= {f"{name}/map{axes}": places for axes, places in method.maps.items()}
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items()}
-    small = {
-        name: each.float() if each.is_floating_point() and name not in EXACT else each for name, each in tensors.items()
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and name not in EXACT:
+            tensors[name] = tensor.float()
+    write_tensors(path / "fit.safetensors", tensors)
+    record = {
+        **{name: getattr(found, name) for name in PLAIN},
+        "names": found.names,
+        "sigmas": [dict(row) for row in found.sigmas],
+        "left_out": dict(found.left_out),
+        "stability": {str(k): v for k, v in found.stability.items()},
+        "facts": dict(found.facts),
+        "label_names": found.label_names,
+        "scores": {name: dict(method.scores) for name, method in methods.items()},
     }
-    write_tensors(path / "fit.safetensors", small)
-    told = {name: getattr(found, name) for name in PLAIN}
-    told |= {"names": found.names, "sigmas": [dict(row) for row in found.sigmas], "left_out": dict(found.left_out)}
-    told |= {"stability": {str(k): v for k, v in found.stability.items()}, "facts": dict(found.facts)}
-    told |= {"label_names": found.label_names}
-    told["scores"] = {name: dict(method.scores) for name, method in {"ours": found.ours, **found.others}.items()}
-    write_json(path / "fit.json", _no_nan(told))
+    write_json(path / "fit.json", _no_nan(record))
     text = io.StringIO()
     found.table().to_csv(text, index=False, float_format="%.6g", lineterminator="\n")
     write_text(path / "map.csv", text.getvalue())
 
 
 def read(path: Path) -> Found:
-    """What `write` wrote."""
+    """Read what `write` wrote."""
     try:
-        told = json.loads((path / "fit.json").read_text())
+        record = json.loads((path / "fit.json").read_text())
         with safe_open(path / "fit.safetensors", framework="numpy") as file:
             arrays = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, SafetensorError) as error:
@@ -195,29 +197,29 @@ def read(path: Path) -> Found:
             wide[f"{name}/labels"],
             scores,
         )
-        for name, scores in told["scores"].items()
+        for name, scores in record["scores"].items()
     }
     return Found(
-        **{name: told[name] for name in PLAIN},
-        names=tuple(told["names"]),
-        sigmas=told["sigmas"],
+        **{name: record[name] for name in PLAIN},
+        names=tuple(record["names"]),
+        sigmas=record["sigmas"],
         ours=methods.pop("ours"),
         embedding=wide["embedding"],
         neighbors=wide["neighbors"],
         confidence=wide["confidence"],
         pairs=wide["pairs"],
-        stability={int(k): float("nan") if v is None else v for k, v in told["stability"].items()},
+        stability={int(k): float("nan") if v is None else v for k, v in record["stability"].items()},
         others=methods,
-        left_out=told["left_out"],
-        facts=told["facts"],
+        left_out=record["left_out"],
+        facts=record["facts"],
         positions=wide.get("positions"),
         labels=wide.get("labels"),
-        label_names=tuple(told["label_names"]),
+        label_names=tuple(record["label_names"]),
     )
 
 
 def _no_nan(value: Any) -> Any:
-    """JSON knows no NaN: what could not be told is null."""
+    """The value with null in place of NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {name: _no_nan(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,20 +1,20 @@
-"""lst-causal: is the learned PE the cause of generalization, or its trace?
+"""lst-causal: is the learned PE the cause of generalization, or only a result of it?
 
-Every manipulation is made at every size (sigma) of the PE, in models of the same seeds. Before training: the PE starts
-at random, at the true arrangement, or is one that another model has learned (a donor, of other weights, data order and
-draws); it is frozen there, or learned on. So arrangement and size come apart: a learned PE is brought to another size,
-or its cells are put in random order. After training: the PE of a model is taken away, put back to its start, swapped
-with that of another sigma or seed, made larger or smaller, all other weights as they are.
+Every manipulation is made at every size (sigma) of the PE, in models with the same seeds. Before training, the PE is
+random, or the true arrangement, or copied from another model that has learned it (a donor, with other weights, data
+order and random numbers). It is then frozen or trained on. This separates arrangement from size: a learned PE can be
+rescaled, or its cells shuffled. After training, the PE of a model is removed, reset to its start, exchanged for that of
+another sigma or seed, or rescaled, with all other weights unchanged.
 
-What to look for: if the learned arrangement is a cause, a fresh model must do better with it than with the untrained
-PE of the same donor. If size is one, a learned PE must lose its worth when it is made large. And every manipulation has
-a control that must do nothing: the first place to look.
+If the learned arrangement is a cause, a new model must do better with it than with the untrained PE of the same donor.
+If size is a cause, a learned PE must lose its value when it is made large. Every manipulation has a control that must
+have no effect: look at these first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,48 +22,47 @@ import pandas as pd
 from torch import Tensor
 
 from placecode.errors import must_be
-from placecode.experiments.base import setting
+from placecode.experiments.base import setting, sweep_over
 from placecode.experiments.latin import causal_claims, interventions
 from placecode.experiments.latin.causal_effects import (
     BY_RATE,
     DONOR,
-    DONORS,
     FIXED,
     KINDS,
     LATER_KINDS,
     LEARNED,
     MASTER,
-    MASTERS,
     NONE,
-    TRUE_SIZE,
     TRUE_START,
     TWIN,
     TWIN_AGAIN,
-    TWINS,
 )
 from placecode.experiments.latin.effects import LARGE, SMALL
-from placecode.experiments.latin.knobs import SIGMAS, SMALLER, KnobStudy, Variant
+from placecode.experiments.latin.knobs import DONORS, SIGMAS, SMALLER, DonorStudy
+from placecode.experiments.latin.squares import TRUE_POSITIONS
 from placecode.models.encoder import Stack
 from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
 
+TWIN_SEEDS, MASTER_SEEDS = 2000, 3000
+"""Offsets of the seeds of the controls of transplants, which get the untrained PE of a copy of themselves, and of the
+masters."""
+TRUE_SIZE = 0.5**0.5
+"""The root mean square of sines and cosines: at this size the start "true" is 2d-fixed."""
+
 
 @dataclass(frozen=True)
-class LstCausal(KnobStudy):
-    """Start at, freeze, transplant, rescale, shuffle, swap and ablate the PE."""
+class LstCausal(DonorStudy):
+    """Choose the start of the PE, freeze, transplant, rescale, shuffle, exchange and remove it."""
 
     name = "lst-causal"
-    about = "Latin squares: is the learned PE the cause of generalization, or its trace?"
+    about = "Latin squares: is the learned PE the cause of generalization, or only a result of it?"
     claims = causal_claims.CLAIMS
     knob = "the PE"
     exchanges = True
 
-    sigmas: tuple[float, ...] = setting(SIGMAS, "sizes of the PE; 0.2 and 2.0, which are swapped, among them")
-    seeds: tuple[int, ...] = setting(
-        tuple(range(5)), f"seeds of the models, below {DONORS}; the donor of each has {DONORS} more"
-    )
-
-    sgd_rate: float = setting(0.03, "step size of what is trained by sgd")
+    sigmas: tuple[float, ...] = sweep_over(SIGMAS, "sizes of the PE; must include 0.2 and 2.0, which are exchanged")
+    sgd_rate: float = setting(0.03, "learning rate of sgd")
     master_sigma: float = setting(0.05, "initial scale of the PEs of donors that are trained by sgd")
 
     scales = {"paper": {}, "quick": {**SMALLER, "epochs": 25}}
@@ -71,74 +70,63 @@ class LstCausal(KnobStudy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if missing := [sigma for sigma in (SMALL, LARGE) if sigma not in self.sigmas]:
-            raise must_be(
-                "sigmas", f"some with {missing[0]:g} among them: PEs are swapped between these", list(self.sigmas)
-            )
-        if max(self.seeds) >= DONORS:
-            raise must_be("seeds", f"below {DONORS}: those above are the donors'", list(self.seeds))
+            rule = f"some with {missing[0]:g} among them: PEs are exchanged between these"
+            raise must_be("sigmas", rule, list(self.sigmas))
 
     def plan(self) -> list[Member]:
-        """First the donors; then, kind by kind, sigma by sigma, the models of the study's seeds; the controls, those of
-        transplants last; and the kinds that were asked for later, with donors of their own."""
-        donors = grid(
-            self.spec(role="donor", label=DONOR), sigma=self.sigmas, seed=[seed + DONORS for seed in self.seeds]
-        )
-        origin = {(member.sigma, member.seed - DONORS): number for number, member in enumerate(donors)}
+        """First the donors. Then all kinds, sigma by sigma. Then the controls, those of transplants last. Then the
+        masters and the kinds that were added later."""
 
-        def at(sigma: float, seed: int, label: str, given: Mapping[str, Any]) -> Member:
-            rest = dict(given)
-            source = rest.pop("donor", None)
-            if source is not None:
-                rest["origin"] = origin[sigma if source == "own" else source, seed]
-            return self.spec(sigma=sigma, seed=seed, label=label, **rest)
+        def seeds(offset: int) -> list[int]:
+            return [seed + offset for seed in self.seeds]
 
-        members = [
-            *donors,
-            *(
-                at(sigma, seed, label, fields)
-                for label, fields in KINDS.items()
-                for sigma in self.sigmas
-                for seed in self.seeds
-            ),
-        ]
-        controls: dict[str, dict[str, Any]] = {
-            BY_RATE: {"sigma": SMALL, "pe_learning_rate": 0.0},
-            TRUE_START: {"sigma": TRUE_SIZE, "start": "true", "learn": False},
-            FIXED: {"encoding": "sinusoid", "options": {"axes": 2}, "sigma": None},
-            NONE: {"encoding": "none", "sigma": None},
-        }
+        def controls(label: str, offset: int = 0, **fields: Any) -> list[Member]:
+            return grid(self.spec(role="control", label=label, **fields), seed=seeds(offset))
+
+        members = grid(self.spec(role="donor", label=DONOR), sigma=self.sigmas, seed=seeds(DONORS))
+        donors: dict[Any, int] = {(each.sigma, each.seed - DONORS): number for number, each in enumerate(members)}
+        for label, fields in KINDS.items():
+            members += self._of_kind(label, fields, donors)
+        members += controls(BY_RATE, sigma=SMALL, pe_learning_rate=0.0)
+        members += controls(TRUE_START, sigma=TRUE_SIZE, start="true", learn=False)
+        members += controls(FIXED, **TRUE_POSITIONS)
+        members += controls(NONE, encoding="none", sigma=None)
+        first_twin = len(members)
+        members += controls(TWIN, TWIN_SEEDS, sigma=SMALL, learn=False)
+        again = {"sigma": SMALL, "start": "before", "learn": False, "role": "control", "label": TWIN_AGAIN}
         members += [
-            self.spec(seed=seed, role="control", label=label, **fields)
-            for label, fields in controls.items()
-            for seed in self.seeds
+            self.spec(seed=seed, origin=first_twin + place, **again) for place, seed in enumerate(seeds(TWIN_SEEDS))
         ]
-        seeds, first = [seed + TWINS for seed in self.seeds], len(members)
-        again = {"start": "before", "learn": False, "sigma": SMALL, "role": "control", "label": TWIN_AGAIN}
-        members += [self.spec(seed=seed, sigma=SMALL, learn=False, role="control", label=TWIN) for seed in seeds]
-        members += [self.spec(seed=seed, origin=first + place, **again) for place, seed in enumerate(seeds)]
         by_sgd = {"optimizer": "sgd", "learning_rate": self.sgd_rate}
-        origin |= {(MASTERS, seed): len(members) + place for place, seed in enumerate(self.seeds)}
-        master = self.spec(sigma=self.master_sigma, role="donor", label=MASTER, **by_sgd)
-        members += [replace(master, seed=seed + MASTERS) for seed in self.seeds]
-        return [
-            *members,
-            *(
-                at(sigma, seed, label, {**fields, **(by_sgd if "optimizer" in fields else {})})
-                for label, fields in LATER_KINDS.items()
-                for sigma in self.sigmas
-                for seed in self.seeds
-            ),
-        ]
+        donors |= {(MASTER, seed): len(members) + place for place, seed in enumerate(self.seeds)}
+        members += grid(
+            self.spec(sigma=self.master_sigma, role="donor", label=MASTER, **by_sgd), seed=seeds(MASTER_SEEDS)
+        )
+        for label, fields in LATER_KINDS.items():
+            members += self._of_kind(label, {**fields, **(by_sgd if "optimizer" in fields else {})}, donors)
+        return members
+
+    def _of_kind(self, label: str, fields: Mapping[str, Any], donors: Mapping[Any, int]) -> list[Member]:
+        """The members of a kind, at all sizes."""
+        rest = {name: value for name, value in fields.items() if name != "donor"}
+        if "donor" not in fields:
+            return self.over_sigmas(self.sigmas, label=label, **rest)
+        origins = {
+            (sigma, seed): donors[sigma if fields["donor"] == "own" else fields["donor"], seed]
+            for sigma in self.sigmas
+            for seed in self.seeds
+        }
+        return self.with_donors(origins, label=label, **rest)
 
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
         assert task.positions is not None
         order = interventions.order_of(task.tokens)
-        known: dict[Any, dict[Any, Any]] = {row["member"]: row for row in members.to_dict("records")}
+        rows: dict[Any, dict[Any, Any]] = {row["member"]: row for row in members.to_dict("records")}
         learned = {
             (row["sigma"], row["seed"]): number
-            for number, row in known.items()
+            for number, row in rows.items()
             if row["label"] == LEARNED and row["state"] == "done"
         }
 
@@ -147,22 +135,18 @@ class LstCausal(KnobStudy):
 
         exchanges = []
         for number in numbers:
-            own, row = pe(number), known[number]
-            each = interventions.within_member(pe(number, "start"), own, task.positions, order)
-            others = {SMALL: LARGE, LARGE: SMALL}
+            end, row = pe(number), rows[number]
+            pes = interventions.within_member(pe(number, "start"), end, task.positions, order)
             if row["label"] == LEARNED:
-                swapped = learned.get((others.get(row["sigma"]), row["seed"]))
-                if swapped is not None:
-                    each[interventions.OTHER_SIGMA] = pe(swapped)
-                    each[interventions.OTHER_SIGMA_SIZED] = interventions.sized(pe(swapped), own)
-                neighbour = learned.get((row["sigma"], self._next(row["seed"])))
-                if neighbour is not None and len(self.seeds) > 1:
-                    each[interventions.OTHER_SEED] = pe(neighbour)
-            exchanges.append(each)
+                other_sigma = learned.get(({SMALL: LARGE, LARGE: SMALL}.get(row["sigma"]), row["seed"]))
+                if other_sigma is not None:
+                    pes[interventions.OTHER_SIGMA] = pe(other_sigma)
+                    pes[interventions.OTHER_SIGMA_SIZED] = interventions.sized(pe(other_sigma), end)
+                other_seed = learned.get((row["sigma"], self._next(row["seed"])))
+                if other_seed is not None and len(self.seeds) > 1:
+                    pes[interventions.OTHER_SEED] = pe(other_seed)
+            exchanges.append(pes)
         return interventions.accuracies(stack, task, exchanges, order)
 
     def _next(self, seed: int) -> int:
         return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]
-
-    def variants(self) -> list[Variant]:
-        return [Variant(label, fields) for label, fields in {**KINDS, **LATER_KINDS}.items()]

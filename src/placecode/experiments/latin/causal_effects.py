@@ -1,4 +1,4 @@
-"""The manipulations of lst-causal by name, and their effects, seed by seed."""
+"""The manipulations of lst-causal by name, and their effects, paired by seed."""
 
 from __future__ import annotations
 
@@ -14,24 +14,12 @@ from placecode.experiments.latin.effects import LARGE, SMALL, difference
 from placecode.experiments.reading import accuracy, by_seed, done, early_accuracy, measured, planned
 from placecode.runs.read import Run
 
-DONORS = 1000
-"""Offset from a model's seed to its donor's."""
-
-
-TWINS = 2000
-"""Offset of the seeds of the control of transplants: models that get the untrained PE of a copy of themselves."""
-
-
-MASTERS = 3000
-"""Offset of the seeds of donors whose PE learns the arrangement: trained by SGD, from a tiny start."""
+MASTER = "master"
+"""A donor whose PE learns the arrangement: trained by SGD, from a tiny start."""
 
 
 SMALLS = (0.1, 0.2, 0.5)
-"""The sizes at which models generalize; effects of arrangement are means over these."""
-
-
-TRUE_SIZE = 0.5**0.5
-"""The root mean square of sines and cosines: at this size the start "true" is 2d-fixed itself."""
+"""The sizes at which models generalize. Effects of the arrangement are means over these."""
 
 
 LEARNED = "learned"
@@ -49,29 +37,30 @@ KINDS: dict[str, dict[str, Any]] = {
     "donor's of 0.2 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": SMALL},
     "donor's of 2.0 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": LARGE},
 }
-"""What is done to the PE before training, at every size: the fields of a member; `donor` is the sigma of the donor."""
+"""Fields of the members of each kind, which is trained at every size. `donor` is the sigma of the donor; "own": that of
+the member."""
 
 
 LATER_KINDS: dict[str, dict[str, Any]] = {
-    "master's, frozen": {"start": "rescaled", "learn": False, "donor": MASTERS},
-    "master's shuffled, frozen": {"start": "rescaled-shuffled", "learn": False, "donor": MASTERS},
+    "master's, frozen": {"start": "rescaled", "learn": False, "donor": MASTER},
+    "master's shuffled, frozen": {"start": "rescaled-shuffled", "learn": False, "donor": MASTER},
     "true centred, frozen": {"start": "centred", "learn": False},
     "learned, by SGD": {"optimizer": "sgd"},
     "random, frozen, by SGD": {"learn": False, "optimizer": "sgd"},
 }
-"""The same, asked once the first were answered: donors by Adam had learned little. Masters' PEs are brought to each
-size."""
+"""Kinds that were added after the first results: donors trained by Adam had learned little. The PEs of masters are
+rescaled to each size."""
 
 
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
 
 
-MASTER, DONOR, TWIN, TWIN_AGAIN = "master", "donor", "twin, frozen", "twin's own untrained one, transplanted"
+DONOR, TWIN, TWIN_AGAIN = "donor", "twin, frozen", "twin's own untrained one, transplanted"
 
 
 def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None) -> pd.Series:
-    """Held-out accuracy (or other values) by seed, the mean over those of these sizes that the run has; None for kinds
-    that have a single size."""
+    """OOD accuracy (or other values by member) of one kind by seed: the mean over those of these sizes that are in the
+    run's sweep. None for kinds with a single size."""
     rows = done(run)
     rows = rows[rows["label"] == kind]
     rows = rows.assign(value=rows["member"].map(accuracy(run) if values is None else values))
@@ -87,7 +76,7 @@ def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Se
 
 
 def between(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Accuracy with one kind of PE minus that with another, at the same sizes."""
+    """Accuracy of one kind minus that of another, at the same sizes."""
     return difference(of(run, one, sigmas), of(run, other, sigmas))
 
 
@@ -98,17 +87,16 @@ def early(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
 
 
 def sizes(kind: str, run: Run) -> Interval:
-    """What the small size is worth over the large one, the arrangement being the same."""
+    """Accuracy at the small size minus that at the large size, with the same arrangement."""
     return difference(of(run, kind, [SMALL]), of(run, kind, [LARGE]))
 
 
-def twins(one: str, other: str, one_sigma: float | None, other_sigma: float | None, run: Run) -> Interval:
-    """Two ways of the same: what they differ in is rounding."""
-    at = [None if sigma is None else [sigma] for sigma in (one_sigma, other_sigma)]
-    return difference(of(run, one, at[0]), of(run, other, at[1]))
+def twins(one: str, other: str, other_sigma: float | None, run: Run) -> Interval:
+    """Accuracy of one kind with a single size minus that of another kind, which differs in rounding only."""
+    return difference(of(run, one), of(run, other, None if other_sigma is None else [other_sigma]))
 
 
 def exchanged(kind: str, sigmas: Sequence[float] | None, name: str, run: Run) -> Interval:
-    """What a trained model loses when its PE is exchanged."""
+    """Accuracy of trained models minus their accuracy with another PE."""
     values = measured(run, interventions.ACCURACY_WITH, name)
     return difference(of(run, kind, sigmas), of(run, kind, sigmas, values))

@@ -1,27 +1,26 @@
-"""What the paper says about Latin squares, and what we doubt about it, as claims on lst-sigma.
+"""Claims on lst-sigma: what the paper says about Latin squares, and our questions about it.
 
-Margins of direction follow one rule each: half of the published difference where one is published; for two that are
-said to be about equal, five points of accuracy (two where the authors' logs say so); and none, that is zero, for
-"better at all" and for "predicts at all". The accuracies 0.93 and 0.5 of single settings were expected beforehand.
+Margins of direction follow fixed rules. They are half of the published difference if one is published, five points of
+accuracy for settings that are said to be about equal (two if the authors' logs say so), and zero for "better at all"
+and "predicts at all". The accuracies 0.93 and 0.5 of single settings were expected beforehand.
 
-Margins were declared again before the new runs with the authors' loss. Correlations over the sigmas, two of them
-published as nearly perfect, had a margin of 0.9 until then. It is now zero, the sign, since the published number has a
-verdict of its own. All earlier runs of lst-sigma were known by then. Claims with the remark LATER got their margins
-after the first run of lst-sigma, whose verdict on them is no test.
+Margins were declared again before the new runs with the authors' loss, when all earlier runs of lst-sigma were known.
+Until then, correlations over the sigmas, two of them published as nearly perfect, had a margin of 0.9. It is now zero,
+the sign, since the published number has its own verdict. Claims with the remark LATER got their margins after the first
+run of lst-sigma, which is therefore no test of them.
 
-The tolerance of a published number is what its rounding allows: half a unit of its last digit, or twice that for the
-difference of two. Members of a seed share their initial weights and data, so every interval is over seeds. Claims on
-lst-sigma are about PEs that are learned, without dropout.
+The tolerance of a published number is its rounding: half a unit of its last digit, or twice that for a difference of
+two. Members with one seed share their initial weights and data, so all intervals are over seeds. Claims on lst-sigma
+are about learned PEs without dropout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from placecode.analysis.stats import Interval
-from placecode.experiments.claims import OURS, PAPER, Claim, NotInRun
+from placecode.experiments.claims import Claim, Measure, NotInRun, our_claim, paper_claim
 from placecode.experiments.latin.effects import (
     ATTENTION,
     AUTHORS_MEANS,
@@ -47,38 +46,44 @@ from placecode.runs.read import Run
 LATER = "margin set after the first run"
 LOGS = "from the authors' logs"
 STALL = 0.01
-"""Training accuracy that a model must lack for its training to have stalled."""
-
-
-# -------------------------------------------------------------------------------------------------- lst-sigma
+"""Loss of training accuracy beyond which training has stalled."""
 
 
 def _predicts(
-    name: str, words: str, analysis: str, target: str, *, sign: int, label: str, published: float | None = None
+    name: str, words: str, analysis: str, target: str, way: str, published: float | None = None
 ) -> list[Claim]:
-    """Three questions to a measure: over the sigmas, at a fixed sigma, and beyond what it was before training."""
-    ask: Sequence[tuple[str, str, Callable[..., Interval], str, float | None]] = (
-        ("over-sigmas", "over the sigmas", over_sigmas, label, published),
-        ("at-fixed-sigma", "at a fixed sigma", within_sigma, OURS, None),
-        ("beyond-start", "at a fixed sigma beyond its own value before training", beyond_start, OURS, None),
+    """Three claims on a measure: it predicts accuracy over the sigmas, at a fixed sigma, and beyond its start value."""
+    over = our_claim if published is None else partial(paper_claim, published=published, tolerance=0.005)
+    kinds = (
+        (over, "over-sigmas", "over the sigmas", over_sigmas),
+        (our_claim, "at-fixed-sigma", "at a fixed sigma", within_sigma),
+        (our_claim, "beyond-start", "at a fixed sigma beyond its own value before training", beyond_start),
     )
     return [
-        Claim(
-            f"{name}-{id}",
-            f"{words} predicts accuracy {question}.",
-            whose,
-            0.0,
-            partial(measure, analysis, target),
-            "above" if sign > 0 else "below",
-            published=value,
-            tolerance=None if value is None else 0.005,
-        )
-        for id, question, measure, whose, value in ask
+        claim(f"{name}-{id}", f"{words} predicts accuracy {how}.", partial(measure, analysis, target), way=way)
+        for claim, id, how, measure in kinds
     ]
 
 
-def of_learned(measure: Callable[[Run], Interval], run: Run) -> Interval:
-    """The measure, of a run that it is about."""
+def _before_and_after(name: str, words: str, analysis: str, target: str) -> list[Claim]:
+    """Whether a measure predicts accuracy better after training than before it, or equally well."""
+    gained = partial(gained_by_training, analysis, target)
+    predicts = f"{words} predicts accuracy over the sigmas"
+    return [
+        our_claim(f"{name}-learned", f"{predicts} better after training than before it.", gained),
+        our_claim(
+            f"{name}-known-before",
+            f"{predicts} as well before training as after it.",
+            gained,
+            0.05,
+            "within",
+            remark=LATER,
+        ),
+    ]
+
+
+def of_learned(measure: Measure, run: Run) -> Interval:
+    """The measure, if the PEs of the run are learned and without dropout."""
     fields = run.config["fields"]
     if fields["encoding"] != "learned" or not fields["learn"] or fields["dropout"]:
         raise NotInRun("the PEs of the run are not learned, or not without dropout")
@@ -86,132 +91,93 @@ def of_learned(measure: Callable[[Run], Interval], run: Run) -> Interval:
 
 
 TRAINING: tuple[Claim, ...] = (
-    Claim(
+    paper_claim(
         "large-sigma-trains-faster",
-        "Large sigma (2.0) reaches 99% training accuracy earlier than 0.2, in epochs; models that never reach it count "
-        "as the last epoch.",
-        PAPER,
-        0.0,
+        "Large sigma (2.0) reaches 99% training accuracy in fewer epochs than 0.2; models that never reach it count as "
+        "the last epoch.",
         later_at_large,
-        "below",
+        way="below",
     ),
-    Claim(
+    paper_claim(
         "tiny-sigma-stalls",
         "Training stalls at a very small sigma (the smallest of the run, 0.05 or less): final training accuracy is "
         "lower than at 0.2 by more than 0.01.",
-        PAPER,
-        -STALL,
         stalled,
+        -STALL,
         "below",
     ),
 )
-"""How fast models train: for every run with a sweep of learned PEs."""
+"""The speed of training: for every run with a sweep of learned PEs."""
 
 _SIGMA: tuple[Claim, ...] = (
-    Claim(
+    paper_claim(
         "small-sigma-generalizes",
         "Held-out accuracy is higher at sigma 0.2 than at 2.0 (published: 0.956 and 0.38).",
-        PAPER,
-        0.288,
         small_against_large,
+        0.288,
         published=0.579,
         tolerance=0.001,
     ),
-    Claim(
+    paper_claim(
         "accuracy-at-0.2",
         "Sigma 0.2 reaches 0.93 on held-out puzzles.",
-        PAPER,
-        0.93,
         partial(mean_at, SMALL),
+        0.93,
         published=AUTHORS_MEANS[SMALL],
         tolerance=0.0005,
     ),
-    Claim(
+    paper_claim(
         "accuracy-at-2.0",
         "Sigma 2.0 stays below 0.5.",
-        PAPER,
-        0.5,
         partial(mean_at, LARGE),
+        0.5,
         "below",
         published=AUTHORS_MEANS[LARGE],
         tolerance=0.0005,
     ),
-    Claim(
+    paper_claim(
         "sigma-curve",
         "Mean absolute difference between our mean accuracies and the authors' at the 20 sigmas is below 0.025.",
-        PAPER,
-        0.025,
         mean_gap,
+        0.025,
         "below",
         published=0.0,
         tolerance=0.025,
         remark=LOGS,
     ),
-    Claim(
+    paper_claim(
         "sigma-curve-largest-gap",
-        "The largest of these differences is below 3 standard errors, the authors' spread taken equal to ours.",
-        PAPER,
-        3.0,
+        "The largest of these differences is below 3 standard errors, if the authors' standard deviation equals ours.",
         largest_gap,
+        3.0,
         "below",
         remark=LOGS,
     ),
-    Claim(
+    paper_claim(
         "all-fit-training",
         "Every sigma reaches 100% (0.99) on its training puzzles.",
-        PAPER,
-        0.99,
         lowest_on_train,
+        0.99,
         published=1.0,
         tolerance=0.005,
     ),
     *TRAINING,
     *_predicts(
-        "procrustes-raw",
-        "The raw Procrustes distance to 2d-fixed",
-        "procrustes_raw",
-        "2d-fixed",
-        sign=-1,
-        label=PAPER,
-        published=-0.98,
+        "procrustes-raw", "The raw Procrustes distance to 2d-fixed", "procrustes_raw", "2d-fixed", "below", -0.98
     ),
-    Claim(
-        "procrustes-raw-learned",
-        "The raw distance predicts accuracy over the sigmas better after training than before it.",
-        OURS,
-        0.0,
-        partial(gained_by_training, "procrustes_raw", "2d-fixed"),
-    ),
-    Claim(
-        "procrustes-raw-known-before",
-        "The raw distance predicts accuracy over the sigmas as well before training as after it.",
-        OURS,
-        0.05,
-        partial(gained_by_training, "procrustes_raw", "2d-fixed"),
-        "within",
-        remark=LATER,
-    ),
+    *_before_and_after("procrustes-raw", "The raw distance", "procrustes_raw", "2d-fixed"),
     *_predicts(
-        "procrustes",
-        "The Procrustes distance free of place and scale",
-        "procrustes",
-        "2d-fixed",
-        sign=-1,
-        label=OURS,
+        "procrustes", "The Procrustes distance without translation and scale", "procrustes", "2d-fixed", "below"
     ),
-    Claim(
+    our_claim(
         "pe-learns-rows-and-columns",
         "Training brings the PE nearer to rows and columns at sigma 0.2 (rank correlation of similarities).",
-        OURS,
-        0.0,
         partial(learned_arrangement, SMALL, None),
         remark=LATER,
     ),
-    Claim(
+    our_claim(
         "small-sigma-learns-more-of-it",
         "It does so more at sigma 0.2 than at 2.0.",
-        OURS,
-        0.0,
         partial(learned_arrangement, SMALL, LARGE),
         remark=LATER,
     ),
@@ -220,48 +186,27 @@ _SIGMA: tuple[Claim, ...] = (
         "Cosine similarity of attention to that of 2d-fixed models",
         "attention_cosine",
         ATTENTION,
-        sign=1,
-        label=PAPER,
-        published=0.96,
+        "above",
+        0.96,
     ),
-    Claim(
-        "attention-learned",
-        "Attention agreement predicts accuracy over the sigmas better after training than before it.",
-        OURS,
-        0.0,
-        partial(gained_by_training, "attention_cosine", ATTENTION),
-    ),
-    Claim(
-        "attention-known-before",
-        "Attention agreement predicts accuracy over the sigmas as well before training as after it.",
-        OURS,
-        0.05,
-        partial(gained_by_training, "attention_cosine", ATTENTION),
-        "within",
-        remark=LATER,
-    ),
-    Claim(
+    *_before_and_after("attention", "Attention agreement", "attention_cosine", ATTENTION),
+    our_claim(
         "withstands-noise",
-        "Under noise on the token embeddings, sigma 0.2 keeps more accuracy than 2.0 on training puzzles, which both "
-        "answer without noise.",
-        OURS,
-        0.0,
+        "With noise on the token embeddings, accuracy on training puzzles is higher at sigma 0.2 than at 2.0; without "
+        "noise both answer them.",
         partial(under_noise, "train"),
     ),
-    Claim(
+    paper_claim(
         "withstands-noise-held-out",
-        "Under noise on the token embeddings, sigma 0.2 has a higher accuracy than 2.0 on held-out puzzles.",
-        PAPER,
-        0.0,
+        "With noise on the token embeddings, accuracy on held-out puzzles is higher at sigma 0.2 than at 2.0.",
         partial(under_noise, "ood"),
     ),
     *(
-        Claim(
+        paper_claim(
             f"epoch-200-at-{sigma:g}",
-            f"Accuracy at epoch 200 is that at the end, at sigma {sigma:g}.",
-            PAPER,
-            0.02,
+            f"At sigma {sigma:g}, accuracy at epoch 200 equals that at the end (within 0.02).",
             partial(after_early, sigma),
+            0.02,
             "within",
             remark=LOGS,
         )

@@ -1,8 +1,8 @@
-"""Effects on Latin squares, each with its 95% interval over seeds: what claims on lst-sigma are judged by."""
+"""Effects in runs on Latin squares with their 95% intervals over seeds. The claims on lst-sigma use them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
@@ -14,20 +14,12 @@ from placecode.experiments.reading import accuracy, at_sigma, by_sigma, first_ep
 from placecode.runs.read import Run
 
 SMALL, LARGE = 0.2, 2.0
-"""The paper's best and its largest sigma: fixed here, not chosen by what a run shows."""
-
-
+"""The paper's best and largest sigma. They are fixed here and not chosen from the results of a run."""
 EARLY = 200
-"""The epoch by which, the authors' logs say, accuracy is what it is at the end; always evaluated."""
-
-
+"""The epoch at which accuracy is the final one, according to the authors' logs. It is always evaluated."""
 ATTENTION = "2d-fixed"
-"""The reference of attention agreement: the 2d-fixed members of the run without dropout."""
-
-
+"""The reference of attention agreement: the 2d-fixed members without dropout."""
 AUTHORS_SEEDS = 15
-
-
 AUTHORS_MEANS: dict[float, float] = {
     0.1: 0.925,
     0.2: 0.956,
@@ -51,16 +43,10 @@ AUTHORS_MEANS: dict[float, float] = {
     2.0: 0.377,
 }
 """Mean accuracy on the human puzzles by sigma in the authors' own runs: 15 seeds, epoch 4,000; from their logs."""
-
-
 FITTED = 0.99
-"""Training accuracy at which training puzzles count as learned, for how fast that is."""
-
-
+"""Training accuracy at which the training puzzles count as learned, for the speed of training."""
 TINY = 0.05
-"""Up to which a sigma is very small."""
-
-
+"""Largest sigma that counts as very small."""
 Table = np.ndarray
 
 
@@ -82,41 +68,39 @@ def mean_at(sigma: float, run: Run) -> Interval:
 
 
 def lowest_on_train(run: Run) -> Interval:
-    """The mean training accuracy of the sigma at which it is lowest."""
-    table = by_sigma(run, accuracy(run, "train"))
-    lost = [sigma for sigma in run.config["fields"]["sigmas"] if sigma not in table.index]
-    if lost:  # it cannot be said of every sigma
-        raise NotInRun(f"the run has no finished members with sigma {lost[0]:g}")
+    """The lowest mean training accuracy of any sigma."""
+    table = _all_sigmas(run, run.config["fields"]["sigmas"], "train")
+    return stats.bootstrap(lambda values: np.asarray(_means(values).min(axis=-1)), table.to_numpy())
 
-    def lowest(values: Table) -> Table:
-        return np.asarray(_means(values).min(axis=-1))
 
-    return stats.bootstrap(lowest, table.to_numpy())
+def _all_sigmas(run: Run, sigmas: Iterable[float], split: str = "ood") -> pd.DataFrame:
+    """Accuracies (sigmas, seeds), if the run has all of these sigmas."""
+    table = by_sigma(run, accuracy(run, split))
+    if missing := [sigma for sigma in sigmas if sigma not in table.index]:
+        raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}")
+    return table
 
 
 def reflected(statistic: Callable[[Table], Table], table: Table) -> Interval:
     """A statistic of absolute values over seeds, with the bounds of the bootstrap reflected at it (not below 0).
 
-    Seeds drawn anew add noise, which absolute values cannot cancel: most draws lie above the statistic by about as much
-    as the statistic lies above the truth. Reflection ("basic bootstrap") takes that off. With the bounds as drawn, two
-    sets of runs of the very same models would never come out as alike.
+    Resampled seeds add noise, which absolute values cannot cancel: most resamples lie above the statistic by about as
+    much as the statistic lies above the true value. Reflection ("basic bootstrap") removes this bias. With the plain
+    bounds, two sets of runs of the same models would never count as equal.
     """
-    found, low, high = stats.bootstrap(statistic, table)
-    bounds = np.maximum(0.0, [2 * found - high, 2 * found - low])  # NaN stays NaN
-    return Interval(found, *bounds.tolist())
+    value, low, high = stats.bootstrap(statistic, table)
+    bounds = np.maximum(0.0, [2 * value - high, 2 * value - low])  # NaN stays NaN
+    return Interval(value, *bounds.tolist())
 
 
 def against_authors(run: Run) -> tuple[Table, Table]:
     """Our accuracies, (sigmas, seeds), and the authors' means, (sigmas,), at the sigmas of the authors."""
-    table = by_sigma(run, accuracy(run))
-    missing = [sigma for sigma in AUTHORS_MEANS if sigma not in table.index]
-    if missing:
-        raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}")
+    table = _all_sigmas(run, AUTHORS_MEANS)
     return table.loc[list(AUTHORS_MEANS)].to_numpy(), np.array(list(AUTHORS_MEANS.values()))
 
 
 def _means(values: Table) -> Table:
-    """(draws, sigmas, seeds) -> (draws, sigmas): NaN where none of a sigma's finished seeds was drawn."""
+    """(draws, sigmas, seeds) -> (draws, sigmas): NaN if none of a sigma's finished seeds was drawn."""
     count, kept = (~np.isnan(values)).sum(axis=-1), np.nan_to_num(values).sum(axis=-1)
     return np.asarray(np.divide(kept, count, out=np.full_like(kept, np.nan), where=count > 0))
 
@@ -128,7 +112,7 @@ def mean_gap(run: Run) -> Interval:
 
 
 def largest_gap(run: Run) -> Interval:
-    """The largest of these differences in units of its standard error, the authors' spread taken equal to ours."""
+    """The largest of these differences in standard errors, with the authors' standard deviation set to ours."""
     ours, theirs = against_authors(run)
     seeds = (~np.isnan(ours)).sum(axis=-1)
     if seeds.min() < 2:
@@ -139,8 +123,8 @@ def largest_gap(run: Run) -> Interval:
 
 
 def learned_at(run: Run, values: pd.Series, sigma: float) -> pd.Series:
-    """Values by seed of the members of the sweep with this sigma whose PE is learned, from a random start and added
-    where the run adds it."""
+    """Values by seed of the members of the sweep with this sigma and a learned PE, with the start and the placement
+    that are settings of the run."""
     rows = swept(run)
     rows = rows[rows["start"] == run.config["fields"].get("start", "normal")]
     rows = rows[rows["placement"] == run.config["fields"].get("placement", "every")]
@@ -159,7 +143,7 @@ def later_at_large(run: Run) -> Interval:
 
 
 def stalled(run: Run) -> Interval:
-    """Final training accuracy at the smallest sigma of the run, which must be very small, minus that at 0.2."""
+    """Final training accuracy at the smallest sigma of the run, if it is very small, minus that at 0.2."""
     sigmas = [float(sigma) for sigma in swept(run)["sigma"].unique() if sigma <= TINY]
     if not sigmas:
         raise NotInRun(f"the run has no finished members with a sigma up to {TINY:g}")
@@ -175,12 +159,12 @@ def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Ta
 
 
 def over_sigmas(analysis: str, target: str, run: Run) -> Interval:
-    """Rank correlation, over the sigmas, of the mean measure with the mean accuracy."""
+    """Rank correlation over the sigmas of the mean measure with the mean accuracy."""
     return stats.bootstrap(stats.over_settings, *_tables(run, analysis, target))
 
 
 def gained_by_training(analysis: str, target: str, run: Run) -> Interval:
-    """By how much the correlation over the sigmas is stronger after training than before it."""
+    """The correlation over the sigmas after training minus that before training, in absolute values."""
     after, y = _tables(run, analysis, target)
     before, _ = _tables(run, analysis, target, "start")
 
@@ -196,21 +180,21 @@ def within_sigma(analysis: str, target: str, run: Run) -> Interval:
 
 
 def beyond_start(analysis: str, target: str, run: Run) -> Interval:
-    """The same, once the measure's value before training is accounted for."""
+    """The same, with the measure's value before training partialled out."""
     after, y = _tables(run, analysis, target)
     before, _ = _tables(run, analysis, target, "start")
     return stats.bootstrap(stats.within_given, after, y, before)
 
 
 def learned_arrangement(sigma: float, against: float | None, run: Run) -> Interval:
-    """By how much training raised the PE's RSA with the relation of rows and columns; less that at another sigma."""
+    """Increase in training of the PE's RSA with rows and columns; minus that at the sigma `against`, if given."""
     gain = measured(run, "rsa", "relation") - measured(run, "rsa", "relation", "start")
-    own = at_sigma(run, gain, sigma)
-    return stats.interval(own.to_numpy()) if against is None else difference(own, at_sigma(run, gain, against))
+    gains = at_sigma(run, gain, sigma)
+    return stats.interval(gains.to_numpy()) if against is None else difference(gains, at_sigma(run, gain, against))
 
 
 def under_noise(split: str, run: Run) -> Interval:
-    """Accuracy under noise, the mean over all levels, at the small sigma less that at the large one."""
+    """Mean accuracy over all levels of noise at the small sigma minus that at the large sigma."""
     levels = run.config["fields"]["noise"]
     if not levels:
         raise NotInRun("the run was not tested under noise")
@@ -220,9 +204,14 @@ def under_noise(split: str, run: Run) -> Interval:
 
 
 def after_early(sigma: float, run: Run) -> Interval:
-    """Accuracy at the end less that at epoch 200, at one sigma."""
+    """Accuracy at the end minus that at epoch 200, at one sigma."""
+    early = accuracy_at_early(run)
+    return difference(at_sigma(run, accuracy(run), sigma), at_sigma(run, early, sigma))
+
+
+def accuracy_at_early(run: Run) -> pd.Series:
+    """OOD accuracy at epoch 200, by member."""
     epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
     if epochs <= EARLY:
         raise NotInRun(f"the run ends at epoch {epochs}")
-    early = accuracy(run, step=last // epochs * EARLY)
-    return difference(at_sigma(run, accuracy(run), sigma), at_sigma(run, early, sigma))
+    return accuracy(run, step=last // epochs * EARLY)

@@ -1,22 +1,19 @@
-"""What becomes of a trained model when its PE is exchanged for another, while all its other weights stay.
+"""Accuracy of a trained model when its PE is exchanged for another and all other weights stay.
 
-Each exchange is a table of PEs; accuracy on held-out examples is measured with it in place. Some of them must change
-nothing: a PE for itself, times one, or shuffled together with its cells. These are the controls.
+Some exchanges must change nothing and are controls: the PE for itself, times one, or shuffled together with its cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from placecode.analysis import geometry
 from placecode.encodings import sinusoid
-from placecode.experiments.measures import Rows
+from placecode.experiments.measures import Rows, rows
 from placecode.models.encoder import Stack
 from placecode.tasks.base import Task
 from placecode.training.trainer import evaluate
@@ -39,13 +36,13 @@ def times(factor: float) -> str:
 
 
 def sized(pe: Array, like: Array) -> Array:
-    """A PE scaled to the size of another; zeros stay zeros."""
+    """A PE rescaled to the norm of another. Zeros stay zeros."""
     size = float(geometry.norm(pe))
     return pe if size == 0 else pe * (float(geometry.norm(like)) / size)
 
 
 def within_member(start: Array, end: Array, positions: Array, order: Sequence[int]) -> dict[str, Array]:
-    """The exchanges that take no other member: PEs (l, n, d) by name."""
+    """The exchanges that need no other member: PEs (l, n, d) by name."""
     true = np.broadcast_to(sinusoid(positions, end.shape[-1]), end.shape)
     return {
         ITSELF: end,
@@ -60,37 +57,32 @@ def within_member(start: Array, end: Array, positions: Array, order: Sequence[in
 
 
 def order_of(tokens: int, seed: int = 0) -> list[int]:
-    """A random order of the tokens in which the last, from which the answer is read, keeps its place."""
+    """A random order of the tokens. The last token, from which the answer is read, keeps its place."""
     return [*np.random.default_rng(seed).permutation(tokens - 1).tolist(), tokens - 1]
 
 
 @torch.no_grad()
 def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]], order: Sequence[int]) -> Rows:
-    """Rows of the accuracy of every member with each of its exchanges in place; the stack is left as it was."""
+    """Rows with the accuracy of every member with each of its exchanges. The stack is restored afterwards."""
     vectors = stack.encoding.vectors()
     assert vectors is not None
-    own = vectors.detach().clone()
-    found: Rows = []
-    for name in dict.fromkeys(name for each in exchanges for name in each):
-        for member, each in enumerate(exchanges):
-            if name in each:
-                vectors.data[member] = torch.from_numpy(np.ascontiguousarray(each[name])).to(own)
-        asked = _moved(task, order) if name == WITH_CELLS else task
-        local = asked.to(stack.flat.device, stack.flat.dtype)
+    original = vectors.detach().clone()
+    result: Rows = []
+    for name in dict.fromkeys(name for pes in exchanges for name in pes):
+        for member, pes in enumerate(exchanges):
+            if name in pes:
+                vectors.data[member] = torch.from_numpy(np.ascontiguousarray(pes[name])).to(original)
+        local = (_reordered(task, order) if name == WITH_CELLS else task).to(stack.flat.device, stack.flat.dtype)
         values = evaluate(stack, local, "ood")["all", "accuracy"]
-        vectors.data.copy_(own)
-        found += [_row(member, name, values[member]) for member, each in enumerate(exchanges) if name in each]
-    return found
+        vectors.data.copy_(original)
+        every = rows(ACCURACY_WITH, values, target=name)
+        result += [row for row, pes in zip(every, exchanges, strict=True) if name in pes]
+    return result
 
 
-def _moved(task: Task, order: Sequence[int]) -> Task:
+def _reordered(task: Task, order: Sequence[int]) -> Task:
     """The task with the tokens of its held-out examples in another order."""
     held_out = task.splits["ood"]
-    moved = task.first(1)
-    inputs: Tensor = held_out.inputs[:, list(order)]
-    moved.splits = {**moved.splits, "ood": replace(held_out, inputs=inputs)}
-    return moved
-
-
-def _row(member: int, name: str, value: float) -> dict[str, Any]:
-    return {"member": member, "block": -1, "analysis": ACCURACY_WITH, "target": name, "value": float(value)}
+    reordered = task.first(1)
+    reordered.splits = {**reordered.splits, "ood": replace(held_out, inputs=held_out.inputs[:, list(order)])}
+    return reordered

@@ -1,0 +1,61 @@
+"""Rules that hold for every study: its settings, its members, and the form of its claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+
+from placecode import cli, experiments
+from placecode.errors import BadInput
+from placecode.experiments.claims import LABELS
+
+NAMES = list(experiments.STUDIES)
+EXCEPTIONS = {"both placements"}
+"""Values in `swept_by` that are not names of fields."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scale", experiments.SCALES)
+def test_every_field_has_a_help_text_and_is_recorded(name: str, scale: str) -> None:
+    kind = experiments.lookup(name)
+    study = kind.at(scale)
+    assert all(field.metadata["help"] for field in dataclasses.fields(kind))
+    record = json.loads(json.dumps(study.fields()))
+    assert kind(**{field: tuple(v) if isinstance(v, list) else v for field, v in record.items()}) == study
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if experiments.lookup(name).swept_by])
+def test_a_swept_field_cannot_be_set(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = experiments.lookup(name)
+    for field, others in kind.swept_by.items():
+        assert set(others.split(" and ")) <= set(kind.recorded()) or others in EXCEPTIONS
+        with pytest.raises(BadInput) as refused:
+            kind.at("quick", **{field: 1})
+        assert refused.value.name == field and others in refused.value.rule
+        assert cli.main(["run", name, f"--{field.replace('_', '-')}", "1", "--out", "nowhere"]) == 2
+        assert f"{field} must be left out of {name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_a_sweep_differ(name: str) -> None:
+    kind = experiments.lookup(name)
+    for field in dataclasses.fields(kind):
+        if "least" in field.metadata:
+            value = field.default[0]  # type: ignore[index]
+            with pytest.raises(BadInput) as refused:
+                kind.at("quick", **{field.name: (value, value)})
+            assert (refused.value.name, refused.value.rule) == (field.name, "all different")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_claims_have_unique_ids_whole_sentences_and_fixed_margins(name: str) -> None:
+    claims: Any = experiments.lookup(name).claims
+    assert len({claim.id for claim in claims}) == len({claim.statement for claim in claims}) == len(claims)
+    for claim in claims:
+        assert claim.id == claim.id.lower() and " " not in claim.id and claim.label in LABELS
+        assert not claim.statement[0].islower() and claim.statement.endswith(".")
+        assert math.isfinite(claim.margin) and (claim.way != "within" or claim.margin > 0)
