@@ -122,8 +122,8 @@ def all_figures(name: str) -> list[Figure]:
     return [
         figures.accuracy_by_sigma(*tables(), name),
         figures.learning_curves(*tables(), name),
-        figures.similarity_maps(np.eye(4), np.eye(4), np.eye(4), [name] * 4, name),
-        figures.attention_maps([(name, np.ones((2, 4, 4)) / 4)], name),
+        figures.similarity_maps(np.eye(4), (np.eye(4),) * 2, (np.eye(4),) * 2, [name] * 4, name, (name,) * 3, 2),
+        figures.attention_maps([(name, np.ones((2, 4, 4)) / 4)], name, 2),
         figures.token_maps([(name, grid, 0.1)], [(0, 1)], [name[:9]] * 4, name),
         figures.error_maps([(name, np.eye(2))], name),
         figures.forest(correlations(name), name),

@@ -29,26 +29,13 @@ LETTERS = 100
 def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     """Draw a panel for each outcome, with a line per setting; and below, a row for each default of libraries.
 
-    Parameters
-    ----------
-    curves : DataFrame
-        Columns panel, task, setting, sigma and share, which is the share of the gain of the best sigma.
-    marks : DataFrame
-        Columns formula, names, low and high; low equals high unless the scale depends on the size of the model.
-    run_name : str
-        Name of the run, for the small print.
-
-    Returns
-    -------
-    Figure
-        The figure.
+    `curves` has the columns panel, task, setting, sigma and share, which is the share of the gain of the best sigma.
+    `marks` has formula, names, low and high; low equals high unless the scale depends on the size of the model.
     """
     finite_rows, lost = base.finite(curves, ["panel", "task", "setting", "sigma", "share"], ["sigma", "share"])
     names = base.in_order(finite_rows["panel"])
-    lines = [
-        textwrap.wrap(str(mark["names"]), _room(float(mark["low"]), float(mark["high"])))
-        for _, mark in marks.iterrows()
-    ]
+    ends = zip(marks["names"], marks["low"], marks["high"], strict=True)
+    lines = [textwrap.wrap(str(text), _room(float(low), float(high))) for text, low, high in ends]
     rows = [0.5 + 0.5 * len(texts) for texts in lines]
     heights = [*([2.3] * len(names)), 0.25 * sum(rows) + 0.4]
     figure, panels = base.panels(len(names) + 1, 1, (7.2, sum(heights) + 1.1), sharey=False, height_ratios=heights)
