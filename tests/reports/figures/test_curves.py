@@ -8,7 +8,7 @@ import pytest
 from helpers.figure_reading import assert_curve, made_up, of
 
 from placecode.reports import figures
-from placecode.reports.figures.curves import LEAST_LOSS
+from placecode.reports.figures.curves import MIN_LOSS
 
 pytestmark = pytest.mark.filterwarnings("error")
 SIGMAS = (0.01, 0.2, 1.0)
@@ -30,7 +30,7 @@ def test_slingshots_draw_means_and_a_loss_of_zero_at_the_foot() -> None:
     figure = figures.slingshots({"training loss": loss, "OOD accuracy": right}, "a run")
     first, second = (next(line for line in axes.lines if line.get_label() == "one") for axes in figure.axes)
     assert first.get_xdata() == pytest.approx([0, 25, 50])
-    assert first.get_ydata() == pytest.approx([1.0, LEAST_LOSS, 0.2])
+    assert first.get_ydata() == pytest.approx([1.0, MIN_LOSS, 0.2])
     assert second.get_ydata() == pytest.approx([0.3, 0.8, 0.9])
     assert [axes.get_yscale() for axes in figure.axes] == ["log", "linear"]
     assert figure.axes[0].get_yticklabels()[0].get_text() == "0"

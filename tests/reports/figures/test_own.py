@@ -61,8 +61,8 @@ def test_every_channel_is_on_the_map(n: int, modules: int, tmp_path: Path) -> No
     order = np.argsort(given["labels"], kind="stable")
     np.testing.assert_allclose(dots(figure), given["places"][order])
     named = "\n".join(words(figure)).split("\n")
-    assert all((name in named) == (n <= own.MOST_NAMES) for name in given["names"])
-    assert ("module 1" in named, f"module {modules}" in named) == (1 < modules <= own.MOST_MODULES,) * 2
+    assert all((name in named) == (n <= own.MAX_NAMES) for name in given["names"])
+    assert ("module 1" in named, f"module {modules}" in named) == (1 < modules <= own.MAX_MODULES,) * 2
 
 
 def test_the_unsure_are_pale() -> None:

@@ -106,7 +106,7 @@ def _points(axes: Axes, table: pd.DataFrame, column: str, places: Mapping[Any, f
         at = _beside(axes, means[column].map(places), places, shift, near)
         base.marks(axes, means, at, (0, 1), label=split, **look)
     for lost in set(places) - set(table[column]):
-        axes.text(places[lost], 0.5, base.GONE, rotation=90, ha="center", va="center", color=MUTED, fontsize=8)
+        axes.text(places[lost], 0.5, base.ALL_DIVERGED, rotation=90, ha="center", va="center", color=MUTED, fontsize=8)
 
 
 def _beside(axes: Axes, at: pd.Series, places: Mapping[Any, float], shift: float, near: float) -> base.Array:

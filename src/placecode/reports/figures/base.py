@@ -60,12 +60,12 @@ TEXT = 9.5
 """Size of titles and axis labels, in points."""
 SMALL = 7.5
 """Size of notes and of labels inside a panel, in points."""
-NARROWEST = 4.4
+MIN_WIDTH = 4.4
 """Minimum width of a figure in inches, enough for legend and small print."""
 SIGMA_LABEL = f"initial scale {SIGMA} of the encoding"
 SIGMA_COLORS = "cividis"
 """Colour map over sigma, monotonic in greyscale."""
-GONE = "all members diverged"
+ALL_DIVERGED = "all members diverged"
 
 Array = npt.NDArray[Any]
 Style = dict[str, Any]
@@ -152,7 +152,7 @@ def grid_of(
     """Make a figure with `count` panels of about `side` inches, at least one, with at most `most` in a row."""
     rows = max(1, -(-count // most))
     columns = max(1, -(-count // rows))  # rows of nearly equal length
-    size = (max(side[0] * columns + extra[0], NARROWEST), side[1] * rows + extra[1])
+    size = (max(side[0] * columns + extra[0], MIN_WIDTH), side[1] * rows + extra[1])
     figure, drawn = panels(rows, columns, size, **more)
     for axes in drawn[max(count, 1) :]:
         axes.set_axis_off()
@@ -172,7 +172,7 @@ def row_panels(
     labels = [wrapped(short(str(name)), wrap) for name in names]
     longest = max((len(line) for name in labels for line in name.split("\n")), default=0)
     columns = max(columns, 1)
-    figure, drawn = panels(1, columns, (max(0.075 * longest + width * columns + 0.3, NARROWEST), height))
+    figure, drawn = panels(1, columns, (max(0.075 * longest + width * columns + 0.3, MIN_WIDTH), height))
     drawn[0].set_ylim(max(len(labels), 1) - 0.4, -0.6)
     drawn[0].set_yticks(range(len(labels)), labels, parse_math=False)
     for axes in drawn:

@@ -270,7 +270,7 @@ def _mark(axes: Axes, view: View, places: npt.NDArray[Any], colors: Numbers) -> 
 
 def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
     """Draw markers at positions (k, 2) in the styles of their colours, later ones above earlier ones."""
-    looks = [_look(color) for color in colors]
+    looks = [_style(color) for color in colors]
     marks = [MarkerStyle(look["marker"]) for look in looks]
     drawn = PathCollection(
         [mark.get_path().transformed(mark.get_transform()) for mark in marks],
@@ -298,7 +298,7 @@ def _join(axes: Axes, view: View, places: npt.NDArray[Any], nearest: Numbers, mi
         axes.add_collection(LineCollection(list(flat[pairs]), colors=color, linewidths=width, zorder=2), autolim=False)
 
 
-def _look(color: int) -> base.Style:
+def _style(color: int) -> base.Style:
     """Return the style of a colour."""
     if color < 0:
         return {"face": PAPER, "edge": MUTED, "line": 0.8, "marker": "o", "area": 18.0}

@@ -37,7 +37,7 @@ from placecode.reports.figures.base import (
 )
 from placecode.reports.figures.curves import curve
 
-MOST_LINES = 6
+MAX_LINES = 6
 """Maximum number of sigmas in a panel of curves. More are thinned out evenly."""
 BEST = "best possible"
 ERROR_LABEL = "mean squared error\non hidden channels, test"
@@ -81,7 +81,7 @@ def error_by_sigma(
         along_sigma(axes, settings, rows[rows["condition"] == share], bounds=(0, np.inf), label="members")
         levels(axes, known[share], styles, (best or {}).get(share))
         base.title(axes, *share_title(share, members))
-        own_scale(axes)
+        round_ticks(axes)
         base.label_edges(axes, SIGMA_LABEL, ERROR_LABEL)
     legend(figure, ["members", *styles])
     how = f"faint: single seeds; bars: {base.over_seeds(rows, ['condition', 'sigma'])}; panels have scales of their own"
@@ -99,13 +99,13 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
     shares, by = conditions(metrics), ["condition", "sigma", "step"]
     means = base.means(rows, by)
     every = np.sort(settings["sigma"].unique())
-    sigmas = base.thinned(every, MOST_LINES)
+    sigmas = base.thinned(every, MAX_LINES)
     colors = ScalarMappable(base.sigma_colors(every), SCALE)
     figure, panels = base.grid_of(len(shares), 3, (3.3, 2.7), sharey=False)
     for axes, share in zip(panels, shares, strict=False):
         here = means[means["condition"] == share]
         for i, sigma in enumerate(sigmas):
-            why = f" ({'diverged' if _gone(settings, sigma) else 'no values'})"
+            why = f" ({'diverged' if _all_diverged(settings, sigma) else 'no values'})"
             label = f"{SIGMA} = {sigma:g}{'' if (means['sigma'] == sigma).any() else why}"
             line = {"linestyle": KINDS[i]["linestyle"], "linewidth": 1.7, "label": label}
             color: Any = colors.to_rgba(np.array([sigma]))[0]
@@ -114,7 +114,7 @@ def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) ->
             base.nothing(axes)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         base.title(axes, *share_title(share, members))
-        own_scale(axes)
+        round_ticks(axes)
         base.label_edges(axes, "training step", ERROR_LABEL)
     legend(figure, [str(line.get_label()) for line in panels[0].lines])
     some = f"; {len(sigmas)} of {len(every)} sigmas" if len(every) > len(sigmas) else ""
@@ -283,7 +283,7 @@ def _trained(members: pd.DataFrame) -> base.Array:
     return np.unique(members["hidden"].dropna().to_numpy(dtype=float)) if "hidden" in members.columns else np.zeros(0)
 
 
-def _gone(settings: pd.DataFrame, sigma: float) -> bool:
+def _all_diverged(settings: pd.DataFrame, sigma: float) -> bool:
     """Return whether all members with a sigma diverged."""
     return bool((settings.loc[settings["sigma"] == sigma, "state"] != "done").all())
 
@@ -311,7 +311,7 @@ def along_sigma(
             joined = rows.set_index("sigma")["mean"].reindex(sigmas)  # broken where a sigma has no mean
             axes.plot(sigmas, joined, linestyle=line, linewidth=1.1, color=look["color"], zorder=look["zorder"])
     for sigma in sorted(set(sigmas) - set(after["sigma"])):
-        text = f"{SIGMA} = {sigma:g}: {base.GONE if _gone(settings, sigma) else 'no values'}"
+        text = f"{SIGMA} = {sigma:g}: {base.ALL_DIVERGED if _all_diverged(settings, sigma) else 'no values'}"
         place: base.Style = {"ha": "center", "va": "center", "rotation": 90, "transform": axes.get_xaxis_transform()}
         behind: base.Style = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8}
         axes.text(sigma, 0.5, text, color=MUTED, fontsize=7, bbox=behind, **place)
@@ -326,7 +326,7 @@ def _aside(axes: Axes, x: base.Array, sigmas: base.Array) -> base.Array:
     return np.asarray(x * np.exp(step) if log else x + step)
 
 
-def own_scale(axes: Axes, along: Literal["x", "y"] = "y") -> None:
+def round_ticks(axes: Axes, along: Literal["x", "y"] = "y") -> None:
     """Set round ticks and light grid lines on an axis that need not start at 0."""
     base.quiet_lines(axes, along)
     axis = axes.yaxis if along == "y" else axes.xaxis

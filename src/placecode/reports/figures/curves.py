@@ -23,7 +23,7 @@ from placecode.reports.figures.knobs import chance_of, full_names
 
 MAX_SIGMAS = 6
 """Maximum number of panels of learning curves for one sweep. More sigmas are thinned out evenly."""
-LEAST_LOSS = 1e-9
+MIN_LOSS = 1e-9
 """Value at which a loss of exactly 0 is drawn on a logarithmic axis."""
 
 
@@ -50,7 +50,7 @@ def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str,
             line = {"linestyle": style["linestyle"], "linewidth": 1.6, "label": split}
             curve(axes, means[means["split"] == split], style["color"], 0.16, **line)
         if here.empty:
-            axes.text(0.5, 0.6, base.GONE, transform=axes.transAxes, ha="center", color=MUTED, fontsize=8)
+            axes.text(0.5, 0.6, base.ALL_DIVERGED, transform=axes.transAxes, ha="center", color=MUTED, fontsize=8)
         at = "" if sigma is None else f"{SIGMA} = {sigma:g}"
         base.title(axes, at if at and len(sweeps) == 1 else ", ".join(part for part in (label, at) if part))
         base.accuracy_axis(axes, chance)
@@ -79,14 +79,14 @@ def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float 
             color, style = KINDS[place % len(KINDS)]["color"], KINDS[place % len(KINDS)]["linestyle"]
             rows = finite_rows[finite_rows["line"] == line]
             for _, seed_rows in rows.groupby("seed"):
-                values = np.maximum(seed_rows["value"], LEAST_LOSS) if is_loss else seed_rows["value"]
+                values = np.maximum(seed_rows["value"], MIN_LOSS) if is_loss else seed_rows["value"]
                 axes.plot(seed_rows["epoch"], values, color=color, alpha=0.28, linewidth=0.7)
             means = rows.groupby("epoch")["value"].mean()
-            values = np.maximum(means, LEAST_LOSS) if is_loss else means
+            values = np.maximum(means, MIN_LOSS) if is_loss else means
             axes.plot(means.index, values, color=color, linestyle=style, linewidth=1.7, label=str(line))
         if is_loss:
-            axes.set(yscale="log", ylim=(LEAST_LOSS / 2, None))
-            axes.set_yticks([LEAST_LOSS, 1e-6, 1e-3, 1], ["0", "1e-06", "0.001", "1"])
+            axes.set(yscale="log", ylim=(MIN_LOSS / 2, None))
+            axes.set_yticks([MIN_LOSS, 1e-6, 1e-3, 1], ["0", "1e-06", "0.001", "1"])
             axes.minorticks_off()
         elif "accuracy" in name:
             base.accuracy_axis(axes, chance)

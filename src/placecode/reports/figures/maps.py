@@ -22,7 +22,7 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, MUTED
 from placecode.reports.figures.labels import write_beside
 
-MOST_PANELS = 5
+MAX_PANELS = 5
 """Maximum number of maps of tokens in a row."""
 SHADES = "Blues"
 """Sequential colour map, monotonic in greyscale."""
@@ -175,7 +175,7 @@ def token_maps(
     are at most five panels in a row.
     """
     pairs = np.asarray(edges, dtype=int).reshape(-1, 2)
-    rows = max(1, -(-len(panels) // MOST_PANELS))
+    rows = max(1, -(-len(panels) // MAX_PANELS))
     columns = max(1, -(-len(panels) // rows))
     side = 2.1 if len(panels) > 1 else 3.0
     lines = max((base.wrapped(base.short(str(name), 90), 30).count("\n") for name, _, _ in panels), default=0)
@@ -212,7 +212,7 @@ def squares(
     """
     bottom = 0.42
     wide, tall = columns * (side + gap[0]) - gap[0], rows * (side + gap[1]) - gap[1]
-    width, height = max(left + wide + right, base.NARROWEST), bottom + tall + top
+    width, height = max(left + wide + right, base.MIN_WIDTH), bottom + tall + top
     figure = Figure(figsize=(width, height))
     panels = []
     for row in range(rows):

@@ -27,11 +27,11 @@ Array = npt.NDArray[Any]
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, "#56B4E9", "#F0E442")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
 """Markers of modules. Seven colours and eight markers distinguish 56 modules; markers help in greyscale."""
-MOST_NAMES = 60
+MAX_NAMES = 60
 """Maximum number of channels on a map with names."""
-CLOSE, MOST_TOGETHER = 0.03, 6
+CLOSE, MAX_TOGETHER = 0.03, 6
 """Distance, as a share of the map's extent, below which channels are labelled together; and maximum number of them."""
-MOST_MODULES = 14
+MAX_MODULES = 14
 """Maximum number of modules in a legend."""
 
 
@@ -58,12 +58,12 @@ def channel_map(
         axes.add_collection(LineCollection(lines, colors=MUTED, linewidths=0.7, alpha=0.5, zorder=1))
     shade = np.where(np.isfinite(confidence), 0.25 + 0.75 * np.clip(confidence, 0, 1), 1.0)
     _modules(axes, places, labels, shade, 36 if len(places) <= 200 else 14)
-    if 0 < len(names) <= MOST_NAMES:
+    if 0 < len(names) <= MAX_NAMES:
         for (x, y), text in _named_places(places, names):
             at: base.Style = {"xytext": (5, 0), "textcoords": "offset points", "fontsize": SMALL - 1, "color": INK}
             axes.annotate(text, (x, y), parse_math=False, va="center", **at)
     count = int(labels.max(initial=0)) + 1
-    if 1 < count <= MOST_MODULES:
+    if 1 < count <= MAX_MODULES:
         _key(figure, count)
     least = min((math.floor(100 * value + 1e-9) for *_, value in edges), default=0)
     joined = f" · lines: neighbours with a confidence of {least}% or more" if edges else ""
@@ -141,8 +141,8 @@ def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float
             groups.append([i])
     texts = []
     for group in groups:
-        listed = [base.short(names[i], 20) for i in group[:MOST_TOGETHER]]
-        more = [f"and {len(group) - MOST_TOGETHER} more"] if len(group) > MOST_TOGETHER else []
+        listed = [base.short(names[i], 20) for i in group[:MAX_TOGETHER]]
+        more = [f"and {len(group) - MAX_TOGETHER} more"] if len(group) > MAX_TOGETHER else []
         middle = places[group].mean(axis=0)
         texts.append(((float(places[group, 0].max()), float(middle[1])), "\n".join(listed + more)))
     return texts

@@ -19,7 +19,7 @@ from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, MUTED, PAPER, SIGMA, SMALL
 from placecode.reports.figures.labels import write_beside
 
-SURE = 0.05
+ALPHA = 0.05
 """Adjusted p-value below which a correlation is drawn as a filled dot."""
 
 Means = tuple[pd.DataFrame, pd.DataFrame]
@@ -109,8 +109,8 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
     figure, panels = base.row_panels(measures, len(questions), 2.2, height, wrap=40, background="")
     for axes, question in zip(panels, questions, strict=False):
         rows = finite_rows[finite_rows["question"] == question].rename(columns={"value": "mean"})
-        sure = rows["adjusted"].to_numpy(dtype=float) < SURE  # a NaN is not
-        for chosen, hollow, name in ((sure, False, f"adjusted p < {SURE:g}"), (~sure, True, "otherwise")):
+        sure = rows["adjusted"].to_numpy(dtype=float) < ALPHA  # a NaN is not
+        for chosen, hollow, name in ((sure, False, f"adjusted p < {ALPHA:g}"), (~sure, True, "otherwise")):
             at = [measures.index(measure) for measure in rows.loc[chosen, "measure"]]
             look: base.Style = {"color": BLUE, "marker": "o", "markersize": 5.4, "label": name, "zorder": 3}
             if at:
@@ -127,7 +127,7 @@ def forest(table: pd.DataFrame, run_name: str) -> Figure:
         axes.set_xlim(-1.05, 1.05)
         axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["\N{MINUS SIGN}1", "\N{MINUS SIGN}0.5", "0", "0.5", "1"])
         base.quiet_lines(axes, "both")
-    base.legend(figure, [f"adjusted p < {SURE:g}", "otherwise"])
+    base.legend(figure, [f"adjusted p < {ALPHA:g}", "otherwise"])
     bare = int((~np.isfinite(finite_rows[["low", "high"]].to_numpy(dtype=float)).all(axis=1)).sum())
     without = f"{bare} of {len(finite_rows)} have no interval" if bare else ""
     base.small_print(figure, run_name, "bars: 95% intervals; p adjusted for the number of tests", without, lost)

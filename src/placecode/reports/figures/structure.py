@@ -78,7 +78,7 @@ def structure_by_sigma(
         channels.along_sigma(axes, settings, after, before, BOUNDS.get(measure[0]))
         _chance(axes, (chance or {}).get(measure))
         channels.levels(axes, known[measure], styles)
-        channels.own_scale(axes)
+        channels.round_ticks(axes)
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=_label(measure, labels, 30))
     channels.legend(figure, ["after training", "before training", *styles])
@@ -136,7 +136,7 @@ def measure_by_name(
         _marks(axes, others, means, bound, below=len(names), **_BASELINE)
         if others:
             axes.axhline(len(names) - 0.5, color=MUTED, linewidth=0.8)
-        channels.own_scale(axes, "x")
+        channels.round_ticks(axes, "x")
     base.legend(figure, ["after training", "before training", "baseline"])
     how = base.over_seeds(errors, ["name", "condition"])
     over = channels.over_worlds(known, "baselines in rows of their own", "mean and 95% t interval")
@@ -231,7 +231,7 @@ def networks_by_sigma(
         _band(axes, here[after], measure, SHUFFLED, color=MUTED, alpha=0.32, linewidth=0, zorder=0.6)
         _band(axes, here[after], f"{measure}_smooth", SMOOTH, facecolor=ORANGE, alpha=0.3, linewidth=0, zorder=0.5)
         channels.levels(axes, levels, styles)
-        channels.own_scale(axes)
+        channels.round_ticks(axes)
         if measure == next(iter(NETWORK_MEASURES)):
             base.title(axes, partitions[target])
         base.label_edges(axes, SIGMA_LABEL, NETWORK_MEASURES[measure])
@@ -286,7 +286,7 @@ def measures_by_variant(
         if here.empty:
             base.nothing(axes)
         axes.axvline(0, color=MUTED, linewidth=0.9, zorder=0.8)
-        channels.own_scale(axes, "x")
+        channels.round_ticks(axes, "x")
         base.label(axes, base.wrapped(measure, 30))
     base.legend(figure, [*(f"{SIGMA} = {sigma:g}" for sigma in sigmas), FC], columns=5)
     how = base.over_seeds(finite_rows, ["measure", "variant", "sigma"]).replace("seeds", "splits of the people")
@@ -336,4 +336,4 @@ def _say_missing(axes: Axes, settings: pd.DataFrame, names: list[Any], rows: pd.
         gone = (settings.loc[settings["name"] == name, "state"] != "done").all()
         text: base.Style = {"ha": "center", "va": "center", "fontsize": 8, "color": MUTED}
         place = axes.get_yaxis_transform()
-        axes.text(0.5, names.index(name), base.GONE if gone else why, transform=place, **text)
+        axes.text(0.5, names.index(name), base.ALL_DIVERGED if gone else why, transform=place, **text)
