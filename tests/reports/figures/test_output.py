@@ -50,7 +50,7 @@ def test_axes_are_labelled() -> None:
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_one_seed_has_no_interval_and_says_so(kind: str) -> None:
-    draw, table, _ = TABLES[kind]
+    draw, table = TABLES[kind].draw, TABLES[kind].table
     figure = draw(table(1, "a"), "demo")
     figure.draw_without_rendering()
     assert "single seed, so no interval" in words(figure)
@@ -64,7 +64,7 @@ def test_one_seed_has_no_interval_and_says_so(kind: str) -> None:
 @pytest.mark.parametrize("kind", TABLES)
 def test_values_that_are_missing_are_left_out_and_counted(kind: str) -> None:
     """The same picture as if their rows were not there; and none of it without the missing ones."""
-    draw, table, values = TABLES[kind]
+    draw, table, values = TABLES[kind].draw, TABLES[kind].table, TABLES[kind].values
     whole = table(4, "a")
     holes = whole.copy()
     holes.loc[[1, 6], values[-1]] = [np.nan, np.inf]
@@ -79,7 +79,7 @@ def test_values_that_are_missing_are_left_out_and_counted(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_tables_without_any_value_can_be_drawn(kind: str) -> None:
-    draw, table, values = TABLES[kind]
+    draw, table, values = TABLES[kind].draw, TABLES[kind].table, TABLES[kind].values
     lost, empty = table(3, "a").assign(**dict.fromkeys(values, np.nan)), table(3, "a").iloc[:0]
     for figure in (draw(lost, "demo"), draw(empty, "demo"), draw(empty.astype(object), "demo")):
         figure.draw_without_rendering()
@@ -90,7 +90,7 @@ def test_tables_without_any_value_can_be_drawn(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_one_thing_that_is_lost_leaves_the_others_and_a_missing_column_is_refused(kind: str) -> None:
-    draw, table, values = TABLES[kind]
+    draw, table, values = TABLES[kind].draw, TABLES[kind].table, TABLES[kind].values
     whole = table(3, "a")
     whole.loc[whole.iloc[:, 0] == whole.iloc[0, 0], list(values)] = np.nan
     figure = draw(whole, "demo")
