@@ -20,11 +20,11 @@ from placecode.reports import figures
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-EVIL = '$x^_{ <script>alert(1)</script> --> &amp; <b class="x">'
+EVIL = '$x^_{ <script>alert(1)</script> --> &amp; <b class="x">' * 6
 LONG = "a rather long name, option 0.5, of which there is another"
 
 
-@pytest.mark.parametrize("name", [EVIL, "a" * 300, LONG])
+@pytest.mark.parametrize("name", [EVIL, LONG])
 def test_every_figure_names_its_run_whatever_its_name(name: str) -> None:
     drawn = all_figures(name)
     page = "".join(figures.svg_text(figure, f"figure-{i}", name) for i, figure in enumerate(drawn))

@@ -9,9 +9,8 @@ A study adds its own content as `Section`s, and interactive plots as a dial over
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,10 @@ PIXELS_PER_INCH = 96
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: a heading, then paragraphs, figures and tables."""
+    """A section of the page: a heading, then figures (see `_drawn`) and tables."""
 
     title: str
-    text: Sequence[str] = ()
-    figures: Sequence[Shown] = ()
+    figures: Sequence[Mapping[str, Any]] = ()
     tables: Sequence[Table] = ()
 
 
@@ -47,8 +45,7 @@ def write(run: Run, title: str, lead: Sequence[str], figures: Sequence[Shown], c
     """Write the figures and the page of a run, report.html, to its folder; for the arguments see `render`."""
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
-    sections: Sequence[Section] = more.get("sections", ())
-    for item in [*figures, *(item for section in sections for item in section.figures)]:
+    for item in figures:
         save(item.figure, folder / f"{item.name}.png")
     path = run.path / "report.html"
     write_text(path, render(run, title, lead, figures, command, **more))
@@ -81,7 +78,7 @@ def render(
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),
         *sections,
-        Section("Figures", figures=figures),
+        Section("Figures", [_drawn(number, item) for number, item in enumerate(figures, 1)]),
         Section(f"{tables.metric_title(metric)} by condition", tables=tables.conditions(run.summary, metric)),
         Section("The encodings before and after training", tables=tables.analyses(run, measures)),
     ]
@@ -92,7 +89,6 @@ def render(
         Section("Where it ran", tables=[tables.pairs("Versions and machine.", run.environment)]),
         Section("Files of the run", tables=[tables.files(run.path)]),
     ]
-    numbers = itertools.count(1)  # figures are numbered consecutively over all sections
     return page.filled(
         "page.html",
         title,
@@ -110,9 +106,7 @@ def render(
         claims=evidence.of_claims(claims),
         claims_table=tables.claims(claims, run.config["scale"]),
         command=command,
-        findings=[
-            _rendered(section, numbers) for section in findings if section.text or section.figures or section.tables
-        ],
+        findings=[section for section in findings if section.figures or section.tables],
         record=record,
     )
 
@@ -133,20 +127,14 @@ def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[st
     return by_label
 
 
-def _rendered(section: Section, numbers: Iterator[int]) -> dict[str, Any]:
-    """Prepare a section for the template: draw its figures as SVG and number them, which also makes ids unique."""
-    figures = []
-    for item in section.figures:
-        number = next(numbers)
-        width, height = item.figure.get_size_inches()
-        figures.append(
-            {
-                "number": number,
-                "title": item.title,
-                "caption": item.caption,
-                "natural": round(PIXELS_PER_INCH * width),
-                "across": bool(width > MAX_SHRUNK_ASPECT * height),
-                "drawing": svg_text(item.figure, f"figure-{number}", f"{item.title}. {item.caption}"),
-            }
-        )
-    return {"title": section.title, "text": section.text, "figures": figures, "tables": section.tables}
+def _drawn(number: int, item: Shown) -> dict[str, Any]:
+    """Prepare a figure for the template: as SVG, whose ids are unique by the number of the figure."""
+    width, height = item.figure.get_size_inches()
+    return {
+        "number": number,
+        "title": item.title,
+        "caption": item.caption,
+        "natural": round(PIXELS_PER_INCH * width),
+        "across": bool(width > MAX_SHRUNK_ASPECT * height),
+        "drawing": svg_text(item.figure, f"figure-{number}", f"{item.title}. {item.caption}"),
+    }
