@@ -161,9 +161,7 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
     `table` has the columns split, sigma, level, seed and value. Levels are drawn at equal distances, since the level 0
     has no place on a logarithmic axis.
     """
-    finite_rows, lost = base.finite(table, ["split", "sigma", "level", "seed", "value"])
-    by = ["split", "sigma", "level"]
-    means = base.means(finite_rows, by)
+    means, how, lost = base.summarized(table, ["split", "sigma", "level"])
     names = base.in_order(table["split"])
     splits = [split for split in SPLITS if split in names] + [split for split in names if split not in SPLITS]
     sigmas = base.thinned(table["sigma"].to_numpy(), MAX_LINES)
@@ -185,7 +183,7 @@ def noise_curves(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Fi
         base.label_edges(axes, "standard deviation of the noise", "accuracy")
     base.legend(figure, [f"{SIGMA} = {sigma:g}" for sigma in sigmas], columns=MAX_LINES + 1)
     thinned = f"; {len(sigmas)} of {table['sigma'].nunique()} sigmas" if table["sigma"].nunique() > len(sigmas) else ""
-    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}{thinned}", lost)
+    base.small_print(figure, run_name, f"dots and bars: {how}{thinned}", lost)
     return figure
 
 
@@ -230,9 +228,7 @@ def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, st
     `table` has the columns measure, moment ("start" or "end"), sigma, seed and value. `labels` of the vertical axes are
     by measure; by default the measure. Panels have separate scales.
     """
-    finite_rows, lost = base.finite(table, ["measure", "moment", "sigma", "seed", "value"])
-    by = ["measure", "moment", "sigma"]
-    means = base.means(finite_rows, by)
+    means, how, lost = base.summarized(table, ["measure", "moment", "sigma"])
     measures = base.in_order(table["measure"])
     figure, panels = base.grid_of(len(measures), 3, (3.0, 2.35), sharey=False)
     for axes, measure in zip(panels, measures, strict=False):
@@ -249,5 +245,5 @@ def before_and_after(table: pd.DataFrame, run_name: str, labels: Mapping[str, st
         base.label_edges(axes, SIGMA_LABEL)
         base.label(axes, y=base.wrapped(base.short((labels or {}).get(measure, str(measure)), 78), 26))
     base.legend(figure, [*_MOMENT_NAMES.values()])
-    base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", lost)
+    base.small_print(figure, run_name, f"dots and bars: {how}", lost)
     return figure

@@ -99,6 +99,12 @@ def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> st
     return f"mean and 95% t interval over {f'{low} to ' if low < high else ''}{high} seeds"
 
 
+def summarized(table: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str, str]:
+    """Return the `means` of finite values by these columns, what they are over, and a note on missing values."""
+    rows, lost = finite(table, [*by, "seed", "value"])
+    return means(rows, by), over_seeds(rows, by), lost
+
+
 def left_out(members: pd.DataFrame) -> str:
     """Describe how many members diverged; empty if none did."""
     lost = int((members["state"] != "done").sum())

@@ -139,10 +139,10 @@ def heatmap_by_settings(
     finite value, is labelled.
     """
     by = [*([panel] if panel else []), down, across]
-    finite_rows, lost = base.finite(table, [*by, "seed", "value"])
+    means, how, lost = base.summarized(table, by)
+    means = means.set_index(by)
     if table.duplicated([*by, "seed"]).any():
         raise must_be("the table", f"one with a single row for each {', '.join(by)} and seed", "several")
-    means = base.means(finite_rows, by).set_index(by)
     run = table.groupby(by).size().index
     y, x = _ordered(table[down]), _ordered(table[across])
     shown = _ordered(table[panel]) if panel else ["all"] if len(table) else []
@@ -174,7 +174,7 @@ def heatmap_by_settings(
     if len(means):
         text = base.wrapped(base.short(value_label, 78), int(14 * side[1]))
         base.key(figure, ScalarMappable(norm, SHADES), text, ax=panels, fraction=0.05, aspect=18, pad=0.02)
-    how = base.over_seeds(finite_rows, by).replace("mean and", "mean and half the width of its")
+    how = how.replace("mean and", "mean and half the width of its")
     base.small_print(figure, run_name, f"in a cell: {how}", lost)
     return figure
 

@@ -103,9 +103,7 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> 
 
     `table` has the columns name, dropout, step, seed and value.
     """
-    by = ["name", "dropout", "step"]
-    finite_rows, lost = base.finite(table, [*by, "seed", "value"])
-    means = base.means(finite_rows, by)
+    means, how, lost = base.summarized(table, ["name", "dropout", "step"])
     names = base.in_order(table["name"])
     rates = sorted(float(rate) for rate in table["dropout"].unique())
     figure, panels = base.grid_of(len(names), 4, (2.1, 1.6))
@@ -116,9 +114,9 @@ def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> 
             if len(rows):
                 line = {"linestyle": style["linestyle"], "linewidth": 1.5, "label": rate_name(rate)}
                 curve(axes, rows, style["color"], 0.16, **line)
-        _finish(axes, str(name), here, finite_rows, chance, "ood\naccuracy")
+        _finish(axes, str(name), here, means, chance, "ood\naccuracy")
     base.legend(figure, [rate_name(rate) for rate in rates])
-    base.small_print(figure, run_name, f"line and band: {base.over_seeds(finite_rows, by)}", lost)
+    base.small_print(figure, run_name, f"line and band: {how}", lost)
     return figure
 
 
@@ -128,9 +126,7 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, f
     `table` has the columns panel, line, sigma, step, seed and value. Curves are means over seeds, bands are 95%
     intervals. `chance` is a number, or one by panel.
     """
-    by = ["panel", "line", "sigma", "step"]
-    finite_rows, lost = base.finite(table, [*by, "seed", "value"])
-    means = base.means(finite_rows, by)
+    means, how, lost = base.summarized(table, ["panel", "line", "sigma", "step"])
     kinds = table[["panel", "line"]].drop_duplicates()
     kinds = kinds.assign(name=full_names(kinds))
     figure, panels = base.grid_of(len(kinds), 4, (2.25, 1.75), extra=(0.9, 0.9))
@@ -140,10 +136,10 @@ def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, f
         here = means[(means["panel"] == panel) & (means["line"] == line)]
         for sigma, rows in here.groupby("sigma"):
             curve(axes, rows, colors.to_rgba(float(sigma)), 0.14, linewidth=1.4)  # type: ignore[arg-type]
-        _finish(axes, str(name), here, finite_rows, chance_of(chance, panel), "held-out\naccuracy")
-    if not finite_rows.empty:
+        _finish(axes, str(name), here, means, chance_of(chance, panel), "held-out\naccuracy")
+    if not means.empty:
         base.sigma_key(figure, panels, colors, list(sigmas), shrink=0.8)
-    base.small_print(figure, run_name, f"line and band: {base.over_seeds(finite_rows, by)}", lost)
+    base.small_print(figure, run_name, f"line and band: {how}", lost)
     return figure
 
 
@@ -154,13 +150,13 @@ def curve(axes: Axes, rows: pd.DataFrame, color: Any, alpha: float, most: float 
     axes.plot(steps, mean, color=color, **style)
 
 
-def _finish(axes: Axes, name: str, means: pd.DataFrame, rows: pd.DataFrame, chance: float, label: str) -> None:
-    """Set title, axes and labels of a panel of accuracies; `rows` are those of all panels."""
-    if means.empty:
+def _finish(axes: Axes, name: str, here: pd.DataFrame, means: pd.DataFrame, chance: float, label: str) -> None:
+    """Set title, axes and labels of a panel of accuracies, with the means that are `here` of those in all panels."""
+    if here.empty:
         base.nothing(axes)
     base.title(axes, name, width=38)
     base.accuracy_axis(axes, chance)
-    _step_axis(axes, max(float(rows["step"].max()), 1.0) if len(rows) else 1.0)
+    _step_axis(axes, max(float(means["step"].max()), 1.0) if len(means) else 1.0)
     axes.tick_params("x", labelbottom=base.at_edge(axes)[1])
     base.label_edges(axes, "training step", label)
 

@@ -38,9 +38,7 @@ def worth_of_dropout(
     on top. Hollow circles are without dropout, filled marks with it. Crosses are `published` OOD accuracies, by name
     with their dropout.
     """
-    by = ["name", "dropout", "split"]
-    finite_rows, lost = base.finite(table, [*by, "seed", "value"])
-    means = base.means(finite_rows, by)
+    means, how, lost = base.summarized(table, ["name", "dropout", "split"])
     names = _best_first(table, means)
     rates = sorted(float(rate) for rate in table["dropout"].unique())
     figure, panels = base.row_panels(names, len(HELD_OUT), 3.3, 0.27 * max(len(names), 3) + 1.5, background="lines")
@@ -63,7 +61,7 @@ def worth_of_dropout(
         base.label(axes, "accuracy at the final step")
     base.legend(figure, [rate_name(rate) for rate in rates], columns=5)
     note = "crosses: published; upright with dropout, slanting without" if published else ""
-    base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(finite_rows, by)}", note, lost)
+    base.small_print(figure, run_name, f"marks and bars: {how}", note, lost)
     return figure
 
 
@@ -83,8 +81,7 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
 
     `table` has the columns name, split, seed and value.
     """
-    finite_rows, lost = base.finite(table, ["name", "split", "seed", "value"])
-    means = base.means(finite_rows, ["name", "split"])
+    means, how, lost = base.summarized(table, ["name", "split"])
     names = _best_first(table, means)
     figure, (axes,) = base.row_panels(names, 1, 4.6, 0.32 * max(len(names), 3) + 1.5)
     for shift, (split, style) in zip((-0.23, 0.0, 0.23), SPLITS.items(), strict=True):
@@ -97,7 +94,7 @@ def accuracy_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -
     base.accuracy_axis(axes, chance, along="x")
     base.label(axes, "accuracy at the final step")
     base.legend(figure, [*SPLITS])
-    base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(finite_rows, ['name', 'split'])}", lost)
+    base.small_print(figure, run_name, f"marks and bars: {how}", lost)
     return figure
 
 

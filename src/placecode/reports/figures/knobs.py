@@ -38,9 +38,7 @@ def accuracy_by_setting(
     a number, or one by panel. `beside` has the accuracy of models without a sigma, by panel and name; its mean is drawn
     as a level, and its interval is given in the legend.
     """
-    by = ["panel", "line", "sigma"]
-    finite_rows, lost = base.finite(table, [*by, "seed", "value"])
-    means = base.means(finite_rows, by)
+    means, how, lost = base.summarized(table, ["panel", "line", "sigma"])
     names = base.in_order(table["panel"])
     shown = worth is not None and not worth.empty
     columns = len(names) + shown
@@ -64,7 +62,7 @@ def accuracy_by_setting(
         _legend(axes, knob if len(names) == 1 else "")
     if worth is not None and shown:
         _worth(panels[len(names)], worth)
-    base.small_print(figure, run_name, f"marks and bars: {base.over_seeds(finite_rows, by)}", lost)
+    base.small_print(figure, run_name, f"marks and bars: {how}", lost)
     return figure
 
 
@@ -158,25 +156,24 @@ def causes(
     high, control): a row per effect, with hollow marks for controls. `losses` (sigma, name, seed, value): loss of
     accuracy when PEs are exchanged, with a row per name and a mark per sigma; names in `controls` are hollow.
     """
-    finite_rows, lost = base.finite(table, ["line", "sigma", "seed", "value"])
+    means, how, lost = base.summarized(table, ["line", "sigma"])
     rows = max(len(effects) + effects["group"].nunique(), losses["name"].nunique())
     size = (13.2, max(5.4, 1.2 + 0.23 * rows))
     figure, (left, middle, right) = base.panels(1, 3, size, sharey=False, width_ratios=[1.15, 1, 0.95])
-    _against_size(left, finite_rows, [line for line in order if line in set(table["line"])], chance)
+    _against_size(left, means, [line for line in order if line in set(table["line"])], chance)
     _effects(middle, effects)
     _losses(right, losses, controls)
-    how = base.over_seeds(finite_rows, ["line", "sigma"])
     base.small_print(figure, run_name, f"marks and bars: {how}; hollow marks: controls, which must do nothing", lost)
     return figure
 
 
-def _against_size(axes: Axes, table: pd.DataFrame, order: Sequence[str], chance: float) -> None:
+def _against_size(axes: Axes, means: pd.DataFrame, order: Sequence[str], chance: float) -> None:
     """Draw accuracy by the size of the PE."""
-    if table.empty:
+    if means.empty:
         base.nothing(axes)
         return
     styles = {line: KINDS[place % len(KINDS)] for place, line in enumerate(order)}
-    _lines(axes, base.means(table, ["line", "sigma"]), styles, base.sorted_sigmas(table))
+    _lines(axes, means, styles, base.sorted_sigmas(means))
     base.accuracy_axis(axes, chance)
     base.title(axes, "size or arrangement?")
     base.label(axes, f"size {SIGMA} of the PE at the start", "held-out accuracy at the end")
