@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import report_parts as made_up
-from reports.html.test_report import Page, make, plus_minus
+from helpers.report_parts import Page, make, plus_minus
 
 from placecode.cli import main
 from placecode.errors import BadInput
