@@ -101,14 +101,6 @@ def test_only_one_moment_can_be_drawn(moment: str, label: str) -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [label]
 
 
-@pytest.mark.parametrize("count", [1, 4, 5])
-def test_any_number_of_measures_has_as_many_panels(count: int) -> None:
-    figure = figures.relation_panels(table(tuple(f"m{i}" for i in range(count)), (0.1, 1.0)), "demo")
-    assert sum(bool(axes.get_title()) for axes in figure.axes) == count
-    rows = {round(axes.get_subplotspec().rowspan.start) for axes in figure.axes if axes.get_title()}
-    assert len(rows) == -(-count // 4)
-
-
 # ------------------------------------------------------------------------------------------------------------ forest
 
 

@@ -137,14 +137,11 @@ def test_baselines_are_lines_at_their_mean_over_worlds_each_with_a_mark_of_its_o
     assert levels(single.axes[0]) == pytest.approx({"fc": 5.9, "mutual information": 5.8})  # those on the same data
 
 
-def test_chance_is_a_line_or_a_band_where_it_is_known() -> None:
+def test_chance_is_a_line_where_it_is_known() -> None:
     members, analysis, _ = run_of()
-    chance = {AGREEMENT: 0.2, MODULARITY: (-0.1, 0.1)}
-    first, second = figures.structure_by_sigma(members, analysis, None, "demo", MEASURES, chance).axes
+    first, second = figures.structure_by_sigma(members, analysis, None, "demo", MEASURES, {AGREEMENT: 0.2}).axes
     assert [set(line.get_ydata()) for line in first.lines if line.get_label() == "chance"] == [{0.2}]
     assert [line for line in second.lines if line.get_label() == "chance"] == []
-    (band,) = second.patches
-    assert (band.get_label(), band.get_y(), band.get_height()) == ("95% of chance", -0.1, pytest.approx(0.2))
 
 
 def test_a_sigma_that_is_lost_keeps_its_place_and_says_so() -> None:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,6 @@ from placecode.reports.figures.base import BLUE, INK, MUTED, ORANGE, SIGMA, SIGM
 
 Measure = tuple[str, str]
 """An analysis and its target, as in the table of a run's analyses."""
-Level = float | tuple[float, float]
-"""A chance level, or the 95% range of the null distribution."""
 ALL_BLOCKS = -1
 SHARE, AT_MOST_1 = (0.0, 1.0), (-1.0, 1.0)
 BOUNDS: Mapping[str, tuple[float, float]] = {
@@ -58,14 +56,14 @@ def structure_by_sigma(
     baselines: pd.DataFrame | None,
     run_name: str,
     measures: Sequence[Measure],
-    chance: Mapping[Measure, Level] | None = None,
+    chance: Mapping[Measure, float] | None = None,
     labels: Mapping[Measure, str] | None = None,
 ) -> Figure:
     """Draw measures of the PEs by sigma before training (hollow and grey) and after it, with a panel per measure.
 
     Members without a sigma are left out. Baselines are lines at their means over worlds, with a mark at the right end
-    to distinguish lines that coincide. `chance` is a level or a range by measure, `labels` are the labels of the
-    vertical axes. A sigma at which all members diverged is labelled.
+    to distinguish lines that coincide. `chance` are levels by measure, `labels` the labels of the vertical axes. A
+    sigma at which all members diverged is labelled.
     """
     settings = channels.swept(members)
     rows, lost = channels.of_members(settings, _of(analysis, measures), ["analysis", "target", "step"])
@@ -76,7 +74,8 @@ def structure_by_sigma(
         here = rows[(rows["analysis"] == measure[0]) & (rows["target"] == measure[1])]
         before, after = here[here["step"] == 0], here[here["step"] > 0]
         channels.along_sigma(axes, settings, after, before, BOUNDS.get(measure[0]))
-        _chance(axes, (chance or {}).get(measure))
+        if chance and measure in chance:
+            base.chance_line(axes, chance[measure])
         channels.levels(axes, known[measure], styles)
         channels.round_ticks(axes)
         base.label_edges(axes, SIGMA_LABEL)
@@ -95,7 +94,7 @@ def measure_by_name(
     run_name: str,
     measures: Sequence[Measure] = (("neighbor_agreement", "labels"),),
     baselines: pd.DataFrame | None = None,
-    chance: Mapping[Measure, Level] | None = None,
+    chance: Mapping[Measure, float] | None = None,
     labels: Mapping[Measure, str] | None = None,
 ) -> Figure:
     """Draw test errors at every share of hidden channels and measures of the PE, with a row per encoding.
@@ -125,7 +124,8 @@ def measure_by_name(
         here = measured[(measured["analysis"] == measure[0]) & (measured["target"] == measure[1])]
         before, after = (base.means(here[rows], ["name"]) for rows in (here["step"] == 0, here["step"] > 0))
         _marks(axes, names, before, BOUNDS.get(measure[0]), **_BEFORE)
-        _chance(axes, (chance or {}).get(measure), "x")
+        if chance and measure in chance:
+            base.chance_line(axes, chance[measure], "x")
         _marks(axes, names, after, BOUNDS.get(measure[0]), **_AFTER)
         _say_missing(axes, settings, names, after, "no PE to measure")
         base.title(axes, "structure of the PE", width=38)
@@ -304,15 +304,6 @@ def _of(analysis: pd.DataFrame, measures: Sequence[Measure]) -> pd.DataFrame:
 def _label(measure: Measure, labels: Mapping[Measure, str] | None, width: int) -> str:
     """Return the label of a measure, wrapped to `width` letters."""
     return base.wrapped(base.short((labels or {}).get(measure, measure[0].replace("_", " ")), 78), width)
-
-
-def _chance(axes: Axes, level: Level | None, along: Literal["x", "y"] = "y") -> None:
-    """Draw the chance level as a line, or its range as a band."""
-    if isinstance(level, tuple):
-        band: base.Style = {"color": MUTED, "alpha": 0.18, "linewidth": 0, "label": "95% of chance", "zorder": 0}
-        (axes.axhspan if along == "y" else axes.axvspan)(*level, **band)
-    elif level is not None:
-        base.chance_line(axes, level, along)
 
 
 def _least_first(settings: pd.DataFrame, means: pd.DataFrame, shares: Sequence[str]) -> list[Any]:
