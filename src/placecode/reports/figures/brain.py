@@ -114,11 +114,11 @@ def regions_on_brain(
     return figure
 
 
-def matched(maps: Sequence[Numbers], most: int = GREY) -> list[Numbers]:
+def matched(maps: Sequence[Numbers]) -> list[Numbers]:
     """Colours of groups, such that as many regions as can be have the colour they have in the maps before theirs.
 
-    Maps are group numbers (n,), -1 for no group, and so are the results: 0 to most - 1 for the `most` largest groups of
-    a map, `most` for those of all others, -1 for no group. The groups of the first map have their colours in order of
+    Maps are group numbers (n,), -1 for no group, and so are the results: 0 to GREY - 1 for the largest groups of a
+    map, GREY for those of all others, -1 for no group. The groups of the first map have their colours in order of
     size; those of a later one by Hungarian matching with all before it, and what shares no region with any takes the
     colours that are left, again in order of size.
 
@@ -127,15 +127,15 @@ def matched(maps: Sequence[Numbers], most: int = GREY) -> list[Numbers]:
     """
     done: list[Numbers] = []
     for numbers in maps:
-        largest = by_size(numbers)[:most]
-        shared = np.zeros((len(largest), most))
+        largest = by_size(numbers)[:GREY]
+        shared = np.zeros((len(largest), GREY))
         for before in done:
             for i, group in enumerate(largest):
-                shared[i] += np.bincount(before[(numbers == group) & (before >= 0) & (before < most)], minlength=most)
+                shared[i] += np.bincount(before[(numbers == group) & (before >= 0) & (before < GREY)], minlength=GREY)
         pairs = zip(*linear_sum_assignment(shared, maximize=True), strict=True)
         taken = {int(i): int(color) for i, color in pairs if shared[i, color] > 0}
-        left = (color for color in range(most) if color not in taken.values())
-        colors = np.where(numbers >= 0, most, -1)
+        left = (color for color in range(GREY) if color not in taken.values())
+        colors = np.where(numbers >= 0, GREY, -1)
         for i, group in enumerate(largest):
             colors[numbers == group] = taken[i] if i in taken else next(left)
         done.append(colors.astype(np.int64))
