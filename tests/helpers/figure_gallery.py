@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,62 +12,27 @@ from matplotlib.figure import Figure
 
 from placecode.reports import figures
 
-
-class Example(NamedTuple):
-    """How to draw a table, a table of so many seeds in which things have this name, and its columns of values."""
-
-    draw: Callable[[pd.DataFrame, str], Figure]
-    table: Callable[[int, str], pd.DataFrame]
-    values: tuple[str, ...] = ("value",)
-
-
 MOMENTS, SIGMAS = ("start", "end"), (0.1, 0.5, 2.0)
 
 
-def _relations(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"measure": [name, "b"], "moment": MOMENTS, "sigma": SIGMAS}, seeds, ("value", "accuracy"))
+class Example(NamedTuple):
+    """How to draw a table, its columns where things have a given name, and its columns of values."""
 
+    draw: Callable[[pd.DataFrame, str], Figure]
+    columns: Callable[[str], dict[str, Sequence[Any]]]
+    values: tuple[str, ...] = ("value",)
 
-def _measures(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"measure": [name, "b"], "moment": MOMENTS, "sigma": SIGMAS}, seeds)
-
-
-def _noise(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"split": ["ood", name], "sigma": SIGMAS, "level": (0, 0.5, 1.0)}, seeds)
-
-
-def _conditions(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"condition": [name, "b"], "sigma": SIGMAS}, seeds, ("accuracy", "confidence"))
-
-
-def _dropouts(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"name": [name, "b"], "dropout": (0.0, 0.1), "split": SPLITS}, seeds)
-
-
-def _curves(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"name": [name, "b"], "dropout": (0.0, 0.1), "step": (0, 10, 20)}, seeds)
-
-
-def _splits(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"name": [name, "b"], "split": SPLITS}, seeds)
-
-
-def _settings(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"panel": ["", name], "line": [name, "b"], "sigma": SIGMAS}, seeds)
-
-
-def _paths(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"panel": [name, "b"], "line": [name], "sigma": SIGMAS, "step": (0, 10, 20)}, seeds)
-
-
-def _kinds(seeds: int, name: str) -> pd.DataFrame:
-    return made_up({"line": [name, "b"], "sigma": SIGMAS}, seeds)
+    def table(self, seeds: int, name: str) -> pd.DataFrame:
+        return made_up(self.columns(name), seeds, self.values)
 
 
 def effects(name: str = "a", seeds: int = 3) -> pd.DataFrame:
     """The rows of effects: one that is known, one control, one that nobody could measure; none of them by one seed."""
-    rows = [("size", name, 0.3, 0.2, 0.4, False), (name, "b", 0.01, -0.1, 0.1, True)]
-    rows.append((name, "c", np.nan, np.nan, np.nan, False))
+    rows = [
+        ("size", name, 0.3, 0.2, 0.4, False),
+        (name, "b", 0.01, -0.1, 0.1, True),
+        (name, "c", np.nan, np.nan, np.nan, False),
+    ]
     table = pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
     return table if seeds > 1 else table.assign(low=np.nan, high=np.nan)
 
@@ -81,18 +46,41 @@ def _causes(table: pd.DataFrame, run_name: str) -> Figure:
     return figures.causes(table, [name, "b"], effects(name, seeds), losses(name, seeds), ["itself"], run_name)
 
 
-TABLES: dict[str, Example] = {
-    "relation_panels": Example(figures.relation_panels, _relations, ("value", "accuracy")),
-    "before_and_after": Example(figures.before_and_after, _measures),
-    "noise_curves": Example(figures.noise_curves, _noise),
-    "conditions_by_sigma": Example(figures.conditions_by_sigma, _conditions, ("accuracy", "confidence")),
-    "worth_of_dropout": Example(figures.worth_of_dropout, _dropouts),
-    "curves_by_name": Example(figures.curves_by_name, _curves),
-    "accuracy_by_name": Example(figures.accuracy_by_name, _splits),
-    "accuracy_by_setting": Example(lambda table, name: figures.accuracy_by_setting(table, name, "knob"), _settings),
-    "curves_by_setting": Example(figures.curves_by_setting, _paths),
-    "causes": Example(_causes, _kinds),
+TABLES = {
+    "relation_panels": Example(
+        figures.relation_panels,
+        lambda name: {"measure": [name, "b"], "moment": MOMENTS, "sigma": SIGMAS},
+        ("value", "accuracy"),
+    ),
+    "before_and_after": Example(
+        figures.before_and_after, lambda name: {"measure": [name, "b"], "moment": MOMENTS, "sigma": SIGMAS}
+    ),
+    "noise_curves": Example(
+        figures.noise_curves, lambda name: {"split": ["ood", name], "sigma": SIGMAS, "level": (0, 0.5, 1.0)}
+    ),
+    "conditions_by_sigma": Example(
+        figures.conditions_by_sigma,
+        lambda name: {"condition": [name, "b"], "sigma": SIGMAS},
+        ("accuracy", "confidence"),
+    ),
+    "worth_of_dropout": Example(
+        figures.worth_of_dropout, lambda name: {"name": [name, "b"], "dropout": (0.0, 0.1), "split": SPLITS}
+    ),
+    "curves_by_name": Example(
+        figures.curves_by_name, lambda name: {"name": [name, "b"], "dropout": (0.0, 0.1), "step": (0, 10, 20)}
+    ),
+    "accuracy_by_name": Example(figures.accuracy_by_name, lambda name: {"name": [name, "b"], "split": SPLITS}),
+    "accuracy_by_setting": Example(
+        lambda table, run: figures.accuracy_by_setting(table, run, "knob"),
+        lambda name: {"panel": ["", name], "line": [name, "b"], "sigma": SIGMAS},
+    ),
+    "curves_by_setting": Example(
+        figures.curves_by_setting,
+        lambda name: {"panel": [name, "b"], "line": [name], "sigma": SIGMAS, "step": (0, 10, 20)},
+    ),
+    "causes": Example(_causes, lambda name: {"line": [name, "b"], "sigma": SIGMAS}),
 }
+"""Figures that are drawn from a table with a row per seed."""
 
 
 def correlations(name: str = "a") -> pd.DataFrame:
@@ -122,8 +110,8 @@ def all_figures(name: str) -> list[Figure]:
     return [
         figures.accuracy_by_sigma(*tables(), name),
         figures.learning_curves(*tables(), name),
-        figures.similarity_maps(np.eye(4), np.eye(4), np.eye(4), [name] * 4, name),
-        figures.attention_maps([(name, np.ones((2, 4, 4)) / 4)], name),
+        figures.similarity_maps(np.eye(4), (np.eye(4),) * 2, (np.eye(4),) * 2, [name] * 4, name, (name,) * 3, 2),
+        figures.attention_maps([(name, np.ones((2, 4, 4)) / 4)], name, 2),
         figures.token_maps([(name, grid, 0.1)], [(0, 1)], [name[:9]] * 4, name),
         figures.error_maps([(name, np.eye(2))], name),
         figures.forest(correlations(name), name),

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -65,10 +65,10 @@ def of(table: pd.DataFrame, value: str = "value", **wanted: Any) -> np.ndarray:
     return np.array([row[value] for row in rows if np.isfinite(row[value])])
 
 
-def mean_and_bounds(values: np.ndarray) -> tuple[float, float, float]:
-    """By scipy, clipped to what an accuracy can be."""
+def mean_and_bounds(values: np.ndarray, clip: bool = True) -> tuple[float, float, float]:
+    """Mean and 95% t interval by scipy, clipped to what an accuracy can be."""
     low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
-    return float(values.mean()), max(float(low), 0.0), min(float(high), 1.0)
+    return float(values.mean()), *((max(float(low), 0.0), min(float(high), 1.0)) if clip else (float(low), float(high)))
 
 
 class Points(NamedTuple):
@@ -98,3 +98,48 @@ def points(axes: Axes) -> dict[str, Points]:
         x, y = np.asarray(line.get_xdata(), dtype=float), np.asarray(line.get_ydata(), dtype=float)
         found[str(container.get_label())] = Points(x, y, ends[0], ends[1], *look)
     return found
+
+
+def assert_means(marks: Points, values: Sequence[np.ndarray], clip: bool = True) -> None:
+    """Marks are the means of these values of seeds, one array per mark, and bars are their intervals."""
+    means, bars = (marks.x, marks.x_bars) if marks.y_bars is None else (marks.y, marks.y_bars)
+    assert bars is not None
+    for mean, bar, seeds in zip(means, bars, values, strict=True):
+        np.testing.assert_allclose([mean, *bar], mean_and_bounds(seeds, clip))
+
+
+def assert_curve(line: Any, band: Any, values: dict[int, np.ndarray], clip: bool = True) -> None:
+    """A line goes through the means of these values by step, and a band is their interval."""
+    corners = band.get_paths()[0].vertices
+    assert list(line.get_xdata()) == list(values)
+    for mean, (step, seeds) in zip(line.get_ydata(), values.items(), strict=True):
+        ends = corners[corners[:, 0] == step, 1]
+        np.testing.assert_allclose([mean, ends.min(), ends.max()], mean_and_bounds(seeds, clip))
+
+
+def rows_of(axes: Axes) -> list[str]:
+    """The names of the rows of a panel, from the top."""
+    return [" ".join(tick.get_text().split()) for tick in axes.get_yticklabels()]
+
+
+def assert_inside(figure: Figure) -> None:
+    """Everything lies on the sheet."""
+    figure.draw_without_rendering()
+    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert box.x0 > -0.02 and box.y0 > -0.02, words(figure)
+    assert box.x1 < width + 0.02 and box.y1 < height + 0.02, words(figure)
+
+
+def contrasts(axes: Axes) -> list[float]:
+    """WCAG's contrast between every text on an image and its cell."""
+
+    def light(color: Any) -> float:
+        rgb = np.asarray(color[:3], dtype=float)
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722]) + 0.05
+
+    (image,) = axes.images
+    cells = image.to_rgba(image.get_array())
+    places = [(round(y), round(x)) for x, y in (text.get_position() for text in axes.texts)]
+    pairs = [(light(to_rgb(text.get_color())), light(cells[at])) for text, at in zip(axes.texts, places, strict=True)]
+    return [max(pair) / min(pair) for pair in pairs]

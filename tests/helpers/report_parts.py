@@ -1,9 +1,20 @@
-"""Made-up things that move, whose truth is known: a dial and a map of channels, as a study of one's own table gives."""
+"""Made-up reports: a run, a dial and a map of channels whose truth is known, and what a page says, read back."""
 
 from __future__ import annotations
 
-import numpy as np
+import itertools
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from placecode.reports import html as report
+from placecode.reports.figures import accuracy_by_sigma
+from placecode.reports.pages.base import Shown
 from placecode.reports.pages.dials import Channels, Dial, Stop
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -65,3 +76,105 @@ def channels(count: int, modules: int = 4, space: bool = True) -> Channels:
     edges = [(i, int(near[i, 0]), 0.5) for i in range(count)]
     deep = places if space else None
     return Channels(names(count), places[:, :2], deep, codes, (), columns, neighbors, edges, "A map that was made up.")
+
+
+# ----------------------------------------------------------------------------------------------------- runs and pages
+
+SPLITS = ("train", "test", "ood")
+CLASSES = ("Binary", "Ternary", "Quaternary")
+DASH = "\N{EN DASH}"
+VOID = {"meta", "link", "br", "img", "input", "hr", "base"}
+
+
+def make(
+    folder: Path, sigmas: tuple[float, ...] = (0.2, 2.0), seeds: int = 3, diverged: tuple[int, ...] = ()
+) -> SimpleNamespace:
+    """A made-up run, with the fields of a real one."""
+    rng = np.random.default_rng(0)
+    members, metrics, analysis = [], [], []
+    for number, (sigma, seed) in enumerate(itertools.product(sigmas, range(seeds))):
+        state = "diverged" if number in diverged else "done"
+        spec = {"encoding": "learned", "sigma": sigma, "seed": seed, "options": "{}"}
+        members.append({"member": number, **spec, "state": state, "diverged_at": -1})
+        for step, split, condition in itertools.product((0, 9), SPLITS, ("all", *CLASSES)):
+            metrics.append((number, step, split, condition, "accuracy", rng.uniform(0.3, 1)))
+        for step, name in itertools.product((0, 9), ("procrustes", "procrustes_raw", "rsa")):
+            value = rng.normal(60, 5) if name == "procrustes_raw" else rng.uniform(-1, 1)
+            analysis.append((number, step, -1, name, "2d-fixed", value))
+            analysis.append((number, step, 0, name, "2d-fixed", 777.0))  # of one block: not for the page
+    fields = {"sigmas": list(sigmas), "epochs": 120, "puzzles": None, "learning_rate": 1e-4, "resume": True}
+    config = {"format": 1, "study": "lst-sigma", "scale": "quick", "fields": fields, "precision": "high"}
+    config |= {"device": "cpu", "members": f"0:{len(members)}", "total": len(members)}
+    config |= {"task": {"counts": {"train": 8100, "ood": 108}, "source": "drawn", "sha256": "ab" * 32}}
+    versions = {"torch": "2.13.0", "numpy": "2.4.6"}
+    run = SimpleNamespace(
+        path=folder,
+        config=config,
+        environment={"versions": versions, "device": "cpu", "threads": 2, "precision": "high"},
+        members=pd.DataFrame(members),
+        metrics=pd.DataFrame(metrics, columns=["member", "step", "split", "condition", "metric", "value"]),
+        analysis=pd.DataFrame(analysis, columns=["member", "step", "block", "analysis", "target", "value"]),
+    )
+    last = run.metrics[run.metrics["step"] == 9].merge(run.members[["member", "sigma"]], on="member")
+    run.summary = []
+    for (sigma, split, condition), group in last.groupby(["sigma", "split", "condition"]):
+        kept = group.loc[~group["member"].isin(diverged), "value"]
+        row = {"encoding": "learned", "sigma": sigma, "split": split, "condition": condition, "metric": "accuracy"}
+        row |= {"mean": kept.mean() if len(kept) else None, "std": kept.std() if len(kept) > 1 else None}
+        run.summary.append({**row, "n": len(kept), "diverged": len(group) - len(kept)})
+    return run
+
+
+def shown(run: SimpleNamespace, name: str, title: str, caption: str) -> Shown:
+    return Shown(name, title, caption, accuracy_by_sigma(run.members, run.metrics, run.path.name))
+
+
+def page_of(run: SimpleNamespace, **more: Any) -> str:
+    given = {"title": "A title", "lead": ["One.", "Two."], "figures": [], "command": "placecode run lst-sigma"}
+    return report.render(run, **{**given, **more})  # type: ignore[arg-type]
+
+
+class Page(HTMLParser):
+    """Parses a page: every tag closed in order; tables as lists of rows of text; ids; links; text outside of tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: list[dict[str, Any]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append({"caption": "", "rows": []})
+        if tag == "tr":
+            self.tables[-1]["rows"].append([])
+        if tag in ("td", "th"):
+            self.tables[-1]["rows"][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text += data
+        if "caption" in self.open:
+            self.tables[-1]["caption"] += data
+        elif "td" in self.open or ("th" in self.open and "table" in self.open):
+            self.tables[-1]["rows"][-1][-1] += data
+
+    def table(self, start: str) -> list[list[str]]:
+        (found,) = [table["rows"] for table in self.tables if table["caption"].startswith(start)]
+        rows: list[list[str]] = found
+        return rows
+
+
+def plus_minus(values: np.ndarray, decimals: int = 3) -> str:
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return f"{values.mean():.{decimals}f} ± {half:.{decimals}f}".replace("-", "\N{MINUS SIGN}")

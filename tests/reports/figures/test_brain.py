@@ -59,13 +59,27 @@ def lines(axes: Axes) -> dict[str, set[frozenset[tuple[float, ...]]]]:
     return {to_hex(found.get_color()[0]): pairs for found, pairs in zip(drawn, ends, strict=True) if pairs}
 
 
+def drawn(maps: dict[str, Any] | None = None, near: Any = MIRROR, **more: Any) -> Figure:
+    maps = {"one": PAIRS} if maps is None else maps
+    given = {"coordinates": PLACES, "neighbors": dict.fromkeys(maps, near), "partner": MIRROR, **more}
+    return figures.regions_on_brain(maps, run_name="demo", **given)
+
+
 # --------------------------------------------------------------------------------------------------------- colours
 
 
-def test_the_first_map_has_its_colors_in_order_of_size() -> None:
-    (colors,) = matched([np.array([5, 3, 3, 3, 9, 9, -1])])
-    assert colors.tolist() == [2, 0, 0, 0, 1, 1, -1]
-    assert by_size(np.array([1, 0])) == [0, 1]  # of two that are equal, the lower number first
+@pytest.mark.parametrize(
+    ("maps", "last"),
+    [
+        ([[5, 3, 3, 3, 9, 9, -1]], [2, 0, 0, 0, 1, 1, -1]),  # the first map has its colours in order of size
+        ([[0, 0, 0, 1, 1, -1, -1], [-1, -1, -1, 4, 4, 5, 6]], [-1, -1, -1, 1, 1, 0, 2]),  # new ones take what is left
+        ([[0, 0, 0, -1, -1], [0, 0, 0, 1, 1], [-1, -1, -1, 0, 0]], [-1, -1, -1, 1, 1]),  # all maps before count
+        ([[]], []),
+        ([[-1, -1, -1], [0, 0, 1]], [0, 0, 1]),
+    ],
+)
+def test_colors_of_groups(maps: list[list[int]], last: list[int]) -> None:
+    assert matched([np.array(numbers, dtype=np.int64) for numbers in maps])[-1].tolist() == last
 
 
 def test_the_same_groups_have_the_same_colors_by_whatever_number_and_size() -> None:
@@ -78,6 +92,7 @@ def test_the_same_groups_have_the_same_colors_by_whatever_number_and_size() -> N
     _, c = matched([first, smaller])
     assert (c == np.where(smaller < 0, -1, a)).all()
     assert by_size(smaller)[0] != by_size(renumbered)[0]  # order of size alone would have coloured them otherwise
+    assert by_size(np.array([1, 0])) == [0, 1]  # of two that are equal, the lower number first
 
 
 def test_no_other_assignment_keeps_more_regions() -> None:
@@ -91,77 +106,41 @@ def test_no_other_assignment_keeps_more_regions() -> None:
             assert sum(int(((other == row) & (row >= 0)).sum()) for row in before) <= kept
 
 
-def test_new_groups_take_the_colors_that_are_left() -> None:
-    first = np.array([0, 0, 0, 1, 1, -1, -1, -1, -1, -1])
-    second = np.array([-1, -1, -1, 4, 4, 5, 5, 5, 6, 6])
-    assert matched([first, second])[1].tolist() == [-1, -1, -1, 1, 1, 0, 0, 0, 2, 2]
-
-
-def test_colors_of_all_maps_before_count() -> None:
-    """A group that the first map lacks has, in the third, the colour it has in the second."""
-    first, second = np.array([0, 0, 0, -1, -1, -1]), np.array([0, 0, 0, 1, 1, 1])
-    third = np.array([-1, -1, -1, 0, 0, 0])
-    assert matched([first, second, third])[2].tolist() == [-1, -1, -1, 1, 1, 1]
-
-
 def test_small_groups_beyond_the_palette_are_grey() -> None:
     numbers = np.repeat(np.arange(GREY + 2), np.arange(GREY + 2, 0, -1))  # sizes 8, 7, ... 1
-    (colors,) = matched([numbers])
-    assert (colors == np.minimum(numbers, GREY)).all()
-    again = matched([numbers, GREY + 1 - numbers])[1]
-    assert (again == colors).all()
-
-
-def test_colors_of_no_regions_and_no_maps() -> None:
-    assert matched([]) == []
-    assert [len(colors) for colors in matched([np.zeros(0, dtype=np.int64)])] == [0]
-    assert matched([np.full(3, -1), np.array([0, 0, 1])])[1].tolist() == [0, 0, 1]
-
-
-def test_the_palette_differs_in_color_and_in_marker() -> None:
+    colors, again = matched([numbers, GREY + 1 - numbers])
+    assert (colors == np.minimum(numbers, GREY)).all() and (again == colors).all()
     assert len({color for color, _ in PALETTE}) == len({marker for _, marker in PALETTE}) == len(PALETTE)
-
-
-# ------------------------------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"coordinates": PLACES[:, :2]}, r"coordinates must be numbers of shape \(regions, 3\); got \(9, 2\)"),
+        ({"coordinates": PLACES[:, :2]}, r"coordinates must be numbers of shape \(regions, 3\)"),
         (
             {"coordinates": np.where(PLACES == 30, np.nan, PLACES)},
             "coordinates must be finite; those of 2 of 9 regions",
         ),
-        ({"maps": {"a": PAIRS[:5]}}, r"the groups of 'a' must be a number for each of 9 regions; got \(5,\)"),
+        ({"maps": {"a": PAIRS[:5]}}, "the groups of 'a' must be a number for each of 9 regions"),
         ({"maps": {"a": PAIRS - 1}}, "the groups of 'a' must be whole numbers of at least -1"),
         ({"maps": {"a": PAIRS / 2}}, "the groups of 'a' must be whole numbers"),
-        ({"neighbors": {"b": MIRROR}}, "a title of neighbors must be one of a; got 'b'"),
-        ({"neighbors": {"a": MIRROR + 2}}, "the neighbors of 'a' must be whole numbers from -1 to 8"),
+        ({"near": MIRROR + 2}, "the neighbors of 'one' must be whole numbers from -1 to 8"),
         ({"partner": MIRROR[1:]}, "partner must be a number for each of 9 regions"),
     ],
 )
-def test_what_does_not_fit_is_refused(wrong: dict[str, Any], said: str) -> None:
-    """Before nilearn is asked for."""
-    given: dict[str, Any] = {"maps": {"a": PAIRS}, "coordinates": PLACES, "run_name": "demo"}
+def test_what_does_not_fit_is_refused_before_nilearn_is_needed(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        figures.regions_on_brain(**(given | wrong))
+        drawn(**wrong)
 
 
 def test_without_nilearn_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words in which tasks say it."""
     monkeypatch.setitem(sys.modules, "nilearn.plotting.displays", None)
-    with pytest.raises(BadInput) as told:
+    with pytest.raises(BadInput) as expected:
         needed("nilearn.plotting.displays", "Drawing regions on a brain")
     with pytest.raises(BadInput) as refused:
-        figures.regions_on_brain({"a": PAIRS}, PLACES, "demo")
-    assert str(refused.value) == str(told.value)
-
-
-def test_no_maps_say_so() -> None:
-    figure = figures.regions_on_brain({}, PLACES, "demo", note="something")
-    figure.draw_without_rendering()
-    assert "no maps" in words(figure) and "run demo · something" in words(figure)
+        drawn()
+    assert str(refused.value) == str(expected.value)
 
 
 # ------------------------------------------------------------------------------------------------------ the figure
@@ -170,8 +149,7 @@ def test_no_maps_say_so() -> None:
 @pytest.mark.usefixtures("nilearn")
 class TestFigure:
     def test_regions_lie_at_their_places_in_the_colors_of_their_groups(self) -> None:
-        figure = figures.regions_on_brain({"one": PAIRS, "two": 1 - PAIRS.clip(0)}, PLACES, "demo")
-        first, second = brains(figure)
+        first, second = brains(drawn({"one": PAIRS, "two": 1 - PAIRS.clip(0)}))
         colors = [[PALETTE[0][0], PALETTE[1][0], PAPER][color] for color in PAIRS]
         sides = {"left side": PLACES[:, 0] <= 0, "right side": PLACES[:, 0] >= 0}
         for name, across in (("left side", 1), ("from behind", 0), ("from above", 0), ("right side", 1)):
@@ -185,7 +163,7 @@ class TestFigure:
         assert markers(second["from behind"])[in_the_middle] == BLUE.lower()
 
     def test_left_is_left_and_all_views_have_one_scale(self) -> None:
-        figure = figures.regions_on_brain({"one": PAIRS}, PLACES, "demo")
+        figure = drawn()
         (views,) = brains(figure)
         figure.draw_without_rendering()
         for name in ("from behind", "from above"):
@@ -201,7 +179,7 @@ class TestFigure:
 
     def test_the_outline_holds_a_brain(self) -> None:
         """In mm: about as large as the MNI template, and around all regions."""
-        (views,) = brains(figures.regions_on_brain({"one": PAIRS}, PLACES, "demo"))
+        (views,) = brains(drawn())
         for name, axes in views.items():
             (outline,) = axes.patches
             box = outline.get_path().get_extents()
@@ -209,29 +187,23 @@ class TestFigure:
             assert all(box.contains(*place) for place in markers(axes)), name
 
     def test_near_regions_are_drawn_last(self) -> None:
-        (views,) = brains(figures.regions_on_brain({"one": PAIRS}, PLACES, "demo"))
+        (views,) = brains(drawn())
         assert [place[1] for place in markers(views["from above"])][-1] == -30  # z = 30, the highest
         assert {place[0] for place in list(markers(views["from behind"]))[-2:]} == {-20, 20}  # y = -70, at the back
         assert list(markers(views["left side"]))[-1] == list(markers(views["right side"]))[-1] == (-20, 20)  # |x| = 50
 
     def test_lines_join_neighbors_dark_ones_mirror_regions(self) -> None:
-        nearest = np.array([4, 5, 3, -1, 0, 0, 7, 3, 1])
-        rows = {"one": PAIRS, "two": PAIRS}
-        figure = figures.regions_on_brain(rows, PLACES, "demo", {"two": nearest}, MIRROR)
-        first, second = brains(figure)
-        assert all(lines(axes) == {} for axes in first.values())
+        figure = drawn(near=np.array([4, 5, 3, -1, 0, 0, 7, 3, 1]))
+        (views,) = brains(figure)
         flat = [tuple(place) for place in PLACES[:, :2].tolist()]
         join = lambda pairs: {frozenset((flat[i], flat[j])) for i, j in pairs}  # noqa: E731
-        assert lines(second["from above"]) == {
-            INK: join([(0, 4), (1, 5), (7, 3)]), MUTED: join([(2, 3), (5, 0), (6, 7), (8, 1)])
-        }  # fmt: skip
-        assert {color: len(found) for color, found in lines(second["left side"]).items()} == {MUTED: 2}
-        assert {color: len(found) for color, found in lines(second["right side"]).items()} == {MUTED: 1}
-        said = words(figure).replace("\n", " ")
-        assert "nearest neighbour is the mirror region: 4 of 7" in said  # one has no neighbour, one no mirror region
-        assert "dark ones a region with its mirror region" in said
-        alone = figures.regions_on_brain({"two": PAIRS}, PLACES, "demo", {"two": nearest})
-        assert "mirror" not in words(alone) and set(lines(brains(alone)[0]["from above"])) == {MUTED}
+        dark, light = [(0, 4), (1, 5), (7, 3)], [(2, 3), (5, 0), (6, 7), (8, 1)]
+        assert lines(views["from above"]) == {INK: join(dark), MUTED: join(light)}
+        assert {color: len(found) for color, found in lines(views["left side"]).items()} == {MUTED: 2}
+        assert {color: len(found) for color, found in lines(views["right side"]).items()} == {MUTED: 1}
+        texts = words(figure).replace("\n", " ")
+        assert "nearest neighbour is the mirror region: 4 of 7" in texts  # one has no neighbour, one no mirror region
+        assert all(lines(axes) == {} for axes in brains(drawn(near=np.full(9, -1)))[0].values())
 
     def test_what_is_said_of_a_row(self) -> None:
         n = 60
@@ -239,19 +211,18 @@ class TestFigure:
         first = np.repeat(np.arange(12), [14, 11, 8, 7, 5, 4, 3, 3, 1, 1, 1, 2])
         second = first.copy()
         second[:2] = -1
-        figure = figures.regions_on_brain({"one": first, "two": second}, places, "demo", note="all blocks")
+        none = np.full(n, -1)
+        figure = drawn({"one": first, "two": second}, none, coordinates=places, partner=none, note="all blocks")
         column, other = (axes for axes in figure.axes if any(t.get_text() in ("one", "two") for t in axes.texts))
-        assert [text.get_text() for text in column.texts] == [
-            "one", "14 regions", "11 regions", "8 regions", "7 regions", "5 regions", "4 regions",
-            "11 in 6 smaller groups",
-        ]  # fmt: skip
-        said = [text.get_text().replace("\n", " ") for text in other.texts]
-        assert said[-2:] == ["2 in no group", "47 of 60 regions have the colour they have in the first row"]
-        print_ = words(figure).replace("\n", " ")
-        for sentence in ("run demo · 60 regions", "not among the 6 largest of their row", "all blocks", "rows above"):
-            assert sentence in print_
-        one = words(figures.regions_on_brain({"one": PAIRS}, PLACES, "demo"))
-        assert "grey" not in one and "rows above" not in one and "lines" not in one
+        sizes = [f"{count} regions" for count in (14, 11, 8, 7, 5, 4)]
+        assert [text.get_text() for text in column.texts][:-1] == ["one", *sizes, "11 in 6 smaller groups"]
+        texts = [text.get_text().replace("\n", " ") for text in other.texts]
+        assert texts[-3:-1] == ["2 in no group", "47 of 60 regions have the colour they have in the first row"]
+        small_print = words(figure).replace("\n", " ")
+        for part in ("run demo · 60 regions", "not among the 6 largest of their row", "all blocks", "rows above"):
+            assert part in small_print
+        one = words(drawn())
+        assert "grey" not in one and "rows above" not in one
 
     @pytest.mark.parametrize("rows", [1, 2, 4])
     def test_nothing_is_cut_and_no_words_overlap(self, rows: int) -> None:
@@ -260,31 +231,29 @@ class TestFigure:
         near = rng.integers(-1, 94, 94)
         title = "a title that is longer than anyone would like it to be, {} and ninety letters, all in all"
         maps = {title.format(i): rng.integers(-1, 12, 94) for i in range(rows)}
-        figure = figures.regions_on_brain(
-            maps, places, "demo", dict.fromkeys(maps, near), rng.permutation(94), "x $^_ " * 90
-        )
+        figure = drawn(maps, near, coordinates=places, partner=rng.permutation(94), note="x $^_ " * 90)
         figure.draw_without_rendering()
-        drawn = [axes for row in brains(figure) for axes in row.values()]
+        views = [axes for row in brains(figure) for axes in row.values()]
         texts = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
         boxes = [text.get_window_extent() for text in texts]
         for box in boxes:
             assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
-        outside = [box for box, text in zip(boxes, texts, strict=True) if text.axes not in drawn]
-        for apart in (boxes, [*outside, *(axes.get_window_extent() for axes in drawn)]):
+        outside = [box for box, text in zip(boxes, texts, strict=True) if text.axes not in views]
+        for apart in (boxes, [*outside, *(axes.get_window_extent() for axes in views)]):
             assert not any(a.overlaps(b) for a, b in itertools.combinations(apart, 2))
 
     def test_diverged_members_and_no_regions(self, tmp_path: Path) -> None:
-        lost = figures.regions_on_brain({"one": np.full(9, -1), "two": PAIRS}, PLACES, "demo")
+        lost = drawn({"one": np.full(9, -1), "two": PAIRS})
         figures.save(lost, tmp_path / "lost.png")
         assert "9 in no group" in words(lost)
-        figures.save(figures.regions_on_brain({"one": PAIRS[:0]}, PLACES[:0], "demo"), tmp_path / "none.png")
+        none = drawn({"one": PAIRS[:0]}, MIRROR[:0], coordinates=PLACES[:0], partner=MIRROR[:0])
+        figures.save(none, tmp_path / "none.png")
 
     def test_pictures_are_the_same_each_time_and_leave_nothing_in_pyplot(self, tmp_path: Path) -> None:
         from matplotlib import pyplot
 
         before = pyplot.get_fignums()
-        drawn = [figures.regions_on_brain({"one": PAIRS}, PLACES, "demo", {"one": MIRROR}, MIRROR) for _ in range(2)]
-        assert figures.svg_text(drawn[0]) == figures.svg_text(drawn[1])
+        assert figures.svg_text(drawn()) == figures.svg_text(drawn())
         assert pyplot.get_fignums() == before
 
     def test_a_fresh_process_draws_without_a_warning(self, tmp_path: Path) -> None:
@@ -293,7 +262,8 @@ class TestFigure:
 from pathlib import Path
 import numpy as np
 from placecode.reports import figures
-figure = figures.regions_on_brain({{"one": np.array([0, 1])}}, np.array([[-9., 0, 0], [9, 0, 0]]), "demo")
+two = np.array([0, 1])
+figure = figures.regions_on_brain({{"one": two}}, np.array([[-9., 0, 0], [9, 0, 0]]), "demo", {{"one": two}}, two)
 figures.save(figure, Path({str(tmp_path / "one.png")!r}))
 """
         answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

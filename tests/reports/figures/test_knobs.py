@@ -1,15 +1,16 @@
-"""Accuracy by sigma and something else, and learning curves of each: marks, bars and levels are those of the table."""
+"""Accuracy by sigma and something else, and the figure of lst-causal: marks, bars and levels are those of the table."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.figure_reading import made_up, mean_and_bounds, of, points, words
-from matplotlib.axes import Axes
-from scipy import stats
+from helpers.figure_gallery import effects, losses
+from helpers.figure_reading import assert_means, made_up, mean_and_bounds, of, points, rows_of, words
+from matplotlib.figure import Figure
 
 from placecode.analysis.stats import Interval
 from placecode.reports import figures
@@ -22,74 +23,59 @@ def table(seeds: int = 4) -> pd.DataFrame:
     return made_up({"panel": PANELS, "line": LINES, "sigma": SIGMAS}, seeds)
 
 
-def worth(seeds: int = 4, large: float = 2.0) -> pd.DataFrame:
-    return made_up({"panel": PANELS, "line": LINES}, seeds).assign(large=large)
-
-
-def names_of(axes: Axes) -> list[str]:
-    return [" ".join(tick.get_text().split()) for tick in axes.get_yticklabels()]
+def one_panel(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.query("panel == 'adam'").assign(panel="")
 
 
 def test_a_panel_for_each_panel_and_a_line_for_each_line_in_the_order_of_the_table() -> None:
     rows = table()
-    figure = figures.accuracy_by_setting(rows, "demo", "step size")
+    figure = figures.accuracy_by_setting(rows, "demo", "step size", {"adam": 0.25, "sgd": 0.2})
     assert [axes.get_title() for axes in figure.axes if axes.axison] == list(PANELS)
     for axes, panel in zip(figure.axes, PANELS, strict=False):
         found = points(axes)
         assert list(found) == list(LINES)
-        assert len({(each.marker, each.color) for each in found.values()}) == len(LINES)
+        assert len({(marks.marker, marks.color) for marks in found.values()}) == len(LINES)
         for line, marks in found.items():
-            assert marks.y_bars is not None
-            np.testing.assert_allclose(marks.x, SIGMAS, rtol=0.05)  # a little aside, so that bars can be told apart
-            for sigma, y, bar in zip(SIGMAS, marks.y, marks.y_bars, strict=True):
-                mean, *bounds = mean_and_bounds(of(rows, panel=panel, line=line, sigma=sigma))
-                assert y == pytest.approx(mean)
-                np.testing.assert_allclose(bar, bounds)
-        x = np.array([marks.x for marks in found.values()])
-        assert (np.diff(x, axis=0) > 0).all()
+            np.testing.assert_allclose(marks.x, SIGMAS, rtol=0.05)
+            assert_means(marks, [of(rows, panel=panel, line=line, sigma=sigma) for sigma in SIGMAS])
+    levels = [line.get_ydata()[0] for axes in figure.axes for line in axes.lines if line.get_label() == "chance"]
+    assert levels == [0.25, 0.2]
     assert "mean and 95% t interval over 4 seeds" in figure.get_supxlabel()
 
 
-def test_lines_stand_aside_within_the_axes_at_any_number_of_sigmas() -> None:
-    for sigmas in ((0.2,), (0.2, 2.0), SIGMAS):
-        rows = made_up({"panel": ("",), "line": tuple("abcdef"), "sigma": sigmas}, 3)
-        (axes,) = figures.accuracy_by_setting(rows, "demo", "x").axes
-        x = np.array([marks.x for marks in points(axes).values()])
-        low, high = axes.get_xlim()
-        assert (np.diff(x, axis=0) > 0).all() and low < x.min() and x.max() < high
-        assert (np.argmin(abs(x[:, :, None] - np.array(sigmas)), axis=2) == np.arange(len(sigmas))).all()
+@pytest.mark.parametrize("sigmas", [(0.2,), (0.2, 2.0), SIGMAS])
+def test_lines_stand_aside_within_the_axes(sigmas: tuple[float, ...]) -> None:
+    rows = made_up({"panel": ("",), "line": tuple("abcdef"), "sigma": sigmas}, 3)
+    (axes,) = figures.accuracy_by_setting(rows, "demo", "x").axes
+    x = np.array([marks.x for marks in points(axes).values()])
+    low, high = axes.get_xlim()
+    assert (np.diff(x, axis=0) > 0).all() and low < x.min() and x.max() < high
+    assert (np.argmin(abs(x[:, :, None] - np.array(sigmas)), axis=2) == np.arange(len(sigmas))).all()
 
 
-def test_a_single_panel_names_what_is_turned_above_its_lines() -> None:
-    one = table().query("panel == 'adam'").assign(panel="")
-    (axes,) = figures.accuracy_by_setting(one, "demo", "attention heads").axes
+def test_a_single_panel_names_the_setting_above_its_lines() -> None:
+    (axes,) = figures.accuracy_by_setting(one_panel(table()), "demo", "attention heads", 0.125).axes
     shown = axes.get_legend()
     assert shown is not None and shown.get_title().get_text() == "attention heads"
-    assert [text.get_text() for text in shown.get_texts() if text.get_text() != "chance"] == list(LINES)
-    assert axes.get_title() == ""
+    assert [text.get_text() for text in shown.get_texts()] == ["chance", *LINES]
+    assert axes.get_title() == "" and axes.lines[-1].get_ydata()[0] == 0.125
 
 
 def test_what_a_small_sigma_is_worth_is_the_last_panel_a_row_for_each_line() -> None:
-    rows = worth()
-    figure = figures.accuracy_by_setting(table(), "demo", "step size", worth=rows)
-    axes = figure.axes[2]
-    assert axes.get_title().endswith("0.2 is worth over 2")
-    names = names_of(axes)
+    rows = made_up({"panel": PANELS, "line": LINES}, 4).assign(large=2.0)
+    axes = figures.accuracy_by_setting(table(), "demo", "step size", worth=rows).axes[2]
+    assert axes.get_title().endswith("0.2 is worth over 2") and axes.get_ylim()[0] > axes.get_ylim()[1]
+    names = rows_of(axes)
     assert names == [f"{panel}, {line}" for panel in PANELS for line in LINES]
     (marks,) = points(axes).values()
-    assert marks.x_bars is not None and axes.get_ylim()[0] > axes.get_ylim()[1]
-    for x, y, bar in zip(marks.x, marks.y, marks.x_bars, strict=True):
-        panel, line = names[int(y)].split(", ")
-        values = of(rows, panel=panel, line=line)
-        assert x == pytest.approx(values.mean())
-        np.testing.assert_allclose(bar, stats.t.interval(0.95, 3, values.mean(), stats.sem(values)))
-    one = rows.query("panel == 'adam'").assign(panel="")
-    single = figures.accuracy_by_setting(table().query("panel == 'adam'").assign(panel=""), "demo", "x", worth=one)
-    assert names_of(single.axes[1]) == list(LINES)
+    kinds = [names[int(y)].split(", ") for y in marks.y]
+    assert_means(marks, [of(rows, panel=panel, line=line) for panel, line in kinds], clip=False)
+    single = figures.accuracy_by_setting(one_panel(table()), "demo", "x", worth=one_panel(rows))
+    assert rows_of(single.axes[1]) == list(LINES)
     assert len(figures.accuracy_by_setting(table(), "demo", "x", worth=rows.iloc[:0]).axes) == 2  # no such panel
 
 
-def test_levels_stand_beside_in_the_panels_that_have_one_with_what_is_possible_of_their_interval() -> None:
+def test_levels_stand_in_the_panels_that_have_one_with_their_clipped_interval() -> None:
     levels = {"2d-fixed": Interval(0.93, 0.8, 1.06), "2d-fixed, no decay": Interval(0.9, math.nan, math.nan)}
     figure = figures.accuracy_by_setting(table(), "demo", "x", beside={"sgd": levels})
     found = [
@@ -105,53 +91,12 @@ def test_a_line_looks_the_same_in_every_panel_and_unlike_its_neighbours() -> Non
     other = rows[(rows["panel"] == "sgd") & (rows["line"] != "slow")].iloc[::-1]
     third = rows[rows["line"] == "own"].assign(panel="third", line="alone")
     figure = figures.accuracy_by_setting(pd.concat([rows[rows["panel"] == "adam"], other, third]), "demo", "x")
-    looks = [
-        {line: (each.marker, each.color) for line, each in points(axes).items()}
-        for axes in figure.axes
-        if axes.get_title()
-    ]
-    assert [list(each) for each in looks] == [["slow", "fast", "own"], ["fast", "own"], ["alone"]]
+    shown = [points(axes) for axes in figure.axes if axes.get_title()]
+    looks = [{line: (marks.marker, marks.color) for line, marks in found.items()} for found in shown]
+    assert [list(found) for found in looks] == [["slow", "fast", "own"], ["fast", "own"], ["alone"]]
     assert looks[1] == {line: look for line, look in looks[0].items() if line != "slow"}
     assert looks[2]["alone"] == looks[0]["slow"]
     assert len(set(looks[0].values())) == 3
-
-
-def test_chance_is_one_for_all_or_by_panel() -> None:
-    def levels(chance: dict[str, float] | float) -> list[float]:
-        rows = made_up({"panel": PANELS, "line": LINES, "sigma": SIGMAS, "step": (0, 10)}, 2)
-        both = (
-            figures.accuracy_by_setting(table(), "demo", "x", chance),
-            figures.curves_by_setting(rows, "demo", chance),
-        )
-        return [
-            line.get_ydata()[0]
-            for figure in both
-            for axes in figure.axes
-            for line in axes.lines
-            if line.get_label() == "chance"
-        ]
-
-    assert levels(0.125) == [0.125] * 8
-    assert levels({"adam": 0.25, "sgd": 0.2}) == [0.25, 0.2, *[0.25] * 3, *[0.2] * 3]
-
-
-def test_curves_are_means_with_bands_a_panel_for_each_line() -> None:
-    rows = made_up({"panel": PANELS, "line": LINES[:2], "sigma": SIGMAS, "step": (0, 10, 20)}, 4)
-    figure = figures.curves_by_setting(rows, "demo")
-    drawn = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in drawn] == ["adam, slow", "adam, fast", "sgd, slow", "sgd, fast"]
-    for axes in drawn:
-        panel, line = axes.get_title().split(", ")
-        curves = [each for each in axes.lines if each.get_label() != "chance"]
-        assert len({str(curve.get_color()) for curve in curves}) == len(axes.collections) == len(SIGMAS)
-        for sigma, curve, band in zip(SIGMAS, curves, axes.collections, strict=True):
-            each = [mean_and_bounds(of(rows, panel=panel, line=line, sigma=sigma, step=s)) for s in (0, 10, 20)]
-            np.testing.assert_allclose(
-                curve.get_xydata(), [(s, m) for s, (m, *_) in zip((0, 10, 20), each, strict=True)]
-            )
-            (path,) = band.get_paths()
-            assert path.vertices[:, 1].min() == pytest.approx(min(low for _, low, _ in each))
-            assert path.vertices[:, 1].max() == pytest.approx(max(high for *_, high in each))
 
 
 def test_lines_that_were_lost_keep_their_names() -> None:
@@ -161,3 +106,67 @@ def test_lines_that_were_lost_keep_their_names() -> None:
     assert list(points(axes)) == list(LINES) and len(points(axes)["fast"].x) == 0
     figure = figures.accuracy_by_setting(rows.assign(value=rows["value"].where(rows["panel"] != "sgd")), "demo", "x")
     assert "no values" in words(figure) and [axes.get_title() for axes in figure.axes[:2]] == list(PANELS)
+
+
+# --------------------------------------------------------------------------------------------------------- causes
+
+
+def kinds() -> pd.DataFrame:
+    return made_up({"line": ("true", "random", "other"), "sigma": SIGMAS}, 4)
+
+
+def drawn(**changed: Any) -> Figure:
+    tables = {"table": kinds(), "order": ("random", "learned", "true"), "effects": effects(), "losses": losses()}
+    return figures.causes(**{**tables, **changed}, controls=["itself"], run_name="demo")  # type: ignore[arg-type]
+
+
+def test_lines_against_size_are_drawn_in_their_order_those_that_are_there() -> None:
+    rows = kinds()
+    found = points(drawn(table=rows).axes[0])
+    assert list(found) == ["random", "true"]
+    for line, marks in found.items():
+        np.testing.assert_allclose(marks.x, SIGMAS, rtol=0.03)
+        assert_means(marks, [of(rows, line=line, sigma=sigma) for sigma in SIGMAS])
+
+
+def test_effects_stand_in_rows_under_their_group_and_controls_are_hollow() -> None:
+    axes = drawn().axes[1]
+    assert rows_of(axes) == ["a", "b", "c"]
+    heads = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert heads == {"size": 0, "a": 2} and axes.get_yticks().tolist() == [1, 3, 4]  # a head above its rows
+    marks = [(container.lines[0], container.lines[2][0]) for container in axes.containers]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line, _ in marks] == [(0.3, 1), (0.01, 3)]  # the third: none
+    assert [line.get_markeredgewidth() > 0 for line, _ in marks] == [False, True]
+    np.testing.assert_allclose([bar.get_segments()[0][:, 0] for _, bar in marks], [(0.2, 0.4), (-0.1, 0.1)])
+
+
+def test_losses_are_means_by_sigma_and_controls_are_hollow() -> None:
+    rows = losses(seeds=4)
+    axes = drawn(losses=rows).axes[2]
+    names = rows_of(axes)
+    assert names == ["a", "itself"]
+    seen = []
+    for container in axes.containers:
+        line, _, (bar,) = container.lines
+        ((x, y),) = line.get_xydata()
+        name, sigma = names[round(y)], 0.2 if y < round(y) else 2.0
+        expected = mean_and_bounds(of(rows, name=name, sigma=sigma), clip=False)
+        np.testing.assert_allclose([x, *bar.get_segments()[0][:, 0]], expected)
+        assert (line.get_markeredgewidth() > 0) == (name == "itself")
+        seen.append((name, sigma))
+    assert sorted(seen) == [(name, sigma) for name in names for sigma in (0.2, 2.0)]
+    shown = axes.get_legend()
+    assert shown is not None and [text.get_text()[-3:] for text in shown.get_texts()] == ["0.2", "= 2"]
+    some = drawn(losses=rows[(rows["name"] != "a") | (rows["sigma"] != 2.0)]).axes[2]
+    assert rows_of(some) == names  # an exchange that one sigma lacks keeps its row
+    assert sum(len(container.lines[0].get_xdata()) for container in some.containers) == 3
+
+
+def test_panels_without_values_say_so() -> None:
+    assert words(drawn()).count("no values") == 0
+    nothing = {"table": kinds().iloc[:0], "losses": losses().iloc[:0], "effects": effects().assign(mean=np.nan)}
+    for names in (["table"], ["losses"], ["effects"], list(nothing)):
+        figure = drawn(**{name: nothing[name] for name in names})
+        figure.draw_without_rendering()
+        assert sum(text.get_text() == "no values" for axes in figure.axes for text in axes.texts) == len(names)
+    assert rows_of(drawn(**nothing).axes[1]) == ["a", "b", "c"]  # names are never lost

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from placecode.reports.figures import base
+from placecode.reports.figures.labels import write_beside
 
 
 def panel() -> Axes:
@@ -29,7 +30,7 @@ def test_names_of_scattered_points_do_not_overlap(seed: int) -> None:
     places = np.random.default_rng(seed).uniform(0.05, 0.95, size=(16, 2))
     names = [f"r{i // 4}c{i % 4}" for i in range(16)]
     axes, naive = panel(), panel()
-    base.write_beside(axes, places, names, (216, 216), size=6.3)
+    write_beside(axes, places, names, (216, 216), size=6.3)
     assert overlaps(axes) == 0
     for place, name in zip(places, names, strict=True):
         naive.text(*place, name, fontsize=6.3)
@@ -39,7 +40,7 @@ def test_names_of_scattered_points_do_not_overlap(seed: int) -> None:
 def test_names_stay_in_the_panel() -> None:
     axes = panel()
     corners = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    base.write_beside(axes, corners, ["name"] * 4, (216, 216))
+    write_beside(axes, corners, ["name"] * 4, (216, 216))
     axes.figure.draw_without_rendering()
     for text in axes.texts:
         box = text.get_window_extent()
@@ -49,10 +50,10 @@ def test_names_stay_in_the_panel() -> None:
 def test_names_avoid_dots_and_lines() -> None:
     place = np.array([[0.5, 0.5]])
     free, barred = panel(), panel()
-    base.write_beside(free, place, ["name"], (216, 216))
+    write_beside(free, place, ["name"], (216, 216))
     assert free.texts[0].get_ha() == "left"
     wall = np.array([[[0.52, 0.0], [0.52, 1.0]]])
-    base.write_beside(barred, place, ["name"], (216, 216), lines=wall)
+    write_beside(barred, place, ["name"], (216, 216), lines=wall)
     assert barred.texts[0].get_ha() == "right"
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.figure_reading import words
+from helpers.figure_reading import contrasts, words
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
+from placecode.analysis.places import neighbors_in_space
 from placecode.errors import BadInput
 from placecode.reports import figures
+from placecode.reports.figures.maps import DOTS, cut, onto
+
+pytestmark = pytest.mark.filterwarnings("error")
 
 # ------------------------------------------------------------------------------------------------ similarity_maps
 
@@ -34,29 +41,13 @@ def test_maps_show_their_arrays_on_one_scale() -> None:
     assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == names
 
 
-def test_maps_without_a_start_have_one_row() -> None:
-    true, a, b = maps(16, 3)
-    figure = figures.similarity_maps(true, a, b, [""] * 16, "demo")
-    assert sum(bool(axes.images) for axes in figure.axes) == 3
-    assert "before training" not in words(figure)
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_diverged_map_is_blank(tmp_path: Path) -> None:
-    figures.save(
-        figures.similarity_maps(np.eye(4), np.full((4, 4), np.nan), np.eye(4), list("abcd"), "demo"), tmp_path / "f"
-    )
-
-
-def test_many_tokens_are_not_named() -> None:
-    true, a, b = maps(100, 3)
-    figure = figures.similarity_maps(true, a, b, [f"t{i}" for i in range(100)], "demo")
-    assert "t3" not in words(figure).split("\n")
-
-
-def test_maps_of_another_size_are_refused() -> None:
-    with pytest.raises(BadInput, match="similarity map must be"):
-        figures.similarity_maps(np.eye(4), np.eye(4), np.eye(5), list("abcd"), "demo")
+def test_diverged_maps_are_blank_and_many_tokens_are_not_named(tmp_path: Path) -> None:
+    for n in (4, 100):
+        pair = (np.eye(n), np.full((n, n), np.nan))
+        names = [f"t{i}" for i in range(n)]
+        figure = figures.similarity_maps(np.eye(n), pair, pair, names, "demo", ("s", "l", "t"), rule=2)
+        figures.save(figure, tmp_path / "map.png")
+        assert ("t3" in words(figure).split("\n")) == (n == 4)
 
 
 # ------------------------------------------------------------------------------------------------- attention_maps
@@ -67,7 +58,6 @@ def attention(blocks: int = 2, n: int = 4) -> np.ndarray:
     return np.asarray(found / found.sum(axis=-1, keepdims=True))
 
 
-@pytest.mark.filterwarnings("error")
 def test_attention_is_a_grid_of_blocks_and_columns_on_one_scale() -> None:
     a, b, c = attention(), attention()[::-1], attention() ** 2
     figure = figures.attention_maps([("small", a), ("large", b), ("true", c)], "demo", rule=2)
@@ -84,20 +74,54 @@ def test_attention_is_a_grid_of_blocks_and_columns_on_one_scale() -> None:
     figure.draw_without_rendering()
 
 
-@pytest.mark.filterwarnings("error")
 def test_attention_that_diverged_says_so_and_spares_the_others() -> None:
-    figure = figures.attention_maps([("a", np.full((2, 4, 4), np.nan)), ("b", attention())], "demo")
+    lost = np.full((2, 4, 4), np.nan)
+    figure = figures.attention_maps([("a", lost), ("b", attention())], "demo", 2)
     figure.draw_without_rendering()
     assert words(figure).split("\n").count("not finite") == 2
     assert next(axes for axes in figure.axes if axes.get_title() == "b").images[0].get_clim()[1] > 0
-    figures.attention_maps([("a", np.full((2, 4, 4), np.nan))], "demo").draw_without_rendering()
-    assert "no maps" in words(figures.attention_maps([], "demo"))
+    figures.attention_maps([("a", lost)], "demo", 2).draw_without_rendering()
 
 
-def test_attention_of_another_shape_is_refused() -> None:
-    for other in (attention(3), attention(2, 5), attention()[0], np.ones((2, 4, 5))):
-        with pytest.raises(BadInput, match="attention maps must be"):
-            figures.attention_maps([("a", attention()), ("b", other)], "demo")
+# ------------------------------------------------------------------------------------------------------ error_maps
+
+
+def test_every_cell_says_its_rate_or_none() -> None:
+    rates = np.array([[0.0, 0.125, 0.6], [np.nan, 1 / 3, 0.07]])
+    figure = figures.error_maps([("small", rates), ("large", rates / 2)], "demo")
+    first, second = figure.axes[:2]
+    assert (first.get_title(), second.get_title()) == ("small", "large")
+    written = {text.get_position(): text.get_text() for text in first.texts}
+    assert written[(0, 1)] == "none"
+    assert written[(2, 0)] == "0.60"
+    assert written[(1, 1)] == "0.33"
+    assert len(written) == rates.size
+    assert [text.get_text() for text in second.texts][2] == "0.30"
+    np.testing.assert_array_equal(np.asarray(first.images[0].get_array().filled(np.nan)), rates)
+
+
+def test_maps_share_a_scale_from_zero_and_say_what_it_is() -> None:
+    figure = figures.error_maps([("a", np.full((2, 2), 0.02)), ("b", np.full((2, 2), 0.33))], "demo")
+    limits = {axes.images[0].get_clim() for axes in figure.axes if axes.images}
+    assert limits == {(0, 0.4)}
+    assert "share of wrong answers" in words(figure)
+
+
+def test_numbers_can_be_read_on_their_cells() -> None:
+    rates = np.linspace(0, 1, 100).reshape(10, 10)
+    axes = figures.error_maps([("a", rates)], "demo").axes[0]
+    found = contrasts(axes)
+    assert min(found) > 3.5
+    for text in axes.texts:  # the negative twin: swapped colours cannot be read
+        text.set_color("#111417" if text.get_color() == "#fefefe" else "#fefefe")
+    assert min(contrasts(axes)) < 1.5
+
+
+@pytest.mark.parametrize("panels", [[], [("a", np.full((2, 2), np.nan))]])
+def test_nothing_to_show_can_be_drawn(panels: list[tuple[str, np.ndarray]]) -> None:
+    figure = figures.error_maps(panels, "demo")
+    figure.draw_without_rendering()
+    assert "run demo" in words(figure)
 
 
 # ----------------------------------------------------------------------------------------------------- token_maps
@@ -107,7 +131,6 @@ GRID = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 EDGES = [(0, 1), (0, 2), (1, 3), (2, 3)]
 
 
-@pytest.mark.filterwarnings("error")
 def test_tokens_lie_at_their_places_with_names_and_edges() -> None:
     moved = GRID * [3, 1] + 5
     figure = figures.token_maps([("true", GRID, 0.0), ("found", moved, 0.123)], EDGES, list("abcd"), "demo")
@@ -126,7 +149,6 @@ def test_tokens_lie_at_their_places_with_names_and_edges() -> None:
         assert box.width == pytest.approx(box.height)
 
 
-@pytest.mark.filterwarnings("error")
 def test_more_than_five_maps_take_another_row() -> None:
     for count, rows in ((1, 1), (5, 1), (6, 2), (11, 3)):
         figure = figures.token_maps([("t", GRID, 0.1)] * count, EDGES, list("abcd"), "demo")
@@ -134,7 +156,6 @@ def test_more_than_five_maps_take_another_row() -> None:
         assert len({round(axes.get_position().y0, 6) for axes in figure.axes}) == rows
 
 
-@pytest.mark.filterwarnings("error")
 def test_tokens_without_places_say_so() -> None:
     lost, same = np.full((4, 2), np.nan), np.zeros((4, 2))
     figure = figures.token_maps([("a", lost, np.nan), ("b", same, 0.0)], EDGES, list("abcd"), "demo")
@@ -144,6 +165,104 @@ def test_tokens_without_places_say_so() -> None:
     assert "no maps" in words(figures.token_maps([], [], list("abcd"), "demo"))
 
 
-def test_places_that_do_not_fit_the_names_are_refused() -> None:
-    with pytest.raises(BadInput, match="places must be"):
-        figures.token_maps([("a", GRID[:3], 0.1)], EDGES, list("abcd"), "demo")
+# ------------------------------------------------------------------------------------------------ maps_as_pictures
+
+CELLS = np.random.default_rng(0).permutation(np.stack(np.divmod(np.arange(12.0), 4), axis=1))
+NEAR = neighbors_in_space(CELLS)
+NUMBERED = np.kron(np.arange(12).reshape(3, 4) / 20, np.ones((5, 7)))
+"""A picture whose pieces are of a single shade each, another one for each cell."""
+TURN = np.array([[0.6, 0.8], [-0.8, 0.6]])
+
+
+def shade(axes: Axes, place: np.ndarray) -> float:
+    """What is seen at a place (row, column)."""
+    (image,) = axes.images
+    left, right, bottom, top = image.get_extent()
+    array = np.asarray(image.get_array())
+    row = int((place[0] - top) / (bottom - top) * array.shape[0])
+    column = int((place[1] - left) / (right - left) * array.shape[1])
+    assert array[row, column, 3] == 1
+    return float(array[row, column, 0])
+
+
+def test_pieces_are_cut_where_tokens_lie_on_the_grid() -> None:
+    pieces = cut(NUMBERED, CELLS)
+    assert pieces.shape == (12, DOTS, DOTS)
+    np.testing.assert_allclose(pieces, np.broadcast_to((CELLS @ [4, 1] / 20)[:, None, None], pieces.shape))
+    image = np.random.default_rng(1).random((3 * DOTS, 4 * DOTS))
+    for (row, column), piece in zip(CELLS.astype(int), cut(image, CELLS), strict=True):
+        np.testing.assert_array_equal(piece, image[row * DOTS :, column * DOTS :][:DOTS, :DOTS])
+
+
+def test_a_grid_with_holes_takes_the_pieces_of_those_that_are_there() -> None:
+    corners = (CELLS % [2, 3] == 0).all(axis=1)  # as large as the whole grid
+    assert corners.sum() == 4
+    np.testing.assert_array_equal(cut(NUMBERED, CELLS[corners]), cut(NUMBERED, CELLS)[corners])
+
+
+def test_a_map_is_turned_mirrored_and_scaled_onto_the_grid() -> None:
+    true = CELLS - CELLS.mean(axis=0)
+    for turn in (TURN, TURN * [1, -1]):
+        np.testing.assert_allclose(onto(7 * CELLS @ turn + 3, true), true, atol=1e-9)
+    other = np.random.default_rng(2).normal(size=(12, 2))
+    laid = onto(other, true)
+    assert np.linalg.norm(laid) == pytest.approx(np.linalg.norm(true)) and np.abs(laid - true).max() > 0.5
+    assert not onto(np.zeros((12, 2)), true).any()
+
+
+def test_every_token_is_drawn_with_its_own_piece_at_its_place() -> None:
+    figure = figures.maps_as_pictures([("turned", "R² 1.00", CELLS @ TURN)], CELLS, NEAR, NUMBERED, "a run", "3 seeds")
+    ours, true = figure.axes
+    assert (ours.get_title(), true.get_title()) == ("turned", "true grid")
+    for axes in (ours, true):
+        assert axes.yaxis_inverted()  # the first row is on top
+        for place, cell in zip(CELLS - CELLS.mean(axis=0), CELLS @ [4, 1], strict=True):
+            assert shade(axes, place) == pytest.approx(cell / 20)
+    assert "run a run" in words(figure) and "3 seeds" in words(figure) and "for display only" in words(figure)
+
+
+def test_another_map_has_its_pieces_and_lines_elsewhere() -> None:
+    order, true = np.roll(np.arange(12), 5), CELLS - CELLS.mean(axis=0)
+    (axes, _) = figures.maps_as_pictures([("other", "", CELLS[order])], CELLS, NEAR, NUMBERED, "a run").axes
+    laid = onto(CELLS[order], true)
+    assert [shade(axes, place) for place in laid] == pytest.approx((CELLS @ [4, 1] / 20).tolist())
+    assert np.abs(laid - true).max() > 1
+    (lines,) = (found for found in axes.collections if isinstance(found, LineCollection))
+    drawn = {tuple(np.round(np.sort(segment, axis=0).ravel(), 6)) for segment in lines.get_segments()}
+    pairs = np.argwhere(np.triu(NEAR))
+    assert len(lines.get_segments()) == len(pairs) == 17
+    assert drawn == {tuple(np.round(np.sort(laid[pair][:, ::-1], axis=0).ravel(), 6)) for pair in pairs}
+
+
+def test_a_map_that_is_not_finite_says_so_and_rows_are_filled() -> None:
+    panels = [("lost", "", np.full((12, 2), np.nan)), *([("fine", "", CELLS)] * 4)]
+    figure = figures.maps_as_pictures(panels, CELLS, NEAR, NUMBERED, "a run")
+    assert len(figure.axes) == 6 and "not finite" in words(figure)
+    figure.savefig(io.BytesIO(), format="png", dpi=40)
+    assert figures.svg_text(figure).count("<image") == 5  # one for each map, however many tokens
+
+
+# ------------------------------------------------------------------------------------------------------- bad input
+
+EYE = (np.eye(4), np.eye(4))
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (
+        lambda: figures.similarity_maps(np.eye(4), EYE, (np.eye(4), np.eye(5)), list("abcd"), "", ("",) * 3, 2),
+        "a similarity map",
+    ),
+    *(
+        (lambda other=other: figures.attention_maps([("a", attention()), ("b", other)], "", 2), "attention maps")
+        for other in (attention(3), attention(2, 5), attention()[0], np.ones((2, 4, 5)))
+    ),
+    (lambda: figures.error_maps([("a", np.zeros(4))], ""), "error rates"),
+    (lambda: figures.token_maps([("a", GRID[:3], 0.1)], EDGES, list("abcd"), ""), "places"),
+    (lambda: figures.maps_as_pictures([], CELLS, NEAR[:5], NUMBERED, ""), "positions and near"),
+    (lambda: figures.maps_as_pictures([], CELLS, NEAR, np.zeros((3, 4, 3)), ""), "picture"),
+    (lambda: figures.maps_as_pictures([("", "", CELLS[:5])], CELLS, NEAR, NUMBERED, ""), "places and onto"),
+]
+
+
+@pytest.mark.parametrize(("draw", "name"), REFUSED)
+def test_arrays_of_another_shape_are_refused(draw: Callable[[], object], name: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name} must be"):
+        draw()

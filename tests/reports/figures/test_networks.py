@@ -7,11 +7,12 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.figure_reading import words
+from helpers.figure_reading import assert_inside, points, words
 
 from placecode.reports import figures
 from placecode.reports.figures import SIGMA
-from placecode.reports.figures.networks import CENTRED, FC, MEASURES, SHUFFLED, SMOOTH
+from placecode.reports.figures.structure import CENTRED, FC, SHUFFLED, SMOOTH
+from placecode.reports.figures.structure import NETWORK_MEASURES as MEASURES
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -71,38 +72,31 @@ def test_without_nulls_or_connectivity_the_rest_is_drawn() -> None:
 
 
 def by_variant(seeds: int = 3) -> pd.DataFrame:
-    kinds = itertools.product(
-        ("q", "mirror"), ("as is", "a rather long name of a variant, in words"), SIGMAS, range(seeds)
-    )
-    return pd.DataFrame(
-        [
-            {"measure": measure, "variant": variant, "sigma": sigma, "seed": seed, "value": sigma + 0.1 * seed}
-            for measure, variant, sigma, seed in kinds
-        ]
-    )
+    variants = ("as is", "a rather long name of a variant, in words")
+    rows = itertools.product(("modularity Q", "mirrors"), variants, SIGMAS, range(seeds))
+    table = pd.DataFrame(rows, columns=["measure", "variant", "sigma", "seed"])
+    return table.assign(value=table["sigma"] + 0.1 * table["seed"])
 
 
 def test_variants_are_rows_and_sigmas_are_marks_in_them() -> None:
-    levels = pd.DataFrame([{"measure": "q", "variant": "as is", "value": value} for value in (0.2, 0.4)])
-    figure = figures.measures_by_variant(by_variant(), levels, "demo", {"q": "modularity Q", "mirror": "mirrors"})
+    levels = pd.DataFrame([{"measure": "modularity Q", "variant": "as is", "value": value} for value in (0.2, 0.4)])
+    figure = figures.measures_by_variant(by_variant(), levels, "demo", ["modularity Q", "mirrors"])
     first, second = figure.axes
     assert (first.get_xlabel(), second.get_xlabel()) == ("modularity Q", "mirrors")
-    marks = {each.get_label(): each.lines[0].get_xydata() for each in first.containers}
+    marks = {label: np.stack([found.x, found.y], axis=1) for label, found in points(first).items()}
     assert set(marks) == {*(f"{SIGMA} = {sigma:g}" for sigma in SIGMAS), FC}
     for sigma in SIGMAS:
-        points = marks[f"{SIGMA} = {sigma:g}"]
-        np.testing.assert_allclose(points[:, 0], sigma + 0.1)
-        assert sorted(points[:, 1].round()) == [0, 1]  # each within the row of its variant
+        of_sigma = marks[f"{SIGMA} = {sigma:g}"]
+        np.testing.assert_allclose(of_sigma[:, 0], sigma + 0.1)
+        assert sorted(of_sigma[:, 1].round()) == [0, 1]  # each within the row of its variant
     np.testing.assert_allclose(marks[FC][:, 0], [0.3])
-    assert FC not in {each.get_label() for each in second.containers}
-    figure.draw_without_rendering()
-    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert box.x0 > -0.02 and box.y0 > -0.02 and box.x1 < width + 0.02 and box.y1 < height + 0.02
+    assert FC not in points(second)
+    assert_inside(figure)
 
 
 def test_a_single_seed_and_no_row_at_all_can_be_drawn() -> None:
     levels = pd.DataFrame(columns=["measure", "variant", "value"])
     for table in (by_variant(1), by_variant().iloc[:0], by_variant().assign(value=np.nan)):
-        figure = figures.measures_by_variant(table, levels, "demo", {"q": "modularity Q"})
+        figure = figures.measures_by_variant(table, levels, "demo", ["modularity Q"])
         figure.draw_without_rendering()
         assert "run demo" in words(figure)

@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from helpers.figure_reading import assert_inside, words
 from helpers.made_up_own import made_up, method, scored
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
-from placecode.reports.figures import own
+from placecode.reports.figures import own, svg_text
 from placecode.reports.figures.own import channel_map, maps_by_method, sigma_choice
 from placecode.reports.pages import own_figures
+
+pytestmark = pytest.mark.filterwarnings("error")
 
 STRANGE = ("<script>alert(1)</script>", "$x_{1", "$a$ and $b$", r"\frac{1}{2}", "&amp;", "_^%#", "é" * 30, "")
 
 
-def drawn(figure: Figure, path: Path) -> Figure:
-    """Drawn without a warning, as it would be into a file."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure.savefig(path)
-    plt.close(figure)
-    return figure
-
-
-def words(figure: Figure) -> list[str]:
+def texts(figure: Figure) -> list[str]:
     found = [text.get_text() for axes in figure.axes for text in axes.texts]
-    return found + [line for legend in figure.legends for line in [t.get_text() for t in legend.get_texts()]]
+    return found + [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
 
-def small_print(figure: Figure) -> str:
-    return figure.get_supxlabel().replace("\n", " ")
+def collections(figure: Figure, kind: type[Any], panel: int = 0) -> list[Any]:
+    return [found for found in figure.axes[panel].collections if isinstance(found, kind)]
 
 
 def dots(figure: Figure, panel: int = 0) -> np.ndarray:
     """Where all channels lie in a panel, (n, 2)."""
-    scatters = [each for each in figure.axes[panel].collections if isinstance(each, PathCollection)]
-    return np.concatenate([np.asarray(each.get_offsets()) for each in scatters])
+    return np.concatenate([np.asarray(found.get_offsets()) for found in collections(figure, PathCollection, panel)])
 
 
 def a_map(n: int, modules: int, seed: int = 0) -> dict[str, Any]:
@@ -57,104 +47,85 @@ def a_map(n: int, modules: int, seed: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("n", "modules"), [(2, 1), (8, 2), (60, 14), (300, 40)])
-def test_every_channel_is_on_the_map(n: int, modules: int, tmp_path: Path) -> None:
+def test_every_channel_is_on_the_map(n: int, modules: int) -> None:
     given = a_map(n, modules)
-    figure = drawn(channel_map(**given), tmp_path / "map.png")
+    figure = channel_map(**given)
+    figure.draw_without_rendering()
     order = np.argsort(given["labels"], kind="stable")
     np.testing.assert_allclose(dots(figure), given["places"][order])
-    named = "\n".join(words(figure)).split("\n")
-    assert all((name in named) == (n <= own.MOST_NAMES) for name in given["names"])
-    assert ("module 1" in named, f"module {modules}" in named) == (1 < modules <= own.MOST_MODULES,) * 2
+    named = "\n".join(texts(figure)).split("\n")
+    assert all((name in named) == (n <= own.MAX_NAMES) for name in given["names"])
+    assert ("module 1" in named, f"module {modules}" in named) == (1 < modules <= own.MAX_MODULES,) * 2
 
 
-def test_the_unsure_are_pale() -> None:
-    given = a_map(6, 1) | {"confidence": np.array([0.0, 0.2, 0.4, 0.6, 1.0, np.nan])}
-    figure = channel_map(**given)
-    (scatter,) = (each for each in figure.axes[0].collections if isinstance(each, PathCollection))
+def test_channels_of_low_confidence_are_pale() -> None:
+    figure = channel_map(**(a_map(6, 1) | {"confidence": np.array([0.0, 0.2, 0.4, 0.6, 1.0, np.nan])}))
+    (scatter,) = collections(figure, PathCollection)
     np.testing.assert_allclose(scatter.get_alpha(), [0.25, 0.4, 0.55, 0.7, 1.0, 1.0])
-    plt.close(figure)
 
 
-def test_lines_join_pairs_that_are_surely_neighbours() -> None:
+def test_lines_join_pairs_and_the_least_confidence_is_said() -> None:
     given = a_map(5, 2)
-    figure = channel_map(**given, edges=[(0, 3, 0.95), (1, 2, 0.9)])
-    (lines,) = (each for each in figure.axes[0].collections if isinstance(each, LineCollection))
-    np.testing.assert_allclose(lines.get_segments(), [given["places"][[0, 3]], given["places"][[1, 2]]])
-    assert "lines: neighbours with a confidence of 90% or more" in small_print(figure)
-    plt.close(figure)
-    figure = channel_map(**given, edges=[(0, 3, 0.95), (1, 2, 0.759)])  # whatever the caller takes for sure
-    assert "lines: neighbours with a confidence of 75% or more" in small_print(figure)
-    plt.close(figure)
-    figure = channel_map(**given)
-    assert "lines" not in small_print(figure)
-    assert not [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
-    plt.close(figure)
+    for least, percent in ((0.9, "90%"), (0.759, "75%")):
+        figure = channel_map(**given, edges=[(0, 3, 0.95), (1, 2, least)])
+        (lines,) = collections(figure, LineCollection)
+        np.testing.assert_allclose(lines.get_segments(), [given["places"][[0, 3]], given["places"][[1, 2]]])
+        assert f"confidence of {percent} or" in words(figure)
+    none = channel_map(**given)
+    assert "lines" not in words(none) and not collections(none, LineCollection)
 
 
 def test_channels_in_one_place_are_named_below_each_other() -> None:
     given = a_map(12, 2)
     given["places"][:9] = 0.0
-    figure = channel_map(**given)
-    (stacked,) = (text for text in words(figure) if "\n" in text)
+    (stacked,) = (text for text in texts(channel_map(**given)) if "\n" in text)
     assert stacked.split("\n") == [*(f"channel {i}" for i in range(1, 7)), "and 3 more"]
-    plt.close(figure)
 
 
-def test_strange_names_are_written_as_they_are(tmp_path: Path) -> None:
-    given = a_map(len(STRANGE), 2) | {"names": list(STRANGE)}
-    figure = drawn(channel_map(**given), tmp_path / "map.svg")
-    assert {"$x_{1", "$a$ and $b$", r"\frac{1}{2}", "&amp;"} <= set(words(figure))
-    assert "<script" not in (tmp_path / "map.svg").read_text()
+def test_strange_names_are_written_as_they_are() -> None:
+    figure = channel_map(**(a_map(len(STRANGE), 2) | {"names": list(STRANGE)}))
+    assert "<script" not in svg_text(figure)
+    assert {"$x_{1", "$a$ and $b$", r"\frac{1}{2}", "&amp;"} <= set(texts(figure))
 
 
-def test_a_map_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_map_that_is_not_there_is_said_to_be_missing() -> None:
     good, bad = np.random.default_rng(0).normal(size=(8, 2)), np.full((8, 2), np.nan)
     for maps in ({"placecode": good, "PCA": bad}, {"placecode": bad, "PCA": good}):
         figure = maps_by_method(maps, dict.fromkeys(maps, np.zeros(8, dtype=int)), "a fit")
-        drawn(figure, tmp_path / "maps.png")
-        for axes, places in zip(figure.axes, maps.values(), strict=True):
-            shown = [each for each in axes.collections if isinstance(each, PathCollection)]
-            assert bool(shown) == (places is good)
-            assert all(np.isfinite(np.asarray(each.get_offsets())).all() for each in shown)
-            assert ("no values" in [text.get_text() for text in axes.texts]) == (places is bad)
-    figure = drawn(channel_map(**(a_map(8, 2) | {"places": bad}), edges=[(0, 1, 0.9)]), tmp_path / "nan.png")
-    assert words(figure) == ["no values"]
+        figure.draw_without_rendering()
+        for panel, places in enumerate(maps.values()):
+            assert bool(collections(figure, PathCollection, panel)) == (places is good)
+            assert ("no values" in [text.get_text() for text in figure.axes[panel].texts]) == (places is bad)
+        assert np.isfinite(dots(figure, 0 if maps["placecode"] is good else 1)).all()
+    figure = channel_map(**(a_map(8, 2) | {"places": bad}), edges=[(0, 1, 0.9)])
+    figure.draw_without_rendering()
+    assert texts(figure) == ["no values"]
 
 
-@pytest.mark.parametrize("n", [8, 300])
-def test_maps_are_turned_onto_the_first_and_nothing_else(n: int, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
+def test_maps_are_turned_onto_the_first_and_nothing_else() -> None:
+    rng, n = np.random.default_rng(0), 30
     true = rng.normal(size=(n, 2))
-    turn = np.array([[0.0, -1.0], [1.0, 0.0]])
-    maps = {"placecode": 5 * true @ turn + 3, "PCA": rng.normal(size=(n, 2))}
-    labels = {name: np.zeros(n, dtype=int) for name in maps}
-    figure = drawn(maps_by_method(maps, labels, "a fit", positions=true), tmp_path / "maps.png")
+    maps = {"placecode": 5 * true @ np.array([[0.0, -1.0], [1.0, 0.0]]) + 3, "PCA": rng.normal(size=(n, 2))}
+    figure = maps_by_method(maps, dict.fromkeys(maps, np.zeros(n, dtype=int)), "a fit", positions=true)
     np.testing.assert_allclose(dots(figure, 1), dots(figure, 0), atol=1e-6)
-    apart = [np.linalg.norm(each[:, None] - each, axis=-1) for each in (dots(figure, 2), maps["PCA"])]
+    apart = [np.linalg.norm(places[:, None] - places, axis=-1) for places in (dots(figure, 2), maps["PCA"])]
     assert np.corrcoef(apart[0].ravel(), apart[1].ravel())[0, 1] > 1 - 1e-6
 
 
-@pytest.mark.parametrize("n", [8, 60])
 @pytest.mark.parametrize("known", [False, True])
-def test_every_title_is_inside_the_figure(n: int, known: bool, tmp_path: Path) -> None:
-    rng = np.random.default_rng(n)
-    maps = {name: rng.normal(size=(n, 2)) * [1, 3] for name in ("placecode", "PCA")}
+def test_every_title_is_inside_the_figure(known: bool) -> None:
+    rng = np.random.default_rng(8)
+    maps = {name: rng.normal(size=(8, 2)) * [1, 3] for name in ("placecode", "PCA")}
     notes = {"placecode": "error 0.43, R2 0.91, neighbours 0.88, ARI 0.70", "PCA": "R2 0.5"}
-    labels = dict.fromkeys(maps, np.zeros(n, dtype=int))
-    figure = drawn(maps_by_method(maps, labels, "a", rng.random((n, 2)) if known else None, notes), tmp_path / "x.png")
-    for axes in figure.axes:
-        for text in (axes.title, *axes.texts):
-            box = text.get_window_extent()
-            assert box.y1 <= figure.bbox.y1 and box.x0 >= 0 and box.x1 <= figure.bbox.x1
+    labels = dict.fromkeys(maps, np.zeros(8, dtype=int))
+    assert_inside(maps_by_method(maps, labels, "a", rng.random((8, 2)) if known else None, notes))
 
 
-def test_the_chosen_sigma_has_a_ring_and_what_is_unknown_no_dot(tmp_path: Path) -> None:
-    table = [
-        {"sigma": 0.01, "error": 0.5, "standard_error": 0.02, "stability": 0.9},
-        {"sigma": 0.05, "error": 0.4, "standard_error": 0.03, "stability": None},
-        {"sigma": 0.2, "error": 0.42, "standard_error": 0.01, "stability": 0.7},
-    ]
-    figure = drawn(sigma_choice(table, 0.2, "a fit"), tmp_path / "sigma.png")  # type: ignore[arg-type]
+def test_the_chosen_sigma_has_a_ring_and_what_is_unknown_no_dot() -> None:
+    rows = [(0.01, 0.5, 0.02, 0.9), (0.05, 0.4, 0.03, None), (0.2, 0.42, 0.01, 0.7)]
+    table: Any = [dict(zip(("sigma", "error", "standard_error", "stability"), row, strict=True)) for row in rows]
+    figure = sigma_choice(table, 0.2, "a fit")
+    figure.draw_without_rendering()
     for axes, value in zip(figure.axes, (0.42, 0.7), strict=True):
         rings = [line for line in axes.lines if line.get_markersize() == 11]
         assert [(ring.get_xdata()[0], ring.get_ydata()[0]) for ring in rings] == [(0.2, value)]
@@ -163,14 +134,14 @@ def test_the_chosen_sigma_has_a_ring_and_what_is_unknown_no_dot(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_fit_has_its_figures_its_search_and_its_tables(known: bool, tmp_path: Path) -> None:
+def test_a_fit_has_its_figures_its_search_and_its_tables(known: bool) -> None:
     found = made_up(labels=np.array([0, 0, 0, 1, 1, 1, -1, 0]) if known else None, label_names=("left", "right"))
     if known:
         found = scored(found, {"ari": 0.5, "ari_p": 0.01}, {"ari": 0.1, "ari_p": 0.5})
     shown = own_figures.of_fit(found, "a fit")
-    assert [each.name for each in shown] == ["map", "methods", "sigma"]
-    for each in shown:
-        drawn(each.figure, tmp_path / f"{each.name}.png")
+    assert [item.name for item in shown] == ["map", "methods", "sigma"]
+    for item in shown:
+        item.figure.draw_without_rendering()
     channels = own_figures.channels(found)
     assert channels.names == found.names and channels.edges == [(0, 1, 0.9)]
     assert channels.neighbors is not None
@@ -179,12 +150,8 @@ def test_a_fit_has_its_figures_its_search_and_its_tables(known: bool, tmp_path: 
     if known:
         assert channels.columns["known group"] == ["left"] * 3 + ["right"] * 3 + ["", "left"]
     methods, sigmas, modules = own_figures.listings(found)
-    assert methods.columns == [
-        "method",
-        "held-out error",
-        *(["ARI of modules", "p of the ARI"] if known else []),
-        "modules",
-    ]
+    scores = ["ARI of modules", "p of the ARI"] if known else []
+    assert methods.columns == ["method", "held-out error", *scores, "modules"]
     assert [row[0] for row in methods.rows] == ["placecode", "correlation + MDS", "PCA", "UMAP", "guessing the mean"]
     assert [row[1] for row in methods.rows] == [0.25, 0.375, 0.5, None, 1.0]
     assert methods.caption.endswith("graphical lasso was left out: it did not converge.")

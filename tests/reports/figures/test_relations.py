@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.figure_gallery import correlations
-from helpers.figure_reading import made_up, mean_and_bounds, of, points, words
+from helpers.figure_reading import made_up, mean_and_bounds, of, points, rows_of, words
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
@@ -29,41 +30,32 @@ def named(figure: Figure, title: str) -> Axes:
     return found
 
 
-def test_dots_are_means_both_ways() -> None:
+def after_training(axes: Axes) -> PathCollection:
+    (dots,) = [found for found in axes.collections if found.get_label() == "after training"]
+    return dots
+
+
+def test_dots_are_means_and_bars_intervals_both_ways() -> None:
     rows = table()
     figure = figures.relation_panels(rows, "demo")
     assert [axes.get_title() for axes in figure.axes if axes.get_title()] == ["b", "a"]  # as they appear
     for measure in ("a", "b"):
         axes = named(figure, measure)
-        (dots,) = [found for found in axes.collections if found.get_label() == "after training"]
-        before = points(axes)["before training"]
-        for i, sigma in enumerate(SIGMAS):
-            for moment, place in (("end", dots.get_offsets()[i]), ("start", (before.x[i], before.y[i]))):
+        for moment, marks in zip(("start", "end"), points(axes).values(), strict=True):
+            for i, sigma in enumerate(SIGMAS):
                 wanted = {"measure": measure, "moment": moment, "sigma": sigma}
-                assert place[0] == pytest.approx(of(rows, **wanted).mean())
-                assert place[1] == pytest.approx(of(rows, "accuracy", **wanted).mean())
-
-
-def test_bars_are_intervals_both_ways() -> None:
-    rows = table(("a",))
-    axes = figures.relation_panels(rows, "demo").axes[0]
-    for moment, found in zip(("start", "end"), points(axes).values(), strict=True):
-        assert found.x_bars is not None
-        assert found.y_bars is not None
-        for i, sigma in enumerate(SIGMAS):
-            wanted = {"measure": "a", "moment": moment, "sigma": sigma}
-            np.testing.assert_allclose(found.x_bars[i], mean_and_bounds(of(rows, **wanted))[1:])
-            np.testing.assert_allclose(found.y_bars[i], mean_and_bounds(of(rows, "accuracy", **wanted))[1:])
+                for value, at, bars in (("value", marks.x, marks.x_bars), ("accuracy", marks.y, marks.y_bars)):
+                    assert bars is not None
+                    np.testing.assert_allclose([at[i], *bars[i]], mean_and_bounds(of(rows, value, **wanted)))
+        np.testing.assert_allclose(after_training(axes).get_offsets(), np.stack([marks.x, marks.y], axis=1))
 
 
 def test_before_is_hollow_and_grey_after_is_filled_from_dark_to_light() -> None:
     axes = figures.relation_panels(table(("a",)), "demo").axes[0]
     before = points(axes)["before training"]
-    assert before.hollow
-    assert before.color == MUTED
-    (dots,) = [found for found in axes.collections if found.get_label() == "after training"]
+    assert before.hollow and before.color == MUTED
     scale = [to_hex(colormaps["cividis"](place)) for place in np.linspace(0, 1, len(SIGMAS))]
-    assert [to_hex(color) for color in dots.get_facecolors()] == scale
+    assert [to_hex(color) for color in after_training(axes).get_facecolors()] == scale
 
 
 def test_dots_after_training_are_joined_in_the_order_of_sigma() -> None:
@@ -97,25 +89,16 @@ def test_an_accuracy_that_is_missing_takes_its_value_along() -> None:
     lost = rows.index[(rows["moment"] == "end") & (rows["sigma"] == 1.0)][2]
     rows.loc[lost, "accuracy"] = np.nan
     axes = figures.relation_panels(rows, "demo").axes[0]
-    (dots,) = [found for found in axes.collections if found.get_label() == "after training"]
     kept = of(rows.drop(index=lost), moment="end", sigma=1.0)
-    assert dots.get_offsets()[1][0] == pytest.approx(kept.mean())
+    assert after_training(axes).get_offsets()[1][0] == pytest.approx(kept.mean())
     assert len(kept) == 4
 
 
-def test_only_one_moment_can_be_drawn() -> None:
-    for moment, label in (("start", "before training"), ("end", "after training")):
-        figure = figures.relation_panels(table().query(f"moment == '{moment}'"), "demo")
-        figure.draw_without_rendering()
-        assert [text.get_text() for text in figure.legends[0].get_texts()] == [label]
-
-
-@pytest.mark.parametrize("count", [1, 4, 5, 13])
-def test_any_number_of_measures_has_as_many_panels(count: int) -> None:
-    figure = figures.relation_panels(table(tuple(f"m{i}" for i in range(count)), (0.1, 1.0)), "demo")
-    assert sum(bool(axes.get_title()) for axes in figure.axes) == count
-    rows = {round(axes.get_subplotspec().rowspan.start) for axes in figure.axes if axes.get_title()}
-    assert len(rows) == -(-count // 4)
+@pytest.mark.parametrize(("moment", "label"), [("start", "before training"), ("end", "after training")])
+def test_only_one_moment_can_be_drawn(moment: str, label: str) -> None:
+    figure = figures.relation_panels(table().query(f"moment == '{moment}'"), "demo")
+    figure.draw_without_rendering()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [label]
 
 
 # ------------------------------------------------------------------------------------------------------------ forest
@@ -125,7 +108,7 @@ def test_a_panel_per_question_and_a_row_per_measure() -> None:
     figure = figures.forest(correlations(), "demo")
     over, within = figure.axes
     assert (over.get_title(), within.get_title()) == ("over", "within")
-    assert [tick.get_text() for tick in over.get_yticklabels()] == ["a", "b"]
+    assert rows_of(over) == ["a", "b"]
     assert over.get_ylim()[0] > over.get_ylim()[1]  # the first on top
     for axes in figure.axes:
         assert axes.get_xlim()[0] <= -1

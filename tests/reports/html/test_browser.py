@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import report_parts as made_up
-from reports.html.test_report import Shown
 
 from placecode.cli.reporting import command_of, compared
 from placecode.experiments import study_of
@@ -22,6 +21,7 @@ from placecode.reports import html as report
 from placecode.reports.figures import base, own
 from placecode.reports.html import together
 from placecode.reports.html.tables import number
+from placecode.reports.pages.base import Shown
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import Run
 
@@ -29,8 +29,14 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium or Chrome on this machine")
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
 )
 RESULTS = Path(__file__).parents[3] / "results"
 MINUS = "\N{MINUS SIGN}"

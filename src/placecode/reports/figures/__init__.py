@@ -8,37 +8,39 @@ has what all figures share, `output` writes files, and every other module has on
 """
 
 from placecode.reports.figures.accuracy import (
-    MOST_SIGMAS,
     accuracy_by_sigma,
     before_and_after,
     beside_published,
-    learning_curves,
-    slingshots,
+    conditions_by_sigma,
+    noise_curves,
 )
 from placecode.reports.figures.base import BLUE, INK, MUTED, SIGMA, SPLITS, TEXT, VERMILLION, thinned
-from placecode.reports.figures.behaviour import conditions_by_sigma, error_maps, noise_curves
 from placecode.reports.figures.brain import regions_on_brain
 from placecode.reports.figures.channels import error_by_sigma, error_curves, heatmap_by_settings
-from placecode.reports.figures.encodings import accuracy_by_name, curves_by_name, worth_of_dropout
-from placecode.reports.figures.knobs import accuracy_by_setting, causes, curves_by_setting
-from placecode.reports.figures.maps import Maps, attention_maps, maps_as_pictures, similarity_maps, token_maps
-from placecode.reports.figures.networks import measures_by_variant, networks_by_sigma
+from placecode.reports.figures.curves import curves_by_name, curves_by_setting, learning_curves, slingshots
+from placecode.reports.figures.encodings import accuracy_by_name, worth_of_dropout
+from placecode.reports.figures.knobs import accuracy_by_setting, causes
+from placecode.reports.figures.maps import attention_maps, error_maps, maps_as_pictures, similarity_maps, token_maps
 from placecode.reports.figures.output import save, svg_text
 from placecode.reports.figures.own import channel_map, maps_by_method, sigma_choice
 from placecode.reports.figures.relations import forest, relation_panels
 from placecode.reports.figures.scales import scales
-from placecode.reports.figures.structure import measure_by_name, similarity_by_sigma, structure_by_sigma
+from placecode.reports.figures.structure import (
+    measure_by_name,
+    measures_by_variant,
+    networks_by_sigma,
+    similarity_by_sigma,
+    structure_by_sigma,
+)
 
 __all__ = [
     "BLUE",
     "INK",
-    "MOST_SIGMAS",
     "MUTED",
     "SIGMA",
     "SPLITS",
     "TEXT",
     "VERMILLION",
-    "Maps",
     "accuracy_by_name",
     "accuracy_by_setting",
     "accuracy_by_sigma",

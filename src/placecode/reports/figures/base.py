@@ -6,7 +6,7 @@ can be read in greyscale.
 
 >>> figure, (axes,) = panels(1, 1, (5, 3))
 >>> for key, rows in means(table, ["split", "sigma"]).groupby("split"):
-...     errorbars(axes, rows["sigma"], rows, color=BLUE)
+...     marks(axes, rows, rows["sigma"], color=BLUE)
 >>> small_print(figure, "lst-quick", over_seeds(table, ["split", "sigma"]))
 """
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +26,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from placecode.analysis.stats import interval
@@ -60,8 +60,12 @@ TEXT = 9.5
 """Size of titles and axis labels, in points."""
 SMALL = 7.5
 """Size of notes and of labels inside a panel, in points."""
-NARROWEST = 4.4
+MIN_WIDTH = 4.4
 """Minimum width of a figure in inches, enough for legend and small print."""
+SIGMA_LABEL = f"initial scale {SIGMA} of the encoding"
+SIGMA_COLORS = "cividis"
+"""Colour map over sigma, monotonic in greyscale."""
+ALL_DIVERGED = "all members diverged"
 
 Array = npt.NDArray[Any]
 Style = dict[str, Any]
@@ -72,15 +76,7 @@ Style = dict[str, Any]
 
 
 def finite(table: pd.DataFrame, columns: Sequence[str], values: Sequence[str] = ("value",)) -> tuple[pd.DataFrame, str]:
-    """Select the rows with finite `values`, and describe how many are missing.
-
-    Returns
-    -------
-    rows : DataFrame
-        The rows with finite values.
-    note : str
-        How many rows are missing; empty if none are.
-    """
+    """Return the rows with finite `values`, and a note on how many are missing (empty if none are)."""
     if not set(columns) <= set(table.columns):
         raise must_be("the table", f"one with the columns {', '.join(columns)}", list(table.columns))
     rows = table[np.isfinite(table[list(values)].to_numpy(dtype=float)).all(axis=1)]
@@ -103,6 +99,18 @@ def over_seeds(table: pd.DataFrame, by: Sequence[str], unit: str = "seed") -> st
     return f"mean and 95% t interval over {f'{low} to ' if low < high else ''}{high} seeds"
 
 
+def summarized(table: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str, str]:
+    """Return the `means` of finite values by these columns, what they are over, and a note on missing values."""
+    rows, lost = finite(table, [*by, "seed", "value"])
+    return means(rows, by), over_seeds(rows, by), lost
+
+
+def left_out(members: pd.DataFrame) -> str:
+    """Describe how many members diverged; empty if none did."""
+    lost = int((members["state"] != "done").sum())
+    return f"{lost} of {len(members)} members diverged and are left out" if lost else ""
+
+
 def distances(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> Array:
     """Return the distances from means to low and high, (2, k), for error bars; 0 without an interval.
 
@@ -111,6 +119,11 @@ def distances(rows: pd.DataFrame, bounds: tuple[float, float] | None = None) -> 
     mean, low, high = (rows[name].to_numpy(dtype=float) for name in ("mean", "low", "high"))
     low, high = (np.clip(end, *bounds) for end in (low, high)) if bounds else (low, high)
     return np.asarray(np.nan_to_num([mean - low, high - mean]).clip(min=0))
+
+
+def sorted_sigmas(table: pd.DataFrame) -> Array:
+    """Return the sigmas of a table, sorted."""
+    return np.sort(table["sigma"].unique().astype(float))
 
 
 def in_order(values: pd.Series) -> list[Any]:
@@ -145,13 +158,39 @@ def grid_of(
     """Make a figure with `count` panels of about `side` inches, at least one, with at most `most` in a row."""
     rows = max(1, -(-count // most))
     columns = max(1, -(-count // rows))  # rows of nearly equal length
-    size = (max(side[0] * columns + extra[0], NARROWEST), side[1] * rows + extra[1])
+    size = (max(side[0] * columns + extra[0], MIN_WIDTH), side[1] * rows + extra[1])
     figure, drawn = panels(rows, columns, size, **more)
     for axes in drawn[max(count, 1) :]:
         axes.set_axis_off()
     if count == 0:
         nothing(drawn[0])
     return figure, drawn[: max(count, 1)]
+
+
+def row_panels(
+    names: Sequence[Any], columns: int, width: float, height: float, wrap: int = 34, background: str = "bands"
+) -> tuple[Figure, list[Axes]]:
+    """Make panels with a row for each name, the first on top, for a figure `height` inches high.
+
+    `width` is that of a panel in inches, without the names, which are wrapped to `wrap` letters. Rows have a
+    `background` of grey "bands", thin "lines" from 0 to 1, or none.
+    """
+    labels = [wrapped(short(str(name)), wrap) for name in names]
+    longest = max((len(line) for name in labels for line in name.split("\n")), default=0)
+    columns = max(columns, 1)
+    figure, drawn = panels(1, columns, (max(0.075 * longest + width * columns + 0.3, MIN_WIDTH), height))
+    drawn[0].set_ylim(max(len(labels), 1) - 0.4, -0.6)
+    drawn[0].set_yticks(range(len(labels)), labels, parse_math=False)
+    for axes in drawn:
+        axes.spines["left"].set_visible(False)
+        axes.tick_params("y", length=0)
+        if background == "lines":
+            axes.hlines(range(len(labels)), 0, 1, color=MUTED, alpha=0.22, linewidth=0.6, zorder=0)
+        for row in range(0, len(labels), 2) if background == "bands" else ():
+            axes.axhspan(row - 0.5, row + 0.5, color=MUTED, alpha=0.09, linewidth=0)
+        if not names:
+            nothing(axes)
+    return figure, drawn
 
 
 def at_edge(axes: Axes) -> tuple[bool, bool]:
@@ -200,6 +239,12 @@ def label(axes: Axes, x: str = "", y: str = "") -> None:
     for text, setter in ((x, axes.set_xlabel), (y, axes.set_ylabel)):
         if text:
             setter(text, fontsize=TEXT, color=INK, parse_math=False)
+
+
+def label_edges(axes: Axes, x: str = "", y: str = "") -> None:
+    """Set the x label if the panel is the last of its column, and the y label if it is the first of its row."""
+    first, last = at_edge(axes)
+    label(axes, x if last else "", y if first else "")
 
 
 def wrapped(text: str, width: int, even: bool = True) -> str:
@@ -259,15 +304,15 @@ def sigma_colors(sigmas: Array) -> Normalize:
 
 def accuracy_axis(axes: Axes, chance: float, along: Literal["x", "y"] = "y") -> None:
     """Set up an axis from 0 to 1 with light grid lines and the chance level."""
-    low, high, ticks = -0.02, 1.03, [0, 0.25, 0.5, 0.75, 1]
-    dashed: Style = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2, 1, 2)), "label": "chance", "zorder": 1}
-    if along == "y":
-        axes.set(ylim=(low, high), yticks=ticks)
-        axes.axhline(chance, **dashed)
-    else:
-        axes.set(xlim=(low, high), xticks=ticks)
-        axes.axvline(chance, **dashed)
+    axes.set(**{f"{along}lim": (-0.02, 1.03), f"{along}ticks": [0, 0.25, 0.5, 0.75, 1]})
+    chance_line(axes, chance, along)
     quiet_lines(axes, along)
+
+
+def chance_line(axes: Axes, level: float, along: Literal["x", "y"] = "y") -> None:
+    """Draw the chance level."""
+    dashed: Style = {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2, 1, 2)), "label": "chance", "zorder": 1}
+    (axes.axhline if along == "y" else axes.axvline)(level, **dashed)
 
 
 def quiet_lines(axes: Axes, along: Literal["x", "y", "both"] = "y") -> None:
@@ -286,6 +331,22 @@ def errorbars(axes: Axes, x: Any, y: Any, hollow: bool = False, **style: Any) ->
     return drawn
 
 
+def marks(
+    axes: Axes,
+    rows: pd.DataFrame,
+    at: Any,
+    bounds: tuple[float, float] | None = None,
+    along: Literal["x", "y"] = "y",
+    **style: Any,
+) -> None:
+    """Draw means with their intervals, clipped to `bounds`, at the positions `at` of the other axis."""
+    reach = distances(rows, bounds)
+    if along == "y":
+        errorbars(axes, at, rows["mean"], yerr=reach, **style)
+    else:
+        errorbars(axes, rows["mean"], at, xerr=reach, **style)
+
+
 def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
     """One legend for all panels, above them: the names in `order` first, then the others as they were drawn."""
     entries: dict[str, Any] = {}
@@ -297,11 +358,22 @@ def legend(figure: Figure, order: Sequence[str] = (), columns: int = 4) -> None:
     if not names:
         return
     look: Style = {"ncols": columns, "frameon": False, "fontsize": 9, "labelcolor": INK}
-    shown = figure.legend(
-        [entries[name] for name in names], [short(name) for name in names], loc="outside upper left", **look
-    )
+    handles = [entries[name] for name in names]
+    as_plain_text(figure.legend(handles, [short(name) for name in names], loc="outside upper left", **look))
+
+
+def as_plain_text(shown: Legend) -> None:
+    """Write the names in a legend as they are: dollar signs do not start a formula."""
     for text in shown.get_texts():
         text.set_parse_math(False)
+
+
+def sigma_key(
+    figure: Figure, panels: Sequence[Axes], colors: ScalarMappable, ticks: Sequence[float], **place: Any
+) -> None:
+    """Draw the colour bar of sigma at the right of all panels."""
+    place = {"fraction": 0.03, "aspect": 24, "pad": 0.015, **place}
+    key(figure, colors, f"initial scale {SIGMA}", ax=panels, ticks=ticks, format="%g", **place)
 
 
 def key(figure: Figure, shades: ScalarMappable, text: str, **place: Any) -> None:
@@ -320,76 +392,6 @@ def small_print(figure: Figure, run_name: str, *notes: str) -> None:
     lines = [f"run {name} · {first}" if first else f"run {name}", *more]
     width = int(figure.get_size_inches()[0] * 19)
     text = "\n".join(wrapped(line, width, even=False) for line in lines)
-    place = (
-        {} if figure.get_layout_engine() else {"y": 0.01, "va": "bottom"}
-    )  # a layout engine reserves the space itself
+    # a layout engine reserves the space itself
+    place = {} if figure.get_layout_engine() else {"y": 0.01, "va": "bottom"}
     figure.supxlabel(text, fontsize=7, color=MUTED, x=0.01, ha="left", parse_math=False, **place)
-
-
-_SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))  # in order of preference
-_ACROSS = {1: "left", 0: "center", -1: "right"}
-_UP = {1: "bottom", 0: "center", -1: "top"}
-
-
-def write_beside(
-    axes: Axes,
-    points: Array,
-    texts: Sequence[str],
-    room: tuple[float, float],
-    dots: Array | None = None,
-    lines: Array | None = None,
-    size: float = SMALL,
-    gap: float = 3.5,
-) -> None:
-    """Write labels next to points, each on the side where it hides least.
-
-    Parameters
-    ----------
-    axes : Axes
-        Panel with linear scales, whose limits are already set.
-    points : array of shape (k, 2)
-        Points to label.
-    texts : sequence of str
-        Their labels.
-    room : tuple of float
-        Approximate size of the panel in typographic points.
-    dots : array of shape (m, 2), optional
-        Points that should not be hidden; by default `points`.
-    lines : array of shape (j, 2, 2), optional
-        End points of lines that should not be hidden.
-    size, gap : float
-        Font size, and distance between point and label, in points.
-    """
-    corner = np.array([axes.get_xlim()[0], axes.get_ylim()[0]])
-    unit = np.array(room) / [np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())]
-    marks = ((points if dots is None else dots) - corner) * unit
-    along = np.linspace(0, 1, 60)[:, None]
-    ends = (np.zeros((0, 2, 2)) if lines is None else lines) - corner
-    paths = np.concatenate([np.zeros((0, 2)), *((1 - along) * a + along * b for a, b in ends * unit)])
-    taken: list[Array] = []  # boxes: lower left, upper right
-    for point, text in zip(points, texts, strict=True):
-        extent = np.array([0.62 * len(text), 1.05]) * size
-        options = []
-        for (side, far), rank in zip(product(_SIDES, (1.0, 2.2)), range(2 * len(_SIDES)), strict=True):
-            away = np.array(side) * gap * far * (0.75 if all(side) else 1.3)
-            low = (point - corner) * unit + away + (np.array(side) - 1) / 2 * extent
-            box = np.array([low, low + extent])
-            cost = 0.05 * rank + (far - 1) + 3.0 * _inside(marks, box, 2.0) + 0.15 * _inside(paths, box, 0.5)
-            cost += 0.3 * sum(_overlap(box, other) for other in taken)
-            cost += 20.0 * bool((box[0] < -2).any() or (box[1] > np.array(room) + 2).any())
-            options.append((cost, rank, side, away, box))
-        _, _, side, away, box = min(options, key=lambda option: option[:2])
-        taken.append(box)
-        style: Style = {"fontsize": size, "color": INK, "zorder": 6, "parse_math": False}
-        where: Style = {"ha": _ACROSS[side[0]], "va": _UP[side[1]]}
-        axes.annotate(text, (point[0], point[1]), (away[0], away[1]), textcoords="offset points", **where, **style)
-
-
-def _inside(marks: Array, box: Array, margin: float) -> int:
-    """Count the points inside a box with a margin."""
-    return int(((marks > box[0] - margin) & (marks < box[1] + margin)).all(axis=1).sum())
-
-
-def _overlap(a: Array, b: Array) -> float:
-    """Return the area of the intersection of two boxes."""
-    return float(np.prod((np.minimum(a[1], b[1]) - np.maximum(a[0], b[0])).clip(min=0)))

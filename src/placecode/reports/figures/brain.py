@@ -24,7 +24,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 from scipy.optimize import linear_sum_assignment
 
-from placecode.errors import BadInput, absent, must_be, one_of
+from placecode.errors import BadInput, absent, must_be
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, GREEN, INK, MUTED, ORANGE, PAPER, PURPLE, SMALL, TEXT, VERMILLION
 
@@ -69,16 +69,15 @@ def regions_on_brain(
     maps: Mapping[str, npt.ArrayLike],
     coordinates: npt.ArrayLike,
     run_name: str,
-    neighbors: Mapping[str, npt.ArrayLike] | None = None,
-    partner: npt.ArrayLike | None = None,
+    neighbors: Mapping[str, npt.ArrayLike],
+    partner: npt.ArrayLike,
     note: str = "",
 ) -> Figure:
     """Draw the regions of a brain from four sides, with a row for each title of `maps`, coloured by group.
 
-    `maps`: the group of each region (n,), -1 for none. `coordinates`: (n, 3) in mm of MNI space. `neighbors`: for some
-    or all titles the nearest region of each region (n,), -1 for none, which is joined to it by a line. `partner`: the
-    mirror region of each region (n,), -1 for none; lines to it are dark, and counted. `note` is added to the small
-    print.
+    `maps`: the group of each region (n,), -1 for none. `coordinates`: (n, 3) in mm of MNI space. `neighbors`: by title
+    the nearest region of each region (n,), -1 for none, which is joined to it by a line. `partner`: the mirror region
+    of each region (n,), -1 for none; lines to it are dark, and counted. `note` is added to the small print.
 
     Groups of different rows have the same colour if they consist mostly of the same regions; see `matched`. Regions of
     groups beyond the `PALETTE` are grey, those without a group are hollow; both are counted next to their row.
@@ -89,52 +88,37 @@ def regions_on_brain(
     if lost := int((~np.isfinite(places).all(axis=1)).sum()):
         raise BadInput(f"coordinates must be finite; those of {lost} of {len(places)} regions are not.")
     n = len(places)
-    groups = {title: _numbers(f"the groups of {title!r}", values, n) for title, values in maps.items()}
-    mirror = None if partner is None else _numbers("partner", partner, n, n)
-    nearest = {
-        title: _numbers(f"the neighbors of {title!r}", values, n, n) for title, values in (neighbors or {}).items()
-    }
-    for title in nearest:
-        if title not in groups:
-            raise one_of("a title of neighbors", groups, title)
-    if not groups:
-        figure, (empty,) = base.panels(1, 1, (base.NARROWEST, 2))
-        base.nothing(empty, "no maps")
-        empty.set_axis_off()
-        base.small_print(figure, run_name, note)
-        return figure
-
-    colors = dict(zip(groups, matched(list(groups.values())), strict=True))
-    first = next(iter(colors.values()))
+    groups = [_numbers(f"the groups of {title!r}", values, n) for title, values in maps.items()]
+    nearest = [_numbers(f"the neighbors of {title!r}", neighbors[title], n, n) for title in maps]
+    mirror = _numbers("partner", partner, n, n)
+    colors = matched(groups)
     rows = []
-    for title, row_colors in colors.items():
+    for title, numbers, near, row_colors in zip(maps, groups, nearest, colors, strict=True):
         row_notes = []
-        if row_colors is not first:
-            same = int(((row_colors == first) & (first >= 0) & (first < GREY)).sum())
+        if row_colors is not colors[0]:
+            same = int(((row_colors == colors[0]) & (row_colors >= 0) & (row_colors < GREY)).sum())
             row_notes.append(f"{same} of {n} regions have the colour they have in the first row")
-        if title in nearest and mirror is not None:
-            paired = (mirror >= 0) & (nearest[title] >= 0)
-            hits = int((nearest[title] == mirror)[paired].sum())
-            row_notes.append(f"nearest neighbour is the mirror region: {hits} of {int(paired.sum())}")
-        rows.append(_Column(title, groups[title], row_colors, row_notes))
-    grey = any((row_colors == GREY).any() for row_colors in colors.values())
-    notes = [*_reading(n, len(rows), grey, bool(nearest), mirror is not None), note]
+        paired = (mirror >= 0) & (near >= 0)
+        hits = int((near == mirror)[paired].sum())
+        row_notes.append(f"nearest neighbour is the mirror region: {hits} of {int(paired.sum())}")
+        rows.append(_Column(title, numbers, row_colors, row_notes))
+    grey = any((row_colors == GREY).any() for row_colors in colors)
+    notes = [*_reading(n, len(rows), grey), note]
     figure, columns, brains = _sheet(rows, notes)
-    for row, column, views in zip(rows, columns, brains, strict=True):
+    for row, near, column, views in zip(rows, nearest, columns, brains, strict=True):
         row.write(column)
         for view, axes in zip(VIEWS, views, strict=True):
-            if row.title in nearest:
-                _join(axes, view, places, nearest[row.title], mirror)
+            _join(axes, view, places, near, mirror)
             _mark(axes, view, places, row.colors)
     base.small_print(figure, run_name, *notes)
     return figure
 
 
-def matched(maps: Sequence[Numbers], most: int = GREY) -> list[Numbers]:
+def matched(maps: Sequence[Numbers]) -> list[Numbers]:
     """Colours of groups, such that as many regions as can be have the colour they have in the maps before theirs.
 
-    Maps are group numbers (n,), -1 for no group, and so are the results: 0 to most - 1 for the `most` largest groups of
-    a map, `most` for those of all others, -1 for no group. The groups of the first map have their colours in order of
+    Maps are group numbers (n,), -1 for no group, and so are the results: 0 to GREY - 1 for the largest groups of a
+    map, GREY for those of all others, -1 for no group. The groups of the first map have their colours in order of
     size; those of a later one by Hungarian matching with all before it, and what shares no region with any takes the
     colours that are left, again in order of size.
 
@@ -143,15 +127,15 @@ def matched(maps: Sequence[Numbers], most: int = GREY) -> list[Numbers]:
     """
     done: list[Numbers] = []
     for numbers in maps:
-        largest = by_size(numbers)[:most]
-        shared = np.zeros((len(largest), most))
+        largest = by_size(numbers)[:GREY]
+        shared = np.zeros((len(largest), GREY))
         for before in done:
             for i, group in enumerate(largest):
-                shared[i] += np.bincount(before[(numbers == group) & (before >= 0) & (before < most)], minlength=most)
+                shared[i] += np.bincount(before[(numbers == group) & (before >= 0) & (before < GREY)], minlength=GREY)
         pairs = zip(*linear_sum_assignment(shared, maximize=True), strict=True)
         taken = {int(i): int(color) for i, color in pairs if shared[i, color] > 0}
-        left = (color for color in range(most) if color not in taken.values())
-        colors = np.where(numbers >= 0, most, -1)
+        left = (color for color in range(GREY) if color not in taken.values())
+        colors = np.where(numbers >= 0, GREY, -1)
         for i, group in enumerate(largest):
             colors[numbers == group] = taken[i] if i in taken else next(left)
         done.append(colors.astype(np.int64))
@@ -166,9 +150,6 @@ def by_size(numbers: Numbers) -> list[int]:
     """
     labels, sizes = np.unique(numbers[numbers >= 0], return_counts=True)
     return [int(labels[i]) for i in np.argsort(-sizes, kind="stable")]
-
-
-# -------------------------------------------------------------------------------------------------------- the sheet
 
 
 class _Column:
@@ -192,12 +173,10 @@ class _Column:
 
     @property
     def tall(self) -> float:
+        title = self.steps["title"] * (self.head.count("\n") + 1)
         lines = sum(note.count("\n") + 1 for note in self.notes)
-        steps = self.steps
         gaps = 0.06 + 0.08 * len(self.notes)
-        return (
-            steps["title"] * (self.head.count("\n") + 1) + steps["key"] * len(self.key) + steps["note"] * lines + gaps
-        )
+        return title + self.steps["key"] * len(self.key) + self.steps["note"] * lines + gaps
 
     def write(self, axes: Axes) -> None:
         """Write the text into axes whose data coordinates are inches from the upper left corner."""
@@ -282,9 +261,6 @@ def _outline(view: View) -> tuple[Path, tuple[float, float, float, float]]:
     return Path.make_compound_path(*strokes), bounds
 
 
-# ------------------------------------------------------------------------------------------------- what is drawn
-
-
 def _mark(axes: Axes, view: View, places: npt.NDArray[Any], colors: Numbers) -> None:
     """Draw a marker for each region of a view, near regions above far ones."""
     seen = np.flatnonzero(places[:, 0] * view.half >= 0)
@@ -294,7 +270,7 @@ def _mark(axes: Axes, view: View, places: npt.NDArray[Any], colors: Numbers) -> 
 
 def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
     """Draw markers at positions (k, 2) in the styles of their colours, later ones above earlier ones."""
-    looks = [_look(color) for color in colors]
+    looks = [_style(color) for color in colors]
     marks = [MarkerStyle(look["marker"]) for look in looks]
     drawn = PathCollection(
         [mark.get_path().transformed(mark.get_transform()) for mark in marks],
@@ -310,19 +286,19 @@ def _markers(axes: Axes, at: npt.NDArray[Any], colors: Sequence[int]) -> None:
     axes.add_collection(drawn, autolim=False)
 
 
-def _join(axes: Axes, view: View, places: npt.NDArray[Any], nearest: Numbers, mirror: Numbers | None) -> None:
+def _join(axes: Axes, view: View, places: npt.NDArray[Any], nearest: Numbers, mirror: Numbers) -> None:
     """Draw a line from each region to its nearest one if both are in the view, dark to its mirror region."""
     start = np.flatnonzero(nearest >= 0)
     end = nearest[start]
     both = (places[start, 0] * view.half >= 0) & (places[end, 0] * view.half >= 0)
-    hit = np.zeros(len(start), dtype=bool) if mirror is None else end == mirror[start]
+    hit = end == mirror[start]
     flat = places[:, [view.across, view.up]]
     for chosen, color, width in ((both & ~hit, MUTED, 0.6), (both & hit, INK, 0.9)):
         pairs = np.unique(np.sort(np.stack([start[chosen], end[chosen]], axis=1), axis=1), axis=0)  # each line once
         axes.add_collection(LineCollection(list(flat[pairs]), colors=color, linewidths=width, zorder=2), autolim=False)
 
 
-def _look(color: int) -> base.Style:
+def _style(color: int) -> base.Style:
     """Return the style of a colour."""
     if color < 0:
         return {"face": PAPER, "edge": MUTED, "line": 0.8, "marker": "o", "area": 18.0}
@@ -332,7 +308,7 @@ def _look(color: int) -> base.Style:
     return {"face": face, "edge": PAPER, "line": 0.5, "marker": marker, "area": AREAS[marker]}
 
 
-def _reading(n: int, rows: int, grey: bool, joined: bool, mirrored: bool) -> list[str]:
+def _reading(n: int, rows: int, grey: bool) -> list[str]:
     """Describe how to read the figure."""
     colors = "a colour is a group"
     if rows > 1:
@@ -340,14 +316,8 @@ def _reading(n: int, rows: int, grey: bool, joined: bool, mirrored: bool) -> lis
     notes = [f"{n} regions at their centres in MNI space; {colors}"]
     if grey:
         notes.append(f"grey dots are regions of groups that are not among the {GREY} largest of their row")
-    if joined:
-        dark = ", dark ones a region with its mirror region" if mirrored else ""
-        lines = f"lines join each region with its nearest neighbour in the PE{dark}"
-        notes.append(f"{lines}; side views show only the lines within a hemisphere")
-    return notes
-
-
-# -------------------------------------------------------------------------------------------------- checks
+    lines = "lines join each region with its nearest neighbour in the PE, dark ones a region with its mirror region"
+    return [*notes, f"{lines}; side views show only the lines within a hemisphere"]
 
 
 def _numbers(what: str, values: npt.ArrayLike, n: int, most: int | None = None) -> Numbers:

@@ -3,7 +3,7 @@
 This module also has what figures of masked prediction share: members with their values, and lines for baselines.
 
 >>> figure = error_by_sigma(run.members, run.metrics, run.baselines, "network-sigma", best={"hidden 0.5": 0.62})
->>> figure = heatmap_by_settings(table, "brain-mask", "trained", "hidden", said="test error (mse)")
+>>> figure = heatmap_by_settings(table, "brain-mask", "trained", "hidden", "test error (mse)", labels)
 """
 
 from __future__ import annotations
@@ -18,16 +18,32 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from placecode.errors import must_be
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, GREEN, INK, KINDS, MUTED, ORANGE, PAPER, PURPLE, SIGMA, VERMILLION
+from placecode.reports.figures.base import (
+    BLUE,
+    GREEN,
+    INK,
+    KINDS,
+    MUTED,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    SIGMA,
+    SIGMA_LABEL,
+    VERMILLION,
+)
+from placecode.reports.figures.curves import curve
 
-MOST_LINES = 6
+MAX_LINES = 6
 """Maximum number of sigmas in a panel of curves. More are thinned out evenly."""
 BEST = "best possible"
-GONE = "all members diverged"
+ERROR_LABEL = "mean squared error\non hidden channels, test"
+BEFORE: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.6, "hollow": True, "zorder": 3}
+BEFORE["label"] = "before training"
+AFTER: base.Style = {"color": BLUE, "marker": "o", "markersize": 4.4, "zorder": 4}
 LEVELS: Sequence[Mapping[str, Any]] = (
     {"color": VERMILLION, "marker": "D", "linestyle": (0, (5, 2))},
     {"color": GREEN, "marker": "^", "linestyle": (0, (1, 1.4))},
@@ -48,83 +64,63 @@ def error_by_sigma(
     metrics: pd.DataFrame,
     baselines: pd.DataFrame | None,
     run_name: str,
-    split: str = "test",
     best: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Draw the final mean squared error by sigma, with a panel for each share of hidden channels.
+    """Draw the final test error by sigma, with a panel for each share of hidden channels.
 
     Members without a sigma are left out. Lines are baselines (means over worlds) and the `best` possible error by
     condition, with a mark at the right end. A sigma at which all members diverged is labelled.
     """
     settings = swept(members)
-    rows, lost = of_members(settings, final_errors(metrics, split), ["condition"])
-    shares = conditions(metrics, split)
-    known = {share: of_data(members, baselines, split, share, "mse") for share in shares}
+    rows, lost = of_members(settings, final_errors(metrics), ["condition"])
+    shares = conditions(metrics)
+    known = {share: of_data(members, baselines, "test", share, "mse") for share in shares}
     styles = level_styles([*known.values()], best=bool(best))
     figure, panels = base.grid_of(len(shares), 3, (3.3 + 0.09 * len(styles), 2.8), sharey=False)
     for axes, share in zip(panels, shares, strict=False):
         along_sigma(axes, settings, rows[rows["condition"] == share], bounds=(0, np.inf), label="members")
         levels(axes, known[share], styles, (best or {}).get(share))
         base.title(axes, *share_title(share, members))
-        base.quiet_lines(axes)
-        own_scale(axes)
-        first, last = base.at_edge(axes)
-        base.label(axes, f"initial scale {SIGMA} of the encoding" if last else "", _error(split) if first else "")
+        round_ticks(axes)
+        base.label_edges(axes, SIGMA_LABEL, ERROR_LABEL)
     legend(figure, ["members", *styles])
     how = f"faint: single seeds; bars: {base.over_seeds(rows, ['condition', 'sigma'])}; panels have scales of their own"
-    base.small_print(figure, run_name, how, over_worlds([*known.values()]), left_out(settings), lost)
+    base.small_print(figure, run_name, how, over_worlds([*known.values()]), base.left_out(settings), lost)
     return figure
 
 
-def error_curves(
-    members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, split: str = "test", log: bool = False
-) -> Figure:
-    """Draw the mean squared error by training step, with a panel per share of hidden channels and a line per sigma.
+def error_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str) -> Figure:
+    """Draw the test error by training step, with a panel per share of hidden channels and a line per sigma.
 
-    At most six sigmas are drawn. Lines are means, bands 95% intervals. With `log`, the axis of steps is logarithmic.
+    At most six sigmas are drawn. Lines are means, bands 95% intervals.
     """
     settings = swept(members)
-    rows = metrics[(metrics["metric"] == "mse") & (metrics["split"] == split) & ((metrics["step"] > 0) | (not log))]
-    finite_rows, lost = of_members(settings, rows, ["condition", "step"])
-    shares, by = conditions(metrics, split), ["condition", "sigma", "step"]
-    means = base.means(finite_rows, by)
+    rows, lost = of_members(settings, errors(metrics), ["condition", "step"])
+    shares, by = conditions(metrics), ["condition", "sigma", "step"]
+    means = base.means(rows, by)
     every = np.sort(settings["sigma"].unique())
-    sigmas = base.thinned(every, MOST_LINES)
+    sigmas = base.thinned(every, MAX_LINES)
     colors = ScalarMappable(base.sigma_colors(every), SCALE)
     figure, panels = base.grid_of(len(shares), 3, (3.3, 2.7), sharey=False)
     for axes, share in zip(panels, shares, strict=False):
+        here = means[means["condition"] == share]
         for i, sigma in enumerate(sigmas):
-            here = means[(means["condition"] == share) & (means["sigma"] == sigma)]
-            color: Any = colors.to_rgba(np.array([sigma]))[0]
-            look: base.Style = {"color": color, "linestyle": KINDS[i]["linestyle"], "linewidth": 1.7}
-            why = f" ({'diverged' if _gone(settings, sigma) else 'no values'})"
+            why = f" ({'diverged' if _all_diverged(settings, sigma) else 'no values'})"
             label = f"{SIGMA} = {sigma:g}{'' if (means['sigma'] == sigma).any() else why}"
-            axes.plot(here["step"], here["mean"], label=label, **look)
-            steps, low, high = (here[name].to_numpy(dtype=float) for name in ("step", "low", "high"))
-            axes.fill_between(steps, low.clip(0), high, color=color, alpha=0.13, linewidth=0)
-        if not (means["condition"] == share).any():
+            line = {"linestyle": KINDS[i]["linestyle"], "linewidth": 1.7, "label": label}
+            color: Any = colors.to_rgba(np.array([sigma]))[0]
+            curve(axes, here[here["sigma"] == sigma], color, 0.13, np.inf, **line)
+        if here.empty:
             base.nothing(axes)
-        elif log:
-            axes.set_xscale("log")
-            axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         base.title(axes, *share_title(share, members))
-        base.quiet_lines(axes)
-        own_scale(axes)
-        first, last = base.at_edge(axes)
-        base.label(axes, "training step" if last else "", _error(split) if first else "")
+        round_ticks(axes)
+        base.label_edges(axes, "training step", ERROR_LABEL)
     legend(figure, [str(line.get_label()) for line in panels[0].lines])
     some = f"; {len(sigmas)} of {len(every)} sigmas" if len(every) > len(sigmas) else ""
-    without = "; step 0 is not shown" if log else ""
-    base.small_print(
-        figure, run_name, f"line and band: {base.over_seeds(finite_rows, by)}{some}{without}", left_out(settings), lost
-    )
+    how = f"line and band: {base.over_seeds(rows, by)}{some}"
+    base.small_print(figure, run_name, how, base.left_out(settings), lost)
     return figure
-
-
-def _error(split: str) -> str:
-    """Return the label of the error axis."""
-    return f"mean squared error\non hidden channels, {split}"
 
 
 def heatmap_by_settings(
@@ -132,23 +128,22 @@ def heatmap_by_settings(
     run_name: str,
     down: str,
     across: str,
-    said: str = "value",
-    labels: Mapping[str, str] | None = None,
+    value_label: str,
+    labels: Mapping[str, str],
     panel: str = "",
-    form: str = ".2f",
 ) -> Figure:
     """Draw a value by two settings: in every cell the mean over seeds and the half-width of its 95% interval.
 
     `table` has the columns `down` (rows of the map), `across` (columns), seed and value; with `panel`, there is a map
-    for each value of that column, on one scale. `labels` are names of settings, `said` that of the value, and `form` is
-    its format. A cell that was not run, or has no finite value, is labelled.
+    for each value of that column, on one scale. `labels` are those of the settings. A cell that was not run, or has no
+    finite value, is labelled.
     """
     by = [*([panel] if panel else []), down, across]
-    finite_rows, lost = base.finite(table, [*by, "seed", "value"])
+    means, how, lost = base.summarized(table, by)
+    means = means.set_index(by)
     if table.duplicated([*by, "seed"]).any():
         raise must_be("the table", f"one with a single row for each {', '.join(by)} and seed", "several")
-    means = base.means(finite_rows, by).set_index(by)
-    counts = table.groupby(by).size()
+    run = table.groupby(by).size().index
     y, x = _ordered(table[down]), _ordered(table[across])
     shown = _ordered(table[panel]) if panel else ["all"] if len(table) else []
     norm = Normalize(*_ends(means["mean"].to_numpy(dtype=float)))
@@ -157,46 +152,44 @@ def heatmap_by_settings(
     figure, panels = base.grid_of(len(shown), most, side, extra=(1.2, 0.5), sharey=False)
     for axes, name in zip(panels, shown, strict=False):
         cells = np.full((len(y), len(x)), np.nan)
-        for place in np.ndindex(*cells.shape):
-            setting = (*([name] if panel else []), y[place[0]], x[place[1]])
+        for row, column in np.ndindex(*cells.shape):
+            setting = (*([name] if panel else []), y[row], x[column])
             mean, low, high = means.loc[setting] if setting in means.index else (np.nan,) * 3
-            cells[place] = mean
-            _write(axes, place, (mean, high - low), "no values" if setting in counts.index else "not run", norm, form)
+            cells[row, column] = mean
+            _write(axes, row, column, mean, high - low, "no values" if setting in run else "not run", norm)
         axes.imshow(cells, cmap=SHADES, norm=norm, interpolation="none", aspect="auto")
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         axes.set_xticks(range(len(x)), [_word(value) for value in x], parse_math=False)
         axes.set_yticks(range(len(y)), [base.wrapped(_word(value, 60), 26) for value in y], parse_math=False)
         if panel:
-            base.title(axes, f"{(labels or {}).get(panel, panel)} {_word(name)}".strip(), width=int(side[0] * 16))
-        first, last = base.at_edge(axes)
-        names = (base.short((labels or {}).get(setting, setting), 78) for setting in (across, down))
-        x_name, y_name = (base.wrapped(text, int(12 * room)) for text, room in zip(names, side, strict=True))
-        base.label(axes, x_name if last else "", y_name if first else "")
-        if not first:
+            base.title(axes, f"{labels[panel]} {_word(name)}".strip(), width=int(side[0] * 16))
+        names = (
+            base.wrapped(base.short(labels[setting], 78), int(12 * room))
+            for setting, room in zip((across, down), side, strict=True)
+        )
+        base.label_edges(axes, *names)
+        if not base.at_edge(axes)[0]:
             axes.tick_params(labelleft=False)
     if len(means):
-        value_label = base.wrapped(base.short(said, 78), int(14 * side[1]))
-        base.key(figure, ScalarMappable(norm, SHADES), value_label, ax=panels, fraction=0.05, aspect=18, pad=0.02)
-    how = base.over_seeds(finite_rows, by).replace("mean and", "mean and half the width of its")
+        text = base.wrapped(base.short(value_label, 78), int(14 * side[1]))
+        base.key(figure, ScalarMappable(norm, SHADES), text, ax=panels, fraction=0.05, aspect=18, pad=0.02)
+    how = how.replace("mean and", "mean and half the width of its")
     base.small_print(figure, run_name, f"in a cell: {how}", lost)
     return figure
 
 
-def _write(
-    axes: Axes, place: tuple[int, ...], cell: tuple[float, float], without: str, norm: Normalize, form: str
-) -> None:
+def _write(axes: Axes, row: int, column: int, mean: float, width: float, without: str, norm: Normalize) -> None:
     """Write the mean and, smaller, the half-width of its interval; the text colour depends on the cell."""
-    mean, width = cell
     middle: base.Style = {"ha": "center", "va": "center", "parse_math": False}
     if not np.isfinite(mean):
-        axes.text(place[1], place[0], without, fontsize=7, color=MUTED, **middle)
+        axes.text(column, row, without, fontsize=7, color=MUTED, **middle)
         return
     ink = "#fefefe" if float(norm(mean)) > 0.7 else "#111417"
     sure = np.isfinite(width)
-    axes.text(place[1], place[0] - 0.14 * sure, format(mean, form), fontsize=8.5, color=ink, **middle)
+    axes.text(column, row - 0.14 * sure, f"{mean:.2f}", fontsize=8.5, color=ink, **middle)
     if sure:
-        axes.text(place[1], place[0] + 0.22, f"± {width / 2:{form}}", fontsize=6.5, color=ink, **middle)
+        axes.text(column, row + 0.22, f"± {width / 2:.2f}", fontsize=6.5, color=ink, **middle)
 
 
 def _ordered(values: pd.Series) -> list[Any]:
@@ -246,16 +239,21 @@ def of_members(settings: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str
     return base.finite(joined, ["value"])
 
 
-def final_errors(metrics: pd.DataFrame, split: str) -> pd.DataFrame:
-    """Return the errors of each member at its last step."""
-    rows = metrics[(metrics["metric"] == "mse") & (metrics["split"] == split)]
+def errors(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return the test errors of all members and steps."""
+    return metrics[(metrics["metric"] == "mse") & (metrics["split"] == "test")]
+
+
+def final_errors(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return the test errors of each member at its last step."""
+    rows = errors(metrics)
     return rows[rows["step"] == rows.groupby("member")["step"].transform("max")]
 
 
-def conditions(metrics: pd.DataFrame, split: str) -> list[str]:
-    """Return the conditions of a split."""
-    rows = metrics[(metrics["metric"] == "mse") & (metrics["split"] == split)]
-    return sorted(base.in_order(rows["condition"]), key=lambda name: (_share(name) is None, _share(name) or 0.0))
+def conditions(metrics: pd.DataFrame) -> list[str]:
+    """Return the conditions of the test split, sorted by the share of hidden channels."""
+    names = base.in_order(errors(metrics)["condition"])
+    return sorted(names, key=lambda name: (_share(name) is None, _share(name) or 0.0))
 
 
 def _share(condition: str) -> float | None:
@@ -285,15 +283,9 @@ def _trained(members: pd.DataFrame) -> base.Array:
     return np.unique(members["hidden"].dropna().to_numpy(dtype=float)) if "hidden" in members.columns else np.zeros(0)
 
 
-def _gone(settings: pd.DataFrame, sigma: float) -> bool:
+def _all_diverged(settings: pd.DataFrame, sigma: float) -> bool:
     """Return whether all members with a sigma diverged."""
     return bool((settings.loc[settings["sigma"] == sigma, "state"] != "done").all())
-
-
-def left_out(settings: pd.DataFrame) -> str:
-    """Describe how many members were left out."""
-    lost = int((settings["state"] != "done").sum())
-    return f"{lost} of {len(settings)} members diverged and are left out" if lost else ""
 
 
 def along_sigma(
@@ -302,26 +294,24 @@ def along_sigma(
     after: pd.DataFrame,
     before: pd.DataFrame | None = None,
     bounds: tuple[float, float] | None = None,
-    label: str = "",
+    label: str = "after training",
 ) -> None:
     """Draw seeds as faint dots and means with intervals, hollow and grey before training; label missing sigmas."""
     sigmas = np.sort(settings["sigma"].unique())
     if len(sigmas) == 0:
         return base.nothing(axes)
     base.sigma_axis(axes, sigmas, most=6)
-    ring: base.Style = {"color": MUTED, "hollow": True, "markersize": 6.6, "zorder": 3, "label": "before training"}
-    dot: base.Style = {"color": BLUE, "hollow": False, "markersize": 4.4, "zorder": 4, "label": label}
     if len(after):
         aside = _aside(axes, after["sigma"].to_numpy(dtype=float), sigmas)
         axes.plot(aside, after["value"], "o", color=BLUE, alpha=0.3, markersize=3.2, markeredgewidth=0, zorder=2)
-    for values, look, line in ((before, ring, (0, (1, 1.4))), (after, dot, "-")):
+    for values, look, line in ((before, BEFORE, (0, (1, 1.4))), (after, {**AFTER, "label": label}, "-")):
         if values is not None and len(values):
             rows = base.means(values, ["sigma"])
-            base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.distances(rows, bounds), marker="o", **look)
+            base.marks(axes, rows, rows["sigma"], bounds, **look)
             joined = rows.set_index("sigma")["mean"].reindex(sigmas)  # broken where a sigma has no mean
             axes.plot(sigmas, joined, linestyle=line, linewidth=1.1, color=look["color"], zorder=look["zorder"])
     for sigma in sorted(set(sigmas) - set(after["sigma"])):
-        text = f"{SIGMA} = {sigma:g}: {GONE if _gone(settings, sigma) else 'no values'}"
+        text = f"{SIGMA} = {sigma:g}: {base.ALL_DIVERGED if _all_diverged(settings, sigma) else 'no values'}"
         place: base.Style = {"ha": "center", "va": "center", "rotation": 90, "transform": axes.get_xaxis_transform()}
         behind: base.Style = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8}
         axes.text(sigma, 0.5, text, color=MUTED, fontsize=7, bbox=behind, **place)
@@ -336,8 +326,9 @@ def _aside(axes: Axes, x: base.Array, sigmas: base.Array) -> base.Array:
     return np.asarray(x * np.exp(step) if log else x + step)
 
 
-def own_scale(axes: Axes, along: Literal["x", "y"] = "y") -> None:
-    """Set round ticks on an axis that need not start at 0."""
+def round_ticks(axes: Axes, along: Literal["x", "y"] = "y") -> None:
+    """Set round ticks and light grid lines on an axis that need not start at 0."""
+    base.quiet_lines(axes, along)
     axis = axes.yaxis if along == "y" else axes.xaxis
     axis.set_major_locator(MaxNLocator(7 if along == "y" else 5, min_n_ticks=4, steps=[1, 2, 2.5, 5, 10]))
     axes.ticklabel_format(axis=along, useOffset=False)

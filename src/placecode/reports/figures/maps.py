@@ -1,6 +1,6 @@
-"""Draw maps: similarity of tokens, attention, positions of tokens, and a picture reassembled from a map.
+"""Draw maps: similarity of tokens, attention, error rates, positions of tokens, and a picture made from a map.
 
->>> figure = similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", rule=4)
+>>> figure = similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", titles, rule=4)
 >>> figure = attention_maps([("small", small), ("large", large)], "lst-quick", rule=4)  # (l, n, n) each
 >>> figure = token_maps([("after training", places, 0.08)], edges, names, "lst-quick")  # (n, 2)
 """
@@ -8,113 +8,114 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from placecode.analysis.geometry import turned
 from placecode.errors import must_be
 from placecode.reports.figures import base
-from placecode.reports.figures.base import BLUE, INK, MUTED, SIGMA, TEXT
+from placecode.reports.figures.base import BLUE, MUTED
+from placecode.reports.figures.labels import write_beside
 
-MOST_PANELS = 5
+MAX_PANELS = 5
 """Maximum number of maps of tokens in a row."""
 SHADES = "Blues"
 """Sequential colour map, monotonic in greyscale."""
+MAX_NAMED = 25
+"""Maximum number of tokens with names on a similarity map."""
+SIDE = 2.7
+"""Side of a similarity map or picture in inches."""
+DOTS = 24
+"""Pixels of a picture per side of a grid cell."""
+PIECE = 0.92
+"""Share of a cell that a piece of the picture takes, so that lines between pieces are visible."""
 
-Maps = npt.NDArray[Any] | tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]
+Array = base.Array
 
 
 def similarity_maps(
-    true: npt.NDArray[Any],
-    small: Maps,
-    large: Maps,
+    true: Array,
+    small: tuple[Array, Array],
+    large: tuple[Array, Array],
     labels: Sequence[str],
     run_name: str,
-    titles: tuple[str, str, str] = (f"small {SIGMA}", f"large {SIGMA}", "true arrangement"),
-    rule: int | None = None,
+    titles: tuple[str, str, str],
+    rule: int,
 ) -> Figure:
     """Draw the cosine similarity of the tokens' centred PEs at a small and a large sigma, and the true similarity.
 
-    All maps are (n, n), as from `analysis.alignment.similarity`, on one colour scale. `small` and `large` are one map,
-    after training, or a pair (before, after). `labels` are the names of tokens, written for up to 25 of them. `rule`
-    draws a thin line after every `rule` tokens, for example after the rows of a grid.
+    All maps are (n, n), as from `analysis.alignment.similarity`, on one colour scale. `small` and `large` are pairs
+    (before training, after). `labels` are the names of tokens, written for up to 25 of them. A thin line is drawn after
+    every `rule` tokens, for example after the rows of a grid.
 
     >>> similarity_maps(true, (start, end), (start2, end2), names, "lst-quick", ("0.2", "2.0", "2-D sinusoid"), rule=4)
     """
-    pairs = [maps if isinstance(maps, tuple) else (None, maps) for maps in (small, large)]
-    rows = [row for row in (0, 1) if any(pair[row] is not None for pair in pairs)]
-    n, named = len(true), len(true) <= 25
-    for array in (true, *(pair[row] for pair in pairs for row in rows)):
-        if array is not None and array.shape != (n, n):
+    n = len(true)
+    for array in (true, *small, *large):
+        if array.shape != (n, n):
             raise must_be("a similarity map", f"an array of shape ({n}, {n}), as the true one", array.shape)
+    ticks, names = (range(n), list(labels)) if n <= MAX_NAMED else (range(0), [])
     # Laid out in inches by hand: the maps stay square and equal, and the true one stands half-way between the rows.
-    side, gap = 2.7, 0.16
-    names = 0.12 + 0.058 * max((len(label) for label in labels), default=0) if named else 0.12
-    left = names + 0.3
-    width = left + 3 * side + gap + names + 0.35 + 0.95
-    bottom = names + 0.35
-    height = bottom + len(rows) * side + (len(rows) - 1) * gap + 0.4
+    gap, room = 0.16, 0.12 + 0.058 * max(map(len, names), default=0)
+    left, bottom = room + 0.3, room + 0.35
+    width, height = left + 3 * SIDE + gap + room + 0.35 + 0.95, bottom + 2 * SIDE + gap + 0.4
     figure = Figure(figsize=(width, height))
 
-    def panel(array: npt.NDArray[Any], x: float, y: float, edges: tuple[bool, bool]) -> Axes:
-        axes = figure.add_axes((x / width, y / height, side / width, side / height))
+    def panel(array: Array, x: float, y: float, named_x: bool, named_y: bool) -> Axes:
+        axes = figure.add_axes((x / width, y / height, SIDE / width, SIDE / height))
         axes.imshow(array, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="none")
         base.plain(axes)
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0, pad=2)
-        axes.set_xticks(range(n) if named and edges[0] else [], labels if named and edges[0] else [])
-        axes.set_yticks(range(n) if named and edges[1] else [], labels if named and edges[1] else [])
-        axes.tick_params("x", rotation=90)
+        axes.set_xticks(ticks if named_x else [], names if named_x else [], rotation=90)
+        axes.set_yticks(ticks if named_y else [], names if named_y else [])
         for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
             text.set(fontsize=6.5, parse_math=False)
         _rules(axes, n, rule)
         return axes
 
-    for column, pair in enumerate(pairs):
-        for i, row in enumerate(rows):
-            if (array := pair[row]) is None:
-                continue
-            up = len(rows) - 1 - i
-            axes = panel(array, left + column * (side + gap), bottom + up * (side + gap), (up == 0, column == 0))
-            if i == 0:
+    for column, pair in enumerate((small, large)):
+        for row, array in enumerate(pair):
+            x, y = left + column * (SIDE + gap), bottom + (1 - row) * (SIDE + gap)
+            axes = panel(array, x, y, row == 1, column == 0)
+            if row == 0:
                 base.title(axes, titles[column])
             if column == 0:
-                axes.set_ylabel(("before training", "after training")[row], fontsize=TEXT, color=INK)
-    middle = bottom + (len(rows) - 1) * (side + gap) / 2
-    axes = panel(true, left + 2 * side + gap + names + 0.35, middle, (True, True))
+                base.label(axes, y=("before training", "after training")[row])
+    middle = bottom + (SIDE + gap) / 2
+    axes = panel(true, left + 2 * SIDE + gap + room + 0.35, middle, True, True)
     base.title(axes, titles[2])
-    bar_axes = figure.add_axes(((width - 0.8) / width, middle / height, 0.11 / width, side / height))
+    bar_axes = figure.add_axes(((width - 0.8) / width, middle / height, 0.11 / width, SIDE / height))
     base.key(figure, axes.images[0], "cosine similarity of centred PEs", cax=bar_axes, ticks=[-1, -0.5, 0, 0.5, 1])
     base.small_print(figure, run_name, f"{n} tokens, in the same order along both sides of every map")
     return figure
 
 
-def attention_maps(columns: Sequence[tuple[str, npt.NDArray[Any]]], run_name: str, rule: int | None = None) -> Figure:
+def attention_maps(columns: Sequence[tuple[str, Array]], run_name: str, rule: int) -> Figure:
     """Draw the attention of each block, with queries in rows and keys in columns; a column of maps per (title, maps).
 
     Maps are (l, n, n), on one colour scale from 0 to the 99.5th percentile of all entries, so that a few large entries
-    do not hide the others. `rule` draws a thin line after every `rule` tokens. A map that is not finite is labelled.
+    do not hide the others. A thin line is drawn after every `rule` tokens. A map that is not finite is labelled.
     """
     arrays = [np.asarray(array, dtype=float) for _, array in columns]
     for array in arrays:
         if array.ndim != 3 or array.shape != (*arrays[0].shape[:2], array.shape[1]):
             raise must_be("attention maps", "arrays of shape (blocks, tokens, tokens), all the same", array.shape)
-    blocks, n = arrays[0].shape[:2] if arrays else (1, 0)
-    entries = np.concatenate([array[np.isfinite(array)] for array in arrays]) if arrays else np.zeros(0)
+    blocks, n = arrays[0].shape[:2]
+    entries = np.concatenate([array[np.isfinite(array)] for array in arrays])
     most = float(np.percentile(entries, 99.5)) if len(entries) else 0.0
-    lines = max((base.wrapped(base.short(str(name), 90), 21).count("\n") for name, _ in columns), default=0)
-    figure, panels = squares(
-        blocks, max(len(arrays), 1), 1.45, (0.1, 0.1), top=0.32 + 0.16 * lines, left=0.42, right=0.85
-    )
-    for i, axes in enumerate(panels if arrays else ()):
+    norm = Normalize(0, most or 1)
+    lines = max(base.wrapped(base.short(str(name), 90), 21).count("\n") for name, _ in columns)
+    top = 0.32 + 0.16 * lines
+    figure, panels = squares(blocks, len(arrays), 1.45, (0.1, 0.1), top=top, left=0.42, right=0.85)
+    for i, axes in enumerate(panels):
         block, column = divmod(i, len(arrays))
-        axes.imshow(arrays[column][block], cmap=SHADES, vmin=0, vmax=most or 1, interpolation="none")
+        axes.imshow(arrays[column][block], cmap=SHADES, norm=norm, interpolation="none")
         _rules(axes, n, rule)
         if not np.isfinite(arrays[column][block]).all():
             base.nothing(axes, "not finite")
@@ -122,20 +123,49 @@ def attention_maps(columns: Sequence[tuple[str, npt.NDArray[Any]]], run_name: st
             base.title(axes, str(columns[column][0]), width=27)
         if column == 0:
             base.label(axes, y=f"block {block + 1}")
-    if arrays:
-        scale = ScalarMappable(cmap=SHADES)
-        scale.set_clim(0, most or 1)
-        more = "max" if entries.max(initial=0) > most else "neither"
-        base.key(figure, scale, "attention", cax=_bar_beside(figure, panels), extend=more)
-    else:
-        base.nothing(panels[0], "no maps")
+    more = "max" if entries.max(initial=0) > most else "neither"
+    base.key(figure, ScalarMappable(norm, SHADES), "attention", cax=_bar_beside(figure, panels), extend=more)
     base.small_print(figure, run_name, f"each row of a map shows where one of {n} tokens looks")
     return figure
 
 
+def error_maps(panels: Sequence[tuple[str, Array]], run_name: str) -> Figure:
+    """Draw error rates by the cell that is queried, with a map of shape (rows, columns) per (title, rates).
+
+    The rate is written in every cell, or "none" if it is NaN because the cell was never queried.
+    """
+    arrays = [np.asarray(array, dtype=float) for _, array in panels]
+    for array in arrays:
+        if array.ndim != 2:
+            raise must_be("error rates", "an array of shape (rows, columns)", array.shape)
+    most = max((float(np.nanmax(array, initial=0)) for array in arrays), default=0.0)
+    most = min(max(np.ceil(most * 10) / 10, 0.1), 1.0)
+    norm = Normalize(0, most)
+    figure, drawn = base.grid_of(len(arrays), 4, (2.4, 2.55), extra=(0.9, 0.5), sharey=False)
+    for axes, (name, _), array in zip(drawn, panels, arrays, strict=False):
+        axes.imshow(array, cmap=SHADES, norm=norm, interpolation="none")
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        axes.set_xticks(range(array.shape[1]), [str(i + 1) for i in range(array.shape[1])])
+        axes.set_yticks(range(array.shape[0]), [str(i + 1) for i in range(array.shape[0])])
+        for (row, column), rate in np.ndenumerate(array):
+            text, ink = "none", MUTED
+            if np.isfinite(rate):  # the colour of the text depends on the cell, not on the page
+                text, ink = f"{rate:.2f}", "#fefefe" if rate > 0.7 * most else "#111417"
+            axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink)
+        base.title(axes, str(name), width=38)
+        base.label_edges(axes, "column", "row")
+    if arrays:
+        base.key(
+            figure, ScalarMappable(norm, SHADES), "share of wrong answers", ax=drawn, fraction=0.04, aspect=22, pad=0.02
+        )
+    base.small_print(figure, run_name, 'by the cell asked for; "none": never asked for')
+    return figure
+
+
 def token_maps(
-    panels: Sequence[tuple[str, npt.NDArray[Any], float]],
-    edges: Sequence[tuple[int, int]] | npt.NDArray[Any],
+    panels: Sequence[tuple[str, Array, float]],
+    edges: Sequence[tuple[int, int]] | Array,
     names: Sequence[str],
     run_name: str,
 ) -> Figure:
@@ -145,7 +175,7 @@ def token_maps(
     are at most five panels in a row.
     """
     pairs = np.asarray(edges, dtype=int).reshape(-1, 2)
-    rows = max(1, -(-len(panels) // MOST_PANELS))
+    rows = max(1, -(-len(panels) // MAX_PANELS))
     columns = max(1, -(-len(panels) // rows))
     side = 2.1 if len(panels) > 1 else 3.0
     lines = max((base.wrapped(base.short(str(name), 90), 30).count("\n") for name, _, _ in panels), default=0)
@@ -163,18 +193,14 @@ def token_maps(
             continue
         middle = (places.max(axis=0) + places.min(axis=0)) / 2
         reach = 0.5 * np.ptp(places, axis=0).max() * 1.18 or 1.0
-        axes.set(
-            xlim=(middle[0] - reach, middle[0] + reach), ylim=(middle[1] - reach, middle[1] + reach), aspect="equal"
-        )
+        (x0, y0), (x1, y1) = middle - reach, middle + reach
+        axes.set(xlim=(x0, x1), ylim=(y0, y1), aspect="equal")
         axes.add_collection(LineCollection(list(places[pairs]), colors=MUTED, linewidths=0.9, alpha=0.7, zorder=1))
         axes.plot(places[:, 0], places[:, 1], "o", color=BLUE, markersize=4.2, markeredgewidth=0, zorder=2)
-        room, tokens = (72 * side, 72 * side), [str(token) for token in names]
-        base.write_beside(axes, places, tokens, room, lines=places[pairs], size=6.3, gap=3.0)
+        room = (72 * side, 72 * side)
+        write_beside(axes, places, [str(name) for name in names], room, lines=places[pairs], size=6.3, gap=3.0)
     base.small_print(figure, run_name, "lines join tokens that are neighbours in truth; only distances have a meaning")
     return figure
-
-
-# ---------------------------------------------------------------------------------------- square panels, by hand
 
 
 def squares(
@@ -186,7 +212,7 @@ def squares(
     """
     bottom = 0.42
     wide, tall = columns * (side + gap[0]) - gap[0], rows * (side + gap[1]) - gap[1]
-    width, height = max(left + wide + right, base.NARROWEST), bottom + tall + top
+    width, height = max(left + wide + right, base.MIN_WIDTH), bottom + tall + top
     figure = Figure(figsize=(width, height))
     panels = []
     for row in range(rows):
@@ -208,22 +234,11 @@ def _bar_beside(figure: Figure, panels: Sequence[Axes]) -> Axes:
     return figure.add_axes((last.x1 + 0.14 / width, (first.y1 + last.y0 - tall) / 2, 0.11 / width, tall))
 
 
-def _rules(axes: Axes, n: int, rule: int | None) -> None:
+def _rules(axes: Axes, n: int, rule: int) -> None:
     """Draw thin lines after every `rule` tokens."""
-    for edge in range(rule, n, rule) if rule else ():
+    for edge in range(rule, n, rule):
         axes.axhline(edge - 0.5, color=MUTED, linewidth=0.5)
         axes.axvline(edge - 0.5, color=MUTED, linewidth=0.5)
-
-
-Array = npt.NDArray[Any]
-
-MOST_IN_A_ROW = 3
-SIDE = 2.7
-"""Side of a panel in inches."""
-DOTS = 24
-"""Pixels of a picture per side of a grid cell."""
-PIECE = 0.92
-"""Share of a cell that a piece of the picture takes, so that lines between pieces are visible."""
 
 
 def maps_as_pictures(
@@ -248,7 +263,7 @@ def maps_as_pictures(
     pieces = cut(picture, np.asarray(positions))
     pairs = np.argwhere(np.triu(near))
     count = len(panels) + 1
-    rows = -(-count // MOST_IN_A_ROW)
+    rows = -(-count // 3)  # at most three in a row
     columns = -(-count // rows)
     figure, drawn = squares(rows, columns, SIDE, (0.2, 0.62), top=0.55, left=0.12, right=0.12)
     laid = [(title, panel_note, onto(places, true)) for title, panel_note, places in panels]
@@ -262,8 +277,7 @@ def maps_as_pictures(
     for axes in drawn[count:]:
         axes.set_axis_off()
     how = "maps are turned, mirrored and scaled onto the true grid, for display only"
-    lines = "lines join true neighbours"
-    base.small_print(figure, run_name, "; ".join(filter(None, (note, lines))), how)
+    base.small_print(figure, run_name, "; ".join(filter(None, (note, "lines join true neighbours"))), how)
     return figure
 
 

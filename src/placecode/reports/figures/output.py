@@ -56,20 +56,7 @@ def svg_text(figure: Figure, prefix: str = "figure", label: str = "") -> str:
     Text remains searchable text in the font of the page, on a transparent background. INK becomes `currentColor`, other
     colours become CSS variables such as `--figure-muted` with the palette as fallback, so that a dark page can change
     them.
-
-    Parameters
-    ----------
-    figure : Figure
-        The figure.
-    prefix : str, default="figure"
-        Prefix of all ids; must be unique on the page.
-    label : str, optional
-        Description for screen readers.
-
-    Returns
-    -------
-    str
-        The SVG element.
+    All ids start with `prefix`, which must be unique on the page; `label` is read by screen readers.
     """
     stream = io.StringIO()
     with _rendering(_SVG_SETTINGS):

@@ -27,11 +27,11 @@ Array = npt.NDArray[Any]
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, "#56B4E9", "#F0E442")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "p")
 """Markers of modules. Seven colours and eight markers distinguish 56 modules; markers help in greyscale."""
-MOST_NAMES = 60
+MAX_NAMES = 60
 """Maximum number of channels on a map with names."""
-CLOSE, MOST_TOGETHER = 0.03, 6
+CLOSE, MAX_TOGETHER = 0.03, 6
 """Distance, as a share of the map's extent, below which channels are labelled together; and maximum number of them."""
-MOST_MODULES = 14
+MAX_MODULES = 14
 """Maximum number of modules in a legend."""
 
 
@@ -43,27 +43,10 @@ def channel_map(
     run_name: str,
     edges: Sequence[tuple[int, int, float]] = (),
 ) -> Figure:
-    """Draw a map of channels, coloured by module.
+    """Draw a map of channels at `places` (n, 2), coloured by module.
 
-    Parameters
-    ----------
-    places : array of shape (n, 2)
-        Positions of the channels.
-    names : sequence of str
-        Their names.
-    labels : array of shape (n,)
-        Module of each channel, -1 for none.
-    confidence : array of shape (n,)
-        Confidence in each position. Channels of low confidence are pale.
-    run_name : str
-        Name of the run, for the small print.
-    edges : sequence of (int, int, float), optional
-        Pairs of channels that are joined by a line, with the confidence that they are neighbours.
-
-    Returns
-    -------
-    Figure
-        The figure.
+    `labels` (n,) are modules, -1 for none. Channels of low `confidence` (n,) in their position are pale. `edges` are
+    pairs of channels that are joined by a line, with the confidence that they are neighbours.
     """
     figure, (axes,) = base.panels(1, 1, (7.2, 6.2))
     _frame(axes)
@@ -75,18 +58,17 @@ def channel_map(
         axes.add_collection(LineCollection(lines, colors=MUTED, linewidths=0.7, alpha=0.5, zorder=1))
     shade = np.where(np.isfinite(confidence), 0.25 + 0.75 * np.clip(confidence, 0, 1), 1.0)
     _modules(axes, places, labels, shade, 36 if len(places) <= 200 else 14)
-    if 0 < len(names) <= MOST_NAMES:
+    if 0 < len(names) <= MAX_NAMES:
         for (x, y), text in _named_places(places, names):
             at: base.Style = {"xytext": (5, 0), "textcoords": "offset points", "fontsize": SMALL - 1, "color": INK}
             axes.annotate(text, (x, y), parse_math=False, va="center", **at)
     count = int(labels.max(initial=0)) + 1
-    if 1 < count <= MOST_MODULES:
+    if 1 < count <= MAX_MODULES:
         _key(figure, count)
     least = min((math.floor(100 * value + 1e-9) for *_, value in edges), default=0)
     joined = f" · lines: neighbours with a confidence of {least}% or more" if edges else ""
-    base.small_print(
-        figure, run_name, f"units are arbitrary, and so is the orientation · pale: unsure of its place{joined}"
-    )
+    note = f"units are arbitrary, and so is the orientation · pale: unsure of its place{joined}"
+    base.small_print(figure, run_name, note)
     return figure
 
 
@@ -98,27 +80,10 @@ def maps_by_method(
     notes: Mapping[str, str] | None = None,
     colored: str = "modules that the method found",
 ) -> Figure:
-    """Draw the maps of several methods, rotated onto the first one.
+    """Draw the maps (n, 2) of several methods, rotated onto the first one.
 
-    Parameters
-    ----------
-    maps : mapping of str to array of shape (n, 2)
-        Positions of the channels by method.
-    labels : mapping of str to array of shape (n,)
-        Labels by method, such as modules, for the colours.
-    run_name : str
-        Name of the run, for the small print.
-    positions : array of shape (n, 2), optional
-        True positions. They are drawn first, and all maps are coloured by them instead of by `labels`.
-    notes : mapping of str to str, optional
-        Notes by method, below the titles.
-    colored : str
-        Description of the labels, for the small print.
-
-    Returns
-    -------
-    Figure
-        The figure.
+    Colours are `labels` (n,) by method, such as modules, which `colored` describes; or, if the true `positions` (n, 2)
+    are known, these, which are then drawn first. `notes` by method stand below the titles.
     """
     panels = {**({} if positions is None else {"known positions": positions}), **maps}
     figure, drawn = base.grid_of(len(panels), 3, (2.6, 2.7), sharey=False)
@@ -145,11 +110,9 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
     `table` has the rows of `placecode.fit.choice.Choice.table`.
     """
     sigmas = np.array([row["sigma"] for row in table])
-    figure, (errors, agreement) = base.panels(1, 2, (7.2, 3.1), sharey=False)
-    for axes, name, words in (
-        (errors, "error", "validation error"),
-        (agreement, "stability", "agreement between fits"),
-    ):
+    labels = {"error": "validation error", "stability": "agreement between fits"}
+    figure, panels = base.panels(1, 2, (7.2, 3.1), sharey=False)
+    for axes, (name, label) in zip(panels, labels.items(), strict=True):
         values = np.array([np.nan if row[name] is None else row[name] for row in table], dtype=float)
         spread = np.array([row["standard_error"] for row in table]) if name == "error" else None
         axes.plot(sigmas, values, color=MUTED, linewidth=1, zorder=1)
@@ -157,15 +120,12 @@ def sigma_choice(table: Sequence[Mapping[str, float]], chosen: float, run_name: 
         axes.plot([chosen], values[sigmas == chosen], "o", markersize=11, mfc="none", mec=VERMILLION, mew=1.6)
         base.sigma_axis(axes, sigmas)
         base.quiet_lines(axes)
-        base.label(axes, f"initial scale {SIGMA}", words)
+        base.label(axes, f"initial scale {SIGMA}", label)
     best = min(table, key=lambda row: row["error"])
-    errors.axhline(best["error"] + best["standard_error"], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    base.small_print(
-        figure,
-        run_name,
-        f"ring: the chosen {SIGMA} · bars: one standard error over blocks of samples · dashes: the lowest error plus "
-        "one standard error, above which no sigma is taken",
-    )
+    panels[0].axhline(best["error"] + best["standard_error"], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    bars = "bars: one standard error over blocks of samples"
+    dashes = "dashes: the lowest error plus one standard error, above which no sigma is taken"
+    base.small_print(figure, run_name, f"ring: the chosen {SIGMA} · {bars} · {dashes}")
     return figure
 
 
@@ -181,8 +141,8 @@ def _named_places(places: Array, names: Sequence[str]) -> list[tuple[tuple[float
             groups.append([i])
     texts = []
     for group in groups:
-        listed = [base.short(names[i], 20) for i in group[:MOST_TOGETHER]]
-        more = [f"and {len(group) - MOST_TOGETHER} more"] if len(group) > MOST_TOGETHER else []
+        listed = [base.short(names[i], 20) for i in group[:MAX_TOGETHER]]
+        more = [f"and {len(group) - MAX_TOGETHER} more"] if len(group) > MAX_TOGETHER else []
         middle = places[group].mean(axis=0)
         texts.append(((float(places[group, 0].max()), float(middle[1])), "\n".join(listed + more)))
     return texts

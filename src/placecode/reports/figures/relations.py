@@ -17,37 +17,29 @@ from matplotlib.figure import Figure
 
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, MUTED, PAPER, SIGMA, SMALL
+from placecode.reports.figures.labels import write_beside
 
-COLORS = "cividis"
-"""Colour map over sigma, monotonic in greyscale."""
-SURE = 0.05
+ALPHA = 0.05
 """Adjusted p-value below which a correlation is drawn as a filled dot."""
 
 Means = tuple[pd.DataFrame, pd.DataFrame]
 """Means of a measure and of accuracy, with a row per sigma."""
 
 
-# ------------------------------------------------------------------------------------------------- over the sigmas
-
-
-def relation_panels(
-    table: pd.DataFrame, run_name: str, notes: Mapping[str, str] | None = None, y_label: str = "held-out accuracy"
-) -> Figure:
+def relation_panels(table: pd.DataFrame, run_name: str, notes: Mapping[str, str] | None = None) -> Figure:
     """Draw accuracy by each measure, with a panel per measure and a dot per sigma: means over seeds with intervals.
 
     `table` has a row per measure, moment ("start" or "end"), sigma and seed, with the columns value and accuracy. Dots
     after training are filled and joined in the order of sigma; those before training are hollow and grey. `notes`, such
     as the correlation, are written below the titles. Seeds with a value or accuracy that is not finite are left out.
     """
-    finite_rows, lost = base.finite(
-        table, ["measure", "moment", "sigma", "seed", "value", "accuracy"], values=("value", "accuracy")
-    )
+    values = ("value", "accuracy")
+    finite_rows, lost = base.finite(table, ["measure", "moment", "sigma", "seed", *values], values)
     by = ["measure", "moment", "sigma"]
     x, y = base.means(finite_rows, by), base.means(finite_rows, by, "accuracy")
-    measures = base.in_order(table["measure"])
+    measures, sigmas = base.in_order(table["measure"]), base.sorted_sigmas(table)
     figure, panels = base.grid_of(len(measures), 4, (2.65, 2.5), extra=(1.0, 0.9))
-    sigmas = np.sort(table["sigma"].unique().astype(float))
-    colors = ScalarMappable(base.sigma_colors(sigmas), COLORS)
+    colors = ScalarMappable(base.sigma_colors(sigmas), base.SIGMA_COLORS)
     drawn: list[tuple[Means, Means]] = []
     for axes, measure in zip(panels, measures, strict=False):
         here = [(x["measure"] == measure) & (x["moment"] == moment) for moment in ("start", "end")]
@@ -60,21 +52,13 @@ def relation_panels(
         axes.margins(0.13)
         base.quiet_lines(axes, "both")
         base.title(axes, str(measure), (notes or {}).get(measure, ""), width=40)
-        first, last = base.at_edge(axes)
-        base.label(axes, "mean of the measure" if last else "", y_label if first else "")
+        base.label_edges(axes, "mean of the measure", "held-out accuracy")
     for axes, (before, after) in zip(panels, drawn, strict=False):  # now that the scale, which they share, is known
         if len(after[0]):
             _name_ends(axes, before, after)
     if not finite_rows.empty:
-        ticks = base.thinned(sigmas, 5)
-        place: base.Style = {
-            "ax": panels,
-            "fraction": 0.03,
-            "aspect": 24,
-            "pad": 0.015,
-            "shrink": 0.9 if len(panels) < 5 else 0.5,
-        }
-        base.key(figure, colors, f"initial scale {SIGMA}", ticks=ticks, format="%g", **place)
+        shrink = 0.9 if len(panels) < 5 else 0.5
+        base.sigma_key(figure, panels, colors, base.thinned(sigmas, 5), shrink=shrink)
     base.legend(figure, ["after training", "before training"])
     base.small_print(figure, run_name, f"dots and bars: {base.over_seeds(finite_rows, by)}", lost)
     return figure
@@ -83,9 +67,8 @@ def relation_panels(
 def _before(axes: Axes, x: pd.DataFrame, y: pd.DataFrame) -> None:
     """Draw values before training as larger hollow dots, which remain visible as rings if nothing has changed."""
     if len(x):
-        style: dict[str, Any] = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
-        reach = {"xerr": base.distances(x), "yerr": base.distances(y, (0, 1))}
-        base.errorbars(axes, x["mean"], y["mean"], hollow=True, label="before training", **reach, **style)
+        look: base.Style = {"color": MUTED, "marker": "o", "markersize": 6.8, "elinewidth": 0.7, "zorder": 2}
+        base.marks(axes, y, x["mean"], (0, 1), xerr=base.distances(x), hollow=True, label="before training", **look)
 
 
 def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable) -> None:
@@ -93,8 +76,8 @@ def _after(axes: Axes, x: pd.DataFrame, y: pd.DataFrame, colors: ScalarMappable)
     if x.empty:
         return
     axes.plot(x["mean"], y["mean"], color=MUTED, linewidth=0.9, zorder=3)
-    reach: base.Style = {"xerr": base.distances(x), "yerr": base.distances(y, (0, 1))}
     shades: Any = colors.to_rgba(x["sigma"].to_numpy(dtype=float))
+    reach: base.Style = {"xerr": base.distances(x), "yerr": base.distances(y, (0, 1))}
     axes.errorbar(x["mean"], y["mean"], **reach, linestyle="none", ecolor=shades, elinewidth=0.9, zorder=4)
     dots: base.Style = {"s": 21, "linewidths": 0.4, "edgecolors": MUTED, "zorder": 5}
     axes.scatter(x["mean"], y["mean"], c=shades, label="after training", **dots)
@@ -110,63 +93,42 @@ def _name_ends(axes: Axes, before: Means, after: Means) -> None:
     bars = [path[:, None] + np.eye(2)[i] * (reach[i] * [-1, 1])[..., None] for i in (0, 1)]
     lines = np.concatenate([np.stack([path[:-1], path[1:]], axis=1), *bars])
     texts = [f"{SIGMA} = {sigmas[end]:g}" for end in ends]
-    base.write_beside(axes, path[ends], texts, room=(145, 115), dots=dots, lines=lines, gap=5.5)
+    write_beside(axes, path[ends], texts, room=(145, 115), dots=dots, lines=lines, gap=5.5)
 
 
-# ------------------------------------------------------------------------------------------------------ all at once
-
-
-def forest(table: pd.DataFrame, run_name: str, x_label: str = "rank correlation\nwith held-out accuracy") -> Figure:
+def forest(table: pd.DataFrame, run_name: str) -> Figure:
     """Draw correlations with their intervals, with a row per measure and a panel per question.
 
     `table` has the columns measure, question, value, low, high and adjusted, the p-value adjusted for multiple tests.
     Dots with an adjusted p-value below 0.05 are filled, the others hollow. Missing values are labelled.
     """
-    columns = ["measure", "question", "value", "low", "high", "adjusted"]
-    finite_rows, lost = base.finite(table, columns)
+    finite_rows, lost = base.finite(table, ["measure", "question", "value", "low", "high", "adjusted"])
     measures, questions = base.in_order(table["measure"]), base.in_order(table["question"])
-    names = [base.wrapped(base.short(str(measure), 80), 40) for measure in measures]
-    longest = max((len(line) for name in names for line in name.split("\n")), default=0)
-    row = 0.31 if any("\n" in name for name in names) else 0.27
-    size = (
-        max(0.075 * longest + 2.2 * max(len(questions), 1) + 0.3, base.NARROWEST),
-        row * max(len(measures), 2) + 1.6,
-    )
-    figure, panels = base.panels(1, max(len(questions), 1), size)
+    row = 0.31 if any("\n" in base.wrapped(str(measure), 40) for measure in measures) else 0.27
+    height = row * max(len(measures), 2) + 1.6
+    figure, panels = base.row_panels(measures, len(questions), 2.2, height, wrap=40, background="")
     for axes, question in zip(panels, questions, strict=False):
-        rows = finite_rows[finite_rows["question"] == question]
-        _estimates(axes, rows, measures)
+        rows = finite_rows[finite_rows["question"] == question].rename(columns={"value": "mean"})
+        sure = rows["adjusted"].to_numpy(dtype=float) < ALPHA  # a NaN is not
+        for chosen, hollow, name in ((sure, False, f"adjusted p < {ALPHA:g}"), (~sure, True, "otherwise")):
+            at = [measures.index(measure) for measure in rows.loc[chosen, "measure"]]
+            look: base.Style = {"color": BLUE, "marker": "o", "markersize": 5.4, "label": name, "zorder": 3}
+            if at:
+                base.marks(axes, rows[chosen], at, along="x", hollow=hollow, **look)
         for missing in (measure for measure in measures if measure not in set(rows["measure"])):
             tested = ((table["measure"] == missing) & (table["question"] == question)).any()
             note: base.Style = {"ha": "center", "va": "center", "fontsize": SMALL, "color": MUTED}
             box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
             axes.text(0, measures.index(missing), "no value" if tested else "not asked", bbox=box, **note)
         base.title(axes, str(question), width=46)
-        base.label(axes, x_label)
+        base.label(axes, "rank correlation\nwith held-out accuracy")
     for axes in panels:
         axes.axvline(0, color=MUTED, linewidth=1.1, zorder=1)
         axes.set_xlim(-1.05, 1.05)
         axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["\N{MINUS SIGN}1", "\N{MINUS SIGN}0.5", "0", "0.5", "1"])
         base.quiet_lines(axes, "both")
-        axes.spines["left"].set_visible(False)
-        axes.tick_params("y", length=0)
-    if not questions:
-        base.nothing(panels[0])
-    panels[0].set_ylim(max(len(measures), 1) - 0.4, -0.6)
-    panels[0].set_yticks(range(len(measures)), names, parse_math=False)
-    base.legend(figure, [f"adjusted p < {SURE:g}", "otherwise"])
+    base.legend(figure, [f"adjusted p < {ALPHA:g}", "otherwise"])
     bare = int((~np.isfinite(finite_rows[["low", "high"]].to_numpy(dtype=float)).all(axis=1)).sum())
     without = f"{bare} of {len(finite_rows)} have no interval" if bare else ""
     base.small_print(figure, run_name, "bars: 95% intervals; p adjusted for the number of tests", without, lost)
     return figure
-
-
-def _estimates(axes: Axes, rows: pd.DataFrame, measures: list[Any]) -> None:
-    """Draw the correlations of one panel."""
-    rows = rows.rename(columns={"value": "mean"})
-    sure = rows["adjusted"].to_numpy(dtype=float) < SURE  # a NaN is not
-    for hollow, kind, name in ((False, rows[sure], f"adjusted p < {SURE:g}"), (True, rows[~sure], "otherwise")):
-        if len(kind):
-            at = [measures.index(measure) for measure in kind["measure"]]
-            style = {"color": BLUE, "marker": "o", "markersize": 5.4, "label": name, "zorder": 3}
-            base.errorbars(axes, kind["mean"], at, hollow=hollow, xerr=base.distances(kind), **style)

@@ -16,11 +16,11 @@ from matplotlib.ticker import NullLocator
 from placecode.reports.figures import base
 from placecode.reports.figures.base import BLUE, INK, KINDS, MUTED, PAPER, SIGMA, SMALL, Style
 
-LEAST, MOST = 0.004, 3.2
+MIN_SIGMA, MAX_SIGMA = 0.004, 3.2
 """Limits of the axis. A library that initializes with zeros is drawn at the left end."""
 TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
 DOTTED: Style = {"color": MUTED, "linewidth": 0.8, "linestyle": (0, (1, 2)), "zorder": 0}
-WORST = -0.1
+MIN_SHARE = -0.1
 """Lowest share that is drawn."""
 LETTERS = 100
 """Number of small letters that fit along the axis."""
@@ -29,26 +29,13 @@ LETTERS = 100
 def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     """Draw a panel for each outcome, with a line per setting; and below, a row for each default of libraries.
 
-    Parameters
-    ----------
-    curves : DataFrame
-        Columns panel, task, setting, sigma and share, which is the share of the gain of the best sigma.
-    marks : DataFrame
-        Columns formula, names, low and high; low equals high unless the scale depends on the size of the model.
-    run_name : str
-        Name of the run, for the small print.
-
-    Returns
-    -------
-    Figure
-        The figure.
+    `curves` has the columns panel, task, setting, sigma and share, which is the share of the gain of the best sigma.
+    `marks` has formula, names, low and high; low equals high unless the scale depends on the size of the model.
     """
     finite_rows, lost = base.finite(curves, ["panel", "task", "setting", "sigma", "share"], ["sigma", "share"])
     names = base.in_order(finite_rows["panel"])
-    lines = [
-        textwrap.wrap(str(mark["names"]), _room(float(mark["low"]), float(mark["high"])))
-        for _, mark in marks.iterrows()
-    ]
+    ends = zip(marks["names"], marks["low"], marks["high"], strict=True)
+    lines = [textwrap.wrap(str(text), _room(float(low), float(high))) for text, low, high in ends]
     rows = [0.5 + 0.5 * len(texts) for texts in lines]
     heights = [*([2.3] * len(names)), 0.25 * sum(rows) + 0.4]
     figure, panels = base.panels(len(names) + 1, 1, (7.2, sum(heights) + 1.1), sharey=False, height_ratios=heights)
@@ -58,7 +45,7 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
         for (task, _), group in finite_rows[finite_rows["panel"] == name].groupby(["task", "setting"], sort=False):
             line = group.sort_values("sigma")
             style: Style = {**styles[task], "linewidth": 1.1, "markersize": 3.2, "alpha": 0.7, "mew": 0}
-            axes.plot(line["sigma"], line["share"].clip(lower=WORST), label=task, **style)
+            axes.plot(line["sigma"], line["share"].clip(lower=MIN_SHARE), label=task, **style)
         axes.set(ylim=(-0.14, 1.06), yticks=[0, 0.25, 0.5, 0.75, 1])
         base.quiet_lines(axes)
         base.label(axes, y=base.wrapped(name, 34))
@@ -67,14 +54,14 @@ def scales(curves: pd.DataFrame, marks: pd.DataFrame, run_name: str) -> Figure:
     _names(panels[-1], marks, lines, rows)
     base.legend(figure, columns=6)
     note = "a line is a setting: 1 is what its best sigma gains, 0 a model that has learned nothing"
-    below = f"less than {WORST} is drawn there" if (finite_rows["share"] < WORST).any() else ""
+    below = f"less than {MIN_SHARE} is drawn there" if (finite_rows["share"] < MIN_SHARE).any() else ""
     base.small_print(figure, run_name, note, below, lost)
     return figure
 
 
 def _axis(axes: Axes) -> None:
     axes.set_xscale("log")
-    axes.set_xlim(LEAST, MOST)
+    axes.set_xlim(MIN_SIGMA, MAX_SIGMA)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
 
@@ -87,13 +74,13 @@ def _across(axes: Axes, marks: pd.DataFrame) -> None:
 
 def _on_the_right(low: float, high: float) -> bool:
     """Return whether there is more space to the right of a mark."""
-    return max(low, LEAST) * high < LEAST * MOST
+    return max(low, MIN_SIGMA) * high < MIN_SIGMA * MAX_SIGMA
 
 
 def _room(low: float, high: float) -> int:
     """Return the number of letters that fit next to a mark."""
-    ends = (max(high, LEAST), MOST) if _on_the_right(low, high) else (LEAST, low)
-    return max(20, round(LETTERS * math.log(ends[1] / ends[0]) / math.log(MOST / LEAST)))
+    ends = (max(high, MIN_SIGMA), MAX_SIGMA) if _on_the_right(low, high) else (MIN_SIGMA, low)
+    return max(20, round(LETTERS * math.log(ends[1] / ends[0]) / math.log(MAX_SIGMA / MIN_SIGMA)))
 
 
 def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[float]) -> None:
@@ -102,7 +89,7 @@ def _names(axes: Axes, marks: pd.DataFrame, lines: list[list[str]], rows: list[f
     for (_, mark), texts, height in zip(marks.iterrows(), lines, rows, strict=True):
         middle = place + height / 2
         place += height
-        low, high = (max(float(mark[end]), LEAST * 1.12) for end in ("low", "high"))
+        low, high = (max(float(mark[end]), MIN_SIGMA * 1.12) for end in ("low", "high"))
         look: Style = {"color": BLUE, "solid_capstyle": "round", "zorder": 3}
         if mark["high"] == 0:
             axes.plot([low], [middle], marker="<", markersize=6, **look)

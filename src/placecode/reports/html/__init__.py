@@ -9,9 +9,8 @@ A study adds its own content as `Section`s, and interactive plots as a dial over
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,13 @@ from placecode.experiments.claims import DIRECTIONS, LABELS
 from placecode.files import write_text
 from placecode.reports.figures import save, svg_text
 from placecode.reports.html import evidence, packing, page, tables
-from placecode.reports.html.contracts import Atlas, Dial, Illustration, RunFolder, Verdict
 from placecode.reports.html.tables import Table
+from placecode.reports.pages.base import Shown
+from placecode.reports.pages.dials import Channels, Dial, Verdict
+from placecode.runs.read import Run
 
-__all__ = ["Illustration", "RunFolder", "Section", "Table", "badges", "render", "write"]
+__all__ = ["Section", "Table", "badges", "render", "write"]
 
-MAX_LEAD_SENTENCES = 5
-"""Maximum number of sentences at the top of the page. The others are in a collapsed list."""
 MAX_SHRUNK_ASPECT = 1.4
 """Maximum ratio of width to height of figures that are shrunk on a phone. Wider figures scroll horizontally."""
 PIXELS_PER_INCH = 96
@@ -35,45 +34,18 @@ PIXELS_PER_INCH = 96
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page.
-
-    Parameters
-    ----------
-    title : str
-        Heading.
-    text : sequence of str
-        Paragraphs.
-    figures : sequence of Illustration
-        Figures, shown after the text.
-    tables : sequence of Table
-        Tables, shown after the figures.
-    """
+    """A section of the page: a heading, then figures (see `_drawn`) and tables."""
 
     title: str
-    text: Sequence[str] = ()
-    figures: Sequence[Illustration] = ()
+    figures: Sequence[Mapping[str, Any]] = ()
     tables: Sequence[Table] = ()
 
 
-def write(
-    run: RunFolder, title: str, lead: Sequence[str], figures: Sequence[Illustration], command: str, **more: Any
-) -> Path:
-    """Write the figures and the page of a run to its folder.
-
-    Parameters
-    ----------
-    run, title, lead, figures, command, **more
-        Arguments of `render`.
-
-    Returns
-    -------
-    Path
-        The page, report.html.
-    """
+def write(run: Run, title: str, lead: Sequence[str], figures: Sequence[Shown], command: str, **more: Any) -> Path:
+    """Write the figures and the page of a run, report.html, to its folder; for the arguments see `render`."""
     folder = run.path / "figures"
     folder.mkdir(exist_ok=True)
-    sections: Sequence[Section] = more.get("sections", ())
-    for item in [*figures, *(item for section in sections for item in section.figures)]:
+    for item in figures:
         save(item.figure, folder / f"{item.name}.png")
     path = run.path / "report.html"
     write_text(path, render(run, title, lead, figures, command, **more))
@@ -81,10 +53,10 @@ def write(
 
 
 def render(
-    run: RunFolder,
+    run: Run,
     title: str,
     lead: Sequence[str],
-    figures: Sequence[Illustration],
+    figures: Sequence[Shown],
     command: str,
     sections: Sequence[Section] = (),
     metric: str = "accuracy",
@@ -93,68 +65,38 @@ def render(
     words: Sequence[str] = (),
     verdicts: Sequence[Verdict] = (),
     dial: Dial | None = None,
-    channels: Atlas | None = None,
+    channels: Channels | None = None,
     map_first: bool = False,
 ) -> str:
-    """Render the page of a run. Parts that the run does not have are left out.
+    """Render the page of a finished run. Parts that the run does not have are left out.
 
-    Parameters
-    ----------
-    run : RunFolder
-        A finished run.
-    title : str
-        Heading of the page.
-    lead : sequence of str
-        Main results in sentences, shown at the top.
-    figures : sequence of Illustration
-        Figures.
-    command : str
-        Command that repeats the run.
-    sections : sequence of Section, optional
-        Additional sections of the study.
-    metric : str, default="accuracy"
-        Metric of the tables of results.
-    measures : sequence of (analysis, target), optional
-        Rows of the table of analyses; by default all.
-    claims : sequence of mapping, optional
-        Records of the claims about the run.
-    words : sequence of str, optional
-        All results in sentences, collapsed.
-    verdicts : sequence of Verdict, optional
-        Main results with a badge.
-    dial : Dial, optional
-        Interactive plots with a slider for sigma.
-    channels : Atlas, optional
-        Interactive map of channels.
-    map_first : bool, default=False
-        Put the map of channels before the dial.
-
-    Returns
-    -------
-    str
-        The HTML page.
+    `lead` are the main results in sentences, shown at the top; `words` are all of them, collapsed; `verdicts` have a
+    badge. `command` repeats the run. `metric` is that of the tables of results, `measures` are the (analysis, target)
+    of the table of analyses (by default all), `claims` the records of claims. `map_first` puts the map of channels
+    before the dial.
     """
     findings = [
         Section("Results", tables=tables.results(run.summary, metric)),
         *sections,
-        Section("Figures", figures=figures),
+        Section("Figures", [_drawn(number, item) for number, item in enumerate(figures, 1)]),
         Section(f"{tables.metric_title(metric)} by condition", tables=tables.conditions(run.summary, metric)),
         Section("The encodings before and after training", tables=tables.analyses(run, measures)),
     ]
+    whole = {name: content for name, content in run.config.items() if name != "fields"}
+    fields = tables.pairs("Every field of the study, with the value that was used.", run.config.get("fields", {}))
     record = [
-        Section("What was run", tables=[tables.facts(run.config), tables.fields(run.config)]),
-        Section("Where it ran", tables=[tables.environment(run.environment)]),
+        Section("What was run", tables=[tables.pairs("The run as a whole.", whole), fields]),
+        Section("Where it ran", tables=[tables.pairs("Versions and machine.", run.environment)]),
         Section("Files of the run", tables=[tables.files(run.path)]),
     ]
-    numbers = itertools.count(1)  # figures are numbered consecutively over all sections
     return page.filled(
         "page.html",
         title,
         dials=[] if dial is None else [packing.dial(dial)],
         atlas=None if channels is None else packing.atlas(channels),
         run=run,
-        lead=lead[:MAX_LEAD_SENTENCES],
-        words=words if list(words) != list(lead) else lead[MAX_LEAD_SENTENCES:],
+        lead=lead[: page.MAX_LEAD_SENTENCES],
+        words=words if list(words) != list(lead) else lead[page.MAX_LEAD_SENTENCES :],
         verdicts=list(verdicts),
         badges=badges(claims),
         dial=dial,
@@ -164,30 +106,19 @@ def render(
         claims=evidence.of_claims(claims),
         claims_table=tables.claims(claims, run.config["scale"]),
         command=command,
-        findings=[
-            _rendered(section, numbers) for section in findings if section.text or section.figures or section.tables
-        ],
-        record=[_rendered(section, numbers) for section in record],
+        findings=[section for section in findings if section.figures or section.tables],
+        record=record,
     )
 
 
 def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Count the verdicts on the claims that can be tested with a run.
+    """Count the verdicts on the claims that can be tested with a run, by label, the paper's claims first.
 
-    Parameters
-    ----------
-    claims : sequence of mapping
-        Records of claims.
-
-    Returns
-    -------
-    list of (label, badges)
-        The paper's claims first. A badge is its kind and its text; directions come before numbers.
+    A badge is its kind and its text; directions come before numbers.
     """
-    tested = [claim for claim in claims if claim["effect"] is not None]
     by_label = []
     for label in LABELS:
-        labelled = [claim for claim in tested if claim["label"] == label]
+        labelled = [claim for claim in claims if claim["effect"] is not None and claim["label"] == label]
         directions = Counter((claim["direction"], claim["direction_text"]) for claim in labelled)
         numbers = Counter((claim["number"], f"number: {claim['number']}") for claim in labelled if claim["number"])
         ordered = sorted(directions.items(), key=lambda item: DIRECTIONS.index(item[0][0])) + sorted(numbers.items())
@@ -196,14 +127,14 @@ def badges(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[st
     return by_label
 
 
-def _rendered(section: Section, numbers: Iterator[int]) -> dict[str, Any]:
-    """Prepare a section for the template: draw its figures as SVG and number them, which also makes ids unique."""
-    figures = []
-    for item in section.figures:
-        number = next(numbers)
-        drawing = svg_text(item.figure, prefix=f"figure-{number}", label=f"{item.title}. {item.caption}")
-        width, height = item.figure.get_size_inches()
-        shape = {"natural": round(PIXELS_PER_INCH * width), "across": bool(width > MAX_SHRUNK_ASPECT * height)}
-        texts = {"number": number, "title": item.title, "caption": item.caption}
-        figures.append({**texts, **shape, "drawing": drawing})
-    return {"title": section.title, "text": section.text, "figures": figures, "tables": section.tables}
+def _drawn(number: int, item: Shown) -> dict[str, Any]:
+    """Prepare a figure for the template: as SVG, whose ids are unique by the number of the figure."""
+    width, height = item.figure.get_size_inches()
+    return {
+        "number": number,
+        "title": item.title,
+        "caption": item.caption,
+        "natural": round(PIXELS_PER_INCH * width),
+        "across": bool(width > MAX_SHRUNK_ASPECT * height),
+        "drawing": svg_text(item.figure, f"figure-{number}", f"{item.title}. {item.caption}"),
+    }

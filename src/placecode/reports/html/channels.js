@@ -1,4 +1,4 @@
-// Channels: a map in which every channel can be found by its name, with those that lie nearest and how sure that is.
+// The map of channels: search by name, with the nearest channels and the confidence in them.
 const MATCHES = 8;
 
 class AtlasView {
@@ -24,7 +24,7 @@ class AtlasView {
     redraws.push(() => canDraw && this.draw());
   }
 
-  // About the middle of all places, so that a turn keeps them in sight.
+  // Centre positions, so that a rotation keeps them in view.
   centred(places) {
     const middle = [0, 1, 2].map((axis) => this.ends(places, axis)).map(([low, high]) => (low + high) / 2);
     return places.map((place) => place.map((value, axis) => value - middle[axis]));
@@ -35,7 +35,7 @@ class AtlasView {
     return values.length ? [Math.min(...values), Math.max(...values)] : [-1, 1];
   }
 
-  // The window of the picture: all places with some room, or all that a turn may bring.
+  // Ranges of both axes: all positions with a margin, or all that a rotation may show.
   window() {
     if (this.space?.checked) {
       const far = Math.max(...this.deep.map((place) => Math.hypot(...place))) * 1.08 || 1;
@@ -46,7 +46,7 @@ class AtlasView {
     return both.map(([low, high]) => [low - room, high + room]);
   }
 
-  // The channels whose name holds what was typed: the exact one first, then those that begin with it.
+  // Channels whose name contains the input: an exact match first, then names that start with it.
   matching() {
     const typed = this.input.value.trim().toLowerCase();
     if (!typed) return [];
@@ -74,7 +74,7 @@ class AtlasView {
     return made;
   }
 
-  // To one of the suggestions, or to none; the focus stays with what is typed.
+  // Select a suggestion, or none (-1); the focus stays in the input.
   point(at) {
     this.active = at;
     [...this.list.children].forEach((each, i) => each.setAttribute("aria-selected", String(i === at)));
@@ -112,7 +112,7 @@ class AtlasView {
     if (canDraw) this.draw();
   }
 
-  // What was told of the channel before would be read as an answer.
+  // Clear the last channel, which would be read as the result of the search.
   forget() {
     if (this.chosen === null) return;
     this.chosen = null;
@@ -175,8 +175,8 @@ class AtlasView {
     });
   }
 
-  // Places on the screen and how near to the eye they are, from 0 to 1. Three dimensions are turned and seen from afar,
-  // as points of a flat picture: that needs no graphics card.
+  // Positions on the screen, and nearness to the viewer from 0 to 1. Three dimensions are rotated and projected to a
+  // flat plot, which needs no graphics card.
   seen() {
     if (!this.space?.checked) return this.flat.map(([x, y]) => [x, y, 0.5]);
     const [turn, tilt] = this.turns.map((input) => (Number(input.value) * Math.PI) / 180);
@@ -217,7 +217,7 @@ class AtlasView {
     return { type: "scatter", customdata: channels, x, y };
   }
 
-  // Rings about the chosen channel and its nearest ones.
+  // Rings around the chosen channel and its nearest ones.
   rings(at, channels, colors) {
     const [size, letters] = [[18, 13], [14, 10]].map(([own, near]) => channels.map((_, i) => (i ? near : own)));
     return {
@@ -261,7 +261,7 @@ class AtlasView {
     Plotly.react(this.plot, traces, layoutOf(colors, layout), settings).then(() => this.name());
   }
 
-  // Those with room, the chosen channel and its nearest ones before the others.
+  // Write the names that fit, the chosen channel and its nearest ones first.
   name() {
     const near = (this.content.neighbors[this.chosen] ?? []).map(([other]) => other);
     writeNames(this.plot, this.content.names, this.chosen === null ? [] : [this.chosen, ...near]);

@@ -17,7 +17,7 @@ class DialView {
     redraws.push(() => canDraw && this.draw());
   }
 
-  // A matrix of this stop, as rows.
+  // A matrix at this stop, as rows.
   matrix(kind) {
     const width = Math.ceil(this.content.names.length / this.content.each);
     return this.unpack(kind, kind, STEPS, width);
@@ -43,7 +43,7 @@ class DialView {
     return Object.keys(this.content.measures).filter((name) => this.content.measures[name] === axis);
   }
 
-  // Where the marks on the curves of an axis are.
+  // Positions of the marks on the curves of an axis.
   marks(axis) {
     const stop = this.stops[this.at];
     const names = this.namesOn(axis);
@@ -65,7 +65,7 @@ class DialView {
     else this.lag(sigma);
   }
 
-  // This run has no such stop, and says so.
+  // Say that this run has no such sigma.
   lag(sigma) {
     this.holder.classList.add("behind");
     this.holder.querySelector(".lag").textContent = `no \u03c3 = ${sigma} in this run`;
@@ -111,7 +111,7 @@ class DialView {
     }
   }
 
-  // A click on a point of a curve turns the dial there.
+  // A click on a point of a curve moves the slider there.
   listen(plot) {
     plot.on("plotly_click", ({ points: [point] }) => {
       if (point.customdata !== undefined) this.turn(point.customdata, true);
@@ -127,7 +127,7 @@ class DialView {
     }
   }
 
-  // Only what a turn changes: quicker than to draw all anew.
+  // Update only what the slider changes, which is faster than drawing everything again.
   move() {
     const { sigma } = this.stops[this.at];
     for (const { kind, axis, plot } of this.panels) {

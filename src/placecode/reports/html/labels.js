@@ -1,10 +1,10 @@
-// Names beside the points of a map: only those that have room. The pointer and the search tell the others.
+// Names next to the points of a map, only where they fit. The others are shown on hover and by the search.
 const NAMED = 60; // channels up to which a map has names, as in the figures
 const LETTERS = 22;
 const LETTERS_OF_CHOSEN = 34;
 const SIDES = ["top center", "bottom center", "middle right", "middle left"]; // the best first, if all are free
 
-// A name without its middle, where it is longer than that.
+// Shorten a name of more than `most` letters by removing its middle.
 const shorter = (name, most) => {
   const letters = [...name];
   const half = Math.floor(most / 2);
@@ -12,7 +12,7 @@ const shorter = (name, most) => {
   return `${letters.slice(0, half - 1).join("")}\u2026${letters.slice(1 - half).join("")}`;
 };
 
-// Boxes are [left, top, right, bottom], in dots of the screen.
+// Boxes are [left, top, right, bottom], in pixels.
 const boxBeside = ({ x, y, radius }, [wide, high], side) => {
   const [up, across] = side.split(" ");
   const gap = radius + 2;
@@ -23,14 +23,14 @@ const boxBeside = ({ x, y, radius }, [wide, high], side) => {
 const heart = ({ x, y, radius }) => [x - radius / 2, y - radius / 2, x + radius / 2, y + radius / 2]; // of a point
 const touch = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
 
-// The first trace of a map: the names, which are written when the others are drawn, and it is known which have room.
+// The first trace of a map: the names, written after the others are drawn, when it is known which fit.
 const namesTrace = () => {
   const nothing = { x: [], y: [], text: [], textfont: { size: [], color: [] } };
   return { ...nothing, type: "scatter", mode: "text", hoverinfo: "skip", showlegend: false, cliponaxis: false };
 };
 
-// Every point of a map that stands for a channel: where it is on the screen, and how large its name would be, which
-// traces say in `meta`.
+// Every point of a map that is a channel: its position on the screen, and the font size of its name, which is in
+// `meta` of the trace.
 const marksOf = (plot) => {
   const { xaxis, yaxis } = plot._fullLayout;
   const each = (of, i) => (Array.isArray(of) ? of[i] : of);
@@ -52,8 +52,8 @@ const extent = (text, size, bold) => {
   return [pen.measureText(text).width + 4, size * 1.3];
 };
 
-// Write names one after the other, those of the channels in `first` before all, each on the first side where it hides
-// neither a name nor a point. The very first is the chosen channel, which is named whatever its name hides.
+// Write names one after the other, those of the channels in `first` before all others, each on the first side where it
+// hides neither a name nor a point. The first one is the chosen channel, whose name is always written.
 const writeNames = (plot, names, first = []) => {
   const marks = marksOf(plot);
   const { _size: margin, xaxis, yaxis } = plot._fullLayout;

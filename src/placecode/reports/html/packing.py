@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placecode.reports.html.contracts import Array, Atlas, Dial
+from placecode.reports.pages.dials import Array, Channels, Dial
 
 MAX_ROWS = 250
 """Maximum number of rows and columns of a matrix on a page."""
@@ -30,18 +30,7 @@ def as_script(content: object) -> str:
 
 
 def dial(content: Dial) -> dict[str, Any]:
-    """Convert a dial to values for JSON.
-
-    Parameters
-    ----------
-    content : Dial
-        The dial.
-
-    Returns
-    -------
-    dict
-        The values. Channels of matrices are in the order "order", averaged over blocks of "each" channels.
-    """
+    """Convert a dial to values for JSON. Channels of matrices are in "order", averaged over blocks of "each"."""
     order = in_groups(content.groups, len(content.names)) if content.order is None else content.order
     size = max(1, math.ceil(len(order) / MAX_ROWS))
     similarities = [None if stop.similarity is None else blocks(stop.similarity, order, size) for stop in content.stops]
@@ -72,19 +61,8 @@ def dial(content: Dial) -> dict[str, Any]:
     }
 
 
-def atlas(content: Atlas) -> dict[str, Any]:
-    """Convert a map of channels to values for JSON.
-
-    Parameters
-    ----------
-    content : Atlas
-        The map.
-
-    Returns
-    -------
-    dict
-        The values.
-    """
+def atlas(content: Channels) -> dict[str, Any]:
+    """Convert a map of channels to values for JSON."""
     scale2, scale3 = _scale([content.places]), _scale([] if content.places3 is None else [content.places3])
     return {
         "names": list(content.names),
@@ -100,7 +78,7 @@ def atlas(content: Atlas) -> dict[str, Any]:
     }
 
 
-def grouping(content: Atlas) -> str:
+def grouping(content: Channels) -> str:
     """Return the term for a set of channels: "group" if groups are known and named, "module" if they were detected."""
     return "group" if content.module_names else "module"
 

@@ -21,6 +21,8 @@ from placecode.version import VERSION
 
 STYLES = ("page.css", "tables.css", "interactive.css", "print.css")
 SCRIPTS = ("tables.js", "plots.js", "labels.js", "panels.js", "dial.js", "channels.js")
+MAX_LEAD_SENTENCES = 5
+"""Maximum number of sentences about a run at the top of the page. The others are in a collapsed list."""
 INSTALL = "pip install plotly"
 """Command that installs what interactive plots need."""
 
@@ -40,40 +42,27 @@ def environment() -> jinja2.Environment:
 def filled(
     template: str, title: str, dials: Sequence[dict[str, Any]], atlas: dict[str, Any] | None, **content: Any
 ) -> str:
-    """Render a page from its template.
+    """Render a page from its template, with the data of dials (`packing.dial`) and of a map (`packing.atlas`).
 
-    Parameters
-    ----------
-    template : str
-        File name of the template.
-    title : str
-        Title of the page.
-    dials : sequence of dict
-        Data of interactive dials; see `packing.dial`.
-    atlas : dict or None
-        Data of the interactive map; see `packing.atlas`.
-    **content
-        Other variables of the template.
-
-    Returns
-    -------
-    str
-        The HTML page. plotly is included only if there are dials or a map.
+    `content` are other variables of the template. plotly is included only if there are dials or a map.
     """
-    source = environment()
-    scripts = "\n".join(source.get_template(name).render() for name in SCRIPTS)
     interactive = bool(dials or atlas)
     library = plotly() if interactive else None
-    return source.get_template(template).render(
-        title=title,
-        styles="\n".join(source.get_template(name).render() for name in STYLES),
-        scripts=[script for script in (library, scripts) if script is not None],
-        hashes=[_hash(script) for script in (library, scripts) if script is not None],
-        data=packing.as_script({"title": title, "dials": dials, "atlas": atlas}),
-        still=interactive and library is None,
-        install=INSTALL,
-        version=VERSION,
-        **content,
+    scripts = [*([] if library is None else [library]), _joined(SCRIPTS)]
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            title=title,
+            styles=_joined(STYLES),
+            scripts=scripts,
+            hashes=[_hash(script) for script in scripts],
+            data=packing.as_script({"title": title, "dials": dials, "atlas": atlas}),
+            still=interactive and library is None,
+            install=INSTALL,
+            version=VERSION,
+            **content,
+        )
     )
 
 
@@ -85,6 +74,11 @@ def plotly() -> str | None:
     # inside a script element, only its end tag and the start of a comment are parsed as HTML
     text = str(import_module("plotly.offline").get_plotlyjs())
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--").replace("\r\n", "\n")
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Return the content of several files."""
+    return "\n".join(environment().get_template(name).render() for name in names)
 
 
 def _hash(script: str) -> str:

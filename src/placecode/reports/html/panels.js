@@ -1,12 +1,12 @@
-// The pictures of a dial at one stop: traces and layout for plotly, from plain values. `dial` is a DialView.
-// Lines look as in the figures (figures/base.py): each split in its own way, other kinds in turn.
+// The plots of a dial at one stop: traces and layout for plotly. `dial` is a DialView.
+// Styles of lines are those of the figures (figures/base.py): one per split, other lines in turn.
 const SPLITS = { train: ["ink", "dot"], test: ["blue", "dash"], validation: ["vermillion", "solid"], ood: ["vermillion", "solid"] };
 const KINDS = [
   ["ink", "solid"], ["blue", "dash"], ["vermillion", "dashdot"],
   ["green", "dot"], ["purple", "longdashdot"], ["orange", "2px,3px"],
 ];
 
-// Colour and dash of every line on an axis: by its split, if no two lines are of the same one.
+// Colour and dash of every line on an axis: by split, if all lines have different splits.
 const looksOf = (names) => {
   if (names.length === 1) return [["blue", "solid"]];
   const splits = names.map((name) => name.split(", ").find((part) => part in SPLITS));
@@ -14,14 +14,14 @@ const looksOf = (names) => {
   return names.map((_, i) => (apart ? SPLITS[splits[i]] : KINDS[i % KINDS.length]));
 };
 
-// A colour of the page made thin, for the band of an interval.
+// A colour of the page with transparency, for the band of an interval.
 const withAlpha = (color, alpha) => {
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
   return `rgba(${r},${g},${b},${alpha})`;
 };
 
-// A tick at every sigma, or at some of them, counted from the largest; a logarithmic scale where sigmas are spread
-// unevenly: the rule of the figures.
+// Ticks at every sigma or every few, counted from the largest; a logarithmic scale if sigmas are spaced unevenly, as in
+// the figures.
 const TICKS = 8;
 const sigmaAxis = (sigmas) => {
   const gaps = sigmas.slice(1).map((sigma, i) => sigma - sigmas[i]);
@@ -34,7 +34,7 @@ const sigmaAxis = (sigmas) => {
   return { type: log ? "log" : "linear", range, tickvals: shown, ticktext: shown.map((sigma) => `${+sigma.toPrecision(6)}`) };
 };
 
-// A measure with its band: its bounds, filled between, and its means.
+// A measure as a curve with a band: the filled range between its bounds, and its means.
 const curve = (dial, name, color, dash, told) => {
   const x = dial.stops.map((stop) => stop.sigma);
   const [means, lows, highs] = [0, 1, 2].map((part) => dial.stops.map((stop) => stop.measures[name][part]));

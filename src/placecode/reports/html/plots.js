@@ -1,5 +1,5 @@
-// What the pictures that move share: colours that follow the page, numbers out of their packing, and redrawing when the
-// theme or the paper changes.
+// What interactive plots share: colours of the page, unpacking of numbers, and redrawing when the theme changes or the
+// page is printed.
 const canDraw = typeof Plotly !== "undefined";
 const redraws = [];
 const [STEPS, FINE] = [127, 30000]; // of the numbers of matrices, and of places, as they are packed
@@ -29,7 +29,7 @@ const theme = () => {
   };
 };
 
-// How the points of a group look: by colour and by shape.
+// Colour and symbol of the points of a group.
 const markOf = (code, colors) => {
   const line = { width: 0.5, color: colors.soft }; // yellow on white needs an edge
   if (code === null) return { color: colors.blue, symbol: "circle", line }; // no groups are known
@@ -42,7 +42,7 @@ const digits = (value) => {
   return value.toFixed(Math.abs(value) < 10 ? 3 : 1).replace("-", "\u2212");
 };
 
-// Whole numbers in base64 back to values; `null` where something is missing.
+// Integers in base64 to values; `null` for missing values.
 const unpacked = (text, scale, steps) => {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const whole = steps > 255 ? new Uint16Array(bytes.buffer) : bytes;
@@ -79,9 +79,9 @@ const axisOf = (colors, more) => ({
 const bareAxis = { visible: false, fixedrange: true };
 const settings = { displayModeBar: false, responsive: true, typesetMath: false }; // a name with $ signs is no formula
 
-// plotly reads a few tags in texts; a name that looks like one must stay a name.
+// plotly interprets a few tags in texts, so names are escaped.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-// A long name in lines, for the box under the pointer.
+// Wrap a long name, for the hover box.
 const inLines = (text) => (String(text).match(/.{1,40}/gsu) ?? [""]).map(plain).join("<br>");
 
 const redrawAll = () => redraws.forEach((redraw) => redraw());

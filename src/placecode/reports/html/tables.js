@@ -1,5 +1,5 @@
-// Tables sort by a click on a heading, long ones can be filtered, and all can be taken away as files; without scripts
-// they stay as they were written.
+// Tables are sorted by a click on a heading, long ones can be filtered, and all can be downloaded. Without scripts they
+// stay as they are.
 const element = (tag, attributes = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), attributes);
   made.append(...children); // texts become text nodes: nothing of them is read as HTML
@@ -17,14 +17,14 @@ const save = (name, text, kind) => {
 
 const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 40).replace(/^-|-$/g, "") || "table";
 
-// What a table is called in files: the title of its section, with a number where it is one of several there.
+// The name of a table in downloads: the title of its section, with a number if the section has several tables.
 const titleOf = (table) => {
   const section = table.closest("section");
   const [own, all] = [section.querySelector("h2, h3").textContent, [...section.querySelectorAll("table")]];
   return all.length > 1 ? `${own} ${all.indexOf(table) + 1}` : own;
 };
 
-// A table as names of columns and rows of values: numbers with all digits, and half their interval beside them.
+// The columns and rows of a table: numbers with all digits, each followed by the half-width of its interval.
 const contentOf = (table) => {
   const groups = [];
   const [first, last] = [table.tHead.rows[0], table.tHead.rows[table.tHead.rows.length - 1]];
@@ -126,7 +126,7 @@ for (const place of document.querySelectorAll(".take")) {
   });
   place.append(button);
 }
-// On paper nothing can be unfolded.
+// Open collapsed parts for print.
 addEventListener("beforeprint", () => {
   for (const fold of document.querySelectorAll("details:not([open])")) {
     fold.open = true;

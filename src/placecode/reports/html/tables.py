@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from placecode.analysis.stats import half_width, interval
 from placecode.experiments.claims import HOW_TO_READ
-
-if TYPE_CHECKING:
-    from placecode.reports.html.contracts import Atlas, RunFolder
+from placecode.reports.html import packing
+from placecode.reports.pages.dials import Channels
+from placecode.runs.read import Run
 
 SPLITS = ("train", "test", "validation", "ood")
 MISSING = "\N{EN DASH}"
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
-_ANALYSES = f"Before and after training, mean over seeds {PLUS_MINUS} half of the 95% interval."
 _EXPLAINED = {
     "procrustes": "distance between shapes after scaling: 0 is the same arrangement",
     "procrustes_raw": "the paper's distance, which also grows with the size of the encoding",
@@ -99,24 +98,28 @@ def metric_title(metric: str) -> str:
     return metric.upper() if metric == "mse" else metric.capitalize()
 
 
+def _rows_of(summary: Sequence[Row], metric: str, pooled: bool) -> tuple[list[Row], list[str]]:
+    """Return the rows of a metric, pooled over conditions or by condition, and their splits."""
+    rows = [row for row in summary if row["metric"] == metric and row["split"] in SPLITS]
+    rows = [row for row in rows if (row["condition"] == "all") == pooled]
+    return rows, [split for split in SPLITS if any(row["split"] == split for row in rows)]
+
+
 def results(summary: Sequence[Row], metric: str) -> list[Table]:
     """Make a table of a metric by setting and split; none if conditions must not be pooled."""
-    rows = [row for row in summary if row["metric"] == metric and row["condition"] == "all" and row["split"] in SPLITS]
-    keys, splits = keys_of(rows), [split for split in SPLITS if any(row["split"] == split for row in rows)]
+    rows, splits = _rows_of(summary, metric, pooled=True)
+    keys = keys_of(rows)
     body = []
     for setting, group in _by_setting(rows, keys):
         by_split = {row["split"]: row for row in group}
         seeds, diverged = min(int(row["n"]) for row in group), max(int(row["diverged"]) for row in group)
-        body.append(
-            [*map(value, setting), *(mean_cell(by_split.get(split)) for split in splits), value(seeds), value(diverged)]
-        )
-    table = Table(
+        means = [mean_cell(by_split.get(split)) for split in splits]
+        body.append([*map(value, setting), *means, value(seeds), value(diverged)])
+    caption = (
         f"{metric_title(metric)} at the final step: mean over seeds {PLUS_MINUS} half the width of its 95% interval "
-        "(Student's t). Members that diverged are left out of the means and counted in the last column.",
-        [*map(name_of, keys), *splits, "seeds", "diverged"],
-        body,
+        "(Student's t). Members that diverged are left out of the means and counted in the last column."
     )
-    return [table] if rows else []
+    return [Table(caption, [*map(name_of, keys), *splits, "seeds", "diverged"], body)] if rows else []
 
 
 def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
@@ -124,10 +127,9 @@ def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
 
     The training split is left out if there are held-out splits, to keep the table narrow enough for a screen.
     """
-    rows = [row for row in summary if row["metric"] == metric and row["condition"] != "all" and row["split"] in SPLITS]
+    rows, splits = _rows_of(summary, metric, pooled=False)
+    splits = [split for split in splits if split != "train"] or splits
     keys, names = keys_of(rows), list(dict.fromkeys(str(row["condition"]) for row in rows))
-    splits = [split for split in SPLITS if any(row["split"] == split for row in rows)]
-    splits = splits[splits != ["train"] and "train" in splits :]
     body = []
     for setting, group in _by_setting(rows, keys):
         by_condition = {(row["split"], str(row["condition"])): row for row in group}
@@ -138,7 +140,7 @@ def conditions(summary: Sequence[Row], metric: str) -> list[Table]:
     return [Table(caption, [*map(name_of, keys), "seeds", *names * len(splits)], body, groups)] if rows else []
 
 
-def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) -> list[Table]:
+def analyses(run: Run, wanted: Sequence[tuple[str, str]] | None = None) -> list[Table]:
     """Make a table of the analyses of the encodings before and after training, by setting; none without analyses.
 
     `wanted` are the (analysis, target) to show; by default all. Values before training are always shown, since a value
@@ -150,8 +152,7 @@ def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) ->
     all_blocks = run.analysis["block"] == -1
     table = run.analysis[all_blocks] if all_blocks.any() else run.analysis
     if wanted is not None:
-        pairs = pd.MultiIndex.from_frame(table[["analysis", "target"]])
-        table = table[pairs.isin(list(wanted))]
+        table = table[pd.MultiIndex.from_frame(table[["analysis", "target"]]).isin(list(wanted))]
         if table.empty:
             return []
     last = table.groupby("member")["step"].max().to_dict()
@@ -170,34 +171,34 @@ def analyses(run: RunFolder, wanted: Sequence[tuple[str, str]] | None = None) ->
         for measure in measures:
             for step_of in (lambda member: 0, last.__getitem__):
                 values = [means.get((m["member"], step_of(m["member"]), *measure), math.nan) for m in group]
-                cells.append(_mean(values) if measure[0] in _PAIRWISE else _interval(values))
+                mean, low, _ = interval(values)
+                cells.append(_plus_minus(mean, math.nan if measure[0] in _PAIRWISE else mean - low))
         body.append(cells)
-    return [
-        Table(
-            " ".join([_ANALYSES, *(f"{name}: {_EXPLAINED[name]}." for name in _EXPLAINED if name in dict(measures))]),
-            [*map(name_of, keys), "seeds", *("before", "after") * len(measures)],
-            body,
-            [
-                ("", len(keys) + 1),
-                *((f"{analysis} ({target})" if target else analysis, 2) for analysis, target in measures),
-            ],
-        )
-    ]
+    about = f"Before and after training, mean over seeds {PLUS_MINUS} half of the 95% interval."
+    explained = [f"{name}: {text}." for name, text in _EXPLAINED.items() if name in dict(measures)]
+    columns = [*map(name_of, keys), "seeds", *("before", "after") * len(measures)]
+    headings = [(f"{analysis} ({target})" if target else analysis, 2) for analysis, target in measures]
+    return [Table(" ".join([about, *explained]), columns, body, [("", len(keys) + 1), *headings])]
 
 
 def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
     """Make a table of claims and their verdicts. Claims that cannot be tested with the run are only counted."""
-    body = []
     tested = [finding for finding in findings if finding["effect"] is not None]
     untested, common = len(findings) - len(tested), common_notes(findings)
+    body = []
     for finding in tested:
         effect, low, high = (finding[name] for name in ("effect", "low", "high"))
-        bounds = Cell(MISSING) if low is None else Cell(f"{number(low)} to {number(high)}", ends=(low, high))
-        statement = finding["statement"] + (f" ({finding['note']})" if finding["note"] not in ("", *common) else "")
-        margin = f"{_SIDES[finding['way']]} {number(finding['margin'])}"
-        verdicts = [Cell(finding["direction_text"]), Cell(finding["number_text"])]
-        texts = [Cell(statement, free=True), Cell(source_text(finding), free=True)]
-        body.append([*verdicts, Cell(number(effect), effect), bounds, Cell(margin), *texts])
+        body.append(
+            [
+                Cell(finding["direction_text"]),
+                Cell(finding["number_text"]),
+                Cell(number(effect), effect),
+                Cell(MISSING) if low is None else Cell(f"{number(low)} to {number(high)}", ends=(low, high)),
+                Cell(f"{_SIDES[finding['way']]} {number(finding['margin'])}"),
+                Cell(statement_text(finding, common), free=True),
+                Cell(source_text(finding), free=True),
+            ]
+        )
     about = [
         HOW_TO_READ,
         *(f"{count} of the claims below: {note}." for note, count in common.items()),
@@ -206,6 +207,12 @@ def claims(findings: Sequence[Row], scale: str = "paper") -> list[Table]:
     ]
     columns = ["direction", "number (published)", "effect", "95% interval", "margin", "claim", "label"]
     return [Table(" ".join(filter(None, about)), columns, body)] if body else []
+
+
+def statement_text(finding: Row, common: Container[str]) -> str:
+    """Return a claim with the note on it, except for notes that several claims share."""
+    note = finding["note"]
+    return f"{finding['statement']} ({note})" if note and note not in common else str(finding["statement"])
 
 
 def source_text(finding: Row) -> str:
@@ -219,40 +226,29 @@ def common_notes(findings: Sequence[Row]) -> dict[str, int]:
     return {note: count for note, count in counts.items() if count > 1}
 
 
-def channels(atlas: Atlas) -> Table:
+def channels(content: Channels) -> Table:
     """Make a table with one row per channel: name, module, other columns, and the nearest channel."""
-    modules = [] if atlas.modules is None else ["group" if atlas.module_names else "module"]
-    near = ["nearest channel", "confidence of the pair"] if any(map(len, atlas.neighbors)) else []
+    modules = [] if content.modules is None else [packing.grouping(content)]
+    near = ["nearest channel", "confidence of the pair"] if any(map(len, content.neighbors)) else []
     body = []
-    for channel, name in enumerate(atlas.names):
+    for channel, name in enumerate(content.names):
         row = [Cell(name)]
-        if atlas.modules is not None:
-            code = int(atlas.modules[channel])
-            if code < 0:
-                row.append(Cell(MISSING))
-            else:
-                row.append(Cell(atlas.module_names[code]) if atlas.module_names else Cell(str(code + 1), code + 1))
-        row += [_short(values[channel]) for values in atlas.columns.values()]
+        if content.modules is not None:
+            row.append(_module(int(content.modules[channel]), content.module_names))
+        row += [rounded(values[channel], ".3f") for values in content.columns.values()]
         if near:
-            other, confidence = next(iter(atlas.neighbors[channel]), (-1, math.nan))
-            row += [Cell(atlas.names[other] if other >= 0 else MISSING), _share(confidence)]
+            other, confidence = next(iter(content.neighbors[channel]), (-1, math.nan))
+            share = Cell(MISSING) if math.isnan(confidence) else Cell(f"{100 * confidence:.0f}%", confidence)
+            row += [Cell(content.names[other] if other >= 0 else MISSING), share]
         body.append(row)
-    return Table("Every channel.", ["channel", *modules, *atlas.columns, *near], body)
+    return Table("Every channel.", ["channel", *modules, *content.columns, *near], body)
 
 
-def facts(config: Row) -> Table:
-    """Make a table of the config: study, scale, task, members and precision, without the fields of the study."""
-    return _pairs("The run as a whole.", {name: content for name, content in config.items() if name != "fields"})
-
-
-def fields(config: Row) -> Table:
-    """Make a table of the fields of the study."""
-    return _pairs("Every field of the study, with the value that was used.", config.get("fields", {}))
-
-
-def environment(content: Row) -> Table:
-    """Make a table of the environment."""
-    return _pairs("Versions and machine.", content)
+def _module(code: int, names: Sequence[str]) -> Cell:
+    """Make a cell of a module: its name, or its number from 1; a dash for none."""
+    if code < 0:
+        return Cell(MISSING)
+    return Cell(names[code]) if names else Cell(str(code + 1), code + 1)
 
 
 def files(path: Path) -> Table:
@@ -269,12 +265,7 @@ def files(path: Path) -> Table:
 
 def listed(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """Make a table of values, with floats rounded to four digits."""
-
-    def cell(content: Any) -> Cell:
-        measured = isinstance(content, float) and math.isfinite(content)
-        return Cell(f"{content:.4g}".replace("-", "\N{MINUS SIGN}"), content) if measured else value(content)
-
-    return Table(caption, columns, [[cell(content) for content in row] for row in rows])
+    return Table(caption, columns, [[rounded(content, ".4g") for content in row] for row in rows])
 
 
 def value(content: object) -> Cell:
@@ -299,7 +290,11 @@ def number(content: float, decimals: int = 3) -> str:
     >>> number(0.95321), number(-0.0001), number(48.32, decimals=1)
     ('0.953', '0.000', '48.3')
     """
-    text = f"{content:.{decimals}f}"
+    return _minus(f"{content:.{decimals}f}")
+
+
+def _minus(text: str) -> str:
+    """Write a number with a typographic minus sign, and without a sign if it is zero."""
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
 
 
@@ -308,37 +303,26 @@ def name_of(field: str) -> str:
     return _NAMES.get(field, field.replace("_", " "))
 
 
-def _short(content: object) -> Cell:
-    """Make a cell with floats rounded to three decimals."""
+def rounded(content: Any, form: str) -> Cell:
+    """Make a cell with finite floats in a format, and other values as they are."""
     content = content.item() if hasattr(content, "item") else content
-    if isinstance(content, float) and math.isfinite(content):
-        return Cell(number(content), content)
-    return value(content)
-
-
-def _share(content: float | None) -> Cell:
-    return Cell(MISSING) if content is None or math.isnan(content) else Cell(f"{100 * content:.0f}%", content)
+    if not (isinstance(content, float) and math.isfinite(content)):
+        return value(content)
+    return Cell(_minus(format(content, form)), content)
 
 
 def mean_cell(row: Row | None) -> Cell:
     """Make a cell with the mean and half-width of a summary row; a dash if all members diverged."""
-    if row is None or row["mean"] is None or math.isnan(row["mean"]):
+    if row is None or row["mean"] is None:
         return Cell(MISSING)
     std = math.nan if row["std"] is None else float(row["std"])
     return _plus_minus(float(row["mean"]), half_width(std, int(row["n"])))
 
 
-def _interval(values: Sequence[float]) -> Cell:
-    mean, low, _ = interval(values)
-    return Cell(MISSING) if math.isnan(mean) else _plus_minus(mean, mean - low)
-
-
-def _mean(values: Sequence[float]) -> Cell:
-    mean = interval(values).mean
-    return Cell(MISSING) if math.isnan(mean) else _plus_minus(mean, math.nan)
-
-
 def _plus_minus(mean: float, half: float) -> Cell:
+    """Make a cell with a mean and, if it has one, the half-width of its interval; a dash for a missing mean."""
+    if math.isnan(mean):
+        return Cell(MISSING)
     decimals = 3 if abs(mean) < 10 else 1
     text = number(mean, decimals)
     if math.isnan(half):
@@ -360,7 +344,8 @@ def _by_setting(rows: Sequence[Row], keys: Sequence[str]) -> Iterator[tuple[tupl
     return iter(groups.values())
 
 
-def _pairs(caption: str, content: Row) -> Table:
+def pairs(caption: str, content: Row) -> Table:
+    """Make a table of names and values."""
     return Table(caption, ["name", "value"], [[Cell(name), value(inner)] for name, inner in flat(content)])
 
 

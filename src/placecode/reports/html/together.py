@@ -14,11 +14,10 @@ from typing import Any
 from placecode.errors import BadInput, must_be
 from placecode.files import write_text
 from placecode.reports.html import badges, packing, page, tables
-from placecode.reports.html.contracts import Dial, RunFolder, Verdict
 from placecode.reports.html.tables import MISSING, Cell, Table
+from placecode.reports.pages.dials import Dial, Verdict
+from placecode.runs.read import Run
 
-MAX_LEAD_SENTENCES = 5
-"""Maximum number of sentences per run at the top of the page."""
 _EXCLUDED_PREFIXES = ("split", "memory")
 """Entries of environment.json that are not compared."""
 
@@ -27,7 +26,7 @@ _EXCLUDED_PREFIXES = ("split", "memory")
 class Part:
     """One of the compared runs. The fields are those of `placecode.reports.html.render`."""
 
-    run: RunFolder
+    run: Run
     title: str
     lead: Sequence[str]
     command: str
@@ -38,20 +37,7 @@ class Part:
 
 
 def write(parts: Sequence[Part], path: Path) -> Path:
-    """Write a page that compares several runs.
-
-    Parameters
-    ----------
-    parts : sequence of Part
-        At least two runs.
-    path : Path
-        The page, ending in .html.
-
-    Returns
-    -------
-    Path
-        The page.
-    """
+    """Write a page that compares at least two runs, and return its path, which must end in .html."""
     refuse([part.run.path for part in parts], path)
     write_text(path, render(parts))
     return path
@@ -71,18 +57,7 @@ def refuse(runs: Sequence[Path], path: Path) -> None:
 
 
 def render(parts: Sequence[Part]) -> str:
-    """Render a page that compares several runs, of the same or different studies. Tables are joined by metric.
-
-    Parameters
-    ----------
-    parts : sequence of Part
-        At least two runs.
-
-    Returns
-    -------
-    str
-        The HTML page.
-    """
+    """Render a page that compares several runs, of the same or different studies. Tables are joined by metric."""
     names = run_names([part.run.path for part in parts])
     dials = [part.dial for part in parts if part.dial is not None]
     shared = set.intersection(*({stop.sigma for stop in dial.stops} for dial in dials)) if dials else set()
@@ -92,7 +67,7 @@ def render(parts: Sequence[Part]) -> str:
         dials=[packing.dial(dial) for dial in dials],
         atlas=None,
         names=names,
-        parts=[replace(part, lead=part.lead[:MAX_LEAD_SENTENCES]) for part in parts],
+        parts=[replace(part, lead=part.lead[: page.MAX_LEAD_SENTENCES]) for part in parts],
         badges=[badges(part.claims) for part in parts],
         dials_shown=[(name, part.dial) for name, part in zip(names, parts, strict=True) if part.dial is not None],
         shared=len(shared) if len(dials) > 1 else 0,
@@ -118,28 +93,26 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 def differences(parts: Sequence[Part], names: Sequence[str]) -> Table:
     """Make a table of the settings that differ between runs, with one column per run."""
-    by_run = [_settings(part.run) for part in parts]
-    names_of_settings = list(dict.fromkeys(name for settings in by_run for name in settings))
-    rows = []
-    for name in names_of_settings:
-        cells = [tables.value(settings.get(name)) for settings in by_run]
-        if len({cell.text for cell in cells}) > 1:
-            rows.append([Cell(name.replace("_", " ")), *(replace(cell, free=True, order=None) for cell in cells)])
-    equal = len(names_of_settings) - len(rows)
-    same = "These runs differ in no setting." if not rows else f"The other {equal} are the same."
-    return Table(f"Settings in which the runs differ. {same}", ["setting", *names], rows)
+    rows = _side_by_side([_settings(part.run) for part in parts])
+    different = [[Cell(name.replace("_", " ")), *cells] for name, cells in rows if len({c.text for c in cells}) > 1]
+    same = f"The other {len(rows) - len(different)} are the same." if different else "These runs differ in no setting."
+    return Table(f"Settings in which the runs differ. {same}", ["setting", *names], different)
 
 
 def environments(parts: Sequence[Part], names: Sequence[str]) -> Table:
     """Make a table of versions, device and git state, with one column per run. Stacks and memory are left out."""
-    by_run = [dict(tables.flat(part.run.environment)) for part in parts]
-    entries = dict.fromkeys(name for environment in by_run for name in environment)
     rows = [
-        [Cell(name), *(replace(tables.value(values.get(name)), free=True, order=None) for values in by_run)]
-        for name in entries
-        if not name.startswith(_EXCLUDED_PREFIXES) and any(values.get(name) is not None for values in by_run)
+        [Cell(name), *cells]
+        for name, cells in _side_by_side([dict(tables.flat(part.run.environment)) for part in parts])
+        if not name.startswith(_EXCLUDED_PREFIXES) and any(cell.text != MISSING for cell in cells)
     ]
     return Table("Versions and machine of every run.", ["name", *names], rows)
+
+
+def _side_by_side(by_run: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Cell]]]:
+    """Return the cells of every name, one for each run."""
+    names = dict.fromkeys(name for values in by_run for name in values)
+    return [(name, [Cell(tables.value(values.get(name)).text, free=True) for values in by_run]) for name in names]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -151,7 +124,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _settings(run: RunFolder) -> dict[str, Any]:
+def _settings(run: Run) -> dict[str, Any]:
     """Return the settings of a run that are compared."""
     general = {name: run.config[name] for name in ("study", "scale", "device", "precision") if name in run.config}
     return {**general, **run.config.get("fields", {})}
@@ -160,23 +133,20 @@ def _settings(run: RunFolder) -> dict[str, Any]:
 def results(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
     """Make a table for each metric: held-out results of all settings, with one column per run."""
     for metric in dict.fromkeys(part.metric for part in parts):
-        with_metric = [(name, part) for name, part in zip(names, parts, strict=True) if part.metric == metric]
-        rows: dict[tuple[str, ...], dict[str, Cell]] = {}
-        for name, part in with_metric:
-            for key, cell in _held_out(part):
-                rows.setdefault(key, {})[name] = cell
-        heads = [name for name, _ in with_metric]
-        body = [
-            [*(_key_cell(text) for text in key), *(cells.get(name, Cell(MISSING)) for name in heads)]
-            for key, cells in rows.items()
-        ]
+        by_run = {name: dict(_held_out(part)) for name, part in zip(names, parts, strict=True) if part.metric == metric}
+        body = [[*map(_key_cell, key), *cells] for key, cells in _joined(by_run)]
         caption = (
             f"{tables.metric_title(metric)} at the final step on held-out examples: mean over seeds "
-            f"{tables.PLUS_MINUS} half the width of its 95% interval."
+            f"{tables.PLUS_MINUS} half the width of its 95% interval.{_dash(body, 'the run has no such setting')}"
         )
-        caption += _dash(body, "the run has no such setting")
         if body:
-            yield Table(caption, ["setting", tables.name_of("sigma"), "split", "condition", *heads], body)
+            yield Table(caption, ["setting", tables.name_of("sigma"), "split", "condition", *by_run], body)
+
+
+def _joined(by_run: Mapping[str, Mapping[Any, Cell]]) -> Iterator[tuple[Any, list[Cell]]]:
+    """Yield every key and the cells of all runs, with a dash where a run lacks the key."""
+    for key in dict.fromkeys(key for cells in by_run.values() for key in cells):
+        yield key, [cells.get(key, Cell(MISSING)) for cells in by_run.values()]
 
 
 def _key_cell(text: str) -> Cell:
@@ -208,17 +178,13 @@ def _is_set(value: object) -> bool:
 
 def verdicts(parts: Sequence[Part], names: Sequence[str]) -> Iterator[Table]:
     """Make a table of the verdicts on claims, with one column per run; none if no claim can be tested."""
-    rows: dict[str, dict[str, Cell]] = {}
+    by_run: dict[str, dict[str, Cell]] = {name: {} for name in names}
     for name, part in zip(names, parts, strict=True):
-        for claim in part.claims:
-            if claim["effect"] is not None:
-                text = f"{claim['direction_text']} ({tables.number(claim['effect'])})"
-                text += f"; number: {claim['number_text']}" if claim["number"] else ""
-                rows.setdefault(claim["statement"], {})[name] = Cell(text)
-    body = [
-        [Cell(statement, free=True), *(cells.get(name, Cell(MISSING)) for name in names)]
-        for statement, cells in rows.items()
-    ]
+        for claim in (claim for claim in part.claims if claim["effect"] is not None):
+            text = f"{claim['direction_text']} ({tables.number(claim['effect'])})"
+            text += f"; number: {claim['number_text']}" if claim["number"] else ""
+            by_run[name][claim["statement"]] = Cell(text)
+    body = [[Cell(statement, free=True), *cells] for statement, cells in _joined(by_run)]
     if body:
         meaning = "the claim cannot be tested with the run"
         caption = f"Verdicts on claims: direction (effect); number (published).{_dash(body, meaning)}"

@@ -1,0 +1,167 @@
+"""Draw accuracy and loss during training: by sigma, by encoding, by other settings, and by epoch.
+
+>>> figure = learning_curves(run.members, run.metrics, run_name="lst-quick")
+>>> figure = curves_by_setting(curves, "lst-heads")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from placecode.reports.figures import accuracy, base
+from placecode.reports.figures.base import KINDS, MUTED, SIGMA, SPLITS
+from placecode.reports.figures.encodings import rate_name, rate_style
+from placecode.reports.figures.knobs import chance_of, full_names
+
+MAX_SIGMAS = 6
+"""Maximum number of panels of learning curves for one sweep. More sigmas are thinned out evenly."""
+MIN_LOSS = 1e-9
+"""Value at which a loss of exactly 0 is drawn on a logarithmic axis."""
+
+
+def learning_curves(members: pd.DataFrame, metrics: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
+    """Draw accuracy by training step, with a panel for each sigma (at most six per sweep) and each other encoding.
+
+    Lines are means over seeds, bands are 95% intervals, clipped to [0, 1] for drawing.
+    """
+    settings = accuracy.labelled(members)
+    table = accuracy.accuracies(settings, metrics)
+    sweeps, others = accuracy.swept_labels(settings)
+    wanted: list[tuple[str, float | None]] = []
+    for label in sweeps:
+        sigmas = settings.loc[settings["label"] == label, "sigma"].dropna().to_numpy()
+        wanted += [(label, sigma) for sigma in base.thinned(sigmas, MAX_SIGMAS)]
+    wanted += [(label, None) for label in others]
+    columns = min(3, len(wanted))
+    rows = -(-len(wanted) // columns)
+    figure, panels = base.panels(rows, columns, (max(2.75 * columns + 0.6, 5.6), 2.15 * rows + 0.9))
+    for i, (axes, (label, sigma)) in enumerate(zip(panels, wanted, strict=False)):
+        here = table[(table["label"] == label) & ((table["sigma"] == sigma) | (sigma is None))]
+        means = base.means(here, ["split", "step"])
+        for split, style in SPLITS.items():
+            line = {"linestyle": style["linestyle"], "linewidth": 1.6, "label": split}
+            curve(axes, means[means["split"] == split], style["color"], 0.16, **line)
+        if here.empty:
+            axes.text(0.5, 0.6, base.ALL_DIVERGED, transform=axes.transAxes, ha="center", color=MUTED, fontsize=8)
+        at = "" if sigma is None else f"{SIGMA} = {sigma:g}"
+        base.title(axes, at if at and len(sweeps) == 1 else ", ".join(part for part in (label, at) if part))
+        base.accuracy_axis(axes, chance)
+        _step_axis(axes, max(float(metrics["step"].max()), 1.0))
+        base.label(axes, "training step" if i // columns == rows - 1 else "", "" if i % columns else "accuracy")
+    for axes in panels[len(wanted) :]:
+        axes.set_axis_off()
+    base.legend(figure, [*SPLITS])
+    base.small_print(figure, run_name, f"line and band: {accuracy.means_over(table)}", base.left_out(settings))
+    return figure
+
+
+def slingshots(panels: Mapping[str, pd.DataFrame], run_name: str, chance: float = 0.25) -> Figure:
+    """Draw curves during training, with a panel for each table: seeds as thin lines and means as thick lines.
+
+    The tables, by title, have the columns line, epoch, seed and value. Losses have a logarithmic axis whose lower end
+    stands for 0; accuracies have an axis from 0 to 1.
+    """
+    figure, drawn = base.panels(1, len(panels), (3.3 * len(panels) + 0.4, 3.4), sharey=False)
+    notes = set()
+    for axes, (name, table) in zip(drawn, panels.items(), strict=True):
+        finite_rows, lost = base.finite(table, ["line", "epoch", "seed", "value"])
+        notes.add(lost)
+        is_loss = "loss" in name
+        for place, line in enumerate(base.in_order(table["line"])):
+            color, style = KINDS[place % len(KINDS)]["color"], KINDS[place % len(KINDS)]["linestyle"]
+            rows = finite_rows[finite_rows["line"] == line]
+            for _, seed_rows in rows.groupby("seed"):
+                values = np.maximum(seed_rows["value"], MIN_LOSS) if is_loss else seed_rows["value"]
+                axes.plot(seed_rows["epoch"], values, color=color, alpha=0.28, linewidth=0.7)
+            means = rows.groupby("epoch")["value"].mean()
+            values = np.maximum(means, MIN_LOSS) if is_loss else means
+            axes.plot(means.index, values, color=color, linestyle=style, linewidth=1.7, label=str(line))
+        if is_loss:
+            axes.set(yscale="log", ylim=(MIN_LOSS / 2, None))
+            axes.set_yticks([MIN_LOSS, 1e-6, 1e-3, 1], ["0", "1e-06", "0.001", "1"])
+            axes.minorticks_off()
+        elif "accuracy" in name:
+            base.accuracy_axis(axes, chance)
+        base.quiet_lines(axes)
+        base.title(axes, name)
+        base.label(axes, "epoch")
+    base.legend(figure, columns=3)
+    base.small_print(figure, run_name, "thin: single seeds; thick: their mean", *sorted(notes))
+    return figure
+
+
+def curves_by_name(table: pd.DataFrame, run_name: str, chance: float = 0.25) -> Figure:
+    """Draw OOD accuracy by training step, with a panel per encoding and a line with band per dropout rate.
+
+    `table` has the columns name, dropout, step, seed and value.
+    """
+    means, how, lost = base.summarized(table, ["name", "dropout", "step"])
+    names = base.in_order(table["name"])
+    rates = sorted(float(rate) for rate in table["dropout"].unique())
+    figure, panels = base.grid_of(len(names), 4, (2.1, 1.6))
+    for axes, name in zip(panels, names, strict=False):
+        here = means[means["name"] == name]
+        for rate in rates:
+            rows, style = here[here["dropout"] == rate], rate_style(rate, rates)
+            if len(rows):
+                line = {"linestyle": style["linestyle"], "linewidth": 1.5, "label": rate_name(rate)}
+                curve(axes, rows, style["color"], 0.16, **line)
+        _finish(axes, str(name), here, means, chance, "ood\naccuracy")
+    base.legend(figure, [rate_name(rate) for rate in rates])
+    base.small_print(figure, run_name, f"line and band: {how}", lost)
+    return figure
+
+
+def curves_by_setting(table: pd.DataFrame, run_name: str, chance: Mapping[str, float] | float = 0.25) -> Figure:
+    """Draw held-out accuracy by training step, with a panel per line of the table and a curve per sigma.
+
+    `table` has the columns panel, line, sigma, step, seed and value. Curves are means over seeds, bands are 95%
+    intervals. `chance` is a number, or one by panel.
+    """
+    means, how, lost = base.summarized(table, ["panel", "line", "sigma", "step"])
+    kinds = table[["panel", "line"]].drop_duplicates()
+    kinds = kinds.assign(name=full_names(kinds))
+    figure, panels = base.grid_of(len(kinds), 4, (2.25, 1.75), extra=(0.9, 0.9))
+    sigmas = base.sorted_sigmas(table)
+    colors = ScalarMappable(base.sigma_colors(sigmas), base.SIGMA_COLORS)
+    for axes, (panel, line, name) in zip(panels, kinds.itertuples(index=False), strict=False):
+        here = means[(means["panel"] == panel) & (means["line"] == line)]
+        for sigma, rows in here.groupby("sigma"):
+            curve(axes, rows, colors.to_rgba(float(sigma)), 0.14, linewidth=1.4)  # type: ignore[arg-type]
+        _finish(axes, str(name), here, means, chance_of(chance, panel), "held-out\naccuracy")
+    if not means.empty:
+        base.sigma_key(figure, panels, colors, list(sigmas), shrink=0.8)
+    base.small_print(figure, run_name, f"line and band: {how}", lost)
+    return figure
+
+
+def curve(axes: Axes, rows: pd.DataFrame, color: Any, alpha: float, most: float = 1.0, **style: Any) -> None:
+    """Draw means by training step as a line, and their intervals, clipped to [0, most], as a band."""
+    steps, mean, low, high = (rows[name].to_numpy(dtype=float) for name in ("step", "mean", "low", "high"))
+    axes.fill_between(steps, low.clip(0, most), high.clip(0, most), color=color, alpha=alpha, linewidth=0)
+    axes.plot(steps, mean, color=color, **style)
+
+
+def _finish(axes: Axes, name: str, here: pd.DataFrame, means: pd.DataFrame, chance: float, label: str) -> None:
+    """Set title, axes and labels of a panel of accuracies, with the means that are `here` of those in all panels."""
+    if here.empty:
+        base.nothing(axes)
+    base.title(axes, name, width=38)
+    base.accuracy_axis(axes, chance)
+    _step_axis(axes, max(float(means["step"].max()), 1.0) if len(means) else 1.0)
+    axes.tick_params("x", labelbottom=base.at_edge(axes)[1])
+    base.label_edges(axes, "training step", label)
+
+
+def _step_axis(axes: Axes, last: float) -> None:
+    """Set up a horizontal axis of training steps from 0 to `last`."""
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_xlim(-0.02 * last, 1.02 * last)

@@ -1,0 +1,75 @@
+"""Write labels next to points such that they hide neither each other nor what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from placecode.reports.figures import base
+
+_SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))  # in order of preference
+_ACROSS = {1: "left", 0: "center", -1: "right"}
+_UP = {1: "bottom", 0: "center", -1: "top"}
+
+
+def write_beside(
+    axes: Axes,
+    points: base.Array,
+    texts: Sequence[str],
+    room: tuple[float, float],
+    dots: base.Array | None = None,
+    lines: base.Array | None = None,
+    size: float = base.SMALL,
+    gap: float = 3.5,
+) -> None:
+    """Write labels next to points (k, 2), each on the side where it hides least.
+
+    The panel must have linear scales whose limits are already set; `room` is its approximate size, `size` that of the
+    font and `gap` the distance between point and label, all in typographic points. The labels avoid `dots` (m, 2), by
+    default the points, and `lines` (j, 2, 2), given by their end points.
+    """
+    corner = np.array([axes.get_xlim()[0], axes.get_ylim()[0]])
+    unit = np.array(room) / [np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())]
+    marks = ((points if dots is None else dots) - corner) * unit
+    along = np.linspace(0, 1, 60)[:, None]
+    ends = (np.zeros((0, 2, 2)) if lines is None else lines) - corner
+    paths = np.concatenate([np.zeros((0, 2)), *((1 - along) * a + along * b for a, b in ends * unit)])
+    taken: list[base.Array] = []  # boxes: lower left, upper right
+    for point, text in zip(points, texts, strict=True):
+        extent = np.array([0.62 * len(text), 1.05]) * size
+        options = []
+        for (side, far), rank in zip(product(_SIDES, (1.0, 2.2)), range(2 * len(_SIDES)), strict=True):
+            away = np.array(side) * gap * far * (0.75 if all(side) else 1.3)
+            low = (point - corner) * unit + away + (np.array(side) - 1) / 2 * extent
+            box = np.array([low, low + extent])
+            cost = 0.05 * rank + (far - 1) + 3.0 * _inside(marks, box, 2.0) + 0.15 * _inside(paths, box, 0.5)
+            cost += 0.3 * sum(_overlap(box, other) for other in taken)
+            cost += 20.0 * bool((box[0] < -2).any() or (box[1] > np.array(room) + 2).any())
+            options.append((cost, rank, side, away, box))
+        _, _, side, away, box = min(options, key=lambda option: option[:2])
+        taken.append(box)
+        axes.annotate(
+            text,
+            (point[0], point[1]),
+            (away[0], away[1]),
+            textcoords="offset points",
+            ha=_ACROSS[side[0]],
+            va=_UP[side[1]],
+            fontsize=size,
+            color=base.INK,
+            zorder=6,
+            parse_math=False,
+        )
+
+
+def _inside(marks: base.Array, box: base.Array, margin: float) -> int:
+    """Count the points inside a box with a margin."""
+    return int(((marks > box[0] - margin) & (marks < box[1] + margin)).all(axis=1).sum())
+
+
+def _overlap(a: base.Array, b: base.Array) -> float:
+    """Return the area of the intersection of two boxes."""
+    return float(np.prod((np.minimum(a[1], b[1]) - np.maximum(a[0], b[0])).clip(min=0)))
