@@ -12,10 +12,9 @@ from typing import Any
 
 import beyond_facts as facts
 from beyond_facts import Verdicts, verdicts
-from latin_tables import claims_table
+from tables import claims_table, made
 from templating import render_blocks, render_page
 
-from placecode.cli.reporting import command_of
 from placecode.experiments import study_of
 from placecode.experiments.latin.knobs import KnobStudy
 from placecode.reports import figures
@@ -54,7 +53,7 @@ def page() -> str:
     return render_page(
         "beyond.md.j2",
         sections=[section(name, run) for name, run in runs.items()],
-        runs=[made(Run(ROOT / "results" / run)) for name in runs for run in (name, *FURTHER_RUNS.get(name, ()))],
+        runs=[how_made(Run(ROOT / "results" / run)) for name in runs for run in (name, *FURTHER_RUNS.get(name, ()))],
         **facts.rounding(runs),
     )
 
@@ -88,23 +87,14 @@ def words(name: str, run: Run, claims: Verdicts) -> Any:
 
 def figure_of(name: str, run: Run) -> Any:
     """The figure of a section."""
-    (figure,) = [each for each in page_of(study_of(run), run).figures() if each.name == FIGURES[name]]
+    (figure,) = [shown for shown in page_of(study_of(run), run).figures() if shown.name == FIGURES[name]]
     return figure
 
 
-def made(run: Run) -> dict[str, Any]:
-    """How a run was made."""
-    puzzles = run.config["fields"]["puzzles"]
+def how_made(run: Run) -> dict[str, Any]:
+    """How a run was made, and which of its data sets we drew."""
     parts = run.config["task"].get("parts", {})
-    return {
-        "name": run.path.name,
-        "members": len(run.members),
-        "total": run.config["total"],
-        "diverged": int((run.members["state"] == "diverged").sum()),
-        "published": bool(puzzles),
-        "drawn": [name for name, part in parts.items() if part["source"] == "drawn"],
-        "command": command_of(run, study_of(run)).replace(f"--puzzles {puzzles}", "--puzzles DIR"),
-    }
+    return made(run) | {"drawn": [name for name, part in parts.items() if part["source"] == "drawn"]}
 
 
 def draw() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from wording import directions, grid, mean
+from templating import directions, grid, mean
 
 from placecode.encodings import sinusoid
 from placecode.experiments import study_of

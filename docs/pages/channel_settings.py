@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-import channel_tables as tables
 import pandas as pd
-from channel_tables import Measure, at, baseline_rows, by_seed, change, gap, gap_by_seed, minus_linear
-from latin_tables import Findings, Numbers, Runs
+import tables
 from synergy import by, models, tally, tally_table
-from wording import grid, number
+from tables import Findings, Measure, Numbers, Runs, at, baseline_rows, by_seed, change, gap, gap_by_seed, minus_linear
+from templating import grid, number
 
 from placecode.analysis.stats import Interval
 from placecode.experiments.channels.claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, over

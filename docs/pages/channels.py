@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import channel_tables as tables
 import pandas as pd
-from channel_tables import Measure, at, best_sigma, by_seed, chance, change, gap, gap_by_seed, minus_linear
-from latin_tables import Findings, Numbers, Runs
-from wording import directions, grid, number, signed, spread
+import tables
+from tables import (
+    Findings,
+    Measure,
+    Numbers,
+    Runs,
+    at,
+    best_sigma,
+    by_seed,
+    chance,
+    change,
+    gap,
+    gap_by_seed,
+    minus_linear,
+)
+from templating import directions, grid, number, signed, spread
 
 from placecode.analysis.stats import Interval
 from placecode.experiments.channels import brain_networks

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from functools import partial
 
-import latin_tables as tables
 import numpy as np
 import pandas as pd
-from latin_tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant, with_and_without
-from wording import directions, effect, grid, mean, number, signed, spread
+import tables
+from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant, with_and_without
+from templating import directions, effect, grid, mean, number, signed, spread
 
 from placecode.analysis import stats
-from placecode.analysis.stats import Interval, interval
+from placecode.analysis.stats import Interval
 from placecode.experiments.claims import UNDECIDED, direction_text
 from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS
 from placecode.experiments.latin.squares import LstSigma
@@ -42,10 +42,6 @@ PAUSE = 100
 LEARNED, FROZEN, SIZED, AT_INPUT = KINDS
 
 
-def _interval(values: pd.Series) -> Interval:
-    return interval(values.to_numpy())
-
-
 def steps_per_epoch(run: Run) -> int:
     return int(run.metrics["step"].max()) // int(run.config["fields"]["epochs"])
 
@@ -63,7 +59,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         for level in ("0", "0.2")
     }
     noise_rows = [
-        (f"{sigma:g}", *(spread(_interval(at_sigma(run, values, sigma))) for values in noisy.values()))
+        (f"{sigma:g}", *(spread(mean(at_sigma(run, values, sigma))) for values in noisy.values()))
         for sigma in (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
     ]
     return {
@@ -106,7 +102,7 @@ def curve_gaps(run: Run) -> pd.DataFrame:
         "error": ours.std(axis="columns", ddof=1) * np.sqrt(1 / ours.count(axis="columns") + 1 / AUTHORS_SEEDS),
         "stopped": swept(run).groupby("sigma")["rested_epoch"].median().loc[known],
     }
-    return pd.DataFrame(columns).assign(values=[_interval(row) for _, row in ours.iterrows()])
+    return pd.DataFrame(columns).assign(values=[mean(row) for _, row in ours.iterrows()])
 
 
 def curve_table(table: pd.DataFrame) -> str:
@@ -274,7 +270,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "fixed_table": tables.fixed_table(both),
         "long_table": tables.dropout_table(longer),
         "as_published": {
-            name: _interval(of_encoding(each, "learned:sigma=0.2", 0.0) - of_encoding(each, "sinusoid:axes=2", 0.1))
+            name: mean(of_encoding(each, "learned:sigma=0.2", 0.0) - of_encoding(each, "sinusoid:axes=2", 0.1))
             for name, each in both.items()
         },
         "fixed_norm": with_and_without(sweep, "2d-fixed", norms)[0].mean(),
@@ -282,7 +278,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "dropped": of_encoding(run, "sinusoid:axes=2", 0.1).mean(),
         "dropped_long": of_encoding(longer, "sinusoid:axes=2", 0.1).mean(),
         "plain_long": fixed["long"].mean(),
-        "gain_plain": _interval(fixed["long"] - fixed["short"]),
+        "gain_plain": mean(fixed["long"] - fixed["short"]),
         "minus": partial(against, run),
         "relative_worst": of_encoding(run, "relative:axes=2", 0.0).min(),
         "no_position_does_not_fit": all(of_encoding(run, x, 0.0, "train").max() < 0.6 for x in without_position),
@@ -291,7 +287,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 def against(run: Run, one: str, other: str, dropout: float = 0.0) -> Interval:
     """Accuracy of one encoding minus that of another, paired by seed."""
-    return interval((of_encoding(run, one, dropout) - of_encoding(run, other, dropout)).dropna().to_numpy())
+    return mean(of_encoding(run, one, dropout) - of_encoding(run, other, dropout))
 
 
 def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -314,7 +310,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "start_is_scale_free": float((start[0.1] - start[2.0]).abs().max()) < 1e-5,
         "even": attention(run, "attention_cosine", "even"),
         "cosine": attention(run, "attention_cosine", "2d-fixed"),
-        "shape_change": _interval(
+        "shape_change": mean(
             at_sigma(run, measured(run, "attention_correlation", "2d-fixed"), 0.2)
             - at_sigma(run, measured(run, "attention_correlation", "2d-fixed", "start"), 0.2)
         ),

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from channel_tables import Measure, at, baseline_errors, baseline_table, chance, gap, of_baseline
-from latin_tables import Findings, Numbers, Runs
 from scipy.stats import binom
-from wording import directions, grid, number, spread
+from tables import Findings, Measure, Numbers, Runs, at, baseline_errors, baseline_table, chance, gap, of_baseline
+from templating import directions, grid, number, spread
 
 from placecode.experiments.channels.claims import NEIGHBOURS, error, over
 from placecode.experiments.claims import HOLDS
