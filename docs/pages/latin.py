@@ -106,15 +106,16 @@ def curve_gaps(run: Run) -> pd.DataFrame:
 
 
 def curve_table(table: pd.DataFrame) -> str:
-    rows = [
-        (
-            *(f"{sigma:g}", number(row["theirs"]), spread(row["values"]), f"{row['gap']:+.3f}"),
-            *(f"{abs(row['gap'] / row['error']):.1f}", f"{row['stopped']:.0f}"),
-        )
-        for sigma, row in table.iterrows()
-    ]
-    header = ("sigma", "authors, epoch 4,000", "ours", "ours minus theirs", "in standard errors")
-    return grid((*header, "stopped at epoch (median)"), rows)
+    """A row for each sigma."""
+    columns = {
+        "sigma": [f"{sigma:g}" for sigma in table.index],
+        "authors, epoch 4,000": table["theirs"].map(number),
+        "ours": table["values"].map(spread),
+        "ours minus theirs": table["gap"].map("{:+.3f}".format),
+        "in standard errors": (table["gap"] / table["error"]).abs().map("{:.1f}".format),
+        "stopped at epoch (median)": table["stopped"].map("{:.0f}".format),
+    }
+    return grid(list(columns), zip(*columns.values(), strict=True))
 
 
 def by_chance(run: Run) -> Interval:

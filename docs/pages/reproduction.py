@@ -114,11 +114,27 @@ def limits(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 SECTIONS = (
-    *(paper, latin.curve, latin.log_softmax, latin.frozen, latin.dropout, latin.structure, latin.both_puzzles),
-    *(channels.networks, channels.brains, channels.preprocessing, channels.transfer),
-    *(synergy.synergy, synergy.synergy_size, synergy.synergy_60),
-    *(channel_settings.encodings, channel_settings.hidden_shares, channel_settings.windows),
-    *(channel_settings.small_models, what_was_run, all_claims, limits),
+    paper,
+    latin.curve,
+    latin.log_softmax,
+    latin.frozen,
+    latin.dropout,
+    latin.structure,
+    latin.both_puzzles,
+    channels.networks,
+    channels.brains,
+    channels.preprocessing,
+    channels.transfer,
+    synergy.synergy,
+    synergy.synergy_size,
+    synergy.synergy_60,
+    channel_settings.encodings,
+    channel_settings.hidden_shares,
+    channel_settings.windows,
+    channel_settings.small_models,
+    what_was_run,
+    all_claims,
+    limits,
 )
 """The functions that compute the numbers of a section, from all runs and what they say about the claims."""
 
