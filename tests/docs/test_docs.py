@@ -154,11 +154,6 @@ def test_commands_are_understood(
         assert cli.main(words) == 0, (words, capsys.readouterr().err)
 
 
-def test_a_setting_that_does_not_exist_is_not_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "network-sigma", "--knots", "3", "--dry-run"]) == 2
-    assert "--knots" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("page", HOW_TO, ids=name_of)
 def test_how_many_models_a_command_trains_is_told(page: Path) -> None:
     told = re.findall(r"^placecode run (\S+) --out \S+ +# (\d+) (?:small )?models", page.read_text(), re.MULTILINE)
@@ -334,34 +329,6 @@ def test_a_broken_link_is_a_failure_and_one_that_leaves_the_site_is_none(tmp_pat
 def test_the_hooks_do_what_their_examples_say() -> None:
     failed, tried = doctest.testmod(scripts.load(DOCS / "hooks.py"))
     assert tried >= 3 and failed == 0
-
-
-def test_make_and_ci_build_it() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    assert re.search(r"^docs: \.venv/installed-docs\n.*mkdocs build --strict", makefile, flags=re.MULTILINE)
-    assert "site_dir: build/site" in CONFIG and "make docs" in (ROOT / ".ci" / "run").read_text()
-
-
-# ------------------------------------------------------------------------------------------------------- words
-
-
-SPOKEN = [
-    *(ROOT / "src" / "placecode").rglob("*.py"),
-    *(path for path in DOCS.rglob("*") if path.suffix in (".md", ".py")),
-    ROOT / "README.md",
-]
-
-
-def test_a_cosine_similarity_says_of_what() -> None:
-    """That of PEs is of centred ones; attention maps are compared as they are."""
-    found = {}
-    for path in SPOKEN:
-        text = re.sub(r"[\s\"]+", " ", path.read_text())
-        for match in re.finditer(r"cosine similarit(y|ies)", text, re.IGNORECASE):
-            near = text[max(match.start() - 40, 0) : match.end() + 90]
-            found[path.relative_to(ROOT).as_posix(), match.start()] = near
-    assert len(found) > 8
-    assert not [place for place, near in found.items() if not re.search("centr|attention", near)]
 
 
 @pytest.mark.parametrize("name", ["positional-encoding", "modularity"])

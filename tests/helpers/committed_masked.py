@@ -33,11 +33,6 @@ BRAINS = [name for name in MASKED if name.startswith("brain")]
 TABLES = ("members", "metrics", "analysis", "baselines")
 Effect = tuple[float, float, float]
 ALL_BLOCKS = -1
-OLDER = {
-    *("network-sigma", "network-sigma-50000", "brain-sigma-50000", "brain-transfer", "synergy-sigma"),
-    "synergy-size-60",
-}
-"""Runs that were made before attention had a null."""
 NO_VECTORS = ("relative", "rotary", "alibi", "causal-none")
 """Encodings that give a channel no vector of its own, so that there is no PE to be measured; `none` gives zeros."""
 ONE_DRAW = 1.1e-3
