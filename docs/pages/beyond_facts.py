@@ -82,7 +82,9 @@ def causal(run: Run, claims: Verdicts) -> Facts:
     """What was done to the PE before and after training."""
     by_kind, difference, sizes = causal_effects.of, causal_effects.between, causal_effects.SMALLS
     rsa, moved = measured(run, "rsa", "relation"), measured(run, "moved_relative", "start")
-    controls = Verdicts({id: each for id, each in claims.items() if each.claim.remark == causal_claims.CONTROL})
+    controls = Verdicts(
+        {id: finding for id, finding in claims.items() if finding.claim.remark == causal_claims.CONTROL}
+    )
     certain = [id for id in controls if id != "control-transplant-of-another"]
     exact = [id for id in certain if controls[id].found.low == controls[id].found.high == 0]
     exchanges = {"seed": interventions.OTHER_SEED, "nothing": interventions.NOTHING, "start": interventions.START}

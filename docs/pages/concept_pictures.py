@@ -313,62 +313,62 @@ def modularity() -> Figure:
 # -------------------------------------------------------------------------------------- masked prediction
 
 
-class Question(NamedTuple):
+class Example(NamedTuple):
     """One example of masked prediction: the recording, the visible values and the hidden ones."""
 
-    before: Array
+    recording: Array
     """(T, n): the recording up to that time"""
-    shown: Array
+    inputs: Array
     """(n,): values, 0 where hidden"""
     hidden: npt.NDArray[np.bool_]
-    asked: Array
+    targets: Array
     """(n,): the true values"""
     labels: Array
 
 
-def question(time: int = 60) -> Question:
+def example(time: int = 60) -> Example:
     """From a simulated network of 20 nodes in 4 clusters, with half of the nodes hidden."""
     task = Network(nodes=20, clusters=4, train=2_000, test=200, worlds=1, seed=0).bind([Member(seed=0, hidden=0.5)])
     inputs = task.splits["train"].inputs
     rows = (task.splits["train"].targets[None] == time).nonzero()[:, 1][None]
-    given, wanted = (array[0, 0].numpy() for array in task.batch("train", rows, step=0))
-    assert task.labels is not None
-    return Question(inputs[0, : time + 1].numpy(), given[:, 0], given[:, 1] > 0, wanted[:, 0], np.asarray(task.labels))
+    masked, targets = (array[0, 0].numpy() for array in task.batch("train", rows, step=0))
+    labels = np.asarray(task.labels)
+    return Example(inputs[0, : time + 1].numpy(), masked[:, 0], masked[:, 1] > 0, targets[:, 0], labels)
 
 
 def masked_prediction() -> Figure:
     """A recording, one time point of it with half of the channels hidden, and the targets."""
-    asked = question()
-    n = len(asked.asked)
+    shown = example()
+    n = len(shown.targets)
     figure, drawn = base.panels(1, 3, (8.8, 4.6), sharey=True, width_ratios=[1.5, 1, 1])
-    most = float(np.abs(asked.before).max())
-    recording, given, wanted = drawn
-    times = len(asked.before)
-    shades = recording.imshow(asked.before.T, cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
-    recording.add_patch(Rectangle((times - 1.5, -0.5), 1, n, fill=False, edgecolor=INK, linewidth=1.5, clip_on=False))
-    recording.set_yticks(range(n), [str(i + 1) for i in range(n)])
-    base.label(recording, "time", "channel = token")
-    base.title(recording, "a recording", "simulated network; the box is one example")
+    most = float(np.abs(shown.recording).max())
+    left, middle, right = drawn
+    times = len(shown.recording)
+    shades = left.imshow(shown.recording.T, cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
+    left.add_patch(Rectangle((times - 1.5, -0.5), 1, n, fill=False, edgecolor=INK, linewidth=1.5, clip_on=False))
+    left.set_yticks(range(n), [str(i + 1) for i in range(n)])
+    base.label(left, "time", "channel = token")
+    base.title(left, "a recording", "simulated network; the box is one example")
     at = np.arange(n)
-    given.barh(at[~asked.hidden], asked.shown[~asked.hidden], color=BLUE, height=0.6, label="shown")
-    for channel in at[asked.hidden]:
-        given.text(0, channel, "?", ha="center", va="center", fontsize=9, color=VERMILLION, fontweight="bold")
-    wanted.barh(
-        at[asked.hidden], asked.asked[asked.hidden], color=VERMILLION, height=0.6, label="hidden, to be predicted"
+    middle.barh(at[~shown.hidden], shown.inputs[~shown.hidden], color=BLUE, height=0.6, label="shown")
+    for channel in at[shown.hidden]:
+        middle.text(0, channel, "?", ha="center", va="center", fontsize=9, color=VERMILLION, fontweight="bold")
+    right.barh(
+        at[shown.hidden], shown.targets[shown.hidden], color=VERMILLION, height=0.6, label="hidden, to be predicted"
     )
     for axes, name, note in (
-        (given, "input of the model", f"{asked.hidden.sum()} of {n} values are replaced by 0 and marked"),
-        (wanted, "targets", "the loss is over these alone"),
+        (middle, "input of the model", f"{shown.hidden.sum()} of {n} values are replaced by 0 and marked"),
+        (right, "targets", "the loss is over these alone"),
     ):
         axes.axvline(0, color=MUTED, linewidth=0.8)
         axes.set(xlim=(-most, most))
         base.label(axes, "value (standard deviations)")
         base.title(axes, name, note, width=32)
     for axes in drawn:
-        for end in np.flatnonzero(np.diff(asked.labels)):
+        for end in np.flatnonzero(np.diff(shown.labels)):
             axes.axhline(end + 0.5, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
     base.legend(figure, ["shown"])
-    base.key(figure, shades, "value", ax=recording, location="bottom", shrink=0.6, aspect=30, pad=0.02)
+    base.key(figure, shades, "value", ax=left, location="bottom", shrink=0.6, aspect=30, pad=0.02)
     note = "simulated for this picture · dotted: borders of clusters, which the model does not know"
     figure.supxlabel(note, fontsize=7, color=MUTED, x=0.01, ha="left")  # no small print, since there is no run
     return figure

@@ -211,9 +211,13 @@ def losses_table(run: Run) -> str:
     rows = []
     for sigma in SPIKE_SIGMAS:
         for loss in LOSSES:
-            own = members(run, loss, sigma)
-            accuracies = (spread(mean(early[own])), spread(mean(end[own])), signed(mean(end[own] - early[own]), 3))
-            rows.append((f"{sigma:g}", loss, *accuracies, f"{spiked[own].min()} to {spiked[own].max()}"))
+            numbers = members(run, loss, sigma)
+            accuracies = (
+                spread(mean(early[numbers])),
+                spread(mean(end[numbers])),
+                signed(mean(end[numbers] - early[numbers]), 3),
+            )
+            rows.append((f"{sigma:g}", loss, *accuracies, f"{spiked[numbers].min()} to {spiked[numbers].max()}"))
     return grid(("sigma", "loss", f"accuracy at epoch {EARLY}", "at the end", "change", "spikes per model"), rows)
 
 
@@ -239,7 +243,9 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "effect_of_sigma": {name: mean(values) for name, values in effects.items()},
         "larger_effect": mean(effects["learned"] - effects["frozen"]),
         "above_tiny": {name: mean(values[0.2] - values[0.01]) for name, values in by_kind.items() if name != "frozen"},
-        "accuracy": {name: {sigma: each.mean() for sigma, each in values.items()} for name, values in by_kind.items()},
+        "accuracy": {
+            name: {sigma: accuracies.mean() for sigma, accuracies in values.items()} for name, values in by_kind.items()
+        },
         "tiny_on_train": of_kind(run, LEARNED, 0.01, train).min(),
         "tiny_norm": of_kind(run, LEARNED, 0.01, measured(run, "norm", "")).mean(),
         "lowest_on_train": train.min(),
@@ -260,7 +266,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run, longer, sweep = (runs[name] for name in ("lst-encodings", "lst-encodings-long", "lst-sigma"))
     both = {name: runs[name] for name in ("lst-encodings", "lst-sigma-drawn")}
     norms = measured(sweep, "norm", "")
-    fixed = {name: of_encoding(each, "sinusoid:axes=2", 0.0) for name, each in (("short", run), ("long", longer))}
+    fixed = {name: of_encoding(one, "sinusoid:axes=2", 0.0) for name, one in (("short", run), ("long", longer))}
     without_position = ("none", "alibi", "alibi:axes=2")
     return {
         "found": findings["lst-encodings"],
@@ -271,8 +277,8 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "fixed_table": tables.fixed_table(both),
         "long_table": tables.dropout_table(longer),
         "as_published": {
-            name: mean(of_encoding(each, "learned:sigma=0.2", 0.0) - of_encoding(each, "sinusoid:axes=2", 0.1))
-            for name, each in both.items()
+            name: mean(of_encoding(one, "learned:sigma=0.2", 0.0) - of_encoding(one, "sinusoid:axes=2", 0.1))
+            for name, one in both.items()
         },
         "fixed_norm": with_and_without(sweep, "2d-fixed", norms)[0].mean(),
         "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
@@ -301,7 +307,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     sigma_and_accuracy = (by_sigma(run, values).to_numpy() for values in by_member)
     return {
         "found": findings["lst-sigma"],
-        "significant": {name: significance(each) for name, each in (("published", run), ("drawn", drawn))},
+        "significant": {name: significance(one) for name, one in (("published", run), ("drawn", drawn))},
         "pe_measures": len(tables.of_pe(run)),
         "pe_measures_drawn": len(tables.of_pe(drawn)),
         "correlation": {"published": partial(tables.answer, run), "drawn": partial(tables.answer, drawn)},

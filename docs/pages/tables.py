@@ -324,16 +324,20 @@ def baseline_table(run: Run, measures: dict[Measure, str], conditions: Sequence[
     few = rows[rows["baseline"].isin(["ridge", "trees"])]["world"].unique()
     tables = {name: rows[rows["baseline"] == name] for name in dict.fromkeys(rows["baseline"])}
     if 0 < len(few) < tables["linear"]["world"].nunique():
-        own = tables["linear"]
-        tables = {"linear": own, "linear, in the worlds of ridge and trees": own[own["world"].isin(few)], **tables}
+        table = tables["linear"]
+        tables = {
+            "linear": table,
+            "linear, in the worlds of ridge and trees": table[table["world"].isin(few)],
+            **tables,
+        }
     body = []
-    for name, own in tables.items():
-        cells = [_mean(own, *measure) for measure in measures]
-        p_values = own[own["metric"] == f"{next(iter(measures))[0]}_p"]["value"].dropna()
+    for name, table in tables.items():
+        cells = [_mean(table, *measure) for measure in measures]
+        p_values = table[table["metric"] == f"{next(iter(measures))[0]}_p"]["value"].dropna()
         cells.append(counted(p_values) if len(p_values) else "")
-        cells += [_mean(own[own["split"] == "test"], "mse", condition) for condition in conditions]
-        shown = own["metric"].isin([metric for metric, _ in measures]) | (own["metric"] == "mse")
-        body.append((name, *cells, str(own[shown & own["value"].notna()]["world"].nunique())))
+        cells += [_mean(table[table["split"] == "test"], "mse", condition) for condition in conditions]
+        shown = table["metric"].isin([metric for metric, _ in measures]) | (table["metric"] == "mse")
+        body.append((name, *cells, str(table[shown & table["value"].notna()]["world"].nunique())))
     errors = [f"error, {hidden(condition)}" for condition in conditions]
     return grid(("baseline", *measures.values(), "worlds with p at most 0.05", *errors, "worlds"), body)
 

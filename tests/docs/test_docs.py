@@ -247,12 +247,12 @@ def test_procrustes_shows_what_the_toolkit_measures() -> None:
     assert f"{layers * width} features" in page
 
 
-def test_a_masked_question_hides_half_and_shows_nothing_of_it() -> None:
-    asked = pictures.question()
-    assert asked.hidden.sum() == len(asked.hidden) // 2
-    assert (asked.shown[asked.hidden] == 0).all() and (asked.asked[asked.hidden] != 0).any()
-    assert np.array_equal(asked.shown[~asked.hidden], asked.asked[~asked.hidden])
-    assert np.array_equal(asked.asked, asked.before[-1])
+def test_an_example_of_masked_prediction_hides_half_of_the_values() -> None:
+    shown = pictures.example()
+    assert shown.hidden.sum() == len(shown.hidden) // 2
+    assert (shown.inputs[shown.hidden] == 0).all() and (shown.targets[shown.hidden] != 0).any()
+    assert np.array_equal(shown.inputs[~shown.hidden], shown.targets[~shown.hidden])
+    assert np.array_equal(shown.targets, shown.recording[-1])
 
 
 # ------------------------------------------------------------------------------------------------------- the site
