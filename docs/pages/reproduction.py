@@ -38,7 +38,7 @@ PICTURES = {name: run["figures"] for name, run in RUNS.items() if "figures" in r
 def page(root: Path = ROOT) -> str:
     """The whole page, from the runs below `root`."""
     runs = {name: Run(root / "results" / name) for name in RUNS}
-    findings = {name: {claim.id: claim.check(run) for claim in study_of(run).claims} for name, run in runs.items()}
+    findings = {name: tables.findings_of(run) for name, run in runs.items()}
     numbers = {section.__name__: section(runs, findings) for section in SECTIONS}
     return render_sections("reproduction", {"claims": findings, **numbers})
 

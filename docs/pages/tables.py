@@ -30,6 +30,11 @@ Measure = tuple[str, str]
 _OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
 
 
+def findings_of(run: Run) -> Findings:
+    """All claims of a run's study, checked."""
+    return {claim.id: claim.check(run) for claim in study_of(run).claims}
+
+
 def made(run: Run) -> dict[str, str]:
     """How a run was made: its members, and the command without the path of the puzzles."""
     diverged = int((run.members["state"] == "diverged").sum())

@@ -70,7 +70,7 @@ def test_nav_and_pages_are_the_same() -> None:
     assert len(named) == len(set(named)) and set(named) == {name_of(page) for page in PAGES}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_links_and_images_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     for mark, words, target in re.findall(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)", text):

@@ -98,13 +98,17 @@ def _findings(run: Run) -> dict[str, Finding]:
 
 def figures_of_causes(run: Run, lines: pd.DataFrame) -> list[Shown]:
     """The effects of all interventions, then all kinds of PE against sigma."""
-    final = lines.assign(value=lines["member"].map(accuracy(run)))
-    drawn = final[final["line"].isin(LINES)]
-    effects = _effects(_findings(run))
-    figure = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
     panel_of = {line: panel for panel, kinds in PANELS.items() for line in kinds}
     in_panels = lines.assign(panel=[panel_of.get(line, "a donor's") for line in lines["line"]])
-    return [shown("causal.causes", figure), *knobs.figures_of_knob(run, in_panels, "what the PE is")]
+    return [causes_figure(run, lines), *knobs.figures_of_knob(run, in_panels, "what the PE is")]
+
+
+def causes_figure(run: Run, lines: pd.DataFrame) -> Shown:
+    """Accuracy against size, and the effects of all interventions."""
+    final = lines.assign(value=lines["member"].map(accuracy(run)))
+    drawn, effects = final[final["line"].isin(LINES)], _effects(_findings(run))
+    figure = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
+    return shown("causal.causes", figure)
 
 
 def _effects(findings: dict[str, Finding]) -> pd.DataFrame:

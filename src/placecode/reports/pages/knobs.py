@@ -22,16 +22,23 @@ MOST = 6
 
 def figures_of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> list[Shown]:
     """Accuracy and learning curves; `lines` are the members with the panel and the line in which each is drawn."""
-    name, single = run_name(run), once(lines)
+    return [accuracy_figure(run, lines, knob, beside), curves_figure(run, lines)]
+
+
+def accuracy_figure(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> Shown:
+    """Accuracy against sigma, a line for each setting."""
     final = lines.assign(value=lines["member"].map(accuracy(run)))
+    gained = worth(once(final))
+    figure = figures.accuracy_by_setting(final, run_name(run), knob, chance_by_panel(run, lines), gained, beside)
+    return shown("knob.accuracy", figure, knob=knob, gain=len(gained) > 0)
+
+
+def curves_figure(run: Run, lines: pd.DataFrame) -> Shown:
+    """OOD accuracy over training, a line for each setting."""
+    single = once(lines)
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     curves = rows[rows["split"] == "ood"][["member", "step", "value"]].merge(single, on="member")
-    gained = worth(once(final))
-    by_sigma = figures.accuracy_by_setting(final, name, knob, chance_by_panel(run, lines), gained, beside)
-    return [
-        shown("knob.accuracy", by_sigma, knob=knob, gain=len(gained) > 0),
-        shown("knob.curves", figures.curves_by_setting(curves, name, chance_by_panel(run, single))),
-    ]
+    return shown("knob.curves", figures.curves_by_setting(curves, run_name(run), chance_by_panel(run, single)))
 
 
 def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:

@@ -28,7 +28,7 @@ def of_frozen(run: Run, lines: pd.DataFrame) -> list[Shown]:
     """Accuracy of learned and frozen PEs, and learning curves."""
     final = lines.assign(value=lines["member"].map(accuracy(run)))
     figure = figures.accuracy_by_setting(final, run_name(run), "the PE", chance_of(run))
-    return [shown("frozen.accuracy", figure), *knobs.figures_of_knob(run, lines, "the PE")[1:]]
+    return [shown("frozen.accuracy", figure), knobs.curves_figure(run, lines)]
 
 
 def figures_of_slingshots(run: Run, lines: pd.DataFrame) -> list[Shown]:
