@@ -22,8 +22,8 @@ from helpers.committed_masked import (
     error,
     error_of_members,
     finished,
-    less_linear,
     measure,
+    minus_linear,
     of_baseline,
     of_members,
     over_worlds,
@@ -75,7 +75,7 @@ def by_hand_network(at: Path) -> dict[str, Callable[[], Effect]]:
         "small-sigma-predicts-better": lambda: small_less_large(at, "hidden 0.5"),
         "small-sigma-predicts-better-shifted": lambda: small_less_large(at, "hidden 0.9"),
         "error-hardly-moves": lambda: between(at, error(at, "hidden 0.5"), 0.01, 2.0),
-        "beats-linear": lambda: less_linear(at, "hidden 0.5", 0.2),
+        "beats-linear": lambda: minus_linear(at, "hidden 0.5", 0.2),
         "beats-correlation": lambda: less_correlation(at, *clusters, 0.01),
     }
 
@@ -103,7 +103,7 @@ def by_hand_brain(at: Path) -> dict[str, Callable[[], Effect]]:
         "modularity-falls-with-sigma": lambda: between(at, measure(at, "modularity", "best"), 0.01, 2.0),
         "small-sigma-predicts-better": lambda: small_less_large(at, "hidden 0.5"),
         "small-sigma-predicts-better-shifted": lambda: small_less_large(at, "hidden 0.9"),
-        "beats-linear": lambda: less_linear(at, "hidden 0.5", 0.2),
+        "beats-linear": lambda: minus_linear(at, "hidden 0.5", 0.2),
         "beats-correlation": lambda: less_correlation(at, *mirror, 0.01),
         **{
             f"{target}-{name}-falls-with-sigma": partial(known_networks_fall, at, name, target)

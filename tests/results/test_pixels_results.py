@@ -17,8 +17,8 @@ from helpers.committed_masked import (
     cosines,
     error,
     finished,
-    less_linear,
     measure,
+    minus_linear,
     nearest,
     of_baseline,
     of_members,
@@ -79,7 +79,7 @@ def test_claims_are_as_computed_by_hand(run: str, claims_of: Callable[[Path], di
     effects = {
         "grid-falls-with-sigma": over_worlds(folder, near.loc[0.01] - near.loc[2.0]),
         "correlation-does-as-well": over_worlds(folder, near.loc[0.01] - plain),
-        "linear-predicts-better": less_linear(folder, "hidden 0.5", 0.01),
+        "linear-predicts-better": minus_linear(folder, "hidden 0.5", 0.01),
     }
     assert set(said) == set(effects)
     for id, effect in effects.items():
