@@ -33,6 +33,12 @@ def plain(interval: Interval, digits: int = 2) -> str:
     return f"{interval.mean:.{digits}f}{bounds}"
 
 
+def with_interval(interval: Interval, sign: str = "") -> str:
+    """A value with its named interval: "0.12 (95% CI 0.05 to 0.19)"; with the sign of the mean if `sign` is "+"."""
+    bounds = "" if math.isnan(interval.low) else f" (95% CI {interval.low:.2f} to {interval.high:.2f})"
+    return f"{interval.mean:{sign}.2f}{bounds}"
+
+
 def listed(items: Sequence[str]) -> str:
     """The items as "a, b and c"."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
@@ -68,7 +74,7 @@ def environment(folder: Path, trim: bool = True) -> jinja2.Environment:
         trim_blocks=trim,
         lstrip_blocks=trim,
     )
-    named = (signed, plain, listed, share, counted, capital, one_line)
+    named = (signed, plain, with_interval, listed, share, counted, capital, one_line)
     made.filters |= {function.__name__: function for function in named}
     made.filters["fmt"] = format  # a number by a format specification of Python: 0.1234 | fmt(".2f")
     return made
