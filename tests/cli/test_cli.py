@@ -166,7 +166,7 @@ def test_references_have_a_row_and_a_report(tmp_path: Path, capsys: pytest.Captu
     assert cli.main(["report", "a"]) == 0
     assert (tmp_path / "a" / "report.html").is_file()
     assert cli.main([*RUN, "--references", "0.0", "--members", "4:6", "--out", "b"]) == 0  # a piece with them alone
-    assert "The run holds references alone" in capsys.readouterr().out
+    assert "only references" in capsys.readouterr().out
 
 
 # What the words mean

@@ -796,7 +796,7 @@ def test_a_run_without_its_arrays_has_a_report_without_their_pictures(
     assert cli.main(["report", str(copy)]) == 0
     drawn = ["accuracy", "classes", "curves", "errors", "noise"]
     assert sorted(file.stem for file in (copy / "figures").iterdir()) == drawn
-    assert "What the PE has become" not in (copy / "report.html").read_text()
+    assert "The PEs as a map" not in (copy / "report.html").read_text()
 
 
 def test_an_array_that_is_not_there_is_named(run: Run) -> None:
