@@ -1,9 +1,10 @@
-"""What the site needs besides its Markdown: links that leave docs/, examples in docstrings, a search.
+"""What the site needs besides its Markdown.
 
-Pages may link to files of the repository, which can be followed wherever the repository is read; the site holds none of
-those files, so there the link becomes its text and the file's name. Docstrings hold examples as doctest knows them; the
-site shows them as code. A field of a study says what it is in `setting(default, help)`: that is its docstring. And the
-site can be searched when it is opened as a file, without a server (with offline.js).
+- Pages may link to files of the repository. The site has none of them, so there the link becomes its text and the name
+  of the file.
+- Examples in docstrings are shown as code.
+- The help text of a study's field, in `setting(default, help)`, becomes its docstring.
+- The search works without a server, when the site is opened as a file (with offline.js).
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_post_build(*, config: Any) -> None:
-    """Called by mkdocs in the end. A page that is opened as a file can load the index of its search only as script."""
+    """Called by mkdocs at the end. A page that is opened as a file can load the search index only as a script."""
     folder = Path(config.site_dir) / "search"
     (folder / "search_index.js").write_text(f"var __index = {(folder / 'search_index.json').read_text()}")
 
 
 def inside(link: re.Match[str], folder: str) -> str:
-    """The link as it is, or where it leads out of docs/, its text with the name of the file.
+    """The link unchanged; if it leads out of docs/, its text with the name of the file.
 
     >>> inside(LINK.match("[the licence](../LICENSE)"), "")
     'the licence (`LICENSE`)'
@@ -49,7 +50,7 @@ def inside(link: re.Match[str], folder: str) -> str:
 
 
 def fenced(docstring: str) -> str:
-    """Examples as blocks of code, up to the next blank line; what is indented stays so.
+    """Examples, up to the next blank line, as indented blocks of code.
 
     >>> fenced("Adds.\\n\\n>>> 1 + 1\\n2")
     'Adds.\\n\\n```pycon\\n>>> 1 + 1\\n2\\n```'
@@ -62,15 +63,15 @@ def fenced(docstring: str) -> str:
     return EXAMPLE.sub(block, docstring)
 
 
-def told(value: str) -> tuple[str, str] | None:
-    """Default and help of a field that is made by `setting`, both as they are written; None for any other value.
+def field_help(value: str) -> tuple[str, str] | None:
+    """Default and help text of a field that is made by `setting`; None for any other value.
 
-    >>> told("setting((0.5, 0.9), 'shares of hidden channels')")
+    >>> field_help("setting((0.5, 0.9), 'shares of hidden channels')")
     ('(0.5, 0.9)', 'shares of hidden channels')
     """
     try:
         call = ast.parse(value, mode="eval").body
-    except SyntaxError:  # the reader writes some expressions back without the parentheses that they need
+    except SyntaxError:  # griffe writes some expressions without the parentheses that they need
         return None
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != "setting":
         return None
@@ -88,6 +89,6 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = fenced(obj.docstring.value)
 
     def on_attribute(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
-        if attr.value is not None and (found := told(str(attr.value))) is not None:
+        if attr.value is not None and (found := field_help(str(attr.value))) is not None:
             default, words = found
             attr.value, attr.docstring = default, griffe.Docstring(f"{words[0].upper()}{words[1:]}.", parent=attr)

@@ -11,25 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import beyond_facts as facts
-from beyond_facts import Verdicts, verdicts
-from latin_tables import claims_table
+from tables import Findings, claims_table, findings_of, made
 from templating import render_blocks, render_page
 
-from placecode.cli.reporting import command_of
 from placecode.experiments import study_of
 from placecode.experiments.latin.knobs import KnobStudy
 from placecode.reports import figures
-from placecode.reports.pages import knobs
-from placecode.reports.pages.registry import page_of
+from placecode.reports.pages import causal, knobs
+from placecode.reports.pages.base import Shown
 from placecode.runs.read import Run
 
 ROOT = Path(__file__).parents[2]
 
 
-FACTS: dict[str, Callable[[Run, Verdicts], dict[str, Any]]] = {
+FACTS: dict[str, Callable[[Run], dict[str, Any]]] = {
     "lst-causal": facts.causal,
     "lst-optimizer": facts.optimizer,
-    "lst-heads": lambda run, claims: {},  # its claims are all that its template needs
+    "lst-heads": lambda run: {},  # its claims are all that its template needs
     "lst-depth": facts.depth,
     "lst-width": facts.width,
     "lst-decay": facts.decay,
@@ -45,7 +43,6 @@ FURTHER_RUNS = {
     "lst-gain": ("lst-gain-quick", "lst-gain-quick-rates"),
 }
 """Other runs that an answer uses."""
-FIGURES = dict.fromkeys(FACTS, "accuracy") | {"lst-causal": "causes"}
 
 
 def page() -> str:
@@ -54,14 +51,14 @@ def page() -> str:
     return render_page(
         "beyond.md.j2",
         sections=[section(name, run) for name, run in runs.items()],
-        runs=[made(Run(ROOT / "results" / run)) for name in runs for run in (name, *FURTHER_RUNS.get(name, ()))],
+        runs=[how_made(Run(ROOT / "results" / run)) for name in runs for run in (name, *FURTHER_RUNS.get(name, ()))],
         **facts.rounding(runs),
     )
 
 
 def section(name: str, run: Run) -> dict[str, Any]:
     """The words on a study, with its figures, claims and unsettled curves."""
-    study, claims = study_of(run), verdicts(run)
+    study, claims = study_of(run), findings_of(run)
     assert isinstance(study, KnobStudy)
     return {
         "name": name,
@@ -73,7 +70,7 @@ def section(name: str, run: Run) -> dict[str, Any]:
     }
 
 
-def words(name: str, run: Run, claims: Verdicts) -> Any:
+def words(name: str, run: Run, claims: Findings) -> Any:
     """The question, its answer in short and at length; SystemExit where the claims do not support a sentence."""
     return render_blocks(
         f"beyond/{name}.md.j2",
@@ -82,29 +79,25 @@ def words(name: str, run: Run, claims: Verdicts) -> Any:
         claims_table=claims_table,
         means_table=facts.means_table,
         **facts.MARGINS,
-        **FACTS[name](run, claims),
+        **facts.controls(claims),
+        **FACTS[name](run),
     )
 
 
-def figure_of(name: str, run: Run) -> Any:
+def figure_of(name: str, run: Run) -> Shown:
     """The figure of a section."""
-    (figure,) = [each for each in page_of(study_of(run), run).figures() if each.name == FIGURES[name]]
-    return figure
+    study = study_of(run)
+    assert isinstance(study, KnobStudy)
+    if name == "lst-causal":
+        return causal.causes_figure(run, study.lines(run))
+    levels = knobs.levels_of(run, study.reference_lines(run))
+    return knobs.accuracy_figure(run, study.lines(run), study.knob, levels)
 
 
-def made(run: Run) -> dict[str, Any]:
-    """How a run was made."""
-    puzzles = run.config["fields"]["puzzles"]
+def how_made(run: Run) -> dict[str, Any]:
+    """How a run was made, and which of its data sets we drew."""
     parts = run.config["task"].get("parts", {})
-    return {
-        "name": run.path.name,
-        "members": len(run.members),
-        "total": run.config["total"],
-        "diverged": int((run.members["state"] == "diverged").sum()),
-        "published": bool(puzzles),
-        "drawn": [name for name, part in parts.items() if part["source"] == "drawn"],
-        "command": command_of(run, study_of(run)).replace(f"--puzzles {puzzles}", "--puzzles DIR"),
-    }
+    return made(run) | {"drawn": [name for name, part in parts.items() if part["source"] == "drawn"]}
 
 
 def draw() -> None:

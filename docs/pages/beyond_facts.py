@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from wording import directions, grid, mean
+from tables import Findings, findings_of
+from templating import directions, grid, mean
 
 from placecode.encodings import sinusoid
-from placecode.experiments import study_of
-from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
+from placecode.experiments.claims import FAILS, HOLDS
 from placecode.experiments.latin import causal_claims, causal_effects, interventions, knob_claims, optimizer_claims
 from placecode.experiments.latin.knob_claims import EQUAL, FITTED, between, gained, of, worth
 from placecode.experiments.latin.optimizer_claims import TINY, decaying, true_positions
@@ -27,27 +27,6 @@ LEARNED, LOST = 0.9, 0.5
 MARGINS = {"equal": EQUAL, "fitted": FITTED, "still": STILL, "learned_level": LEARNED, "lost_level": LOST}
 Facts = dict[str, Any]
 Kinds = Mapping[str, Mapping[str, Any]]
-
-
-class Verdicts(dict[str, Finding]):
-    """The findings of a run by claim."""
-
-    def holds(self, *ids: str) -> bool:
-        """Whether all of these claims hold."""
-        return directions(self, HOLDS, *ids)
-
-    def fails(self, *ids: str) -> bool:
-        """Whether all of these claims fail."""
-        return directions(self, FAILS, *ids)
-
-    def undecided(self, *ids: str) -> bool:
-        """Whether all of these claims are undecided."""
-        return directions(self, UNDECIDED, *ids)
-
-
-def verdicts(run: Run) -> Verdicts:
-    """All claims of a run's study, checked."""
-    return Verdicts({claim.id: claim.check(run) for claim in study_of(run).claims})
 
 
 def means(run: Run, kinds: Kinds, values: pd.Series) -> dict[str, list[float]]:
@@ -78,19 +57,25 @@ def shared_part() -> float:
     return float((pe.mean(axis=0) ** 2).sum() / (pe**2).sum(axis=1).mean())
 
 
-def causal(run: Run, claims: Verdicts) -> Facts:
+def controls(claims: Findings) -> Facts:
+    """What came of the controls, which must do nothing. All but one are certain to do nothing, rounding aside."""
+    found = {id: finding for id, finding in claims.items() if finding.claim.remark == causal_claims.CONTROL}
+    certain = [id for id in found if id != "control-transplant-of-another"]
+    exact = [id for id in certain if found[id].found.low == found[id].found.high == 0]
+    return {
+        "no_control_fails": not any(finding.direction == FAILS for finding in found.values()),
+        "certain_controls_hold": directions(found, HOLDS, *certain),
+        "exact_controls": len(exact),
+        "inexact_controls": [id for id in certain if id not in exact],
+    }
+
+
+def causal(run: Run) -> Facts:
     """What was done to the PE before and after training."""
     by_kind, difference, sizes = causal_effects.of, causal_effects.between, causal_effects.SMALLS
     rsa, moved = measured(run, "rsa", "relation"), measured(run, "moved_relative", "start")
-    controls = Verdicts({id: each for id, each in claims.items() if each.claim.remark == causal_claims.CONTROL})
-    certain = [id for id in controls if id != "control-transplant-of-another"]
-    exact = [id for id in certain if controls[id].found.low == controls[id].found.high == 0]
     exchanges = {"seed": interventions.OTHER_SEED, "nothing": interventions.NOTHING, "start": interventions.START}
     return {
-        "no_control_fails": not any(each.direction == FAILS for each in controls.values()),
-        "certain_controls_hold": controls.holds(*certain),
-        "exact_controls": len(exact),
-        "inexact_controls": [id for id in certain if id not in exact],
         "axes_rsa": by_kind(run, "rows and columns, frozen", [0.2], rsa).mean(),
         "learned_rsa": by_kind(run, "learned", [0.2], rsa).mean(),
         "sgd_rsa": [by_kind(run, "learned, by SGD", [sigma], rsa).mean() for sigma in sizes],
@@ -107,7 +92,7 @@ def causal(run: Run, claims: Verdicts) -> Facts:
     }
 
 
-def optimizer(run: Run, claims: Verdicts) -> Facts:
+def optimizer(run: Run) -> Facts:
     """Adam and SGD at each sigma, and what their PEs have learned."""
     adam, sgd = (optimizer_claims.usual(name, run) for name in ("adam", "sgd"))
     best = {"optimizer": "sgd", "learning_rate": 0.03}
@@ -139,7 +124,7 @@ def optimizer(run: Run, claims: Verdicts) -> Facts:
 # ------------------------------------------------------------------------------------------------ shape of the model
 
 
-def depth(run: Run, claims: Verdicts) -> Facts:
+def depth(run: Run) -> Facts:
     """Accuracy by number of blocks."""
     depths, known = run.config["fields"]["depths"], accuracy(run, "train")
     training = {layers: where(run, known, [0.2], layers=layers).mean() for layers in depths}
@@ -152,7 +137,7 @@ def depth(run: Run, claims: Verdicts) -> Facts:
     }
 
 
-def width(run: Run, claims: Verdicts) -> Facts:
+def width(run: Run) -> Facts:
     """Accuracy by width."""
     widths, known = run.config["fields"]["widths"], accuracy(run, "train")
     best = {width: max(of(run, [sigma], width=width).mean() for sigma in SIGMAS) for width in widths}
@@ -168,7 +153,7 @@ def width(run: Run, claims: Verdicts) -> Facts:
     }
 
 
-def placement(run: Run, claims: Verdicts) -> Facts:
+def placement(run: Run) -> Facts:
     """What a small sigma is worth by where the PE is added."""
     return {"worth": {name: mean(worth(run, {"placement": name})) for name in ("every", "input")}}
 
@@ -176,7 +161,7 @@ def placement(run: Run, claims: Verdicts) -> Facts:
 # -------------------------------------------------------------------------------------------------- puzzles and grids
 
 
-def data(run: Run, claims: Verdicts) -> Facts:
+def data(run: Run) -> Facts:
     """Accuracy by number of training puzzles."""
     counts, alike, known = run.config["fields"]["samples"], accuracy(run, "test"), accuracy(run, "train")
     kinds = {f"{count:,}": {"data": f"puzzles={count}"} for count in counts}
@@ -191,7 +176,7 @@ def data(run: Run, claims: Verdicts) -> Facts:
     }
 
 
-def size(run: Run, claims: Verdicts) -> Facts:
+def size(run: Run) -> Facts:
     """Larger grids, with PEs from smaller ones."""
     fresh, resized, shuffled = knob_claims.FRESH, knob_claims.RESIZED, knob_claims.SHUFFLED
     small = {"data": "order=4", "start": "normal", "optimizer": "adam"}
@@ -231,7 +216,7 @@ def collapsed(run: Run, **columns: Any) -> dict[str, int]:
     return {"learned": int(learned.sum()), "lost": int(lost.sum()), "members": len(members)}
 
 
-def decay(run: Run, claims: Verdicts) -> Facts:
+def decay(run: Run) -> Facts:
     """Weight decay on all weights, all but the PE, or the PE alone; and a decay of 1 on fresh seeds."""
     kinds: dict[str, dict[str, float]] = {"none": decaying("all", 0.0)}
     kinds |= {f"{part} {amount}": decaying(part, float(amount)) for amount in (1, 3) for part in ("all", "rest", "pe")}
@@ -266,7 +251,7 @@ def decay_on_fresh_seeds() -> Facts:
     rsa = measured(run, "rsa", "relation")
     rsa_with, rsa_without = (where(run, rsa, [0.2], **decaying("all", amount)) for amount in (1.0, 0.0))
     return {
-        "fresh": verdicts(run),
+        "fresh": findings_of(run),
         "fresh_name": run.path.name,
         "fresh_fields": run.config["fields"],
         "fresh_largest_change": max(abs(changes)),
@@ -282,7 +267,7 @@ def decay_on_fresh_seeds() -> Facts:
 # -------------------------------------------------------------------------------------------------------------- gain
 
 
-def gain(run: Run, claims: Verdicts) -> Facts:
+def gain(run: Run) -> Facts:
     """The gain of the outputs, at one step size and with the step size divided by the gain."""
     moved, known = measured(run, "weights_moved", "start"), accuracy(run, "train")
     gains = run.config["fields"]["gains"]

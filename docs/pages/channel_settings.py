@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-import channel_tables as tables
 import pandas as pd
-from channel_tables import Measure, at, baseline_rows, by_seed, change, gap, gap_by_seed, minus_linear
-from latin_tables import Findings, Numbers, Runs
+import tables
 from synergy import by, models, tally, tally_table
-from wording import grid, number
+from tables import Findings, Measure, Numbers, Runs, at, baseline_rows, by_seed, change, gap, gap_by_seed, minus_linear
+from templating import grid, number
 
 from placecode.analysis.stats import Interval
 from placecode.experiments.channels.claims import MIRROR, NEIGHBOURS, SAME, SHIFTED, error, over
@@ -41,10 +40,13 @@ def encodings(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     return {
         "table": encodings_table(runs),
         "without_position": WITHOUT_POSITION,
-        "frozen_minus_learned": {what: each("random, sigma 1", "learned, sigma 1") for what, each in minus.items()},
+        "frozen_minus_learned": {
+            what: difference("random, sigma 1", "learned, sigma 1") for what, difference in minus.items()
+        },
         "large_minus_small": {what: minus[what]("learned, sigma 1", LEARNED) for what in ("network", "brain")},
         "behind": {
-            what: {name: each(name, LEARNED) for name in ("relative", "rotary")} for what, each in minus.items()
+            what: {name: difference(name, LEARNED) for name in ("relative", "rotary")}
+            for what, difference in minus.items()
         },
         "without_position_minus_learned": [each(name, LEARNED) for each in minus.values() for name in WITHOUT_POSITION],
         "without_position_near_mean": all(
@@ -138,7 +140,9 @@ def hidden_shares(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             over(run, of(share, share, 0.2) - tables.of_baseline(run, "linear", "mse", f"hidden {share:g}"))
             for share in SHARES
         ],
-        "middle_below_small": all(own[0.2] < own[0.01] for tested in means.values() for own in tested.values()),
+        "middle_below_small": all(
+            by_sigma[0.2] < by_sigma[0.01] for tested in means.values() for by_sigma in tested.values()
+        ),
     }
 
 
@@ -206,8 +210,8 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "size_table": by_data_table(size, "nodes"),
         "near_by_noise": {level: nearest(noise, 0.01, f"noise={level}").mean() for level in ("0.1", "0.3", "1", "3")},
         "fc_by_noise": {level: baseline(noise, "fc", *NEIGHBOURS, f"noise={level}") for level in ("1", "3")},
-        "near_by_nodes": {s: {n: values.mean() for n, values in each.items()} for s, each in nodes.items()},
-        "near_growth": {s: over(size, each[100] - each[50]) for s, each in nodes.items()},
+        "near_by_nodes": {s: {n: values.mean() for n, values in by_nodes.items()} for s, by_nodes in nodes.items()},
+        "near_growth": {s: over(size, by_nodes[100] - by_nodes[50]) for s, by_nodes in nodes.items()},
         "shares_table": grid((*header, "error, 15% hidden", "error, 50% hidden", "error, 90% hidden"), rows),
         "small_minus_large": {
             words: {tested: {s: gap(run, last_errors(run, tested), s, 2.0) for s in (0.01, 0.2)} for tested in shares}
@@ -221,8 +225,8 @@ def small_models(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "optimizer_table": tally_table(("optimizer", "step size", "sigma"), slow | fast),
         "optimizers": slow,
         "sgd": fast,
-        "large_sigma_finds_none": all(each.ready == 0 for (_, _, s), each in (slow | fast).items() if s == 2.0),
-        "sgd_learns_nothing": all(each.error > 0.98 for (name, _, _), each in slow.items() if name == "sgd"),
+        "large_sigma_finds_none": all(tallied.ready == 0 for (_, _, s), tallied in (slow | fast).items() if s == 2.0),
+        "sgd_learns_nothing": all(tallied.error > 0.98 for (name, _, _), tallied in slow.items() if name == "sgd"),
         "diverged": larger.members[larger.members["state"] == "diverged"]["learning_rate"].value_counts(),
         "least": rates.config["task"]["best_mse"]["hidden 0.3"],
         "data": rates.config["fields"],
@@ -252,8 +256,8 @@ def by_data_table(run: Run, word: str) -> str:
     for data in dict.fromkeys(run.members["data"]):
         value, members = data.removeprefix(f"{word}="), done(run).query("data == @data")
         for sigma in sorted(members["sigma"].unique()):
-            own = members.loc[members["sigma"] == sigma, "member"]
-            errors = [number(own.map(last_errors(run, share)).mean()) for share in (SAME, SHIFTED)]
+            numbers = members.loc[members["sigma"] == sigma, "member"]
+            errors = [number(numbers.map(last_errors(run, share)).mean()) for share in (SAME, SHIFTED)]
             rows.append((value, f"sigma {sigma:g}", number(nearest(run, sigma, data).mean()), *errors))
         linear = [number(baseline(run, "linear", "mse", share, data)) for share in (SAME, SHIFTED)]
         fc = number(baseline(run, "fc", *NEIGHBOURS, data))

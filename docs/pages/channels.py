@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import channel_tables as tables
 import pandas as pd
-from channel_tables import Measure, at, best_sigma, by_seed, chance, change, gap, gap_by_seed, minus_linear
-from latin_tables import Findings, Numbers, Runs
-from wording import directions, grid, number, signed, spread
+import tables
+from tables import (
+    Findings,
+    Measure,
+    Numbers,
+    Runs,
+    at,
+    best_sigma,
+    by_seed,
+    chance,
+    change,
+    gap,
+    gap_by_seed,
+    minus_linear,
+)
+from templating import directions, grid, number, signed, spread
 
 from placecode.analysis.stats import Interval
 from placecode.experiments.channels import brain_networks
@@ -145,7 +157,7 @@ def preprocessing(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run, found = runs["brain-preprocessing"], findings["brain-preprocessing"]
     unprocessed, *_, everything, fewer = variants(run)
     differences = {m: {name: falls(run, name, m) for name in variants(run)} for m in (*NETWORKS, MIRROR)}
-    yeo, mirror = ({name: each.mean for name, each in differences[m].items()} for m in (YEO, MIRROR))
+    yeo, mirror = ({name: difference.mean for name, difference in differences[m].items()} for m in (YEO, MIRROR))
     tests = {
         sigma: [beyond_chance(run, m, null, sigma) for m in NETWORKS for null in ("_p", "_smooth_p")]
         for sigma in (SMALL, 0.1, LARGE)
@@ -201,7 +213,7 @@ def below_connectivity(run: Run, measure: Measure) -> bool:
     """Whether the mean of the small sigma is below that of functional connectivity in every variant."""
     values = measured(run, *measure)
     levels = {variant: connectivity(run, variant, measure) for variant in variants(run)}
-    return all(by_split(run, name, values, SMALL).mean() < sum(each) / len(each) for name, each in levels.items())
+    return all(by_split(run, name, values, SMALL).mean() < sum(known) / len(known) for name, known in levels.items())
 
 
 def transfer(runs: Runs, findings: dict[str, Findings]) -> Numbers:

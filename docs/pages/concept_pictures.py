@@ -1,8 +1,7 @@
 """Draws the pictures of docs/concepts: python docs/pages/concept_pictures.py
 
-One function, one figure, written to docs/images/concept-NAME.png. What is drawn is computed: from the committed runs in
-results/, by the toolkit's own measures, or, where a picture says "simulated", from small data made here. A test draws
-them again and holds what they show against the tables of the runs.
+Each function draws one figure, docs/images/concept-NAME.png, from the committed runs in results/ or, where the figure
+says "simulated", from small data made here. A test compares the figures with the tables of the runs.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from placecode.tasks.network import Network
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 SQUARES, NODES = "lst-sigma", "network-sigma"
-"""The runs that are drawn: the sweep over sigma on Latin squares, and on networks."""
+"""The runs that are drawn: sweeps over sigma on Latin squares and on networks."""
 SIMILAR = "RdBu_r"
-"""Of numbers around 0, as in the figures of a report."""
+"""Colours of numbers around 0, as in the figures of a report."""
 SHOWN = 24
-"""Features of a table of vectors that are drawn: the first ones."""
+"""Number of features of a PE that are drawn."""
 
 Array = npt.NDArray[Any]
 
@@ -47,7 +46,7 @@ def run_of(name: str) -> Run:
 
 
 class Learned(NamedTuple):
-    """The PE of one member of the networks after training."""
+    """The PE of one member on networks after training."""
 
     sigma: float
     pe: Array
@@ -57,7 +56,7 @@ class Learned(NamedTuple):
 
     @property
     def order(self) -> Array:
-        """The nodes cluster by cluster, as they are drawn."""
+        """The nodes, cluster by cluster."""
         return np.argsort(self.labels, kind="stable")
 
     @property
@@ -88,23 +87,21 @@ def positional_encoding() -> Figure:
     _table(drawn[1], true, 4)
     shades = _similar(drawn[2], alignment.similarity(true), 4)
     base.title(drawn[0], "tokens: 16 cells", "of a puzzle, row by row")
-    base.title(drawn[1], "fixed PE: told rows and columns", "a vector per token, added to it")
-    base.title(drawn[2], "which tokens are alike by it", "cosine of any two centred vectors")
+    base.title(drawn[1], "fixed PE: rows and columns", "a vector per token, added to it")
+    base.title(drawn[2], "similarity of tokens", "cosine of any two centred vectors")
     for row, (member, what) in enumerate(zip(learned(run), ("small", "large"), strict=True), start=1):
         left, middle, right = drawn[3 * row : 3 * row + 3]
-        each = np.bincount(member.labels)
-        _clusters(left, each)
-        _table(middle, member.pe[0, member.order], int(each[0]))
-        _similar(right, member.similar[np.ix_(member.order, member.order)], int(each[0]))
-        base.title(left, f"tokens: {len(member.labels)} nodes", "of a network; sorted for us alone")
+        sizes = np.bincount(member.labels)
+        _clusters(left, sizes)
+        _table(middle, member.pe[0, member.order], int(sizes[0]))
+        _similar(right, member.similar[np.ix_(member.order, member.order)], int(sizes[0]))
+        base.title(left, f"tokens: {len(member.labels)} nodes", "of a network; sorted for display")
         base.title(middle, f"learned PE, {what} {SIGMA} = {member.sigma:g}", "after training, first block")
-        base.title(right, "which nodes are alike by it", "all blocks side by side")
+        base.title(right, "similarity of nodes", "all blocks concatenated")
     base.key(
         figure, shades, "cosine similarity of centred PEs", ax=[drawn[2], drawn[5], drawn[8]], shrink=0.4, aspect=30
     )
-    note = (
-        f"tables show the first {SHOWN} features, each on a colour scale of its own; the first row is computed, not run"
-    )
+    note = f"tables show the first {SHOWN} features, each on its own colour scale; the first row is computed, not run"
     base.small_print(figure, NODES, "a single member each", note)
     return figure
 
@@ -157,46 +154,48 @@ def _quiet(axes: Axes, n: int, rule: int) -> None:
 
 
 def rich_and_lazy() -> Figure:
-    """How far PEs move for their size against sigma, and what comes of it, on Latin squares and on networks."""
+    """Distance that PEs move relative to their size against sigma, and the outcome, on Latin squares and networks."""
     squares, nodes = run_of(SQUARES), run_of(NODES)
     figure, drawn = base.panels(2, 2, (8.2, 5.6), sharey=False)
-    moved = [by_sigma(run, measured(run, "moved_relative", "start")) for run in (squares, nodes)]
-    came = [by_sigma(squares, accuracy(squares)), by_sigma(nodes, measured(nodes, "neighbor_agreement", "labels"))]
-    marks = ({"color": BLUE, "marker": "s"}, {"color": VERMILLION, "marker": "D"})
-    for table, axes, style in zip([*moved, *came], drawn, [marks[0]] * 2 + [marks[1]] * 2, strict=True):
-        rows = base.means(table.stack().rename("value").reset_index(), ["sigma"])
-        base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.distances(rows), markersize=4.5, **style)
-        base.sigma_axis(axes, rows["sigma"].to_numpy(), most=7)
-        base.quiet_lines(axes)
+    panels = {
+        "Latin squares: distance the PE moved": by_sigma(squares, measured(squares, "moved_relative", "start")),
+        "networks: distance the PE moved": by_sigma(nodes, measured(nodes, "moved_relative", "start")),
+        "OOD accuracy": by_sigma(squares, accuracy(squares)),
+        "nearest node is of the same cluster": by_sigma(nodes, measured(nodes, "neighbor_agreement", "labels")),
+    }
+    for i, (axes, (name, table)) in enumerate(zip(drawn, panels.items(), strict=True)):
+        _over_sigma(axes, table, markersize=4.5, color=VERMILLION if i > 1 else BLUE, marker="D" if i > 1 else "s")
+        base.title(axes, name)
     for axes in drawn[:2]:
         axes.set_yscale("log")
         axes.set_ylim(0.004, 12)
         axes.set_yticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
         axes.yaxis.set_minor_locator(NullLocator())
-        axes.axhline(1, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)), label="as far as it was large")
-    chances = 1 / 4, chance_in(nodes.config["task"])["neighbor_agreement", "labels"]  # of four symbols; of the clusters
-    for axes, chance in zip(drawn[2:], chances, strict=True):
-        base.accuracy_axis(axes, chance)
-    base.title(drawn[0], "Latin squares: how far the PE moved")
-    base.title(drawn[1], "networks: how far the PE moved")
-    base.title(drawn[2], "accuracy on held-out puzzles")
-    base.title(drawn[3], "nearest node is of the same cluster")
-    base.label(drawn[0], y="way / size at the start")
+        axes.axhline(1, color=MUTED, linewidth=1.1, linestyle=(0, (2, 2)), label="distance equal to the initial size")
+    base.accuracy_axis(drawn[2], 1 / 4)  # four symbols
+    base.accuracy_axis(drawn[3], chance_in(nodes.config["task"])["neighbor_agreement", "labels"])
+    base.label(drawn[0], y="distance / initial size")
     base.label(drawn[2], f"initial {SIGMA}", "share")
     base.label(drawn[3], f"initial {SIGMA}")
     base.legend(figure)
-    seeds = {len(table.columns) for table in [*moved, *came]}
-    base.small_print(
-        figure, f"{SQUARES} and {NODES}", f"mean and 95% t interval over {' or '.join(map(str, sorted(seeds)))} seeds"
-    )
+    seeds = " or ".join(map(str, sorted({len(table.columns) for table in panels.values()})))
+    base.small_print(figure, f"{SQUARES} and {NODES}", f"mean and 95% t interval over {seeds} seeds")
     return figure
+
+
+def _over_sigma(axes: Axes, table: pd.DataFrame, **style: Any) -> None:
+    """Means with intervals of a table, sigmas x seeds."""
+    rows = base.means(table.stack().rename("value").reset_index(), ["sigma"])
+    base.errorbars(axes, rows["sigma"], rows["mean"], yerr=base.distances(rows), **style)
+    base.sigma_axis(axes, rows["sigma"].to_numpy(), most=7)
+    base.quiet_lines(axes)
 
 
 # --------------------------------------------------------------------------------------------- Procrustes
 
 
 class Aligned(NamedTuple):
-    """Two arrangements, centred and of size 1, the second turned to fit the first; and what is left between them."""
+    """Two arrangements, centred and of size 1, the second rotated onto the first; and the remaining distance."""
 
     target: Array
     before: Array
@@ -205,14 +204,16 @@ class Aligned(NamedTuple):
 
 
 def aligned(target: Array, points: Array) -> Aligned:
-    """The best turn of the points, (n, 2) and (n, 2), without the toolkit's own measure: a test compares the two."""
-    own, true = ((each - each.mean(0)) / np.linalg.norm(each - each.mean(0)) for each in (points, target))
-    turn, _ = orthogonal_procrustes(own, true)
-    return Aligned(true, own, own @ turn, float(np.linalg.norm(own @ turn - true)))
+    """The best rotation of the points, (n, 2) and (n, 2), by scipy; a test compares it with the toolkit's measure."""
+    centred = [array - array.mean(0) for array in (points, target)]
+    before, true = (array / np.linalg.norm(array) for array in centred)
+    rotation, _ = orthogonal_procrustes(before, true)
+    after = before @ rotation
+    return Aligned(true, before, after, float(np.linalg.norm(after - true)))
 
 
 def examples(seed: int = 0) -> tuple[Array, Array, Array]:
-    """A grid of 4 x 4; the same turned, grown, moved and shaken; and points that have nothing to do with it."""
+    """A grid of 4 x 4; the same rotated, scaled, moved and with noise; and unrelated points."""
     rng = np.random.default_rng(seed)
     grid = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)
     angle = np.deg2rad(130)
@@ -221,7 +222,7 @@ def examples(seed: int = 0) -> tuple[Array, Array, Array]:
 
 
 def procrustes() -> Figure:
-    """Two arrangements before and after the best turn, with residuals; and both distances of a run against sigma."""
+    """Two arrangements before and after the best rotation, with residuals; and both distances of a run by sigma."""
     grid, same, other = examples()
     figure = Figure(figsize=(8.8, 6.4), layout="constrained")
     places = figure.add_gridspec(2, 6)
@@ -229,9 +230,9 @@ def procrustes() -> Figure:
     bottom = [figure.add_subplot(places[1, 3 * i : 3 * i + 3]) for i in range(2)]
     near, far = aligned(grid, same), aligned(grid, other)
     shown = [
-        ("same size and centre, not yet turned", near.target, near.before),
-        ("after the best turn", near.target, near.after),
-        ("unrelated points, after the best turn", far.target, far.after),
+        ("same size and centre, not yet rotated", near.target, near.before),
+        ("after the best rotation", near.target, near.after),
+        ("unrelated points, after the best rotation", far.target, far.after),
     ]
     for axes, (name, target, points) in zip(top, shown, strict=True):
         base.plain(axes)
@@ -241,34 +242,17 @@ def procrustes() -> Figure:
         base.errorbars(axes, *points.T, color=GREEN, marker="^", markersize=5.5, label="simulated points")
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=(-0.5, 0.5), ylim=(-0.42, 0.42))
         axes.spines[:].set_visible(False)
-        base.title(axes, name, f"what is left: {left:.2f}", width=34)
+        base.title(axes, name, f"remaining distance: {left:.2f}", width=34)
     run = run_of(SQUARES)
-    for axes, (measure, name) in zip(
-        bottom,
-        (
-            ("procrustes_raw", "raw, as published: before and after lie on each other"),
-            ("procrustes", "both centred and of size 1: mind the axis, which is cut"),
-        ),
-        strict=True,
-    ):
+    distances = {
+        "procrustes_raw": "raw, as published: before and after coincide",
+        "procrustes": "both centred and of size 1; the axis does not start at 0",
+    }
+    for axes, (measure, name) in zip(bottom, distances.items(), strict=True):
         base.plain(axes)
-        for when, style in (("start", {"color": INK, "marker": "o"}), ("end", {"color": VERMILLION, "marker": "D"})):
-            table = by_sigma(run, measured(run, measure, "2d-fixed", when)).stack().rename("value").reset_index()
-            rows = base.means(table, ["sigma"])
-            name_of = {"start": "before training", "end": "after training"}[when]
-            errors = base.distances(rows)
-            base.errorbars(
-                axes,
-                rows["sigma"],
-                rows["mean"],
-                yerr=errors,
-                markersize=4,
-                hollow=when == "start",
-                label=name_of,
-                **style,
-            )
-        base.sigma_axis(axes, rows["sigma"].to_numpy(), most=7)
-        base.quiet_lines(axes)
+        start, end = (by_sigma(run, measured(run, measure, "2d-fixed", when)) for when in ("start", "end"))
+        _over_sigma(axes, start, markersize=4, color=INK, marker="o", hollow=True, label="before training")
+        _over_sigma(axes, end, markersize=4, color=VERMILLION, marker="D", hollow=False, label="after training")
         base.title(axes, "Latin squares: distance to 2d-fixed", name, width=60)
         base.label(axes, f"initial {SIGMA}", "Procrustes distance" if axes is bottom[0] else "")
     base.legend(figure, ["true grid", "simulated points"])
@@ -298,9 +282,8 @@ class Groups(NamedTuple):
 def groups(member: Learned) -> Groups:
     similar = member.similar
     orders = nulls.shuffles(member.labels, structure.DRAWS)
-    return Groups(
-        float(modules.modularity(similar, member.labels)), modules.modularity(similar[None], member.labels[orders])
-    )
+    q = float(modules.modularity(similar, member.labels))
+    return Groups(q, modules.modularity(similar[None], member.labels[orders]))
 
 
 def modularity() -> Figure:
@@ -309,12 +292,11 @@ def modularity() -> Figure:
     figure, drawn = base.panels(2, 2, (7.6, 6.6), sharey=False, width_ratios=[1, 1.25])
     for row, member in enumerate(learned(run)):
         left, right = drawn[2 * row : 2 * row + 2]
-        found, similar, each = groups(member), member.similar, int(np.bincount(member.labels)[0])
-        shades = _similar(left, similar[np.ix_(member.order, member.order)], each)
-        for at in range(0, len(member.labels), each):
-            left.add_patch(
-                Rectangle((at - 0.5, at - 0.5), each, each, fill=False, edgecolor=INK, linewidth=1, clip_on=False)
-            )
+        found, size = groups(member), int(np.bincount(member.labels)[0])
+        shades = _similar(left, member.similar[np.ix_(member.order, member.order)], size)
+        box = {"fill": False, "edgecolor": INK, "linewidth": 1, "clip_on": False}
+        for at in range(0, len(member.labels), size):
+            left.add_patch(Rectangle((at - 0.5, at - 0.5), size, size, **box))
         base.title(left, f"learned PE, {SIGMA} = {member.sigma:g}", "boxes: true clusters")
         right.hist(found.chance, bins=np.linspace(-0.1, 0.5, 121), color=MUTED, alpha=0.7, label="shuffled labels")
         right.axvline(found.q, color=VERMILLION, linewidth=2, label="true clusters")
@@ -322,15 +304,8 @@ def modularity() -> Figure:
         base.title(right, found.words, f"{len(found.chance):,} shuffles of the labels")
         base.label(right, "signed modularity Q*" if row else "", "shuffles")
     base.legend(figure)
-    base.key(
-        figure,
-        shades,
-        "cosine similarity of centred PEs",
-        ax=[drawn[0], drawn[2]],
-        location="bottom",
-        shrink=0.7,
-        aspect=30,
-    )
+    place = {"ax": [drawn[0], drawn[2]], "location": "bottom", "shrink": 0.7, "aspect": 30}
+    base.key(figure, shades, "cosine similarity of centred PEs", **place)
     base.small_print(figure, NODES, "a single member each")
     return figure
 
@@ -338,64 +313,64 @@ def modularity() -> Figure:
 # -------------------------------------------------------------------------------------- masked prediction
 
 
-class Question(NamedTuple):
-    """One example of masked prediction: what the channels do, what is shown, and what is asked."""
+class Example(NamedTuple):
+    """One example of masked prediction: the recording, the visible values and the hidden ones."""
 
-    before: Array
+    recording: Array
     """(T, n): the recording up to that time"""
-    shown: Array
+    inputs: Array
     """(n,): values, 0 where hidden"""
     hidden: npt.NDArray[np.bool_]
-    asked: Array
+    targets: Array
     """(n,): the true values"""
     labels: Array
 
 
-def question(time: int = 60) -> Question:
+def example(time: int = 60) -> Example:
     """From a simulated network of 20 nodes in 4 clusters, with half of the nodes hidden."""
     task = Network(nodes=20, clusters=4, train=2_000, test=200, worlds=1, seed=0).bind([Member(seed=0, hidden=0.5)])
     inputs = task.splits["train"].inputs
     rows = (task.splits["train"].targets[None] == time).nonzero()[:, 1][None]
-    given, wanted = (array[0, 0].numpy() for array in task.batch("train", rows, step=0))
-    assert task.labels is not None
-    return Question(inputs[0, : time + 1].numpy(), given[:, 0], given[:, 1] > 0, wanted[:, 0], np.asarray(task.labels))
+    masked, targets = (array[0, 0].numpy() for array in task.batch("train", rows, step=0))
+    labels = np.asarray(task.labels)
+    return Example(inputs[0, : time + 1].numpy(), masked[:, 0], masked[:, 1] > 0, targets[:, 0], labels)
 
 
 def masked_prediction() -> Figure:
-    """A recording, one time of it with half of the channels hidden, and what is asked."""
-    asked = question()
-    n = len(asked.asked)
+    """A recording, one time point of it with half of the channels hidden, and the targets."""
+    shown = example()
+    n = len(shown.targets)
     figure, drawn = base.panels(1, 3, (8.8, 4.6), sharey=True, width_ratios=[1.5, 1, 1])
-    most = float(np.abs(asked.before).max())
-    recording, given, wanted = drawn
-    times = len(asked.before)
-    shades = recording.imshow(asked.before.T, cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
-    recording.add_patch(Rectangle((times - 1.5, -0.5), 1, n, fill=False, edgecolor=INK, linewidth=1.5, clip_on=False))
-    recording.set_yticks(range(n), [str(i + 1) for i in range(n)])
-    base.label(recording, "time", "channel = token")
-    base.title(recording, "a recording", "simulated network; the box is one example")
+    most = float(np.abs(shown.recording).max())
+    left, middle, right = drawn
+    times = len(shown.recording)
+    shades = left.imshow(shown.recording.T, cmap=SIMILAR, vmin=-most, vmax=most, aspect="auto", interpolation="none")
+    left.add_patch(Rectangle((times - 1.5, -0.5), 1, n, fill=False, edgecolor=INK, linewidth=1.5, clip_on=False))
+    left.set_yticks(range(n), [str(i + 1) for i in range(n)])
+    base.label(left, "time", "channel = token")
+    base.title(left, "a recording", "simulated network; the box is one example")
     at = np.arange(n)
-    given.barh(at[~asked.hidden], asked.shown[~asked.hidden], color=BLUE, height=0.6, label="shown")
-    for channel in at[asked.hidden]:
-        given.text(0, channel, "?", ha="center", va="center", fontsize=9, color=VERMILLION, fontweight="bold")
-    wanted.barh(at[asked.hidden], asked.asked[asked.hidden], color=VERMILLION, height=0.6, label="hidden, asked for")
+    middle.barh(at[~shown.hidden], shown.inputs[~shown.hidden], color=BLUE, height=0.6, label="shown")
+    for channel in at[shown.hidden]:
+        middle.text(0, channel, "?", ha="center", va="center", fontsize=9, color=VERMILLION, fontweight="bold")
+    right.barh(
+        at[shown.hidden], shown.targets[shown.hidden], color=VERMILLION, height=0.6, label="hidden, to be predicted"
+    )
     for axes, name, note in (
-        (given, "what the model sees", f"{asked.hidden.sum()} of {n} values are replaced by 0 and marked"),
-        (wanted, "what it is asked", "the loss counts these alone"),
+        (middle, "input of the model", f"{shown.hidden.sum()} of {n} values are replaced by 0 and marked"),
+        (right, "targets", "the loss is over these alone"),
     ):
         axes.axvline(0, color=MUTED, linewidth=0.8)
         axes.set(xlim=(-most, most))
         base.label(axes, "value (standard deviations)")
         base.title(axes, name, note, width=32)
     for axes in drawn:
-        for end in np.flatnonzero(np.diff(asked.labels)):
+        for end in np.flatnonzero(np.diff(shown.labels)):
             axes.axhline(end + 0.5, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
     base.legend(figure, ["shown"])
-    base.key(figure, shades, "value", ax=recording, location="bottom", shrink=0.6, aspect=30, pad=0.02)
-    figure.supxlabel(  # no small print: there is no run behind it
-        "simulated for this picture · dotted: borders of clusters, which nobody tells the model",
-        **{"fontsize": 7, "color": MUTED, "x": 0.01, "ha": "left"},
-    )
+    base.key(figure, shades, "value", ax=left, location="bottom", shrink=0.6, aspect=30, pad=0.02)
+    note = "simulated for this picture · dotted: borders of clusters, which the model does not know"
+    figure.supxlabel(note, fontsize=7, color=MUTED, x=0.01, ha="left")  # no small print, since there is no run
     return figure
 
 
@@ -406,11 +381,6 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "modularity": modularity,
     "masked-prediction": masked_prediction,
 }
-
-
-def means(run: Run, values: pd.Series) -> dict[float, float]:
-    """Mean over seeds by sigma: the numbers that pages quote."""
-    return {float(sigma): float(mean) for sigma, mean in by_sigma(run, values).mean(axis=1).items()}
 
 
 if __name__ == "__main__":

@@ -142,9 +142,11 @@ def structure(run: Run, rows: pd.DataFrame, shape: dict[str, Any]) -> dict[str, 
     """What PEs show of the true arrangement after training, with what they show before it as chance."""
     table = run.analysis[run.analysis["member"].isin(rows["member"]) & (run.analysis["block"] == -1)]
     for (analysis, target), words in STRUCTURE.items():
-        own = table[(table["analysis"] == analysis) & (table["target"] == target)]
-        before, after = (own[own["step"] == step].set_index("member")["value"] for step in (0, own["step"].max()))
-        if len(own):
+        measures = table[(table["analysis"] == analysis) & (table["target"] == target)]
+        before, after = (
+            measures[measures["step"] == step].set_index("member")["value"] for step in (0, measures["step"].max())
+        )
+        if len(measures):
             return curve(words, 1, float(before.mean()), rows, after, shape)
     return None
 
@@ -161,12 +163,12 @@ def curve(
     points = [
         {
             "sigma": float(str(sigma)),
-            "found": _rounded(over(own, shape)),
-            "behind": _rounded(over(sign * (best - own), shape)),
-            "n": int(own.notna().sum()),
+            "found": _rounded(over(by_seed, shape)),
+            "behind": _rounded(over(sign * (best - by_seed), shape)),
+            "n": int(by_seed.notna().sum()),
             "diverged": int(lost.get(sigma, 0)),
         }
-        for sigma, own in table.iterrows()
+        for sigma, by_seed in table.iterrows()
     ]
     return {"name": name, "sign": sign, "nothing": _round(nothing), "points": points}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from functools import partial
 
-import latin_tables as tables
 import numpy as np
 import pandas as pd
-from latin_tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant, with_and_without
-from wording import directions, effect, grid, mean, number, signed, spread
+import tables
+from tables import AFTER, BEFORE, BEYOND, Findings, Numbers, Runs, significant, with_and_without
+from templating import directions, effect, grid, mean, number, signed, spread
 
 from placecode.analysis import stats
-from placecode.analysis.stats import Interval, interval
+from placecode.analysis.stats import Interval
 from placecode.experiments.claims import UNDECIDED, direction_text
 from placecode.experiments.latin.effects import AUTHORS_MEANS, AUTHORS_SEEDS
 from placecode.experiments.latin.squares import LstSigma
@@ -42,10 +42,6 @@ PAUSE = 100
 LEARNED, FROZEN, SIZED, AT_INPUT = KINDS
 
 
-def _interval(values: pd.Series) -> Interval:
-    return interval(values.to_numpy())
-
-
 def steps_per_epoch(run: Run) -> int:
     return int(run.metrics["step"].max()) // int(run.config["fields"]["epochs"])
 
@@ -63,7 +59,7 @@ def curve(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         for level in ("0", "0.2")
     }
     noise_rows = [
-        (f"{sigma:g}", *(spread(_interval(at_sigma(run, values, sigma))) for values in noisy.values()))
+        (f"{sigma:g}", *(spread(mean(at_sigma(run, values, sigma))) for values in noisy.values()))
         for sigma in (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
     ]
     return {
@@ -106,19 +102,20 @@ def curve_gaps(run: Run) -> pd.DataFrame:
         "error": ours.std(axis="columns", ddof=1) * np.sqrt(1 / ours.count(axis="columns") + 1 / AUTHORS_SEEDS),
         "stopped": swept(run).groupby("sigma")["rested_epoch"].median().loc[known],
     }
-    return pd.DataFrame(columns).assign(values=[_interval(row) for _, row in ours.iterrows()])
+    return pd.DataFrame(columns).assign(values=[mean(row) for _, row in ours.iterrows()])
 
 
 def curve_table(table: pd.DataFrame) -> str:
-    rows = [
-        (
-            *(f"{sigma:g}", number(row["theirs"]), spread(row["values"]), f"{row['gap']:+.3f}"),
-            *(f"{abs(row['gap'] / row['error']):.1f}", f"{row['stopped']:.0f}"),
-        )
-        for sigma, row in table.iterrows()
-    ]
-    header = ("sigma", "authors, epoch 4,000", "ours", "ours minus theirs", "in standard errors")
-    return grid((*header, "stopped at epoch (median)"), rows)
+    """A row for each sigma."""
+    columns = {
+        "sigma": [f"{sigma:g}" for sigma in table.index],
+        "authors, epoch 4,000": table["theirs"].map(number),
+        "ours": table["values"].map(spread),
+        "ours minus theirs": table["gap"].map("{:+.3f}".format),
+        "in standard errors": (table["gap"] / table["error"]).abs().map("{:.1f}".format),
+        "stopped at epoch (median)": table["stopped"].map("{:.0f}".format),
+    }
+    return grid(list(columns), zip(*columns.values(), strict=True))
 
 
 def by_chance(run: Run) -> Interval:
@@ -214,9 +211,13 @@ def losses_table(run: Run) -> str:
     rows = []
     for sigma in SPIKE_SIGMAS:
         for loss in LOSSES:
-            own = members(run, loss, sigma)
-            accuracies = (spread(mean(early[own])), spread(mean(end[own])), signed(mean(end[own] - early[own]), 3))
-            rows.append((f"{sigma:g}", loss, *accuracies, f"{spiked[own].min()} to {spiked[own].max()}"))
+            numbers = members(run, loss, sigma)
+            accuracies = (
+                spread(mean(early[numbers])),
+                spread(mean(end[numbers])),
+                signed(mean(end[numbers] - early[numbers]), 3),
+            )
+            rows.append((f"{sigma:g}", loss, *accuracies, f"{spiked[numbers].min()} to {spiked[numbers].max()}"))
     return grid(("sigma", "loss", f"accuracy at epoch {EARLY}", "at the end", "change", "spikes per model"), rows)
 
 
@@ -242,7 +243,9 @@ def frozen(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "effect_of_sigma": {name: mean(values) for name, values in effects.items()},
         "larger_effect": mean(effects["learned"] - effects["frozen"]),
         "above_tiny": {name: mean(values[0.2] - values[0.01]) for name, values in by_kind.items() if name != "frozen"},
-        "accuracy": {name: {sigma: each.mean() for sigma, each in values.items()} for name, values in by_kind.items()},
+        "accuracy": {
+            name: {sigma: accuracies.mean() for sigma, accuracies in values.items()} for name, values in by_kind.items()
+        },
         "tiny_on_train": of_kind(run, LEARNED, 0.01, train).min(),
         "tiny_norm": of_kind(run, LEARNED, 0.01, measured(run, "norm", "")).mean(),
         "lowest_on_train": train.min(),
@@ -263,7 +266,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run, longer, sweep = (runs[name] for name in ("lst-encodings", "lst-encodings-long", "lst-sigma"))
     both = {name: runs[name] for name in ("lst-encodings", "lst-sigma-drawn")}
     norms = measured(sweep, "norm", "")
-    fixed = {name: of_encoding(each, "sinusoid:axes=2", 0.0) for name, each in (("short", run), ("long", longer))}
+    fixed = {name: of_encoding(one, "sinusoid:axes=2", 0.0) for name, one in (("short", run), ("long", longer))}
     without_position = ("none", "alibi", "alibi:axes=2")
     return {
         "found": findings["lst-encodings"],
@@ -274,15 +277,15 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "fixed_table": tables.fixed_table(both),
         "long_table": tables.dropout_table(longer),
         "as_published": {
-            name: _interval(of_encoding(each, "learned:sigma=0.2", 0.0) - of_encoding(each, "sinusoid:axes=2", 0.1))
-            for name, each in both.items()
+            name: mean(of_encoding(one, "learned:sigma=0.2", 0.0) - of_encoding(one, "sinusoid:axes=2", 0.1))
+            for name, one in both.items()
         },
         "fixed_norm": with_and_without(sweep, "2d-fixed", norms)[0].mean(),
         "learned_norm": at_sigma(sweep, norms, 0.2).mean(),
         "dropped": of_encoding(run, "sinusoid:axes=2", 0.1).mean(),
         "dropped_long": of_encoding(longer, "sinusoid:axes=2", 0.1).mean(),
         "plain_long": fixed["long"].mean(),
-        "gain_plain": _interval(fixed["long"] - fixed["short"]),
+        "gain_plain": mean(fixed["long"] - fixed["short"]),
         "minus": partial(against, run),
         "relative_worst": of_encoding(run, "relative:axes=2", 0.0).min(),
         "no_position_does_not_fit": all(of_encoding(run, x, 0.0, "train").max() < 0.6 for x in without_position),
@@ -291,7 +294,7 @@ def dropout(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 def against(run: Run, one: str, other: str, dropout: float = 0.0) -> Interval:
     """Accuracy of one encoding minus that of another, paired by seed."""
-    return interval((of_encoding(run, one, dropout) - of_encoding(run, other, dropout)).dropna().to_numpy())
+    return mean(of_encoding(run, one, dropout) - of_encoding(run, other, dropout))
 
 
 def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
@@ -304,7 +307,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     sigma_and_accuracy = (by_sigma(run, values).to_numpy() for values in by_member)
     return {
         "found": findings["lst-sigma"],
-        "significant": {name: significance(each) for name, each in (("published", run), ("drawn", drawn))},
+        "significant": {name: significance(one) for name, one in (("published", run), ("drawn", drawn))},
         "pe_measures": len(tables.of_pe(run)),
         "pe_measures_drawn": len(tables.of_pe(drawn)),
         "correlation": {"published": partial(tables.answer, run), "drawn": partial(tables.answer, drawn)},
@@ -314,7 +317,7 @@ def structure(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "start_is_scale_free": float((start[0.1] - start[2.0]).abs().max()) < 1e-5,
         "even": attention(run, "attention_cosine", "even"),
         "cosine": attention(run, "attention_cosine", "2d-fixed"),
-        "shape_change": _interval(
+        "shape_change": mean(
             at_sigma(run, measured(run, "attention_correlation", "2d-fixed"), 0.2)
             - at_sigma(run, measured(run, "attention_correlation", "2d-fixed", "start"), 0.2)
         ),

@@ -181,8 +181,8 @@ def held_out_facts(settings: Sequence[Setting]) -> dict[str, Any]:
     lacks = worst.setting.outcome.lacks(worst.sigma)
     assert lacks is not None
     return {
-        "losses": {key: losses(own) for key, own in rows.items()},
-        "mean_loss": {name: mean([row.lost["recommended"] for row in own]) for name, own in names.items()},
+        "losses": {key: losses(held_out) for key, held_out in rows.items()},
+        "mean_loss": {name: mean([row.lost["recommended"] for row in held_out]) for name, held_out in names.items()},
         "better": better,
         "worse": [name for name in DEFAULTS if name not in better],
         "loss_by_task": {task: lost for task, lost in by_task.items() if not math.isnan(lost)},

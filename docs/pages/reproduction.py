@@ -14,14 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import channel_settings
-import channel_tables
 import channels
 import latin
-import latin_tables
 import synergy
-from latin_tables import Findings, Numbers, Runs
-from templating import render_sections
-from wording import apart_from_zero, grid, mean, signed
+import tables
+from tables import Findings, Numbers, Runs
+from templating import grid, include_zero, mean, render_sections, signed
 
 from placecode.experiments import study_of
 from placecode.experiments.claims import direction_text, number_text
@@ -40,14 +38,14 @@ PICTURES = {name: run["figures"] for name, run in RUNS.items() if "figures" in r
 def page(root: Path = ROOT) -> str:
     """The whole page, from the runs below `root`."""
     runs = {name: Run(root / "results" / name) for name in RUNS}
-    findings = {name: {claim.id: claim.check(run) for claim in study_of(run).claims} for name, run in runs.items()}
+    findings = {name: tables.findings_of(run) for name, run in runs.items()}
     numbers = {section.__name__: section(runs, findings) for section in SECTIONS}
     return render_sections("reproduction", {"claims": findings, **numbers})
 
 
 def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """Statements of the paper beside ours, and accuracy under noise."""
-    noise = latin_tables.noise_gaps(runs["lst-sigma"])
+    noise = tables.noise_gaps(runs["lst-sigma"])
     strong = list(noise["held-out puzzles, 0.2 minus 2"].values())[3:]
 
     def row(words: str, run: str, claim: str) -> tuple[str, ...]:
@@ -58,7 +56,7 @@ def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             return (words, "not in this run", "", "", "", number_text(finding), run)
         digits = 0 if abs(effect.mean) > 10 else 3
         ours = (f"{effect.mean:.{digits}f}", f"{effect.low:.{digits}f} to {effect.high:.{digits}f}")
-        return (words, *ours, latin_tables.margin(finding.claim), direction_text(finding), number_text(finding), run)
+        return (words, *ours, tables.margin(finding.claim), direction_text(finding), number_text(finding), run)
 
     return {
         "found": findings["lst-sigma"],
@@ -69,7 +67,7 @@ def paper(runs: Runs, findings: dict[str, Findings]) -> Numbers:
             ("difference of accuracies, by noise", *(f"{level:g}" for level in next(iter(noise.values())))),
             [(words, *map(signed, gaps.values())) for words, gaps in noise.items()],
         ),
-        "no_lead_under_strong_noise": not any(apart_from_zero(gap) for gap in strong),
+        "no_lead_under_strong_noise": include_zero(strong),
     }
 
 
@@ -80,8 +78,8 @@ def what_was_run(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     lost = runs["lst-encodings"].members.query("state == 'diverged'")
     about = {group: {name: run["about"] for name, run in LISTED[group].items()} for group in ("latin", "channels")}
     return {
-        "latin_table": latin_tables.runs_table(runs, about["latin"]),
-        "channels_table": channel_tables.runs_table(runs, about["channels"]),
+        "latin_table": tables.latin_runs_table(runs, about["latin"]),
+        "channels_table": tables.channel_runs_table(runs, about["channels"]),
         "gpus": sorted({str(run.environment.get("gpu")) for run in on_gpu}),
         "precisions": sorted({run.config["precision"] for run in runs.values()}),
         "diverged": len(lost),
@@ -96,7 +94,7 @@ def all_claims(runs: Runs, findings: dict[str, Findings]) -> Numbers:
         "tables": [
             {
                 "name": name,
-                "table": latin_tables.claims_table(found),
+                "table": tables.claims_table(found),
                 "not_in_run": sum(math.isnan(finding.found.mean) for finding in found.values()),
             }
             for name, found in findings.items()
@@ -116,11 +114,27 @@ def limits(runs: Runs, findings: dict[str, Findings]) -> Numbers:
 
 
 SECTIONS = (
-    *(paper, latin.curve, latin.log_softmax, latin.frozen, latin.dropout, latin.structure, latin.both_puzzles),
-    *(channels.networks, channels.brains, channels.preprocessing, channels.transfer),
-    *(synergy.synergy, synergy.synergy_size, synergy.synergy_60),
-    *(channel_settings.encodings, channel_settings.hidden_shares, channel_settings.windows),
-    *(channel_settings.small_models, what_was_run, all_claims, limits),
+    paper,
+    latin.curve,
+    latin.log_softmax,
+    latin.frozen,
+    latin.dropout,
+    latin.structure,
+    latin.both_puzzles,
+    channels.networks,
+    channels.brains,
+    channels.preprocessing,
+    channels.transfer,
+    synergy.synergy,
+    synergy.synergy_size,
+    synergy.synergy_60,
+    channel_settings.encodings,
+    channel_settings.hidden_shares,
+    channel_settings.windows,
+    channel_settings.small_models,
+    what_was_run,
+    all_claims,
+    limits,
 )
 """The functions that compute the numbers of a section, from all runs and what they say about the claims."""
 

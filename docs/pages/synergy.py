@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from channel_tables import Measure, at, baseline_errors, baseline_table, chance, gap, of_baseline
-from latin_tables import Findings, Numbers, Runs
 from scipy.stats import binom
-from wording import directions, grid, number, spread
+from tables import Findings, Measure, Numbers, Runs, at, baseline_errors, baseline_table, chance, gap, of_baseline
+from templating import directions, grid, number, spread
 
 from placecode.experiments.channels.claims import NEIGHBOURS, error, over
 from placecode.experiments.claims import HOLDS
@@ -117,7 +116,7 @@ def tally(rows: pd.DataFrame) -> Tally:
 
 def by(rows: pd.DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:
     """Tallies by the values of some columns, in their order."""
-    return {tuple(key): tally(own) for key, own in rows.groupby(list(columns))}
+    return {tuple(key): tally(group) for key, group in rows.groupby(list(columns))}
 
 
 def tally_table(words: Sequence[str], tallies: dict[tuple[Any, ...], Tally]) -> str:
@@ -131,7 +130,7 @@ def synergy(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     """The sweep over sigma, with small and with large batches."""
     run, large = runs["synergy-sigma"], runs["synergy-sigma-512"]
     tallies, large_tallies = (
-        {sigma: each for (sigma,), each in by(models(swept), "sigma").items()} for swept in (run, large)
+        {sigma: tallied for (sigma,), tallied in by(models(swept), "sigma").items()} for swept in (run, large)
     )
     least = run.config["task"]["best_mse"]
     moved = measured(large, "moved_relative", "start")
@@ -166,10 +165,10 @@ def lost_again(run: Run, sigma: float) -> Numbers:
     """The one model of a sigma that left the least error again: when it last was there, and what it ends with."""
     rows = models(run).query("sigma == @sigma and not ready and step == step")
     assert len(rows) == 1
-    own = rows.iloc[0]
-    curve = run.metrics[(run.metrics["member"] == own["member"]) & (run.metrics["condition"] == CONDITION)]
-    there = curve[(curve["split"] == "test") & (curve["value"] < own["least"] + NEAR_ENOUGH)]
-    return {"step": int(there["step"].max()), "error": float(own["error"]), "near": float(own["near"])}
+    model = rows.iloc[0]
+    curve = run.metrics[(run.metrics["member"] == model["member"]) & (run.metrics["condition"] == CONDITION)]
+    there = curve[(curve["split"] == "test") & (curve["value"] < model["least"] + NEAR_ENOUGH)]
+    return {"step": int(there["step"].max()), "error": float(model["error"]), "near": float(model["near"])}
 
 
 def still_falling(run: Run, sigma: float) -> int:
@@ -186,10 +185,10 @@ def synergy_size(runs: Runs, findings: dict[str, Findings]) -> Numbers:
     run = runs["synergy-size"]
     rows, fields = models(run), run.config["fields"]
     assert fields["batches"] == [512] and fields["rates"] == [1e-3] and fields["widths"] == [64]
-    found, sizes = by(rows, "channels", "samples"), {size: each for (size,), each in by(rows, "channels").items()}
+    found, sizes = by(rows, "channels", "samples"), {size: tallied for (size,), tallied in by(rows, "channels").items()}
     steps = [each.step for each in sizes.values()][:3]
     smaller = rows.query("channels < 120").groupby("channels")
-    all_steps = [int(own["step"].fillna(math.inf).median()) for _, own in smaller]  # the others count as later
+    all_steps = [int(group["step"].fillna(math.inf).median()) for _, group in smaller]  # the others count as later
     ratios, all_ratios = ([later / sooner for sooner, later in pairwise(each)] for each in (steps, all_steps))
     return {
         "fields": fields,

@@ -13,33 +13,41 @@ items. `render_page` and `render_blocks` keep lines as the template has them; bl
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import numpy as np
-import wording
+import pandas as pd
 
-from placecode.analysis.stats import Interval
-from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED
+from placecode.analysis.stats import Interval, interval
+from placecode.experiments.claims import FAILS, HOLDS, UNDECIDED, Finding
+from placecode.reports import wording
+from placecode.reports.wording import one_line, plain, signed
 
 TEMPLATES = Path(__file__).parent / "templates"
 VERBATIM = ("|", "#", "<!--")
 """Beginnings of blocks whose lines are kept: tables, headings and comments."""
 
 
+# ------------------------------------------------------------------------------------------------------- conditions
+
+
 def say(condition: bool, caller: Callable[[], str]) -> str:
     """The text of a call block on one line, refused if its condition is false or not a boolean."""
     if not isinstance(condition, bool | np.bool_):
         raise TypeError(f"a condition must be a boolean; got {condition!r}")
-    return wording.say(bool(condition), one_line(caller()))
+    if not condition:
+        raise SystemExit(f"the tables no longer say so; write anew: {one_line(caller())}")
+    return one_line(caller())
 
 
-def picture(run: str, name: str, title: str, caller: Callable[[], str]) -> str:
-    """A figure of a run; the text of the call block is its caption."""
-    return wording.picture(run, name, title, one_line(caller()))
+def directions(findings: Mapping[str, Finding], wanted: str, *ids: str) -> bool:
+    """Whether all of these claims have this direction."""
+    return all(findings[id].direction == wanted for id in ids)
 
 
 def above(bound: float, intervals: Iterable[Interval]) -> bool:
@@ -54,7 +62,51 @@ def below(bound: float, intervals: Iterable[Interval]) -> bool:
 
 def include_zero(intervals: Iterable[Interval]) -> bool:
     """Whether none of these intervals lies wholly on one side of 0."""
-    return not any(wording.apart_from_zero(interval) for interval in intervals)
+    return not any(interval.low > 0 or interval.high < 0 for interval in intervals)
+
+
+# ------------------------------------------------------------------------------------------------ numbers and tables
+
+
+def mean(values: pd.Series) -> Interval:
+    """The mean with its interval over the values that are known."""
+    return interval(values.dropna().to_numpy())
+
+
+def number(value: float) -> str:
+    """Three decimals; empty for NaN."""
+    return "" if math.isnan(value) else f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def bounds(found: Interval) -> str:
+    """The bounds of an interval; empty if seeds are too few."""
+    return "" if math.isnan(found.low) else f"{number(found.low)} to {number(found.high)}"
+
+
+def spread(found: Interval) -> str:
+    """The mean and the bounds with three decimals."""
+    return f"{number(found.mean)} ({bounds(found)})"
+
+
+def percent(found: Interval) -> str:
+    """A share in percent."""
+    mean, low, high = (100 * value for value in found)
+    return f"{mean:.0f}% ({low:.0f} to {high:.0f}%)"
+
+
+def points(found: Interval) -> str:
+    """A difference between shares in percentage points."""
+    return plain(Interval(*(100 * value for value in found)), 0)
+
+
+def flipped(found: Interval) -> Interval:
+    """The same difference with the opposite sign."""
+    return Interval(-found.mean, -found.high, -found.low)
+
+
+def effect(finding: Finding) -> str:
+    """The effect of a claim with its sign and interval."""
+    return signed(finding.found)
 
 
 def joint(loop: Any) -> str:
@@ -62,50 +114,29 @@ def joint(loop: Any) -> str:
     return "" if loop.first else " and " if loop.last else ", "
 
 
-def listed(items: Sequence[str]) -> str:
-    """The items as "a, b and c"."""
-    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 
 
-def share(value: float, digits: int = 0) -> str:
-    """A share as a percentage; empty for NaN."""
-    return "" if value != value else f"{100 * value:.{digits}f}%"
+def picture(run: str, name: str, title: str, caller: Callable[[], str]) -> str:
+    """A figure of a run; the text of the call block is its caption."""
+    return f"![{title}](images/{run}-{name}.png)\n\n*{title}. {one_line(caller())}*"
+
+
+# -------------------------------------------------------------------------------------------------------- rendering
 
 
 def environment(trim: bool = False) -> jinja2.Environment:
-    """Filters and functions of all templates.
-
-    Parameters
-    ----------
-    trim : bool
-        Remove the line of a block tag, and end a conclusion with a line break.
-    """
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # the pages are Markdown
-        keep_trailing_newline=True,
-        trim_blocks=trim,
-        lstrip_blocks=trim,
-    )
-    made.filters |= {
-        "bounds": wording.bounds,
-        "effect": wording.effect,
-        "flipped": wording.flipped,
-        "fmt": format,  # a number by a format specification of Python: 0.1234 | fmt(".2f")
-        "listed": listed,
-        "number": wording.number,
-        "one_line": one_line,
-        "paragraph": lambda text: one_line(text) + "\n",
-        "percent": wording.percent,
-        "plain": wording.plain,
-        "points": wording.points,
-        "share": share,
-        "signed": wording.signed,
-        "spread": wording.spread,
-    }
-    made.globals |= {"HOLDS": HOLDS, "FAILS": FAILS, "UNDECIDED": UNDECIDED, "joint": joint, "picture": picture}
-    made.globals |= {"directions": wording.directions, "above": above, "below": below, "include_zero": include_zero}
+    """Filters and functions of all templates. With `trim`, a conclusion ends with a line break."""
+    made = wording.environment(TEMPLATES, trim)
+    filters = (bounds, effect, flipped, number, percent, points, spread)
+    made.filters |= {function.__name__: function for function in filters}
+    made.filters["paragraph"] = lambda text: one_line(text) + "\n"
+    functions = (joint, picture, directions, above, below, include_zero)
+    made.globals |= {function.__name__: function for function in functions}
+    made.globals |= {"HOLDS": HOLDS, "FAILS": FAILS, "UNDECIDED": UNDECIDED}
     made.globals["say"] = (lambda condition, caller: say(condition, caller) + "\n") if trim else say
     return made
 
@@ -142,10 +173,4 @@ def unwrap(text: str) -> str:
 
 
 def _joined(block: str) -> str:
-    items = re.split(r"\n(?=- )", block.strip())
-    return "\n".join(one_line(item) for item in items)
-
-
-def one_line(text: str) -> str:
-    """The text with line breaks replaced by spaces."""
-    return " ".join(text.split())
+    return "\n".join(one_line(item) for item in re.split(r"\n(?=- )", block.strip()))

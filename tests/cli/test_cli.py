@@ -140,7 +140,7 @@ def test_references_have_a_row(no_report: None, capsys: pytest.CaptureFixture[st
     ]
     assert printed.count("\nsigma = ") == 2  # the words are about the sweep
     assert cli.main([*RUN, "--references", "0.0", "--members", "4:6", "--out", "b"]) == 0  # a piece with them alone
-    assert "The run holds references alone" in capsys.readouterr().out
+    assert "only references" in capsys.readouterr().out
 
 
 # What the words mean

@@ -33,7 +33,7 @@ TABLES = [(name, name) for name in beyond.FACTS] + [("lst-decay", "lst-decay-fre
 
 @pytest.mark.parametrize(("name", "of_run"), TABLES)
 def test_every_claim_that_can_be_asked_is_on_the_page_with_effect_and_verdict(name: str, of_run: str) -> None:
-    found = beyond.verdicts(Run(ROOT / "results" / of_run))
+    found = beyond.findings_of(Run(ROOT / "results" / of_run))
     part = PAGE.split(f"\n`{name}`. ")[1].split("\n## ")[0]
     if (name, "lst-decay-fresh") in TABLES:
         own = part.rindex("| claim |")
@@ -49,24 +49,15 @@ def test_every_claim_that_can_be_asked_is_on_the_page_with_effect_and_verdict(na
     assert of_run != name or "ettled" in part  # whether its curves have
 
 
-def test_an_answer_is_refused_where_the_runs_say_otherwise() -> None:
-    run = Run(ROOT / "results" / "lst-heads")
-    found = beyond.verdicts(run)
-    assert "More heads hurt" in beyond.words("lst-heads", run, found).short
-    turned = {id: Finding(each.claim, FAILS, NO_NUMBER, each.found, each.run) for id, each in found.items()}
-    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: More heads hurt"):
-        beyond.words("lst-heads", run, beyond.Verdicts(turned))
-
-
 @pytest.mark.parametrize("name", beyond.FACTS)
 def test_no_answer_is_written_with_reversed_verdicts(name: str) -> None:
     run = Run(ROOT / "results" / name)
     turned = {
         id: Finding(each.claim, FAILS if each.direction != FAILS else HOLDS, NO_NUMBER, each.found, each.run)
-        for id, each in beyond.verdicts(run).items()
+        for id, each in beyond.findings_of(run).items()
     }
     with pytest.raises(SystemExit, match="the tables no longer say so"):
-        beyond.words(name, run, beyond.Verdicts(turned))
+        beyond.words(name, run, turned)
 
 
 def test_most_of_2d_fixed_is_a_vector_that_all_cells_share() -> None:

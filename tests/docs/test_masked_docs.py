@@ -134,14 +134,6 @@ def test_every_measure_is_told_and_no_other() -> None:
     assert told == written
 
 
-@pytest.mark.parametrize(("page", "unit"), [("masked.md", "channel"), ("reproduction.md", "region")])
-def test_the_agreement_with_coordinates_is_explained_as_a_rank_with_its_chance_level(page: str, unit: str) -> None:
-    """It is no share of neighbours: wherever it is shown, what it ranks and its chance level stand beside it."""
-    (line,) = [line for line in (DOCS / page).read_text().splitlines() if "farther away in space" in line]
-    assert f"the other {unit}s that are farther away in space than the most similar {unit} is" in line
-    assert "0.5 by chance" in line
-
-
 def test_every_baseline_is_told() -> None:
     told = PROSE[PROSE.index("In `baselines.parquet`") :]
     for name in BASELINES:

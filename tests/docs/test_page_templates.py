@@ -1,4 +1,4 @@
-"""Templates of pages: a sentence needs its condition, and a name that is not there is an error."""
+"""Templates of pages: a sentence needs its condition, and an undefined name is an error; numbers and tables."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from helpers.scripts import load
 
 from placecode.analysis.stats import Interval
 
-templates = load(Path(__file__).parents[2] / "docs" / "pages" / "templating.py")
-SENTENCE = "{% call say(low > 0) %}\nSmall sigmas\ndo better, {{ low | fmt('.2f') }}.\n{% endcall %}\nNext."
+templating = load(Path(__file__).parents[2] / "docs" / "pages" / "templating.py")
+SENTENCE = "{% call say(low > 0) %}\nSmall sigmas\ndo better, {{ low | fmt('.2f') }}.\n{% endcall %}"
 
 
-def rendered(text: str, **context: object) -> str:
-    return str(templates.environment(trim=True).from_string(text).render(context))
+def rendered(text: str, trim: bool = False, **context: object) -> str:
+    return str(templating.environment(trim).from_string(text).render(context))
 
 
 def test_a_sentence_is_written_on_one_line_if_its_condition_is_true() -> None:
-    assert rendered(SENTENCE, low=0.123) == "Small sigmas do better, 0.12.\nNext."
+    assert rendered(SENTENCE, low=0.123) == "Small sigmas do better, 0.12."
+    assert rendered(SENTENCE + "\nNext.", trim=True, low=0.123) == "Small sigmas do better, 0.12.\nNext."
 
 
 def test_a_sentence_is_refused_if_its_condition_is_false() -> None:
@@ -35,16 +36,47 @@ def test_a_condition_that_is_no_boolean_is_an_error(condition: object) -> None:
         rendered("{% call say(condition) %}So it is.{% endcall %}", condition=condition)
 
 
-def test_a_name_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(jinja2.UndefinedError):
-        rendered(SENTENCE)
+def test_an_undefined_name_is_an_error() -> None:
+    for text in (SENTENCE, "{% call say(found.direction == HOLDS) %}It is so.{% endcall %}"):
+        with pytest.raises(jinja2.UndefinedError):
+            rendered(text, found={})
 
 
-def test_lists_and_numbers() -> None:
+def test_conditions_on_several_intervals() -> None:
+    low, middle, high = Interval(-0.5, -0.6, -0.4), Interval(0.0, -0.1, 0.1), Interval(0.5, 0.4, 0.6)
+    assert templating.above(0, [high, high]) and not templating.above(0, [high, middle])
+    assert templating.below(0, [low, low]) and not templating.below(0, [low, middle])
+    assert templating.include_zero([middle, middle])
+    assert not templating.include_zero([middle, high]) and not templating.include_zero([low])
+
+
+def test_lines_of_a_template_are_joined_and_tables_are_kept() -> None:
+    text = "# Title\n\none\ntwo\n\n\n- a\n  b\n- c\n\n| x |\n|---|\n| 1 |\n"
+    assert templating.unwrap(text) == "# Title\n\none two\n\n- a b\n- c\n\n| x |\n|---|\n| 1 |\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "result"),
+    [
+        ("{{ x | percent }}", Interval(0.25, 0.2, 0.304), "25% (20 to 30%)"),
+        ("{{ x | points }}", Interval(0.25, 0.2, 0.304), "25 (20 to 30)"),
+        ("{{ x | signed }}", Interval(-0.0214, -0.1, 0.0571), "-0.02 (-0.10 to +0.06)"),
+        ("{{ x | signed }}", Interval(0.5, math.nan, math.nan), "+0.50"),  # one seed
+        ("{{ x | plain(1) }}", Interval(0.5, -0.25, 1.25), "0.5 (-0.2 to 1.2)"),
+        ("{{ x | spread }}", Interval(0.5, -0.0001, 1.0), "0.500 (0.000 to 1.000)"),
+        ("{{ x | bounds }}", Interval(0.5, math.nan, math.nan), ""),
+        ("{{ x | share }}", 0.125, "12%"),
+        ("{{ x | share }}", math.nan, ""),
+        ("{{ x | counted('seed') }}", 1, "1 seed"),
+        ("{{ x | counted('seed') }}", 1200, "1,200 seeds"),
+    ],
+)
+def test_numbers(text: str, value: object, result: str) -> None:
+    assert rendered(text, x=value) == result
+
+
+def test_lists_and_tables() -> None:
     text = "{% for name in names %}{{ joint(loop) }}{{ name }}{% endfor %}"
-    for names in (["a"], ["a", "b"], ["a", "b", "c"]):
-        assert rendered(text, names=names) == templates.listed(names)
-    assert templates.listed(["a", "b", "c"]) == "a, b and c"
-    assert [templates.share(value) for value in (0.125, math.nan)] == ["12%", ""]
-    difference = Interval(0.5, -0.25, 1.25)
-    assert rendered("{{ x | signed }}; {{ x | plain(1) }}", x=difference) == "+0.50 (-0.25 to +1.25); 0.5 (-0.2 to 1.2)"
+    for names, result in ((["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")):
+        assert rendered(text, names=names) == rendered("{{ names | listed }}", names=names) == result
+    assert templating.grid(("a", "b"), [("1", "2"), ("3", "")]) == "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 |  |"

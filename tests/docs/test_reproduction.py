@@ -8,13 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jinja2
 import jinja2.nodes
 import pandas as pd
 import pytest
 from helpers.scripts import load
 
-from placecode.analysis.stats import Interval
 from placecode.experiments import claims, study_of
 from placecode.runs.read import Run
 
@@ -24,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 reproduction = load(ROOT / "docs" / "pages" / "reproduction.py")
 synergy = load(ROOT / "docs" / "pages" / "synergy.py")
 templating = load(ROOT / "docs" / "pages" / "templating.py")
-wording = load(ROOT / "docs" / "pages" / "wording.py")
+latin = load(ROOT / "docs" / "pages" / "latin.py")
 PAGE = (ROOT / "docs" / "reproduction.md").read_text()
 
 
@@ -73,21 +71,6 @@ def test_methods_are_at_chance_only_if_their_tests_on_every_measure_are() -> Non
     assert not synergy.tests_of_others(run_with({"ami": 1}), measures).at_chance  # nothing was tested
 
 
-def rendered(text: str, **numbers: Any) -> str:
-    return str(templating.environment().from_string(text).render(numbers))
-
-
-def test_a_conclusion_whose_condition_is_false_is_refused() -> None:
-    text = "{% call say(gap.low > 0) %}\n  It is higher,\n  by {{ gap | plain }}.\n{% endcall %}"
-    assert rendered(text, gap=Interval(0.5, 0.25, 0.75)) == "It is higher, by 0.50 (0.25 to 0.75)."
-    with pytest.raises(SystemExit, match="the tables no longer say so; write anew: It is higher, by "):
-        rendered(text, gap=Interval(0.5, -0.25, 1.25))
-    with pytest.raises(TypeError, match="a condition must be a boolean; got 'holds'"):
-        rendered("{% call say(direction) %}It is so.{% endcall %}", direction="holds")
-    with pytest.raises(jinja2.UndefinedError):
-        rendered("{% call say(known.direction == HOLDS) %}It is so.{% endcall %}", known={})
-
-
 def test_every_conclusion_of_the_page_stands_beside_a_condition() -> None:
     """No condition is a constant, so that each one can fail."""
     trees = [
@@ -101,36 +84,8 @@ def test_every_conclusion_of_the_page_stands_beside_a_condition() -> None:
     assert all(named)
 
 
-def test_conditions_on_several_intervals() -> None:
-    low, middle, high = Interval(-0.5, -0.6, -0.4), Interval(0.0, -0.1, 0.1), Interval(0.5, 0.4, 0.6)
-    assert templating.above(0, [high, high]) and not templating.above(0, [high, middle])
-    assert templating.below(0, [low, low]) and not templating.below(0, [low, middle])
-    assert templating.include_zero([middle, middle])
-    assert not templating.include_zero([middle, high]) and not templating.include_zero([low])
-
-
-def test_lines_of_a_template_are_joined_and_tables_are_kept() -> None:
-    text = "# Title\n\none\ntwo\n\n\n- a\n  b\n- c\n\n| x |\n|---|\n| 1 |\n"
-    assert templating.unwrap(text) == "# Title\n\none two\n\n- a b\n- c\n\n| x |\n|---|\n| 1 |\n"
-
-
-def test_numbers_and_tables_are_put_as_markdown_has_them() -> None:
-    assert wording.percent(Interval(0.25, 0.2, 0.304)) == "25% (20 to 30%)"
-    assert wording.points(Interval(0.25, 0.2, 0.304)) == "25 (20 to 30)"
-    assert wording.signed(Interval(-0.0214, -0.1, 0.0571)) == "-0.02 (-0.10 to +0.06)"
-    assert wording.spread(Interval(0.5, -0.0001, 1.0)) == "0.500 (0.000 to 1.000)"
-    assert wording.bounds(Interval(0.5, math.nan, math.nan)) == ""  # one seed
-    assert wording.grid(("a", "b"), [("1", "2"), ("3", "")]) == "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 |  |"
-    assert [wording.apart_from_zero(Interval(0.0, *ends)) for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))] == [
-        True,
-        True,
-        False,
-    ]
-
-
 def test_the_curve_at_the_published_length_is_that_of_its_tables() -> None:
     """Means, differences and standard errors, once more from the Parquet files."""
-    latin = load(ROOT / "docs" / "pages" / "latin.py")
     folder = ROOT / "results" / "lst-sigma"
     members, metrics = (pd.read_parquet(folder / f"{name}.parquet") for name in ("members", "metrics"))
     rows = metrics[(metrics["split"] == "ood") & (metrics["metric"] == "accuracy")]

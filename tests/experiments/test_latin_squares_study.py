@@ -23,7 +23,7 @@ from placecode.experiments.reading import dials, final_accuracy, swept
 from placecode.experiments.specs import encoding_spec
 from placecode.models.member import Member
 from placecode.reports import figures
-from placecode.reports.pages.latin_words import of_sigmas, verdict
+from placecode.reports.pages.latin_words import kind_of, of_sigmas
 from placecode.reports.pages.registry import page_of
 from placecode.runs.read import End, member_table
 from placecode.tasks.latin_squares import LatinSquares
@@ -263,14 +263,11 @@ class FakeRun(SimpleNamespace):
         super().__init__(members=table, metrics=pd.DataFrame(rows), config=config)
 
 
-NOT_YET = "It has not fitted its training puzzles yet, so it can be said neither to generalize nor to memorize."
-GENERALIZES = "It has fitted its training puzzles and generalizes to puzzles unlike them."
-MEMORIZES = "It has fitted its training puzzles and fails on puzzles unlike them: it memorizes."
-PARTLY = "It has fitted its training puzzles and generalizes in part."
+NOT_YET, GENERALIZES, MEMORIZES, PARTLY = "not fitted", "generalizes", "memorizes", "partly"
 
 
 @pytest.mark.parametrize(
-    ("train", "ood", "words"),
+    ("train", "ood", "kind"),
     [
         (0.94, 0.30, NOT_YET),
         (0.94, 0.94, NOT_YET),  # good on ood too, and yet not learned to the end
@@ -284,8 +281,8 @@ PARTLY = "It has fitted its training puzzles and generalizes in part."
         (1.00, 0.00, MEMORIZES),
     ],
 )
-def test_only_a_model_that_has_fitted_can_memorize(train: float, ood: float, words: str) -> None:
-    assert verdict(train, ood) == words
+def test_only_a_model_that_has_fitted_can_memorize(train: float, ood: float, kind: str) -> None:
+    assert kind_of(train, ood) == kind
 
 
 def test_findings_tell_both_ends_and_the_difference() -> None:
@@ -297,11 +294,30 @@ def test_findings_tell_both_ends_and_the_difference() -> None:
         }
     )
     assert dials(run) == (0.2, 2.0)
-    assert of_sigmas(run) == [
-        f"sigma = 0.2: train 0.997, test 0.977, ood 0.930 (mean of 3 seeds). {GENERALIZES}",
-        f"sigma = 2: train 0.990, test 0.567, ood 0.400 (mean of 3 seeds). {MEMORIZES}",
-        "OOD accuracy at sigma 0.2 minus that at sigma 2 is 0.53 (95% interval over seeds 0.40 to 0.66).",
-    ]
+    small, large, difference = of_sigmas(run)
+    assert small.startswith("sigma = 0.2: train 0.997, test 0.977, ood 0.930 (mean of 3 seeds).")
+    assert large.startswith("sigma = 2: train 0.990, test 0.567, ood 0.400 (mean of 3 seeds).")
+    assert GENERALIZES in small and MEMORIZES in large
+    assert difference.endswith(" is 0.53 (95% interval over seeds 0.40 to 0.66).")
+
+
+def test_findings_do_not_say_what_did_not_happen() -> None:
+    """The small sigma behind the large one, and neither fitted."""
+    *settings, difference = of_sigmas(FakeRun({0.5: [(0.5, 0.5, 0.3)], 1.0: [(0.6, 0.5, 0.5)]}))
+    assert all("has not fitted" in sentence for sentence in settings)
+    assert difference.endswith(" is -0.20.")
+
+
+def test_findings_leave_out_members_that_diverged_and_say_so() -> None:
+    small, large, lost = of_sigmas(FakeRun({0.2: [(1.0, 1.0, 1.0), None], 2.0: [None, (1.0, 0.5, 0.3)]}))
+    assert "ood 1.000 (mean of 1 seed)" in small and "ood 0.300 (mean of 1 seed)" in large
+    assert lost.startswith("2 of 4 members diverged")  # and no seed is there at both sigmas to compare
+    alone, lost = of_sigmas(FakeRun({0.2: [None]}))
+    assert alone.startswith("sigma = 0.2: no member finished") and lost.startswith("1 of 1 members diverged")
+
+
+def test_one_sigma_is_told_once() -> None:
+    assert len(of_sigmas(FakeRun({0.7: [(1.0, 1.0, 1.0)] * 2}))) == 1
 
 
 def test_final_accuracy_is_of_the_last_step_and_all_puzzles() -> None:
@@ -365,7 +381,8 @@ def test_a_piece_with_the_references_alone_is_told_as_such(tmp_path: Path) -> No
     study = LstSigma.at("quick", **TINY, epochs=1, evaluations=1, sigmas=(0.2,), seeds=(0, 1))
     run = local.execute(study, tmp_path / "run", chosen="2:4")
     assert [each.name for each in page_of(study, run).figures()] == ["accuracy", "curves"]
-    assert page_of(study, run).words() == ["The run holds references alone, and no member of the sweep over sigma."]
+    (sentence,) = page_of(study, run).words()
+    assert "only references" in sentence
     assert {claim.check(run).direction for claim in study.claims} == {"undecided"}
 
 

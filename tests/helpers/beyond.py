@@ -1,4 +1,4 @@
-"""The studies beyond the paper on Latin squares, at a size that is run in less than a second."""
+"""The studies beyond the paper on Latin squares, small enough to run in less than a second."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from placecode import experiments
 from placecode.experiments.latin.knobs import KnobStudy
 
 SMALLEST: dict[str, Any] = {
-    **{"per_class": 20, "heldout": 6, "distance": 0.5, "batch": 16, "epochs": 2, "evaluations": 2, "seeds": (0, 1)},
-    **{"sigmas": (0.2, 2.0), "width": 8, "layers": 1, "heads": 2, "expansion": 1, "learning_rate": 1e-2},
+    "per_class": 20,
+    "heldout": 6,
+    "distance": 0.5,
+    "batch": 16,
+    "epochs": 2,
+    "evaluations": 2,
+    "seeds": (0, 1),
+    "sigmas": (0.2, 2.0),
+    "width": 8,
+    "layers": 1,
+    "heads": 2,
+    "expansion": 1,
+    "learning_rate": 1e-2,
 }
 OWN: dict[str, dict[str, Any]] = {
     "lst-causal": {"layers": 2, "heldout": 60},
@@ -23,12 +34,12 @@ OWN: dict[str, dict[str, Any]] = {
     "lst-data": {"samples": (18, 54)},
     "lst-size": {},
 }
-"""What each study goes through, in as few members as show it."""
+"""The values that each study sweeps, in as few members as possible."""
 
 
-def smallest(name: str, **given: Any) -> KnobStudy:
+def smallest(name: str, **changes: Any) -> KnobStudy:
     """A study of this name at the smallest size."""
     kind = experiments.STUDIES[name]
     assert issubclass(kind, KnobStudy)
-    settings = {**SMALLEST, **OWN[name], **given}
+    settings = {**SMALLEST, **OWN[name], **changes}
     return kind.at("quick", **{field: value for field, value in settings.items() if field not in kind.swept_by})

@@ -1,7 +1,7 @@
-"""The committed runs of masked prediction as tests read them: with pandas, numpy and scipy alone.
+"""The committed runs of masked prediction, read with pandas, numpy and scipy alone.
 
-A world is a network, a draw of channels or a split of people; a member lives in the one of its seed, modulo how many
-there are, and intervals are over worlds.
+A world is a network, a draw of channels or a split of people. The world of a member is its seed modulo the number of
+worlds, and intervals are over worlds.
 """
 
 from __future__ import annotations
@@ -33,15 +33,10 @@ BRAINS = [name for name in MASKED if name.startswith("brain")]
 TABLES = ("members", "metrics", "analysis", "baselines")
 Effect = tuple[float, float, float]
 ALL_BLOCKS = -1
-OLDER = {
-    *("network-sigma", "network-sigma-50000", "brain-sigma-50000", "brain-transfer", "synergy-sigma"),
-    "synergy-size-60",
-}
-"""Runs that were made before attention had a null."""
 NO_VECTORS = ("relative", "rotary", "alibi", "causal-none")
-"""Encodings that give a channel no vector of its own, so that there is no PE to be measured; `none` gives zeros."""
+"""Encodings without one vector per channel, so that there is no PE to measure; that of `none` is zero."""
 ONE_DRAW = 1.1e-3
-"""By one of 1,000 draws chances of silhouettes may differ, where one comes so near that rounding decides."""
+"""p-values of silhouettes may differ by one of 1,000 draws, if one is so near that rounding decides."""
 
 
 @functools.cache
@@ -111,19 +106,19 @@ def over_worlds(folder: Path, by_seed: pd.Series) -> Effect:
 
 
 def parts_of(run: str) -> dict[str, dict[str, Any]]:
-    """What a run records of its data, by the name of each set."""
+    """The records of a run's data sets by name."""
     task = CONFIGS[run]["task"]
     return dict(task["parts"]) if "parts" in task else {"": task}
 
 
 def labelled(run: str) -> bool:
-    """Whether the true groups of its channels are known; if not, places and mirror regions are."""
+    """Whether the true groups of its channels are known; if not, positions and mirror regions are."""
     (known,) = {part["labels"] is not None for part in parts_of(run).values()}
     assert known == (run not in BRAINS)
     return known
 
 
-def less_linear(folder: Path, condition: str, sigma: float) -> Effect:
+def minus_linear(folder: Path, condition: str, sigma: float) -> Effect:
     own = error(folder, condition).loc[sigma]
     return over_worlds(folder, own - of_baseline(folder, "linear", "mse", condition, own.index))
 

@@ -13,48 +13,12 @@ from helpers.committed_masked import (
     ROOT,
     SWEEPS,
     SYNERGY,
-    error,
-    error_of_members,
     finished,
-    less_linear,
-    of_members,
     parts_of,
     table,
     where,
-    worlds_of,
 )
-from helpers.made_up import student
 from scipy import integrate, stats
-
-
-def against_linear(run: str, condition: str) -> pd.DataFrame:
-    """Error less that of the linear predictor in the same world, by sigma: effect, low, high."""
-    rows = {sigma: less_linear(ROOT / run, condition, sigma) for sigma in error(ROOT / run, condition).index}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["effect", "low", "high"])
-
-
-def test_no_network_member_beats_the_linear_predictor_after_10000_steps() -> None:
-    for condition in SWEEPS["network-sigma"]:
-        less = against_linear("network-sigma", condition)
-        assert (less["low"] > 0).all()
-    assert against_linear("network-sigma", "hidden 0.5")["effect"].max() < 0.015  # and yet none is far behind
-    assert against_linear("network-sigma", "hidden 0.9")["effect"].between(0.012, 0.025).all()
-
-
-def test_networks_come_up_to_the_linear_predictor_after_50000_steps() -> None:
-    same, shifted = (against_linear("network-sigma-50000", condition) for condition in SWEEPS["network-sigma"])
-    before = against_linear("network-sigma", "hidden 0.5")
-    assert (same["effect"] < before.loc[same.index, "effect"]).all()
-    assert same["effect"].loc[[0.01, 0.2]].max() < 0.001
-    assert same["low"].loc[2.0] > 0
-    assert (shifted["low"] > 0).all()
-
-
-@pytest.mark.parametrize("run", ["brain-sigma", "brain-sigma-50000"])
-def test_brains_equal_the_linear_predictor_and_fall_behind_with_more_regions_hidden(run: str) -> None:
-    same, shifted = (against_linear(run, condition) for condition in SWEEPS[run])
-    assert ((same["low"] < 0) & (same["high"] > 0)).all()
-    assert (shifted["effect"] > 0.05).all()
 
 
 def test_the_linear_predictor_knows_nothing_of_synergy() -> None:
@@ -132,25 +96,9 @@ def test_no_member_does_better_than_can_be(run: str) -> None:
         assert beyond_least(run, condition).min(axis=None) > -3 * open_to_chance
 
 
-def test_most_at_small_sigma_come_up_to_the_least_possible_error() -> None:
-    for condition, least in CONFIGS["synergy-sigma"]["task"]["best_mse"].items():
-        errors = error(ROOT / "synergy-sigma", condition)
-        assert ((errors.loc[0.2] - least).abs() < 0.012).sum() >= 14
-        assert (errors.loc[2.0] > least + 0.1).all()
-
-
 # ------------------------------------------------------------------------------------------------ what the page says
 
 NEAR_ENOUGH = 0.02
-
-
-def test_with_batches_of_512_all_models_find_every_group_at_sigma_005() -> None:
-    run = "synergy-sigma-512"
-    members = finished(ROOT / run).set_index("member")
-    at = members.index[members["sigma"] == 0.05]
-    assert len(at) == 15
-    assert (beyond_least(run).iloc[:, -1].loc[at] < NEAR_ENOUGH).all()
-    assert (of_members(ROOT / run, "neighbor_agreement", "labels")[at] == 1).all()
 
 
 def test_with_batches_of_512_one_model_each_loses_what_it_had_found_at_01_and_02() -> None:
@@ -177,40 +125,3 @@ def test_more_channels_take_more_steps_and_120_too_many() -> None:
     assert first[15] < first[30] / 2 < first[60] / 4
     assert there.any(axis=1).groupby(size).sum().to_dict() == {15: 9, 30: 8, 60: 6, 120: 0}
     assert (there.any(axis=1) == there.iloc[:, -1]).all()  # and there they stay
-
-
-@pytest.mark.parametrize("what", ["long", "ramps", "shares", "widths"])
-def test_nothing_else_helps_60_channels_with_small_batches(what: str) -> None:
-    run = f"synergy-size-60-{what}"
-    members = finished(ROOT / run)
-    assert set(members["batch"]) == {128} and {task["tokens"] for task in parts_of(run).values()} == {60}
-    values = {"long": {0.2}, "ramps": {0, 5000, 10000}, "shares": {0.1, 0.2, 0.5}, "widths": {32, 128}}[what]
-    tried = {"long": "sigma", "ramps": "ramp", "shares": "hidden", "widths": "width"}[what]
-    assert set(members[tried]) == values and len(members) == 3 * len(values)
-    assert CONFIGS[run]["fields"]["steps"] == (60_000 if what == "long" else 15_000)
-    for condition in next(iter(parts_of(run).values()))["best_mse"]:
-        assert (beyond_least(run, condition) > NEAR_ENOUGH).all(axis=None)  # at no share, and at no step
-    assert (beyond_least(run) > 0.45).all(axis=None)
-
-
-def test_on_brains_large_sigmas_break_down_with_far_fewer_hidden_regions() -> None:
-    at = ROOT / "brain-mask"
-    rows = where(finished(at), hidden=0.9)
-    errors = rows.assign(value=rows["member"].map(error_of_members(at, "hidden 0.15")))
-    errors = errors.pivot(index="seed", columns="sigma", values="value")
-    assert list(errors.index) == [0, 1, 2, 3, 4] and worlds_of(at) == 5  # a person held out for each
-    effect, low, high = student((errors[0.01] - errors[2.0]).to_numpy())
-    assert low < effect < high < 0
-
-
-@pytest.mark.parametrize(("run", "most"), [("network-encodings", 0.01), ("brain-encodings", 0.03)])
-def test_frozen_random_vectors_cost_little(run: str, most: float) -> None:
-    members, errors = finished(ROOT / run), error_of_members(ROOT / run, "hidden 0.5")
-    random, learned = (
-        where(members, encoding=name, sigma=sigma).set_index("seed")["member"].map(errors)
-        for name, sigma in (("random", 1.0), ("learned", 0.2))
-    )
-    less = random - learned
-    assert list(less.index) == [0, 1, 2, 3, 4] and worlds_of(ROOT / run) == 5
-    _, low, high = student(less.to_numpy())
-    assert 0 < low < high < most

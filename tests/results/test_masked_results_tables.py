@@ -1,8 +1,7 @@
-"""The tables of the committed runs of masked prediction are whole, and agree with each other and with their twins'."""
+"""The tables of the committed runs of masked prediction are complete, and agree with each other and with twin runs."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from pathlib import Path
@@ -15,7 +14,6 @@ from helpers.committed_masked import (
     CONFIGS,
     MASKED,
     NO_VECTORS,
-    OLDER,
     ONE_DRAW,
     ROOT,
     SWEEPS,
@@ -33,49 +31,51 @@ from helpers.committed_masked import (
 
 from placecode.models.member import AUXILIARY
 
-GONE_THROUGH = (
-    *("sigmas", "encodings", "many", "samples", "noises", "batches", "rates", "widths", "shares", "ramps"),
-    *("trained_with", "optimizers", "variants"),
+LISTS = (
+    "sigmas",
+    "encodings",
+    "many",
+    "samples",
+    "noises",
+    "batches",
+    "rates",
+    "widths",
+    "shares",
+    "ramps",
+    "trained_with",
+    "optimizers",
+    "variants",
 )
-"""Settings of which a study goes through all values, with all of the others."""
+"""Fields that list values, all of which are crossed."""
+FEW_DRAWS = ("ari_p", "ami_p", "fc_correlation_p", "attention_correlation_p")
+"""p-values from 199 draws, with those against smooth maps; others are from 1,000."""
 
 
 @pytest.mark.parametrize("run", MASKED)
-def test_no_member_is_missing_and_each_has_every_condition_at_every_step(run: str) -> None:
-    told, members, metrics = CONFIGS[run], table(ROOT / run, "members"), table(ROOT / run, "metrics")
-    fields = told["fields"]
-    assert told["members"] == f"0:{told['total']}"
-    assert sorted(members["member"]) == list(range(told["total"]))
+def test_every_member_has_every_condition_at_every_step(run: str) -> None:
+    record, members, metrics = CONFIGS[run], table(ROOT / run, "members"), table(ROOT / run, "metrics")
+    fields = record["fields"]
+    assert record["members"] == f"0:{record['total']}"
+    assert sorted(members["member"]) == list(range(record["total"]))
     assert set(members["state"]) <= {"done", "diverged"}
     assert ((members["diverged_at"] >= 0) == (members["state"] == "diverged")).all()
-    kinds = members.drop(columns=list(AUXILIARY), errors="ignore")
-    seeds = members.groupby(list(kinds.columns), dropna=False)["seed"].agg(sorted)
-    assert all(own == sorted(fields["seeds"]) for own in seeds)
-    assert len(seeds) * len(fields["seeds"]) == told["total"]
-    ways = 6 if run == "brain-transfer" else 1  # in which a PE comes about
-    assert len(seeds) == ways * math.prod(len(fields[name]) for name in GONE_THROUGH if name in fields)
+    kinds = [name for name in members.columns if name not in AUXILIARY]
+    seeds = members.groupby(kinds, dropna=False)["seed"].agg(sorted)
+    assert all(of_kind == sorted(fields["seeds"]) for of_kind in seeds)
+    starts = 6 if run == "brain-transfer" else 1  # origins of a PE
+    assert len(seeds) == starts * math.prod(len(fields[name]) for name in LISTS if name in fields)
     assert set(members["data"]) == set(parts_of(run))
 
-    steps = {0} | {
-        round(fields["steps"] * (i / fields["evaluations"]) ** 1.5) for i in range(1, 1 + fields["evaluations"])
-    }
+    evaluations = fields["evaluations"]
+    steps = {round(fields["steps"] * (i / evaluations) ** 1.5) for i in range(evaluations + 1)}
     conditions = {f"hidden {share:g}" for share in fields["ratios"]}
     trained = fields.get("trained_with", fields.get("shares", [fields["hidden"]]))
     assert set(members["hidden"]) == set(trained) and {f"hidden {share:g}" for share in trained} <= conditions
-    assert (
-        len(conditions)
-        == len(fields["ratios"])
-        == {"brain-mask": 4, "synergy-size-60-shares": 4}.get(run, 3 if "-hidden-" in run else 2)
-    )
-    assert set(metrics["step"]) == steps and max(steps) == fields["steps"]
-    assert set(metrics["metric"]) == {"mse"}
+    assert set(metrics["step"]) == steps and set(metrics["metric"]) == {"mse"}
     done = set(members.loc[members["state"] == "done", "member"])
     rows = metrics[metrics["member"].isin(done)]
-    keys = ["member", "step", "split", "condition"]
-    assert not rows.duplicated(keys).any()
-    assert {(split, condition) for split in ("train", "test") for condition in conditions} == set(
-        zip(rows["split"], rows["condition"], strict=True)
-    )
+    assert not rows.duplicated(["member", "step", "split", "condition"]).any()
+    assert set(rows["split"]) == {"train", "test"} and set(rows["condition"]) == conditions
     assert len(rows) == len(done) * len(steps) * 2 * len(conditions)
     assert np.isfinite(rows["value"]).all() and (rows["value"] > 0).all()
 
@@ -90,80 +90,52 @@ def test_a_token_holds_a_window_and_a_mark(run: str) -> None:
         assert (shape["tokens"], shape["worlds"]) == (part["tokens"], part["worlds"])
 
 
-JUDGED_BY_LABELS = ("modularity", "segregation", "neighbor_agreement", "silhouette")
-JUDGED_BY_NETWORKS = ("modularity", "segregation", "neighbor_agreement")
-FEW_DRAWS = (
-    *("ari_p", "ami_p", "fc_correlation_p", "fc_correlation_smooth_p", "mirror_agreement_smooth_p"),
-    *("attention_correlation_p", *(f"{name}_smooth_p" for name in JUDGED_BY_NETWORKS)),
-)
-"""Chances from 199 draws; others are from 1,000."""
-
-
-CHANCES = ("z", "p", "low", "high")
-
-
 def networks_of(run: str) -> tuple[str, ...]:
-    """The known networks that a run compares with; none in those that were made before there were any."""
+    """The known networks that a run compares with; none in runs from before there were any."""
     (names,) = {tuple(part.get("partitions", {})) for part in parts_of(run).values()}
     return names
 
 
-def assert_drawn(chances: pd.DataFrame) -> None:
-    """Chances by name: each a share of the draws, itself counted in."""
-    assert (chances["value"] > 0).all() and (chances["value"] <= 1).all()
-    counts = chances["value"] * chances["name"].map(lambda name: 200 if name in FEW_DRAWS else 1001)
-    assert np.allclose(counts, counts.round(), atol=1e-6)
+def assert_drawn(p_values: pd.DataFrame) -> None:
+    """p-values by name: each is a share of the draws, the observed value included."""
+    assert p_values["value"].between(0, 1).all()
+    few = p_values["name"].isin(FEW_DRAWS) | p_values["name"].str.endswith("_smooth_p")
+    counts = p_values["value"] * np.where(few, 200, 1001)
+    assert np.allclose(counts, counts.round(), atol=1e-6) and (counts > 0.5).all()
 
 
 @pytest.mark.parametrize("run", MASKED)
 def test_every_measure_was_taken_before_and_after_training(run: str) -> None:
     rows, done = table(ROOT / run, "analysis"), finished(ROOT / run)
     rows = rows[rows["member"].isin(done["member"])]
-    last, layers = CONFIGS[run]["fields"]["steps"], CONFIGS[run]["fields"]["layers"]
+    last = CONFIGS[run]["fields"]["steps"]
     assert set(rows["step"]) == {0, last}
     keys = ["block", "analysis", "target"]
     assert not rows.duplicated(["member", "step", *keys]).any()
-    of_attention = {(block, "attention_correlation", "fc") for block in range(-1, layers)}
-    if run not in OLDER:
-        of_attention.add((-1, "attention_correlation_p", "fc"))
-    of_pes = {
-        *((-1, name, "") for name in ("norm", "effective_dimension")),
-        *((block, "fc_correlation", "fc") for block in range(-2, layers)),
-        *((-1, name, "best") for name in ("modularity", "modules")),
-        *((-1, "fc_correlation_p", "fc"), (-1, "stability", "other seeds")),
+    measures = {
+        step: {key: set(of_key["member"]) for key, of_key in at.groupby(keys)} for step, at in rows.groupby("step")
     }
-    if labelled(run):
-        of_pes |= {(block, name, "labels") for block in range(-2, layers) for name in JUDGED_BY_LABELS}
-        of_pes |= {(-1, f"{name}_{kind}", "labels") for name in JUDGED_BY_LABELS for kind in "zp"}
-        of_pes |= {(-1, "ari", "best"), *((-1, name, "labels") for name in ("ari", "ami", "ari_p", "ami_p"))}
-    else:
-        of_pes |= {(block, "mirror_agreement", "partner") for block in range(-2, layers)}
-        of_pes |= {(block, "coordinate_agreement", "positions") for block in range(-2, layers)}
-        of_pes |= {(-1, "mirror_agreement_p", "partner"), (-1, "coordinate_agreement_p", "positions")}
-        of_pes |= {(-1, "mirror_agreement_smooth_p", "partner"), (-1, "fc_correlation_smooth_p", "fc")}
-    for target, name in itertools.product(networks_of(run), JUDGED_BY_NETWORKS):
-        of_pes |= {(block, name, target) for block in range(-2, layers)}
-        of_pes |= {(-1, f"{name}{null}_{part}", target) for null in ("", "_smooth") for part in CHANCES}
-    moved = {(-1, "moved", "start"), (-1, "moved_relative", "start")}
+    moved = {(ALL_BLOCKS, "moved", "start"), (ALL_BLOCKS, "moved_relative", "start")}
+    assert set(measures[last]) - set(measures[0]) == moved and set(measures[0]) < set(measures[last])
+    near = ("neighbor_agreement", "labels") if labelled(run) else ("mirror_agreement", "partner")
+    expected = {near, ("fc_correlation", "fc"), ("attention_correlation", "fc"), ("modularity", "best"), ("norm", "")}
+    expected |= {("modularity", network) for network in networks_of(run)}
+    assert {(ALL_BLOCKS, *measure) for measure in expected} < set(measures[0])
     whole, placed = set(done["member"]), set(done.loc[~done["encoding"].isin(NO_VECTORS), "member"])
     assert (placed == whole) == ("encodings" not in run)
     alike = set(elsewhere(run)["member"])
-    for step, more in ((0, set()), (last, moved)):
-        groups = {key: set(own["member"]) for key, own in rows[rows["step"] == step].groupby(keys)}
-        assert groups == {
-            **dict.fromkeys(of_attention, whole),
-            **dict.fromkeys(of_pes | more, placed),
-            **({(-1, "stability", "other data"): alike} if alike else {}),
-        }
-    nowhere = rows["member"].isin(done.loc[done["encoding"] == "none", "member"])  # all zero: of no direction
-    told = rows["analysis"].str.startswith("attention") | rows["analysis"].isin(["norm", "modules", "moved"])
-    assert rows.loc[nowhere & ~told, "value"].isna().all()
-    assert (rows.loc[nowhere & told & ~rows["analysis"].str.startswith("attention"), "value"] == 0).all()
+    for (_, analysis, target), members in (item for at in measures.values() for item in at.items()):
+        assert members == (whole if analysis.startswith("attention") else alike if target == "other data" else placed)
+
+    of_attention = rows["analysis"].str.startswith("attention")
+    zero = rows["member"].isin(done.loc[done["encoding"] == "none", "member"]) & ~of_attention  # PEs without direction
+    defined = rows["analysis"].isin(["norm", "modules", "moved"])
+    assert rows.loc[zero & ~defined, "value"].isna().all() and (rows.loc[zero & defined, "value"] == 0).all()
     kinds = [name for name in done.columns if name not in AUXILIARY]
     alone = done.loc[done.groupby(kinds, dropna=False)["member"].transform("size") == 1, "member"]
     single = rows["member"].isin(alone) & (rows["analysis"] == "stability")  # no other seed of its kind finished
     assert rows.loc[single, "value"].isna().all() and ("sgd" in run) == bool(single.any())
-    kept = rows[(~nowhere | told) & ~single & (rows["target"] != "other data")]
+    kept = rows[~(zero & ~defined) & ~single & (rows["target"] != "other data")]
     assert np.isfinite(kept["value"]).all()
     assert_drawn(kept[kept["analysis"].str.endswith("_p")].rename(columns={"analysis": "name"}))
 
@@ -204,45 +176,31 @@ def test_a_pe_from_other_people_is_compared_with_the_one_other_of_its_world() ->
 
 @pytest.mark.parametrize("run", MASKED)
 def test_every_world_has_its_baselines(run: str) -> None:
-    told, rows = CONFIGS[run], table(ROOT / run, "baselines")
-    fields, members = told["fields"], table(ROOT / run, "members")
+    record, rows = CONFIGS[run], table(ROOT / run, "baselines")
+    fields, members = record["fields"], table(ROOT / run, "members")
     assert not rows.duplicated(["data", "world", "baseline", "split", "condition", "metric"]).any()
     assert set(rows["data"]) == set(members["data"])
     conditions = {f"hidden {share:g}" for share in fields["ratios"]}
-    matrices = {"fc", "mutual information", "partial correlation", "pca of channels", "mds of fc"}
-    structure = {("best", "modularity"), ("best", "modules")}
-    if labelled(run):
-        structure |= {("labels", f"{name}{kind}") for name in JUDGED_BY_LABELS for kind in ("", "_z", "_p")}
-        structure |= {("labels", name) for name in ("ari", "ari_p", "ami", "ami_p")} | {("best", "ari")}
-    else:
-        structure |= {("partner", name) for name in ("mirror_agreement", "mirror_agreement_p")}
-        structure |= {("positions", name) for name in ("coordinate_agreement", "coordinate_agreement_p")}
-    crossed = list(itertools.product(networks_of(run), JUDGED_BY_NETWORKS))
-    shuffled = {(target, name + end) for target, name in crossed for end in ("", *(f"_{each}" for each in CHANCES))}
-    smooth = {(target, f"{name}_smooth_{part}") for target, name in crossed for part in CHANCES}
-    for data, own in rows.groupby("data"):
-        worlds = told.get("shapes", {}).get(data, told["shape"])["worlds"]
-        assert set(own["world"]) == set(range(worlds)) == {seed % worlds for seed in fields["seeds"]}
+    wanted = {name for name in fields["against"] if name != "spectral" or labelled(run)}
+    wanted |= {"centred fc"} if networks_of(run) and "fc" in wanted else set()
+    slow = wanted & {"ridge", "trees"}  # trained on examples with as many hidden channels as the models
+    for data, of_data in rows.groupby("data"):
+        worlds = record.get("shapes", {}).get(data, record["shape"])["worlds"]
+        assert set(of_data["world"]) == set(range(worlds)) == {seed % worlds for seed in fields["seeds"]}
         trained = sorted(set(where(members, data=data)["hidden"]))
-        asked = {name for name in fields["against"] if name != "spectral" or labelled(run)}
-        for world, there in own.groupby("world"):
-            slow = asked & {"ridge", "trees"}  # they learn from examples with as many hidden as models do
-            each_share = {f"{name}, trained with {share:g} hidden" for name in slow for share in trained}
-            fitted = (each_share if len(trained) > 1 else slow) if world < fields["slow_in"] else set()
-            centred = {"centred fc"} if crossed and "fc" in asked else set()
-            assert set(there["baseline"]) == (asked - slow) | fitted | centred
-            for name, each in there.groupby("baseline"):
-                if name in matrices or name in centred:
-                    expected = set() if name in centred else structure
-                    expected = expected | shuffled | (smooth if name in ("fc", "centred fc") else set())
-                    assert set(zip(each["condition"], each["metric"], strict=True)) == expected
-                    assert set(each["split"]) == {"analysis"}
-                elif name == "spectral":
-                    assert set(each["metric"]) == {"ari", "ami"}
-                else:
-                    assert set(each["condition"]) == conditions and len(each) == len(conditions)
-                    assert set(each["metric"]) == {"mse"} and set(each["split"]) == {"test"}
-    blind = rows["value"].isna()  # where a graphical lasso sees no link at all
+        by_share = {f"{name}, trained with {share:g} hidden" for name in slow for share in trained}
+        for world, there in of_data.groupby("world"):
+            fitted = (by_share if len(trained) > 1 else slow) if world < fields["slow_in"] else set()
+            assert set(there["baseline"]) == (wanted - slow) | fitted
+        for _, of_baseline in of_data.groupby("baseline"):
+            measures = of_baseline.groupby("world")[["condition", "metric"]].apply(
+                lambda at: set(map(tuple, at.to_numpy()))
+            )
+            assert all(of_world == measures.iloc[0] for of_world in measures)  # the same in every world
+            if "mse" in set(of_baseline["metric"]):
+                assert measures.iloc[0] == {(condition, "mse") for condition in conditions}
+                assert set(of_baseline["split"]) == {"test"}
+    blind = rows["value"].isna()  # a graphical lasso without a single link
     assert set(rows.loc[blind, "baseline"]) <= ({"partial correlation"} if run in SYNERGY else set())
     assert_drawn(rows[rows["metric"].str.endswith("_p") & ~blind].rename(columns={"metric": "name"}))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +17,8 @@ from helpers.committed_masked import (
     cosines,
     error,
     finished,
-    less_linear,
     measure,
+    minus_linear,
     nearest,
     of_baseline,
     of_members,
@@ -26,8 +28,6 @@ from helpers.committed_masked import (
 )
 from helpers.made_up import direction
 from safetensors.numpy import load_file
-
-from placecode import cli
 
 NEXT_TO = ("neighbor_agreement", "positions")
 PAGE = (ROOT.parent / "docs/how-to/pixels.md").read_text()
@@ -71,16 +71,15 @@ def test_the_tables_follow_from_the_pes_that_were_kept(run: str) -> None:
 
 
 @pytest.mark.parametrize("run", ["pixels-sigma", "pixels-sigma-digits"])
-def test_claims_are_as_computed_by_hand(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_claims_are_as_computed_by_hand(run: str, claims_of: Callable[[Path], dict[str, dict[str, Any]]]) -> None:
     folder = ROOT / run
-    assert cli.main(["claims", str(folder), "--json"]) == 0
-    said = {record["id"]: record for record in json.loads(capsys.readouterr().out)}
+    said = claims_of(folder)
     near = measure(folder, *NEXT_TO)
     plain = of_baseline(folder, "fc", *NEXT_TO, near.columns)
     effects = {
         "grid-falls-with-sigma": over_worlds(folder, near.loc[0.01] - near.loc[2.0]),
         "correlation-does-as-well": over_worlds(folder, near.loc[0.01] - plain),
-        "linear-predicts-better": less_linear(folder, "hidden 0.5", 0.01),
+        "linear-predicts-better": minus_linear(folder, "hidden 0.5", 0.01),
     }
     assert set(said) == set(effects)
     for id, effect in effects.items():

@@ -306,7 +306,7 @@ def test_a_run_without_arrays_and_weights_has_a_report(copy: Path, capsys: pytes
     assert cli.main(["report", str(copy)]) == 0
     drawn = ["accuracy", "classes", "curves", "errors", "noise"]
     assert sorted(file.stem for file in (copy / "figures").iterdir()) == drawn
-    assert "What the PE has become" not in (copy / "report.html").read_text()
+    assert "The PEs as a map" not in (copy / "report.html").read_text()
 
 
 def test_runs_are_found_in_subfolders_newest_first(run: Run, tmp_path: Path) -> None:

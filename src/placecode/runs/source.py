@@ -16,7 +16,7 @@ from typing import Any
 PACKAGE = Path(__file__).parents[1]
 IN_CHECKOUT = "src/placecode"
 """Path of the package in a checkout."""
-SUFFIXES = (".py", ".cpp", ".html", ".css", ".js", ".json", ".typed")
+SUFFIXES = (".py", ".cpp", ".html", ".css", ".js", ".json", ".j2", ".toml", ".typed")
 """Suffixes of the package's files. Others, such as Python's caches, are not part of the hash."""
 
 

@@ -41,7 +41,7 @@ def test_stops_lie_on_the_one_before() -> None:
     points = rng.normal(size=(10, 2))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     turned = points @ np.array([[0.0, 1.0], [1.0, 0.0]])
-    first, gap, second = dials._in_line([points @ points.T, None, turned @ turned.T])
+    first, gap, second = dials._aligned_maps([points @ points.T, None, turned @ turned.T])
     assert gap is None and first is not None and second is not None
     np.testing.assert_allclose(first - first.mean(0), second, atol=1e-9)
 
@@ -104,7 +104,7 @@ def test_shuffled_pixels_turn_with_the_share_that_finds_its_neighbour() -> None:
     smallest = run.members[run.members["sigma"] == run.members["sigma"].min()]["member"]
     expected = rows[rows["member"].isin(smallest)]["value"].mean()
     assert dial.stops[0].measures[name][0] == pytest.approx(expected) and expected > 0.9
-    assert "Attention maps were not kept." in dial.note
+    assert "Attention maps were not stored." in dial.note
 
 
 def test_cells_of_a_square_are_told_what_chance_gives(demo: Run) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
 from placecode.experiments.base import Study
+from placecode.reports import wording
 from placecode.reports.pages import dials
 from placecode.reports.pages.dials import Channels, Dial, Listing, Verdict
 from placecode.runs.read import Run
@@ -24,8 +25,26 @@ class Shown:
     figure: Figure
 
 
+def shown(key: str, figure: Figure, name: str = "", **values: Any) -> Shown:
+    """A figure with the title and the caption of an entry of captions.toml, and the name of that entry."""
+    title, caption = wording.caption(key, **values)
+    return Shown(name or key.partition(".")[2], title, caption, figure)
+
+
+def run_name(run: Run) -> str:
+    """Name of a run at the bottom of a figure: the study and its scale, after the folder if that is named otherwise."""
+    folder = run.path.resolve().name
+    kind = f"{run.study}, {run.config['scale']} scale"
+    return kind if folder == run.study else f"{folder} ({kind})"
+
+
+def counts(run: Run) -> dict[str, int]:
+    """How many members diverged, and the total."""
+    return {"diverged": int((run.members["state"] == "diverged").sum()), "total": len(run.members)}
+
+
 class Page:
-    """What the report of a finished run shows. Subclasses say what is special to an experiment.
+    """What the report of a finished run shows. Subclasses add what is special to an experiment.
 
     Parameters
     ----------
@@ -53,11 +72,11 @@ class Page:
         raise NotImplementedError
 
     def summary(self) -> list[str]:
-        """The few sentences that the report begins with; the rest of `words` is folded below them."""
+        """The few sentences at the top of the report; the rest of `words` is folded below them."""
         return self.words()
 
     def verdicts(self) -> list[Verdict]:
-        """Findings with a badge on top of the report, besides those on claims."""
+        """Findings with a badge at the top of the report, besides those on claims."""
         return []
 
     def listings(self) -> list[Listing]:
@@ -65,9 +84,9 @@ class Page:
         return []
 
     def dial(self) -> Dial | None:
-        """What changes with sigma; None where the run has fewer than two sigmas of learned PEs."""
+        """What changes with sigma; None if the run has fewer than two sigmas of learned PEs."""
         return dials.dial_of(self.run, self.study.metric)
 
     def channels(self) -> Channels | None:
-        """The map of channels that can be searched by name; None where tokens have no names, or no PE was kept."""
+        """The searchable map of channels; None if tokens have no names, or no PE was stored."""
         return dials.channels_of(self.run)

@@ -1,14 +1,15 @@
-"""Figures and sentences on known networks in PEs of brain regions, and on what preprocessing changes."""
+"""Known networks in PEs of brain regions, and the effect of preprocessing.
+
+Sentences: templates/brain-networks.j2 and templates/brain-variants.j2.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
-from placecode.analysis import stats
-from placecode.analysis.stats import Interval
+from placecode.analysis.stats import interval
 from placecode.experiments.channels import known_networks
 from placecode.experiments.channels.brain_networks import (
     ALPHA,
@@ -28,70 +29,55 @@ from placecode.experiments.channels.brain_networks import (
 )
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import done, measured
-from placecode.reports import figures
-from placecode.reports.pages.base import Shown
-from placecode.reports.pages.latin_figures import run_name
+from placecode.reports import figures, wording
+from placecode.reports.pages.base import Shown, run_name, shown
 from placecode.reports.pages.masked_figures import tables
 from placecode.runs.read import Run
 
+NULLS = {"_p": "shuffled labels", "_smooth_p": "maps as smooth"}
+BASELINES = {"fc": "functional connectivity", known_networks.CENTRED: "the same, centred"}
+
 
 def over_sigma(run: Run) -> list[Shown]:
-    """Modularity and segregation of known networks against sigma; nothing where no networks are known."""
+    """Modularity and segregation of known networks against sigma; nothing if no networks are known."""
     known = partitions_in(run)
     if not known or not set(run.analysis["target"]) & set(known):
         return []
     seen = tables(run)
     titles = {name: f"{TITLES[name]} networks" for name in known}
-    return [
-        Shown(
-            "networks",
-            "Known networks",
-            "Do PEs of regions of one known network resemble each other? Points above both bands do more than shuffled "
-            "labels and more than maps that are as smooth in space. Lines: functional connectivity, without any model. "
-            "The centred one is that to compare with: a signal that all regions share lowers the other.",
-            figures.networks_by_sigma(
-                seen.members, seen.analysis, run.baselines, seen.name, titles, note=labelled(run)
-            ),
-        )
-    ]
+    figure = figures.networks_by_sigma(
+        seen.members, seen.analysis, run.baselines, seen.name, titles, note=labelled(run)
+    )
+    return [shown("masked.networks", figure)]
 
 
 def over_variants(run: Run) -> list[Shown]:
     """Measures by variant of the preprocessing and sigma."""
-    rows, levels = [], []
+    rows: list[tuple[Any, ...]] = []
+    levels: list[tuple[Any, ...]] = []
     present = [measure for measure in DRAWN if _has(run, measure)]
     for measure in present:
-        name, values = BY_VARIANT[measure], measured(run, *measure)
+        title, values = BY_VARIANT[measure], measured(run, *measure)
         for variant in variants(run):
+            name = variant or "recordings"
             for sigma in sorted(done(run)["sigma"].unique()):
                 try:
                     found = by_split(run, variant, values, sigma)
                 except NotInRun:
                     continue
-                rows += [_row(name, variant, value, sigma=sigma, seed=world) for world, value in found.items()]
-            levels += [_row(name, variant, value) for value in connectivity(run, variant, measure)]
+                rows += [(title, name, float(value), sigma, world) for world, value in found.items()]
+            levels += [(title, name, float(value)) for value in connectivity(run, variant, measure)]
     if not rows:
         return []
-    return [
-        Shown(
-            "preprocessing",
-            "Preprocessing",
-            "Does the way in which recordings are preprocessed change what PEs show? In every row small sigmas should "
-            "lie to the right of large ones. Diamonds: functional connectivity of the same recordings, centred over "
-            "regions as PEs are; for mirror regions as it is.",
-            figures.measures_by_variant(
-                pd.DataFrame(rows),
-                pd.DataFrame(levels, columns=["measure", "variant", "value"]),
-                run_name(run),
-                {BY_VARIANT[measure]: BY_VARIANT[measure] for measure in present},
-                note="functional connectivity: centred over regions as PEs are, but for mirror regions",
-            ),
-        )
-    ]
-
-
-def _row(measure: str, variant: str, value: float, **more: Any) -> dict[str, Any]:
-    return {"measure": measure, "variant": variant or "recordings", "value": float(value), **more}
+    columns = ["measure", "variant", "value"]
+    figure = figures.measures_by_variant(
+        pd.DataFrame(rows, columns=[*columns, "sigma", "seed"]),
+        pd.DataFrame(levels, columns=columns),
+        run_name(run),
+        {BY_VARIANT[measure]: BY_VARIANT[measure] for measure in present},
+        note="functional connectivity: centred over regions as PEs are, except for mirror regions",
+    )
+    return [shown("masked.preprocessing", figure)]
 
 
 def _has(run: Run, measure: Measure) -> bool:
@@ -101,62 +87,53 @@ def _has(run: Run, measure: Measure) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------------------------ words
-
-
-def sentences_on_networks(run: Run) -> Iterator[str]:
-    """Known networks in the PEs of the smallest and the largest sigma, beside functional connectivity."""
+def sentences_on_networks(run: Run) -> list[str]:
+    """Known networks in the PEs of the smallest and the largest sigma, and in functional connectivity."""
     known = partitions_in(run)
     sigmas = sorted(done(run)["sigma"].dropna().unique())
     if not known or not sigmas:
-        return
-    yield f"{labelled(run)}."
+        return []
+    ends = dict.fromkeys((sigmas[0], sigmas[-1]))
+    measures = []
     for target in known:
-        for analysis, words in WORDS.items():
-            if not _has(run, (analysis, target)):
-                continue
-            ends = [_at(run, analysis, target, sigma) for sigma in dict.fromkeys((sigmas[0], sigmas[-1]))]
-            levels = ""
-            for baseline, told in (("fc", "functional connectivity"), (known_networks.CENTRED, "the same, centred")):
-                beside = connectivity(run, variants(run)[0], (analysis, target), baseline)
-                levels += f"; {told} {sum(beside) / len(beside):.2f}" if beside else ""
-            yield f"{TITLES[target]}, {words}: {'; '.join(ends)}{levels}."
+        for analysis, name in WORDS.items():
+            if _has(run, (analysis, target)):
+                found = [_at(run, analysis, target, sigma) for sigma in ends]
+                levels = {
+                    words: sum(values) / len(values)
+                    for baseline, words in BASELINES.items()
+                    if (values := connectivity(run, variants(run)[0], (analysis, target), baseline))
+                }
+                measures.append({"title": TITLES[target], "name": name, "ends": found, "connectivity": levels})
+    return wording.sentences("brain-networks", labelled=labelled(run), measures=measures)
 
 
-def _at(run: Run, analysis: str, target: str, sigma: float) -> str:
+def _at(run: Run, analysis: str, target: str, sigma: float) -> dict[str, Any]:
+    """A measure at a sigma, and in how many models it is above chance, by null."""
     variant = variants(run)[0]
-    found = stats.interval(by_split(run, variant, measured(run, analysis, target), sigma).to_numpy())
     rows = done(run)
-    own = rows.loc[(rows["data"] == variant) & (rows["sigma"] == sigma), "member"]
-    beyond = []
-    for ending, null in (("_p", "shuffled labels"), ("_smooth_p", "maps as smooth")):
+    members = rows.loc[(rows["data"] == variant) & (rows["sigma"] == sigma), "member"]
+    above = []
+    for ending, null in NULLS.items():
         if _has(run, (f"{analysis}{ending}", target)):
-            chances = own.map(measured(run, f"{analysis}{ending}", target)).dropna()
-            beyond.append(f"above {null} in {int((chances <= ALPHA).sum())} of {len(chances)} models")
-    return f"{_worded(found)} at sigma {sigma:g}" + (f" ({', '.join(beyond)})" if beyond else "")
+            p_values = members.map(measured(run, f"{analysis}{ending}", target)).dropna()
+            above.append((null, int((p_values <= ALPHA).sum()), len(p_values)))
+    found = interval(by_split(run, variant, measured(run, analysis, target), sigma).to_numpy())
+    return {"sigma": sigma, "found": found, "above": above}
 
 
-def sentences_on_variants(run: Run) -> Iterator[str]:
+def sentences_on_variants(run: Run) -> list[str]:
     """By how much each measure is higher at the small sigma than at the large one, variant by variant."""
-    for measure, words in BY_VARIANT.items():
-        found: dict[str, Interval] = {}
+    measures = []
+    for measure, name in BY_VARIANT.items():
+        found = {}
         for variant in variants(run):
             try:
                 found[variant or "recordings"] = falls(run, variant, measure)
             except NotInRun:
                 continue
         if found:
-            yield (
-                f"The {words} is higher at sigma {SMALL:g} than at {LARGE} beyond doubt in "
-                f"{sum(each.low > 0 for each in found.values())} of {len(found)} variants, and lower in "
-                f"{sum(each.high < 0 for each in found.values())}: {_by_variant(found)}."
-            )
-
-
-def _by_variant(found: Mapping[str, Interval]) -> str:
-    return "; ".join(f"{variant} {_worded(each, '+')}" for variant, each in found.items())
-
-
-def _worded(found: Interval, sign: str = "") -> str:
-    bounds = f" (95% CI {found.low:.2f} to {found.high:.2f})" if found.low == found.low else ""
-    return f"{found.mean:{sign}.2f}{bounds}"
+            higher = sum(difference.low > 0 for difference in found.values())
+            lower = sum(difference.high < 0 for difference in found.values())
+            measures.append({"name": name, "higher": higher, "lower": lower, "variants": found})
+    return wording.sentences("brain-variants", measures=measures, small=SMALL, large=LARGE)

@@ -1,4 +1,4 @@
-"""The page of lst-causal: whether the PE is cause or trace, and what the answer rests on."""
+"""The page of lst-causal: whether the PE is a cause or a by-product; sentences: templates/lst-causal.j2."""
 
 from __future__ import annotations
 
@@ -13,140 +13,138 @@ from placecode.experiments.latin.causal_claims import CLAIMS, CONTROL
 from placecode.experiments.latin.causal_effects import LEARNED
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.reading import accuracy, done, measured
-from placecode.reports import figures
+from placecode.reports import figures, wording
 from placecode.reports.pages import knobs
-from placecode.reports.pages.base import Shown
-from placecode.reports.pages.knobs import in_words, lost, unsettled_words
-from placecode.reports.pages.latin_figures import chance_of, run_name
+from placecode.reports.pages.base import Shown, counts, run_name, shown
+from placecode.reports.pages.latin_figures import chance_of
 from placecode.runs.read import Run
 
 LINES = (
-    *("random, frozen", "learned", "donor's, frozen", "rows and columns, frozen", "true, frozen", "master's, frozen"),
+    "random, frozen",
+    "learned",
+    "donor's, frozen",
+    "rows and columns, frozen",
+    "true, frozen",
+    "master's, frozen",
 )
-"""Kinds that are drawn against size; the others differ from one of them in a single thing, and are in the rows."""
+"""Kinds that are drawn against size; each other kind differs from one of them in one thing, and has a row."""
 ROWS = {
-    "size-spoils-a-learned-pe": ("size", "a learned PE (of 0.2): small less large"),
-    "size-mends-a-learned-pe": ("size", "a learned PE (of 2.0): small less large"),
-    "size-spoils-what-masters-learned": ("size", "a master's PE: small less large"),
-    "sgd-minds-size": ("size", "a PE learned by SGD: small less large"),
-    "training-the-pe-is-not-needed": ("arrangement", "learned, less frozen at random"),
-    "transplant-helps": ("arrangement", "a donor's learned PE, less its untrained one"),
-    "arrangement-of-the-transplant-helps": ("arrangement", "a donor's PE, less the same with cells shuffled"),
-    "what-masters-learned-helps": ("arrangement", "a master's PE, less the same with cells shuffled"),
-    "what-masters-learned-beats-random": ("arrangement", "a master's PE, less random"),
-    "sgd-needs-a-learned-pe": ("arrangement", "by SGD: learned, less frozen at random"),
-    "rows-and-columns-help": ("arrangement", "rows and columns, less random"),
-    "2d-fixed-helps": ("arrangement", "2d-fixed, less random"),
-    "centring-helps-2d-fixed": ("arrangement", "2d-fixed less its mean, less 2d-fixed"),
-    "centred-2d-fixed-beats-random": ("arrangement", "2d-fixed less its mean, less random"),
-    "starting-at-the-truth-helps": ("arrangement", "learned from 2d-fixed, less from random"),
-    "rows-and-columns-rescue-a-large-size": ("arrangement", "rows and columns, less random, at size 2.0"),
+    "size-spoils-a-learned-pe": ("size", "a learned PE (of 0.2): small minus large"),
+    "size-mends-a-learned-pe": ("size", "a learned PE (of 2.0): small minus large"),
+    "size-spoils-what-masters-learned": ("size", "a master's PE: small minus large"),
+    "sgd-minds-size": ("size", "a PE learned by SGD: small minus large"),
+    "training-the-pe-is-not-needed": ("arrangement", "learned minus frozen at random"),
+    "transplant-helps": ("arrangement", "a donor's learned PE minus its untrained PE"),
+    "arrangement-of-the-transplant-helps": ("arrangement", "a donor's PE minus the same with cells shuffled"),
+    "what-masters-learned-helps": ("arrangement", "a master's PE minus the same with cells shuffled"),
+    "what-masters-learned-beats-random": ("arrangement", "a master's PE minus random"),
+    "sgd-needs-a-learned-pe": ("arrangement", "by SGD: learned minus frozen at random"),
+    "rows-and-columns-help": ("arrangement", "rows and columns minus random"),
+    "2d-fixed-helps": ("arrangement", "2d-fixed minus random"),
+    "centring-helps-2d-fixed": ("arrangement", "centred 2d-fixed minus 2d-fixed"),
+    "centred-2d-fixed-beats-random": ("arrangement", "centred 2d-fixed minus random"),
+    "starting-at-the-truth-helps": ("arrangement", "learned from 2d-fixed minus from random"),
+    "rows-and-columns-rescue-a-large-size": ("arrangement", "rows and columns minus random, at size 2.0"),
     "control-freezing": ("must do nothing", "frozen by a step size of zero"),
     "control-starting-at-the-truth": ("must do nothing", "2d-fixed given as a start"),
-    "control-transplant": ("must do nothing", "one's own untrained PE transplanted"),
+    "control-transplant": ("must do nothing", "own untrained PE transplanted"),
     "control-transplant-of-another": ("must do nothing", "another's untrained PE transplanted"),
-    "control-rescaling-a-donor": ("must do nothing", "rescaled to the size it has"),
+    "control-rescaling-a-donor": ("must do nothing", "rescaled to its own size"),
 }
 """Effects on models that are trained with a manipulated PE: their group, and their name in the figure."""
 CONTROLS = (interventions.ITSELF, interventions.times(1.0), interventions.WITH_CELLS)
 EXCHANGES = (
-    *(interventions.NOTHING, interventions.MEAN, interventions.SHUFFLED, interventions.TRUE, interventions.START),
-    *(interventions.OTHER_SEED, interventions.OTHER_SIGMA, interventions.OTHER_SIGMA_SIZED),
+    interventions.NOTHING,
+    interventions.MEAN,
+    interventions.SHUFFLED,
+    interventions.TRUE,
+    interventions.START,
+    interventions.OTHER_SEED,
+    interventions.OTHER_SIGMA,
+    interventions.OTHER_SIGMA_SIZED,
     *(interventions.times(factor) for factor in interventions.FACTORS if factor != 1),
     *CONTROLS,
 )
+SIZE = ("size-spoils-a-learned-pe", "size-mends-a-learned-pe", "size-spoils-what-masters-learned", "sgd-minds-size")
+ARRANGEMENT = (
+    "transplant-helps",
+    "arrangement-of-the-transplant-helps",
+    "masters-learned",
+    "what-masters-learned-helps",
+    "rows-and-columns-help",
+    "2d-fixed-helps",
+    "centring-helps-2d-fixed",
+    "starting-at-the-truth-helps",
+)
+PANELS = {
+    "own": ("learned", "random, frozen"),
+    "the truth": (
+        "true, frozen",
+        "true, learned on",
+        "rows and columns, frozen",
+        "rows and columns, learned on",
+        "true centred, frozen",
+    ),
+    "a donor's, rescaled": ("donor's of 0.2 rescaled, frozen", "donor's of 2.0 rescaled, frozen"),
+    "a master's, rescaled": ("master's, frozen", "master's shuffled, frozen"),
+    "by SGD": ("learned, by SGD", "random, frozen, by SGD"),
+}
+"""The lines of each panel of accuracy against sigma; all others are in the panel "a donor's"."""
+
+
+def _findings(run: Run) -> dict[str, Finding]:
+    return {claim.id: claim.check(run) for claim in CLAIMS}
 
 
 def figures_of_causes(run: Run, lines: pd.DataFrame) -> list[Shown]:
-    name, chance = run_name(run), chance_of(run)
-    found = {claim.id: claim.check(run) for claim in CLAIMS}
+    """The effects of all interventions, then all kinds of PE against sigma."""
+    panel_of = {line: panel for panel, kinds in PANELS.items() for line in kinds}
+    in_panels = lines.assign(panel=[panel_of.get(line, "a donor's") for line in lines["line"]])
+    return [causes_figure(run, lines), *knobs.figures_of_knob(run, in_panels, "what the PE is")]
+
+
+def causes_figure(run: Run, lines: pd.DataFrame) -> Shown:
+    """Accuracy against size, and the effects of all interventions."""
     final = lines.assign(value=lines["member"].map(accuracy(run)))
-    drawn = final[final["line"].isin(LINES)]
-    return [
-        Shown(
-            "causes",
-            "Cause or trace",
-            "Left: held-out accuracy against the size of the PE, by what the PE is. Where lines lie on each other, "
-            "size decides, whatever the arrangement. Middle: what each manipulation before training adds to "
-            "accuracy, those of arrangement as means over the sizes 0.1 to 0.5. Right: what trained models of sigma "
-            "0.2 and 2.0 lose when their PE is exchanged afterwards. Donors are models trained as usual; "
-            "masters, trained by SGD from a tiny start, have PEs that have learned rows and columns. Hollow: controls, "
-            "which must lie on zero.",
-            figures.causes(drawn, LINES, _effects(found), _losses(run), CONTROLS, name, chance),
-        ),
-        *knobs.figures_of_knob(run, _in_panels(lines), "what the PE is"),
-    ]
+    drawn, effects = final[final["line"].isin(LINES)], _effects(_findings(run))
+    figure = figures.causes(drawn, LINES, effects, _losses(run), CONTROLS, run_name(run), chance_of(run))
+    return shown("causal.causes", figure)
 
 
-def _effects(found: dict[str, Finding]) -> pd.DataFrame:
+def _effects(findings: dict[str, Finding]) -> pd.DataFrame:
     rows = [
-        {
-            **{"group": group, "name": words, "mean": found[id].found.mean, "low": found[id].found.low},
-            **{"high": found[id].found.high, "control": found[id].claim.remark == CONTROL},
-        }
-        for id, (group, words) in ROWS.items()
-        if math.isfinite(found[id].found.mean)  # else the run does not have it
+        (group, name, *findings[id].found, findings[id].claim.remark == CONTROL)
+        for id, (group, name) in ROWS.items()
+        if math.isfinite(findings[id].found.mean)  # else the run does not have it
     ]
     return pd.DataFrame(rows, columns=["group", "name", "mean", "low", "high", "control"])
 
 
 def _losses(run: Run) -> pd.DataFrame:
-    """By sigma, exchange and seed, what learned models lose."""
+    """Accuracy that learned models lose, by sigma, exchange and seed."""
     members = done(run)
-    members = members[members["label"] == LEARNED]
-    members = members[members["sigma"].isin([SMALL, LARGE])]
-    own, rows = accuracy(run), []
+    members = members[(members["label"] == LEARNED) & members["sigma"].isin([SMALL, LARGE])]
+    before, rows = accuracy(run), []
     for name in EXCHANGES:
         with contextlib.suppress(NotInRun):  # a piece of the study need not have it
-            values = own - measured(run, interventions.ACCURACY_WITH, name)
+            values = before - measured(run, interventions.ACCURACY_WITH, name)
             table = members.assign(name=name, value=members["member"].map(values))
             rows.append(table[["sigma", "seed", "name", "value"]].dropna())
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["sigma", "seed", "name", "value"])
 
 
-def _in_panels(lines: pd.DataFrame) -> pd.DataFrame:
-    """All kinds, a few to a panel."""
-    whose = {
-        **dict.fromkeys(("learned", "random, frozen"), "own"),
-        **dict.fromkeys(("true, frozen", "true, learned on"), "the truth"),
-        **{f"rows and columns, {how}": "the truth" for how in ("frozen", "learned on")},
-        **{f"donor's of {sigma} rescaled, frozen": "a donor's, rescaled" for sigma in ("0.2", "2.0")},
-        **dict.fromkeys(("master's, frozen", "master's shuffled, frozen"), "a master's, rescaled"),
-        "true centred, frozen": "the truth",
-        **dict.fromkeys(("learned, by SGD", "random, frozen, by SGD"), "by SGD"),
-    }
-    return lines.assign(panel=[whose.get(line, "a donor's") for line in lines["line"]])
-
-
-ARRANGEMENT = (
-    *("transplant-helps", "arrangement-of-the-transplant-helps", "masters-learned", "what-masters-learned-helps"),
-    *("rows-and-columns-help", "2d-fixed-helps", "centring-helps-2d-fixed", "starting-at-the-truth-helps"),
-)
-SIZE = ("size-spoils-a-learned-pe", "size-mends-a-learned-pe", "size-spoils-what-masters-learned", "sgd-minds-size")
-
-
 def sentences_on_causes(run: Run, lines: pd.DataFrame) -> list[str]:
-    found = {claim.id: claim.check(run) for claim in CLAIMS}
-    return [
-        *_controls(found),
-        *(_told(found[id], "Size") for id in SIZE),
-        *(_told(found[id], "Arrangement") for id in ARRANGEMENT),
-        *unsettled_words(run, lines),
-        *lost(run),
-    ]
-
-
-def _told(finding: Finding, what: str) -> str:
-    verdict = direction_text(finding).capitalize()
-    number = f", {in_words(finding.found)}" if finding.found.mean == finding.found.mean else f" ({finding.note})"
-    return f"{what}. {finding.claim.statement} {verdict}{number}."
-
-
-def _controls(found: dict[str, Finding]) -> list[str]:
-    """Whether the controls did nothing: before anything else is believed."""
-    controls = [finding for finding in found.values() if finding.claim.remark == CONTROL]
-    failed = [finding.claim.id for finding in controls if finding.direction == FAILS]
-    open_ = [finding.claim.id for finding in controls if finding.direction == UNDECIDED]
-    told = f"Of {len(controls)} controls, which must do nothing, {len(controls) - len(failed) - len(open_)} do nothing"
-    parts = [f"{words}: {', '.join(names)}" for names, words in ((failed, "not so"), (open_, "undecided")) if names]
-    return [f"{told}{'; ' + '; '.join(parts) if parts else ''}."]
+    """Whether the controls did nothing, then the claims on size and arrangement."""
+    findings = _findings(run)
+    controls = [finding for finding in findings.values() if finding.claim.remark == CONTROL]
+    return wording.sentences(
+        "lst-causal",
+        controls=len(controls),
+        failed=[finding.claim.id for finding in controls if finding.direction == FAILS],
+        undecided=[finding.claim.id for finding in controls if finding.direction == UNDECIDED],
+        on_size=[findings[id] for id in SIZE],
+        on_arrangement=[findings[id] for id in ARRANGEMENT],
+        direction_text=direction_text,
+        **knobs.settling(run, lines),
+        **counts(run),
+    )

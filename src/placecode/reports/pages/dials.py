@@ -1,6 +1,6 @@
-"""What any study that turns sigma can show of its learned PEs: a dial through its sigmas, and a map of its channels.
+"""The interactive parts of the report of a sweep over sigma: a dial through the sigmas, and a map of the channels.
 
-Both are read from a finished run: measures of all members, matrices and maps of those whose PEs were kept.
+Both are read from a finished run: measures of all members, matrices and maps of those whose PEs were stored.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from placecode.analysis.stats import interval
 from placecode.experiments.reading import swept
 from placecode.experiments.specs import data_in_words
 from placecode.models.member import AUXILIARY, TAKEN
+from placecode.reports import wording
 from placecode.runs.read import Run, shape_of
 
 CHANNELS, REGIONS, CELLS = "share of channels", "share of regions", "share of cells"
@@ -28,77 +29,76 @@ MEASURED = {
     ("mirror_agreement", "partner"): ("nearest region in the PE is the mirror region", REGIONS),
     ("neighbor_agreement", "relation"): ("nearest cell in the PE shares a row or column", CELLS),
 }
-"""Analyses that a dial shows beside the metric, in words, and of what they are shares."""
+"""Analyses that a dial shows besides the metric: name and axis."""
 NEIGHBORS = 5
+"""Nearest channels that are listed for each channel."""
 
 
 def dial_of(run: Run, metric: str) -> Dial | None:
-    """The sigmas of a run, through which it has learned PEs; None where it has fewer than two."""
+    """The sigmas of a run with learned PEs; None if there are fewer than two."""
     members = turned_members(run)
     sigmas = sorted(members["sigma"].unique())
     if len(sigmas) < 2:
         return None
-    means = {sigma: mean_similarity(run, members[members["sigma"] == sigma]) for sigma in sigmas}
-    maps = dict(zip(sigmas, _in_line([means[sigma] for sigma in sigmas]), strict=True))
-    measured = _measures(run, members, metric)
+    means = [mean_similarity(run, members[members["sigma"] == sigma]) for sigma in sigmas]
+    measures = _measures(run, members, metric)
     stops = []
-    for sigma in sigmas:
-        own = members[members["sigma"] == sigma]
+    for sigma, mean, places in zip(sigmas, means, _aligned_maps(means), strict=True):
+        rows = members[members["sigma"] == sigma]
         values: dict[str, Interval] = {
-            name: _bounded(interval(own["member"].map(by_member).dropna().to_numpy()), axis)
-            for name, (axis, by_member) in measured.items()
+            name: _bounded(interval(rows["member"].map(by_member).dropna().to_numpy()), axis)
+            for name, (axis, by_member) in measures.items()
         }
-        stops.append(Stop(f"{sigma:g}", float(sigma), values, means[sigma], maps[sigma], _attention(run, own)))
+        stops.append(Stop(f"{sigma:g}", float(sigma), values, mean, places, _attention(run, rows)))
     names, groups, group_names = named_channels(run, members)
-    if groups is None and means[sigmas[0]] is not None:
-        groups, group_names = _found_groups(means[sigmas[0]])
-    return Dial(
-        names,
-        groups,
-        group_names,
-        stops,
-        {name: axis for name, (axis, _) in measured.items()},
-        note=_note(run, members),
-    )
+    if groups is None and means[0] is not None:
+        groups = partitions.best_partition(means[0])
+        group_names = [f"found group {code + 1}" for code in range(int(groups.max(initial=-1)) + 1)]
+    axes = {name: axis for name, (axis, _) in measures.items()}
+    return Dial(names, groups, group_names, stops, axes, note=_note(run, members))
 
 
 def channels_of(run: Run) -> Channels | None:
-    """The channels of a run on the map of its smallest sigma, with those that lie nearest in most seeds; None where no
-    PE was kept, or where tokens have no names of their own."""
+    """The channels of a run on the map of its smallest sigma, with those that are nearest in most seeds.
+
+    None if no PE was stored, or if tokens have no names.
+    """
     members = turned_members(run)
-    known = _known(run, members[members["sigma"] == members["sigma"].min()]) if len(members) else members
-    names, groups, group_names = named_channels(run, members) if len(known) else ([], None, [])
-    if not names or not _describe(run, members).get("names"):
+    stored = _stored(run, members[members["sigma"] == members["sigma"].min()]) if len(members) else members
+    names, groups, group_names = named_channels(run, members) if len(stored) else ([], None, [])
+    if not names or not _task(run, members).get("names"):
         return None
-    each = [modules.similarities(_pe(run, number))[-1] for number in known["member"]]
-    mean = np.mean(each, axis=0)
+    similar = [modules.similarities(_pe(run, number))[-1] for number in stored["member"]]
+    mean = np.mean(similar, axis=0)
     if groups is None:
         groups = partitions.best_partition(mean)
-    sigma, seeds = float(known["sigma"].iloc[0]), len(each)
-    told = (
-        f"a bar is the share of {seeds} seeds in which the channel is among the {NEIGHBORS} nearest ones"
-        if seeds > 1
-        else "the PE of one seed was kept, so nothing is said of how sure they are"
+    _, note = wording.caption(
+        "dial.channels",
+        sigma=float(stored["sigma"].iloc[0]),
+        data=_data(stored),
+        seeds=len(similar),
+        neighbors=NEIGHBORS,
     )
-    data = known["data"].iloc[0] if "data" in known else ""
-    where = f"the smallest one, with {data_in_words(data)}" if data else "the smallest one"
-    note = f"Places and neighbours by the learned PEs at sigma {sigma:g}, {where}; {told}."
     return Channels(
         names,
-        *(arrange(mean, 2), arrange(mean, 3)),
-        *(groups, group_names),
-        neighbors=_nearest(each, mean),
+        arrange(mean, 2),
+        arrange(mean, 3),
+        groups,
+        group_names,
+        neighbors=_nearest(similar, mean),
         note=note,
     )
 
 
 def turned_members(run: Run) -> pd.DataFrame:
-    """The finished members of the sweep that differ in sigma and seed alone: those of the first setting that has the
-    most sigmas. PEs that were given or frozen learn nothing, and are left out where others are there."""
+    """The finished members of the sweep that differ only in sigma and seed: of the first setting with most sigmas.
+
+    PEs that were taken from other members or frozen learn nothing, and are left out if there are others.
+    """
     rows = swept(run)
     if "start" in rows:
-        own = rows[~rows["start"].isin(TAKEN)]
-        rows = own[own["learn"]] if own["learn"].any() else own
+        fresh = rows[~rows["start"].isin(TAKEN)]
+        rows = fresh[fresh["learn"]] if fresh["learn"].any() else fresh
     kinds = [name for name in rows.columns if name not in (*AUXILIARY, "sigma")]
     groups = [group for _, group in rows.groupby(kinds, dropna=False, sort=False)]
     most: pd.DataFrame = max(groups, key=lambda group: group["sigma"].nunique(), default=rows)
@@ -107,24 +107,24 @@ def turned_members(run: Run) -> pd.DataFrame:
 
 def mean_similarity(run: Run, members: pd.DataFrame) -> Array | None:
     """Cosine similarity of the channels' centred PEs, all blocks concatenated, mean over the seeds with stored PEs."""
-    kept = _known(run, members)["member"]
-    if kept.empty:
+    stored = _stored(run, members)["member"]
+    if stored.empty:
         return None
-    total: Array = np.mean([modules.similarities(_pe(run, number))[-1] for number in kept], axis=0)
+    total: Array = np.mean([modules.similarities(_pe(run, number))[-1] for number in stored], axis=0)
     return total
 
 
 def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarray | None, list[str]]:
-    """Names of the tokens, their true groups (rows, of a Latin square), and what these are called."""
-    task = _describe(run, members)
+    """Names of the tokens, their true groups (for Latin squares, rows), and the names of the groups."""
+    task = _task(run, members)
     if task.get("names"):
         names = [str(name) for name in task["names"]]
         if task.get("labels") is None:
             return names, None, []
         labels = np.asarray(task["labels"], dtype=np.int64)
-        given = [str(name) for name in task.get("networks") or []]
+        networks = [str(name) for name in task.get("networks") or []]
         count = int(labels.max(initial=-1)) + 1
-        return names, labels, given if len(given) >= count else [f"group {code + 1}" for code in range(count)]
+        return names, labels, networks if len(networks) >= count else [f"group {code + 1}" for code in range(count)]
     shape = _shape(run, members)
     places = shape["positions"]
     if places is None:
@@ -134,21 +134,29 @@ def named_channels(run: Run, members: pd.DataFrame) -> tuple[list[str], np.ndarr
     return names, rows, [f"row {row + 1}" for row in range(int(rows.max()) + 1)]
 
 
-def _describe(run: Run, members: pd.DataFrame) -> dict[str, Any]:
+def _task(run: Run, members: pd.DataFrame) -> dict[str, Any]:
+    """The record of the data set of these members."""
     task = dict(run.config["task"])
     parts = task.get("parts", {})
     return dict(parts[members["data"].iloc[0]]) if parts and len(members) else task
 
 
 def _shape(run: Run, members: pd.DataFrame) -> dict[str, Any]:
-    """That of the data set on which these members are."""
+    """The shape of the data set of these members."""
     return shape_of(run.config, members["data"].iloc[0] if "data" in members and len(members) else "")
 
 
-def _known(run: Run, members: pd.DataFrame) -> pd.DataFrame:
-    kept = [run.has_array(f"pe_end/{number}") for number in members["member"]]
-    known: pd.DataFrame = members[np.array(kept, dtype=bool)]
-    return known
+def _data(members: pd.DataFrame) -> str:
+    """The data set of these members in words; empty if the run has only one."""
+    data = members["data"].iloc[0] if "data" in members else ""
+    return data_in_words(data) if data else ""
+
+
+def _stored(run: Run, members: pd.DataFrame) -> pd.DataFrame:
+    """The members whose PEs were stored."""
+    stored = [run.has_array(f"pe_end/{number}") for number in members["member"]]
+    rows: pd.DataFrame = members[np.array(stored, dtype=bool)]
+    return rows
 
 
 def _pe(run: Run, number: int) -> Array:
@@ -156,96 +164,90 @@ def _pe(run: Run, number: int) -> Array:
 
 
 def _attention(run: Run, members: pd.DataFrame) -> Array | None:
-    """Mean over blocks, heads and the seeds that were kept."""
+    """Mean over blocks, heads and the seeds that were stored."""
     names = [f"attention_end/{number}" for number in members["member"]]
-    kept = [run.array(name).astype(np.float64).mean((0, 1)) for name in names if run.has_array(name)]
-    return np.asarray(np.mean(kept, axis=0)) if kept else None
+    maps = [run.array(name).astype(np.float64).mean((0, 1)) for name in names if run.has_array(name)]
+    return np.asarray(np.mean(maps, axis=0)) if maps else None
 
 
-def _in_line(means: list[Array | None]) -> Iterator[Array | None]:
-    """Maps of the similarities, each turned onto the one before, so that from stop to stop only what changed moves."""
-    before: Array | None = None
+def _aligned_maps(means: Sequence[Array | None]) -> Iterator[Array | None]:
+    """Maps of the similarities, each turned onto the previous one, so that only what changed moves."""
+    previous: Array | None = None
     for mean in means:
         if mean is None:
             yield None
             continue
         places = arrange(mean)
-        before = places if before is None else geometry.turned(places, before)
-        yield before
+        previous = places if previous is None else geometry.turned(places, previous)
+        yield previous
 
 
 def _measures(run: Run, members: pd.DataFrame, metric: str) -> dict[str, tuple[str, pd.Series]]:
-    """By name: the axis, and values by member. The metric on all splits, or, where conditions are not to be mixed, on
-    the held-out ones by condition; then what was measured of the PEs."""
+    """By name: the axis, and values by member. First the metric, then measures of the PEs.
+
+    The metric is shown on all splits; if conditions must not be pooled, by condition on the splits not trained on.
+    """
     rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == metric)]
     rows = rows[rows["member"].isin(members["member"])]
     pooled = (rows["condition"] == "all").any()
     rows = rows[rows["condition"] == "all"] if pooled else rows[rows["split"] != "train"]
     found: dict[str, tuple[str, pd.Series]] = {}
     axis = "error (mse)" if metric == "mse" else metric
-    for (split, condition), own in rows.groupby(["split", "condition"], sort=False):
+    for (split, condition), values in rows.groupby(["split", "condition"], sort=False):
         name = f"{metric}, {split}" + ("" if pooled else f", {condition}")
-        found[name] = (axis, own.set_index("member")["value"])
+        found[name] = (axis, values.set_index("member")["value"])
     last = run.analysis[(run.analysis["step"] == run.analysis["step"].max()) & (run.analysis["block"] == -1)]
     for (analysis, target), (words, axis) in MEASURED.items():
-        own = last[(last["analysis"] == analysis) & (last["target"] == target)]
-        own = own[own["member"].isin(members["member"])]
-        if own["value"].notna().any():
+        values = last[(last["analysis"] == analysis) & (last["target"] == target)]
+        values = values[values["member"].isin(members["member"])]
+        if values["value"].notna().any():
             chance = f", by chance {_by_chance(_shape(run, members)):.2f}" if axis == CELLS else ""
-            found[f"{words}{chance}"] = (axis, own.set_index("member")["value"])
+            found[f"{words}{chance}"] = (axis, values.set_index("member")["value"])
     return found
 
 
 def _by_chance(shape: Mapping[str, Any]) -> float:
-    """How often another cell shares a row or column, on the grid of a Latin square."""
+    """Share of the other cells that are in the same row or column of a Latin square."""
     places = np.asarray(shape["positions"])
     shares = (places[:, None] == places).any(-1).sum(-1) - 1
     return float(shares.mean() / (len(places) - 1))
 
 
 def _bounded(found: Interval, axis: str) -> Interval:
-    """A share has no interval beyond 0 and 1."""
+    """The interval of a share, clipped to 0 and 1."""
     if axis not in (CHANNELS, REGIONS, CELLS, "accuracy"):
         return found
     mean, low, high = found
     return mean, max(low, 0.0) if low == low else low, min(high, 1.0) if high == high else high
 
 
-def _found_groups(similar: Array | None) -> tuple[np.ndarray | None, list[str]]:
-    assert similar is not None
-    codes = partitions.best_partition(similar)
-    return codes, [f"found group {code + 1}" for code in range(int(codes.max(initial=-1)) + 1)]
-
-
 def _note(run: Run, members: pd.DataFrame) -> str:
     seeds = members.groupby("sigma").size()
-    kept = _known(run, members).groupby("sigma").size()
-    several = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else f"{seeds.max()}"
-    words = f"Numbers are means over {several} seeds with their 95% intervals."
-    if len(kept):
-        drawn = f"the mean over {kept.max()} seeds" if kept.max() > 1 else "of one seed, whose PEs were kept"
-        words += f" Matrices and map are {drawn}."
-        if not any(run.has_array(f"attention_end/{number}") for number in members["member"]):
-            words += " Attention maps were not kept."
-    if len(members) < int((run.members["state"] == "done").sum()):
-        data = members["data"].iloc[0] if "data" in members else ""
-        which = f"; here, {data_in_words(data)}." if data else "."
-        words += f" Other settings of the run are in the tables below{which}"
-    task = _describe(run, members)
-    if len(kept) and task.get("names") and task.get("labels") is None:
-        words += " No groups are known: channels are sorted by those that were found at the smallest sigma."
-    return words
+    stored = _stored(run, members).groupby("sigma").size()
+    task = _task(run, members)
+    _, note = wording.caption(
+        "dial.note",
+        seeds=f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else f"{seeds.max()}",
+        stored=int(stored.max()) if len(stored) else 0,
+        attention=any(run.has_array(f"attention_end/{number}") for number in members["member"]),
+        others=len(members) < int((run.members["state"] == "done").sum()),
+        data=_data(members),
+        groups_found=bool(len(stored) and task.get("names") and task.get("labels") is None),
+    )
+    return note
 
 
-def _nearest(each: list[Array], mean: Array) -> list[list[tuple[int, float]]]:
-    """Of every channel the nearest ones by the mean similarity, with the share of seeds in which they are among the
-    nearest too; NaN where there is one seed only."""
+def _nearest(similar: list[Array], mean: Array) -> list[list[tuple[int, float]]]:
+    """The nearest channels of each by the mean similarity, with the share of seeds in which they are among the nearest.
+
+    The share is NaN if there is only one seed.
+    """
     count = min(NEIGHBORS, len(mean) - 1)
-    own, each_own = _top(mean, count), np.stack([_top(similar, count) for similar in each])  # (n, k), (seeds, n, k)
-    shares = (own[None, :, :, None] == each_own[:, :, None, :]).any(-1).mean(0)
-    if len(each) == 1:
+    nearest, by_seed = _top(mean, count), np.stack([_top(one, count) for one in similar])  # (n, k), (seeds, n, k)
+    shares = (nearest[None, :, :, None] == by_seed[:, :, None, :]).any(-1).mean(0)
+    if len(similar) == 1:
         shares = np.full(shares.shape, np.nan)
-    return [list(zip(*row, strict=True)) for row in zip(own.tolist(), shares.tolist(), strict=True)]
+    return [list(zip(*row, strict=True)) for row in zip(nearest.tolist(), shares.tolist(), strict=True)]
 
 
 def _top(similar: Array, count: int) -> np.ndarray:
@@ -255,12 +257,12 @@ def _top(similar: Array, count: int) -> np.ndarray:
 
 Array = npt.NDArray[np.float64]
 Interval = tuple[float, float, float]
-"""Mean, low and high; NaN where there is no bound."""
+"""Mean, low and high; NaN if there is no bound."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """What there is to see at one sigma; None what was not kept."""
+    """What is shown at one sigma; None for what was not stored."""
 
     label: str
     sigma: float
@@ -268,32 +270,32 @@ class Stop:
     similarity: Array | None = None
     """Of every two channels, (n, n), from -1 to 1."""
     places: Array | None = None
-    """Of the channels on a map, (n, 2), turned onto that of the stop before."""
+    """Positions of the channels on a map, (n, 2), turned onto those of the previous stop."""
     attention: Array | None = None
-    """Mean attention, (n, n): row = who looks, column = who is looked at."""
+    """Mean attention, (n, n): from the row's channel to the column's."""
 
 
 @dataclass(frozen=True)
 class Dial:
-    """The stops in rising order of sigma, and what all of them share."""
+    """The stops in order of sigma, and what they share."""
 
     names: Sequence[str]
     groups: npt.NDArray[np.int64] | None
-    """The group of each channel, (n,), by its number in `group_names`; -1 for none; None where no groups are known."""
+    """The group of each channel, (n,), by its index in `group_names`; -1 for none; None if no groups are known."""
     group_names: Sequence[str]
     stops: Sequence[Stop]
     measure_names: Mapping[str, str]
-    """Every measure of the stops, in the order in which to show them, with the axis that it is drawn on."""
+    """Every measure of the stops, in the order shown, with its axis."""
     first: int = 0
-    """The stop to begin with."""
+    """Index of the first stop shown."""
     note: str = ""
     order: npt.NDArray[np.int64] | None = None
-    """In which order the channels of matrices stand, (n,); None: group by group."""
+    """Order of the channels in matrices, (n,); None: group by group."""
 
 
 @dataclass(frozen=True)
 class Channels:
-    """All channels with their places on a map, and what is known of each."""
+    """All channels with their positions on a map, and what is known about each."""
 
     names: Sequence[str]
     places: Array
@@ -303,13 +305,13 @@ class Channels:
     modules: npt.NDArray[np.int64] | None = None
     """The module of each channel, (n,), from 0 on; -1 for none."""
     module_names: Sequence[str] = ()
-    """What the modules are called where they are known groups; those that were found have numbers alone."""
+    """Names of the modules if they are known groups; modules that were found have only numbers."""
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """More about each channel, a number or a text, by the name of the column."""
+    """Numbers or texts about each channel, by the name of the column."""
     neighbors: Sequence[Sequence[tuple[int, float]]] = ()
-    """Of each channel, the nearest ones first: number and confidence from 0 to 1, NaN where none is known."""
+    """Neighbours of each channel, the nearest first: index and confidence from 0 to 1, NaN if unknown."""
     edges: Sequence[tuple[int, int, float]] | None = None
-    """Pairs of channels to join by a line, with a weight from 0 to 1."""
+    """Pairs of channels joined by a line, with a weight from 0 to 1."""
     note: str = ""
 
 
@@ -323,8 +325,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Listing:
-    """A table of the study's own: rows of numbers and texts under named columns, and a caption that says what they
-    are."""
+    """A further table: rows of numbers and texts under named columns, and a caption."""
 
     title: str
     caption: str

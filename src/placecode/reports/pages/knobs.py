@@ -1,59 +1,54 @@
-"""The page of studies on Latin squares that vary something else beside sigma."""
+"""The page of studies on Latin squares that vary another setting besides sigma; sentences: templates/knob.j2."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from placecode.analysis import stats
 from placecode.analysis.stats import Interval
 from placecode.experiments.latin.effects import LARGE, SMALL
 from placecode.experiments.reading import STILL, accuracy, by_seed, done, late_change, once
-from placecode.reports import figures
-from placecode.reports.pages.base import Shown
-from placecode.reports.pages.latin_figures import run_name
+from placecode.reports import figures, wording
+from placecode.reports.pages.base import Shown, counts, run_name, shown
 from placecode.runs.read import Run, shape_of
 
 Levels = Mapping[str, Mapping[str, Interval]]
+MOST = 6
+"""Number of unsettled settings that a report names."""
 
 
 def figures_of_knob(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> list[Shown]:
-    """`lines` are the members with the panel and the line in which each is drawn."""
-    name, single = run_name(run), once(lines)
+    """Accuracy and learning curves; `lines` are the members with the panel and the line in which each is drawn."""
+    return [accuracy_figure(run, lines, knob, beside), curves_figure(run, lines)]
+
+
+def accuracy_figure(run: Run, lines: pd.DataFrame, knob: str, beside: Levels | None = None) -> Shown:
+    """Accuracy against sigma, a line for each setting."""
     final = lines.assign(value=lines["member"].map(accuracy(run)))
+    gained = worth(once(final))
+    figure = figures.accuracy_by_setting(final, run_name(run), knob, chance_by_panel(run, lines), gained, beside)
+    return shown("knob.accuracy", figure, knob=knob, gain=len(gained) > 0)
+
+
+def curves_figure(run: Run, lines: pd.DataFrame) -> Shown:
+    """OOD accuracy over training, a line for each setting."""
+    single = once(lines)
     rows = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     curves = rows[rows["split"] == "ood"][["member", "step", "value"]].merge(single, on="member")
-    gained = worth(once(final))
-    last = (
-        "The last panel: accuracy at sigma 0.2 minus that at the largest sigma, seed by seed. " if len(gained) else ""
-    )
-    return [
-        Shown(
-            "accuracy",
-            f"Accuracy against sigma: {knob}",
-            f"Where the lines lie on each other, what is turned beside sigma makes no difference. {last}Bars are 95% "
-            "intervals over seeds, cut at 0 and 1.",
-            figures.accuracy_by_setting(final, name, knob, chance_by_panel(run, lines), gained, beside),
-        ),
-        Shown(
-            "curves",
-            "Learning curves on held-out puzzles",
-            "A curve that still rises or falls at the end has not settled, and its setting cannot be ranked yet.",
-            figures.curves_by_setting(curves, name, chance_by_panel(run, single)),
-        ),
-    ]
+    return shown("knob.curves", figures.curves_by_setting(curves, run_name(run), chance_by_panel(run, single)))
 
 
 def chance_by_panel(run: Run, lines: pd.DataFrame) -> dict[str, float]:
-    """What guessing gives in each panel: grids of another size have another number of symbols."""
+    """Accuracy of guessing in each panel: grids of different sizes have different numbers of symbols."""
     pairs = zip(lines["panel"], lines["data"], strict=True)
     return {str(panel): 1 / float(shape_of(run.config, data)["outputs"]) for panel, data in pairs}
 
 
 def worth(final: pd.DataFrame) -> pd.DataFrame:
-    """What a small sigma is worth over the largest one, by panel, line and seed; empty where there is none."""
+    """Accuracy at the small sigma minus that at the largest, by panel, line and seed; empty if either is missing."""
     found = []
     for (panel, line), rows in final.groupby(["panel", "line"], sort=False):
         table = by_seed(rows)
@@ -65,7 +60,7 @@ def worth(final: pd.DataFrame) -> pd.DataFrame:
 
 
 def levels_of(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interval]]:
-    """Accuracy of the references by panel and line: levels to draw beside the lines over sigma."""
+    """Accuracy of the references by panel and line, to be drawn beside the lines over sigma."""
     values = references.assign(value=references["member"].map(accuracy(run)))
     levels: dict[str, dict[str, Interval]] = {}
     for (panel, line), rows in values.groupby(["panel", "line"], sort=False):
@@ -73,74 +68,44 @@ def levels_of(run: Run, references: pd.DataFrame) -> dict[str, dict[str, Interva
     return levels
 
 
-MOST = 6
-"""Settings that have not settled, of which each is named in a report."""
+def sentences_on_knob(run: Run, lines: pd.DataFrame) -> list[str]:
+    """A sentence for every line: accuracy at both ends of sigma and where it is highest."""
+    table = once(lines).assign(value=lambda rows: rows["member"].map(accuracy(run)))
+    told = []
+    for (panel, line), rows in table.groupby(["panel", "line"], sort=False):
+        means = rows.groupby("sigma")["value"].mean()
+        sigmas = {"first": means.index.min(), "last": means.index.max(), "best": means.idxmax()}
+        ends = {place: {"sigma": sigma, "value": means[sigma]} for place, sigma in sigmas.items()}
+        told.append({"name": _name(str(panel), str(line)), "sigmas": len(means), **ends})
+    return wording.sentences("knob", lines=told, **settling(run, lines), **counts(run))
 
 
-def called(panel: str, line: str) -> str:
+def _name(panel: str, line: str) -> str:
     return f"{panel}, {line}" if panel else line
 
 
-def sentences_on_knob(run: Run, lines: pd.DataFrame) -> list[str]:
-    """A sentence for every line: where accuracy is highest, and what it is at both ends of sigma."""
-    told = []
-    table = once(lines).assign(value=lambda rows: rows["member"].map(accuracy(run)))
-    for (panel, line), rows in table.groupby(["panel", "line"], sort=False):
-        means = rows.groupby("sigma")["value"].mean()
-        few, many = (f"{means[sigma]:.3f} at sigma {sigma:g}" for sigma in (means.index.min(), means.index.max()))
-        best = f"highest at sigma {means.idxmax():g} ({means.max():.3f})"
-        ends = f"{few}, {many}; {best}" if len(means) > 1 else few
-        told.append(f"{_capital(called(str(panel), str(line)))}: held-out accuracy {ends}.")
-    return [*told, *unsettled_words(run, lines), *lost(run)]
+def late_changes(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
+    """Change of the mean accuracy of each setting (a line, at a sigma) over the last quarter of training.
 
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-def settling(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """By how much the mean accuracy of each setting (a line, at a sigma) has changed over the last quarter of
-    training; 2d-fixed models, which have no sigma, are settings too where no line shows them."""
-    shown, finished = once(lines), done(run)
+    2d-fixed models, which have no sigma, are settings too if no line shows them.
+    """
+    drawn, finished = once(lines), done(run)
     fixed = finished[finished["encoding"] == "sinusoid"]
-    table = pd.concat([shown, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else shown
+    table = pd.concat([drawn, fixed.assign(panel="", line=fixed["label"])]) if len(fixed) else drawn
     table = table.assign(value=table["member"].map(late_change(run)))
     return table.groupby(["panel", "line", "sigma"], sort=False, dropna=False)["value"].mean().reset_index()
 
 
-def unsettled(run: Run, lines: pd.DataFrame) -> pd.DataFrame:
-    """Settings (panel, line, sigma) whose mean accuracy has changed by more than STILL, with that change."""
-    return _unsettled(settling(run, lines))
-
-
-def _unsettled(means: pd.DataFrame) -> pd.DataFrame:
-    return means[means["value"].abs() > STILL + 1e-9].reset_index(drop=True)
+def settling(run: Run, lines: pd.DataFrame, most: int = MOST) -> dict[str, Any]:
+    """The settings whose mean accuracy has changed by more than STILL, the largest change first."""
+    changes = late_changes(run, lines)
+    found = changes[changes["value"].abs() > STILL + 1e-9].reset_index(drop=True)
+    ordered = found.reindex(found["value"].abs().sort_values(ascending=False).index)
+    names = [_name(panel, line) for panel, line in zip(ordered["panel"], ordered["line"], strict=True)]
+    unsettled = ordered.assign(name=names)[["name", "sigma", "value"]].to_dict("records")
+    return {"settings": len(changes), "unsettled": unsettled, "threshold": STILL, "most": most}
 
 
 def unsettled_words(run: Run, lines: pd.DataFrame, most: int = MOST) -> list[str]:
-    """Whose curves have not settled, in a sentence that names so many of them."""
-    means = settling(run, lines)
-    found, total = _unsettled(means), len(means)
-    rule = f"held-out accuracy changed by more than {STILL:g} over the last quarter of training"
-    if found.empty:
-        return [f"All curves have settled: in none of {total} settings the mean {rule}."]
-    widest = found.reindex(found["value"].abs().sort_values(ascending=False).index)
-    named = "; ".join(
-        called(row["panel"], row["line"])
-        + (f", sigma {row['sigma']:g}" if row["sigma"] == row["sigma"] else "")
-        + f" ({row['value']:+.2f})"
-        for row in widest.head(most).to_dict("records")
-    )
-    more = f"; and {len(found) - most} more" if len(found) > most else ""
-    return [f"Not settled, {len(found)} of {total} settings, where the mean {rule}: {named}{more}."]
-
-
-def lost(run: Run) -> list[str]:
-    gone = int((run.members["state"] == "diverged").sum())
-    return [f"{gone} of {len(run.members)} members diverged and are left out of the means."] if gone else []
-
-
-def in_words(found: Interval) -> str:
-    """A difference with its interval: "+0.12 (+0.05 to +0.19)"; without one where seeds are too few."""
-    bounds = f" ({found.low:+.2f} to {found.high:+.2f})" if np.isfinite(found.low) else ""
-    return f"{found.mean:+.2f}{bounds}"
+    """Whether all curves have settled; names at most this number of settings that have not."""
+    return wording.sentences("settled", **settling(run, lines, most))

@@ -1,26 +1,31 @@
-"""The findings of studies of masked prediction in plain sentences, which are true whatever a run shows."""
+"""What runs of masked prediction show; the sentences are in templates/masked.j2 and templates/masked-verdicts.j2."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
-from placecode.analysis.stats import interval
+from placecode.analysis.stats import Interval, interval
 from placecode.experiments.channels.claims import over
 from placecode.experiments.claims import NotInRun
 from placecode.experiments.reading import measured, swept_fields
 from placecode.experiments.specs import data_in_words, differing
+from placecode.reports import wording
+from placecode.reports.pages.base import counts
 from placecode.reports.pages.dials import Verdict
 from placecode.runs.read import Run
 
-SAID = {
-    ("neighbor_agreement", "labels"): "the nearest channel in the PE is of the same group",
-    ("mirror_agreement", "partner"): "the nearest region in the PE is the mirror region",
-    ("neighbor_agreement", "positions"): "the nearest channel in the PE is next to it in space",
-}
+Measure = tuple[str, str]
+MEASURES: tuple[Measure, ...] = (
+    ("neighbor_agreement", "labels"),
+    ("mirror_agreement", "partner"),
+    ("neighbor_agreement", "positions"),
+)
+"""Shares of channels whose nearest one in the PE is related to them."""
 FEW = 5
-"""Sentences that a reader takes in at once."""
+"""Sentences that fit at the top of a report."""
 PAIRWISE = {
     "fc": "correlation",
     "mutual information": "mutual information",
@@ -29,149 +34,136 @@ PAIRWISE = {
 
 
 def of_settings(run: Run) -> list[str]:
-    """Setting by setting: the structure of the PE, before and after training, and the errors; then the others'."""
-    members = _settings(run)
-    lines = []
-    for setting in dict.fromkeys(members["setting"]):
-        own = members.loc[(members["setting"] == setting) & (members["state"] == "done"), "member"]
-        if own.empty:
-            lines.append(f"{setting}: no member finished; all diverged.")
-            continue
-        parts = [*_structure(run, own), _errors(run, own)]
-        lines.append(f"{setting}: {'; '.join(part for part in parts if part)}.")
-    lines += _others(run)
-    worlds, seeds = run.config["shape"]["worlds"], run.members["seed"].nunique()
-    if 1 < worlds < seeds:
-        lines.append(
-            f"These intervals are over {seeds} seeds, which share {worlds} worlds; claims and figures average them."
-        )
-    lost = int((run.members["state"] == "diverged").sum())
-    return [
-        *lines,
-        *([f"{lost} of {len(run.members)} members diverged and are left out of the means."] if lost else []),
-    ]
+    """Setting by setting: the structure of the PE before and after training, and errors; then other methods."""
+    words = _words(run)
+    return [*words["in_settings"], *words["linear"], *words["pairwise"], *words["shared_worlds"], *words["lost"]]
 
 
 def in_short(run: Run) -> list[str]:
-    """The same in a few sentences: all of them where they are few, else from the least to the most of every number."""
-    every = of_settings(run)
+    """All sentences if they are few; else the lowest and the highest of every number."""
+    words, every = _words(run), of_settings(run)
     if len(every) <= FEW:
         return every
-    members = _settings(run)
-    shared = f"{members['name'].iloc[0]}, "
-    if members["setting"].str.startswith(shared).all():  # what all have in common tells nothing
-        members = members.assign(setting=members["setting"].str.removeprefix(shared))
-    alive = members[members["state"] == "done"]
-    lines = []
-    for (analysis, target), words in SAID.items():
-        try:
-            before, after = (_means(alive, measured(run, analysis, target, when)) for when in ("start", "end"))
-        except NotInRun:
-            continue
-        if len(after):
-            spread = f"for {_from_to(after, lambda share: f'{100 * share:.0f}%')}"
-            earlier = _span(100 * before, decimals=0)
-            lines.append(f"Over {len(after)} settings, {words} {spread}; before training, for {earlier}%.")
-    rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == "mse")]
-    for condition, own in rows[rows["split"] == "test"].groupby("condition", sort=False):
-        errors = _means(alive, own.set_index("member")["value"])
-        linear = run.baselines[(run.baselines["baseline"] == "linear") & (run.baselines["condition"] == condition)]
-        best = linear[linear["metric"] == "mse"].groupby("data", sort=False)["value"].mean()
-        beside = f"; of the best linear predictor, {_span(best)}" if len(best) else ""
-        lines.append(
-            f"The held-out error ({condition}) goes from {_from_to(errors, lambda error: f'{error:.3f}')}{beside}."
-        )
-    by_pairs = [line for line in every if "by pairwise measures" in line]
-    return [*lines, *(by_pairs if len(by_pairs) == 1 else []), *(line for line in every if "diverged" in line)][:FEW]
+    pairwise = words["pairwise"] if len(words["pairwise"]) == 1 else []
+    return [*words["short"], *pairwise, *words["lost"]][:FEW]
 
 
 def verdicts(run: Run) -> list[Verdict]:
-    """Whether training put together what belongs together: in how many settings a measure grew, beyond doubt."""
-    members, found = _settings(run), []
-    alive = members[members["state"] == "done"]
-    for (analysis, target), words in SAID.items():
-        try:
-            before, after = (alive["member"].map(measured(run, analysis, target, when)) for when in ("start", "end"))
-        except NotInRun:
-            continue
-        grown = alive.assign(value=after - before).dropna(subset=["value"])
-        lows = [over(run, own.set_index("seed")["value"]).low for _, own in grown.groupby("setting", sort=False)]
-        sure, asked = sum(low > 0 for low in lows), sum(low == low for low in lows)
+    """In how many settings training brought related channels together: the 95% interval of the gain is above 0."""
+    gains, kinds = [], []
+    for measure, before, after, members in _measured(run, _settings(run)):
+        gained = members.assign(value=after - before).dropna(subset=["value"])
+        lows = [over(run, rows.set_index("seed")["value"]).low for _, rows in gained.groupby("setting", sort=False)]
         if not lows:
             continue
-        kind = "unsure" if not asked else "found" if sure == len(lows) else "found in part" if sure else "not found"
-        more = f"{words[0].upper()}{words[1:]} more often after training than before"
-        found.append(
-            Verdict(kind, f"{more} in {sure} of {len(lows)} settings: the whole 95% interval of the gain is above 0.")
+        sure, known = sum(low > 0 for low in lows), sum(low == low for low in lows)
+        kinds.append(
+            "unsure" if not known else "found" if sure == len(lows) else "found in part" if sure else "not found"
         )
-    return found
+        gains.append({"measure": measure, "sure": sure, "settings": len(lows)})
+    sentences = wording.sentences("masked-verdicts", gains=gains)
+    return [Verdict(kind, sentence) for kind, sentence in zip(kinds, sentences, strict=True)]
 
 
-def _means(members: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Of every setting, over its seeds."""
-    kept = members.assign(value=members["member"].map(values)).dropna(subset=["value"])
-    return pd.Series(kept.groupby("setting", sort=False)["value"].mean())
-
-
-def _from_to(means: pd.Series, said: Callable[[float], str]) -> str:
-    return f"{said(means.min())} ({means.idxmin()}) to {said(means.max())} ({means.idxmax()})"
-
-
-def _span(values: pd.Series, decimals: int = 3) -> str:
-    low, high = f"{values.min():.{decimals}f}", f"{values.max():.{decimals}f}"
-    return low if low == high else f"{low} to {high}"
+def _words(run: Run) -> dict[str, list[str]]:
+    members = _settings(run)
+    return wording.sections(
+        "masked",
+        settings=[_setting(run, str(name), rows) for name, rows in members.groupby("setting", sort=False)],
+        others=[_others(run, data) for data in dict.fromkeys(run.baselines["data"])],
+        worlds=run.config["shape"]["worlds"],
+        seeds=run.members["seed"].nunique(),
+        ranges=_ranges(run, members),
+        **counts(run),
+    )
 
 
 def _settings(run: Run) -> pd.DataFrame:
-    """The members with what tells them apart, seeds aside, in a few words."""
+    """The members with a column that names what distinguishes them, apart from seeds."""
     members = differing(run.members, swept_fields(run))
     rows = zip(members["name"], members["setting"], strict=True)
     return members.assign(setting=[", ".join(filter(None, words)) for words in rows])
 
 
-def _structure(run: Run, own: pd.Series) -> list[str]:
-    parts = []
-    for (analysis, target), words in SAID.items():
+def _measured(run: Run, members: pd.DataFrame) -> Iterator[tuple[Measure, pd.Series, pd.Series, pd.DataFrame]]:
+    """Each measure of the run: its values before and after training, of the finished members."""
+    done = members[members["state"] == "done"]
+    for measure in MEASURES:
         try:
-            before, after = (
-                own.map(measured(run, analysis, target, when)).dropna().to_numpy() for when in ("start", "end")
-            )
+            before, after = (done["member"].map(measured(run, *measure, when)) for when in ("start", "end"))
         except NotInRun:
             continue
-        if len(after):
-            parts.append(f"{words} for {_percent(after)} (before training {100 * before.mean():.0f}%)")
-    return parts
+        yield measure, before, after, done
 
 
-def _percent(values: object) -> str:
-    mean, low, high = (100 * each for each in interval(values))  # type: ignore[arg-type]
-    bounds = f", 95% interval {max(low, 0):.0f} to {min(high, 100):.0f}%" if low == low else ""
-    return f"{mean:.0f}%{bounds}"
+def _setting(run: Run, name: str, members: pd.DataFrame) -> dict[str, Any]:
+    structure = []
+    for measure, before, after, _ in _measured(run, members):
+        if after.notna().any():
+            mean, low, high = interval(after.dropna().to_numpy())
+            bounded = Interval(mean, max(low, 0.0) if low == low else low, min(high, 1.0) if high == high else high)
+            structure.append({"measure": measure, "before": before.dropna().to_numpy().mean(), "after": bounded})
+    done = members.loc[members["state"] == "done", "member"]
+    rows = _final_errors(run)
+    errors = rows[rows["member"].isin(done)].groupby("condition", sort=False)["value"].mean()
+    return {"name": name, "finished": len(done) > 0, "structure": structure, "errors": errors}
 
 
-def _errors(run: Run, own: pd.Series) -> str:
-    rows = run.metrics[(run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == "mse")]
-    rows = rows[(rows["split"] == "test") & rows["member"].isin(own)]
-    means = rows.groupby("condition", sort=False)["value"].mean()
-    return "held-out error " + ", ".join(f"{value:.3f} ({condition})" for condition, value in means.items())
+def _final_errors(run: Run) -> pd.DataFrame:
+    last = (run.metrics["step"] == run.metrics["step"].max()) & (run.metrics["metric"] == "mse")
+    rows: pd.DataFrame = run.metrics[last & (run.metrics["split"] == "test")]
+    return rows
 
 
-def _others(run: Run) -> list[str]:
-    """What the best linear predictor and pairwise measures make of the same data."""
-    table, lines = run.baselines, []
-    for data in dict.fromkeys(table["data"]):
-        here = table[table["data"] == data]
-        start = f"With {data_in_words(data)}, the" if data else "The"
-        linear = here[(here["baseline"] == "linear") & (here["metric"] == "mse")]
-        means = linear.groupby("condition", sort=False)["value"].mean()
-        if len(means):
-            numbers = ", ".join(f"{value:.3f} ({condition})" for condition, value in means.items())
-            lines.append(f"{start} best linear predictor has a held-out error of {numbers}.")
-        for (metric, target), words in SAID.items():
-            rows = here[(here["metric"] == metric) & (here["condition"] == target)]
-            found = rows.groupby("baseline", sort=False)["value"].mean().dropna()
-            told = [f"{100 * found[name]:.0f}% by {name_of}" for name, name_of in PAIRWISE.items() if name in found]
-            if told:
-                thing = words.replace(" in the PE", "")
-                lines.append(f"{start} same by pairwise measures, without any model: {thing} for {', '.join(told)}.")
-    return lines
+def _others(run: Run, data: str) -> dict[str, Any]:
+    """The best linear predictor and pairwise measures on a data set."""
+    rows = run.baselines[run.baselines["data"] == data]
+    linear = rows[(rows["baseline"] == "linear") & (rows["metric"] == "mse")]
+    pairwise = {}
+    for metric, target in MEASURES:
+        found = rows[(rows["metric"] == metric) & (rows["condition"] == target)]
+        means = found.groupby("baseline", sort=False)["value"].mean().dropna()
+        shares = {words: means[name] for name, words in PAIRWISE.items() if name in means}
+        if shares:
+            pairwise[metric, target] = shares
+    return {
+        "data": data_in_words(data) if data else "",
+        "linear": dict(linear.groupby("condition", sort=False)["value"].mean()),
+        "pairwise": pairwise,
+    }
+
+
+def _ranges(run: Run, members: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """The lowest and the highest mean over the seeds of a setting, of every measure and error."""
+    shared = f"{members['name'].iloc[0]}, "
+    if members["setting"].str.startswith(shared).all():  # do not repeat what all settings have in common
+        members = members.assign(setting=members["setting"].str.removeprefix(shared))
+
+    def means(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
+        kept = rows.assign(value=values).dropna(subset=["value"])
+        return pd.Series(kept.groupby("setting", sort=False)["value"].mean())
+
+    def ends(values: pd.Series) -> dict[str, Any]:
+        return {"low": values.min(), "lowest": values.idxmin(), "high": values.max(), "highest": values.idxmax()}
+
+    structure = []
+    for measure, before, after, done in _measured(run, members):
+        if after.notna().any():
+            earlier, later = 100 * means(done, before), means(done, after)
+            span = (earlier.min(), earlier.max())
+            structure.append({"measure": measure, "settings": len(later), "before": span, **ends(later)})
+    done = members[members["state"] == "done"]
+    errors = []
+    for condition, rows in _final_errors(run).groupby("condition", sort=False):
+        found = means(done, done["member"].map(rows.set_index("member")["value"]))
+        linear = run.baselines[(run.baselines["baseline"] == "linear") & (run.baselines["condition"] == condition)]
+        best = linear[linear["metric"] == "mse"].groupby("data", sort=False)["value"].mean()
+        if len(found):
+            errors.append(
+                {
+                    "condition": condition,
+                    "linear": (best.min(), best.max()) if len(best) else None,
+                    **ends(found),
+                }
+            )
+    return {"structure": structure, "errors": errors}

@@ -36,7 +36,7 @@ from placecode.reports.pages import (
     pixel_figures,
     training,
 )
-from placecode.reports.pages.base import Page, Shown
+from placecode.reports.pages.base import Page, Shown, run_name
 from placecode.reports.pages.dials import Channels, Dial, Listing, Verdict
 from placecode.runs.read import Run
 from placecode.tasks.brain import DEFAULT_PARTITIONS
@@ -77,7 +77,7 @@ class EncodingsPage(Page):
 
 
 class KnobPage(Page):
-    """Studies on Latin squares that sweep something else beside sigma."""
+    """Studies on Latin squares that sweep another setting besides sigma."""
 
     study: KnobStudy
     measures = (
@@ -194,7 +194,7 @@ class BrainPage(MaskedPage):
     def words(self) -> list[str]:
         lines = super().words()
         if find_spec("nilearn") is None:
-            lines.append(f"The regions are not drawn on a brain, which takes nilearn: {INSTALL}.")
+            lines.append(f"The regions are not drawn on a brain because nilearn is not installed: {INSTALL}.")
         return lines
 
 
@@ -219,7 +219,7 @@ class BrainPreprocessingPage(BrainPage):
         return [*brain_networks.sentences_on_variants(self.run), *super().words()]
 
     def summary(self) -> list[str]:
-        return list(brain_networks.sentences_on_variants(self.run)) or super().summary()
+        return brain_networks.sentences_on_variants(self.run) or super().summary()
 
 
 class BrainTransferPage(BrainPage):
@@ -235,7 +235,7 @@ class BrainTransferPage(BrainPage):
 
 
 class FitPage(Page):
-    """A fit of a user's own table. What was found is read once."""
+    """A fit of a user's own table."""
 
     measures = (("moved_relative", "start"), ("stability", "other seeds"), ("stability", "other data"))
     map_first = True
@@ -245,7 +245,7 @@ class FitPage(Page):
         return own_results.read(self.run.path)
 
     def figures(self) -> list[Shown]:
-        return own_figures.of_fit(self.found, latin_figures.run_name(self.run))
+        return own_figures.of_fit(self.found, run_name(self.run))
 
     def words(self) -> list[str]:
         return own_words.sentences(self.found)

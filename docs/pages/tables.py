@@ -1,0 +1,392 @@
+"""Tables of the generated pages and the numbers that several sections share, read from the runs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from templating import bounds, grid, mean, number, signed, spread
+
+from placecode.analysis.stats import Interval
+from placecode.cli.reporting import command_of
+from placecode.experiments import predictors, study_of
+from placecode.experiments.channels.brain_networks import TITLES
+from placecode.experiments.channels.claims import error, over
+from placecode.experiments.channels.known_networks import CENTRED
+from placecode.experiments.claims import Claim, Finding, NotInRun, direction_text, number_text
+from placecode.experiments.reading import accuracy, at_sigma, by_sigma, chance_in, done, measured, of_encoding
+from placecode.experiments.specs import named
+from placecode.runs.read import Run
+
+Runs = dict[str, Run]
+Findings = dict[str, Finding]
+Numbers = dict[str, Any]
+Measure = tuple[str, str]
+"""An analysis and its target."""
+_OVER, BEFORE, AFTER, BEYOND = predictors.QUESTIONS
+
+
+def findings_of(run: Run) -> Findings:
+    """All claims of a run's study, checked."""
+    return {claim.id: claim.check(run) for claim in study_of(run).claims}
+
+
+def made(run: Run) -> dict[str, str]:
+    """How a run was made: its members, and the command without the path of the puzzles."""
+    diverged = int((run.members["state"] == "diverged").sum())
+    puzzles = run.config["fields"].get("puzzles")
+    return {
+        "name": run.path.name,
+        "members": f"{len(run.members)} of {run.config['total']}" + (f", {diverged} diverged" if diverged else ""),
+        "puzzles": "published" if puzzles else "our own",
+        "command": f"`{command_of(run, study_of(run)).replace(f'--puzzles {puzzles}', '--puzzles DIR')}`",
+    }
+
+
+def latin_runs_table(runs: Runs, about: dict[str, str]) -> str:
+    """The runs on Latin squares and how they were made."""
+    rows = []
+    for name, what in about.items():
+        how, epochs = made(runs[name]), f"{runs[name].config['fields']['epochs']:,}"
+        loss = "two" if runs[name].config["task"].get("log_softmax") == 2 else "one"
+        rows.append((name, what, how["members"], epochs, loss, how["puzzles"], how["command"]))
+    return grid(("run", "what", "members", "epochs, at most", "log-softmax", "puzzles", "command"), rows)
+
+
+def channel_runs_table(runs: Runs, about: dict[str, str]) -> str:
+    """The runs on channels and how they were made."""
+    rows = []
+    for name, what in about.items():
+        how, steps = made(runs[name]), f"{runs[name].config['fields']['steps']:,}"
+        rows.append((name, what, how["members"], steps, how["command"]))
+    return grid(("run", "what", "members", "steps", "command"), rows)
+
+
+# ---------------------------------------------------------------------------------------------------- Latin squares
+
+
+def margin(claim: Claim) -> str:
+    """The side of the margin on which the whole interval must lie."""
+    return f"{ {'above': '>', 'below': '<', 'within': 'within'}[claim.way] } {claim.margin:g}"
+
+
+def claims_table(found: Findings) -> str:
+    rows = [
+        (
+            finding.claim.id,
+            finding.claim.statement + (f" ({finding.note})" if finding.note else ""),
+            number(finding.found.mean),
+            bounds(finding.found),
+            margin(finding.claim),
+            direction_text(finding),
+            number_text(finding),
+            "; ".join(filter(None, (finding.claim.label, finding.claim.remark))),
+        )
+        for finding in found.values()
+        if math.isfinite(finding.found.mean)
+    ]
+    return grid(
+        ("claim", "statement", "effect", "95% interval", "margin", "direction", "number (published)", "label"), rows
+    )
+
+
+def gap_of_sigmas(run: Run, values: pd.Series, small: float, large: float) -> Interval:
+    """Values at one sigma minus those at another, paired by seed."""
+    return mean(gap_by_seed(run, values, small, large))
+
+
+def noise_gaps(run: Run) -> dict[str, dict[float, Interval]]:
+    """Accuracy at sigma 0.2 minus that at larger sigmas, by level of noise."""
+    levels = [0.0, *run.config["fields"]["noise"]]
+    return {
+        f"{words}, 0.2 minus {other:g}": {
+            level: gap_of_sigmas(run, measured(run, "noise_accuracy", f"{split} {level:g}"), 0.2, other)
+            for level in levels
+        }
+        for split, words in (("train", "training puzzles"), ("ood", "held-out puzzles"))
+        for other in (1.0, 2.0)
+    }
+
+
+def correlation_table(table: pd.DataFrame) -> str:
+    """Measures x questions, as `placecode.experiments.predictors` has them; bold if significant."""
+    questions = list(predictors.QUESTIONS)
+    rows = []
+    for measure, answers in table.groupby("measure", sort=False):
+        cells = []
+        for question in questions:
+            row = answers[answers["question"] == question].iloc[0]
+            text = "" if math.isnan(row["value"]) else signed(Interval(row["value"], row["low"], row["high"]))
+            bold = text and row["adjusted"] < 0.05 and "sigmas" not in question
+            cells.append(f"**{text}**" if bold else text)
+        rows.append((str(measure), *cells))
+    return grid(("measure", *questions), rows)
+
+
+def movement_table(run: Run) -> str:
+    """How much training changed PEs and measures of them: after minus before training, paired by seed."""
+    measures = {
+        "Procrustes distance, scale-free": ("procrustes", "2d-fixed"),
+        "z against permuted tokens, row and column": ("procrustes_z", "one-hot"),
+        "RSA with same row or column": ("rsa", "relation"),
+        "row decoded": ("probe", "row"),
+        "nearest token in same row or column": ("neighbor_agreement", "relation"),
+    }
+    rows = []
+    for sigma in (0.1, 0.2, 0.3, 0.5, 1.0, 2.0):
+        cells = [number(relative_change(run, sigma))]
+        for analysis, target in measures.values():
+            gain = measured(run, analysis, target) - measured(run, analysis, target, "start")
+            cells.append(signed(mean(at_sigma(run, gain, sigma)), digits=3))
+        rows.append((f"{sigma:g}", *cells))
+    return grid(("sigma", "norm of the change / norm of the PE", *measures), rows)
+
+
+def relative_change(run: Run, sigma: float) -> float:
+    """Norm of the change of the PEs of a sigma, relative to their norm."""
+    return float(at_sigma(run, measured(run, "moved_relative", "start"), sigma).mean())
+
+
+def gap_closed(run: Run, sigma: float, truth: Run) -> float:
+    """Share of the gap to 2d-fixed that training closed at a sigma, by RSA with same row or column."""
+    start, end = (at_sigma(run, measured(run, "rsa", "relation", when), sigma).mean() for when in ("start", "end"))
+    goal = with_and_without(truth, "2d-fixed", measured(truth, "rsa", "relation"))[0].mean()
+    return float((end - start) / (goal - start))
+
+
+@functools.cache
+def correlations(folder: Path) -> pd.DataFrame:
+    """Every measure of a run against accuracy, as `placecode.experiments.predictors` has them."""
+    table = predictors.correlations(Run(folder))
+    assert table is not None
+    return table
+
+
+def answer(run: Run, measure: str, question: str = AFTER) -> str:
+    """The rank correlation of a measure with accuracy at a fixed sigma."""
+    table = correlations(run.path)
+    row = table[(table["measure"] == measure) & (table["question"] == question)].iloc[0]
+    return f"{row['value']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}, adjusted p {row['adjusted']:.3f})"
+
+
+def of_pe(run: Run) -> set[str]:
+    """The measures of the PE, without those of attention."""
+    return {name for name in correlations(run.path)["measure"] if not name.startswith("attention")}
+
+
+def significant(run: Run, question: str, of_attention: bool = False) -> set[str]:
+    """The measures of the PE, or of attention, whose answer to a question has an adjusted p below 0.05."""
+    table = correlations(run.path)
+    rows = table[(table["question"] == question) & (table["adjusted"] < 0.05)]
+    return {name for name in rows["measure"] if name.startswith("attention") == of_attention}
+
+
+def with_and_without(run: Run, name: str, values: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Values of an encoding's members by seed, without and with the dropout."""
+    table = named(done(run))
+    rows = table[table["name"] == name]
+    without, with_it = (
+        rows[rows["dropout"] == rate].set_index("seed")["member"].map(values).sort_index() for rate in (0.0, 0.1)
+    )
+    return without, with_it
+
+
+def fixed_table(runs: dict[str, Run]) -> str:
+    """2d-fixed with and without the dropout, and the learned PE of sigma 0.2 without it, in every run that has both."""
+    rows = []
+    for name, run in runs.items():
+        plain, dropped = with_and_without(run, "2d-fixed", accuracy(run))
+        learned = of_encoding(run, "learned:sigma=0.2", 0.0)
+        means = (number(values.mean()) for values in (plain, dropped, learned))
+        gaps = (dropped - plain, learned - plain, learned - dropped)
+        rows.append((name, *means, *(signed(mean(gap), digits=3) for gap in gaps)))
+    header = (
+        "run",
+        "2d-fixed without",
+        "with",
+        "learned 0.2 without",
+        "effect of dropout on 2d-fixed",
+        "learned minus 2d-fixed, no dropout",
+        "as published: dropout in 2d-fixed alone",
+    )
+    return grid(header, rows)
+
+
+def dropout_table(run: Run) -> str:
+    """Every encoding without and with the dropout, and the difference, paired by seed; the most accurate first."""
+    right, train = accuracy(run), accuracy(run, "train")
+    try:
+        clean = measured(run, "accuracy_without_dropout", "ood")
+    except NotInRun:  # nothing was dropped
+        clean = pd.Series(dtype=float)
+    rows = []
+    for name in dict.fromkeys(named(done(run))["name"]):
+        without, with_it = with_and_without(run, name, right)
+        off, fitted = (with_and_without(run, name, values)[1].mean() for values in (clean, train))
+        means = [spread(mean(values)) for values in (without, with_it)]
+        difference = signed(mean(with_it - without), digits=3)
+        rows.append((without.mean(), (name, *means, difference, number(off), number(fitted))))
+    header = ("encoding", "without", "with", "difference", "with, dropout off at evaluation", "training, with")
+    return grid(header, [cells for _, cells in sorted(rows, key=lambda row: -row[0])])
+
+
+# --------------------------------------------------------------------------------------------------------- channels
+
+
+def at(run: Run, values: pd.Series, sigma: float) -> Interval:
+    """Values by member at one sigma."""
+    return over(run, at_sigma(run, values, sigma))
+
+
+def gap_by_seed(run: Run, values: pd.Series, one: float, other: float) -> pd.Series:
+    """Values by member at one sigma minus those at another, by seed."""
+    return at_sigma(run, values, one) - at_sigma(run, values, other)
+
+
+def gap(run: Run, values: pd.Series, one: float, other: float) -> Interval:
+    """The mean of `gap_by_seed`."""
+    return over(run, gap_by_seed(run, values, one, other))
+
+
+def change(short: Run, long: Run, before: pd.Series, after: pd.Series, sigma: float) -> Interval:
+    """Values of a second run minus those of the sweep, at one sigma, by seed."""
+    return over(long, (at_sigma(long, after, sigma) - at_sigma(short, before, sigma)).dropna())
+
+
+def by_seed(rows: pd.DataFrame, values: pd.Series) -> pd.Series:
+    """Values by member as values by the seeds of these members."""
+    return pd.Series(rows["member"].map(values).to_numpy(), index=rows["seed"])
+
+
+def best_sigma(run: Run, condition: str) -> float:
+    """The sigma with the lowest mean error."""
+    return float(str(by_sigma(run, error(run, condition)).mean(axis="columns").idxmin()))
+
+
+def minus_linear(run: Run, sigma: float, condition: str) -> pd.Series:
+    """Error at a sigma minus that of the linear predictor, by seed."""
+    return at_sigma(run, error(run, condition), sigma) - of_baseline(run, "linear", "mse", condition)
+
+
+def baseline_rows(run: Run, name: str, metric: str, condition: str) -> pd.DataFrame:
+    """What is known of a baseline on held-out data, or of its structure."""
+    rows = run.baselines
+    rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
+    return pd.DataFrame(rows[rows["split"].isin(["test", "analysis"])])
+
+
+def of_baseline(run: Run, name: str, metric: str, condition: str) -> pd.Series:
+    """The value of a baseline by the seeds of the run: that of the seed's world."""
+    known = baseline_rows(run, name, metric, condition).set_index("world")["value"]
+    seeds = sorted(run.members["seed"].unique())
+    return pd.Series([known[seed % run.config["shape"]["worlds"]] for seed in seeds], index=seeds)
+
+
+def baseline_errors(run: Run, name: str, condition: str) -> pd.Series:
+    """The held-out error of a baseline by world."""
+    return pd.Series(baseline_rows(run, name, "mse", condition).set_index("world")["value"])
+
+
+def chance(run: Run, measure: Measure) -> float:
+    """The value of a measure by chance; of several data sets with as many channels, that of the first."""
+    task = next(iter(run.config["task"].get("parts", {"": run.config["task"]}).values()))
+    return chance_in(task)[measure]
+
+
+def counted(p_values: pd.Series, unit: str = "") -> str:
+    """How many p-values are at most 0.05."""
+    return f"{(p_values <= 0.05).sum()} of {len(p_values)}{unit}"
+
+
+def hidden(condition: str) -> str:
+    """The share in the name of a condition, as in headers of tables."""
+    return f"{100 * float(condition.split()[1]):g}% hidden"
+
+
+def sigma_table(run: Run, measures: dict[Measure, str], p: Measure, conditions: Sequence[str]) -> str:
+    """By sigma, means over worlds: structure after training, in how many seeds it is significant, held-out errors, and
+    the differences from the linear predictor's errors."""
+    rows = []
+    for sigma in sorted(done(run)["sigma"].unique()):
+        cells = [number(at(run, measured(run, *measure), sigma).mean) for measure in measures]
+        cells.append(counted(at_sigma(run, measured(run, *p), sigma)))
+        cells += [number(at(run, error(run, condition), sigma).mean) for condition in conditions]
+        cells += [signed(over(run, minus_linear(run, sigma, condition)), 3) for condition in conditions]
+        rows.append((f"{sigma:g}", *cells))
+    shares = [hidden(condition) for condition in conditions]
+    header = ("sigma", *measures.values(), "seeds with p at most 0.05", *(f"error, {share}" for share in shares))
+    return grid((*header, *(f"minus linear, {share}" for share in shares)), rows)
+
+
+def baseline_table(run: Run, measures: dict[Measure, str], conditions: Sequence[str]) -> str:
+    """All baselines, means over the worlds in which they have a value, and in how many of these the first measure is
+    significant; the linear predictor also in the worlds of slower baselines."""
+    rows = run.baselines
+    few = rows[rows["baseline"].isin(["ridge", "trees"])]["world"].unique()
+    tables = {name: rows[rows["baseline"] == name] for name in dict.fromkeys(rows["baseline"])}
+    if 0 < len(few) < tables["linear"]["world"].nunique():
+        table = tables["linear"]
+        tables = {
+            "linear": table,
+            "linear, in the worlds of ridge and trees": table[table["world"].isin(few)],
+            **tables,
+        }
+    body = []
+    for name, table in tables.items():
+        cells = [_mean(table, *measure) for measure in measures]
+        p_values = table[table["metric"] == f"{next(iter(measures))[0]}_p"]["value"].dropna()
+        cells.append(counted(p_values) if len(p_values) else "")
+        cells += [_mean(table[table["split"] == "test"], "mse", condition) for condition in conditions]
+        shown = table["metric"].isin([metric for metric, _ in measures]) | (table["metric"] == "mse")
+        body.append((name, *cells, str(table[shown & table["value"].notna()]["world"].nunique())))
+    errors = [f"error, {hidden(condition)}" for condition in conditions]
+    return grid(("baseline", *measures.values(), "worlds with p at most 0.05", *errors, "worlds"), body)
+
+
+def _mean(rows: pd.DataFrame, metric: str, condition: str) -> str:
+    values = rows[(rows["metric"] == metric) & (rows["condition"] == condition)]["value"].dropna()
+    return number(values.mean()) if len(values) else ""
+
+
+def twins_table(
+    sweep: Run, twin: Run, measures: dict[Measure, str], conditions: Sequence[str], field: str, words: str
+) -> str:
+    """The sweep and a smaller run that differs from it in one field, the same seeds of both."""
+    rows, seeds = [], twin.members["seed"].unique()
+    for sigma in sorted(done(twin)["sigma"].unique()):
+        for run in (sweep, twin):
+            cells = [at_sigma(run, measured(run, *measure), sigma)[seeds] for measure in measures]
+            cells += [at_sigma(run, error(run, condition), sigma)[seeds] for condition in conditions]
+            setting = f"{run.config['fields'][field]:,}"
+            rows.append((f"{sigma:g}", setting, *(spread(over(run, values)) for values in cells)))
+    errors = [f"error, {hidden(condition)}" for condition in conditions]
+    return grid(("sigma", words, *measures.values(), *errors), rows)
+
+
+def networks_table(run: Run) -> str:
+    """Known networks in the PE by sigma, means over worlds, and in functional connectivity, as it is and centred."""
+    names = {"modularity": "Q", "segregation": "segregation", "neighbor_agreement": "nearest"}
+    columns = [
+        (name, target) for target in run.config["task"]["partitions"] for name in (*names, "modularity_smooth_p")
+    ]
+    p = "seeds with p at most 0.05 (Q, maps as smooth)"
+    header = [f"{TITLES[target]}: {names[name]}" if name in names else p for name, target in columns]
+    rows = []
+    for sigma in sorted(done(run)["sigma"].unique()):
+        by_column = [at_sigma(run, measured(run, *column), sigma) for column in columns]
+        cells = [
+            counted(values) if name.endswith("_p") else number(over(run, values).mean)
+            for (name, _), values in zip(columns, by_column, strict=True)
+        ]
+        rows.append((f"{sigma:g}", *cells))
+    for baseline, words in (("fc", "functional connectivity"), (CENTRED, "the same, centred as PEs are")):
+        there, cells = run.baselines[run.baselines["baseline"] == baseline], []
+        for name, target in columns:
+            values = there.loc[(there["metric"] == name) & (there["condition"] == target), "value"]
+            cells.append(counted(values, " splits") if name.endswith("_p") else number(values.mean()))
+        rows.append((words, *cells))
+    return grid(("sigma", *header), rows)
