@@ -200,7 +200,13 @@ FACTS = {"samples": 12_000, "channels": 8, "left out": 3, "train": 7_200, "test"
 
 def test_what_was_lost_is_said() -> None:
     last = sentences(made_up(facts=FACTS))[-1]
-    for number in ("12,000 samples of 8 channels", "7,200", "2,400", "3 constant channels were", "1 diverged model was"):
+    for number in (
+        "12,000 samples of 8 channels",
+        "7,200",
+        "2,400",
+        "3 constant channels were",
+        "1 diverged model was",
+    ):
         assert number in last
     assert "left out" not in sentences(made_up())[-1]
 
