@@ -32,7 +32,19 @@ _MIX_2 = _signed(0x94D049BB133111EB)
 
 
 def keys_for(seeds: Sequence[int], purpose: str) -> Tensor:
-    """Return one 64-bit key per seed, (e,). Different purposes give independent keys."""
+    """Return one 64-bit key per member.
+
+    Parameters
+    ----------
+    seeds : sequence of int
+        Seeds of e members.
+    purpose : str
+        What the numbers are used for. Different purposes give independent keys.
+
+    Returns
+    -------
+    Tensor of int64, shape (e,)
+    """
     digests = (hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest() for seed in seeds)
     return torch.tensor([_signed(int.from_bytes(digest, "little")) for digest in digests], dtype=torch.int64)
 
@@ -50,42 +62,124 @@ def _mix(z: Tensor) -> Tensor:
 
 
 def stream(keys: Tensor, step: int | Tensor) -> Tensor:
-    """Return the state of the generator at the beginning of a step, (e,)."""
+    """Return the state of the generator at the beginning of a step.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int or Tensor
+        A tensor inside a captured CUDA graph.
+
+    Returns
+    -------
+    Tensor of int64, shape (e,)
+    """
     return _mix(keys + _mix((torch.zeros_like(keys) + step + 1) * _GOLDEN))
 
 
 def bits(keys: Tensor, step: int | Tensor, count: int, first: int = 0) -> Tensor:
-    """Return 64 random bits per key and index, (e, count)."""
+    """Return 64 random bits per key and index.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int or Tensor
+    count : int
+        Number of indices.
+    first : int
+        First index.
+
+    Returns
+    -------
+    Tensor of int64, shape (e, count)
+    """
     return bits_at(keys, step, torch.arange(first, first + count, device=keys.device))
 
 
 def bits_at(keys: Tensor, step: int | Tensor, index: Tensor) -> Tensor:
-    """Return 64 random bits per key at arbitrary indices, (count,) for all keys or (e, count): (e, count)."""
+    """Return 64 random bits per key at arbitrary indices.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int or Tensor
+    index : Tensor of int64, shape (count,) or (e, count)
+        Indices for all keys or for each key.
+
+    Returns
+    -------
+    Tensor of int64, shape (e, count)
+    """
     return _mix(stream(keys, step)[:, None] + (index + 1) * _GOLDEN)
 
 
 def scrambled(words: Tensor, first: int = 0) -> Tensor:
-    """Hash words (e, count) together with their indices, (e, count)."""
+    """Hash words together with their indices.
+
+    Parameters
+    ----------
+    words : Tensor of int64, shape (e, count)
+    first : int
+        Index of the first word of each row.
+
+    Returns
+    -------
+    Tensor of int64, shape (e, count)
+    """
     places = torch.arange(first, first + words.shape[1], device=words.device)
     return _mix(_mix(words + _GOLDEN) + (places + 1) * _GOLDEN)
 
 
 def uniform(keys: Tensor, step: int | Tensor, count: int, dtype: torch.dtype = torch.float64, first: int = 0) -> Tensor:
-    """Return uniform random numbers in [0, 1), (e, count), as float64 or float32. They are exactly equal on all
-    devices."""
+    """Return uniform random numbers in [0, 1). They are exactly equal on all devices.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int or Tensor
+    count : int
+    dtype : {torch.float64, torch.float32}
+    first : int
+        First index.
+
+    Returns
+    -------
+    Tensor, shape (e, count)
+    """
     places = 53 if dtype == torch.float64 else 24
     return _shift(bits(keys, step, count, first), 64 - places).to(dtype) * 2.0**-places
 
 
 def normal(keys: Tensor, step: int, count: int) -> Tensor:
-    """Return standard normal random numbers, (e, count), by the Box-Muller transform.
+    """Return standard normal random numbers, by the Box-Muller transform.
 
     Logarithms and cosines differ between devices in the last digit. Draw on the CPU and move the result.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int
+    count : int
+
+    Returns
+    -------
+    Tensor of float64, shape (e, count)
     """
     pairs = uniform(keys, step, 2 * count).view(-1, count, 2)  # adjacent pairs, so that values do not depend on `count`
     return torch.sqrt(-2 * torch.log1p(-pairs[..., 0])) * torch.cos(2 * math.pi * pairs[..., 1])
 
 
 def permutation(keys: Tensor, step: int, count: int) -> Tensor:
-    """Return a random permutation of 0, ..., `count` - 1 for each key, (e, count)."""
+    """Return a random permutation of 0, ..., `count` - 1 for each key.
+
+    Parameters
+    ----------
+    keys : Tensor of int64, shape (e,)
+    step : int
+    count : int
+
+    Returns
+    -------
+    Tensor of int64, shape (e, count)
+    """
     return torch.sort(bits(keys, step, count), dim=1, stable=True).indices

@@ -52,9 +52,17 @@ peak."""
 
 
 def common_embedding(pes: npt.ArrayLike) -> Array:
-    """Return the mean embedding of fits after alignment (generalized Procrustes analysis), (m, l, n, d) -> (n, l * d).
+    """Return the mean embedding of several fits after alignment (generalized Procrustes analysis).
 
-    Blocks are centred and concatenated, and fits are scaled to equal size. The axis with the largest variance is first.
+    Parameters
+    ----------
+    pes : array-like, shape (m, l, n, d)
+        PEs of m fits. Blocks are centred and concatenated, and fits are scaled to equal size.
+
+    Returns
+    -------
+    ndarray, shape (n, l * d)
+        Principal axes, the one with the largest variance first.
     """
     fits = _unit_fits(pes)
     mean = fits[0]
@@ -66,11 +74,22 @@ def common_embedding(pes: npt.ArrayLike) -> Array:
 
 
 def channel_confidence(pes: npt.ArrayLike, seed: int = 0) -> Array:
-    """Return how well the positions of each channel agree between fits, (m, l, n, d) -> (n,).
+    """Return how well the positions of each channel agree between fits.
 
     For every pair of fits, one is rotated onto the other. The squared distance between both positions of a channel is
-    divided by its mean for channels in random order. The result is 1 for equal positions in all fits, and 0 for
-    distances as between random channels. NaN for a single fit.
+    divided by its mean for channels in random order.
+
+    Parameters
+    ----------
+    pes : array-like, shape (m, l, n, d)
+        PEs of m fits.
+    seed : int
+        Seed of the random orders.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        1 for equal positions in all fits, 0 for distances as between random channels. NaN for a single fit.
     """
     fits = _unit_fits(pes)
     rng = np.random.default_rng(seed)
@@ -104,7 +123,19 @@ def _unit_fits(pes: npt.ArrayLike) -> Array:
 
 
 def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.int64]:
-    """Return the `count` most similar channels of each channel, the nearest first: (..., n, n) -> (..., n, count)."""
+    """Return the most similar channels of each channel.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    count : int
+        Number of neighbours, at most n - 1.
+
+    Returns
+    -------
+    ndarray of int64, shape (..., n, count)
+        Indices of channels, the most similar first.
+    """
     weights, _ = symmetric(similar)
     n = weights.shape[-1]
     others = np.where(np.eye(n, dtype=bool), -np.inf, weights)
@@ -112,7 +143,18 @@ def nearest_channels(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDAr
 
 
 def mutual_neighbors(similar: npt.ArrayLike, count: int = NEIGHBORS) -> npt.NDArray[np.bool_]:
-    """Return whether two channels are both among the `count` nearest of each other, (..., n, n) -> (..., n, n)."""
+    """Return whether two channels are among the nearest of each other.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    count : int
+        Number of nearest channels.
+
+    Returns
+    -------
+    ndarray of bool, shape (..., n, n)
+    """
     weights, _ = symmetric(similar)
     near = np.zeros(weights.shape, dtype=bool)
     np.put_along_axis(near, nearest_channels(weights, count), True, axis=-1)
@@ -249,8 +291,19 @@ def _most_stable(stability: Mapping[int, float]) -> int:
 
 
 def in_line(similar: npt.ArrayLike) -> Labels:
-    """Return an order of the channels in which neighbours are similar, (n, n) -> (n,): the leaves of Ward's tree.
+    """Return an order of the channels in which neighbours are similar: the leaves of Ward's tree, optimally ordered.
 
+    Parameters
+    ----------
+    similar : array-like, shape (n, n)
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        Indices of channels.
+
+    Examples
+    --------
     >>> line = np.array([0.0, 3.0, 1.0, 2.0])
     >>> in_line(np.exp(-np.abs(line[:, None] - line))).tolist() in ([0, 2, 3, 1], [1, 3, 2, 0])
     True

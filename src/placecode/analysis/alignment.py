@@ -39,9 +39,16 @@ class Null(NamedTuple):
 
 
 def views(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Return the views of a PE (..., l, n, d) that are analysed, by number.
+    """Return the views of a PE that are analysed: all blocks, their mean, and each block.
 
-    -1: all blocks, (..., l, n, d). -2: their mean, (..., 1, n, d). 0, 1, ...: a single block, (..., 1, n, d).
+    Parameters
+    ----------
+    pe : array-like, shape (..., l, n, d)
+
+    Returns
+    -------
+    dict of int to ndarray
+        -1: all blocks, (..., l, n, d). -2: their mean, (..., 1, n, d). 0, 1, ...: a single block, (..., 1, n, d).
     """
     blocks = _tokens(pe)
     if blocks.ndim < 3:
@@ -52,7 +59,16 @@ def views(pe: npt.ArrayLike) -> dict[int, Array]:
 
 
 def side_by_side(pe: npt.ArrayLike) -> Array:
-    """Concatenate the blocks of a PE, (..., l, n, d) -> (..., n, l * d). (n, d) is returned unchanged."""
+    """Concatenate the PEs of all blocks into one vector per token.
+
+    Parameters
+    ----------
+    pe : array-like, shape (..., l, n, d) or (n, d)
+
+    Returns
+    -------
+    ndarray, shape (..., n, l * d)
+    """
     blocks = _tokens(pe)
     if blocks.ndim == 2:
         return blocks
@@ -61,11 +77,19 @@ def side_by_side(pe: npt.ArrayLike) -> Array:
 
 
 def similarity(pe: npt.ArrayLike) -> Array:
-    """Compute the cosine similarity of the centred PEs of every two tokens, (..., l, n, d) or (n, d) -> (..., n, n).
+    """Compute the cosine similarity of the centred PEs of every two tokens.
 
     The mean over tokens is subtracted from each block first, because it contains no information on positions. The
-    blocks are then concatenated, so blocks with large PEs have a large weight. A token with a centred PE of zero has
-    similarity 0 to all tokens, including itself.
+    blocks are then concatenated, so blocks with large PEs have a large weight.
+
+    Parameters
+    ----------
+    pe : array-like, shape (..., l, n, d) or (n, d)
+
+    Returns
+    -------
+    ndarray, shape (..., n, n)
+        A token with a centred PE of zero has similarity 0 to all tokens, including itself.
     """
     tokens = side_by_side(pe)  # (..., n, l * d)
     with np.errstate(invalid="ignore"):  # inf - inf
@@ -78,20 +102,38 @@ def similarity(pe: npt.ArrayLike) -> Array:
 
 
 def procrustes_raw(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute the paper's Procrustes distance, min || pe R - target || over orthogonal R, (..., n, d) each -> (...).
+    """Compute the paper's Procrustes distance, || pe R - target || with the best orthogonal R.
 
-    Arrays are not centred or scaled, so the distance grows with the size of the PE, and with sigma, even without
-    learning. Interpret it together with `procrustes`. The narrower array is padded with zeros.
+    Arrays are not centred or scaled. The distance therefore grows with the size of the PE, and with sigma, even without
+    learning. Interpret it together with `procrustes`.
+
+    Parameters
+    ----------
+    pe, target : array-like, shape (..., n, d)
+        The narrower array is padded with zeros.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        Frobenius norm.
     """
     return _distance(_compact(pe), _compact(target))
 
 
 def procrustes(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute the Procrustes distance after centring and scaling to Frobenius norm 1, (..., n, d) each -> (...).
+    """Compute the Procrustes distance of two arrangements after centring and scaling to Frobenius norm 1.
 
-    0 for equal arrangements, sqrt(2) if no rotation brings them closer. The rotation is fitted, so unrelated
-    arrangements have a distance below sqrt(2): about 1 for 16 random tokens and the 2-D sinusoid. Compare with the
-    value before training. NaN if all tokens of either are equal.
+    Unrelated arrangements have a distance below sqrt(2), because the rotation is fitted. For example, 16 random tokens
+    have a distance of about 1 from the 2-D sinusoid. Compare with the value before training.
+
+    Parameters
+    ----------
+    pe, target : array-like, shape (..., n, d)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        0 for equal arrangements, sqrt(2) if no rotation brings them closer. NaN if all tokens of either are equal.
     """
     return _distance(_compact(_standard(pe)), _compact(_standard(target)))
 
@@ -99,7 +141,14 @@ def procrustes(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     """Representational similarity analysis: Spearman's correlation of the similarities of all pairs of tokens.
 
-    From (..., l, n, d) or (n, d) each to (...). NaN if all similarities of either are equal.
+    Parameters
+    ----------
+    pe, target : array-like, shape (..., l, n, d) or (n, d)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        From -1 to 1. NaN if all similarities of either are equal.
     """
     similars = similarity(pe), similarity(target)
     _must_match(*similars)
@@ -116,10 +165,17 @@ def rsa(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 
 
 def cka(pe: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """Compute linear centred kernel alignment (CKA), with blocks concatenated, (..., l, n, d) or (n, d) each -> (...).
+    """Compute linear centred kernel alignment (CKA), with blocks concatenated.
 
-    1 for the same arrangement up to scale. Unrelated arrangements are above 0, especially with few tokens. NaN if all
-    tokens of either are equal.
+    Parameters
+    ----------
+    pe, target : array-like, shape (..., l, n, d) or (n, d)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        From 0 to 1, the same arrangement up to scale. Unrelated arrangements are above 0, especially with few tokens.
+        NaN if all tokens of either are equal.
     """
     a, b = _standard(side_by_side(pe)), _standard(side_by_side(target))
     _must_match(a, b)
@@ -172,10 +228,18 @@ def permuted(pe: npt.ArrayLike, target: npt.ArrayLike, count: int = 199, seed: i
 
 
 def neighbor_agreement(pe: npt.ArrayLike, related: npt.ArrayLike) -> Array:
-    """Return the fraction of tokens whose most similar token is `related`, (..., l, n, d) and bool (n, n) -> (...).
+    """Return the fraction of tokens whose most similar token is related to them.
 
-    Chance level is the fraction of related pairs. With several most similar tokens, the related fraction of them
-    counts. NaN if all tokens are equal.
+    Parameters
+    ----------
+    pe : array-like, shape (..., l, n, d) or (n, d)
+    related : array-like of bool, shape (n, n)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        Chance level is the fraction of related pairs. With several most similar tokens, the related fraction of them
+        counts. NaN if all tokens are equal.
     """
     similar, relation = similarity(pe), np.asarray(related)
     n = similar.shape[-1]

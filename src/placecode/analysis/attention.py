@@ -20,9 +20,18 @@ Array = npt.NDArray[np.float64]
 
 
 def ideal_map(positions: npt.ArrayLike) -> Array:
-    """Return attention that is uniform over tokens with a common coordinate, including itself, (n, axes) -> (n, n).
+    """Return attention that is uniform over the tokens with a common coordinate.
 
-    On a grid these are the tokens of the same row or column.
+    On a grid these are the tokens of the same row or column, including the token itself.
+
+    Parameters
+    ----------
+    positions : array-like, shape (n, axes)
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        Rows sum to 1.
     """
     points = np.asarray(positions)
     if points.ndim != 2:
@@ -32,19 +41,36 @@ def ideal_map(positions: npt.ArrayLike) -> Array:
 
 
 def cosine(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
-    """Compute the cosine similarity of attention maps, (..., n, n) and (..., n, n) -> (...).
+    """Compute the cosine similarity of attention maps.
 
-    It is high even without structure: 0.66 for uniform attention and the ideal map of a 4 x 4 grid. `correlation`
+    It is high even without structure. Uniform attention has 0.66 with the ideal map of a 4 x 4 grid. `correlation`
     corrects for this.
+
+    Parameters
+    ----------
+    maps, reference : array-like, shape (..., n, n)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        From 0 to 1 for attention.
     """
     return _cosine(*_pair(maps, reference))
 
 
 def correlation(maps: npt.ArrayLike, reference: npt.ArrayLike) -> Array:
-    """Compute Pearson's correlation of the entries of attention maps, (..., n, n) and (..., n, n) -> (...).
+    """Compute Pearson's correlation of the entries of attention maps.
 
-    Rows of attention sum to 1, so this is the cosine similarity of attention minus 1 / n in all entries. NaN for
-    uniform attention.
+    Rows of attention sum to 1, so this is the cosine similarity of attention minus 1 / n in all entries.
+
+    Parameters
+    ----------
+    maps, reference : array-like, shape (..., n, n)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        From -1 to 1. NaN for uniform attention.
     """
     a, b = _pair(maps, reference)
     uniform = 1 / a.shape[-1]

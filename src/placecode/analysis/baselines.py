@@ -45,9 +45,17 @@ SELECTION_VALUES = 100_000
 
 
 def errors(predictions: npt.ArrayLike, values: npt.ArrayLike, hidden: npt.ArrayLike) -> Array:
-    """Compute the mean squared error over the hidden channels of each sample, (b,). NaN for samples without any.
+    """Compute the mean squared error over the hidden channels of each sample.
 
-    `predictions` and `values` have shape (b, n) or (b, n, w), `hidden` is bool, (b, n).
+    Parameters
+    ----------
+    predictions, values : array-like, shape (b, n) or (b, n, w)
+    hidden : array-like of bool, shape (b, n)
+
+    Returns
+    -------
+    ndarray, shape (b,)
+        NaN for samples without hidden channels.
     """
     guess, true, marks = np.asarray(predictions, float), np.asarray(values, float), np.asarray(hidden)
     if guess.shape != true.shape or true.ndim not in (2, 3):
@@ -169,8 +177,12 @@ class Linear(_Gaussian):
     """The best linear prediction: the conditional mean in a Gaussian with the training covariance.
 
     It is optimal among linear predictors, and among all predictors if the data are Gaussian, up to the error of the
-    estimated covariance. With few samples per channel (fMRI), `Pca` may be better. `ridge` is added to the variances of
-    standardized channels.
+    estimated covariance. With few samples per channel (fMRI), `Pca` may be better.
+
+    Parameters
+    ----------
+    ridge : float
+        Added to the variances of standardized channels.
     """
 
     def __init__(self, ridge: float = RIDGE) -> None:
@@ -183,8 +195,12 @@ class Linear(_Gaussian):
 class Pca(_Gaussian):
     """The conditional mean in a Gaussian with k principal components and isotropic noise (probabilistic PCA).
 
-    Tipping and Bishop (1999). The variances of the other components are replaced by their mean. k is `components`, by
-    default the best of several numbers on held-out samples.
+    Tipping and Bishop (1999). The variances of the other components are replaced by their mean.
+
+    Parameters
+    ----------
+    components : int, optional
+        Number of components, k. By default the best of several numbers on held-out samples.
     """
 
     def __init__(self, components: int | None = None) -> None:
@@ -211,9 +227,13 @@ class Pca(_Gaussian):
 class Ridge(Predictor):
     """Ridge regression of each channel on the input of a model: values, zero if hidden, and marks of hidden channels.
 
-    The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible,
-    so the map is best at the fraction of hidden channels it was fitted with. There are `examples` training examples per
-    channel. Samples are repeated with other hidden channels if there are too few.
+    The penalty is chosen on held-out samples. Unlike in `Linear`, weights do not depend on which channels are visible.
+    The map is best at the fraction of hidden channels it was fitted with.
+
+    Parameters
+    ----------
+    examples : int
+        Number of training examples per channel. Samples are repeated with other hidden channels if there are too few.
     """
 
     def __init__(self, examples: int = 10_000) -> None:
@@ -295,10 +315,20 @@ class Trees(Predictor):
 
 
 def conditional_mean(covariance: Array, values: Array, hidden: Marks) -> Array:
-    """Compute the mean of hidden values given visible ones in a Gaussian with mean 0, (n, n), (b, n), (b, n) -> (b, n).
+    """Compute the mean of hidden values given visible ones in a Gaussian with mean 0.
 
     Each sample has another visible block of the covariance. Blocks of similar size are padded with ones on the diagonal
     and factorized together.
+
+    Parameters
+    ----------
+    covariance : ndarray, shape (n, n)
+    values : ndarray, shape (b, n)
+    hidden : ndarray of bool, shape (b, n)
+
+    Returns
+    -------
+    ndarray, shape (b, n)
     """
     matrix, table = torch.from_numpy(covariance), torch.from_numpy(values)
     count = torch.from_numpy((~hidden).sum(axis=1))

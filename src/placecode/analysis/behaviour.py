@@ -26,7 +26,19 @@ def confidence(probabilities: npt.ArrayLike) -> Array:
 
 
 def by_condition(values: npt.ArrayLike, conditions: Sequence[str]) -> dict[str, Array]:
-    """Average values (..., b) over the examples of each condition: (...) by condition, in order of first appearance."""
+    """Average over the examples of each condition.
+
+    Parameters
+    ----------
+    values : array-like, shape (..., b)
+    conditions : sequence of str
+        Condition of each of the b examples.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (...)
+        In order of first appearance.
+    """
     table = np.asarray(values, dtype=np.float64)
     names = np.asarray(conditions, dtype=object)
     if table.ndim < 1 or names.shape != table.shape[-1:]:
@@ -35,7 +47,16 @@ def by_condition(values: npt.ArrayLike, conditions: Sequence[str]) -> dict[str, 
 
 
 def agreement(answers: npt.ArrayLike) -> Array:
-    """Return the fraction of examples with equal answers of two members, correct or not, (e, b) -> (e, e)."""
+    """Return the fraction of examples with equal answers of two members, correct or not.
+
+    Parameters
+    ----------
+    answers : array-like, shape (e, b)
+
+    Returns
+    -------
+    ndarray, shape (e, e)
+    """
     table = np.asarray(answers, dtype=np.float64)
     if table.ndim != 2:
         raise must_be("answers", "an array (members, examples)", table.shape)
@@ -48,9 +69,18 @@ def agreement(answers: npt.ArrayLike) -> Array:
 
 
 def agreement_with_others(answers: npt.ArrayLike, groups: Sequence[object] | npt.NDArray[np.generic]) -> Array:
-    """Return the mean agreement of each member with the others of its group, such as the other seeds, (e, b) -> (e,).
+    """Return the mean agreement of each member with the others of its group, for example with the other seeds.
 
-    NaN for a member without others. Others that diverged are left out.
+    Parameters
+    ----------
+    answers : array-like, shape (e, b)
+    groups : sequence, length e
+        Group of each member.
+
+    Returns
+    -------
+    ndarray, shape (e,)
+        NaN for a member without others. Others that diverged are left out.
     """
     equal = agreement(answers)
     group = np.asarray(groups)

@@ -45,8 +45,16 @@ CHUNK = 4096
 
 
 def correlation(values: Values) -> Array:
-    """Compute Pearson's correlation of every two channels (functional connectivity, FC), (T, n) or recordings -> (n,
-    n)."""
+    """Compute Pearson's correlation of every two channels (functional connectivity, FC).
+
+    Parameters
+    ----------
+    values : array-like, shape (T, n), or several recordings
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+    """
     return np.asarray(np.mean([_correlation(part) for part in recordings(values)], axis=0))
 
 

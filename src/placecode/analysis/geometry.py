@@ -44,10 +44,18 @@ def norm(pe: npt.ArrayLike) -> Array:
 
 
 def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
-    """Compute the distance between two PEs (..., l, n, d) or (n, d), for example before and after training.
+    """Compute the distance between two PEs, for example before and after training.
 
-    The length of an Adam step hardly depends on the size of the PE, so large PEs change little in relative terms. The
-    relative change is NaN if `start` is zero.
+    The length of an Adam step hardly depends on the size of the PE, so large PEs change little in relative terms.
+
+    Parameters
+    ----------
+    start, end : array-like, shape (..., l, n, d) or (n, d)
+
+    Returns
+    -------
+    Moved
+        `relative` is NaN if `start` is zero.
     """
     before, after = _finite(start), _finite(end)
     if before.shape != after.shape:
@@ -59,8 +67,16 @@ def moved(start: npt.ArrayLike, end: npt.ArrayLike) -> Moved:
 def effective_dimension(pe: npt.ArrayLike) -> Array:
     """Compute the participation ratio (sum v)^2 / sum v^2 of the variances v along the principal axes.
 
-    From (..., l, n, d) or (n, d) to (...). k equal variances, and no others, give k. It is invariant to scaling and
-    rotation. NaN if all tokens are equal.
+    k equal variances, and no others, give k. It is invariant to scaling and rotation.
+
+    Parameters
+    ----------
+    pe : array-like, shape (..., l, n, d) or (n, d)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        From 1 to n - 1. NaN if all tokens are equal.
     """
     tokens = _centred(pe)
     gram = tokens @ np.swapaxes(tokens, -1, -2)  # its eigenvalues are n v; both sums can be read from the matrix
@@ -101,7 +117,17 @@ def mds(pe: npt.ArrayLike, axes: int = 2, steps: int = 300) -> Map:
 
 
 def turned(places: npt.ArrayLike, onto: npt.ArrayLike) -> Array:
-    """Centre a map (n, axes), and rotate and reflect it onto another. A map with NaN is returned unchanged."""
+    """Centre a map, and rotate and reflect it onto another map, for visual comparison.
+
+    Parameters
+    ----------
+    places, onto : array-like, shape (n, axes)
+
+    Returns
+    -------
+    ndarray, shape (n, axes)
+        A map with NaN is returned unchanged.
+    """
     source, target = (np.asarray(points, dtype=np.float64) for points in (places, onto))
     if source.ndim != 2 or source.shape != target.shape:
         raise must_be("places and onto", "two maps of one shape (tokens, axes)", (source.shape, target.shape))

@@ -33,10 +33,16 @@ Labels = npt.NDArray[np.int64]
 
 
 def similarities(pe: npt.ArrayLike) -> dict[int, Array]:
-    """Compute `alignment.similarity`, (..., n, n), for each view of the blocks (`alignment.views`) of a PE (..., l, n,
-    d).
+    """Compute `alignment.similarity` for each view of the blocks (`alignment.views`).
 
-    -1: all blocks concatenated. -2: their mean. 0, 1, ...: a single block.
+    Parameters
+    ----------
+    pe : array-like, shape (..., l, n, d)
+
+    Returns
+    -------
+    dict of int to ndarray, shape (..., n, n)
+        -1: all blocks concatenated. -2: their mean. 0, 1, ...: a single block.
     """
     return {number: similarity(view) for number, view in views(pe).items()}
 
@@ -72,7 +78,18 @@ def modularity(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
         Q* = sum(w+_ij - s+_i s+_j / v+) / v+  -  sum(w-_ij - s-_i s-_j / v-) / (v+ + v-)
 
     Both outer sums are over the pairs within groups. Formulas for unsigned weights (as in networkx) are meaningless for
-    negative weights. Q* is 0 for a single group, and at most 1. NaN if all weights are zero.
+    negative weights.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    labels : array-like of int, shape (..., n)
+        Tokens labelled -1 are left out of the network.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        0 for a single group, at most 1. NaN if all weights are zero.
     """
     weights, groups, valid = _prepared(similar, labels)
     plus, plus_sum = _excess_weight(np.maximum(weights, 0), groups)
@@ -86,9 +103,20 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute system segregation, (mean within - mean between) / mean within (Chan et al., 2014).
 
     Means are over all pairs of tokens of the same group and of different groups. Negative similarities count as 0, as
-    in the paper. Unlike there, Fisher's transformation is not applied, because a cosine may be 1. The result is 1
-    without similarity between groups, and 0 if groups make no difference. It is not bounded below, so it is noisy if
-    few similarities are positive. NaN without pairs within and between groups, or without positive similarity within.
+    in the paper. Unlike there, Fisher's transformation is not applied, because a cosine may be 1.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    labels : array-like of int, shape (..., n)
+        Tokens labelled -1 are left out.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        1 if there is no similarity between groups, 0 if groups make no difference. Not bounded below, so it is noisy if
+        few similarities are positive. NaN without pairs within and between groups, or without positive similarity
+        within groups.
     """
     weights, groups, valid = _prepared(similar, labels)
     pulls = np.maximum(weights, 0) @ groups  # (..., n, k)
@@ -105,7 +133,16 @@ def segregation(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Compute the mean silhouette with the distance 1 - similarity, as in scikit-learn, for many labellings at once.
 
-    NaN for fewer than two groups.
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    labels : array-like of int, shape (..., n)
+        Tokens labelled -1 are left out.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        From -1 to 1. NaN for fewer than two groups.
     """
     weights, groups, valid = _prepared(similar, labels)
     sizes = groups.sum(axis=-2)[..., None, :]  # (..., 1, k)
@@ -126,9 +163,17 @@ def silhouette(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
     """Return the fraction of tokens whose most similar token has the same label.
 
-    Chance level is the fraction of equal labels among the n - 1 others, 0.19 for 5 clusters of 20. With several most
-    similar tokens, the fraction with the same label counts. A token without a label does not count, but may be the most
-    similar one of others. NaN without labels.
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    labels : array-like of int, shape (..., n)
+        Tokens labelled -1 do not count, but may be the most similar token of others.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        Chance level is the fraction of equal labels among the n - 1 others, 0.19 for 5 clusters of 20. With several
+        most similar tokens, the fraction with the same label counts. NaN without labels.
     """
     weights, groups, valid = _prepared(similar, labels)
     labelled = groups.sum(axis=(-2, -1))
@@ -139,8 +184,17 @@ def neighbor_agreement(similar: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 def mirror_agreement(similar: npt.ArrayLike, partner: npt.ArrayLike) -> Array:
     """Return the fraction of tokens whose most similar token is their partner, such as the homologous region.
 
-    `partner` is the index of the partner of each token, or -1, (..., n). For a permutation test, use
-    `neighbor_agreement` with one label per pair, which has the same value.
+    For a permutation test, use `neighbor_agreement` with one label per pair, which has the same value.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    partner : array-like of int, shape (..., n)
+        Index of the partner of each token, or -1.
+
+    Returns
+    -------
+    ndarray, shape (...)
     """
     weights, valid = symmetric(similar)
     n = weights.shape[-1]
@@ -160,9 +214,19 @@ def coordinate_agreement(similar: npt.ArrayLike, coordinates: npt.ArrayLike) -> 
 
     The rank is the fraction of the remaining tokens (all but the token itself and its most similar token) that are
     farther away than the most similar token. It is not the fraction of tokens whose most similar token is a neighbour.
-    The result is 1 if the most similar token is always the closest one, and 0 if always the farthest. Equal distances
-    count one half. Ranks of equally similar tokens are averaged. NaN for fewer than three tokens. To use all
-    similarities, call `matrix_correlation` with a matrix of distances.
+    Equal distances count one half. Ranks of equally similar tokens are averaged. Only the order of the distances
+    matters. To use all similarities, call `matrix_correlation` with a matrix of distances.
+
+    Parameters
+    ----------
+    similar : array-like, shape (..., n, n)
+    coordinates : array-like, shape (..., n, axes)
+
+    Returns
+    -------
+    ndarray, shape (...)
+        1 if the most similar token is always the closest one, 0 if it is always the farthest one. NaN for fewer than
+        three tokens.
     """
     return nearest_mean(similar, farther(coordinates, square(similar).shape[-1]))
 

@@ -98,9 +98,17 @@ def clusters(similar: npt.ArrayLike, k: int, seed: int = 0) -> Labels:
 
 
 def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute the adjusted Rand index of two labellings (..., n), as in scikit-learn, for many labellings at once.
+    """Compute the adjusted Rand index of two labellings, as in scikit-learn, for many labellings at once.
 
-    1 for equal partitions, 0 at chance. Tokens with -1 in either are left out. NaN if no token is left.
+    Parameters
+    ----------
+    found, labels : array-like of int, shape (..., n)
+        Tokens with -1 in either are left out.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        1 for equal partitions, 0 at chance. NaN if no token is left.
     """
     counts = _contingency(found, labels)
     same = _pairs(counts).sum(axis=(-2, -1))
@@ -114,9 +122,17 @@ def ari(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
 
 
 def ami(found: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
-    """Compute scikit-learn's adjusted mutual information, with arguments and result as in `ari`.
+    """Compute scikit-learn's adjusted mutual information, which suits groups of very different sizes.
 
-    It suits groups of very different sizes.
+    Parameters
+    ----------
+    found, labels : array-like of int, shape (..., n)
+        Tokens with -1 in either are left out.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        1 for equal partitions, 0 at chance. NaN if no token is left.
     """
     from sklearn.metrics import adjusted_mutual_info_score  # type: ignore[import-untyped, unused-ignore]
 

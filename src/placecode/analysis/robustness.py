@@ -19,9 +19,18 @@ Array = npt.NDArray[np.float64]
 
 
 def retained(accuracy: npt.ArrayLike, chance: float) -> Array:
-    """Return the accuracy above chance as a fraction of that without noise, (..., levels) -> (..., levels).
+    """Return the accuracy above chance as a fraction of that without noise.
 
-    It is 1 without noise and 0 at chance. NaN if the accuracy without noise is not above chance.
+    Parameters
+    ----------
+    accuracy : array-like, shape (..., levels)
+    chance : float
+        Chance level of the accuracy.
+
+    Returns
+    -------
+    ndarray, shape (..., levels)
+        1 without noise, 0 at chance. NaN if the accuracy without noise is not above chance.
     """
     values = np.asarray(accuracy, dtype=np.float64)
     if values.ndim < 1 or values.shape[-1] < 1:

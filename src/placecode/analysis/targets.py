@@ -54,8 +54,18 @@ def targets(positions: npt.ArrayLike, width: int, seed: int = 0) -> dict[str, Ar
 
 
 def related(positions: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Return which different tokens share at least one coordinate, such as a row or a column, (n, k) -> (n, n).
+    """Return which different tokens share at least one coordinate, such as a row or a column.
 
+    Parameters
+    ----------
+    positions : array-like, shape (n, k)
+
+    Returns
+    -------
+    ndarray of bool, shape (n, n)
+
+    Examples
+    --------
     >>> related([[0, 0], [0, 1], [1, 1]]).astype(int).tolist()
     [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
     """

@@ -53,7 +53,18 @@ _REGISTRY: dict[str, type[Encoding]] = {
 
 
 def register(name: str) -> Callable[[type[Encoding]], type[Encoding]]:
-    """Register an encoding class under a new name, as a class decorator."""
+    """Register an encoding class under a name, as a class decorator.
+
+    Parameters
+    ----------
+    name : str
+        A name that is not registered yet.
+
+    Returns
+    -------
+    callable
+        The decorator, which returns the class unchanged.
+    """
 
     def decorate(cls: type[Encoding]) -> type[Encoding]:
         if _REGISTRY.get(name, cls) is not cls:
@@ -71,13 +82,28 @@ def _load_plugins() -> None:
 
 
 def names() -> list[str]:
-    """Return the names of all registered encodings, including those of installed packages."""
+    """Return the names of all registered encodings, including those of installed packages.
+
+    Returns
+    -------
+    list of str
+    """
     _load_plugins()
     return list(_REGISTRY)
 
 
 def lookup(name: str) -> type[Encoding]:
-    """Return the encoding class registered under a name."""
+    """Return the encoding class registered under a name.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    type
+        A subclass of Encoding.
+    """
     if name not in _REGISTRY:
         _load_plugins()
     return _REGISTRY[choice("encoding", name, _REGISTRY)]

@@ -61,7 +61,14 @@ class Additive(Encoding):
     """Base class of additive encodings, a table of PEs. The table of the base class is fixed at zero (NoPE).
 
     A subclass defines the initial values of the table and whether it is trained. One instance of `Additive` can serve
-    members with different subclasses, `kinds`. In any other model, use `x = pe(x)` with x of shape (b, n, d).
+    members with different subclasses. In any other model, use `x = pe(x)` with x of shape (b, n, d).
+
+    Parameters
+    ----------
+    members : sequence of Member
+    layout : Layout
+    kinds : sequence of type
+        The subclass of each member.
     """
 
     trains: ClassVar[bool] = False

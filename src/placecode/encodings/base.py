@@ -39,8 +39,17 @@ class Layout:
             raise must_be("positions", f"an array ({self.tokens} tokens, coordinates)", self.positions.shape)
 
     def coordinates(self, axes: int) -> np.ndarray:
-        """Return the coordinates of the tokens, (n, axes): the true ones, or with one axis the index in the
-        sequence."""
+        """Return the coordinates of the tokens.
+
+        Parameters
+        ----------
+        axes : int
+            1 for the index in the sequence, or the number of true coordinates.
+
+        Returns
+        -------
+        ndarray, shape (n, axes)
+        """
         if axes == 1:
             return np.arange(self.tokens, dtype=np.float64)[:, None]
         known_axes = 0 if self.positions is None else self.positions.shape[1]
@@ -60,10 +69,16 @@ class Layout:
 
 
 class Encoding(nn.Module):
-    """Base class of positional encodings, one instance for a sequence of e members.
+    """Base class of positional encodings.
 
     Subclasses override some of `add`, `rotate`, `bias`, `mask` and `vectors`. Trainable parameters have the member axis
     first, (e, ...). Their learning rate is `Member.pe_learning_rate`.
+
+    Parameters
+    ----------
+    members : sequence of Member
+        The e members that share the instance.
+    layout : Layout
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}

@@ -365,9 +365,18 @@ def stack_key(member: Member) -> tuple[object, ...]:
 
 
 def plan_stacks(members: Sequence[Member], most: int) -> list[list[int]]:
-    """Group members into stacks of at most `most` members and nearly equal size: the indices of the members of each.
+    """Group members into stacks of nearly equal size.
 
-    Members of one stack have equal `stack_key`.
+    Parameters
+    ----------
+    members : sequence of Member
+    most : int
+        Maximum number of members per stack.
+
+    Returns
+    -------
+    list of list of int
+        Indices of the members of each stack. Members of one stack have equal `stack_key`.
     """
     whole_number("the largest stack", most, 1)
     groups: dict[tuple[object, ...], list[int]] = {}

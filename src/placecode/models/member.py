@@ -57,8 +57,15 @@ PLACEMENTS = ("every", "input")
 class Options(Mapping[str, Any]):
     """Settings of an encoding family (axes, base, ...), as a hashable mapping for use in a frozen dataclass.
 
-    Values are numbers, text, True, False or None. Keywords override those of the mapping.
+    Parameters
+    ----------
+    *settings : mapping of str to number, str, bool or None
+        At most one mapping of settings.
+    **more : number, str, bool or None
+        Further settings. They override those in `settings`.
 
+    Examples
+    --------
     >>> Options({"axes": 2}, base=100.0)
     {'axes': 2, 'base': 100.0}
     """
@@ -265,7 +272,13 @@ class Member:
         return (*equal, self.dropout > 0, self.dropout_at_evaluation, self.origin is not None)
 
     def record(self) -> dict[str, Any]:
-        """Return the specification as a row of plain values for tables and files. `options` is JSON text."""
+        """Return the specification as a row of plain values for tables and files.
+
+        Returns
+        -------
+        dict of str to value
+            One entry per field. `options` is JSON text.
+        """
         flat = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "options"}
         return {**flat, "start": str(self.start), "options": json.dumps(dict(self.options))}
 
@@ -274,6 +287,14 @@ class Member:
         """Rebuild a member from a row made by `record`.
 
         An initial array is not part of the row. It becomes "zero", because trained values replace it.
+
+        Parameters
+        ----------
+        record : mapping of str to value
+
+        Returns
+        -------
+        Member
         """
         # runs of earlier versions have fewer fields
         values = {f.name: record[f.name] for f in dataclasses.fields(cls) if f.name in record}
@@ -315,8 +336,19 @@ def grid(base: Member, **fields: Iterable[Any]) -> list[Member]:
 
 
 def varied(members: Sequence[Member]) -> list[str]:
-    """Return the names of the fields and options that differ between members, without seed and origin.
+    """Return the names of the fields and options that differ between members.
 
+    Parameters
+    ----------
+    members : sequence of Member
+
+    Returns
+    -------
+    list of str
+        Names without seed and origin.
+
+    Examples
+    --------
     >>> varied(grid(Member(), sigma=[0.1, 2.0], seed=range(2)))
     ['sigma']
     """

@@ -39,13 +39,32 @@ class Pixels(Masked):
     """Masked prediction of the pixels of image patches or digits.
 
     Photographs are converted to grey and divided into 8 vertical strips, 2 of which are held out. Every world holds out
-    other strips. Patches of `size` x `size` pixels, `stride` pixels of the photograph apart, have random positions. No
-    patch contains both training and held-out strips, so no pixel of a photograph is in both splits. Digits are split at
-    random in every world. Pixels that rarely vary are left out.
+    other strips. Patches have random positions. No patch contains both training and held-out strips, so no pixel of a
+    photograph is in both splits. Digits are split at random in every world. Pixels that rarely vary are left out.
 
-    Data are standardized with the mean and standard deviation of the training values. The order of the pixels is the
-    same in all worlds. Unless `shuffled`, it is the row order, which a fixed positional encoding can use. `positions`,
-    (n, 2), are row and column of each channel. The name "pixel 3,7" means row 3 and column 7, counted from 0.
+    Data are standardized with the mean and standard deviation of the training values.
+
+    Parameters
+    ----------
+    source : {"photos", "digits"}
+    size : int
+        Number of rows and columns of a patch. Not used for digits.
+    stride : int
+        Distance between the pixels of a patch, in pixels of the photograph. Not used for digits.
+    train, test : int
+        Number of samples for training and testing.
+    ratios : sequence of float
+        Fractions of hidden channels at evaluation.
+    shuffled : bool
+        Whether pixels are in random order. Otherwise they are in row order, which a fixed positional encoding can use.
+    worlds : int
+        Number of random draws of the data. The order of the pixels is the same in all worlds.
+    seed : int
+
+    Attributes
+    ----------
+    positions : ndarray, shape (n, 2)
+        Row and column of each channel, counted from 0. The name "pixel 3,7" means row 3 and column 7.
     """
 
     name = "pixels"
@@ -89,11 +108,26 @@ def table(
 ) -> tuple[np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
     """Return the pixels as a table, for example to write it to a file.
 
-    A patch lies within one strip of a photograph, so patches of different strips have no pixel in common. Splits of the
-    table should hold out whole strips. Digits are divided into eight parts at random.
+    A patch lies within one strip of a photograph, so patches of different strips have no pixel in common. Splits of
+    the table should hold out whole strips. Digits are divided into eight parts at random.
 
-    Returns values, (T, n), as in the images and not standardized, the names of the columns, the true row and column of
-    each pixel, (n, 2), and the strip of each sample, (T,).
+    Parameters
+    ----------
+    source, size, stride, shuffled, seed
+        As in `Pixels`.
+    samples : int
+        Number of samples, T.
+
+    Returns
+    -------
+    values : ndarray, shape (T, n)
+        Values as in the images, not standardized.
+    names : tuple of str
+        Names of the columns.
+    positions : ndarray, shape (n, 2)
+        True row and column of each pixel.
+    strips : ndarray of int, shape (T,)
+        Strip of each sample.
     """
     whole_number("samples", samples, 2 * LEAST_TRAIN)
     cells, drawn, data = _set_up(source, size, stride, shuffled, seed)

@@ -197,5 +197,14 @@ class SGD(Optimizer):
 
 
 def build(stack: Stack) -> Optimizer:
-    """Return the optimizer named by the members of a stack."""
+    """Return the optimizer named by the members of a stack.
+
+    Parameters
+    ----------
+    stack : Stack
+
+    Returns
+    -------
+    Optimizer
+    """
     return {kind.name: kind for kind in (Adam, AdamW, SGD)}[stack.members[0].optimizer](stack)

@@ -45,7 +45,21 @@ def stack_for(
     dtype: torch.dtype = torch.float32,
     fast: bool | None = None,
 ) -> Stack:
-    """Return a new stack with the numbers of tokens, features and outputs of a task. `fast` is as in `Stack`."""
+    """Return a new stack with the numbers of tokens, features and outputs of a task.
+
+    Parameters
+    ----------
+    members : sequence of Member
+    task : Task
+    device : torch.device or str
+    dtype : torch.dtype
+    fast : bool, optional
+        As in `Stack`.
+
+    Returns
+    -------
+    Stack
+    """
     return Stack(
         members,
         tokens=task.tokens,
@@ -258,8 +272,13 @@ class Trainer:
                     yield {**row, "condition": condition, "metric": metric, "value": value}
 
     def state(self) -> dict[str, Tensor]:
-        """Return copies of everything the next step depends on, on the device of the stack or, if its memory is short,
-        on the CPU."""
+        """Return everything the next step depends on.
+
+        Returns
+        -------
+        dict of str to Tensor
+            Copies, on the device of the stack if there is enough memory, otherwise on the CPU.
+        """
         return _copies(self._state_views())
 
     def outcome(self) -> dict[str, Tensor]:
