@@ -128,8 +128,8 @@ def test_where_conditions_are_pooled_their_parts_have_no_columns(printed: Printe
     run = made_up(study, {"all": lambda m: 0.5, "easy": lambda m: 0.1}, {})
     run.summary = summarize("s", run.members, run.metrics, run.analysis, None)["rows"]
     head, row = printed(display.results_table(run, "mse"))
-    assert head == ["encoding", "sigma", "train", "test", "ood", "seeds", "diverged"]
-    assert row == ["learned", "0.01", "0.12 ± 0.00", "0.50 ± 0.00", "-", "2", "0"]
+    assert head == ["encoding", "sigma", "train", "test", "seeds", "diverged"]
+    assert row == ["learned", "0.01", "0.12 ± 0.00", "0.50 ± 0.00", "2", "0"]
 
 
 def test_a_metric_that_the_run_has_not_gives_an_empty_table() -> None:

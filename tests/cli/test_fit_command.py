@@ -200,7 +200,7 @@ def test_groups_names_and_categories_are_read(tmp_path: Path, no_report: None) -
 def test_a_single_model_has_no_confidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files(tmp_path)
     assert cli.main(["fit", "t.csv", *TINY, "--sigma", "0.1", "--seeds", "1", "--halves", "0", "--out", "a"]) == 0
-    assert "A single model was trained" in capsys.readouterr().out
+    assert "Only one model was trained" in capsys.readouterr().out
     assert told("a")["confidence"] is None and told("a")["sigma"] == 0.1 and Path("a/report.html").is_file()
     assert np.isnan(pd.read_csv("a/map.csv")["confidence"]).all()
 
@@ -212,7 +212,7 @@ def test_constant_channels_are_left_out_with_a_sentence(
     assert cli.main(["fit", "t.csv", *SHORT, "--out", "a"]) == 0
     out, err = capsys.readouterr()
     assert err.startswith("placecode: a channel is left out") and "'still'" in err and err.count("\n") == 1
-    assert "; 1 channel that does not vary was left out." in out
+    assert "; 1 constant channel was left out." in out
 
 
 # Stopped, resumed, forced

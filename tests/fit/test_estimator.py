@@ -153,7 +153,7 @@ def test_two_channels_are_enough(channels: int) -> None:
 def test_a_single_model_says_nothing_of_how_sure_it_is() -> None:
     fitted = tiny(n_halves=0).fit(table())
     assert np.isnan(fitted.confidence_["channels"]).all() and np.isnan(fitted.confidence_["pairs"]).all()
-    assert any(line.startswith("A single model was trained") for line in fitted.summary_)
+    assert any(line.startswith("Only one model was trained") for line in fitted.summary_)
 
 
 def test_it_can_be_cloned_and_used_in_a_pipeline() -> None:
