@@ -172,7 +172,8 @@ def noisy_accuracy(
     seeds = list(dict.fromkeys(member.seed for member in stack.members))
     of_member = torch.tensor([seeds.index(member.seed) for member in stack.members], device=stack.flat.device)
     width, blocks = stack.members[0].width, stack.members[0].layers if in_blocks else 1
-    keys = random.keys_for(seeds, f"noise on {split}{' in blocks' if in_blocks else ''}")
+    purpose = "validation" if split == "ood" else split  # its former name, so that earlier runs had the same noise
+    keys = random.keys_for(seeds, f"noise on {purpose}{' in blocks' if in_blocks else ''}")
     right: dict[float, list[Tensor]] = {level: [] for level in levels}
     for part in portions(stack, task, min(len(task.splits[split]), NOISY_EXAMPLES)):
         # one draw per example, so that its noise does not depend on the size of the portion
