@@ -214,6 +214,19 @@ def test_a_copy_with_the_arrays_of_some_seeds(run: Run, tmp_path: Path) -> None:
     assert (error.value.name, error.value.given) == ("seeds", [9]) and not (tmp_path / "other").exists()
 
 
+def test_a_copy_with_some_kinds_of_arrays(run: Run, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert cli.main(["slim", str(run.path), "--out", str(first), "--seeds", "1"]) == 0
+    assert cli.main(["slim", str(first), "--out", str(second), "--arrays", "pe_end,attention_end"]) == 0
+    text = "no weights; arrays in float16, of seed 1 alone; pe_end, attention_end alone"
+    assert Run(second).environment["slimmed"] == text
+    kept = {name for name in load_file(first / "arrays.safetensors") if name.startswith(("pe_end/", "attention_end/"))}
+    assert set(load_file(second / "arrays.safetensors")) == kept and kept
+    with pytest.raises(BadInput) as error:
+        slim(run.path, tmp_path / "other", arrays=["pe_end", "pe"])
+    assert (error.value.name, error.value.given) == ("arrays", ["pe"]) and not (tmp_path / "other").exists()
+
+
 def test_runs_that_cannot_be_copied(run: Run, copy: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="it is the same"):
         slim(run.path, run.path, force=True)

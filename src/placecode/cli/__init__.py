@@ -117,6 +117,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     command.add_argument("run", type=Path, metavar="RUN", help="run folder")
     command.add_argument("--out", type=Path, required=True, help="folder of the copy")
     command.add_argument("--seeds", metavar="A,B", help="copy the arrays of these seeds only (default: all seeds)")
+    command.add_argument("--arrays", metavar="A,B", help="copy arrays of these kinds only, such as pe_end,attention_end")
     command.add_argument("--force", action="store_true", help="overwrite a run in the output folder")
 
     command = add("report", "draw the figures and write the reports of finished runs again", _report)
@@ -231,7 +232,8 @@ def _merge(arguments: argparse.Namespace, console: Console) -> None:
 
 def _slim(arguments: argparse.Namespace, console: Console) -> None:
     seeds = None if arguments.seeds is None else [value_of("seeds", text, int) for text in arguments.seeds.split(",")]
-    run = merge.slim(arguments.run, arguments.out, arguments.force, seeds)
+    arrays = None if arguments.arrays is None else arguments.arrays.split(",")
+    run = merge.slim(arguments.run, arguments.out, arguments.force, seeds, arrays)
     size = sum(file.stat().st_size for file in run.path.iterdir() if file.is_file())
     print_line(console, f"{run.path}: {size / 2**20:.1f} MiB.")
 

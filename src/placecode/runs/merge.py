@@ -80,10 +80,17 @@ def merge(
     return _write_run(out, config, environment, force, *tables)
 
 
-def slim(path: Path, out: Path, force: bool = False, seeds: Sequence[int] | None = None) -> Run:
+def slim(
+    path: Path,
+    out: Path,
+    force: bool = False,
+    seeds: Sequence[int] | None = None,
+    arrays: Sequence[str] | None = None,
+) -> Run:
     """Copy a finished run without its weights and with arrays in half precision, and record this in the copy.
 
-    With `seeds`, only the arrays of members with these seeds are copied. Tables are always copied in full.
+    With `seeds`, only the arrays of members with these seeds are copied; with `arrays`, only arrays of these kinds, such
+    as "pe_end". Arrays that describe the data and all tables are copied in full.
     """
     run = Run(path)
     if not run.finished:
@@ -98,13 +105,21 @@ def slim(path: Path, out: Path, force: bool = False, seeds: Sequence[int] | None
             raise must_be("seeds", "seeds of the run's members", missing)
         copied = set(run.members.loc[run.members["seed"].isin(seeds), "member"])
         which = f", of {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))} alone"
-    environment = {**run.environment, SLIMMED: f"no weights; arrays in float16{which}"}
-    arrays = {
+    tensors = run.tensors("arrays.safetensors")
+    kinds = {name.rpartition("/")[0] for name in tensors if _member_of(name) is not None}
+    if arrays is not None:
+        if unknown := sorted(set(arrays) - kinds):
+            raise must_be("arrays", f"kinds of arrays of the run ({', '.join(sorted(kinds))})", unknown)
+        kinds = set(arrays)
+        which += f"; {', '.join(arrays)} alone"
+    before = run.environment.get(SLIMMED, "no weights; arrays in float16")
+    environment = {**run.environment, SLIMMED: f"{before}{which}"}
+    halved = {
         name: _halved(value)
-        for name, value in run.tensors("arrays.safetensors").items()
-        if (member := _member_of(name)) is None or member in copied
+        for name, value in tensors.items()
+        if (member := _member_of(name)) is None or (member in copied and name.rpartition("/")[0] in kinds)
     }
-    tables = (run.members, run.metrics, run.analysis, arrays, None, run.baselines)
+    tables = (run.members, run.metrics, run.analysis, halved, None, run.baselines)
     return _write_run(out, run.config, environment, force, *tables)
 
 
