@@ -7,7 +7,7 @@ and a model that has learned nothing. Another sigma lacks a share of this gain: 
 
 >>> setting = settings()[0]
 >>> setting.outcome.best.sigma, round(setting.outcome.lacks(2.0).mean, 2)
-(0.4, 0.87)
+(0.4, 0.79)
 """
 
 from __future__ import annotations
