@@ -62,7 +62,7 @@ class Case:
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "name"}
 
     def resized(self, **sizes: int) -> Case:
-        """Return a copy of the case with other sizes; those that differ are added to its name."""
+        """Return a copy of the case with other sizes. Sizes that differ are added to its name."""
         other = dataclasses.replace(self, **sizes)  # type: ignore[arg-type]
         changed = [f"{name} {value}" for name, value in sizes.items() if value != getattr(self, name)]
         return dataclasses.replace(other, name=", ".join([self.name, *changed]))
@@ -118,8 +118,8 @@ USUAL_MEMBERS = {
 }
 """Default numbers of models that placecode trains at once, by device and case."""
 USUAL_PEER_MEMBERS = {"cpu": (8,), "cuda": (1, 16, 128)}
-"""Default numbers of models at which stacked peers are measured, by device; few, since compilation is slow. If a case
-has none of them in USUAL_MEMBERS, stacked peers are measured at all its numbers of models."""
+"""Default numbers of models, by device, at which peers that train many models at once are measured; few, since
+compilation is slow. If a case has none of them in USUAL_MEMBERS, these peers are measured at all its numbers."""
 
 
 class Synthetic(Task):
@@ -159,6 +159,7 @@ class Product:
 
     @property
     def flops(self) -> int:
+        """Number of floating-point operations of the product."""
         return 2 * self.rows * self.inputs * self.outputs
 
 

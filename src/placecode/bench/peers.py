@@ -173,14 +173,17 @@ class Peer:
         return self.order[:, start : start + self.case.batch]
 
     def autocast(self) -> torch.autocast:
+        """Return a context in which products are computed in bfloat16 if `bf16` is set."""
         return torch.autocast(self.device, torch.bfloat16, enabled=self.bf16)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of one model: squared error if every token is read out, else cross-entropy."""
         if self.case.readout == "token":
             return F.mse_loss(outputs, targets)
         return F.cross_entropy(outputs, targets)
 
     def adam(self, parameters: Sequence[Tensor]) -> torch.optim.Adam:
+        """Return the optimizer of these parameters."""
         return torch.optim.Adam(parameters, lr=self.case.learning_rate, fused=True)
 
     def step(self) -> Tensor:

@@ -40,7 +40,7 @@ from placecode.version import VERSION
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command given by `arguments`, by default those of the process (sys.argv), and return the exit code."""
+    """Run the command in `arguments`, by default the arguments of the process, and return the exit code."""
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, 200)  # if output goes to a file, tables are not wrapped
@@ -56,6 +56,7 @@ def _main(words: Sequence[str], console: Console, errors: Console) -> int:
     can_resume = words[:1] in (["run"], ["fit"])
 
     def fail(message: object, code: int) -> int:
+        """Print an error message and return the exit code."""
         errors.print(f"placecode: {message}", style="red", markup=False)
         return code
 
@@ -185,6 +186,7 @@ def _named_study(words: Sequence[str]) -> str | None:
 
 
 def _studies(arguments: argparse.Namespace, console: Console) -> None:
+    """Print the table of all studies."""
     console.print(display.study_table(experiments.STUDIES.values()))
     print_line(
         console,
@@ -225,6 +227,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _merge(arguments: argparse.Namespace, console: Console) -> None:
+    """Merge runs of different members of a study, write the report, and print how many members are missing."""
     study = study_of(Run(arguments.runs[0]))
     run = merge.merge(arguments.runs, arguments.out, arguments.force, study.compare, study.members())
     missing = run.config["total"] - len(run.members)
@@ -235,6 +238,7 @@ def _merge(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _slim(arguments: argparse.Namespace, console: Console) -> None:
+    """Write a small copy of a finished run and print its size."""
     seeds = None if arguments.seeds is None else [value_of("seeds", text, int) for text in arguments.seeds.split(",")]
     run = merge.slim(arguments.run, arguments.out, arguments.force, seeds)
     size = sum(file.stat().st_size for file in run.path.iterdir() if file.is_file())
@@ -279,6 +283,7 @@ def _claims(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _runs(arguments: argparse.Namespace, console: Console) -> None:
+    """Print the table of the runs in a folder."""
     if not arguments.folder.is_dir():
         raise BadInput(f"{arguments.folder} must be a folder with runs; there is no such folder.")
     listed = runs.find(arguments.folder)
@@ -289,6 +294,7 @@ def _runs(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _doctor(arguments: argparse.Namespace, console: Console) -> None:
+    """Print the table of the checks of this machine."""
     console.print(display.doctor_table(doctor.examine()))
 
 

@@ -94,6 +94,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _device() -> Finding:
+    """Return the GPUs that torch can use. A machine without a GPU is fine too."""
     if not torch.cuda.is_available():
         return Finding("GPU", "none that torch can use; studies run on the CPU (quick scale: minutes)")
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
@@ -108,6 +109,7 @@ def _kernels() -> Finding:
 
 
 def _memory() -> Finding:
+    """Check whether the machine has at least 2 GiB of memory. Unknown memory counts as enough."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError, AttributeError):
@@ -116,6 +118,7 @@ def _memory() -> Finding:
 
 
 def _disk(name: str, path: Path) -> Finding:
+    """Check whether the disk of a folder has at least 1 GiB of free space."""
     free = shutil.disk_usage(path).free / 2**30
     return Finding(name, f"{free:.1f} GiB" + ("" if free >= 1 else "; a paper-scale run can need 1 GiB"), free >= 1)
 

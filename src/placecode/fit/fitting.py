@@ -139,6 +139,7 @@ def fit(
         return own_results.read(out)
 
     def tell_or_stop(step: str) -> None:
+        """Announce the next step, or raise Interrupted if the user has stopped the fit."""
         if stop():
             raise local.Interrupted
         tell(step)

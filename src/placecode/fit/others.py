@@ -36,7 +36,7 @@ MAX_LASSO_CHANNELS = 300
 MAX_UMAP_SAMPLES = 2_000
 """Maximum number of training samples for UMAP."""
 MIN_VALIDATION_SAMPLES = 20
-"""Number of validation samples for the choice of hyperparameters that are used even if the table is large."""
+"""If available, at least this many validation samples are used to choose hyperparameters, even of a wide table."""
 MAX_VALIDATION_OPERATIONS = 2e10
 """Approximate limit on the operations for the choice of hyperparameters, which limits the number of validation samples:
 every sample needs a matrix factorization."""
@@ -171,10 +171,12 @@ def _pca(
     best = min(errors, key=lambda k: errors[k]) if errors else 1
 
     def loadings(correlation: Array, k: int) -> Array:
+        """Return the loadings of the channels on the first k components, (n, k)."""
         size, directions = np.linalg.eigh(correlation)
         return np.asarray((directions * np.sqrt(np.maximum(size, 0.0)))[:, ::-1][:, :k])
 
     def similarity(correlation: Array) -> Array:
+        """Return the cosine similarity of the channels' loadings, (n, n)."""
         vectors = loadings(correlation, min(best, len(correlation)))
         length = np.linalg.norm(vectors, axis=1, keepdims=True)
         unit = vectors / np.where(length > 0, length, 1.0)
@@ -216,6 +218,7 @@ def _umap(task: Table, axes: list[int]) -> Method | str:
         import umap  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         def embed(values: Array, k: int) -> Array:
+            """Return a map of the channels with k axes, (n, k), from their values (n, samples)."""
             neighbors = min(10, task.tokens - 1)
             model = umap.UMAP(n_components=k, n_neighbors=neighbors, random_state=0, n_jobs=1, init="random")
             return np.asarray(model.fit_transform(values), dtype=np.float64)

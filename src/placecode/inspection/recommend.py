@@ -65,7 +65,7 @@ class Asked:
         choice("goal", self.goal, GOALS)
 
     def sizes(self) -> dict[str, float]:
-        """Return the known ones of tokens, width, layers and learning rate, on which distances are based, by name."""
+        """Return tokens, width, layers and learning rate by name, if known. Distances to settings are based on them."""
         sizes = {name: getattr(self, name) for name in ("tokens", "width", "layers", "learning_rate")}
         return {name: value for name, value in sizes.items() if value is not None}
 
@@ -254,6 +254,7 @@ def _chosen(seen: Sequence[Seen], goal: str) -> tuple[Vote, tuple[float, float]]
     place = votes.index(best)
 
     def last_good(others: Sequence[Vote]) -> float:
+        """Return the last sigma of `others`, starting next to the best one, before the first that is not good."""
         sigma = best.sigma
         for item in others:
             if item.known < ENOUGH or item.good < ENOUGH:
@@ -348,6 +349,7 @@ def _other_goal(answer: Recommendation) -> str:
 
 
 def _percent(share: float) -> str:
+    """Format a share as a percentage: 0.5 gives "50%"."""
     return f"{100 * share:.0f}%"
 
 
