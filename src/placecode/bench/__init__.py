@@ -1,11 +1,13 @@
-"""Time training on this machine and compare with other implementations. `placecode bench` is the command for it.
+"""Benchmark the speed of training on this machine, beside other implementations, as done by `placecode bench`.
 
 >>> plan = Plan("cpu", cases=(CASES["lst-quick"],), members=(1, 8), peers=("loop-eager",))
 >>> [row["us_per_model_step"] for row in run(plan)["rows"]]
 
-`plan` lists the rows to measure and `options` reads it from the command line. `cases` defines the models; `peers`,
-`jax_peer` and `authors` are the other implementations. `measure` times them, `compare` defines which rows are compared,
-`profiling` measures the time per GPU kernel, and `figures` draws the results.
+A result is a table in which each row is the time and memory of one implementation for one model size, precision and
+number of models. The module `plan` lists the rows to measure, and `options` reads a plan from the command line. `cases`
+defines the models; `peers`, `jax_peer` and `authors` are the other implementations. `measure` times them, `compare`
+defines which rows are compared, `profiling` measures the time per GPU kernel, and `figures` draws the results. `write`
+puts them into bench.json, bench.csv and images.
 """
 
 from __future__ import annotations
@@ -49,14 +51,15 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
+"""One measured row, with the columns of `placecode.bench.measure.row_of`."""
 
 
 def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[str, Any]:
-    """Measure everything in a plan; `notify` is called with each row and ceiling.
+    """Measure everything in a plan and return the result; `notify` is called with each row and ceiling once measured.
 
-    The result has "rows", "ceilings", "kernels" (time per kernel of placecode, on a GPU), "environment" and "calls"
-    (the plan and time of this call). Every row, ceiling and kernel names its call, so that results of several calls can
-    be merged while only rows of one call are compared.
+    The result is a dict with "rows", "ceilings" (throughput of the matrix products alone), "kernels" (time per kernel
+    of placecode, on a GPU), "environment" and "calls" (the plan and time of this call). Every row, ceiling and kernel
+    has the time of its call, so that results of several calls can be merged while only rows of one call are compared.
     """
     rows: list[Row] = []
     ceilings: dict[tuple[Case, str], Row] = {}
@@ -91,12 +94,15 @@ def run(plan: Plan, notify: Callable[[Row], None] = lambda row: None) -> dict[st
 
 
 def same_work(job: Job) -> Job:
-    """Return the job whose result can be reused: peers use TF32 in both `high` and `tf32`."""
+    """Return the job that does the same work, so that its result can be reused; usually this is the job itself.
+
+    Peers use TF32 in both precisions `high` and `tf32`, so a `high` job of a peer becomes a `tf32` job.
+    """
     return dataclasses.replace(job, precision="tf32") if job.name in PEERS and job.precision == "high" else job
 
 
 def environment(plan: Plan) -> dict[str, Any]:
-    """Describe the machine and the versions of packages."""
+    """Return a description of the machine, its devices and the versions of packages, for bench.json."""
     where = Where(plan.device).resolved()
     about = describe_environment(where, where.crew(1, 0)) | {"precision": ", ".join(plan.precisions)}
     for name in ("stack", "stacks at once", "threads per stack", "processes"):
@@ -107,7 +113,7 @@ def environment(plan: Plan) -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Return the name of the CPU, as reported by the system."""
+    """Return the name of the CPU as reported by the system, or else its architecture, such as "x86_64"."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -117,7 +123,7 @@ def _processor() -> str:
 
 
 def disturbance(result: dict[str, Any]) -> str:
-    """Describe how many rows were disturbed by other programs; empty if none were."""
+    """Return a sentence on how many rows are too slow because other programs were running; "" if there are none."""
     measured = [*result["rows"], *result["ceilings"]]
     rows = [row for row in measured if disturbed(row)]
     if not rows:
@@ -130,7 +136,10 @@ def disturbance(result: dict[str, Any]) -> str:
 
 
 def check_folder(folder: Path, force: bool) -> None:
-    """Raise BadInput if results cannot be written to a folder, before time is spent on measuring them."""
+    """Raise BadInput if the results must not be written to a folder, which is checked before anything is measured.
+
+    With `force`, an earlier benchmark in the folder may be overwritten.
+    """
     if folder.exists() and not folder.is_dir():
         raise must_be("out", "a folder", str(folder))
     if (folder / "bench.json").exists() and not force:

@@ -1,10 +1,11 @@
-"""Time an external training script: run its command for fewer and for more epochs, and take the difference.
+"""Time an external training script, such as that of a paper's authors, from two runs of different length.
 
     placecode bench --authors "python /their/checkout/train.py --epochs {epochs}"
 
-{steps} or {epochs} is replaced by the length of training one model of the paper's sizes, in steps or in epochs of 64
-steps. The time to start, load the data and exit cancels in the difference. It is not checked that the script trains a
-model of the right sizes.
+The command trains one model with the sizes of the case lst-paper. In it, {steps} or {epochs} is replaced by the length
+of training, in steps or in epochs of 64 steps. The time per step is the difference between a longer and a shorter run,
+divided by the difference in steps, so that the time to start, load the data and exit cancels. It is not checked that
+the script trains a model with these sizes.
 """
 
 from __future__ import annotations
@@ -20,28 +21,31 @@ from placecode.bench.cases import EPOCH
 from placecode.errors import must_be
 
 SHORT, LONG = 1, 3
-"""Number of epochs of the two runs."""
+"""Number of epochs of the shorter and of the longer run."""
 
 
 def words_of(command: str, epochs: int) -> list[str]:
-    """Split a command into words and replace its placeholders. No shell is involved."""
+    """Split a command into words, without a shell, and replace its placeholders {steps} and {epochs}."""
     values = {"steps": str(epochs * EPOCH), "epochs": str(epochs)}
     return [re.sub(r"\{(steps|epochs)\}", lambda match: values[match[1]], word) for word in shlex.split(command)]
 
 
 def check(command: str) -> None:
-    """Raise BadInput if the command has no placeholder or its program does not exist."""
+    """Raise BadInput if the command has no placeholder, an open quote, or a program that does not exist."""
     allowed = "a command with {steps} or {epochs} in it, whose program is there"
     try:
         words = words_of(command, SHORT)
-    except ValueError:  # a quote that is never closed
+    except ValueError:  # a quote is not closed
         raise must_be("authors", allowed, command) from None
     if not words or words == words_of(command, LONG) or shutil.which(words[0]) is None:
         raise must_be("authors", allowed, command)
 
 
 def measure(command: str) -> dict[str, Any]:
-    """Return the microseconds per step of the command, or {"note": reason} if they cannot be measured."""
+    """Run the command twice and return {"us_per_model_step": microseconds, "steps": number of timed steps}.
+
+    If the command fails or the longer run is not slower, return {"note": reason}.
+    """
     seconds = []
     for epochs in (SHORT, LONG):
         start = time.perf_counter()

@@ -1,9 +1,10 @@
-"""Models that are trained in a benchmark, on random data, and their number of floating-point operations.
+"""Models and random data for benchmarks, and the number of floating-point operations of a training step.
 
->>> flops(CASES["lst-paper"]) / 1e9  # of one model and step
+>>> flops(CASES["lst-paper"]) / 1e9  # for one step of one model
 12.35...
 
-The sizes of the Latin squares are read from the study, so that they are always those that `placecode run` trains.
+The sizes of the cases "lst-paper" and "lst-quick" are read from the study lst-sigma, so that a benchmark trains the
+same models as `placecode run lst-sigma`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,20 @@ from placecode.tasks.base import Split, Task
 from placecode.training.trainer import steps_per_epoch
 
 EPOCH = 64
-"""Number of full batches per epoch. The paper's epoch has as many, but the last one is smaller."""
+"""Number of batches per epoch, all of full size. The paper's epoch also has 64, but its last batch is smaller."""
 SETTLED = 200
-"""Number of epochs after which the mean accuracies of the paper's models no longer change."""
+"""Number of epochs that count as one model in "models per hour" of lst-paper. After them, the mean accuracies of the
+paper's models no longer change."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes of a model and its batch. "Models per hour" counts `steps_per_model` steps as one model."""
+    """Sizes of a model and its batch.
+
+    `expansion` is the hidden width of the MLP relative to `width`. `features` and `outputs` are the numbers of inputs
+    and outputs per token. `readout` is "last" if only the last token is read out, and "token" if all are. The column
+    "models per hour" counts `steps_per_model` steps as one model.
+    """
 
     name: str
     width: int
@@ -46,31 +53,32 @@ class Case:
     learning_rate: float = 1e-4
 
     def members(self, count: int) -> list[Member]:
-        """Return `count` members of these sizes, with the paper's learned PE and Adam."""
+        """Return `count` members with these sizes and different seeds, with the paper's learned PE and Adam."""
         names = {field.name for field in dataclasses.fields(Member)} & self.sizes().keys()
         return grid(Member(**{name: getattr(self, name) for name in names}), seed=range(count))
 
     def sizes(self) -> dict[str, Any]:
-        """Return all fields except the name."""
+        """Return all fields except the name, as a dict."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "name"}
 
     def resized(self, **sizes: int) -> Case:
-        """Return the case with other sizes, which are added to its name."""
+        """Return a copy of the case with other sizes. Sizes that differ are added to its name."""
         other = dataclasses.replace(self, **sizes)  # type: ignore[arg-type]
         changed = [f"{name} {value}" for name, value in sizes.items() if value != getattr(self, name)]
         return dataclasses.replace(other, name=", ".join([self.name, *changed]))
 
     @property
     def values(self) -> int:
-        """Values per batch: batch x tokens x width."""
+        """Number of values of a layer per batch: batch x tokens x width."""
         return self.batch * self.tokens * self.width
 
     def queries(self, block: int) -> int:
-        """Return the number of tokens that a block computes: all, or one in the last block if only one is read out."""
+        """Return for how many tokens a block computes outputs: all, or 1 in the last block if only one is read out."""
         return 1 if self.readout == "last" and block == self.layers - 1 else self.tokens
 
 
 def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
+    """Return a case with the sizes of the study lst-sigma; one model is trained for `epochs`, or as in the study."""
     study = LstSigma.at(scale)
     sizes = {name: getattr(study, name) for name in ("width", "layers", "heads", "expansion", "batch")}
     # a tenth of the puzzles of each of the three classes is held out
@@ -82,7 +90,7 @@ def _latin_squares(name: str, scale: str, epochs: int | None = None) -> Case:
 
 
 def _masked(name: str, tokens: int, steps: int) -> Case:
-    """Return a case of masked prediction: each token has two features, its value and whether it is hidden."""
+    """Return a case of predicting hidden tokens. Each token has two features: its value and whether it is hidden."""
     sizes = {"width": 64, "layers": 4, "heads": 1, "expansion": 4, "batch": 32, "features": 2, "outputs": 1}
     return Case(name, **sizes, tokens=tokens, readout="token", steps_per_model=steps)
 
@@ -96,6 +104,7 @@ CASES = {
         _masked("tokens-360", 360, 50_000),
     )
 }
+"""All cases by name."""
 USUAL_CASES = {"cpu": ("lst-quick", "lst-paper"), "cuda": ("lst-paper",)}
 """Default cases by device."""
 USUAL_MEMBERS = {
@@ -109,11 +118,12 @@ USUAL_MEMBERS = {
 }
 """Default numbers of models that placecode trains at once, by device and case."""
 USUAL_PEER_MEMBERS = {"cpu": (8,), "cuda": (1, 16, 128)}
-"""Those of them at which stacked peers are measured, since compilation is slow; all, if none of these is a default."""
+"""Default numbers of models, by device, at which peers that train many models at once are measured; few, since
+compilation is slow. If a case has none of them in USUAL_MEMBERS, these peers are measured at all its numbers."""
 
 
 class Synthetic(Task):
-    """Random data with the shapes of a case. Time and memory do not depend on the values."""
+    """Task with random data in the shapes of a case. Time and memory of training do not depend on the values."""
 
     name = "synthetic"
 
@@ -129,7 +139,7 @@ class Synthetic(Task):
         self.splits = {"train": Split(inputs, targets)}
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss of each member, (e,): cross-entropy, or squared error for predictions per token."""
+        """Return the mean loss of each member, (e,): squared error if every token is predicted, else cross-entropy."""
         if self.readout == "token":
             return (outputs - targets).square().flatten(1).mean(1)
         losses = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
@@ -149,11 +159,12 @@ class Product:
 
     @property
     def flops(self) -> int:
+        """Number of floating-point operations of the product."""
         return 2 * self.rows * self.inputs * self.outputs
 
 
 def linear_layers(case: Case) -> Iterator[Product]:
-    """Yield the linear layers of one model, the embedding first."""
+    """Yield the matrix products of the linear layers of one model in the forward pass, the embedding first."""
     rows, d, hidden = case.batch * case.tokens, case.width, case.expansion * case.width
     yield Product(rows, case.features, d)
     for block in range(case.layers):
@@ -170,7 +181,7 @@ def linear_layers(case: Case) -> Iterator[Product]:
 
 
 def flops(case: Case) -> int:
-    """Count the floating-point operations of the matrix products of one model and step.
+    """Return the number of floating-point operations of all matrix products in one training step of one model.
 
     A multiplication and an addition count as two. The backward pass of a product consists of two products of the same
     size, one per factor, except that the input of the embedding needs no gradient.

@@ -1,6 +1,6 @@
-"""Compare a row of a benchmark with the corresponding row of placecode.
+"""Compare the time and memory of another implementation with the corresponding row of placecode.
 
->>> times_placecode(row, rows)  # of a stacked peer with 128 models: placecode with 128 models is the baseline
+>>> times_placecode(row, rows)  # row: a stacked peer with 128 models. Its baseline is placecode with 128 models
 2.19...
 """
 
@@ -13,14 +13,16 @@ from placecode.bench.peers import STACKED
 
 Row = dict[str, Any]
 OURS = "placecode"
+"""Name of the rows of placecode in a benchmark."""
 
 
 def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
     """Return the row of placecode that a row is compared with, or None if there is none.
 
-    It has the same case, precision and call. A stacked peer is compared with placecode at the same number of models.
-    A loop trains one model at a time, however many there are, so it is compared with placecode at its fastest. So are
-    the other rows of placecode. The authors' script has its own precision; it is compared with the first one measured.
+    Both have the same case, precision and call of `bench.run`. A peer that trains many models at once (stacked) is
+    compared with placecode at the same number of models. A loop trains one model at a time, however many there are, so
+    it is compared with the fastest row of placecode. The rows of placecode are also compared with the fastest one. The
+    authors' script has a precision of its own, and is compared with the first precision of placecode that was measured.
     """
     ours = [other for other in rows if other["name"] == OURS and other["case"] == row["case"]]
     ours = [other for other in ours if other.get("call") == row.get("call")]
@@ -32,22 +34,23 @@ def baseline(row: Row, rows: Sequence[Row]) -> Row | None:
 
 
 def times_placecode(row: Row, rows: Sequence[Row]) -> float | None:
-    """Return the time per model and step relative to the baseline, or None if either was not measured."""
+    """Return the time per model and step, divided by that of the baseline, or None if either was not measured."""
     return _ratio(row, rows, "us_per_model_step")
 
 
 def times_memory(row: Row, rows: Sequence[Row]) -> float | None:
-    """Return the peak memory relative to the baseline, or None if either was not measured."""
+    """Return the peak memory, divided by that of the baseline, or None if either was not measured."""
     return _ratio(row, rows, "peak_bytes")
 
 
 def _ratio(row: Row, rows: Sequence[Row], column: str) -> float | None:
+    """Return the value of a row in a column, divided by that of its baseline, or None if either is missing."""
     ours = baseline(row, rows)
     return None if ours is None or not ours[column] or row[column] is None else float(row[column] / ours[column])
 
 
 def compared_with(row: Row, rows: Sequence[Row]) -> str:
-    """Describe the baseline: "128 models" or "fastest (512 models)"; a dash if there is none."""
+    """Return a description of the baseline, such as "128 models" or "fastest (512 models)"; a dash if there is none."""
     ours = baseline(row, rows)
     if ours is None:
         return "-"

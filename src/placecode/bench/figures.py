@@ -1,4 +1,4 @@
-"""Draw the results of a benchmark: time and memory by number of models, and a comparison with peers.
+"""Draw the results of a benchmark: time and memory by number of models, and bars beside other implementations.
 
 >>> draw(json.loads(Path("results/bench/cpu.json").read_text())).keys()
 dict_keys(['lst-quick-time', 'lst-quick-memory', 'lst-quick-peers', ...])
@@ -39,7 +39,11 @@ MARKERS = {
 
 
 def draw(result: dict[str, Any]) -> dict[str, Figure]:
-    """Draw all figures of a benchmark, by file name. Rows that were disturbed are left out."""
+    """Draw all figures of a benchmark; return them by file name without suffix.
+
+    Rows that are too slow because other programs were running are left out. A case in which placecode was not measured
+    has no figures.
+    """
     drawn = {}
     measured = [row for row in result["rows"] if row["us_per_model_step"] is not None and not disturbed(row)]
     for case in dict.fromkeys(row["case"] for row in result["rows"]):
@@ -59,21 +63,22 @@ def draw(result: dict[str, Any]) -> dict[str, Figure]:
 
 
 def file_name(case: str, kind: str) -> str:
-    """Return the file name of a figure, without its suffix."""
+    """Return the file name of a figure without its suffix, such as "lst-quick-time"."""
     return f"{case}-{kind}".replace(", ", "-").replace(" ", "-")
 
 
 def place(environment: dict[str, Any]) -> str:
-    """Describe the machine: its GPU, or its CPU and number of cores."""
+    """Return a description of the machine: its GPU, or its CPU and number of cores."""
     if environment["gpu"]:
         return f"one {environment['gpu']}"
     return f"{environment['processor']}, {environment['cores']} cores"
 
 
 def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
-    """Draw the time per model and step by number of models. Dotted lines: time of the matrix products alone.
+    """Draw the time per model and step by number of models, with one colour per precision.
 
-    A loop trains one model at a time, so it is a point at 1. Colours are precisions.
+    Dotted lines show the time of the matrix products alone (`ceilings`). Other implementations are points; a loop
+    trains one model at a time, so it is a point at 1. `about` is a line of small print on the case and the machine.
     """
     figure, axes = _axes((6.6, 4.4))
     counts = [row["members"] for row in rows]
@@ -82,7 +87,7 @@ def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) ->
         _line(axes, [row for row in rows if row["precision"] == precision], "us_per_model_step", style, precision)
         for floor in (row for row in ceilings if row["precision"] == precision):
             axes.axhline(floor["floor_us"], color=style["color"], linewidth=1.1, linestyle=(0, (1, 2)))
-            below = len(ceilings) > 1 and floor["floor_us"] == lowest  # two lines may be close to each other
+            below = len(ceilings) > 1 and floor["floor_us"] == lowest  # labels of close lines must not overlap
             text_style = {"color": style["color"], "fontsize": 7.5, "textcoords": "offset points"}
             text_style |= {"va": "top"} if below else {"va": "bottom"}
             axes.annotate("products alone", (min(counts), floor["floor_us"]), (4, -2 if below else 2), **text_style)
@@ -100,7 +105,7 @@ def time_by_members(rows: Sequence[Row], ceilings: Sequence[Row], about: str) ->
 
 
 def memory_by_members(rows: Sequence[Row], about: str) -> Figure:
-    """Draw the peak memory by number of models. Dotted lines: proportional to the number of models."""
+    """Draw the peak memory of placecode by number of models. Dotted lines are proportional to the number of models."""
     figure, axes = _axes((6.6, 3.8))
     ours = [{**row, "mebibytes": row["peak_bytes"] / 2**20} for row in rows if row["name"] == OURS]
     for precision, style in PRECISIONS.items():
@@ -125,9 +130,10 @@ _PEERS_NOTE = (
 
 
 def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Figure:
-    """Draw bars of the time of every peer, relative to placecode, and of the corresponding rows of placecode.
+    """Draw bars of the time per model and step of every peer, and of the rows of placecode they are compared with.
 
-    Of a stacked peer, the largest number of models is shown for which placecode was measured too.
+    Numbers in brackets are times relative to placecode. A stacked peer was measured at several numbers of models; the
+    largest one at which placecode was measured too is shown.
     """
     groups = [precision for precision in PRECISIONS if any(row["precision"] == precision for row in rows)]
     bars: list[tuple[str, Row, float | None]] = []
@@ -178,10 +184,12 @@ def peers_beside(rows: Sequence[Row], ceilings: Sequence[Row], about: str) -> Fi
 
 
 def _micro(row: Row) -> float:
+    """Return the microseconds per model and step of a row."""
     return float(row["us_per_model_step"])
 
 
 def _line(axes: Axes, rows: Sequence[Row], value: str, style: dict[str, Any], precision: str) -> None:
+    """Draw the column `value` of the rows of placecode by number of models, if there are any."""
     ours = sorted((row for row in rows if row["name"] == OURS), key=lambda row: row["members"])
     if ours:
         points = ([row["members"] for row in ours], [row[value] for row in ours])
@@ -189,6 +197,7 @@ def _line(axes: Axes, rows: Sequence[Row], value: str, style: dict[str, Any], pr
 
 
 def _axes(size: tuple[float, float]) -> tuple[Figure, Axes]:
+    """Return an empty figure of this size in inches, and its only axes."""
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
@@ -200,6 +209,7 @@ def _axes(size: tuple[float, float]) -> tuple[Figure, Axes]:
 
 
 def _members_axis(axes: Axes, counts: Sequence[int]) -> None:
+    """Make the x axis logarithmic, with a tick at each number of models."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(sorted(set(counts))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -208,6 +218,7 @@ def _members_axis(axes: Axes, counts: Sequence[int]) -> None:
 
 
 def _log_axis(axes: Axes, label: str) -> None:
+    """Make the y axis logarithmic, with a label, ticks at 1, 2 and 5, and grid lines."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.set_ylim(low / 1.6, high * 1.6)  # so that a round number is among the ticks even if values hardly differ
@@ -220,11 +231,13 @@ def _log_axis(axes: Axes, label: str) -> None:
 
 
 def _finish(figure: Figure, axes: Axes, about: str, note: str = "") -> None:
+    """Add the legend and the small print."""
     handles, names = axes.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5, labelcolor=INK)
     _small_print(figure, about, note)
 
 
 def _small_print(figure: Figure, about: str, note: str) -> None:
+    """Write `about` and `note` in small type below the axes."""
     text = " · ".join(part for part in (about, note) if part)
     figure.supxlabel(text, fontsize=7, color=MUTED, x=0.01, ha="left", parse_math=False)

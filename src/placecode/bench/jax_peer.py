@@ -1,6 +1,6 @@
-"""The same training in JAX: the step of one model, mapped over all models and jitted, with its own Adam.
+"""The training step of placecode written in JAX, for benchmarks: one model's step, mapped over all models and jitted.
 
-It needs jax, which is not a dependency. `peers.jax_vmap` imports this module.
+Adam is written here too. The module needs jax, which is not a dependency; only `peers.jax_vmap` imports it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from placecode.bench.peers import Peer, Start
 from placecode.tasks.base import Task
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+"""Constants of Adam."""
 
 Arrays = dict[str, Any]
+"""Weights of a model by name."""
 
 
 def product(x: Any, weight: Any, bf16: bool) -> Any:
-    """Multiply in bfloat16, as autocast does, or in the default precision of jax."""
+    """Return the matrix product in bfloat16, as autocast in torch does, or in the default precision of jax."""
     if bf16:
         x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
     return x @ weight
 
 
 def forward(weights: Arrays, x: Any, case: Case, bf16: bool) -> Any:
-    """Compute the outputs of one model: (b, n, f) -> (b, o) or (b, n, o)."""
+    """Return the outputs of one model for inputs x (b, n, f): (b, n, o) if every token is read out, else (b, o)."""
     times = partial(product, bf16=bf16)
 
     def linear(x: Any, name: str, part: slice = slice(None)) -> Any:
@@ -68,7 +70,7 @@ def forward(weights: Arrays, x: Any, case: Case, bf16: bool) -> Any:
 
 
 def loss_of(weights: Arrays, inputs: Any, targets: Any, case: Case, bf16: bool) -> Any:
-    """Compute the mean loss of one model."""
+    """Return the mean loss of one model: squared error if every token is read out, else cross-entropy."""
     outputs = forward(weights, inputs, case, bf16)
     if case.readout == "token":
         return jnp.square(outputs - targets).mean()
@@ -77,7 +79,10 @@ def loss_of(weights: Arrays, inputs: Any, targets: Any, case: Case, bf16: bool) 
 
 
 def adam(weight: Any, gradient: Any, first: Any, second: Any, count: Any, rate: float) -> tuple[Any, Any, Any]:
-    """Return the updated weight and moments of one array."""
+    """Return the updated weight, first moment and second moment of one array after a step of Adam.
+
+    `count` is the number of the step, from 1, and `rate` the learning rate.
+    """
     first = BETA1 * first + (1 - BETA1) * gradient
     second = BETA2 * second + (1 - BETA2) * jnp.square(gradient)
     scale = jnp.sqrt(second / (1 - BETA2**count)) + EPSILON
@@ -86,7 +91,11 @@ def adam(weight: Any, gradient: Any, first: Any, second: Any, count: Any, rate: 
 
 @partial(jax.jit, static_argnames=("case", "bf16"), donate_argnames=("state",))
 def train(state: Any, data: Any, order: Any, place: Any, case: Case, bf16: bool) -> tuple[Any, Any]:
-    """Run one step of all models; return the new state and the losses, (e,)."""
+    """Run one training step of all models; return the new state and the losses, (e,).
+
+    The state has the weights, both moments of Adam and the number of steps. `order` (e, N) is the order of the examples
+    of each model, and `place` the number of the batch in this order.
+    """
     weights, first, second, count = state
     rows = jax.lax.dynamic_slice_in_dim(order, place * case.batch, case.batch, axis=1)  # (e, b)
     inputs, targets = (array[rows] for array in data)
@@ -107,7 +116,7 @@ def draw_order(key: Any, examples: int, models: int) -> Any:
 
 
 class JaxVmap(Peer):
-    """See `peers.jax_vmap`."""
+    """Peer that trains all models at once with JAX; see `peers.jax_vmap`."""
 
     def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
         super().__init__(case, task, starts, "cpu", bf16)
@@ -121,7 +130,7 @@ class JaxVmap(Peer):
         zeros = [{name: jnp.zeros_like(value) for name, value in weights.items()} for _ in range(2)]
         self.state: Any = (weights, *zeros, jax.device_put(0, self.at))
         self.key = jax.random.key(0)
-        # jax's names of the precisions that torch calls highest and high
+        # the names that jax has for the precisions that torch calls highest and high
         exact = torch.get_float32_matmul_precision() == "highest"
         self.precision = "highest" if exact else "tensorfloat32"
         self.last: Any = None

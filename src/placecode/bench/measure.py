@@ -1,8 +1,9 @@
 """Measure the time and memory of a training step, and the throughput of the machine's matrix products.
 
-Every row is measured in a new process, so that rows do not affect each other. The process warms up, runs five rounds
-and reports the median round. A round ends when the device has finished its work. On a CPU this is repeated in three
-processes and the fastest is reported, since an unlucky placement of threads can slow down a process permanently.
+Every row of a benchmark is measured in a new process, so that rows do not affect each other. The process warms up, runs
+five rounds of training steps and reports the median time of a round. A round ends when the device has finished its
+work. On a CPU, three processes measure the row and the fastest result is reported, since an unlucky placement of
+threads can slow down a process permanently.
 """
 
 from __future__ import annotations
@@ -34,19 +35,23 @@ from placecode.models.encoder import plan_stacks
 from placecode.training.trainer import Trainer, stack_for
 
 ROUNDS = 5
+"""Number of timed rounds, of which the median is reported."""
 WARM_UP = {"cpu": 1, "cuda": 8}
-"""Minimum number of steps that are not timed. The first steps compile, capture graphs and fill caches."""
+"""Minimum number of steps before timing starts, by device. They compile, capture graphs and fill caches."""
 MAX_OTHER_CORES = 0.15
-"""Number of cores that other programs may use before a row counts as disturbed."""
+"""A row counts as disturbed if other programs used more than this number of cores while it was measured."""
 PROCESSES = {"cpu": 3, "cuda": 1}
-"""Number of processes that measure a row, one after the other."""
+"""Number of processes that measure a row, one after the other, by device. The fastest result is reported."""
 CEILING_MEMBERS = {"cpu": 8, "cuda": 128}
-"""Number of models for the ceiling, enough to use the whole machine."""
+"""Number of models when the ceiling is measured, by device: enough to use the whole machine."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One row to be measured: "placecode", "ceiling" or a peer."""
+    """One row to be measured.
+
+    `name` is "placecode", "ceiling" (matrix products alone) or a peer; `members` is the number of models.
+    """
 
     case: Case
     name: str
@@ -54,7 +59,7 @@ class Job:
     device: str
     precision: str
     seconds: float
-    """Approximate time to measure."""
+    """Approximate duration of all timed rounds together, in seconds."""
     steps: int | None = None
     """Number of steps per round, instead of `seconds`."""
     threads: int = 1
@@ -62,26 +67,26 @@ class Job:
 
     @property
     def where(self) -> Where:
-        """Device and precision. On a GPU all members form one stack; on a CPU they are split as by `placecode run`."""
+        """Device and precision. On a GPU all members form one stack; on a CPU stacks are as in `placecode run`."""
         return Where(self.device, self.precision, self.members if self.device == "cuda" else None).resolved()
 
 
 class Candidate:
-    """An implementation that can be timed; `models` is the number of models that a step trains."""
+    """Base class of implementations that can be timed. `models` is the number of models that a step trains."""
 
     models: int
 
     def run(self, steps: int) -> None:
-        """Run steps and wait until they are finished."""
+        """Run this number of training steps and wait until they are finished."""
         raise NotImplementedError
 
     def peak_bytes(self) -> int | None:
-        """Return the peak memory, or None if it can be read from the system or from torch."""
+        """Return the peak memory in bytes, or None if it should be read from torch or the system by `peak_memory`."""
         return None
 
 
 class Placecode(Candidate):
-    """Training as in `placecode run`: concurrent stacks that share the cores of a CPU, or one stack on a GPU."""
+    """Training as in `placecode run`: several stacks at once that share the cores of a CPU, or one stack on a GPU."""
 
     def __init__(self, job: Job) -> None:
         self.where, self.models = job.where, job.members
@@ -110,7 +115,7 @@ class Placecode(Candidate):
 
 
 class PeerRun(Candidate):
-    """A peer in the precision of the job."""
+    """Training by another implementation (a peer), in the precision of the job."""
 
     def __init__(self, job: Job) -> None:
         bf16 = job.precision == "bf16"
@@ -133,9 +138,9 @@ class PeerRun(Candidate):
 
 
 class Products(Candidate):
-    """Only the matrix products of the linear layers, forward and backward, with `torch.bmm` over a stack.
+    """Matrix products of the linear layers alone, in the forward and backward pass, with `torch.bmm` for all models.
 
-    They give the ceiling: the throughput of a training step if everything else took no time.
+    Their throughput is the ceiling: the throughput of a training step if everything else took no time.
     """
 
     def __init__(self, job: Job) -> None:
@@ -171,12 +176,16 @@ class Products(Candidate):
             torch.cuda.synchronize()
 
     def flops(self) -> int:
-        """Return the floating-point operations per model and step."""
+        """Return the number of floating-point operations per model and step."""
         return sum(2 * left.shape[1] * left.shape[2] * right.shape[2] for left, right in self.factors)
 
 
 def timed(candidate: Candidate, job: Job) -> dict[str, Any]:
-    """Return microseconds per model and step, the number of timed steps, and how many cores others used meanwhile."""
+    """Time the training steps of a candidate.
+
+    Returns a dict with "us_per_model_step" (microseconds), "steps" (number of timed steps) and "others" (mean number of
+    cores that other processes used meanwhile, or None if unknown).
+    """
     warm_up = WARM_UP[job.device]
     candidate.run(warm_up)
     start, done = time.perf_counter(), 0
@@ -202,7 +211,7 @@ def timed(candidate: Candidate, job: Job) -> dict[str, Any]:
 
 
 def _other_cpu_seconds() -> float | None:
-    """Return the CPU seconds that other processes have used on this machine, or None if unknown."""
+    """Return the CPU seconds that other processes have used since the machine was started, or None if unknown."""
     try:
         user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
         ticks = user + nice + system + sum(rest[:3])  # with interrupts and time stolen by the host for other guests
@@ -212,7 +221,7 @@ def _other_cpu_seconds() -> float | None:
 
 
 def peak_memory(device: str) -> int | None:
-    """Return the peak memory of this process in bytes, or None if the system does not report it.
+    """Return the peak memory of this process so far in bytes, or None if the system does not report it.
 
     On a GPU it is the memory that torch has reserved, which other processes cannot use.
     """
@@ -227,7 +236,11 @@ def peak_memory(device: str) -> int | None:
 
 
 def measure(job: Job) -> dict[str, Any]:
-    """Measure the time and memory of one job in this process; return the result of `timed` and "peak_bytes"."""
+    """Measure the time and memory of one job in this process.
+
+    Returns the dict of `timed` with "peak_bytes" (None if unknown), "tflops" for a ceiling, and a "note" if a peer has
+    one.
+    """
     torch.set_num_threads(job.threads)
     before = peak_memory(job.device)
     kinds: dict[str, Callable[[Job], Candidate]] = {"placecode": Placecode, "ceiling": Products}
@@ -269,7 +282,7 @@ def in_fresh_process(job: Job, work: Callable[[Job], dict[str, Any]] = measure) 
 
 
 def measured(job: Job) -> dict[str, Any]:
-    """Measure a job in several processes and return the fastest result, or {"note": reason} if it failed."""
+    """Measure a job in PROCESSES new processes and return the fastest result, or {"note": reason} if it failed."""
     best = in_fresh_process(job)
     for _ in range(PROCESSES[job.device] - 1):
         if "us_per_model_step" not in best:
@@ -280,7 +293,10 @@ def measured(job: Job) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _interrupt_delayed() -> Iterator[None]:
-    """Context manager that delays Ctrl-C, and blocks it in processes started inside; the parent ends those itself."""
+    """Delay Ctrl-C while the context is active, and block it in processes that are started in it.
+
+    The parent process ends these processes itself.
+    """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -298,7 +314,7 @@ def _interrupt_delayed() -> Iterator[None]:
 
 
 def _send_result(connection: Connection, job: Job, work: Callable[[Job], dict[str, Any]]) -> None:
-    """Call `work(job)` and send its result, or the reason of its failure."""
+    """Call `work(job)` and send its result, or {"note": reason} if it fails, to the parent process."""
     os.dup2(2, 1)  # stdout is for results, so messages of compilers go to stderr
     try:
         result = work(job)
@@ -311,11 +327,15 @@ def _send_result(connection: Connection, job: Job, work: Callable[[Job], dict[st
 
 
 def _about(job: Job) -> dict[str, Any]:
+    """Return the columns that identify a row: name, case, device and precision."""
     return {"name": job.name, "case": job.case.name, "device": job.device, "precision": job.precision}
 
 
 def row_of(job: Job, result: dict[str, Any], ceiling: float | None = None) -> dict[str, Any]:
-    """Make a row of the table from the result of a job, with None for missing values; `ceiling` is in TFLOP/s."""
+    """Return a row of the table of results: the sizes of a job and its measured `result`, with None for missing values.
+
+    `ceiling` is the throughput of the matrix products alone in TFLOP/s, if it was measured.
+    """
     micro = result.get("us_per_model_step")
     tflops = None if micro is None else flops(job.case) / micro / 1e6
     return {
@@ -336,7 +356,11 @@ def row_of(job: Job, result: dict[str, Any], ceiling: float | None = None) -> di
 
 
 def ceiling_of(job: Job) -> dict[str, Any]:
-    """Measure the throughput of matrix products at the sizes of a job, and the time of a step at this throughput."""
+    """Measure the throughput of the matrix products of a job's case, and return it as a row for "ceilings".
+
+    The row has the throughput as "tflops", and as "floor_us" the microseconds per model and step that training would
+    take at this throughput. Both are None if the measurement failed.
+    """
     job = dataclasses.replace(job, name="ceiling", members=CEILING_MEMBERS[job.device])
     result = measured(job)
     rate = result.get("tflops")
@@ -351,5 +375,5 @@ def ceiling_of(job: Job) -> dict[str, Any]:
 
 
 def disturbed(row: dict[str, Any]) -> bool:
-    """Return whether other programs used the cores while a row was measured on a CPU, so that it is too slow."""
+    """Return whether a row was measured on a CPU while other programs used it, so that its time is too long."""
     return bool(row["device"] == "cpu" and (row["others"] or 0) > MAX_OTHER_CORES)

@@ -1,4 +1,4 @@
-"""Options of `placecode bench`, and the plan they describe."""
+"""Command line options of `placecode bench`, and how a plan is built from them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from placecode.errors import must_be, one_of, value_of
 from placecode.execution.where import PRECISIONS, Where
 
 SIZES = ("width", "tokens", "layers", "batch")
-"""Sizes of a case that can be changed."""
+"""Sizes of the models that can be changed by options."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `bench`. Lists are separated by commas."""
+    """Add the options of `bench` to its parser. Options that take a list expect values separated by commas."""
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(
         "--case", metavar="A,B", help=f"cases to measure: {', '.join(CASES)} or all (default: depends on the device)"
@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    """Build the plan from the options and check it."""
+    """Return the plan that the options describe. Raises BadInput if they are invalid."""
     names, peers = _values(arguments, "case"), _values(arguments, "peers")
     for name in names:
         if name not in (*CASES, "all"):
@@ -78,7 +78,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 
 def _values(arguments: argparse.Namespace, name: str, kind: type = str) -> tuple[Any, ...]:
-    """Parse a list separated by commas, without duplicates; empty if the option is missing."""
+    """Return the values of an option that takes a list, without duplicates; empty if the option is missing."""
     text = getattr(arguments, name.replace("-", "_"))
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     if text is not None and not parts:

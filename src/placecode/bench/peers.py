@@ -1,7 +1,7 @@
-"""Other implementations of the same training (peers), as a careful user would write them in torch or JAX.
+"""Peers: other implementations of the same training, as a careful user would write them in torch or JAX.
 
-Data are on the device, Adam is fused, and no unnecessary products are computed. Tests check that every peer has the
-same losses as `Stack`, step by step, from the same initial weights.
+All keep the data on the device, use a fused Adam, and compute no unnecessary products. Tests check that every peer has
+the same losses as placecode's `Stack`, step by step, from the same initial weights.
 
 A peer has `step()`, which runs one training step and returns the losses (e,) without waiting for the device; `models`,
 the number of models trained per step; and `finish()`, which waits for the device. `PEERS` lists all peers.
@@ -28,11 +28,11 @@ from placecode.models.encoder import Stack
 from placecode.tasks.base import Task
 
 Start = dict[str, Tensor]
-"""Initial weights of a model, with the names of `Plain` and the layout of torch."""
+"""Initial weights of one model by name, with the names of `Plain` and the layout of torch."""
 
 
 def start_of(stack: Stack, index: int) -> Start:
-    """Return the weights of a member of a stack, with the names of `Plain` and the layout of torch."""
+    """Return copies of the weights of member `index` of a stack, with the names of `Plain` and the layout of torch."""
     renamed = {}
     for name, value in stack.named_parameters():
         weight = value[index].detach().clone()
@@ -46,20 +46,25 @@ def start_of(stack: Stack, index: int) -> Start:
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Compute attention with the fused kernel of torch."""
     return F.scaled_dot_product_attention(q, k, v)
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute attention as softmax between two products. Under vmap the fused kernel would run model by model."""
+    """Compute attention by two products and a softmax. Under vmap, the fused kernel would run model by model."""
     weights: Tensor = ((q * q.shape[-1] ** -0.5) @ k.mT).softmax(-1)
     return weights @ v
 
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Function that computes attention from queries, keys and values, (b, h, n, c)."""
 
 
 class PlainBlock(nn.Module):
-    """LN(x + attention), then LN(x + MLP) with GELU after both linear layers; optionally for the last token only."""
+    """Transformer block: LN(x + attention), then LN(x + MLP), with GELU after both linear layers of the MLP.
+
+    With `last_alone`, only the output of the last token is computed.
+    """
 
     def __init__(self, case: Case, last_alone: bool, attend: Attend) -> None:
         super().__init__()
@@ -85,7 +90,7 @@ class PlainBlock(nn.Module):
 
 
 class Plain(nn.Module):
-    """The paper's model, written for a single model."""
+    """The paper's transformer, written for a single model. It adds its learned PE (`table`) in every block."""
 
     def __init__(self, case: Case, attend: Attend = fused_attention) -> None:
         super().__init__()
@@ -96,6 +101,7 @@ class Plain(nn.Module):
         self.answer = nn.Linear(case.width, case.outputs)
 
     def block(self, case: Case, number: int, attend: Attend) -> nn.Module:
+        """Return a new block; `number` is its index."""
         return PlainBlock(case, case.queries(number) < case.tokens, attend)
 
     def forward(self, x: Tensor) -> Tensor:  # (b, n, f) -> (b, o) or (b, n, o)
@@ -106,12 +112,12 @@ class Plain(nn.Module):
 
     @staticmethod
     def own_names(start: Start) -> Start:
-        """Return the weights with the names of this module."""
+        """Return initial weights with the parameter names of this module."""
         return start
 
 
 class Encoder(Plain):
-    """The layers of `nn.TransformerEncoder`, with the PE added before each.
+    """Model made of the layers of `nn.TransformerEncoder`, with the PE added before each layer.
 
     It differs from the paper's model in two ways that torch's layer does not support: GELU is applied once, after the
     first linear layer of the MLP, and the last block computes all tokens although only one is read out.
@@ -134,7 +140,7 @@ class Encoder(Plain):
 
 
 def built(model: type[Plain], case: Case, start: Start, device: str, attend: Attend = fused_attention) -> nn.Module:
-    """Build a model on the device with copies of the initial weights."""
+    """Return a model of class `model` on the device, with copies of the initial weights."""
     with torch.device("meta"):  # to skip the random initialization
         module = model(case, attend)
     copies = {name: value.to(device, copy=True) for name, value in model.own_names(start).items()}
@@ -143,10 +149,13 @@ def built(model: type[Plain], case: Case, start: Start, device: str, attend: Att
 
 
 class Peer:
-    """Base class: keeps the data on the device, and draws a new random order of the rows every epoch."""
+    """Base class of peers. It keeps the data on the device, and draws a new random order of the rows every epoch.
+
+    `starts` are the initial weights of each model. With `bf16`, the forward pass uses autocast to bfloat16.
+    """
 
     note = ""
-    """Remark for the table, for example if a CUDA graph could not be used."""
+    """Remark that is shown in the table of results, for example if a CUDA graph could not be used."""
 
     def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
         self.case, self.device, self.bf16, self.models = case, device, bf16, len(starts)
@@ -156,7 +165,7 @@ class Peer:
         self.place = 0
 
     def rows(self) -> Tensor:
-        """Return the rows of the next batch of each model, (e, b)."""
+        """Return the row numbers of the next batch of each model, (e, b)."""
         examples, start = len(self.inputs), self.place * self.case.batch
         if start == 0:
             self.order = torch.rand(self.models, examples, generator=self.generator, device=self.device).argsort(1)
@@ -164,17 +173,21 @@ class Peer:
         return self.order[:, start : start + self.case.batch]
 
     def autocast(self) -> torch.autocast:
+        """Return a context in which products are computed in bfloat16 if `bf16` is set."""
         return torch.autocast(self.device, torch.bfloat16, enabled=self.bf16)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of one model: squared error if every token is read out, else cross-entropy."""
         if self.case.readout == "token":
             return F.mse_loss(outputs, targets)
         return F.cross_entropy(outputs, targets)
 
     def adam(self, parameters: Sequence[Tensor]) -> torch.optim.Adam:
+        """Return the optimizer of these parameters."""
         return torch.optim.Adam(parameters, lr=self.case.learning_rate, fused=True)
 
     def step(self) -> Tensor:
+        """Start one training step of all models and return the losses, (e,), without waiting for the device."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -183,14 +196,15 @@ class Peer:
             torch.cuda.synchronize()
 
     def peak_bytes(self) -> int | None:
-        """Return the peak memory, if the peer has its own allocator."""
+        """Return the peak memory in bytes if the peer allocates GPU memory without torch; otherwise None."""
         return None
 
 
 class Loop(Peer):
-    """Train one model after the other. A step trains one model, so its time does not depend on their number.
+    """Peer that trains one model after the other, as in a loop over models.
 
-    With `compiled`, torch.compile is used: CUDA graphs on a GPU, C++ on a CPU.
+    A step trains a single model, so only the first of `starts` is used. With `compiled`, torch.compile is used, which
+    makes CUDA graphs on a GPU and C++ code on a CPU.
     """
 
     def __init__(
@@ -222,7 +236,7 @@ class Loop(Peer):
 
 
 class Vmap(Peer):
-    """Train all models at once with torch.func: the gradient of one model, mapped over stacked weights."""
+    """Peer that trains all models at once with torch.func: it maps the gradient of one model over stacked weights."""
 
     def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
         super().__init__(case, task, starts, device, bf16)
@@ -243,7 +257,7 @@ class Vmap(Peer):
         return self.update(self.rows())
 
     def update(self, rows: Tensor) -> Tensor:
-        """Run one step on these rows, (e, b), and return the losses, (e,)."""
+        """Run one training step on the batches with these row numbers, (e, b), and return the losses, (e,)."""
         with torch.no_grad():  # grad_and_value computes the gradients; a second autograd graph would waste memory
             gradients, losses = self.gradients(self.weights, self.inputs[rows], self.targets[rows])
         for name, weight in self.weights.items():
@@ -264,7 +278,7 @@ class CompiledVmap(Vmap):
     """
 
     WARM_UP_STEPS = 3
-    """Number of training steps before the graph is captured. The first one compiles."""
+    """Number of training steps before the CUDA graph is captured. The first step compiles."""
 
     def __init__(self, case: Case, task: Task, starts: Sequence[Start], device: str, bf16: bool) -> None:
         super().__init__(case, task, starts, device, bf16)
@@ -290,7 +304,10 @@ class CompiledVmap(Vmap):
         return self.update(rows)
 
     def capture(self, rows: Tensor) -> None:
-        """Capture a step as a CUDA graph. Capturing does not execute the step, so a failure has no effect."""
+        """Capture a training step as a CUDA graph, for batches with row numbers like `rows`, (e, b).
+
+        Capturing does not execute the step, so a failure has no effect except a note.
+        """
         self.graph_rows = rows.clone()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
@@ -307,7 +324,7 @@ class CompiledVmap(Vmap):
 
 
 def jax_vmap(*arguments: Any) -> Peer:
-    """Train all models at once with JAX: vmap over the models inside one jitted step."""
+    """Return a peer that trains all models at once with JAX, by vmap over the models in one jitted step."""
     from placecode.bench.jax_peer import JaxVmap  # imported here because jax is not a dependency
 
     return JaxVmap(*arguments)
@@ -321,6 +338,7 @@ PEERS: dict[str, Callable[..., Peer]] = {
     "compiled-vmap": CompiledVmap,
     "jax-vmap": jax_vmap,
 }
+"""Constructors of all peers, by name."""
 STACKED = ("vmap", "compiled-vmap", "jax-vmap")
 """Peers that train many models at once, as placecode does. The others train one model at a time."""
 COMPILED = ("loop-compiled", "compiled-vmap")
@@ -328,7 +346,7 @@ COMPILED = ("loop-compiled", "compiled-vmap")
 
 
 def why_not(name: str, device: str) -> str:
-    """Return why a peer cannot be measured here; empty if it can."""
+    """Return the reason why a peer cannot be measured on this machine; "" if it can."""
     if name == "jax-vmap" and importlib.util.find_spec("jax") is None:
         return "jax is not installed"
     if name in COMPILED and device == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:

@@ -1,4 +1,4 @@
-"""The plan of a benchmark: which rows to measure."""
+"""The plan of a benchmark: which models, precisions and implementations to measure. Each becomes a row of the table."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from placecode.execution.where import PRECISIONS
 
 DEFAULT_PRECISIONS = {"cpu": ("high",), "cuda": ("high", "bf16")}
 SECONDS = 2.0
+"""Default of `Plan.seconds`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure in every case and precision; empty fields stand for the defaults of the device.
+    """What to measure in every case and precision. Empty fields stand for the defaults of the device.
 
-    placecode is measured at every number of members, stacked peers at some or all of the same numbers, and loops, which
-    train one model at a time, once.
+    placecode is measured at every number of models in `members`. Stacked peers, which also train many models at once,
+    are measured at some or all of these numbers. Loops train one model at a time and are measured once.
     """
 
     device: str
@@ -33,10 +34,11 @@ class Plan:
     members: tuple[int, ...] = ()
     """Numbers of models that placecode trains at once."""
     peer_members: tuple[int, ...] = ()
-    """Those at which stacked peers are measured: all by default, or those in USUAL_PEER_MEMBERS if there are any."""
+    """Numbers of models at which stacked peers are measured. By default, these are all of `members`, or those of
+    USUAL_PEER_MEMBERS if `members` is empty too."""
     peers: tuple[str, ...] = tuple(PEERS)
     seconds: float = SECONDS
-    """Approximate time to measure each row."""
+    """Approximate time to measure each row, in seconds."""
     steps: int | None = None
     """Number of steps per round, instead of `seconds`."""
     authors: str | None = None
@@ -73,11 +75,11 @@ class Plan:
                 raise BadInput("authors must go with the case lst-paper, the model that their script trains.")
 
     def resized(self, **sizes: int) -> Plan:
-        """Return the plan with other sizes of the models."""
+        """Return a copy of the plan with other sizes of the models, such as width=64."""
         return dataclasses.replace(self, cases=tuple(case.resized(**sizes) for case in self.cases))
 
     def jobs(self) -> list[Job]:
-        """Return all rows to be measured, in the order of the table."""
+        """Return one job for each row to be measured, in the order of the table."""
         jobs = []
         for case in self.cases:
             counts = self._counts(case)
@@ -92,23 +94,28 @@ class Plan:
         return jobs
 
     def _counts(self, case: Case) -> tuple[int, ...]:
+        """Return the numbers of models at which placecode is measured."""
         return self.members or USUAL_MEMBERS[self.device].get(case.name, (1, 8))
 
     def _peer_counts(self, case: Case) -> tuple[int, ...]:
+        """Return the numbers of models at which stacked peers are measured."""
         if self.members:
             return self.peer_members or self.members
         counts = self._counts(case)
         return tuple(count for count in counts if count in USUAL_PEER_MEMBERS[self.device]) or counts
 
     def described(self) -> dict[str, Any]:
-        """Return the plan as values for JSON. Empty members stand for the defaults."""
+        """Return the plan as a dict for bench.json. An empty list of members stands for the defaults."""
         names = ("device", "precisions", "members", "peer_members", "peers", "seconds", "steps", "authors")
         values = {name: getattr(self, name) for name in names}
         values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return {"cases": [case.name for case in self.cases], **values}
 
     def profiled(self) -> list[Job]:
-        """Return the jobs to profile: placecode in each case and precision, with at most the ceiling's members."""
+        """Return the jobs to profile: one of placecode for each case and precision.
+
+        Its number of models is the largest one that does not exceed CEILING_MEMBERS, or the largest if all do.
+        """
         chosen: dict[tuple[Case, str], Job] = {}
         limit = CEILING_MEMBERS[self.device]
         for job in sorted(self.jobs(), key=lambda job: (job.members > limit, -job.members)):

@@ -1,4 +1,4 @@
-"""Profile a training step on a GPU: the time of each kernel, grouped by purpose.
+"""Profile a training step of placecode on a GPU: measure the time of each kernel, and group kernels by purpose.
 
 >>> kind_of("nvjet_tss_192x128_64x3"), kind_of("_norm_backward"), kind_of("_update")
 ('products', 'norms', 'optimizer')
@@ -21,13 +21,13 @@ KINDS = {
     "embedding": ("_embed", "_embed_backward"),
     "optimizer": ("_squares", "_update"),
 }
-"""Names of kernels by purpose. Kernels of libraries are matched by a part of their name, ours by the full name."""
+"""Names of kernels by purpose. For "products", which libraries compute, a part of the name suffices."""
 REST = "the rest"
-"""Small kernels of torch: indexing of the batch, the loss and its gradient, copies."""
+"""Purpose of all other kernels, which are small ones of torch: indexing the batch, the loss, its gradient, copies."""
 
 
 def kind_of(kernel: str) -> str:
-    """Return the purpose of a kernel."""
+    """Return the purpose of a kernel with this name: a key of KINDS, or REST."""
     for kind, names in KINDS.items():
         is_library = kind == "products"
         if any(name in kernel.lower() for name in names) if is_library else kernel in names:
@@ -36,7 +36,10 @@ def kind_of(kernel: str) -> str:
 
 
 def profile(job: Job) -> dict[str, Any]:
-    """Profile a training step of placecode; return {"kernels": rows}, with the slowest kernels first."""
+    """Profile training steps of placecode on a GPU; return {"kernels": rows}, with the slowest kernels first.
+
+    A row has the kind and name of a kernel, its calls per step, and its microseconds per model and step.
+    """
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as torch_profile
 

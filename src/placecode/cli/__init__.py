@@ -1,8 +1,9 @@
-"""The command line. This is the only package that prints. Invalid input gives one sentence and exit code 2.
+"""The command line program `placecode`. This is the only package that prints.
 
     placecode run lst-sigma --scale quick --out runs/first
 
-Exit codes: 0 success, 1 failure, 2 invalid input, 130 stopped by the user (the run is saved).
+Exit codes: 0 for success, 1 for a failure, 2 for invalid input (one sentence says what is wrong), 130 if the user has
+stopped the command (a run is saved).
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from placecode.version import VERSION
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, by default that of the process's arguments, and return the exit code."""
+    """Run the command in `arguments`, by default the arguments of the process, and return the exit code."""
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
-        console.width = max(console.width, 200)  # tables in files need not be wrapped
+        console.width = max(console.width, 200)  # if output goes to a file, tables are not wrapped
     errors = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
     words = list(sys.argv[1:] if arguments is None else arguments)
     with warnings.catch_warnings():
@@ -51,10 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: Sequence[str], console: Console, errors: Console) -> int:
-    """Parse the arguments, run the command, and turn exceptions into messages and exit codes."""
+    """Parse the arguments `words`, run the command, turn exceptions into messages, and return the exit code."""
     can_resume = words[:1] in (["run"], ["fit"])
 
     def fail(message: object, code: int) -> int:
+        """Print an error message and return the exit code."""
         errors.print(f"placecode: {message}", style="red", markup=False)
         return code
 
@@ -89,6 +91,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser of all commands. The settings of `run` depend on the study, which is found in `words`."""
     about = (
         "Train transformers with learnable positional encodings (PEs), many at once, and analyse what the PEs learn."
     )
@@ -97,7 +100,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
     def add(name: str, help: str, command: Callable[..., int | None]) -> argparse.ArgumentParser:
-        # no abbreviations: --seed 3 would be read as --seeds 3, the seeds 0, 1 and 2
+        # abbreviations are off: --seed 3 would be read as --seeds 3, which means the seeds 0, 1 and 2
         added = commands.add_parser(name, help=help, description=help, formatter_class=_Formatter, allow_abbrev=False)
         added.set_defaults(command=command)
         return added
@@ -148,7 +151,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Add the arguments of `run`: those of every study, and the settings of the study named on the command line."""
+    """Add the arguments of `run`: those that all studies share, and the settings of the study named in `words`."""
     parser.add_argument("study", action=_StudyName, metavar="STUDY", help=f"one of {', '.join(experiments.STUDIES)}")
     parser.add_argument("--scale", default="quick", help="quick (minutes on a laptop) or paper (as published)")
     execution.add_arguments(parser, "runs/STUDY-SCALE")
@@ -161,7 +164,7 @@ def _run_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> Non
 
 
 class _StudyName(argparse.Action):
-    """Check the name of the study first, so that an unknown study is reported before its unknown settings."""
+    """Argparse action that reports an unknown study at once; otherwise its settings would be reported as unknown."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         experiments.lookup(values)
@@ -169,7 +172,10 @@ class _StudyName(argparse.Action):
 
 
 def _named_study(words: Sequence[str]) -> str | None:
-    """Find the study of a `run` command: the first name of a study that is not the value of an option."""
+    """Return the study in the arguments of a `run` command: the first name of a study that is not an option's value.
+
+    Returns None for other commands, and if no study is named.
+    """
     if words[:1] != ["run"]:
         return None
     options = ("--scale", "--out", "--device", "--precision", "--stack", "--memory", "--workers", "--members")
@@ -181,6 +187,7 @@ def _named_study(words: Sequence[str]) -> str | None:
 
 
 def _studies(arguments: argparse.Namespace, console: Console) -> None:
+    """Print the table of all studies."""
     console.print(display.study_table(experiments.STUDIES.values()))
     print_line(
         console,
@@ -189,7 +196,7 @@ def _studies(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> None:
-    """Run a study, or estimate its time and memory, and print the results."""
+    """Run a study, write its report and print the results. With --dry-run, only print its estimated time and memory."""
     if arguments.scale not in SCALES:
         raise one_of("scale", SCALES, arguments.scale)
     kind = experiments.lookup(arguments.study)
@@ -221,6 +228,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _merge(arguments: argparse.Namespace, console: Console) -> None:
+    """Merge runs of different members of a study, write the report, and print how many members are missing."""
     study = study_of(Run(arguments.runs[0]))
     run = merge.merge(arguments.runs, arguments.out, arguments.force, study.compare, study.members())
     missing = run.config["total"] - len(run.members)
@@ -231,6 +239,7 @@ def _merge(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _slim(arguments: argparse.Namespace, console: Console) -> None:
+    """Write a small copy of a finished run and print its size."""
     seeds = None if arguments.seeds is None else [value_of("seeds", text, int) for text in arguments.seeds.split(",")]
     arrays = None if arguments.arrays is None else arguments.arrays.split(",")
     run = merge.slim(arguments.run, arguments.out, arguments.force, seeds, arrays)
@@ -239,7 +248,7 @@ def _slim(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _report(arguments: argparse.Namespace, console: Console) -> None:
-    """Write the report of each run, or one page that compares them."""
+    """Write the report of each run or, with --together, one page that compares all runs."""
     if arguments.together is not None:
         together.refuse(arguments.runs, arguments.together)
         page = together.write([compared(run) for run in _finished(arguments.runs)], arguments.together)
@@ -250,7 +259,7 @@ def _report(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _finished(paths: Sequence[Path]) -> list[Run]:
-    """Open runs; BadInput if one is not finished."""
+    """Return the runs in these folders. Raises BadInput if one is not finished."""
     opened = [Run(path) for path in paths]
     for run in opened:
         if not run.finished:
@@ -259,7 +268,7 @@ def _finished(paths: Sequence[Path]) -> list[Run]:
 
 
 def _claims(arguments: argparse.Namespace, console: Console) -> None:
-    """Check the claims about each run and print the results."""
+    """Test the claims about each run and print the verdicts, as tables or JSON."""
     checked = [(run, study_of(run).findings(run)) for run in _finished(arguments.runs)]
     if arguments.json:
         records = [finding.record() for _, findings in checked for finding in findings]
@@ -276,6 +285,7 @@ def _claims(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _runs(arguments: argparse.Namespace, console: Console) -> None:
+    """Print the table of the runs in a folder."""
     if not arguments.folder.is_dir():
         raise BadInput(f"{arguments.folder} must be a folder with runs; there is no such folder.")
     listed = runs.find(arguments.folder)
@@ -286,11 +296,12 @@ def _runs(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _doctor(arguments: argparse.Namespace, console: Console) -> None:
+    """Print the table of the checks of this machine."""
     console.print(display.doctor_table(doctor.examine()))
 
 
 def _bench(arguments: argparse.Namespace, console: Console) -> int:
-    """Run a benchmark and print or write its results; the exit code is 1 if placecode could not be timed."""
+    """Run a benchmark, print and write its results, and return the exit code: 1 if placecode could not be timed."""
     plan = bench.plan_of(arguments)
     if arguments.out is not None:
         bench.check_folder(arguments.out, arguments.force)

@@ -1,4 +1,4 @@
-"""Run the command `placecode` with `python -m placecode.cli`."""
+"""Make `python -m placecode.cli` do the same as the command `placecode`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Output of the command line: progress with the remaining time, and tables."""
+"""What the command line shows: progress with the remaining time, tables of results, and estimates."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ from placecode.runs.source import record_of
 from placecode.tasks.table import PARTS
 
 SPLITS = ("train", "test", "validation", "ood")
+"""Splits in the order of the columns of `results_table`."""
 SECONDS_BETWEEN_LINES = 10.0
+"""Minimum time between lines of progress that have no evaluation."""
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print a text as it is, without markup and line breaks."""
+    """Print a text unchanged: square brackets are not read as markup, and long lines are not wrapped."""
     console.print(text, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[Event], None]]:
-    """Context manager that gives a callback for the events of a run: a bar on a terminal, lines of text elsewhere."""
+    """Yield a callback that shows the events of a run: as a progress bar on a terminal, as lines of text elsewhere."""
     if not console.is_terminal:
         yield _Lines(console)
         return
@@ -63,15 +65,15 @@ def progress(console: Console) -> Iterator[Callable[[Event], None]]:
 
 
 class _StepCounter:
-    """Counts the steps of all stacks, including those that train concurrently."""
+    """Counter of the steps of all stacks, some of which may train at the same time."""
 
     def __init__(self) -> None:
         self.steps: dict[int, int] = {}
         self.resumed_steps = 0
-        """Steps done by an earlier process."""
+        """Number of steps done before the run was resumed. They are left out when the remaining time is estimated."""
 
     def update(self, event: Event) -> int:
-        """Record an event and return the steps done by all stacks."""
+        """Record an event and return the number of steps that all stacks have done so far."""
         previous = self.steps.get(event.stack, 0)
         self.steps[event.stack] = event.progress.step
         if not _loss(event):  # an event without a loss reports steps that were not trained in this process
@@ -80,7 +82,7 @@ class _StepCounter:
 
 
 class _Lines:
-    """Show progress as lines of text: at every evaluation, and every few seconds."""
+    """Callback that prints progress as lines of text: at every evaluation, and every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.begin, self.last, self.counter = console, time.monotonic(), 0.0, _StepCounter()
@@ -102,14 +104,15 @@ class _Lines:
 
 
 def _loss(event: Event) -> str:
-    """Format the loss; empty if nothing was trained since the previous event or all members have stopped."""
+    """Format the loss; return "" if nothing was trained since the previous event or all members have stopped."""
     return "" if np.isnan(event.progress.loss) else f"loss {event.progress.loss:.3f}"
 
 
 def results_table(run: Run, metric: str = "accuracy") -> Table:
-    """Make a table of a metric at the end of training, with one row per setting and baseline.
+    """Return a table of a metric at the end of training, with one row per setting and baseline.
 
-    There is one column per split; if conditions must not be pooled, one per condition of the held-out splits.
+    The table has one column per split. If a study does not average over the conditions of its splits, it has one column
+    per held-out split and condition instead.
     """
     rows = [row for row in run.summary if row["metric"] == metric]
     pooled = [row for row in rows if row["condition"] == "all"]
@@ -136,13 +139,14 @@ def results_table(run: Run, metric: str = "accuracy") -> Table:
 
 
 def _short(value: object) -> str:
+    """Format the value of a setting, such as "0.1"; a dash for None."""
     if value is None:
         return "-"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
-    """Format a mean with the half-width of its 95% interval over seeds, such as "0.95 ± 0.03"."""
+    """Format a mean with the half-width of its 95% interval over seeds, such as "0.95 ± 0.03"; a dash if unknown."""
     if row is None or row["mean"] is None:
         return "-"
     half = half_width(row["std"], row["n"]) if row["std"] is not None else np.nan
@@ -150,7 +154,7 @@ def _mean(row: dict[str, Any] | None, digits: int = 2) -> str:
 
 
 def claims_table(findings: Sequence[Finding]) -> Table:
-    """Make a table of claims, with the verdicts on their direction and their published number."""
+    """Return a table of claims, with the verdicts on their direction and on their published number."""
     title = "Claims: effect and 95% interval over seeds"
     table = Table(title=title, caption=claims.HOW_TO_READ, caption_justify="left")
     table.add_column("claim", no_wrap=True)  # so that ids can be copied
@@ -180,6 +184,7 @@ def claims_table(findings: Sequence[Finding]) -> Table:
 
 
 def study_table(studies: Iterable[type[Study]]) -> Table:
+    """Return a table of studies: what each shows, and its number of members at both scales."""
     table = Table("study", "what it shows", "members, quick", "members, paper")
     for study in studies:
         counts = [str(len(study.at(scale).members())) for scale in ("quick", "paper")]
@@ -188,7 +193,7 @@ def study_table(studies: Iterable[type[Study]]) -> Table:
 
 
 def run_table(runs: Sequence[Run]) -> Table:
-    """Make a table of runs with their held-out accuracy or error at up to five values of sigma."""
+    """Return a table of runs with their state and their held-out accuracy or error at up to five values of sigma."""
     columns = ("run", "study", "scale", "members", "state", "device", "source", "held-out accuracy or error, by sigma")
     table = Table(*columns)
     for run in runs:
@@ -211,7 +216,11 @@ def _source(run: Run) -> str:
 
 
 def _outcome(run: Run) -> tuple[str, str]:
-    """Describe the state of a finished run and its held-out accuracy or error at up to five values of sigma."""
+    """Return the state of a finished run, such as "done, 2 diverged", and its held-out accuracy or error as text.
+
+    The text has up to five values of sigma, evenly spaced. It is empty if the run has no such results, or errors of
+    several settings with the same sigma.
+    """
     diverged = int((run.members["state"] == "diverged").sum())
     shown = (("ood", "accuracy"), ("test", "mse"))
     rows = [row for row in run.summary if (row["split"], row["metric"]) in shown and row["mean"] is not None]
@@ -233,7 +242,7 @@ def _outcome(run: Run) -> tuple[str, str]:
 
 
 def estimate_text(study: Study, expected: Estimate, where: Where) -> str:
-    """Describe the estimated time and memory of a run in a few lines."""
+    """Return a few lines of text on the estimated time and memory of a run."""
     processes = f", {expected.processes} worker processes" if expected.processes > 1 else ""
     lines = [
         f"{study.name}: {_counted(expected.members, 'member')} in {_counted(expected.stacks, 'stack')}, "
@@ -252,7 +261,7 @@ def estimate_text(study: Study, expected: Estimate, where: Where) -> str:
 
 
 def memory_text(run: Run) -> str | None:
-    """Describe the peak memory of the stack that used most, or return None if it was not measured, as on a CPU."""
+    """Return a sentence on the peak memory of the stack that used most, or None if it was not measured (on a CPU)."""
     peaks = run.environment.get("memory", {}).get("peak bytes", [])
     sizes = [len(numbers_in(part, run.config["total"])) for part in run.environment.get("split", [])]
     measured = [(peak, size) for peak, size in zip(peaks, sizes, strict=False) if peak is not None]
@@ -263,11 +272,12 @@ def memory_text(run: Run) -> str | None:
 
 
 def _counted(count: int, word: str) -> str:
+    """Return a number with a noun in singular or plural, such as "2 stacks"."""
     return f"{count} {word}" + ("" if count == 1 else "s")
 
 
 def duration(seconds: float) -> str:
-    """Format a duration.
+    """Format a number of seconds as seconds, minutes or hours.
 
     >>> duration(42), duration(200), duration(9000)
     ('42 seconds', '3 minutes', '2.5 hours')
@@ -278,6 +288,7 @@ def duration(seconds: float) -> str:
 
 
 def doctor_table(findings: Sequence[Examined]) -> Table:
+    """Return a table of the checks of `placecode doctor`, each marked as fine or not."""
     table = Table("", "item", "status")
     for finding in findings:
         table.add_row("[green]ok[/]" if finding.fine else "[yellow]--[/]", escape(finding.name), escape(finding.found))
@@ -292,6 +303,7 @@ BENCH_LEGEND = (
 
 
 def bench_line(row: dict[str, Any]) -> str:
+    """Return one line of progress for a measured row of a benchmark: its time or throughput, or why it has none."""
     label = f"{row['case']}, {row['precision']}: {row['name']}"
     if row["name"] == "ceiling":
         value = "" if row["tflops"] is None else f"{row['tflops']:.3g} TFLOP/s"
@@ -302,7 +314,7 @@ def bench_line(row: dict[str, Any]) -> str:
 
 
 def bench_tables(result: dict[str, Any]) -> Iterator[Table]:
-    """Make a table of benchmark results for each case and precision."""
+    """Yield one table of benchmark results for each case and precision."""
     rows = result["rows"]
     for case, precision in dict.fromkeys((row["case"], row["precision"]) for row in rows):
         table = Table(title=f"{case}, precision {precision}, on {result['environment']['device']}")

@@ -1,4 +1,4 @@
-"""Check what this machine has and what is missing: packages, devices, memory and disk."""
+"""Checks of the command `placecode doctor`: which packages, devices, memory and disk space this machine has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from placecode.version import VERSION
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check: what was checked, what was found, and whether that is fine."""
+    """Result of one check: the item that was checked (`name`), its state (`found`), and whether that is sufficient."""
 
     name: str
     found: str
@@ -30,7 +30,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Run all checks, the most basic first."""
+    """Run all checks and return their results, the most basic first."""
     return [
         Finding("placecode", VERSION),
         Finding("Python", platform.python_version(), sys.version_info >= (3, 11)),
@@ -46,9 +46,9 @@ def examine() -> list[Finding]:
 
 
 def _requirements() -> dict[str, list[str]]:
-    """Return the required packages by extra ("" for those that are always needed), from placecode's metadata.
+    """Return the names of required packages by optional extra, from the metadata of the installed placecode.
 
-    Empty if placecode is not installed.
+    The key "" has the packages that are always needed. The result is empty if placecode is not installed.
     """
     try:
         lines = importlib.metadata.requires("placecode") or []
@@ -64,6 +64,7 @@ def _requirements() -> dict[str, list[str]]:
 
 
 def _version(package: str) -> str | None:
+    """Return the version of an installed package, or None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -71,7 +72,7 @@ def _version(package: str) -> str | None:
 
 
 def _packages() -> Finding:
-    """Check the packages that are always needed."""
+    """Check whether the packages that are always needed are installed."""
     needed = _requirements()
     if not needed:
         present = f"torch {torch.__version__}, numpy {np.__version__}"
@@ -84,7 +85,7 @@ def _packages() -> Finding:
 
 
 def _extras() -> Iterator[Finding]:
-    """Check the packages of the optional extras."""
+    """Yield, for each optional extra, whether all its packages are installed."""
     for extra, packages in _requirements().items():
         missing = [name for name in packages if _version(name) is None]
         advice = f"missing {', '.join(missing)}; pip install -e '.[{extra}]' in the project's folder"
@@ -93,6 +94,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _device() -> Finding:
+    """Return the GPUs that torch can use. A machine without a GPU is fine too."""
     if not torch.cuda.is_available():
         return Finding("GPU", "none that torch can use; studies run on the CPU (quick scale: minutes)")
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
@@ -100,13 +102,14 @@ def _device() -> Finding:
 
 
 def _kernels() -> Finding:
-    """Check whether the CPU kernels could be compiled."""
+    """Check whether placecode's own CPU kernels could be compiled."""
     if kernels_for(torch.zeros(1)).name == "compiled":
         return Finding("CPU kernels", "compiled")
     return Finding("CPU kernels", "torch's, which are slower: a C++ compiler (g++) was not found, or failed", False)
 
 
 def _memory() -> Finding:
+    """Check whether the machine has at least 2 GiB of memory. Unknown memory counts as enough."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError, AttributeError):
@@ -115,12 +118,13 @@ def _memory() -> Finding:
 
 
 def _disk(name: str, path: Path) -> Finding:
+    """Check whether the disk of a folder has at least 1 GiB of free space."""
     free = shutil.disk_usage(path).free / 2**30
     return Finding(name, f"{free:.1f} GiB" + ("" if free >= 1 else "; a paper-scale run can need 1 GiB"), free >= 1)
 
 
 def _cache() -> Finding:
-    """Check the folder in which generated puzzles are cached."""
+    """Check whether the folder in which generated puzzles are cached is writable."""
     try:
         folder = cache_folder()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the commands `run` and `fit` have in common: where a study runs, and how it is stopped."""
+"""Arguments that the commands `run` and `fit` share (output folder, device, resuming), and stopping with Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from placecode.execution import local
 
 
 def add_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
-    """Add the arguments on the output folder, the device, and what to do with an earlier run."""
+    """Add the arguments for the output folder, the device, and an earlier run in that folder."""
     sizes = ", ".join(f"{size} on {device}" for device, size in local.DEFAULT_STACK_SIZE.items())
     parser.add_argument("--out", type=Path, help=f"run folder (default: {default_out})")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
@@ -38,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser, default_out: str) -> None:
 
 
 def where_of(arguments: argparse.Namespace) -> local.Where:
-    """Return where to train, after checking the arguments. `fit` has neither --workers nor --plain."""
+    """Return the device, precision and other conditions of training that the arguments set.
+
+    Raises BadInput if they are invalid. The command `fit` has neither --workers nor --plain.
+    """
     if arguments.resume and arguments.force:
         raise BadInput(
             "--resume and --force must not be used together: one keeps the earlier run, the other deletes it."
@@ -54,7 +57,7 @@ def where_of(arguments: argparse.Namespace) -> local.Where:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Callable[[], bool]]:
-    """Context manager whose function returns True after SIGINT or SIGTERM. A second signal stops immediately."""
+    """Yield a function that returns True once SIGINT or SIGTERM was received. A second signal stops immediately."""
     stopped = False
 
     def handle(number: int, frame: types.FrameType | None) -> None:

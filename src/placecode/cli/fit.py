@@ -1,4 +1,4 @@
-"""The command `placecode fit FILE`: learn a map of the channels of a table."""
+"""The command `placecode fit FILE`, which learns a map of the channels (columns) of a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from placecode.reports.pages import own_words
 from placecode.runs.read import Run
 
 FILES = ("groups", "labels", "positions", "names", "key")
-"""Settings of the study that name a file, a column or a table to read."""
+"""Settings of the study that name something to read: a file, a column, or an array in a file."""
 SPECIAL_FIELDS = ("file", *FILES, "sigmas")
 """Fields of the study whose options are added by `add_arguments`, not by `flags.add_settings`."""
 
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Fit a table, or estimate its time and memory, and print the results."""
+    """Fit a table, write its report and print the results. With --dry-run, only print the estimated time and memory."""
     where = execution.where_of(arguments)
     effort = OwnData.effort_on(where.device, arguments.effort)
     out = arguments.out or Path("runs") / f"fit-{arguments.file.stem}"
@@ -97,7 +97,10 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 
 @contextlib.contextmanager
 def _temporary_folder(out: Path) -> Iterator[Path]:
-    """Context manager for a temporary folder next to the output, for data that do not fit into memory."""
+    """Yield a temporary folder next to the output folder, for data that do not fit into memory.
+
+    It is deleted afterwards. Raises BadInput if it cannot be created.
+    """
     parent = out.parent
     while not parent.exists():
         parent = parent.parent
@@ -114,7 +117,10 @@ def _temporary_folder(out: Path) -> Iterator[Path]:
 
 
 def _study(arguments: argparse.Namespace, effort: str, spool: Path) -> tuple[OwnData, tuple[str, ...]]:
-    """Read the table and what is known about its channels; return the study and the names of the known groups."""
+    """Read the table and the known groups and positions of its channels; return the study and the names of the groups.
+
+    The names are empty if no groups are known. `spool` is a folder for data that do not fit into memory.
+    """
     sheet = read_sheet(arguments.file, key=arguments.key, names=arguments.names, groups=arguments.groups, spool=spool)
     labels, label_names = (None, ()) if arguments.labels is None else read_labels(arguments.labels, sheet.names)
     positions = None if arguments.positions is None else read_positions(arguments.positions, sheet.names)

@@ -1,4 +1,4 @@
-"""Command line options for the settings of a study: one per field, with its help text."""
+"""Command line options for the settings of a study: one option per field of its dataclass, with its help text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from placecode.errors import must_be, value_of
 from placecode.experiments import Study
 
 SWEEP = "sweep"
+"""Field whose option can be repeated, once for every axis of the sweep."""
 
 
 def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) -> None:
-    """Add an option for every setting of a study, except the fields in `without`."""
+    """Add an option for every setting of a study, except the fields in `without`, to a group of a parser."""
     hints = typing.get_type_hints(study)
     for field in dataclasses.fields(study):
         if field.name not in study.recorded() or field.name in without:
@@ -26,7 +27,7 @@ def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) ->
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help)
             continue
-        if field.name == SWEEP:  # given once for every axis
+        if field.name == SWEEP:  # can be repeated, once for every axis
             group.add_argument(flag, action="append", default=argparse.SUPPRESS, metavar="NAME=V,V", help=help)
             continue
         options = {"nargs": "+", "metavar": field.name.upper()} if several else {"metavar": field.name.upper()}
@@ -34,7 +35,10 @@ def add_settings(group: Any, study: type[Study], without: Sequence[str] = ()) ->
 
 
 def settings(arguments: argparse.Namespace, study: type[Study], without: Sequence[str] = ()) -> dict[str, Any]:
-    """Convert the options of a study that are present on the command line to values, by field name."""
+    """Return the values of the settings that are present on the command line, by field name.
+
+    Fields in `without` are left out. A single number for --seeds is a number of seeds: 3 gives the seeds 0, 1 and 2.
+    """
     values: dict[str, Any] = {}
     hints = typing.get_type_hints(study)
     for name in study.recorded():
@@ -60,7 +64,7 @@ def settings(arguments: argparse.Namespace, study: type[Study], without: Sequenc
 
 
 def words_of(name: str, value: Any) -> list[str]:
-    """Return the command line option that sets a field to a value.
+    """Return the words of the command line that set a field to a value.
 
     >>> words_of("learning_rate", 0.1), words_of("causal", False), words_of("seeds", [3])
     (['--learning-rate', '0.1'], ['--no-causal'], ['--seeds', '3,'])
@@ -75,7 +79,10 @@ def words_of(name: str, value: Any) -> list[str]:
 
 
 def _kind(hint: Any) -> tuple[type, bool]:
-    """Return the element type of a field and whether it is a tuple: tuple[float, ...] gives (float, True)."""
+    """Return the type of a field, or of its elements, and whether it is a tuple: tuple[float, ...] gives (float, True).
+
+    For an optional field, it is the type other than None.
+    """
     if isinstance(hint, types.UnionType):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
     if typing.get_origin(hint) is tuple:

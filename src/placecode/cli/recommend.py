@@ -1,4 +1,4 @@
-"""The command `placecode recommend`: recommend an initialization scale sigma for a learned PE."""
+"""The command `placecode recommend`, which recommends an initialization scale sigma for a learned PE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from placecode.inspection import recommend
 from placecode.inspection.recommend import FAMILIES, GOALS, Asked, Recommendation
 
 MAX_SETTINGS_SHOWN = 6
-"""Maximum number of measured settings in the table."""
+"""Maximum number of studied settings in the table."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Print the recommendation and the measured settings it is based on."""
+    """Print the recommendation and the studied settings it is based on, as text or JSON."""
     rate = arguments.learning_rate
     question = Asked(
         tokens=value_of("tokens", arguments.tokens, int),
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def nearest_table(answer: Recommendation) -> Table:
-    """Make a table of the nearest measured settings: outcomes at the best, the recommended and the default sigmas."""
+    """Return a table of the nearest studied settings, with outcomes at the best, recommended and default sigmas."""
     sigmas = {f"{answer.sigma:g}": answer.sigma}
     sigmas |= {f"{vote.sigma:.2g}": vote.sigma for vote in answer.defaults.values()}
     *sizes, last = (name.replace("_", " ") for name in answer.asked.sizes())

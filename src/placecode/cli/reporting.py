@@ -1,4 +1,4 @@
-"""Write the report of a run, and find the command that repeats the run."""
+"""Write the report of a run, and reconstruct the command that repeats the run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def publish(run: Run) -> Path:
 
 
 def command_of(run: Run, study: Study) -> str:
-    """Return the command that repeats a run, with the settings that differ from the defaults of its scale or effort."""
+    """Return the command that repeats a run, with the settings that differ from the defaults of its scale or effort.
+
+    For a fit of an array in Python, which no command can repeat, it is the command that writes its report again.
+    """
     config = run.config
     device = ["--device", config["device"], "--precision", config["precision"]]
     if isinstance(study, OwnData):
@@ -66,7 +69,7 @@ def command_of(run: Run, study: Study) -> str:
 
 
 def _changed(study: Study, defaults: dict[str, Any]) -> list[str]:
-    """Return the options for the fields of a study that differ from these defaults."""
+    """Return the words of the command line that set the fields of a study that differ from these defaults."""
     words = []
     for name, value in study.fields().items():
         if value == defaults[name]:
@@ -81,7 +84,7 @@ def _changed(study: Study, defaults: dict[str, Any]) -> list[str]:
 
 
 def compared(run: Run) -> together.Part:
-    """Collect what a page that compares several runs shows about one of them."""
+    """Return what a page that compares several runs shows about this run: title, summary, claims and so on."""
     study = study_of(run)
     page = page_of(study, run)
     return together.Part(
@@ -97,5 +100,5 @@ def compared(run: Run) -> together.Part:
 
 
 def _title(study: Study) -> str:
-    """Return the description of a study with a capital letter."""
+    """Return the description of a study, starting with a capital letter."""
     return study.about[0].upper() + study.about[1:]

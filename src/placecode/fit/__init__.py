@@ -1,1 +1,1 @@
-"""Learn a map of the channels of a table: train models, choose sigma, compare with chance and with other methods."""
+"""Learn a map of the channels (columns) of a user's table, as done by `placecode fit` and `LearnedPositions`."""

@@ -1,15 +1,16 @@
 """Permutation tests: do the channels of a table depend on each other?
 
-Null hypothesis: the channels are independent. To sample from it, each channel of the test samples is shifted circularly
-by a random number of samples within each group or block. This keeps the autocorrelation of the channel, its values in
-each group and the positions of missing values, and removes its dependence on the other channels. The trained models
-then predict hidden channels of the shifted samples. The statistic is the gain: the error of predicting the means minus
-the error of the models. The p-value is the share of shifts whose gain is at least that of the true samples. The test
-samples were not used to choose anything, so p < 0.05 occurs in 5% of tables without structure.
+The null hypothesis is that the channels are independent. To sample from it, each channel of the test samples is
+shifted circularly by a random number of samples within each piece, which is a group of samples or a block of
+consecutive samples. This keeps the autocorrelation of the channel, its values in each piece and the positions of
+missing values, and removes its dependence on the other channels. The trained models then predict hidden channels of the
+shifted samples. The statistic is the gain: the error of predicting the means minus the error of the models. The p-value
+is the share of shifts whose gain is at least the gain on the true samples. The test samples were not used to choose
+anything, so p < 0.05 occurs in 5% of tables without structure.
 
-A single channel is tested by shifting this channel alone, in both directions. First, do the other channels predict it?
-The prediction of a hidden channel does not depend on its values, so this needs no further forward passes. Second, does
-it help to predict the others? x**2 can be predicted from x but not the reverse, so both directions are tested.
+A single channel is tested twice by shifting this channel alone. First, do the other channels predict it? The prediction
+of a hidden channel does not depend on its values, so this test needs no further forward passes. Second, does it help to
+predict the others? x**2 can be predicted from x but not the reverse, so both directions are tested.
 """
 
 from __future__ import annotations
@@ -29,36 +30,36 @@ from placecode.training.trainer import portions
 Array = npt.NDArray[np.float64]
 
 SAMPLES_OF_TABLE_TEST = (60, 400, 30_000)
-"""Number of test samples when all channels are shifted: minimum, maximum, and the number of values (samples x channels)
-to aim at in between."""
+"""Minimum and maximum number of test samples in tests that need a forward pass for every shift. The third number is the
+number of values (samples x channels) to aim at between both limits."""
 SAMPLES_OF_CHANNEL_TEST = (200, 20_000, 400_000)
-"""The same when one channel is shifted at a time."""
+"""The same three numbers for `channel_p_values`, which needs no forward pass for a shift."""
 MAX_MASKS_PER_SAMPLE = 4
-"""Maximum number of masks per sample, used when there are few samples."""
+"""Maximum number of times that a sample is used, each time with other hidden channels, if there are few samples."""
 CHANNEL_SHIFTS = 39
 """Number of circular shifts in the permutation test of whether one channel helps to predict the others."""
 CHANNELS_PER_GROUP = 16
-"""Number of channels that are first shifted together in this test."""
+"""Number of channels that `predictive_channels` first shifts together, to save time."""
 MIN_PIECE_LENGTH = 5
-"""Minimum mean number of samples of a group or block for shifts within it."""
+"""Minimum mean number of test samples per group or block. With fewer, shifts are not confined to groups or blocks."""
 SAMPLES_PER_PIECE = 20
-"""Number of samples per group when there are so many groups that only some are used."""
+"""Maximum number of samples per group if there are so many groups that only some of them are used."""
 
 
 class Chance(NamedTuple):
-    """Result of a permutation test."""
+    """Result of the permutation test of all channels."""
 
     gain: float
     """Error of predicting the means minus the error of the models, on the true samples."""
     shifted: Array
-    """The same on shifted samples, (draws,)."""
+    """The gain on the shifted samples, (draws,)."""
     p: float
-    """P-value: (1 + number of shifts with at least the true gain) / (1 + draws)."""
+    """P-value: (1 + number of shifts whose gain is at least that on the true samples) / (1 + draws)."""
 
 
 @torch.no_grad()
 def question_errors(stack: Stack, task: Table, split: str) -> Array:
-    """Compute the mean squared error (e, N) of every member for every masked sample of a split."""
+    """Return the mean squared error of each of e members on each of the N masked samples of a split, (e, N)."""
     local = task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
     count, errors = len(stack.members), []
     for part in portions(stack, task, task.rows(split)):
@@ -69,7 +70,11 @@ def question_errors(stack: Stack, task: Table, split: str) -> Array:
 
 
 class _TestSamples:
-    """Test samples `values` (r, n) for a permutation test, and their pieces (r,)."""
+    """Test samples for a permutation test, and the predictions of a stack for them.
+
+    `values` (r, n) are r samples of n channels; `pieces` (r,) is the group or block of each sample. `bounds` is
+    SAMPLES_OF_TABLE_TEST or SAMPLES_OF_CHANNEL_TEST.
+    """
 
     def __init__(self, stack: Stack, task: Table, bounds: tuple[int, int, int]) -> None:
         self.stack, self.task = stack, task.bind(stack.members).to(stack.flat.device, stack.flat.dtype)
@@ -78,12 +83,16 @@ class _TestSamples:
         self.values = self.task.raw("test", self.rows)
 
     def dice(self, time: int = 0) -> Tensor:
-        """Return the random numbers (r, n) of the masks; another `time` gives other masks."""
+        """Return random numbers (r, n) that determine which channels are hidden; every `time` gives other ones."""
         questions = self.rows + time * len(self.task.splits["test"])
         return self.task.dice("test", questions[None]).view(self.values.shape)
 
     def predict(self, values: Tensor, dice: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mask samples (..., n); return inputs (b, n, w + 1), outputs (e, b, n, w) and targets (e, b, n, w + 1)."""
+        """Hide channels of samples (..., n) and predict them.
+
+        Returns inputs (b, n, w + 1), outputs (e, b, n, w) and targets (e, b, n, w + 1), where b is the number of
+        samples and w the number of values per channel. The last value of a target is 1 if the channel is hidden.
+        """
         share = torch.full(values.shape[:-1], float(self.stack.members[0].hidden), dtype=torch.float64)
         masked = self.task.ask(values, dice, share.to(values.device))
         inputs, targets = (part.flatten(0, -3) for part in masked)
@@ -93,9 +102,9 @@ class _TestSamples:
 
 @torch.no_grad()
 def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chance:
-    """Test whether the channels of a table depend on each other, by shifting all of them `draws` times.
+    """Test whether the channels of a table depend on each other: shift all channels, `draws` times.
 
-    The same channels of the same samples are hidden for every shift. Gains are averaged over the members.
+    The same channels of the same samples are hidden for every shift. Gains are averaged over the members of the stack.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
     count, dice = len(samples.values), samples.dice()
@@ -113,15 +122,16 @@ def against_chance(stack: Stack, task: Table, draws: int, seed: int = 0) -> Chan
 
 
 def _p_values(gains: Array) -> Array:
-    """Return the p-values of gains (draws + 1, ...), of which the first are those of the true samples."""
+    """Return the p-values (...) of gains (draws + 1, ...); index 0 of the first axis is the unshifted table."""
     return np.asarray((1 + (gains[1:] >= gains[0]).sum(axis=0)) / len(gains))
 
 
 @torch.no_grad()
 def channel_p_values(stack: Stack, task: Table, draws: int, seed: int = 0) -> Array:
-    """Test for each channel whether the other channels predict it, by shifting it alone; return the p-values (n,).
+    """Test for each channel whether the other channels predict it; return the p-values (n,).
 
-    The predictions of the members are averaged.
+    The true values of each channel are shifted `draws` times, while its predictions, averaged over the members, stay
+    the same.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_CHANNEL_TEST)
     values, local = samples.values, samples.task
@@ -149,14 +159,15 @@ def channel_p_values(stack: Stack, task: Table, draws: int, seed: int = 0) -> Ar
 
 @torch.no_grad()
 def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most: int, seed: int = 0) -> list[int]:
-    """Find the channels that help to predict other channels, by shifting one channel at a time.
+    """Return those of `channels` (indices) that help to predict other channels, in increasing order.
 
-    A channel passes if each of CHANNEL_SHIFTS shifts gives a lower gain on the other channels than the true samples.
-    A channel that does not help passes with probability 1 / (CHANNEL_SHIFTS + 1).
+    A channel passes if each of CHANNEL_SHIFTS shifts of this channel lowers the gain on the other channels. A channel
+    that does not help passes with probability 1 / (CHANNEL_SHIFTS + 1).
 
     To save time, CHANNELS_PER_GROUP channels are shifted together first, and tested one by one only if the group
-    passes. A test ends at the first shift that gives at least the true gain. After `most` shifts, the remaining
-    channels are not tested; their order is random, so the result does not depend on the order of the columns.
+    passes. A test ends at the first shift that does not lower the gain. Once `most` shifts have been tried, no further
+    tests are started, and the channels that remain are not returned. Channels are tested in random order, so that it
+    does not depend on the order of the columns which of them remain.
     """
     samples = _TestSamples(stack, task, SAMPLES_OF_TABLE_TEST)
     true_values, dice = samples.values, samples.dice()
@@ -164,7 +175,7 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
     shifts_tried = 0
 
     def gain(values: Tensor, tested: list[int]) -> float:
-        """Compute the gain on the other channels, over samples in which a tested channel is visible."""
+        """Return the gain on all channels except `tested`, summed over samples in which a tested one is visible."""
         others = torch.ones(task.tokens, dtype=torch.bool, device=values.device)
         others[tested] = False
         total = 0.0
@@ -179,7 +190,7 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
         return total
 
     def passes(tested: list[int]) -> bool:
-        """Return whether every shift of these channels lowers the gain."""
+        """Return whether every shift of these channels lowers the gain; False if `most` shifts have been tried."""
         nonlocal shifts_tried
         if shifts_tried >= most:
             return False
@@ -202,7 +213,7 @@ def predictive_channels(stack: Stack, task: Table, channels: Sequence[int], most
 
 
 def count_predictions(task: Table, draws: int) -> int:
-    """Estimate the number of predicted samples per model that the tests need, with `draws` shifts of the table."""
+    """Estimate how many samples each model must predict for all tests, with `draws` shifts of the table."""
     times = task.tokens if task.tokens < CHANNELS_PER_GROUP else 2 * task.tokens // CHANNELS_PER_GROUP
     table_samples, channel_samples = (
         len(_test_rows(task, bounds)[0]) for bounds in (SAMPLES_OF_TABLE_TEST, SAMPLES_OF_CHANNEL_TEST)
@@ -213,9 +224,9 @@ def count_predictions(task: Table, draws: int) -> int:
 class Shifts:
     """Random circular shifts of every channel within each piece (group or block) of the samples.
 
-    Missing values keep their positions; the known values of a channel are shifted along the known positions. In
-    `ordered` (r, n), the samples of one piece are next to each other; `pieces` (r,) is the piece of each sample. Draw 0
-    is the unshifted table.
+    `ordered` (r, n) are the samples, with the samples of one piece next to each other; `pieces` (r,) is the piece of
+    each sample. Missing values keep their positions, and the known values of a channel move along the known positions.
+    Draw 0 is the unshifted table; draws 1 to `draws` are shifted.
     """
 
     def __init__(self, ordered: Tensor, pieces: npt.NDArray[np.int64], draws: int, seed: int) -> None:
@@ -236,7 +247,7 @@ class Shifts:
         self._offsets[0] = 0
 
     def of(self, draws: slice) -> Tensor:
-        """Return the shifted samples of these draws, of shape (draws, r, n)."""
+        """Return the samples of these draws, shifted, of shape (draws, r, n)."""
         offsets = torch.from_numpy(self._offsets[draws][:, self._piece_of]).to(self._ordered.device)
         places = self._first + (self._place + (offsets * self._length).long()) % self._length
         rows = self._order.expand(len(offsets), -1, -1).gather(1, places.clamp(max=len(self._order) - 1))
@@ -244,11 +255,11 @@ class Shifts:
 
 
 def _test_rows(task: Table, bounds: tuple[int, int, int]) -> tuple[Tensor, npt.NDArray[np.int64]]:
-    """Choose test samples at regular intervals; return their rows (r,) and pieces (r,), ordered by piece.
+    """Choose test samples at regular intervals; return their row numbers (r,) and pieces (r,), ordered by piece.
 
-    If there are too many groups to use MIN_PIECE_LENGTH samples of each, only some groups are used, with up to
-    SAMPLES_PER_PIECE samples each. If groups are shorter than MIN_PIECE_LENGTH, there is too little to shift within
-    them, and all samples are one piece.
+    A piece is a group or block of samples. If there are too many pieces to use MIN_PIECE_LENGTH samples of each, only
+    some of them are used, with about SAMPLES_PER_PIECE samples each or all if they have fewer. If pieces have fewer
+    than MIN_PIECE_LENGTH samples on average, there is too little to shift within them, and all samples form one piece.
     """
     least, most, values = bounds
     count = min(most, max(least, values // task.tokens))

@@ -1,8 +1,8 @@
-"""Choose sigma: among the values that predict as well as the best, take the one whose PEs agree most.
+"""Choose the initialization scale sigma for a table: of those that predict well, the one whose PEs agree most.
 
-A model can predict well with an uninformative PE, such as a frozen random one. So the validation error alone does not
-identify a useful map. Of the sigmas whose validation error is within one standard error of the lowest, the one is
-chosen whose PEs agree most between seeds and between halves of the data.
+A model can predict well with an uninformative PE, such as a random one that is not trained. So a low validation error
+does not ensure a useful map. Therefore all sigmas are considered whose validation error is within one standard error of
+the lowest, and the one is chosen whose PEs agree most between seeds and between halves of the data.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from placecode.analysis.agreement import channel_confidence
 Array = npt.NDArray[np.float64]
 
 BLOCKS = 10
-"""Number of blocks of consecutive samples for the standard error, since neighbouring samples are correlated."""
+"""Number of blocks of consecutive samples over which the standard error is computed, as neighbours are correlated."""
 MIN_GROUPS = 4
-"""Minimum number of groups for a standard error over groups."""
+"""Minimum number of groups of samples to compute the standard error over groups."""
 
 
 class Choice(NamedTuple):
-    """The chosen sigma."""
+    """The chosen sigma, the reason, and the numbers it is based on."""
 
     sigma: float
     why: str
-    """The reason in one sentence."""
+    """Why this sigma was chosen, in one sentence."""
     table: list[dict[str, float]]
-    """For each sigma: sigma, error, standard_error and stability."""
+    """One row per sigma, with the keys sigma, error, standard_error and stability."""
 
 
 def choose(
     errors: Mapping[float, Array], pes: Mapping[float, Array], pieces: npt.NDArray[np.int64] | None = None
 ) -> Choice:
-    """Choose a sigma by the errors (m, N) of its models on masked validation samples, and by its PEs (m, l, n, d).
+    """Choose a sigma from the validation errors of its models and the agreement of their PEs.
 
-    `pieces` (N,) is the group or block of each sample. Samples of one group are not independent, so the standard error
-    is computed over groups. Without groups, or with fewer than MIN_GROUPS, it is computed over BLOCKS blocks of
-    consecutive samples.
+    `errors` has, for each sigma, the errors (m, N) of m models on N masked validation samples. `pes` has, for each
+    sigma, the PEs (m, l, n, d) of all models, including those trained on halves of the data. `pieces` (N,) is the group
+    or block of each sample. Samples of one group are not independent, so the standard error is computed over groups.
+    Without groups, or with fewer than MIN_GROUPS, it is computed over BLOCKS blocks of consecutive samples.
     """
     table = []
     if pieces is not None and len(np.unique(pieces)) < MIN_GROUPS:
@@ -79,9 +80,9 @@ def choose(
 
 
 def stability(pes: Array) -> float:
-    """Measure how well several PEs (m, l, n, d) agree, by the mean confidence of the channels.
+    """Return how well m PEs (m, l, n, d) agree, as the mean of `channel_confidence` over the channels.
 
-    It is 1 if all PEs are equal up to rotation, 0 if they agree no better than with channels in random order, and NaN
-    for a single PE.
+    It is 1 if all PEs are equal up to rotation, 0 if they agree no better than PEs with channels in random order, and
+    NaN for a single PE.
     """
     return float(np.mean(channel_confidence(pes)))

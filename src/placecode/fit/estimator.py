@@ -1,4 +1,4 @@
-"""LearnedPositions: learn a map of the channels of a table, as a scikit-learn estimator.
+"""LearnedPositions, a scikit-learn estimator that learns a map of the channels (columns) of a table.
 
 >>> from placecode import LearnedPositions
 >>> fitted = LearnedPositions().fit(X)  # X (samples, channels): an array, a DataFrame, a memmap or the path of a file
@@ -41,7 +41,7 @@ from placecode.training.trainer import portions, stack_for
 
 MIN_CHANNELS = 2
 DTYPES = [np.float64, np.float32]
-"""Accepted dtypes. float64 is kept until the offset of each channel is subtracted, to preserve precision."""
+"""Accepted dtypes. Values stay float64 until the offset of each channel is subtracted, to preserve precision."""
 MINIMUM = {"n_seeds": 1, "n_halves": 0, "steps": 1, "batch": 1, "width": 1, "layers": 1, "neighbors": 1, "n_draws": 19}
 """Minimum values of the integer parameters."""
 
@@ -56,24 +56,25 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     sigma : "auto", float or list of float, default="auto"
-        Initialization scales of the PE; "auto" is 0.01, 0.05, 0.2, and more with more effort. Of those within one
-        standard error of the lowest validation error, the one whose PEs agree most with each other is chosen.
+        Initialization scales of the PE to choose from; "auto" is 0.01, 0.05, 0.2, and more with more effort. Of the
+        scales within one standard error of the lowest validation error, the one whose PEs agree most is chosen.
     effort : {"auto", "quick", "thorough"}, default="auto"
         Size of the models and length of training. "auto" is thorough on a GPU and quick on a CPU.
     hidden : float, default=0.3
-        Share of the channels that are hidden.
+        Share of the channels that are hidden from the models, which predict them from the other channels.
     n_seeds, n_halves : int, optional
-        Number of models per sigma that are trained on all training samples, and on each half of them.
+        Number of models per sigma that are trained on all training samples, and number of models per sigma that are
+        trained on each half of them.
     steps, batch, width, layers, learning_rate : int or float, optional
         Settings of the models. The defaults depend on the effort and the number of channels.
     neighbors, n_draws : int, default=4 and 199
-        Number of nearest channels that count as neighbours, and of random shifts in the test against chance.
+        Number of nearest channels that count as neighbours, and number of random shifts in the test against chance.
     device : {"auto", "cpu", "cuda"}, default="auto"
         Device to train on.
     random_state : int, RandomState or None
         Seed of the split of the samples and of the models.
     folder : str or Path, optional
-        Folder in which the run is kept; an earlier fit in it is overwritten.
+        Folder to which the run is written; an earlier fit in it is overwritten. By default, the run is not kept.
 
     Attributes
     ----------
@@ -82,19 +83,22 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     similarity_ : array of shape (n, n)
         Cosine similarity of the centred PEs (mean over channels subtracted), averaged over all fits.
     map_, map_3d_ : arrays of shape (n, 2) and (n, 3)
-        Positions of the channels.
+        Positions of the channels on maps with two and three axes. `map_3d_` is None with fewer than three channels.
     modules_, module_stability_ : array of shape (n,), dict
-        Module of each channel, and the stability of the modules by their number. The number is chosen by stability.
+        Module (group) of each channel, -1 if it has none, and the stability of modules for each number of modules. The
+        number is chosen by stability.
     neighbors_ : array of shape (n, neighbors)
         Nearest channels of each channel, the nearest first.
     confidence_ : dict
-        "channels" (n,): confidence in the position of each channel; "pairs" (n, n): that two channels are neighbours.
+        "channels" (n,): confidence in the position of each channel; "pairs" (n, n): confidence that two channels are
+        neighbours.
     p_value_, verdict_, summary_ : float, str, list of str
-        Result of the test against chance, "structure found" or "no structure found", and all results in sentences.
+        P-value of the test against chance; "structure found" or "no structure found"; and all results in sentences.
     scores_, baselines_ : dict
-        Held-out errors "heldout_mse", "linear_mse" and "mean_mse", and the scores of other methods.
+        Errors on held-out samples: "heldout_mse" of the models, "linear_mse" of a linear prediction and "mean_mse" of
+        predicting the means; and the scores of other methods, by name.
     sigma_, sigma_reason_, sigmas_ : float, str, list of dict
-        The chosen sigma, the reason, and the numbers it is based on.
+        The chosen sigma, the reason in a sentence, and the error and agreement of each sigma.
     channels_ : array of shape (n,)
         Indices of the input columns that vary. Constant columns are not used.
 
@@ -143,7 +147,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.folder = folder
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: N803
-        """Learn the map, and return the fitted estimator. y is ignored.
+        """Learn the map and return the estimator itself. y is ignored.
 
         Parameters
         ----------
@@ -182,7 +186,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _sheet(self, X: Any, groups: Any, spool: Path) -> Sheet:  # noqa: N803
-        """Read X as a table. Arrays are checked as in scikit-learn, and a DataFrame is read by the rules of a file."""
+        """Read X as a table; data that do not fit into memory are written to the folder `spool`.
+
+        Arrays are checked as in scikit-learn. A DataFrame is read in the same way as a file.
+        """
         self._check_groups(X, groups)
         self._dropped: set[Any] = set()
         self._words: Mapping[int, tuple[str, ...]] = {}
@@ -205,14 +212,14 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return sheet
 
     def _remember(self, frame: pd.DataFrame, sheet: Sheet) -> None:
-        """Store which columns of a table are channels, and the codes of categorical values."""
+        """Store which columns of a table are channels and which are dropped, and the codes of categorical values."""
         channels = frame.iloc[:0, list(sheet.channels)]
         validate_data(self, channels, skip_check_array=True)
         self._dropped = set(frame.columns) - set(channels.columns)
         self._words = dict(sheet.categories)
 
     def _check(self) -> None:
-        """Check the parameters before any data are read."""
+        """Raise BadInput if a parameter is invalid. This is called before data are read."""
         for name, least in MINIMUM.items():
             value = getattr(self, name)
             optional = name not in ("neighbors", "n_draws")
@@ -224,7 +231,10 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise must_be("random_state", "a whole number of at least 0, a RandomState or None", self.random_state)
 
     def _check_groups(self, X: Any, groups: Any) -> None:  # noqa: N803
-        """Check that `groups` is a name only if columns have names, and a name or a file if X is a file."""
+        """Raise BadInput if `groups` does not go with X.
+
+        A name of a column needs a file or a DataFrame, and a file needs the name of a column or of another file.
+        """
         is_name = isinstance(groups, (str, Path))
         single = groups is not None and (is_name or is_single(groups))
         if single and not isinstance(X, (str, Path, pd.DataFrame)):
@@ -234,7 +244,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise BadInput(f"groups must be {allowed}; got {type(groups).__name__}.")
 
     def _sigmas(self) -> tuple[float, ...] | None:
-        """Return the sigmas as a tuple, or None for "auto"."""
+        """Return the parameter `sigma` as a tuple of numbers, or None if it is "auto"."""
         if isinstance(self.sigma, str) and self.sigma == "auto":
             return None
         try:
@@ -247,7 +257,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return sigmas
 
     def _settings(self, effort: str) -> dict[str, Any]:
-        """Return the fields of the study that the parameters set."""
+        """Return the fields of `OwnData` that the parameters set, by name; parameters that are None are left out."""
         is_seed = isinstance(self.random_state, (int, np.integer))
         seed = int(self.random_state if is_seed else check_random_state(self.random_state).randint(2**31 - 1000))
         count = len(OwnData.scales[effort].get("seeds", OwnData.seeds)) if self.n_seeds is None else self.n_seeds
@@ -274,8 +284,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: N803
         """Predict every channel from the others, with the models of the chosen sigma.
 
-        X is as in `fit`, and may lack the column of groups. The result (samples, n) is in the units of the channels.
-        For categories it is the code of the most probable value.
+        X is as in `fit`, and may lack the column of groups. Returns the predictions (samples, n) in the units of the
+        channels. For a categorical channel, the prediction is the code of the most probable value.
         """
         check_is_fitted(self)
         raw, (task, stack) = self._values(X), self._model()
@@ -295,7 +305,8 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
         """Return the share of the variance of hidden channels that the others explain (R2).
 
-        1 is a perfect prediction, 0 that of the means of the training samples. X is as in `transform`; y is ignored.
+        It is 1 for a perfect prediction, 0 for predicting the means of the training samples, and NaN if all hidden
+        values equal these means. X is as in `transform`; y is ignored.
         """
         check_is_fitted(self)
         raw, (task, stack) = self._values(X), self._model()
@@ -312,12 +323,12 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return 1 - squared_error / variance if variance > 0 else float("nan")
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
-        """Return the names of the channels that `transform` predicts: those that vary."""
+        """Return the names of the channels that `transform` predicts. Constant columns are not among them."""
         check_is_fitted(self)
         return np.array(self.names_, dtype=object)
 
     def _values(self, X: Any) -> torch.Tensor:  # noqa: N803
-        """Read X and return the values of the channels that were learned, (samples, n)."""
+        """Read X, check it, and return the values of the channels used in `fit`, minus their offsets, (samples, n)."""
         if isinstance(X, (str, Path)):
             X = read_cells(X)  # noqa: N806
         if isinstance(X, pd.DataFrame):
@@ -333,7 +344,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(stored)
 
     def _model(self) -> tuple[Table, Stack]:
-        """Return the models of the chosen sigma, and a task with the standardization of the channels."""
+        """Return a task without data that standardizes the channels, and the models of the chosen sigma as a stack."""
         rows = np.zeros(1, dtype=np.int64)
         empty = np.zeros((1, int(self._columns.kept.max()) + 1), dtype=np.float32)
         task = Table(empty, self._columns, {"train": rows, "test": rows}, (self._hidden,))
@@ -342,7 +353,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return task, stack
 
     def _unstandardized(self, outputs: torch.Tensor) -> npt.NDArray[np.float64]:
-        """Convert model outputs (b, n, w) to the units of the channels, (b, n)."""
+        """Convert outputs of the models (b, n, w) to the units of the channels or to codes of categories, (b, n)."""
         scaled = outputs.double().numpy() * self._columns.scale + self._columns.shift
         codes = np.where(self._columns.used, scaled, -np.inf).argmax(axis=-1)
         return np.where(self._columns.levels > 0, codes, scaled[..., 0] + self._offsets)
@@ -356,7 +367,7 @@ class LearnedPositions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 @torch.no_grad()
 def _mean_output(stack: Stack, inputs: torch.Tensor) -> torch.Tensor:
-    """Return the outputs for inputs (b, n, w + 1), averaged over the models: (b, n, w)."""
+    """Return the outputs of the models for inputs (b, n, w + 1), averaged over the models, (b, n, w)."""
     outputs: torch.Tensor = stack(inputs.expand(len(stack.members), *inputs.shape))
     return outputs.mean(0)
 

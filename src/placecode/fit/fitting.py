@@ -1,9 +1,10 @@
-"""Fit a table: train models, choose sigma, test against chance, draw the map and compare with other methods.
+"""Learn a map of the channels of a table: train models, choose sigma, test against chance, compare with other methods.
 
 >>> study = study_of_sheet(read_sheet("table.csv"), "quick", {"file": "table.csv"}, min_channels=5)
 >>> result = fit(study, Path("runs/mine"))
 
-Both `placecode fit` and `LearnedPositions` call these two functions.
+Both `placecode fit` and `LearnedPositions` call these two functions. Results are written to fit.json, map.csv and
+summary.json in the run folder.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ from placecode.training.trainer import stack_for
 __all__ = ["Found", "conclude", "count_predictions", "fit", "study_of_sheet", "trained_models"]
 
 Tell = Callable[[str], object]
+"""Function that is called with a short description of each step, such as "choosing sigma"."""
 
 PERMUTATIONS = 199
-"""Number of random orders of the channels in permutation tests of the scores."""
+"""Number of random orders of the channels in the permutation tests of `_with_p_value`."""
 
 
 def study_of_sheet(
@@ -62,9 +64,11 @@ def study_of_sheet(
     labels: npt.ArrayLike | None = None,
     positions: npt.ArrayLike | None = None,
 ) -> OwnData:
-    """Split the samples of a table, and make its study from these fields of `OwnData` and the defaults of the effort.
+    """Split the samples of a table into training, validation and test samples, and return the study that fits it.
 
-    `labels` and `positions` are known groups and positions of the channels.
+    `settings` are fields of `OwnData`, including "file"; the effort ("quick" or "thorough") sets the others. `labels`
+    and `positions` are known groups and positions of the channels, if any. Raises BadInput if fewer than `min_channels`
+    channels vary.
     """
     parts = tables(
         sheet.values,
@@ -135,6 +139,7 @@ def fit(
         return own_results.read(out)
 
     def tell_or_stop(step: str) -> None:
+        """Announce the next step, or raise Interrupted if the user has stopped the fit."""
         if stop():
             raise local.Interrupted
         tell(step)
@@ -147,7 +152,7 @@ def fit(
 
 
 def count_predictions(study: OwnData) -> int:
-    """Estimate the number of predicted samples, over all models, that the choice of sigma and the tests need."""
+    """Estimate how many samples all models together must predict to choose sigma and to test against chance."""
     task = study.tables[PARTS[0]]
     per_seed = len(study.sigmas) * task.rows("validation") + task.rows("test")
     return len(study.seeds) * (per_seed + chance.count_predictions(task, study.draws))
@@ -160,7 +165,10 @@ def _lacks_results(out: Path) -> bool:
 
 
 def trained_models(study: OwnData, run: Run) -> dict[float, tuple[list[Member], Tensor]]:
-    """Return the models that learned from all training samples, by sigma: members and weights (e, P)."""
+    """Return the members trained on all training samples (not on half) and their weights (e, P), by sigma.
+
+    Members that diverged are left out, so a sigma at which all diverged is missing.
+    """
     done = run.members[(run.members["state"] == "done") & (run.members["data"] == PARTS[0])]
     members, weights = study.members(), run.tensors("weights.safetensors")
     return {
@@ -170,13 +178,17 @@ def trained_models(study: OwnData, run: Run) -> dict[float, tuple[list[Member], 
 
 
 def _numbers_by_sigma(members: pd.DataFrame) -> dict[float, list[int]]:
+    """Return the numbers of the members with each sigma, by increasing sigma."""
     return {sigma: members.loc[members["sigma"] == sigma, "member"].tolist() for sigma in sorted(set(members["sigma"]))}
 
 
 def conclude(
     study: OwnData, run: Run, where: local.Where, tell: Tell = lambda step: None, label_names: tuple[str, ...] = ()
 ) -> Found:
-    """Compute the results of a fit from the trained models of its run, with the parameters of `fit`."""
+    """Compute the map, modules, tests and scores from the trained models of a run. See `fit` for the parameters.
+
+    Raises BadInput if every model diverged.
+    """
     task, models = study.tables[PARTS[0]], trained_models(study, run)
     if not models:
         raise BadInput("the learning rate must be lower, or the values less extreme: every model diverged.")
@@ -257,7 +269,7 @@ def conclude(
 
 
 def _dependent_channels(stack: Stack, task: Table, draws: int) -> np.ndarray:
-    """Return a mask (n,) of the channels that others predict or that help to predict others.
+    """Return a mask (n,) that is True for channels that others predict or that help to predict others.
 
     The position of an independent channel on the map has no meaning, even if all fits agree on it.
     """
@@ -268,7 +280,7 @@ def _dependent_channels(stack: Stack, task: Table, draws: int) -> np.ndarray:
 
 
 def _pieces(task: Table, split: str) -> np.ndarray | None:
-    """Return the group or block of each evaluated sample of a split, (N,)."""
+    """Return the group or block of each evaluated sample of a split, (N,), or None if the table has none."""
     if task.pieces is None:
         return None
     count = task.examples(split)
@@ -277,12 +289,16 @@ def _pieces(task: Table, split: str) -> np.ndarray | None:
 
 
 def _zero_elsewhere(mask: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Set the confidence outside the mask to 0, except where it is NaN, as with a single model."""
+    """Return the confidence, set to 0 outside the mask. NaN, the confidence of a single model, remains NaN."""
     return np.where(mask | np.isnan(confidence), confidence, 0.0)
 
 
 def _scores(method: Method, task: Table) -> dict[str, float]:
-    """Measure the agreement of a method with known positions or groups of the channels."""
+    """Return scores of the agreement between the map of a method and known positions or groups of the channels.
+
+    The names are "procrustes_r2", "neighbor_agreement" and "ari"; the last two also have p-values, as
+    "neighbor_agreement_p" and "ari_p". Scores that need unknown positions or groups are missing.
+    """
     scores: dict[str, float] = {}
     near, labels = None, _informative(task.labels)
     if task.positions is not None and np.ptp(task.positions, axis=0).any():
@@ -302,7 +318,7 @@ def _scores(method: Method, task: Table) -> dict[str, float]:
 
 
 def _informative(labels: np.ndarray | None) -> np.ndarray | None:
-    """Return the labels, or None if they have a single group or only groups of one channel."""
+    """Return the labels, or None if there are none, a single group, or only groups of one channel."""
     if labels is None:
         return None
     sizes = np.unique(labels[labels >= 0], return_counts=True)[1]
@@ -310,9 +326,11 @@ def _informative(labels: np.ndarray | None) -> np.ndarray | None:
 
 
 def _near_share(similar: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray], float]:
-    """Return a function of an order of the channels: the share of channels whose most similar channel is near.
+    """Return a function that computes the share of channels whose most similar channel is near.
 
-    Channels without any near channel are not counted.
+    `similar` (n, n) is the similarity of channels, and `near` (n, n) says which pairs are near. The function takes an
+    order of the channels, in which `near` is permuted. Channels that are not near any other are not counted. It returns
+    NaN if the similarity is undefined.
     """
     weights, defined = modules.symmetric(similar)
     share = modules.nearest(weights)
@@ -322,7 +340,10 @@ def _near_share(similar: np.ndarray, near: np.ndarray) -> Callable[[np.ndarray],
 
 
 def _with_p_value(name: str, measure: Callable[[np.ndarray], float], channels: int) -> dict[str, float]:
-    """Compute a score and its p-value under random orders of the channels; empty if the score is not finite."""
+    """Return a score and its p-value as {name: score, name_p: p-value}; empty if the score is not finite.
+
+    `measure` computes the score for an order of the channels. The p-value is from PERMUTATIONS random orders.
+    """
     rng = np.random.default_rng(0)
     value = measure(np.arange(channels))
     if not np.isfinite(value):
@@ -332,11 +353,16 @@ def _with_p_value(name: str, measure: Callable[[np.ndarray], float], channels: i
 
 
 def _numbered_names(labels: np.ndarray | None) -> tuple[str, ...]:
+    """Return the names "0", "1", ... for the known groups of channels; empty if there are no labels."""
     return () if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1))
 
 
 def _facts(task: Table, run: Run) -> dict[str, Any]:
-    """Collect the sizes of the table and its splits for the report; "piece" is the mean size of a group or block."""
+    """Return the sizes of the table and its splits that the report states.
+
+    "left out" is the number of columns that are not used, such as constant ones; "memory" the autocorrelation length in
+    samples; "piece" the mean number of samples per group or block; "diverged" the number of models that diverged.
+    """
     _, samples, columns = task.splits["train"].inputs.shape
     if task.pieces is None:
         piece = samples

@@ -1,13 +1,15 @@
-"""Other methods on the same table: maps, modules and predictions without a transformer, scored in the same way.
+"""Baselines for a table: maps, modules and predictions by correlation, PCA, graphical lasso and UMAP.
 
 | name | similarity and map | modules | prediction |
 |---|---|---|---|
 | correlation | correlation, and its MDS | modules on which both halves of the data agree | linear (Gaussian) |
-| pca | loadings on the number of components that predicts best | likewise | with these components |
+| pca | loadings on the number of components that predicts best | as for correlation | with these components |
 | graphical lasso | partial correlation, and its MDS | communities by modularity | with the sparse inverse covariance |
-| umap | its map (needs umap-learn) | modules of its map | none |
+| umap | distances on its map (needs umap-learn) | as for correlation | none |
 
-All methods are fitted on the training samples. Their hyperparameters are chosen on the validation samples.
+All methods are fitted on the training samples. Their hyperparameters are chosen on the validation samples. Results have
+the same form and scores as those of the transformers. A sample has N values: one per numeric channel, and one per
+category of a categorical channel.
 """
 
 from __future__ import annotations
@@ -30,23 +32,27 @@ from placecode.tasks.table import PARTS, Table
 Array = npt.NDArray[np.float64]
 
 MAX_LASSO_CHANNELS = 300
-"""Maximum number of channels for the graphical lasso. With more it takes many minutes."""
+"""Maximum number of channels for the graphical lasso. With more channels, it would take many minutes."""
 MAX_UMAP_SAMPLES = 2_000
-"""Maximum number of samples for UMAP."""
+"""Maximum number of training samples for UMAP."""
 MIN_VALIDATION_SAMPLES = 20
-"""Minimum number of validation samples for the choice of hyperparameters."""
+"""If available, at least this many validation samples are used to choose hyperparameters, even of a wide table."""
 MAX_VALIDATION_OPERATIONS = 2e10
-"""Approximate limit on the operations of this choice: every sample needs a matrix factorization."""
+"""Approximate limit on the operations for the choice of hyperparameters, which limits the number of validation samples:
+every sample needs a matrix factorization."""
 SHRINKAGE = (0.0, 0.01, 0.03, 0.1, 0.3, 0.6, 0.9, 1.0)
-"""Shrinkage factors of the off-diagonal covariance to choose from; with 1 the prediction is the mean."""
+"""Shrinkage factors to choose from: the off-diagonal covariance is multiplied by 1 minus the factor. With a factor of
+1, the prediction is the mean."""
 VALUES_PER_CHUNK = 1 << 21
-"""Number of values per chunk when the covariance is computed."""
+"""Approximate number of values that are read at a time when the covariance is computed."""
 
 
 class MaskedSamples:
-    """Masked samples of a held-out split: true values, and which of them are hidden and scored.
+    """Masked samples of a held-out split, on which predictions of hidden channels are scored.
 
-    `hidden` is the share of the channels that are hidden, `most` the maximum number of samples.
+    The argument `hidden` is the share of the channels to hide, and `most` the maximum number of samples. The attribute
+    `true` (b, N) has the true values of b samples, `hidden` (b, N) whether each value is hidden, and `scored` (b, n)
+    whether each channel is scored.
     """
 
     def __init__(self, task: Table, split: str, hidden: float, most: int | None = None) -> None:
@@ -59,26 +65,26 @@ class MaskedSamples:
         self.scored = targets[..., -1] > 0  # (b, n)
 
     def error(self, covariance: Array) -> float:
-        """Return the mean squared error of the Gaussian prediction with this covariance, of shape (N, N)."""
+        """Return the mean squared error of the conditional mean of a Gaussian with this covariance (N, N)."""
         predictions = conditional_mean(covariance, np.where(self.hidden, 0.0, self.true), self.hidden)
         return float(self._sample_errors(predictions).mean())
 
     def error_of_means(self) -> float:
-        """Return the mean squared error of predicting the means."""
+        """Return the mean squared error of predicting the mean of every channel, which is 0 after standardization."""
         return float(self._sample_errors(np.zeros_like(self.true)).mean())
 
     def _sample_errors(self, predictions: Array) -> Array:
-        """Return the mean squared error of each sample over its scored channels."""
+        """Return the mean squared error of each sample over its scored channels, (b,)."""
         errors = np.zeros((len(predictions), *self.used.shape))
         errors[:, self.used] = (predictions - self.true) ** 2
         return np.asarray((errors.sum(-1) * self.scored).sum(1) / np.maximum(self.scored.sum(1), 1))
 
 
 def covariance_of(task: Table, split: str = "train") -> Array:
-    """Compute the covariance (N, N) of the N standardized values per sample of a split, in chunks.
+    """Return the covariance (N, N) of the standardized values of a split, which is read in chunks.
 
-    Each entry is from the samples in which both values are known. If values are missing, negative eigenvalues are
-    clipped.
+    Each entry is computed from the samples in which both values are known. If values are missing, the result may have
+    negative eigenvalues, which are clipped.
     """
     used = torch.from_numpy(task.columns.used)
     size = int(used.sum())
@@ -101,10 +107,10 @@ def covariance_of(task: Table, split: str = "train") -> Array:
 
 
 def correlation_of(covariance: Array, task: Table) -> Array:
-    """Compute the correlation (n, n) between channels from the covariance (N, N) between their values.
+    """Return the correlation (n, n) between channels, computed from the covariance (N, N) between their values.
 
-    A categorical channel has several values per sample. Then the root sum of squares of the correlations between the
-    values of two channels is used, which has no sign.
+    If any channel is categorical and so has several values, the root sum of squares of the correlations between the
+    values of two channels is used, normalized to 1 for a channel with itself. It is never negative.
     """
     deviation = np.sqrt(np.diag(covariance))
     correlation = np.clip(covariance / (deviation[:, None] * deviation), -1, 1)
@@ -118,10 +124,10 @@ def correlation_of(covariance: Array, task: Table) -> Array:
 
 
 def compare(tables: Mapping[str, Table], hidden: float) -> Iterator[tuple[str, Method | str]]:
-    """Apply all methods to a table and its halves, with a share of hidden channels in held-out samples.
+    """Apply all methods to a table; yield the name of each with its result, or with the reason why it was left out.
 
-    Yields the name of each method with its result (map, modules and, if it predicts, held-out error) or the reason why
-    it was left out.
+    `tables` has the whole table and its halves, by the names in PARTS. `hidden` is the share of the channels to hide in
+    held-out samples. A result has a similarity, maps, modules and, if the method predicts, the held-out error.
     """
     task = tables[PARTS[0]]
     covariance = covariance_of(task)
@@ -141,7 +147,10 @@ def compare(tables: Mapping[str, Table], hidden: float) -> Iterator[tuple[str, M
 
 
 def _shrunk(covariance: Array, validation: MaskedSamples) -> Array:
-    """Shrink the off-diagonal covariance by the factor with the lowest validation error, to reduce its noise."""
+    """Return the covariance with its off-diagonal entries shrunk to reduce noise.
+
+    The factor is the one of SHRINKAGE with the lowest validation error.
+    """
     diagonal = np.diag(np.diag(covariance))
     candidates = [(1 - share) * covariance + share * diagonal for share in SHRINKAGE]
     return candidates[int(np.argmin([validation.error(candidate) for candidate in candidates]))]
@@ -155,17 +164,19 @@ def _pca(
     test: MaskedSamples,
     axes: list[int],
 ) -> Method:
-    """Fit PCA with the number of components that has the lowest validation error."""
+    """Return the result of PCA, with the number of components that has the lowest validation error."""
     most = len(covariance) - 1
     candidates = sorted({round(k) for k in np.geomspace(1, max(most, 1), 10)})
     errors = {k: validation.error(few_axes(covariance, k)) for k in candidates if k <= most}
     best = min(errors, key=lambda k: errors[k]) if errors else 1
 
     def loadings(correlation: Array, k: int) -> Array:
+        """Return the loadings of the channels on the first k components, (n, k)."""
         size, directions = np.linalg.eigh(correlation)
         return np.asarray((directions * np.sqrt(np.maximum(size, 0.0)))[:, ::-1][:, :k])
 
     def similarity(correlation: Array) -> Array:
+        """Return the cosine similarity of the channels' loadings, (n, n)."""
         vectors = loadings(correlation, min(best, len(correlation)))
         length = np.linalg.norm(vectors, axis=1, keepdims=True)
         unit = vectors / np.where(length > 0, length, 1.0)
@@ -177,7 +188,7 @@ def _pca(
 
 
 def _lasso(covariance: Array, task: Table, matrix: Array, test: MaskedSamples, axes: list[int]) -> Method | str:
-    """Fit the graphical lasso, or return why it is left out."""
+    """Return the result of the graphical lasso, or the reason why it is left out."""
     if task.columns.width > 1:
         return "left out: it is for numbers, and some channels are categories"
     if task.tokens > MAX_LASSO_CHANNELS:
@@ -194,7 +205,7 @@ def _lasso(covariance: Array, task: Table, matrix: Array, test: MaskedSamples, a
 
 
 def _umap(task: Table, axes: list[int]) -> Method | str:
-    """Fit UMAP on all and on either half of the samples, or return why it is left out."""
+    """Return the result of UMAP, or the reason why it is left out. Its modules are from maps of both halves."""
     if find_spec("umap") is None:
         return "left out: pip install 'placecode[umap]'"
     if task.tokens < 5:
@@ -207,6 +218,7 @@ def _umap(task: Table, axes: list[int]) -> Method | str:
         import umap  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         def embed(values: Array, k: int) -> Array:
+            """Return a map of the channels with k axes, (n, k), from their values (n, samples)."""
             neighbors = min(10, task.tokens - 1)
             model = umap.UMAP(n_components=k, n_neighbors=neighbors, random_state=0, n_jobs=1, init="random")
             return np.asarray(model.fit_transform(values), dtype=np.float64)
@@ -217,13 +229,13 @@ def _umap(task: Table, axes: list[int]) -> Method | str:
 
 
 def _proximity(positions: Array) -> Array:
-    """Return 1 minus the distance of every two positions, divided by the largest distance."""
+    """Return the similarity of all pairs of positions: 1 minus their distance as a share of the largest distance."""
     distances = np.linalg.norm(positions[:, None] - positions, axis=-1)
     return np.asarray(1 - distances / max(float(distances.max()), 1e-12))
 
 
 def _unit(matrix: Array) -> Array:
-    """Clip a correlation matrix to [-1, 1] and set its diagonal to 1."""
+    """Return a correlation matrix clipped to [-1, 1], with ones on its diagonal."""
     clipped = np.clip(matrix, -1, 1)
     np.fill_diagonal(clipped, 1.0)
     return clipped

@@ -1,1 +1,1 @@
-"""Initialization scales of learned positional encodings: defaults of common libraries, and a recommended sigma."""
+"""Initialization scales (sigma) of learned positional encodings: defaults of libraries, and a recommended value."""

@@ -1,12 +1,13 @@
-"""Evidence from our runs: for each studied setting, the outcome at every initialization scale sigma.
+"""Read evidence.json: how well models in our runs did at each initialization scale (sigma) of their learned PE.
 
-The file evidence.json is part of the package. docs/pages/evidence.py generates it from the tables of the runs. To make
-settings comparable, outcomes are expressed relative to the gain: the difference between the outcome of a model that has
-learned nothing and the outcome at the best sigma of the setting. What another sigma lacks is given as a share of it.
+The file is part of the package; docs/pages/evidence.py generates it from the tables of the runs. A setting is one kind
+of model on one task, trained at several sigmas. Its gain is the difference in accuracy or error between the best sigma
+and a model that has learned nothing. Another sigma lacks a share of this gain: 0 if it does as well as the best sigma,
+1 if it does no better than a model that has learned nothing. These shares can be compared between settings.
 
 >>> setting = settings()[0]
 >>> setting.outcome.best.sigma, round(setting.outcome.lacks(2.0).mean, 2)
-(0.4, 0.87)
+(0.4, 0.79)
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from placecode.analysis.stats import Interval
 
 FILE = Path(__file__).with_name("evidence.json")
 TOLERANCE = 0.05
-"""A sigma is good if it lacks at most this share of the gain."""
+"""Maximum share of the gain that a good sigma lacks, if it is significantly worse than the best one."""
 IN_NOISE = 0.1
-"""Same threshold for a sigma that is not significantly worse than the best one."""
+"""Maximum share of the gain that a good sigma lacks, if it is not significantly worse than the best one."""
 LEAST = 0.02
-"""Minimum gain at which a setting counts as learned. Its interval must also exclude a gain of 0."""
+"""Minimum gain of a setting in which models count as having learned. The interval must also exclude a gain of 0."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Outcome at one sigma, over n members."""
+    """Outcome (accuracy, error or agreement) of the `n` members trained with one sigma; `diverged` of them diverged."""
 
     sigma: float
     found: Interval
-    """The outcome over seeds. A member that diverged counts as one that has learned nothing."""
+    """Mean outcome and its interval over seeds. A member that diverged counts as one that has learned nothing."""
     behind: Interval
-    """Difference to the best sigma of the setting, paired by seed; positive if worse."""
+    """Mean difference to the best sigma, paired by seed, and its interval; positive if this sigma is worse."""
     n: int
     diverged: int
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Outcome of a setting as a function of sigma."""
+    """Outcome of a setting as a function of sigma. `name` says what is measured, such as "held-out accuracy"."""
 
     name: str
     sign: int
@@ -55,33 +56,33 @@ class Curve:
     nothing: float
     """Outcome of a model that has learned nothing."""
     points: tuple[Point, ...]
-    """Outcomes, by increasing sigma."""
+    """One point per sigma, in increasing order of sigma."""
 
     @cached_property
     def best(self) -> Point:
-        """The point with the best mean outcome."""
+        """The point (sigma and its outcome) with the best mean outcome."""
         return max(self.points, key=lambda point: self.sign * point.found.mean)
 
     @cached_property
     def gain(self) -> float:
-        """Difference between the best outcome and that of a model that has learned nothing."""
+        """Difference between the best mean outcome and the outcome of a model that has learned nothing."""
         return self.sign * (self.best.found.mean - self.nothing)
 
     @property
     def learned(self) -> bool:
-        """Whether the gain is at least LEAST and significant."""
+        """Whether the models at the best sigma have learned: the gain is at least LEAST and significantly above 0."""
         low, high = self.best.found.low, self.best.found.high
         significant = low > self.nothing if self.sign > 0 else high < self.nothing
         return self.gain >= LEAST and significant
 
     def at(self, sigma: float) -> float | None:
-        """Return the outcome at a sigma, interpolated; None outside the studied range."""
+        """Return the mean outcome at a sigma, interpolated between studied sigmas, or None outside their range."""
         return self._between(sigma, [point.found.mean for point in self.points])
 
     def lacks(self, sigma: float) -> Interval | None:
-        """Return the share of the gain that a sigma lacks; None outside the studied range.
+        """Return the share of the gain that a sigma lacks, with its interval, or None outside the studied range.
 
-        It is 0 if the sigma is as good as the best one, 1 if nothing is learned.
+        The share is 0 if the sigma is as good as the best one, and 1 if nothing is learned with it.
         """
         if sigma not in self._lacks:
             shares = ([point.behind[i] / self.gain for point in self.points] for i in range(3))
@@ -91,16 +92,20 @@ class Curve:
 
     @cached_property
     def _lacks(self) -> dict[float, Interval | None]:
-        """Cache of `lacks`, which is called for every sigma of the grid."""
+        """Results of `lacks` by sigma, stored because it is called many times for each sigma of the grid."""
         return {}
 
     def good(self, sigma: float) -> bool | None:
-        """Return whether a sigma lacks at most TOLERANCE of the gain, or IN_NOISE if that is not significant."""
+        """Return whether a sigma is good, or None outside the studied range.
+
+        A good sigma lacks at most TOLERANCE of the gain, or at most IN_NOISE if it is not significantly worse than the
+        best one.
+        """
         lacks = self.lacks(sigma)
         return None if lacks is None else lacks.mean <= (TOLERANCE if lacks.low > 0 else IN_NOISE)
 
     def _between(self, sigma: float, values: list[float]) -> float | None:
-        """Interpolate linearly over log sigma; None outside the studied range."""
+        """Interpolate `values`, one per point, linearly over log sigma; return None outside the studied range."""
         sigmas = [point.sigma for point in self.points]
         if not sigmas[0] * (1 - 1e-9) <= sigma <= sigmas[-1] * (1 + 1e-9):
             return None
@@ -113,7 +118,7 @@ class Setting:
 
     run: str
     variant: str
-    """Distinguishes the setting from others of the run; empty if it is the only one."""
+    """Text that distinguishes the setting from others of the same run; empty if it is the only one."""
     task: str
     tokens: int
     width: int
@@ -126,32 +131,38 @@ class Setting:
     batch: int
     steps: int
     outcome: Curve
-    """Accuracy or error on held-out data."""
+    """Accuracy or error on held-out data, by sigma."""
     structure: Curve | None
-    """Agreement of the PE with the true arrangement of the tokens, if that is known."""
+    """Agreement of the PE with the true arrangement of the tokens, by sigma; None if that is not known."""
 
     @property
     def name(self) -> str:
+        """Name of the run, followed by the variant if there is one."""
         return f"{self.run}, {self.variant}" if self.variant else self.run
 
     def curve(self, goal: str) -> Curve | None:
-        """Return the outcome for the goal "accuracy" and the structure for the goal "map"."""
+        """Return the curve to optimize for a goal.
+
+        For "accuracy" it is `outcome`: accuracy or error by sigma. For "map" it is `structure`: agreement of the PE
+        with the true arrangement by sigma, which is None if that arrangement is not known.
+        """
         return self.outcome if goal == "accuracy" else self.structure
 
 
 @cache
 def settings() -> tuple[Setting, ...]:
-    """Read all settings of evidence.json."""
+    """Read evidence.json once and return all its settings."""
     return tuple(parsed(record) for record in json.loads(FILE.read_text())["settings"])
 
 
 def parsed(record: Mapping[str, Any]) -> Setting:
-    """Build a setting from its record in evidence.json."""
+    """Build a setting from its record in evidence.json, a dict."""
     curves = {name: None if record[name] is None else _curve(record[name]) for name in ("outcome", "structure")}
     return Setting(**{**record, **curves})
 
 
 def _curve(record: Mapping[str, Any]) -> Curve:
+    """Build a curve from its record in evidence.json, a dict."""
     points = tuple(
         Point(point["sigma"], _interval(point["found"]), _interval(point["behind"]), point["n"], point["diverged"])
         for point in record["points"]
@@ -160,6 +171,6 @@ def _curve(record: Mapping[str, Any]) -> Curve:
 
 
 def _interval(values: list[float | None]) -> Interval:
-    """Build an interval from mean, low and high; None stands for NaN."""
+    """Build an interval from a list of mean, low and high. A value of None becomes NaN."""
     mean, low, high = (math.nan if value is None else value for value in values)
     return Interval(mean, low, high)

@@ -1,9 +1,9 @@
-"""Initialization scales of learned positional encodings in common libraries, as read in their source code.
+"""Default initialization scales of learned positional encodings in common libraries, from their source code.
 
-The file libraries.json lists the libraries and models. The scale is the standard deviation of the values that are
-drawn. A normal distribution truncated at two of its standard deviations has 0.88 of its standard deviation; truncation
-at -2 and 2 does not change a normal with a standard deviation of 0.02. A scale may depend on the number of tokens and
-on the width.
+The file libraries.json lists the libraries and models. The scale is the standard deviation of the initial values. It
+may depend on the number of tokens and on the width. Truncating a normal distribution at two standard deviations reduces
+its standard deviation to 0.88 of the original. Some libraries truncate at -2 and 2 instead, which does not change a
+normal distribution with a standard deviation of 0.02.
 
 >>> [round(library.sigma(16, 64), 3) for library in LIBRARIES if library.name == "big_vision"]
 [0.125]
@@ -28,7 +28,7 @@ SCALES: dict[str, Callable[[int, int], float]] = {
     "d^-1/2": lambda n, d: float(d**-0.5),
     "(2 / (n + d))^1/2": lambda n, d: float((2 / (n + d)) ** 0.5),  # Glorot's initialization of an n x d table
 }
-"""Standard deviations by formula, with the number of tokens n and the width d."""
+"""Functions that compute the standard deviation from the number of tokens n and the width d, by formula."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,17 @@ class Library:
 
     name: str
     table: str
-    """The vectors that are initialized."""
+    """Which positional encodings of the library are initialized in this way."""
     distribution: str
     formula: str
-    """Formula of the standard deviation: a key of SCALES."""
+    """Formula of the standard deviation, a key of SCALES."""
     source: str
     """Repository and file of the source code."""
 
     def sigma(self, tokens: int, width: int) -> float:
-        """Return the initial standard deviation in a model of this size; 0 if all values are initialized to zero."""
+        """Return the initial standard deviation for these sizes; 0 if all values are initialized to zero."""
         return SCALES[self.formula](tokens, width)
 
 
 LIBRARIES = tuple(Library(**record) for record in json.loads(Path(__file__).with_suffix(".json").read_text()))
+"""All libraries of libraries.json."""

@@ -1,7 +1,8 @@
 """Recommend an initialization scale sigma for a learned PE, from the settings we have studied.
 
-Settings are weighted by their similarity to the model in question. The recommended sigma is the one that is good in
-most of them, by weight. The answer lists the settings, their distance, and the results of common defaults in them.
+Studied settings (see `placecode.inspection.evidence`) are weighted by their similarity to the model to be trained. The
+recommended sigma is the one that is good in the largest share of the settings, by weight. The result also lists the
+settings, their distance from the model, and how well defaults of common libraries did in them.
 
 >>> answer = recommend(Asked(tokens=64, width=128, optimizer="adam"))
 >>> answer.sigma in GRID
@@ -21,24 +22,30 @@ from placecode.inspection.libraries import LIBRARIES
 from placecode.validation import choice, real_number, whole_number
 
 GOALS = ("accuracy", "map")
-"""Accurate predictions, or a PE that shows which tokens belong together."""
+"""What sigma is chosen for: accurate predictions, or a PE that shows which tokens belong together."""
 FAMILIES = {"adam": "Adam", "adamw": "Adam", "sgd": "SGD"}
-"""Optimizers and their families. Evidence for one family does not apply to the other."""
+"""Family of each optimizer. Evidence from one family does not apply to the other."""
 GRID = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
-"""The sigmas to choose from: those of our sweeps."""
+"""Sigmas that can be recommended. They are values from our sweeps."""
 DEFAULTS = ("0.02", "1", "d^-1/2")
-"""Formulas of the defaults of most libraries."""
+"""Formulas of the default sigmas of most libraries, as in `placecode.inspection.libraries`."""
 ENOUGH = 0.5
-"""Minimum share of the evidence, by weight, that covers a sigma, and in which it is good."""
+"""A sigma is only recommended if at least this share of the settings, by weight, were studied at it. Sigmas next to it
+belong to the good range if, in addition, they are good in at least this share of those settings."""
 FAR = 1.0
-"""Number of doublings beyond the studied range above which a recommendation is called an extrapolation."""
+"""A recommendation is an extrapolation if a size of the model is more than this many doublings outside the studied
+range."""
 MAX_SIZE = 10**9
-"""Maximum number of tokens, features or blocks."""
+"""Maximum accepted number of tokens, features or blocks."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The model to be trained: its number of tokens, features per token and, if known, blocks; and one of GOALS."""
+    """Description of the model to be trained, for which a sigma is recommended.
+
+    `tokens` is the number of tokens, `width` the number of features per token, `optimizer` a key of FAMILIES, `layers`
+    the number of blocks and `goal` one of GOALS. `learning_rate` and `layers` are None if they are not known.
+    """
 
     tokens: int
     width: int
@@ -58,14 +65,17 @@ class Asked:
         choice("goal", self.goal, GOALS)
 
     def sizes(self) -> dict[str, float]:
-        """Return the known sizes, from which the distance between settings is computed."""
+        """Return tokens, width, layers and learning rate by name, if known. Distances to settings are based on them."""
         sizes = {name: getattr(self, name) for name in ("tokens", "width", "layers", "learning_rate")}
         return {name: value for name, value in sizes.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A studied setting with its distance in doublings, summed over the known sizes, and its weight in the evidence."""
+    """A studied setting, with its distance from the model to be trained and its weight in the recommendation.
+
+    `apart` is the number of doublings or halvings between both, summed over `Asked.sizes`. All weights sum to 1.
+    """
 
     setting: Setting
     apart: float
@@ -74,15 +84,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Vote:
-    """Evidence on one sigma."""
+    """How well one sigma did in the studied settings."""
 
     sigma: float
     known: float
-    """Share of the evidence, by weight, that covers the sigma."""
+    """Share of the settings, by weight, whose studied range includes the sigma."""
     good: float
-    """Share of the covering evidence in which the sigma is good; NaN if there is none."""
+    """Share of these settings, by weight, in which the sigma is good; NaN if there are none."""
     lacks: float
-    """Mean share of the gain that the sigma lacks."""
+    """Share of the gain that the sigma lacks in these settings, as a weighted mean; NaN if there are none."""
 
     def record(self) -> dict[str, float | None]:
         """Return the fields as a dict, with None for NaN."""
@@ -95,26 +105,30 @@ class Recommendation:
 
     asked: Asked
     vote: Vote
-    """Evidence on the recommended sigma."""
+    """The recommended sigma, and how well it did in the studied settings."""
     flat: tuple[float, float]
-    """Range of sigmas around it that are good in most of the evidence."""
+    """Smallest and largest sigma of the range around it in which all sigmas are good in most settings, by weight."""
     seen: tuple[Seen, ...]
-    """Settings with a weight above 0, the nearest first."""
+    """Settings that the recommendation is based on, the nearest first."""
     defaults: dict[str, Vote]
-    """Evidence on the defaults of libraries, by formula."""
+    """How well the default sigmas of libraries did, by formula."""
     price: Vote
-    """Evidence on the recommended sigma for the other goal."""
+    """How well the recommended sigma did for the other goal."""
     other: Vote
-    """Evidence on the sigma that would be recommended for the other goal."""
+    """The sigma that would be recommended for the other goal, and how well it did for that goal."""
     own_kind: bool
-    """Whether any setting with this family of optimizers has learned; if not, the other family was used."""
+    """Whether the settings have the same family of optimizers; if not, none of that family has learned."""
 
     @property
     def sigma(self) -> float:
+        """The recommended sigma."""
         return self.vote.sigma
 
     def extrapolations(self) -> dict[str, tuple[float, float]]:
-        """Return the studied range of each size of the model that is far outside of it."""
+        """Return the studied range (lowest, highest) of every size for which the model is far outside that range.
+
+        The result is empty if the recommendation is not an extrapolation.
+        """
         ranges = {}
         for name, value in self.asked.sizes().items():
             values = [getattr(seen.setting, name) for seen in self.seen]
@@ -124,7 +138,7 @@ class Recommendation:
         return ranges
 
     def record(self) -> dict[str, Any]:
-        """Return all fields as values that can be written as JSON."""
+        """Return the recommendation as a dict that can be written as JSON."""
         return {
             "sigma": self.sigma,
             "flat": list(self.flat),
@@ -138,7 +152,7 @@ class Recommendation:
 
 
 def recommend(asked: Asked, settings: Sequence[Setting] | None = None) -> Recommendation:
-    """Recommend a sigma from studied settings, by default those of evidence.json."""
+    """Recommend a sigma for the model `asked`, based on studied settings; by default those of evidence.json."""
     studied = evidence.settings() if settings is None else settings
     seen, own_kind = _relevant(asked, asked.goal, studied)
     (other_goal,) = (goal for goal in GOALS if goal != asked.goal)
@@ -157,7 +171,7 @@ def recommend(asked: Asked, settings: Sequence[Setting] | None = None) -> Recomm
 
 
 def defaults(tokens: int, width: int) -> dict[str, float]:
-    """Return the defaults of most libraries for a model of this size, by formula."""
+    """Return the default sigmas of most libraries for a model with these sizes, by formula."""
     return {
         library.formula: library.sigma(tokens, width)
         for formula in DEFAULTS
@@ -167,10 +181,11 @@ def defaults(tokens: int, width: int) -> dict[str, float]:
 
 
 def weighed(asked: Asked, settings: Sequence[Setting]) -> tuple[Seen, ...]:
-    """Weight settings by their distance to the model, and sort them by it.
+    """Return settings with their distances from the model and their weights, the nearest setting first.
 
-    The weight of a task halves with every doubling between the model and the task's nearest setting. The settings of a
-    task share its weight according to their distance, so that a task does not count more if it has many settings.
+    Distances are counted in doublings of a size. The weight of a task halves with every doubling between the model and
+    the task's nearest setting. The settings of a task share this weight, the nearest having most, so that a task does
+    not count more if it has many settings.
     """
     sizes = asked.sizes()
     distances = [
@@ -192,7 +207,7 @@ def weighed(asked: Asked, settings: Sequence[Setting]) -> tuple[Seen, ...]:
 
 
 def vote(sigma: float, seen: Sequence[Seen], goal: str) -> Vote:
-    """Combine the evidence of all settings on one sigma."""
+    """Return how well one sigma did for a goal, as weighted means over the settings that were studied at it."""
     known = good = lacking = 0.0
     for item in seen:
         curve = item.setting.curve(goal)
@@ -205,7 +220,11 @@ def vote(sigma: float, seen: Sequence[Seen], goal: str) -> Vote:
 
 
 def cut_short(setting: Setting, goal: str) -> bool:
-    """Return whether only the smallest sigma of a sweep is good for a map, so that even smaller ones may be better."""
+    """Return whether, for the goal "map", only the smallest sigma of a setting is good.
+
+    Then even smaller sigmas may be better, and the setting does not show which sigma is best. It is False for other
+    goals, and if the models have not learned.
+    """
     curve = setting.curve(goal)
     if goal != "map" or curve is None or not curve.learned:
         return False
@@ -214,7 +233,11 @@ def cut_short(setting: Setting, goal: str) -> bool:
 
 
 def _relevant(asked: Asked, goal: str, settings: Sequence[Setting]) -> tuple[tuple[Seen, ...], bool]:
-    """Weight the settings that have learned, and return whether they use the same family of optimizers."""
+    """Select the settings to base a recommendation on; return them with weights, and whether the optimizer matches.
+
+    Only settings whose models have learned are used. Settings that are cut short (see `cut_short`) or have the other
+    family of optimizers are only used if there are no others.
+    """
     learned = [setting for setting in settings if (curve := setting.curve(goal)) is not None and curve.learned]
     learned = [setting for setting in learned if not cut_short(setting, goal)] or learned
     same_family = [setting for setting in learned if FAMILIES[setting.optimizer] == FAMILIES[asked.optimizer]]
@@ -222,12 +245,16 @@ def _relevant(asked: Asked, goal: str, settings: Sequence[Setting]) -> tuple[tup
 
 
 def _chosen(seen: Sequence[Seen], goal: str) -> tuple[Vote, tuple[float, float]]:
-    """Choose the sigma that is good in most of the evidence and lacks least, and find the good range around it."""
+    """Return the vote of the best sigma of GRID, and the lowest and highest sigma of the good range around it.
+
+    The best sigma is good in the largest share of the settings, by weight; of several, the one that lacks least.
+    """
     votes = [vote(sigma, seen, goal) for sigma in GRID]
     best = max((item for item in votes if item.known >= ENOUGH), key=lambda item: (round(item.good, 6), -item.lacks))
     place = votes.index(best)
 
     def last_good(others: Sequence[Vote]) -> float:
+        """Return the last sigma of `others`, starting next to the best one, before the first that is not good."""
         sigma = best.sigma
         for item in others:
             if item.known < ENOUGH or item.good < ENOUGH:
@@ -239,7 +266,7 @@ def _chosen(seen: Sequence[Seen], goal: str) -> tuple[Vote, tuple[float, float]]
 
 
 def _doublings(more: float, less: float) -> float:
-    """Return log2(more / less), computed so that integers of any size do not overflow."""
+    """Return log2(more / less) as a difference of logarithms, so that large integers do not overflow."""
     return math.log2(more) - math.log2(less)
 
 
@@ -247,7 +274,7 @@ def _doublings(more: float, less: float) -> float:
 
 
 def sentences(answer: Recommendation) -> Iterator[str]:
-    """Describe a recommendation, the evidence for it and its limits in sentences."""
+    """Yield sentences that describe a recommendation, the evidence for it and its limits."""
     asked, best, kind = answer.asked, answer.vote, FAMILIES[answer.asked.optimizer]
     purpose = "to predict well" if asked.goal == "accuracy" else "for a map of the tokens"
     yield f"Start with sigma {best.sigma:g}, {purpose}: draw every number of the PE from N(0, {best.sigma:g}^2)."
@@ -280,6 +307,7 @@ def sentences(answer: Recommendation) -> Iterator[str]:
 
 
 def _where(answer: Recommendation) -> Iterator[str]:
+    """Yield sentences on the settings used: their tasks, their sizes, and in which blocks the PE is added."""
     settings = [seen.setting for seen in answer.seen]
     tasks = sorted({setting.task for setting in settings})
     spans = [
@@ -296,6 +324,7 @@ def _where(answer: Recommendation) -> Iterator[str]:
 
 
 def _default(formula: str, default: Vote) -> str:
+    """Return a sentence on how well a default sigma did, and which libraries use it."""
     names = [library.name for library in LIBRARIES if library.formula == formula]
     users = f"{names[0]} and {len(names) - 1} others" if len(names) > 1 else names[0]
     value = formula if f"{default.sigma:g}" == formula else f"{formula} = {default.sigma:.3g}"
@@ -309,7 +338,7 @@ def _default(formula: str, default: Vote) -> str:
 
 
 def _other_goal(answer: Recommendation) -> str:
-    """Describe what is recommended for the other goal, and what the recommended sigma lacks there."""
+    """Return a sentence on the sigma recommended for the other goal, and on how this sigma does for that goal."""
     other_is_map = answer.asked.goal == "accuracy"
     purpose = "a map of the tokens, which needs the PE itself to be learned" if other_is_map else "predicting well"
     if answer.other.sigma == answer.sigma:
@@ -320,10 +349,12 @@ def _other_goal(answer: Recommendation) -> str:
 
 
 def _percent(share: float) -> str:
+    """Format a share as a percentage: 0.5 gives "50%"."""
     return f"{100 * share:.0f}%"
 
 
 def _span(values: Iterator[int]) -> str:
+    """Format the range of numbers, such as "16 to 94"; a single number if all are equal."""
     ordered = sorted(set(values))
     return f"{ordered[0]}" if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
@@ -333,19 +364,21 @@ def _span(values: Iterator[int]) -> str:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Result of cross-validation for one held-out setting."""
+    """Result of cross-validating the recommendation on one held-out setting."""
 
     setting: Setting
     sigma: float
     """Sigma recommended from the other settings."""
     lost: dict[str, float | None]
-    """Share of the gain lost by the recommended sigma and each default; None if the sigma was not studied."""
+    """Share of the gain that the recommended sigma ("recommended") and each default (by formula) lack in the setting;
+    None if the sigma is outside the studied range."""
 
 
 def held_out(settings: Sequence[Setting], goal: str = "accuracy", whole_task: bool = False) -> Iterator[HeldOut]:
-    """Cross-validate the recommendation: recommend a sigma for every setting from the others.
+    """Cross-validate the recommendation: for every setting, recommend a sigma from the other settings.
 
-    With `whole_task`, all settings of the same task are held out too, as for a task that has not been studied.
+    With `whole_task`, all settings of the same task are held out too, as if the task had not been studied. Settings
+    whose models have not learned are skipped. Yields one result per setting.
     """
     for setting in settings:
         curve = setting.curve(goal)
