@@ -1,5 +1,4 @@
-"""Measurements of models on tasks with a known arrangement of tokens: shape of the PE, attention, confidence,
-robustness.
+"""Measurements of models on tasks with a true arrangement of tokens: PE, attention, confidence, robustness.
 
 They return rows (member, block, analysis, target, value) of a run's analysis table. `arrangement`, `behaviour` and
 `robustness` measure one stack on its task, before and after training. `across` compares all members of a run, from the
@@ -248,7 +247,8 @@ def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mappi
 
 
 def moved(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
-    """Yield two rows for each member: how far its PE moved in training, and the same relative to the size of the PE."""
+    """Yield two rows for each member with a PE: how far it moved in training, and that distance relative to the size of
+    its start."""
     for number in members["member"]:
         if f"pe_start/{number}" not in arrays:
             continue
