@@ -89,7 +89,8 @@ def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]
 
 
 def _reordered(task: Task, order: Sequence[int]) -> Task:
-    """Return a task that has only the OOD examples in full, with their tokens in another order."""
+    """Return a copy of the task with the tokens of its OOD examples in another order. Its other splits have one example
+    each."""
     held_out = task.splits["ood"]
     reordered = task.first(1)
     reordered.splits = {**reordered.splits, "ood": replace(held_out, inputs=held_out.inputs[:, list(order)])}
