@@ -1,7 +1,8 @@
 """Claims on lst-encodings: what the paper says about other encodings, and our questions about it.
 
-Claims that one encoding comes near or beats another use the effect `against`. Those on dropout use `worth_of_dropout`,
-and the one on training puzzles uses `on_train`. Margins and tolerances follow the rules of `latin.claims`.
+Claims that the learned PE comes near or beats another encoding use the effect `against`. Those on dropout use
+`worth_of_dropout`, and the one on training puzzles uses `on_train`. The one that 2d-fixed beats the learned PE uses
+`difference`. Margins and tolerances follow the rules of `latin.claims`.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ shuffled."""
 
 
 def early(one: Columns, other: Columns, sigmas: Sequence[float], run: Run) -> Interval:
-    """Return the difference of `between` after a quarter of the training."""
+    """Return the same difference as `between`, with the accuracies after a quarter of the training."""
     values = early_accuracy(run)
     return difference(where(run, values, sigmas, **one), where(run, values, sigmas, **other))
 

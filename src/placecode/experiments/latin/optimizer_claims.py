@@ -24,7 +24,8 @@ DECAYING = ("all", "rest", "pe")
 
 
 def decaying(part: str, amount: float) -> dict[str, float]:
-    """Return the two weight decays of a member, for the PE and for the rest. `part` is one of `DECAYING`."""
+    """Return the fields `weight_decay` and `pe_weight_decay` of a member with a decay of `amount` on a part of its
+    weights, one of `DECAYING`."""
     return {"weight_decay": 0.0 if part == "pe" else amount, "pe_weight_decay": 0.0 if part == "rest" else amount}
 
 
