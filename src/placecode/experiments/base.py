@@ -28,8 +28,7 @@ from placecode.tasks.base import Task
 from placecode.tasks.several import Several
 
 SCALES = ("quick", "paper")
-"""Names of the two sizes of every study: "quick" is a demonstration on a CPU, "paper" has the size of the paper's
-runs."""
+"""Names of the two sizes of every study: "quick" is a demonstration on a CPU, "paper" is the full size."""
 
 
 def setting(default: Any, help: str) -> Any:
@@ -58,7 +57,8 @@ class Study:
     """Fields that this study sweeps, mapped to the field that lists their values. The user cannot set them."""
 
     older: ClassVar[Mapping[str, Any]] = {}
-    """Values of settings that old runs did not record, for settings whose default is not what those runs did."""
+    """Values for runs that are older than a setting and did not record it, where its default would be wrong for
+    them."""
 
     @classmethod
     def at(cls, scale: str, **given: Any) -> Self:

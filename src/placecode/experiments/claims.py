@@ -76,8 +76,8 @@ class Claim:
         Largest difference of our mean from the published value that counts as a match even where the interval does not
         contain it; usually half a unit of the last published digit.
     own_data : bool
-        Whether our data differ from the paper's in every run. A failure then says nothing about the paper's data. Runs
-        on Latin squares that we drew ourselves count too.
+        Whether every run has other data than the paper, so that a failure says nothing about the paper's data. It need
+        not be set for Latin squares that we drew ourselves, which `check` recognizes.
     remark : str
         A note, such as when the margin was set.
     """
@@ -110,7 +110,7 @@ class Claim:
             note = _why_no_interval(effect)
         except NotInRun as missing:
             effect, note = Interval(math.nan, math.nan, math.nan), str(missing)
-        drawn_puzzles = run.config["fields"].get("puzzles", "") is None  # Latin squares, but not the published ones
+        drawn_puzzles = run.config["fields"].get("puzzles", "") is None  # not the published puzzles
         own_data = self.own_data or drawn_puzzles
         direction, number = judge(effect, self.margin, self.way), compare(effect, self.published, self.tolerance)
         return Finding(self, direction, number, effect, str(run.path), note, own_data)
@@ -195,6 +195,7 @@ def _why_no_interval(effect: Interval) -> str:
 
 
 def _has_bounds(effect: Interval) -> bool:
+    """Return whether an effect has an interval: both bounds are finite."""
     return math.isfinite(effect.low) and math.isfinite(effect.high)
 
 

@@ -288,7 +288,7 @@ def _attention(
         for target, reference in references.items():
             if (mean := reference.mean_without(number)) is not None:
                 yield from _agree(number, maps, mean, target)
-        yield from _agree(number, maps, np.broadcast_to(even, maps.shape), "even", (COSINE,))  # how evenly it is spread
+        yield from _agree(number, maps, np.broadcast_to(even, maps.shape), "even", (COSINE,))  # is attention even?
         name = f"attention_each_{moment}/{number}"
         if name in arrays:
             by_example = arrays[name].double().numpy()  # (b, l, n, n)

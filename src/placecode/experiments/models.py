@@ -85,7 +85,7 @@ class ModelStudy(Study):
         """Return a member with the settings of the study and these changes."""
         names = [each.name for each in fields(self) if each.name in Member.__dataclass_fields__]
         shared = {name: getattr(self, name) for name in names}
-        # not the field `gain` of a study, which is the gain at the nodes of a simulated network
+        # some studies have a field `gain` with another meaning: the gain at the nodes of a simulated network
         return Member(**{**shared, "gain": self.output_gain, **changes})
 
     def over_sigmas(self, sigmas: Sequence[float], **changes: Any) -> list[Member]:

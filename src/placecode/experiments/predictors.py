@@ -132,4 +132,5 @@ def notes(run: Run) -> dict[str, str]:
 
 
 def _rounded(correlation: float) -> str:
+    """Return a correlation as a text with two decimals, or "undefined" for NaN."""
     return "undefined" if math.isnan(correlation) else f"{correlation:.2f}"

@@ -140,11 +140,11 @@ def of_encoding(run: Run, text: str, dropout: float, split: str = "ood") -> pd.S
 
 
 def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
-    """Return the mean over sigmas of values, by seed, of the members of the sweep that have these values in their
-    columns.
+    """Select members of the sweep by their columns, and return the mean of their values over sigmas, by seed.
 
-    `values` are by member. A column that is None must be empty. The mean is over those of `sigmas` that are in the
-    run's sweep, by default over all sigmas of the sweep. Seeds that did not finish at each of them are left out.
+    `values` are by member. `columns` are the wanted values; None selects members that have no value. The mean is over
+    those of `sigmas` that are in the run's sweep, by default over all sigmas of the sweep. Seeds that did not finish at
+    each of them are left out.
     """
     rows = swept(run)
     for name, value in columns.items():
@@ -167,7 +167,7 @@ def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
 
 def planned(run: Run, sigmas: Sequence[float]) -> list[float]:
     """Return those of these sigmas that the run sweeps, since small runs have fewer. If it sweeps none of them, return
-    all."""
+    them all."""
     return [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]] or list(sigmas)
 
 
@@ -201,7 +201,7 @@ def paired(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.
     """Return two tables (sigmas, seeds): an analysis before or after training (`when`), and the final OOD accuracy."""
     values, accuracies = by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
     if not (values.isna() | accuracies.isna()).all(axis="columns").equals(accuracies.isna().all(axis="columns")):
-        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # merged from pieces
+        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # merged from parts
     return values, accuracies
 
 

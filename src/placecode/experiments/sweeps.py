@@ -103,6 +103,7 @@ def combinations(axes: Sequence[Axis]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _text(value: Any) -> str:
+    """Return a value of an axis as a text, without trailing zeros."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

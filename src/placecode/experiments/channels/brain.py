@@ -126,6 +126,7 @@ class BrainPreprocessing(BrainStudy, OverSigmas):
             raise must_be("band", "two frequencies in Hz, the lower first", list(self.band))
 
     def data_sets(self) -> dict[str, dict[str, Any]]:
+        """Return one data set per variant: its name in figures, and the settings of the preprocessing."""
         low, high = self.band
         band = {"low": low, "high": high}
         known: dict[str, tuple[str, dict[str, Any]]] = {
@@ -164,6 +165,7 @@ class BrainMask(BrainStudy):
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01,), "trained_with": (0.15, 0.9), "ratios": (0.15, 0.9)}}
 
     def plan(self) -> list[Member]:
+        """Return the members by fraction of hidden regions in training, then by sigma, then by seed."""
         return grid(self.spec(), hidden=self.trained_with, sigma=self.sigmas, seed=self.seeds)
 
 

@@ -28,7 +28,7 @@ from placecode.tasks.masked import Masked
 MOST_WORLDS = 100
 """If all seeds are below this, every number up to the largest seed gets its own world."""
 WITHOUT_SIGMA = ("none", "relative", "rotary", "alibi", "causal-none")
-"""Encodings that are used without a sigma."""
+"""Encodings that are compared without choosing a sigma."""
 BASELINES = (*baselines.PREDICTORS, *baselines.MATRICES, "spectral", "pca of channels", "mds of fc")
 """Names of all baselines."""
 
@@ -103,7 +103,7 @@ class MaskedStudy(ModelStudy):
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
         worlds, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
-        # the first members of the whole study in these worlds, so that a piece of the study has the same baselines
+        # the first members of the whole study in these worlds, so that each part of a study has the same baselines
         same_data = [each for each in self.members() if each.data in data]
         slow = sorted({each.seed % task.worlds for each in same_data})[: self.slow_in]
         first = [each for each in same_data if each.seed % task.worlds in worlds]

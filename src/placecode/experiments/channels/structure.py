@@ -49,7 +49,7 @@ def of_pes(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> R
     for block, similar in modules.similarities(pe).items():
         chance = null and block == ALL_BLOCKS
         measure = partial(measured, task=task, null=chance)
-        # known labels need k-means, which gains nothing from threads
+        # measures of known labels use k-means, which threads do not speed up
         values_of = measure(similar) if task.labels is not None else by_member(measure, similar, threads=threads)
         for (analysis, target), values in values_of.items():
             result += rows(analysis, values, block, target)
@@ -116,7 +116,7 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
             among = modules.by_places(modules.farther(task.positions, task.tokens))
             chance = nulls.label_null(among, similar, np.arange(task.tokens), DRAWS)
             result["coordinate_agreement_p", "positions"] = chance.p
-        if not hasattr(task, "partner"):  # in brains the most similar region is usually the mirror region
+        if not hasattr(task, "partner"):  # not brains: there it is usually the mirror region
             result |= _in_space(similar, task.positions, null)
     return result
 

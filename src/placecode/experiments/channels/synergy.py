@@ -147,6 +147,7 @@ class SynergySize(SynergyStudy):
         }
 
     def plan(self) -> list[Member]:
+        """Return the members of all combinations of data set, batch, width, learning rate, hidden fraction and ramp."""
         names = ("data", "batch", "width", "learning_rate", "hidden", "ramp")
         settings = product(self.data_sets(), self.batches, self.widths, self.rates, self.shares, self.ramps)
         return [
@@ -176,6 +177,7 @@ class SynergyOptimizer(SynergyStudy):
     }
 
     def plan(self) -> list[Member]:
+        """Return the members optimizer by optimizer and rate by rate, at all sigmas and seeds."""
         members = []
         for optimizer, rate in product(self.optimizers, self.rates):
             fields = {"optimizer": optimizer, "learning_rate": 10 * rate if optimizer == "sgd" else rate}

@@ -46,8 +46,8 @@ from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
 
 TWIN_SEEDS, MASTER_SEEDS = 2000, 3000
-"""Offsets of the seeds of two kinds of members. Twins are controls of transplants, which get the untrained PE of a copy
-of themselves. Masters are donors that are trained by SGD."""
+"""Numbers that are added to the seeds of twins and of masters. Twins are controls of transplants: one gets the
+untrained PE of the other, which has the same seed. Masters are donors that are trained by SGD."""
 TRUE_SIZE = 0.5**0.5
 """The root mean square of sines and cosines. A PE of this size with the initial values "true" is 2d-fixed."""
 
@@ -108,8 +108,8 @@ class LstCausal(DonorStudy):
         return members
 
     def _of_kind(self, label: str, fields: Mapping[str, Any], donors: Mapping[Any, int]) -> list[Member]:
-        """Return the members of a kind, at all sizes. `fields` and `donor` in it are as in `KINDS`. `donors` has the
-        index of the donor by sigma (or MASTER) and seed."""
+        """Return the members of a kind, at all sizes. `fields` is a value of `KINDS`. `donors` has the index of the
+        donor by sigma (or MASTER) and seed."""
         rest = {name: value for name, value in fields.items() if name != "donor"}
         if "donor" not in fields:
             return self.over_sigmas(self.sigmas, label=label, **rest)
@@ -123,6 +123,8 @@ class LstCausal(DonorStudy):
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
+        """Return rows with the accuracy of each member with replacement PEs. Only members of the kind "learned" also
+        get the PEs of the other sigma (0.2 or 2.0) and of another seed."""
         assert task.positions is not None
         order = interventions.order_of(task.tokens)
         rows: dict[Any, dict[Any, Any]] = {row["member"]: row for row in members.to_dict("records")}

@@ -1,7 +1,7 @@
 """The manipulations of the PE in lst-causal by name, and functions that return their effects on accuracy, paired by
 seed.
 
-The size of a PE is its root mean square. A donor is a model whose PE is copied into other models.
+The size of a PE is its root mean square. A transplant copies the PE of one model, the donor, into another model.
 """
 
 from __future__ import annotations

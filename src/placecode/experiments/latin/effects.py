@@ -21,7 +21,8 @@ from placecode.runs.read import Run
 SMALL, LARGE = 0.2, 2.0
 """The paper's best and largest sigma. They are fixed here and not chosen from the results of a run."""
 EARLY = 200
-"""The epoch at which accuracy is already the final one, according to the authors' logs. It is always evaluated."""
+"""The epoch at which accuracy is already the final one, according to the authors' logs. Longer runs always evaluate
+it."""
 ATTENTION = "2d-fixed"
 """Target of attention agreement: the 2d-fixed members without dropout."""
 AUTHORS_SEEDS = 15

@@ -20,13 +20,19 @@ from placecode.tasks.base import Task
 from placecode.training.trainer import evaluate
 
 ACCURACY_WITH = "accuracy_with"
+"""Name of the analysis in the analysis table."""
 ITSELF, NOTHING, MEAN, START = "itself", "nothing", "its mean", "its start"
+"""Replacements of a PE: itself, zeros, its mean over the cells, its initial values."""
 SHUFFLED, WITH_CELLS, TRUE = "shuffled", "shuffled with its cells", "the true one, own size"
+"""Replacements of a PE: its cells shuffled, its cells shuffled together with those of the puzzles, the true arrangement
+rescaled to its size."""
 OTHER_SIGMA, OTHER_SIGMA_SIZED, OTHER_SEED = (
     "that of the other sigma",
     "that of the other sigma, own size",
     "another seed's",
 )
+"""Replacements of a PE: that of a model with the other sigma (as it is, or rescaled to the size of the PE), or with
+another seed."""
 FACTORS = (0.5, 0.8, 1.0, 1.25, 2.0)
 """Factors by which the PE of a trained model is multiplied."""
 

@@ -98,7 +98,7 @@ class KnobStudy(LatinStudy):
     def lines(self, run: Run) -> pd.DataFrame:
         """Return the finished members of the sweep with the columns `panel` and `line`. A member has a row for each
         panel that shows it."""
-        if self.sweep:  # one panel, with all that differs in the label
+        if self.sweep:  # one panel, with a line for each label
             return super().lines(run).assign(line=lambda rows: rows["label"])
         return self._drawn(run, "swept")
 

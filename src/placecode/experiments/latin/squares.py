@@ -143,7 +143,7 @@ def most_examples(study: LatinStudy) -> int:
 REST = 100
 """Value of the setting `rest` at the scale "paper"."""
 
-# The quick settings were searched for, so that two cores show the effect in minutes: see docs/latin-squares.md.
+# We searched for settings that show the effect on two cores in minutes: see docs/latin-squares.md.
 QUICK: dict[str, Any] = {
     "seeds": (0, 1, 2),
     "epochs": 75,

@@ -91,6 +91,7 @@ class LstSlingshot(KnobStudy):
                 raise must_be(name, "1, 2 or both", list(getattr(self, name)))
 
     def data_sets(self) -> dict[str, dict[str, Any]]:
+        """Return one data set per loss. They have the same puzzles, and differ in how the task computes the loss."""
         wanted = sorted({*self.losses, *self.frozen})
         return {data_name({"log_softmax": times}): {"log_softmax": times, "logits": True} for times in wanted}
 
