@@ -3,9 +3,9 @@
 A task can have `partitions`: known groups of its channels by name (for brains yeo7, cole-anticevic). The name is the
 target of a measure in the tables of a run. There are three measures: signed modularity Q*, system segregation (Chan et
 al., 2014, with cosines instead of Fisher's z, and negative ones set to 0), and the fraction of labelled channels whose
-nearest channel is in the same network. There are two null distributions: labels shuffled over the labelled channels, and surrogate
-maps with the same spatial autocorrelation (Moran spectral randomization). Each has a z, a p, and the range that holds
-95% of its draws:
+nearest channel is in the same network. There are two null distributions: labels shuffled over the labelled channels,
+and surrogate maps with the same spatial autocorrelation (Moran spectral randomization). For each, tables have a z, a p,
+and the range that holds 95% of its draws:
 
 | ending | null |
 |---|---|

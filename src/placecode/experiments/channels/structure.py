@@ -26,7 +26,7 @@ from placecode.tasks.masked import Masked
 from placecode.training.trainer import portions
 
 DRAWS, SLOW_DRAWS = 1000, 199
-"""Number of permutations in a permutation test, and in a slow one."""
+"""Number of permutations in a permutation test, and in a slow permutation test."""
 MOST_MAPS = 1 << 26
 """Maximum number of values of attention maps in memory."""
 MAX_EXAMPLES = 256
@@ -191,8 +191,8 @@ def _sides(task: Masked) -> np.ndarray:
 
 
 def _mantel(similar: np.ndarray, fc: np.ndarray) -> np.ndarray:
-    """Return p values of Mantel's test: how often two matrices correlate as much with the channels of one in random
-    order. The shapes are (e, n, n) and (e, n, n) -> (e,)."""
+    """Return p values of Mantel's test, (e, n, n) and (e, n, n) -> (e,): how often two matrices correlate at least as
+    well when the channels of one are in random order."""
     orders = nulls.shuffles(np.zeros(similar.shape[-1]), SLOW_DRAWS)
     return np.array([float(nulls.matrix_null(one, other, orders).p) for one, other in zip(similar, fc, strict=True)])
 

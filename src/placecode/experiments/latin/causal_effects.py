@@ -110,7 +110,7 @@ def twins(one: str, other: str, other_sigma: float | None, run: Run) -> Interval
 
 
 def exchanged(kind: str, sigmas: Sequence[float] | None, name: str, run: Run) -> Interval:
-    """Return the OOD accuracy of trained models minus their accuracy with a replacement PE. `name` is one of
-    `interventions`."""
+    """Return the OOD accuracy of trained models minus their accuracy with a replacement PE. `name` is that of the
+    replacement."""
     values = measured(run, interventions.ACCURACY_WITH, name)
     return difference(of(run, kind, sigmas), of(run, kind, sigmas, values))

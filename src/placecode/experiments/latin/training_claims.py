@@ -1,9 +1,9 @@
-"""Claims on lst-frozen (frozen PEs) and lst-slingshot (spikes of the training loss, called slingshots, by rounding).
+"""Claims on lst-frozen (frozen PEs) and lst-slingshot (slingshots: late spikes of the training loss, due to rounding).
 
 All margins were set before these studies were run with the authors' loss. Earlier runs had shown frozen PEs at epoch
 200, and some models with either loss. Margins: 0.05 for accuracies that are said to be about equal, 0.02 for "does not
 change any more" (the authors' logs), half of the earlier difference for the effect of where the PE is added, and 0 for
-claims on the sign alone.
+claims on the sign alone. The late gain is the OOD accuracy at the end minus that at epoch 200.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ FROZEN_CLAIMS: tuple[Claim, ...] = (
 
 
 def late_gain(run: Run) -> pd.Series:
-    """Return the OOD accuracy at the end minus that at epoch 200, by member."""
+    """Return the late gain, the OOD accuracy at the end minus that at epoch 200, by member."""
     early = accuracy_at_early(run)
     return accuracy(run) - early
 
