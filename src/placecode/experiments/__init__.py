@@ -1,4 +1,4 @@
-"""All studies by name."""
+"""Studies (experiments with a name), and how to get one by its name or from a run."""
 
 from __future__ import annotations
 
@@ -44,18 +44,19 @@ STUDIES: dict[str, type[Study]] = {
         brain.BrainPreprocessing,
     )
 }
+"""All studies but `OwnData` by name, in the order in which `placecode studies` lists them."""
 
 
 def lookup(name: str) -> type[Study]:
-    """The study with this name."""
+    """Return the class of the study with this name. An unknown name is a `BadInput`."""
     if name not in STUDIES:
         raise one_of("study", STUDIES, name)
     return STUDIES[name]
 
 
 def study_of(run: Run) -> Study:
-    """The study of a run, with its settings. Settings that are newer than the run have the values of `Study.older`, or
-    their defaults."""
+    """Return the study of a run, with the settings that the run recorded. A setting that is newer than the run gets its
+    value in `Study.older`, or else its default."""
     fields = {name: tuple(v) if isinstance(v, list) else v for name, v in run.config["fields"].items()}
     kind = OwnData if run.study == OwnData.name else lookup(run.study)
     if unknown := set(fields) - set(kind.recorded()):

@@ -1,7 +1,9 @@
-"""The contract of a study: a task, members, measurements and claims under one name.
+"""Base class of studies. A study is an experiment with a name: a task, members (models to train), measurements and
+claims.
 
 A study is a frozen dataclass. Its fields are all settings that affect a result. Every field has a help text, is a flag
-of the command line and is recorded in the run. `scales` has the settings of each scale; values from the user win.
+of the command line and is recorded in the run. The quick settings and the paper-size settings of a study are in its
+`scales`; `--scale` chooses between them. Values from the user override both.
 """
 
 from __future__ import annotations
@@ -26,36 +28,41 @@ from placecode.tasks.base import Task
 from placecode.tasks.several import Several
 
 SCALES = ("quick", "paper")
+"""Names of the two sizes of every study: "quick" is a demonstration on a CPU, "paper" is the full size."""
 
 
 def setting(default: Any, help: str) -> Any:
-    """A field of a study: its default value and its help text."""
+    """Declare a field of a study, with its default value and its help text."""
     return dataclasses.field(default=default, metadata={"help": help})
 
 
 def sweep_over(default: tuple[Any, ...], help: str, least: int = 1) -> Any:
-    """A field that lists the values of a sweep: at least `least` of them, all different."""
+    """Declare a field of a study that lists the values of a sweep. `least` is the smallest number of values. They must
+    all be different."""
     return dataclasses.field(default=default, metadata={"help": help, "least": least})
 
 
 @dataclass(frozen=True)
 class Study:
-    """Base class of studies."""
+    """Base class of studies. Subclasses define `task`, `plan` and `training_steps`, and what they measure."""
 
     name: ClassVar[str]
     about: ClassVar[str]
-    """One line for `placecode studies`."""
+    """One line that describes the study, for `placecode studies`."""
     scales: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """The settings of the study at each size in `SCALES`, as values by field. Fields that are not listed keep their
+    defaults."""
 
     swept_by: ClassVar[Mapping[str, str]] = {}
-    """Fields that this study sweeps, mapped to the field that lists their values. They cannot be set."""
+    """Fields that this study sweeps, mapped to the field that lists their values. The user cannot set them."""
 
     older: ClassVar[Mapping[str, Any]] = {}
-    """Values of settings in runs that are older than the setting, where its default has another meaning."""
+    """Values for runs that are older than a setting and did not record it, where its default would be wrong for
+    them."""
 
     @classmethod
     def at(cls, scale: str, **given: Any) -> Self:
-        """The study at a scale. Fields in `given` override those of the scale."""
+        """Return the study at a scale, one of `SCALES`. Fields in `given` override those of the scale."""
         if scale not in SCALES:
             raise one_of("scale", SCALES, scale)
         for name in given:
@@ -64,17 +71,18 @@ class Study:
         return cls(**{**cls.scales[scale], **given})
 
     def fields(self) -> dict[str, Any]:
-        """All settings as plain values, for the record of a run."""
+        """Return all settings as plain values by name, for the record of a run."""
         values = {name: getattr(self, name) for name in self.recorded()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def recorded(cls) -> list[str]:
-        """Names of the fields that are settings. Fields without a help text hold data."""
+        """Return the names of the fields that are settings. Fields without a help text hold data and are not
+        recorded."""
         return [field.name for field in dataclasses.fields(cls) if "help" in field.metadata]
 
     def task(self) -> Task:
-        """The data."""
+        """Return the data that members are trained and evaluated on."""
         raise NotImplementedError
 
     sweep: tuple[str, ...] = setting(
@@ -83,11 +91,12 @@ class Study:
 
     @property
     def axes(self) -> list[Axis]:
-        """The axes that `sweep` adds to the study."""
+        """The axes that the setting `sweep` adds to the study; empty without it."""
         return axes_of(self, self.sweep)
 
     def data(self) -> Task:
-        """The data of all members: `task`, or one task per combination of the axes of `sweep` that change the data."""
+        """Return the data of all members: `task`, or one task per combination of the values in `sweep` that change the
+        data."""
         if all(axis.of_member for axis in self.axes):
             return self.task()
         tasks = {name: replace(self, sweep=(), **values).task() for name, values in data_sets(self.axes).items()}
@@ -96,19 +105,19 @@ class Study:
         return Several(tasks)
 
     def plan(self) -> list[Member]:
-        """The members of the study without `sweep`, in a fixed order. Members without a label are labelled by their
-        encoding."""
+        """Return the members of the study without `sweep`, in a fixed order. Members without a label are later labelled
+        by their encoding."""
         raise NotImplementedError
 
     def members(self) -> list[Member]:
-        """All members with their labels: those of `plan`, once for every combination of the axes of `sweep`.
+        """Return all members with their labels: those of `plan`, once for every combination of the values in `sweep`.
         `--members i:j` is a slice of this list."""
         members = [member if member.label else replace(member, label=label_of(member)) for member in self.plan()]
         return crossed(members, self.axes) if self.sweep else members
 
     def lines(self, run: Run) -> pd.DataFrame:
-        """The finished members of the sweep, with the `panel` and the `line` of the figure over sigma in which they are
-        drawn. Every combination of the axes of `sweep` is one line."""
+        """Return the finished members of the sweep over sigma, with the columns `panel` and `line`: where the figure
+        over sigma shows them. Every combination of the values in `sweep` is one line."""
         members = done(run)
         members = members[(members["role"] == "swept") & members["sigma"].notna()]
         size = len(self.plan())
@@ -116,20 +125,22 @@ class Study:
         return members.assign(panel="", line=[labels[number // size] for number in members["member"]])
 
     def training_steps(self, task: Task) -> int:
-        """Number of training steps of every member."""
+        """Return the number of training steps of every member."""
         raise NotImplementedError
 
     @property
     def rest_epochs(self) -> int:
-        """Number of consecutive epochs with a training loss of exactly 0 after which a member stops. 0: never."""
+        """Number of consecutive epochs with a training loss of exactly 0 after which a member stops. With 0, no member
+        stops."""
         return 0
 
     def evaluate_at(self, task: Task) -> Sequence[int]:
-        """Steps after which all splits are evaluated, in addition to the first and the last."""
+        """Return the steps after which all splits are evaluated, in addition to the first and the last step."""
         return ()
 
     def analyse(self, stack: Stack, task: Task) -> list[dict[str, Any]]:
-        """Rows (member in the stack, block, analysis, target, value) of a stack, before and after training."""
+        """Measure all members of a stack. It is called before and after training. Return rows (member in the stack,
+        block, analysis, target, value) of the analysis table."""
         return []
 
     def rehearse(self, stack: Stack, task: Task) -> None:
@@ -137,50 +148,54 @@ class Study:
         self.analyse(stack, task)
 
     def arrays(self, stack: Stack, task: Task) -> dict[str, Tensor]:
-        """Arrays (e, ...) by name of a stack, before and after training. `compare` and figures use them."""
+        """Return arrays (e, ...) by name, for the e members of a stack. It is called before and after training.
+        `compare` and figures use the arrays."""
         return {}
 
     passing: ClassVar[tuple[str, ...]] = ()
-    """Names of arrays that are too large to keep. `compare` sees them, but they are not in the run folder."""
+    """Names of arrays that are too large to keep. `compare` gets them, but they are not written to the run folder."""
 
     def compare(
         self, members: pd.DataFrame, arrays: Mapping[str, Tensor], shapes: Mapping[str, Mapping[str, Any]], step: int
     ) -> list[dict[str, Any]]:
-        """Rows of the analysis table that need several members, or both the start and the end.
+        """Return rows of the analysis table that need several members, or both the start and the end of training.
 
-        `members` is the table of all members of the run. `arrays` has NAME_start/i and NAME_end/i of member i. `shapes`
-        has the shape of each data set, by `Member.data`. `step` is the last step. When pieces of a study are merged,
-        this is called again.
+        `members` is the table of all members of the run. `arrays` has the arrays NAME_start/i and NAME_end/i of member
+        i. `shapes` has the shape of each data set, by `Member.data`. `step` is the last step. When parts of a study are
+        merged into one run, this is called again.
         """
         return []
 
     exchanges: ClassVar[bool] = False
-    """Whether the study has an `exchange`. The stacks are built a second time for it."""
+    """Whether the study has an `exchange`. If so, the stacks are built a second time after training."""
 
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
-        """Rows like those of `analyse` for a trained stack, which need the PEs of other members.
+        """Measure a trained stack with PEs of other members, and return rows like those of `analyse`.
 
-        `numbers` are the members of the stack. `members` and `arrays` are those of the whole run, as in `compare`. A
-        piece of a study has its own members only.
+        `numbers` are the members of the stack. `members` and `arrays` are those of the whole run, as in `compare`. If
+        only some members of the study are run (`--members`), only these are available.
         """
         return []
 
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
-        """Rows (world, baseline, split, condition, metric, value) of other methods on the data of these members."""
+        """Return rows (world, baseline, split, condition, metric, value) with the results of other methods on the data
+        of these members. A world is the data of one seed: a simulated data set, or one split of the people."""
         return []
 
     def data_arrays(self, task: Task, members: Sequence[Member]) -> dict[str, Tensor]:
-        """Arrays about the data of these members for figures: NAME/i for world i."""
+        """Return arrays that describe the data of these members, for figures. The array of world i has the name
+        NAME/i."""
         return {}
 
     metric: ClassVar[str] = "accuracy"
-    """The metric in tables."""
+    """Name of the metric that tables show."""
 
     claims: ClassVar[Sequence[Claim]] = ()
-    """The statements that a run of the study is checked against."""
+    """Statements that a run of the study is checked against."""
 
     def findings(self, run: Run) -> list[Finding]:
-        """The verdicts of a run on all claims. None if `sweep` adds axes, which the claims do not cover."""
+        """Return the verdicts of a run on all claims. The list is empty if the study has a `sweep`, since claims are
+        about the study without it."""
         return [] if self.sweep else [claim.check(run) for claim in self.claims]

@@ -27,8 +27,9 @@ from placecode.errors import must_be, one_of
 from placecode.runs.read import Run
 
 PAPER, REVIEWERS, OURS = LABELS = ("paper", "asked by reviewers", "our question")
-"""Who makes the statement or asks the question."""
+"""Who makes the statement or asks the question: the paper, its reviewers, or we."""
 WAYS = ("above", "below", "within")
+"""Sides of the margin on which the interval of an effect must lie; see `Claim`."""
 HOLDS, FAILS, UNDECIDED = DIRECTIONS = ("holds", "fails", "undecided")
 MATCH, NO_MATCH, NO_NUMBER = "match", "no match", ""
 DASH = "-"
@@ -43,11 +44,11 @@ HOW_TO_READ = (
 
 
 Measure = Callable[[Run], Interval]
-"""An effect in a run with its interval over seeds."""
+"""A function that returns an effect in a run, with its interval over seeds."""
 
 
 class NotInRun(Exception):
-    """The run does not have what a claim needs. The message says what is missing."""
+    """Raised if the run does not have what a claim needs. The message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class Claim:
         Largest difference of our mean from the published value that counts as a match even where the interval does not
         contain it; usually half a unit of the last published digit.
     own_data : bool
-        Whether our data differ from the paper's in every run. A failure then says nothing about the paper's data. Runs
-        on Latin squares that we drew ourselves count too.
+        Whether every run has other data than the paper, so that a failure says nothing about the paper's data. It need
+        not be set for Latin squares that we drew ourselves, which `check` recognizes.
     remark : str
         A note, such as when the margin was set.
     """
@@ -103,20 +104,20 @@ class Claim:
             raise must_be("tolerance", "a number of at least 0, of a claim with a published value", self.tolerance)
 
     def check(self, run: Run) -> Finding:
-        """Both verdicts of a finished run."""
+        """Return both verdicts on the claim in a finished run."""
         try:
             effect = self.measure(run)
             note = _why_no_interval(effect)
         except NotInRun as missing:
             effect, note = Interval(math.nan, math.nan, math.nan), str(missing)
-        drawn_puzzles = run.config["fields"].get("puzzles", "") is None  # Latin squares, but not the published ones
+        drawn_puzzles = run.config["fields"].get("puzzles", "") is None  # not the published puzzles
         own_data = self.own_data or drawn_puzzles
         direction, number = judge(effect, self.margin, self.way), compare(effect, self.published, self.tolerance)
         return Finding(self, direction, number, effect, str(run.path), note, own_data)
 
 
 def claim_from(label: str) -> Callable[..., Claim]:
-    """Return a short constructor of claims with this label, and with a margin of 0 unless given."""
+    """Return a short constructor of claims with this label. The margin is 0 unless it is given."""
 
     def claim(id: str, statement: str, measure: Measure, margin: float = 0.0, way: str = "above", **more: Any) -> Claim:
         return Claim(id, statement, label, margin, measure, way, **more)
@@ -129,7 +130,8 @@ paper_claim, reviewer_claim, our_claim = map(claim_from, LABELS)
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdicts of a run on a claim: one of `DIRECTIONS`, and MATCH, NO_MATCH or NO_NUMBER."""
+    """The verdicts of a run on a claim. `direction` is one of `DIRECTIONS`, and `number` is MATCH, NO_MATCH or
+    NO_NUMBER. `found` is the effect, and `note` says why it or its interval is missing."""
 
     claim: Claim
     direction: str
@@ -141,7 +143,7 @@ class Finding:
     """Whether the data of the run differ from the paper's."""
 
     def record(self) -> dict[str, Any]:
-        """All values in a dict. Missing numbers are None."""
+        """Return all values in a dict, a row of the table of claims. Missing numbers are None."""
         claim = self.claim
         effect, low, high = (value if math.isfinite(value) else None for value in self.found)
         return {
@@ -165,10 +167,10 @@ class Finding:
 
 
 def direction_text(finding: Finding) -> str:
-    """The direction in words.
+    """Return the direction in words.
 
     Claims of the paper are "reproduced" or "not reproduced", or "found on our data" or "not found on our data" if the
-    data differ from the paper's. Questions are answered by "yes" or "no".
+    data differ from the paper's. Questions are answered by "yes" or "no". Any claim can be "undecided".
     """
     if finding.direction == UNDECIDED:
         return UNDECIDED
@@ -179,24 +181,27 @@ def direction_text(finding: Finding) -> str:
 
 
 def number_text(finding: Finding) -> str:
-    """The verdict on the number in words, with the published value in parentheses."""
+    """Return the verdict on the number in words, with the published value in parentheses. Without a verdict it is a
+    dash."""
     published = finding.claim.published
     return (finding.number or DASH) + ("" if published is None else f" ({published:g})")
 
 
 def _why_no_interval(effect: Interval) -> str:
-    """Why an effect has no interval; empty if it has one."""
+    """Return the reason why an effect has no interval, or an empty text if it has one."""
     if math.isnan(effect.mean):
         return "the effect is not defined here: its values are too few, or all the same"
     return "" if _has_bounds(effect) else "too few seeds for an interval"
 
 
 def _has_bounds(effect: Interval) -> bool:
+    """Return whether an effect has an interval: both bounds are finite."""
     return math.isfinite(effect.low) and math.isfinite(effect.high)
 
 
 def judge(effect: Interval, margin: float, way: str = "above") -> str:
-    """The direction of an effect: holds if its whole interval lies beyond the margin, fails if it falls short of it."""
+    """Return the direction of an effect: "holds" if its whole interval lies beyond the margin, "fails" if the whole
+    interval falls short of it, else "undecided"."""
     if not _has_bounds(effect):
         return UNDECIDED
     if way == "within":
@@ -210,7 +215,8 @@ def judge(effect: Interval, margin: float, way: str = "above") -> str:
 
 
 def compare(effect: Interval, published: float | None, tolerance: float | None = None) -> str:
-    """Whether the published value lies within the interval, or within the tolerance of the mean."""
+    """Return MATCH if the published value lies within the interval or within the tolerance of the mean, else NO_MATCH.
+    Without a published value or without an interval, return NO_NUMBER."""
     if published is None or not _has_bounds(effect):
         return NO_NUMBER
     inside = effect.low <= published <= effect.high

@@ -1,8 +1,9 @@
-"""Measurements of members, as rows (member, block, analysis, target, value) of a run's analysis table.
+"""Measurements of models on tasks with a true arrangement of tokens: PE, attention, confidence, robustness.
 
-`arrangement`, `behaviour` and `robustness` measure one stack on its task, before and after training. `across` compares
-all members of a run, from the arrays that the run keeps. In the column `block`, -1 is all blocks side by side (for
-cosines puzzle by puzzle, their mean) and -2 is the mean over blocks.
+They return rows (member, block, analysis, target, value) of a run's analysis table. `arrangement`, `behaviour` and
+`robustness` measure one stack on its task, before and after training. `across` compares all members of a run, from the
+arrays that the run keeps. In the column `block`, -1 stands for all blocks side by side, and -2 for the mean PE of all
+blocks. Cosines that are computed puzzle by puzzle (attention_cosine_each) have the mean of the blocks at -1.
 """
 
 from __future__ import annotations
@@ -29,30 +30,34 @@ from placecode.training.trainer import evaluate, portions, stack_for
 
 Rows = list[dict[str, Any]]
 FIXED = "2d-fixed"
-"""Label of the paper's reference: sinusoids of the true row and column."""
+"""Label of the paper's reference encoding: sinusoids of the true row and column."""
 ALL_BLOCKS = -1
+"""Number in the column `block` of measures of all blocks side by side."""
 NOISY_EXAMPLES = 108
 """Maximum number of examples of a split on which accuracy under noise is measured."""
 
 
 def rows(analysis: str, values: Any, block: int = ALL_BLOCKS, target: str = "") -> Rows:
-    """One row for each member of a stack from its values, (e,)."""
+    """Return one row for each member of a stack, from the values (e,) of an analysis."""
     return [_row(member, block, analysis, target, value) for member, value in enumerate(values)]
 
 
 def _row(number: int, block: int, analysis: str, target: str, value: Any, **more: int) -> dict[str, Any]:
+    """Return one row of the analysis table. `number` is the member, and `more` are further columns, such as the
+    step."""
     fields = {"member": int(number), "block": block, "analysis": analysis, "target": target}
     return {**fields, "value": float(value), **more}
 
 
 def vectors_of(stack: Stack) -> np.ndarray | None:
-    """The PE of each member in double precision, (e, l, n, d); None if the encoding has no vectors."""
+    """Return the PE of each member in double precision, (e, l, n, d), or None if the encoding has no vectors."""
     vectors = stack.encoding.vectors()
     return None if vectors is None else vectors.detach().double().cpu().numpy()
 
 
 def arrangement(stack: Stack, task: Task) -> Rows:
-    """Size and shape of the PE of each member, and its agreement with the true arrangement if that is known."""
+    """Measure size and shape of the PE of each member, and its agreement with the true arrangement if that is known.
+    The rows are empty if the encoding has no vectors."""
     pe = vectors_of(stack)
     if pe is None:
         return []
@@ -71,7 +76,8 @@ def arrangement(stack: Stack, task: Task) -> Rows:
 
 
 def outline(stack: Stack, task: Task) -> Rows:
-    """The main measures of `arrangement`, over all blocks side by side: fast, for studies of many members."""
+    """Compute the main measures of `arrangement` for all blocks side by side. This is fast enough for studies with many
+    members. The rows are empty if the encoding has no vectors."""
     pe = vectors_of(stack)
     if pe is None:
         return []
@@ -87,14 +93,16 @@ def outline(stack: Stack, task: Task) -> Rows:
 
 
 def movement(stack: Stack, task: Task) -> Rows:
-    """Distance of all weights except the encoding's from their initial values, relative to the norm of these."""
+    """Measure how far all weights except those of the encoding moved from their initial values: the norm of the
+    difference, divided by the norm of the initial values."""
     start = stack_for(stack.members, task).flat[:, : stack.encoding_columns].double()
     now = stack.flat[:, : stack.encoding_columns].detach().to("cpu", torch.float64)
     return rows("weights_moved", ((now - start).norm(dim=1) / start.norm(dim=1)).tolist(), target="start")
 
 
 def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
-    """All measures of agreement with all targets, for a PE (e, l, n, d) with its blocks side by side."""
+    """Compute all measures of agreement with all targets, for one of the `alignment.views` of a PE, (e, l, n, d).
+    `block` is its number in the table."""
     result: Rows = []
     tokens = alignment.side_by_side(pe)  # (e, n, l * d)
     for name, target in targets(positions, pe.shape[-1]).items():
@@ -112,7 +120,8 @@ def _alignment(pe: np.ndarray, positions: np.ndarray, block: int) -> Rows:
 
 
 def behaviour(stack: Stack, task: Task, cells: Sequence[int], split: str = "ood") -> Rows:
-    """Confidence in the answers, by condition, and error rate by target cell. `cells` (b,) are the target cells."""
+    """Measure confidence in the answers by condition, and the error rate by target cell. `cells` (b,) are the target
+    cells of the examples of the split."""
     data, answers = task.splits[split], probabilities(stack, task, split).double().cpu().numpy()  # (e, b, o)
     confidence = behaviours.confidence(answers)
     result = rows("confidence", confidence.mean(-1), target="all")
@@ -126,12 +135,12 @@ def behaviour(stack: Stack, task: Task, cells: Sequence[int], split: str = "ood"
 
 
 def robustness(stack: Stack, task: Task, levels: Sequence[float], block_levels: Sequence[float] = ()) -> Rows:
-    """Accuracy with normal noise added to the token embeddings (`levels`) or to the input of every block
-    (`block_levels`), by standard deviation, and without noise.
+    """Measure accuracy with normal noise on the token embeddings or on the input of every block, and without noise.
 
-    Training examples are tested too: most members answer all of them, so all have the same to lose. `noise_tolerance`
-    is the level at which half of the accuracy above chance is lost, NaN if no level loses that much. Members with one
-    seed get the same noise.
+    `levels` and `block_levels` are the standard deviations of the two kinds of noise. Training examples are tested too.
+    Most members answer all of them without noise, so members can be compared. `noise_tolerance` is the level at which
+    half of the accuracy above chance is lost, or NaN if no level reduces accuracy so much. Members with the same seed
+    get the same noise.
     """
     result: Rows = []
     for split in ("train", "ood") if levels else ():
@@ -149,7 +158,7 @@ def robustness(stack: Stack, task: Task, levels: Sequence[float], block_levels: 
 
 
 def without_dropout(stack: Stack, task: Task) -> Rows:
-    """Accuracy without dropout of members that have dropout at evaluation too."""
+    """Measure accuracy without dropout. The rows are empty for members that have no dropout at evaluation."""
     if not (stack.members[0].dropout and stack.members[0].dropout_at_evaluation):
         return []
     members = [replace(member, dropout_at_evaluation=False) for member in stack.members]
@@ -166,8 +175,8 @@ def without_dropout(stack: Stack, task: Task) -> Rows:
 def noisy_accuracy(
     stack: Stack, task: Task, split: str, levels: Sequence[float], in_blocks: bool = False
 ) -> dict[float, list[float]]:
-    """Accuracy of each member by level of noise, over the first examples of a split. The noise is added to the token
-    embeddings, or to the input of every block."""
+    """Return the accuracies of all members by level of noise, over the first examples of a split. The noise is added to
+    the token embeddings, or with `in_blocks` to the input of every block."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     seeds = list(dict.fromkeys(member.seed for member in stack.members))
     of_member = torch.tensor([seeds.index(member.seed) for member in stack.members], device=stack.flat.device)
@@ -190,7 +199,7 @@ def noisy_accuracy(
 
 @torch.no_grad()
 def probabilities(stack: Stack, task: Task, split: str = "ood") -> Tensor:
-    """The probabilities of all answers, for every example of a split, (e, b, o)."""
+    """Return the probabilities of all answers for every example of a split, (e, b, o)."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     parts = [
         stack(local.batch(split, _index(part, stack))[0], first_row=part.start).to(stack.flat.dtype).softmax(-1)
@@ -201,8 +210,8 @@ def probabilities(stack: Stack, task: Task, split: str = "ood") -> Tensor:
 
 @torch.no_grad()
 def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256) -> tuple[Tensor, Tensor]:
-    """Attention in at most `most` examples of a split: the mean over examples, (e, l, h, n, n), and in half precision
-    the mean over heads for each example, (e, b, l, n, n)."""
+    """Return attention in at most `most` examples of a split as two arrays: the mean over examples, (e, l, h, n, n),
+    and the mean over heads for each example, (e, b, l, n, n), in half precision."""
     local = task.to(stack.flat.device, stack.flat.dtype)
     count, total, by_example = min(len(task.splits[split]), most), None, []
     for part in portions(stack, task, count):
@@ -216,7 +225,7 @@ def attention_maps(stack: Stack, task: Task, split: str = "ood", most: int = 256
 
 
 def _index(part: range, stack: Stack) -> Tensor:
-    """The examples of a portion for every member, (e, b)."""
+    """Return the indices of a portion of examples, repeated for every member, (e, b)."""
     return torch.arange(part.start, part.stop, device=stack.flat.device).expand(len(stack.members), -1)
 
 
@@ -224,9 +233,10 @@ def _index(part: range, stack: Stack) -> Tensor:
 
 
 def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mapping[str, np.ndarray], step: int) -> Rows:
-    """Comparisons of members with each other and with their start. Rows have a step, and members are numbered by run.
+    """Compare members with each other and with their start. The rows also have a step, and `member` is the number in
+    the run.
 
-    `positions` (n, k) are those of the tokens of each data set. Only members on the same data are compared.
+    `positions` (n, k) are the true positions of the tokens, by data set. Only members on the same data are compared.
     """
     result = list(moved(members, arrays, step))
     for data, places in positions.items():
@@ -238,7 +248,8 @@ def across(members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: Mappi
 
 
 def moved(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
-    """How far the PEs moved in training."""
+    """Yield two rows for each member with a PE: how far it moved in training, and that distance relative to the size of
+    its start."""
     for number in members["member"]:
         if f"pe_start/{number}" not in arrays:
             continue
@@ -249,7 +260,8 @@ def moved(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Ite
 
 
 def _agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -> Iterator[dict[str, Any]]:
-    """The fraction of held-out examples that a member answers like the other seeds of its setting."""
+    """Yield a row for each member: the fraction of held-out examples that it answers like the other seeds of its
+    setting."""
     alive = members[members["state"] == "done"]
     alive = alive[[f"probabilities_end/{number}" in arrays for number in alive["member"]]]
     if alive.empty:
@@ -265,7 +277,8 @@ def _agreement(members: pd.DataFrame, arrays: Mapping[str, Tensor], step: int) -
 def _attention(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], positions: np.ndarray, moment: str
 ) -> Iterator[dict[str, Any]]:
-    """Agreement of attention with the ideal map, and with the maps of the trained 2d-fixed members."""
+    """Yield rows with the agreement of attention with the ideal map, with an even map, and with the trained 2d-fixed
+    members. `moment` is "start" or "end"."""
     ideal, even = attention.ideal_map(positions), np.full(2 * (len(positions),), 1 / len(positions))
     references = {name: _Reference(numbers, arrays) for name, numbers in reference_members(members).items()}
     for number in members["member"]:
@@ -276,7 +289,7 @@ def _attention(
         for target, reference in references.items():
             if (mean := reference.mean_without(number)) is not None:
                 yield from _agree(number, maps, mean, target)
-        yield from _agree(number, maps, np.broadcast_to(even, maps.shape), "even", (COSINE,))  # how evenly it is spread
+        yield from _agree(number, maps, np.broadcast_to(even, maps.shape), "even", (COSINE,))  # is attention even?
         name = f"attention_each_{moment}/{number}"
         if name in arrays:
             by_example = arrays[name].double().numpy()  # (b, l, n, n)
@@ -298,6 +311,8 @@ def _agree(
     target: str,
     by: Sequence[tuple[str, Any]] = (COSINE, CORRELATION),
 ) -> Iterator[dict[str, Any]]:
+    """Yield the agreement of the maps of a member (l, n, n) with the maps `wanted`, for all blocks together and for
+    each."""
     n = maps.shape[-1]
     for analysis, measure in by:
         whole = measure(maps.reshape(-1, n), wanted.reshape(-1, n))
@@ -307,18 +322,20 @@ def _agree(
 
 
 def _by_block(number: int, target: str, values: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Yield cosines that were averaged over examples, (l,): their mean over blocks, and the value of each block."""
     yield _row(number, ALL_BLOCKS, "attention_cosine_each", target, values.mean())
     for block, value in enumerate(values):
         yield _row(number, block, "attention_cosine_each", target, value)
 
 
 def _maps(arrays: Mapping[str, Tensor], name: str) -> np.ndarray:
-    """Mean attention maps, averaged over heads, (l, n, n)."""
+    """Return the attention maps of one member, averaged over examples and heads, (l, n, n)."""
     return np.asarray(arrays[name].double().mean(1).numpy())
 
 
 def reference_members(members: pd.DataFrame) -> dict[str, list[int]]:
-    """The finished members with the paper's 2d-fixed encoding, by name: "2d-fixed", "2d-fixed, dropout 0.1"."""
+    """Return the numbers of the finished members with the paper's 2d-fixed encoding. The keys are "2d-fixed", or
+    "2d-fixed, dropout 0.1" and the like."""
     numbers: dict[str, list[int]] = {}
     for row in members[(members["label"] == FIXED) & (members["state"] == "done")].to_dict("records"):
         name = FIXED + (f", dropout {row['dropout']:g}" if row["dropout"] else "")
@@ -327,7 +344,7 @@ def reference_members(members: pd.DataFrame) -> dict[str, list[int]]:
 
 
 class _Reference:
-    """Attention maps of trained members of one kind: their mean without the member that is compared with it."""
+    """Attention maps of the trained members of one kind, to compare other members with their mean."""
 
     def __init__(self, numbers: Sequence[int], arrays: Mapping[str, Tensor]) -> None:
         self.maps = {n: _maps(arrays, f"attention_end/{n}") for n in numbers if f"attention_end/{n}" in arrays}
@@ -336,12 +353,16 @@ class _Reference:
         self._sum, self._sum_by_example = sum(self.maps.values()), sum(self.by_example.values())
 
     def mean_without(self, number: int) -> np.ndarray | None:
+        """Return the mean map over all members but `number`, (l, n, n), or None if there is no other."""
         return _mean_without(self.maps, self._sum, number)
 
     def each_without(self, number: int) -> np.ndarray | None:
+        """Return the mean map of each example over all members but `number`, (b, l, n, n), or None if there is no
+        other."""
         return _mean_without(self.by_example, self._sum_by_example, number)
 
 
 def _mean_without(maps: Mapping[int, np.ndarray], total: Any, number: int) -> np.ndarray | None:
+    """Return the mean of maps over members without one of them. `total` is the sum of all maps."""
     others = len(maps) - (number in maps)
     return None if others == 0 else np.asarray((total - maps.get(number, 0.0)) / others)

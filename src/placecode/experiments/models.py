@@ -1,4 +1,5 @@
-"""The settings of the paper's model and its training, shared by all studies, and how they become members."""
+"""The base class of studies with a transformer: the paper's model and training as settings, and members made from
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from placecode.validation import real_number, whole_number
 
 @dataclass(frozen=True)
 class ModelStudy(Study):
-    """The data, the model, its training, and the seeds."""
+    """A study with the settings of the model, its training, and the seeds."""
 
     seeds: tuple[int, ...] = sweep_over(tuple(range(15)), "seeds of each setting: a number of them, or a list a,b,c")
     evaluations: int = setting(40, "number of times all splits are evaluated during training")
@@ -43,7 +44,7 @@ class ModelStudy(Study):
     batch: int = setting(128, "examples per step")
 
     task_class: ClassVar[type[Task]]
-    """The task. Its arguments are the fields of the study with the same names."""
+    """Class of the task. Its arguments are taken from the fields of the study with the same names."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -54,9 +55,11 @@ class ModelStudy(Study):
         real_number("output_gain", self.output_gain, above=0)
 
     def _whole(self, name: str, least: int) -> None:
+        """Raise `BadInput` if a field is not a whole number of at least `least`."""
         whole_number(name, getattr(self, name), least)
 
     def _all_different(self, name: str, least: int) -> None:
+        """Raise `BadInput` if a field lists fewer than `least` values, or a value twice."""
         values = getattr(self, name)
         if len(values) < least:
             raise must_be(name, "at least one", list(values))
@@ -64,7 +67,8 @@ class ModelStudy(Study):
             raise must_be(name, "all different", list(values))
 
     def data_sets(self) -> Mapping[str, Mapping[str, Any]]:
-        """Names of the data sets, and the arguments of the task in which they differ. Empty: there is only one."""
+        """Return the data sets of the study: by name, the arguments of the task in which they differ. It is empty for a
+        single data set."""
         return {}
 
     def task(self) -> Task:
@@ -72,18 +76,19 @@ class ModelStudy(Study):
         return Several(tasks) if tasks else self.make_task()
 
     def make_task(self, **changes: Any) -> Task:
-        """The task with the settings of the study and these changes."""
+        """Return the task with the settings of the study and these changes."""
         names = [name for name in inspect.signature(self.task_class).parameters if hasattr(self, name)]
         settings = {name: getattr(self, name) for name in names}
         return self.task_class(**{**settings, "seed": self.data_seed, **changes})
 
     def spec(self, **changes: Any) -> Member:
-        """A member with the settings of the study and these changes."""
+        """Return a member with the settings of the study and these changes."""
         names = [each.name for each in fields(self) if each.name in Member.__dataclass_fields__]
         shared = {name: getattr(self, name) for name in names}
-        # not the field `gain` of a study, which is the gain at the nodes of a simulated network
+        # some studies have a field `gain` with another meaning: the gain at the nodes of a simulated network
         return Member(**{**shared, "gain": self.output_gain, **changes})
 
     def over_sigmas(self, sigmas: Sequence[float], **changes: Any) -> list[Member]:
-        """Members sigma by sigma, and seed by seed within each sigma."""
+        """Return members with these sigmas and all seeds of the study: sigma by sigma, and seed by seed within each
+        sigma."""
         return grid(self.spec(**changes), sigma=sigmas, seed=self.seeds)

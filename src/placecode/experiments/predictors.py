@@ -1,8 +1,8 @@
-"""Rank correlations of measures with OOD accuracy: over the sigmas, and at a fixed sigma.
+"""Rank correlations of measures of the PE and of attention with OOD accuracy: over the sigmas, and at a fixed sigma.
 
-Over the sigmas, every measure that depends on sigma predicts accuracy, whether it was learned or not. So the
-correlations are also taken among members of the same sigma: before training, after training, and after training with
-the value before training partialled out.
+Over the sigmas, every measure that depends on sigma predicts accuracy, whether it was learned or not. So correlations
+are also computed among members with the same sigma: before training, after training, and after training with the value
+before training partialled out.
 """
 
 from __future__ import annotations
@@ -45,19 +45,23 @@ MORE_MEASURES: dict[str, tuple[str, str]] = {
     "attention correlation to the ideal map": ("attention_correlation", "ideal"),
     "attention cosine to an even map": ("attention_cosine", "even"),
 }
+"""Analysis and target of all measures that are correlated with accuracy, by their names in figures."""
 QUESTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "over the sigmas": ("end", stats.over_settings),
     "fixed sigma, before training": ("start", stats.within),
     "fixed sigma, after training": ("end", stats.within),
     "fixed sigma, after, given before": ("given", stats.within_given),
 }
+"""The kinds of correlation by name: when the measure is taken ("start", "end", or "given": at the end, with the start
+partialled out), and the statistic."""
 
 
 def correlations(run: Run) -> pd.DataFrame | None:
-    """Rank correlations of all measures with OOD accuracy: measure, question, value, low, high, p, adjusted.
+    """Return rank correlations of all measures with OOD accuracy: measure, question, value, low, high, p, adjusted.
 
     Intervals are over seeds. At a fixed sigma, p is from a permutation test over seeds. Over the sigmas, p is that of a
-    correlation with one independent point per sigma. `adjusted` is p with the FDR correction over the measures.
+    correlation with one independent point per sigma. `adjusted` is p with the FDR correction over the measures. The
+    result is None if the run has none of the measures, fewer than 3 sigmas, or too few seeds.
     """
     rows = []
     for label, (analysis, target) in MORE_MEASURES.items():
@@ -85,7 +89,8 @@ def correlations(run: Run) -> pd.DataFrame | None:
 
 
 def _p_over_settings(x: np.ndarray, y: np.ndarray) -> float:
-    """Two-sided p of `stats.over_settings`, from its means, rounded as there. NaN if the correlation is NaN."""
+    """Return the two-sided p value of `stats.over_settings`, computed from the same rounded means. It is NaN if the
+    correlation is NaN."""
     if np.isnan(stats.over_settings(x, y)):
         return math.nan
     both = np.where(np.isnan(x) | np.isnan(y), np.nan, np.stack([x, y]))
@@ -94,7 +99,8 @@ def _p_over_settings(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def relations(run: Run) -> pd.DataFrame | None:
-    """The main measures of every member, before and after training, and its final OOD accuracy."""
+    """Return the main measures of every member before and after training (`moment`, `value`), with its final OOD
+    accuracy. The result is None if the run has none of the measures."""
     final, parts = accuracy(run), []
     for label, (analysis, target) in MEASURES.items():
         try:
@@ -109,7 +115,7 @@ def relations(run: Run) -> pd.DataFrame | None:
 
 
 def notes(run: Run) -> dict[str, str]:
-    """The correlation over the sigmas of each main measure, after and before training, in words."""
+    """Return a phrase for each main measure of the run: its correlation over the sigmas after and before training."""
     texts = {}
     for label, (analysis, target) in MEASURES.items():
         try:
@@ -126,4 +132,5 @@ def notes(run: Run) -> dict[str, str]:
 
 
 def _rounded(correlation: float) -> str:
+    """Return a correlation as a text with two decimals, or "undefined" for NaN."""
     return "undefined" if math.isnan(correlation) else f"{correlation:.2f}"

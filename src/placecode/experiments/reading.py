@@ -1,4 +1,4 @@
-"""Tables of a finished run by setting and seed, for claims and figures."""
+"""Read values of a finished run by member, by seed or by sigma and seed, for claims and figures."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from placecode.runs.read import Run, add_names
 LAST_QUARTER = 0.75
 """Fraction of the training at which its last quarter begins."""
 STILL = 0.02
-"""A mean accuracy that changes by more than this in the last quarter has not settled."""
+"""Threshold: if a mean accuracy changes by more than this in the last quarter of the training, it has not settled."""
 
 
 def members_of(run: Run) -> pd.DataFrame:
-    """The members of a run with roles and labels. Runs that are older than these columns get them from their study,
-    which has the members in the same order."""
+    """Return the table of the members of a run, with roles and labels. Runs that are older than these columns get them
+    from their study, which lists the members in the same order."""
     if "label" not in run.members:
         from placecode.experiments import study_of
 
@@ -30,7 +30,7 @@ def members_of(run: Run) -> pd.DataFrame:
 
 
 def swept_fields(run: Run) -> list[str]:
-    """Fields of members that were swept with `--sweep`."""
+    """Return the names of the fields of members that were swept with `--sweep`; empty without it."""
     if not run.config["fields"].get("sweep"):
         return []
     from placecode.experiments import study_of
@@ -39,34 +39,36 @@ def swept_fields(run: Run) -> list[str]:
 
 
 def done(run: Run) -> pd.DataFrame:
-    """The members that did not diverge."""
+    """Return the members that did not diverge."""
     members = members_of(run)
     finished: pd.DataFrame = members[members["state"] == "done"]
     return finished
 
 
 def in_sweep(run: Run) -> pd.Series:
-    """Which members belong to the sweep over sigma: no references, donors, controls or other encodings."""
+    """Return whether each member belongs to the sweep over sigma, as a boolean column. References, donors, controls and
+    other encodings do not."""
     members = members_of(run)
     swept = (members["role"] == "swept") & members["sigma"].notna()
     return pd.Series(swept & (members["encoding"] == run.config["fields"].get("encoding", "learned")))
 
 
 def swept(run: Run) -> pd.DataFrame:
-    """The members of the sweep over sigma that did not diverge."""
+    """Return the members of the sweep over sigma that did not diverge."""
     members = members_of(run)
     finished: pd.DataFrame = members[in_sweep(run) & (members["state"] == "done")]
     return finished
 
 
 def _accuracies(run: Run) -> pd.DataFrame:
-    """Accuracy over all examples, at all steps and of all splits."""
+    """Return the rows of the metrics table with the accuracy over all examples, at all steps and of all splits."""
     rows: pd.DataFrame = run.metrics[(run.metrics["metric"] == "accuracy") & (run.metrics["condition"] == "all")]
     return rows
 
 
 def accuracy(run: Run, split: str = "ood", step: int | None = None) -> pd.Series:
-    """Accuracy on a split by member, at the last step or at another."""
+    """Return the accuracy on a split by member, at `step` or by default at the last step. Raise NotInRun if there is
+    none."""
     rows = _accuracies(run)
     rows = rows[(rows["split"] == split) & (rows["step"] == (rows["step"].max() if step is None else step))]
     if rows.empty:
@@ -75,9 +77,9 @@ def accuracy(run: Run, split: str = "ood", step: int | None = None) -> pd.Series
 
 
 def first_epoch(run: Run, level: float, split: str = "train") -> pd.Series:
-    """The epoch at which a member first reaches an accuracy, by member.
+    """Return the epoch at which each member first reaches the accuracy `level`.
 
-    Linear interpolation between evaluations. A member that never reaches it has the last epoch.
+    Epochs between evaluations are interpolated linearly. A member that never reaches the level gets the last epoch.
     """
     rows = _accuracies(run)
     rows = rows[rows["split"] == split]
@@ -91,7 +93,8 @@ def first_epoch(run: Run, level: float, split: str = "train") -> pd.Series:
 
 
 def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
-    """The step at which values first reach a level, interpolated; the last step if they never do."""
+    """Return the step at which `values` first reach `level`, interpolated linearly, or the last step if they never
+    do."""
     above = np.flatnonzero(values >= level)
     if len(above) == 0 or above[0] == 0:
         return float(steps[-1] if len(above) == 0 else steps[0])
@@ -101,7 +104,8 @@ def _crossing(steps: np.ndarray, values: np.ndarray, level: float) -> float:
 
 
 def measured(run: Run, analysis: str, target: str, when: str = "end", block: int = -1) -> pd.Series:
-    """The values of an analysis by member, at the start or at the end."""
+    """Return the values of an analysis by member, before (`when` is "start") or after training ("end"). Raise NotInRun
+    if there are none."""
     rows = run.analysis[(run.analysis["analysis"] == analysis) & (run.analysis["target"] == target)]
     rows = rows[(rows["block"] == block) & (rows["step"] == (0 if when == "start" else run.analysis["step"].max()))]
     if rows.empty:
@@ -110,13 +114,14 @@ def measured(run: Run, analysis: str, target: str, when: str = "end", block: int
 
 
 def by_sigma(run: Run, values: pd.Series) -> pd.DataFrame:
-    """Values by member as a table (sigmas, seeds)."""
+    """Arrange values by member as a table (sigmas, seeds) of the sweep over sigma."""
     rows = swept(run).assign(value=lambda table: table["member"].map(values))
     return rows.pivot(index="sigma", columns="seed", values="value")
 
 
 def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
-    """Values by seed at one sigma."""
+    """Return the values at one sigma by seed. `values` are by member. Raise NotInRun if the run does not have this
+    sigma."""
     table = by_sigma(run, values)
     if sigma not in table.index:
         raise NotInRun(f"the run has no finished members with sigma {sigma:g}")
@@ -124,7 +129,8 @@ def at_sigma(run: Run, values: pd.Series, sigma: float) -> pd.Series:
 
 
 def of_encoding(run: Run, text: str, dropout: float, split: str = "ood") -> pd.Series:
-    """Accuracy by seed of the members with one encoding, such as "sinusoid:axes=2", and dropout."""
+    """Return the final accuracy by seed of the members with this dropout and this encoding, such as
+    "sinusoid:axes=2"."""
     rows = done(run)
     rows = rows[(rows["label"] == encoding_label(**encoding_spec(text))) & (rows["dropout"] == dropout)]
     if rows.empty:
@@ -134,10 +140,11 @@ def of_encoding(run: Run, text: str, dropout: float, split: str = "ood") -> pd.S
 
 
 def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
-    """Values by seed of the members of the sweep with these columns (None: not set), as the mean over sigmas.
+    """Select members of the sweep by their columns, and return the mean of their values over sigmas, by seed.
 
-    The mean is over those of `sigmas` that are in the run's sweep, by default over all of it. Seeds that did not finish
-    at all of them are left out.
+    `values` are by member. `columns` are the wanted values; None selects members that have no value. The mean is over
+    those of `sigmas` that are in the run's sweep, by default over all sigmas of the sweep. Seeds that did not finish at
+    each of them are left out.
     """
     rows = swept(run)
     for name, value in columns.items():
@@ -152,36 +159,38 @@ def where(run: Run, values: pd.Series, sigmas: Sequence[float] | None = None, **
 
 
 def by_seed(rows: pd.DataFrame) -> pd.DataFrame:
-    """The column `value` as a table (seeds, sigmas). Several members of one seed are averaged."""
+    """Arrange the column `value` as a table (seeds, sigmas). Several members with the same seed and sigma are
+    averaged."""
     kept = rows.dropna(subset=["value"])
     return kept.groupby(["seed", "sigma"])["value"].mean().unstack("sigma")
 
 
 def planned(run: Run, sigmas: Sequence[float]) -> list[float]:
-    """Those of these sigmas that are in the run's sweep, since small runs have fewer; all of them if none is."""
+    """Return those of these sigmas that the run sweeps, since small runs have fewer. If it sweeps none of them, return
+    them all."""
     return [sigma for sigma in sigmas if sigma in run.config["fields"]["sigmas"]] or list(sigmas)
 
 
 def first_quarter(epochs: int) -> int:
-    """The epoch after a quarter of the training."""
+    """Return the number of the epoch that ends the first quarter of the training."""
     return max(1, round(epochs / 4))
 
 
 def early_accuracy(run: Run) -> pd.Series:
-    """OOD accuracy after a quarter of the training, by member."""
+    """Return the OOD accuracy after a quarter of the training, by member."""
     epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
     return accuracy(run, step=last // epochs * first_quarter(epochs))
 
 
 def late_change(run: Run, split: str = "ood") -> pd.Series:
-    """Change of accuracy over the last quarter of the training, by member."""
+    """Return the change of accuracy over the last quarter of the training, by member."""
     steps = run.metrics["step"].unique()
     before = steps[steps <= LAST_QUARTER * steps.max()].max()
     return accuracy(run, split) - accuracy(run, split, int(before))
 
 
 def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
-    """The table of these members with their accuracy at the last step: a row for each `split`, with its `value`."""
+    """Add the accuracy at the last step to a table of members: a row for each member and `split`, with its `value`."""
     rows = _accuracies(run)
     rows = rows[rows["step"] == run.metrics["step"].max()]
     joined: pd.DataFrame = rows[["member", "split", "value"]].merge(members, on="member")
@@ -189,21 +198,23 @@ def final_accuracy(run: Run, members: pd.DataFrame) -> pd.DataFrame:
 
 
 def paired(run: Run, analysis: str, target: str, when: str = "end") -> tuple[pd.DataFrame, pd.DataFrame]:
-    """An analysis at the start or at the end, and OOD accuracy at the end, as tables (sigmas, seeds)."""
+    """Return two tables (sigmas, seeds): an analysis before or after training (`when`), and the final OOD accuracy."""
     values, accuracies = by_sigma(run, measured(run, analysis, target, when)), by_sigma(run, accuracy(run))
     if not (values.isna() | accuracies.isna()).all(axis="columns").equals(accuracies.isna().all(axis="columns")):
-        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # merged from pieces
+        raise NotInRun(f"the run has {analysis} ({target}) of a part of its sigmas only")  # merged from parts
     return values, accuracies
 
 
 def dials(run: Run) -> tuple[float, float]:
-    """The two sigmas to show side by side: 0.2, or the smallest if the run does not have it, and the largest."""
+    """Return the two sigmas that figures show side by side: 0.2, or the smallest if the run does not have it, and the
+    largest."""
     sigmas = sorted(run.members.loc[in_sweep(run), "sigma"].unique())
     return (0.2 if 0.2 in sigmas else sigmas[0]), sigmas[-1]
 
 
 def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    """Chance levels of the measures of channels that have one, from the run's record of its data."""
+    """Return chance levels by analysis and target, for the measures of channels that have one. `task` is the run's
+    record of its data."""
     chance: dict[tuple[str, str], float] = {("ari", "labels"): 0.0, ("fc_correlation", "fc"): 0.0}
     if task.get("labels") is not None:
         labels = pd.Series(task["labels"])
@@ -218,7 +229,7 @@ def chance_in(task: Mapping[str, Any]) -> dict[tuple[str, str], float]:
 
 
 def once(lines: pd.DataFrame) -> pd.DataFrame:
-    """The table of `Study.lines` with every member once, in its first line. Members with one line in several panels get
-    no panel."""
+    """Keep each member of a table of `Study.lines` once, in its first line. Members with one line in several panels get
+    an empty panel."""
     panels = lines.groupby(["member", "line"])["panel"].transform("nunique")
     return lines.assign(panel=lines["panel"].where(panels == 1, "")).drop_duplicates("member")

@@ -1,4 +1,4 @@
-"""Encodings as short texts, such as "learned:sigma=0.2" or "sinusoid:axes=2", and their names in figures."""
+"""Read encodings from short texts, such as "learned:sigma=0.2" or "sinusoid:axes=2", and name them in figures."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from placecode.models.member import Member
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 DEFAULT_SIGMA = 0.2
-"""Sigma of encodings with random initial values, if a text has none."""
+"""Sigma of encodings with random initial values, if the text does not set it."""
 ALWAYS_WITH_SIGMA = ("learned", "random")
-"""Encodings whose name always has the sigma."""
+"""Encodings whose name in figures always includes sigma. Other names include it only if it is not the default."""
 
 
 def option(text: str) -> tuple[str, Any]:
-    """NAME=VALUE as a pair. The value is a number if it can be read as one."""
+    """Parse a text NAME=VALUE into a pair. The value is a number if it can be read as one."""
     name, sign, value = text.partition("=")
     if not (name and sign and value):
         raise must_be("options", "NAME=VALUE, such as axes=2", text)
@@ -33,7 +33,7 @@ def option(text: str) -> tuple[str, Any]:
 
 
 def encoding_spec(text: str) -> dict[str, Any]:
-    """The fields of a member in a text: encoding, sigma (None without random initial values) and options.
+    """Parse a text into fields of a member: encoding, sigma (None if initial values are not random) and options.
 
     >>> encoding_spec("random:sigma=1")
     {'encoding': 'random', 'sigma': 1, 'options': {}}
@@ -50,7 +50,7 @@ def encoding_spec(text: str) -> dict[str, Any]:
 
 
 def encoding_label(encoding: str, sigma: float | None, options: Mapping[str, Any]) -> str:
-    """Name of an encoding in figures and tables.
+    """Return the name of an encoding in figures and tables.
 
     >>> encoding_label("sinusoid", None, {"axes": 2}), encoding_label("rotary", None, {"fraction": 0.5})
     ('2d-fixed', 'rotary, fraction 0.5')
@@ -70,25 +70,27 @@ def encoding_label(encoding: str, sigma: float | None, options: Mapping[str, Any
 
 
 def label_of(member: Member) -> str:
+    """Return the name of a member's encoding in figures and tables."""
     return encoding_label(member.encoding, member.sigma, member.options)
 
 
 def named(members: pd.DataFrame) -> pd.DataFrame:
-    """A table of members with the column `name`: the name of the encoding."""
+    """Add the column `name`, the name of the encoding, to a table of members."""
     rows = zip(members["encoding"], members["sigma"], members["options"], strict=True)
     return members.assign(name=[encoding_label(name, sigma, json.loads(options)) for name, sigma, options in rows])
 
 
 Part = tuple[str, str]
-"""The name of a setting and its value. The name is empty if the value says enough."""
+"""The name of a setting and its value, for figures. The name is empty if the value says enough."""
 SETTINGS = ("data", "hidden", "ramp", "optimizer", "learning_rate", "batch", "width", "pe")
 """Settings besides encoding and sigma in which members of one study can differ."""
 
 
 def differing(members: pd.DataFrame, swept: Sequence[str] = ()) -> pd.DataFrame:
-    """A table of members with the columns `name`, `setting` and `parts`.
+    """Add the columns `name`, `setting` and `parts` to a table of members.
 
-    `parts` are the settings in `SETTINGS` and `swept` in which the members differ, and `setting` is the same as a text.
+    `name` is that of the encoding. `parts` are the settings in `SETTINGS` and `swept` in which the members differ, as
+    pairs of name and value. `setting` is the same as a text.
     """
     pe = [whose_pe(start, learn) for start, learn in zip(members["start"].astype(str), members["learn"], strict=True)]
     table = named(members).assign(pe=pe)
@@ -102,7 +104,8 @@ def differing(members: pd.DataFrame, swept: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _parts(name: str, value: Any) -> list[Part]:
-    """
+    """Return a setting and its value in words, as pairs of name and value.
+
     >>> _parts("data", "groups=5 samples=10000"), _parts("hidden", 0.15), _parts("optimizer", "sgd")
     ([('groups', '5'), ('samples', '10,000')], [('hidden in training', '15%')], [('', 'sgd')])
     """
@@ -117,11 +120,13 @@ def _parts(name: str, value: Any) -> list[Part]:
 
 
 def data_in_words(data: str) -> str:
+    """Return the name of a data set in words: "groups=5 samples=1000" becomes "groups 5, samples 1,000"."""
     return ", ".join(map(worded, _parts("data", data)))
 
 
 def worded(part: Part) -> str:
-    """
+    """Return a pair of name and value as one text.
+
     >>> worded(("samples", "10,000")), worded(("hidden in training", "15%")), worded(("", "sgd"))
     ('samples 10,000', '15% hidden in training', 'sgd')
     """
@@ -141,11 +146,11 @@ PE_NAMES = {
     "resized": "another's PE resized",
     "resized-shuffled": "another's PE shuffled and resized",
 }
-"""Names of PEs with other initial values than random numbers or zeros, by `Member.start`."""
+"""Names in figures of PEs that do not start from random numbers or zeros, by `Member.start`."""
 
 
 def whose_pe(start: str, learn: bool) -> str:
-    """The initial values of a member's PE, and whether it was trained.
+    """Return in words where the initial values of a member's PE come from, and whether it was trained.
 
     >>> whose_pe("taken", False), whose_pe("true", True), whose_pe("normal", True)
     ("another's PE, frozen", 'true arrangement, trained on', 'own PE')

@@ -1,4 +1,4 @@
-"""Further axes of a sweep, from texts such as "heads=1,2,4": crossed with each other and with all members of a study.
+"""Add axes to a sweep (`--sweep heads=1,2,4`). They are crossed with each other and with all members of a study.
 
 >>> axes = axes_of(study, ["heads=1,2", "layers=2,4"])
 >>> [label for label, _ in combinations(axes)]
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from placecode.experiments.base import Study
 
 NOT_SWEPT = ("epochs", "steps", "evaluations", "rest", "dropout_epochs", "every", "folds", "slow_in", "data_seed")
-"""Fields that apply to the whole run: its length, and what is measured."""
+"""Fields that `--sweep` cannot sweep, since they apply to the whole run: its length, and what is measured."""
 RENAMED = {"output_gain": "gain"}
-"""Fields of a study that have another name in a member."""
+"""Fields of a study that have another name in members: name in the study to name in a member."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A field of a study and its values."""
+    """A field of a study, by `name`, and the values it takes in a sweep."""
 
     name: str
     values: tuple[Any, ...]
 
     @property
     def field(self) -> str:
-        """The name of the field in members."""
+        """Name of the field in members."""
         return RENAMED.get(self.name, self.name)
 
     @property
     def of_member(self) -> bool:
-        """Whether it is a field of members. If not, it changes the data."""
+        """Whether members have this field. If not, it changes the data."""
         return self.field in Member.__dataclass_fields__
 
 
 def axes_of(study: Study, texts: Sequence[str]) -> list[Axis]:
-    """The axes in texts NAME=VALUE,VALUE,... NAME is a field of the study with a single value."""
+    """Parse texts NAME=VALUE,VALUE,... into axes. NAME must be a field of the study with a single value."""
     kinds = _kinds(type(study))
     axes: list[Axis] = []
     for text in texts:
@@ -72,7 +72,7 @@ def axes_of(study: Study, texts: Sequence[str]) -> list[Axis]:
 
 
 def _kinds(study: type[Study]) -> dict[str, tuple[type, bool]]:
-    """Types of the fields that can be swept, and whether None is allowed."""
+    """Return the fields of a study that can be swept: the type of each, and whether None is allowed."""
     kinds = {}
     for name, hint in typing.get_type_hints(study).items():
         if name not in study.recorded() or name in NOT_SWEPT:
@@ -85,6 +85,7 @@ def _kinds(study: type[Study]) -> dict[str, tuple[type, bool]]:
 
 
 def _value(name: str, word: str, kind: type, optional: bool) -> Any:
+    """Convert one value of an axis from text to the type of its field."""
     if optional and word.lower() == "none":
         return None
     if kind is bool:
@@ -95,18 +96,19 @@ def _value(name: str, word: str, kind: type, optional: bool) -> Any:
 
 
 def combinations(axes: Sequence[Axis]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Label and values of every combination. The last axis varies fastest."""
+    """Yield the label and the values of every combination of the axes. The last axis varies fastest."""
     for values in itertools.product(*(axis.values for axis in axes)):
         pairs = {axis.name: value for axis, value in zip(axes, values, strict=True)}
         yield ", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in pairs.items()), pairs
 
 
 def _text(value: Any) -> str:
+    """Return a value of an axis as a text, without trailing zeros."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def data_name(values: dict[str, Any]) -> str:
-    """The name of a data set with these settings.
+    """Return the name of a data set with these settings.
 
     >>> data_name({"groups": 5, "samples": 1000})
     'groups=5 samples=1000'
@@ -115,14 +117,15 @@ def data_name(values: dict[str, Any]) -> str:
 
 
 def data_sets(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
-    """The fields of the study in every data set, by its name."""
+    """Return the data sets of the axes that change the data: by name, the values of the fields of the study."""
     return {data_name(values): values for _, values in combinations([axis for axis in axes if not axis.of_member])}
 
 
 def crossed(members: Sequence[Member], axes: Sequence[Axis]) -> list[Member]:
-    """All members, once for every combination.
+    """Return all members, once for every combination of the axes.
 
-    The label of the combination is added to their labels. Origins point into the same combination.
+    The label of the combination is added to the label of each member. A donor (`origin`) is in the same combination as
+    the member that copies it.
     """
     every: list[Member] = []
     for label, values in combinations(axes):

@@ -1,1 +1,1 @@
-"""Experiments on masked prediction of channels: simulated networks, fMRI, pixels, a user's table; with their claims."""
+"""Studies on masked prediction of channels (simulated networks, fMRI, pixels, a user's table), and their claims."""

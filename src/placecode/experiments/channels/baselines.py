@@ -1,7 +1,8 @@
-"""Baselines on the same data: errors of other predictors, and the structure in pairwise measures.
+"""Results of other methods on the same data: errors of other predictors, and the structure in pairwise measures.
 
-The predictors get the same examples as the members. The pairwise measures are analysed like the PEs, so that a map of
-channels is never shown without that of a correlation matrix.
+The predictors get the same examples as the members. Pairwise measures, such as correlations, are analysed like the PEs,
+so that the report can show both beside each other. A world is the data of one seed: a simulated data set, or one split
+of the people. Results are rows of the table of baselines.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ PREDICTORS: dict[str, Callable[[], baselines.Predictor]] = {
     "pca": baselines.Pca,
     "trees": baselines.Trees,
 }
+"""Predictors of hidden channels, by name."""
 
 
 SLOW = ("ridge", "trees")
-"""Slow predictors, which are fitted to examples with as many hidden channels as in the training of the members."""
+"""Slow predictors. They are fitted to examples with as many hidden channels as in the training of the members."""
 
 
 MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
@@ -36,13 +38,14 @@ MATRICES: dict[str, Callable[[Any], np.ndarray]] = {
     "mutual information": connectivity.mutual_information,
     "partial correlation": connectivity.partial_correlation,
 }
+"""Pairwise measures by name: functions of the training values (T, n) that return a matrix (n, n)."""
 
 
 def of_data(
     task: Masked, members: Sequence[Member], wanted: Sequence[str], slow: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Errors of all baselines at every fraction of hidden channels, and structure, in the worlds of these members. Slow
-    predictors are fitted in the worlds `slow` only."""
+    """Yield rows with the errors of the baselines `wanted` at every fraction of hidden channels, and with their
+    structure, in the worlds of these members. Slow predictors are fitted only in the worlds `slow`."""
     first = {(member.seed % task.worlds, member.hidden): member for member in reversed(members)}
     shares = sorted({share for _, share in first})
     for world in sorted({world for world, _ in first}):
@@ -59,13 +62,15 @@ def of_data(
 
 
 def data_arrays(task: Masked, members: Sequence[Member]) -> dict[str, Tensor]:
-    """The correlation matrix of the channels by world, for figures beside the PEs."""
+    """Return the correlation matrix of the channels by world, as fc/WORLD, for figures beside the PEs."""
     worlds = sorted({member.seed % task.worlds for member in members})
     matrices = {f"fc/{world}": connectivity.correlation(structure.training_values(task, world)) for world in worlds}
     return {name: torch.from_numpy(matrix).float() for name, matrix in matrices.items()}
 
 
 def _errors(name: str, task: Masked, member: Member, values: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Fit a predictor to the training values of a world, (T, n), and yield its error on each held-out split and
+    fraction of hidden channels. `member` is one that is trained in this world."""
     if task.window > 1:
         starts = task.splits["train"].targets.cpu().numpy()  # no window crosses from one recording into the next
         values = np.stack([values[starts + i] for i in range(task.window)], axis=-1)
@@ -84,7 +89,7 @@ def _errors(name: str, task: Masked, member: Member, values: np.ndarray) -> Iter
 
 
 def _all_structure(task: Masked, values: np.ndarray, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Rows (baseline, condition, metric, value) with the structure of the training values of a world, (T, n)."""
+    """Yield rows (baseline, condition, metric, value) with the structure of the training values of a world, (T, n)."""
     for name in (name for name in wanted if name in MATRICES):
         matrix = MATRICES[name](values)
         yield from _rows(name, _structure(matrix, task))
@@ -103,13 +108,14 @@ def _all_structure(task: Masked, values: np.ndarray, wanted: Sequence[str]) -> I
 
 
 def _rows(baseline: str, measured: Mapping[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row of a baseline for each measure. `measured` has values (1,) by analysis and target."""
     for (metric, target), values in measured.items():
         yield {"baseline": baseline, "condition": target, "metric": metric, "value": float(values[0])}
 
 
 def _networks(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]]:
-    """Known networks in functional connectivity: compared with maps as smooth, and all measures of centred
-    correlations, which are the ones to compare PEs with."""
+    """Yield rows on known networks in functional connectivity: plain correlations compared with maps that are as
+    smooth, and all measures of centred correlations, to which PEs are compared."""
     centred = modules.centred(correlations)[None]
     yield from _rows("fc", known_networks.beyond_smooth(correlations[None], task, structure.SLOW_DRAWS))
     smooth = known_networks.beyond_smooth(centred, task, structure.SLOW_DRAWS)
@@ -117,7 +123,8 @@ def _networks(correlations: np.ndarray, task: Masked) -> Iterator[dict[str, Any]
 
 
 def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = None) -> structure.Values:
-    """Measures of a matrix of channels. `placed` are the positions of channels if a method has its own."""
+    """Return the measures of a matrix of channels, (n, n) or (1, n, n). `placed` (n, axes) are positions of the
+    channels, if the method itself has positions."""
     result = structure.measured(matrix.reshape(1, *matrix.shape[-2:]), task)
     fit = ("procrustes_r2", "positions")
     if fit in result and task.positions is not None:
@@ -128,4 +135,5 @@ def _structure(matrix: np.ndarray, task: Masked, placed: np.ndarray | None = Non
 
 
 def _placed(placed: np.ndarray, task: Masked) -> structure.Values:
+    """Return the measures of a method that gives each channel a position, (n, axes)."""
     return _structure(modules.similarities(placed[None])[ALL_BLOCKS], task, placed)

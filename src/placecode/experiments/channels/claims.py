@@ -1,11 +1,14 @@
-"""Claims on masked prediction: what the paper says about structure in PEs, and what we say.
+"""Claims on masked prediction: what the paper says about structure in PEs, and our questions.
 
-Margins were set before any run at full scale, from the prototype and from runs at quick scale. For single numbers they
-were expected beforehand (neighbours at the smallest and the largest sigma). For differences between sigmas they are
-half of the prototype's, for errors that are said to be equal 0.02, and for "better at all" zero. Every seed has its own
-network or its own draw of channels, so an interval over seeds is also one over worlds. On brains a world is a split of
-the people. Seeds of one split are averaged first, and the interval is over splits, whose training people overlap. With
-a single split the interval is over seeds and says nothing about other people.
+Margins were set before any run at the scale "paper", from the prototype and from quick runs. Margins of fractions at
+one sigma (nearest neighbours at the smallest and the largest sigma) are what we expected beforehand. Margins of
+differences between sigmas are half of the prototype's difference. They are 0.02 for errors that are said to be equal,
+and zero for "better at all".
+
+A world is the data of one seed. Every seed has its own network or its own draw of channels, so an interval over seeds
+is also one over worlds. On brains a world is a split of the people. Seeds of one split are averaged first, and the
+interval is over splits, whose training people overlap. With a single split the interval is over seeds and says nothing
+about other people.
 
 The paper's networks and people are not ours, so its claims are either found on our data or not. None of its numbers is
 compared.
@@ -25,8 +28,8 @@ from placecode.runs.read import Run
 
 
 def over(run: Run, values: pd.Series) -> Interval:
-    """The mean of values by seed with its interval: over worlds, with the seeds of a world averaged first.
-    With a single world, the interval is over seeds."""
+    """Return the mean of values by seed, with its interval over worlds. Seeds of a world are averaged first. With a
+    single world, the interval is over seeds."""
     kept, worlds = values.dropna(), worlds_of(run)
     if kept.empty:
         raise NotInRun("the run has no seed that finished at all that is compared")
@@ -36,26 +39,32 @@ def over(run: Run, values: pd.Series) -> Interval:
 
 
 def worlds_of(run: Run) -> int:
+    """Return the number of worlds of a run."""
     return int(run.config["shape"]["worlds"])
 
 
 def structure_at(analysis: str, target: str, sigma: float, run: Run) -> Interval:
+    """Return a measure of structure in the PE at one sigma."""
     return over(run, at_sigma(run, measured(run, analysis, target), sigma))
 
 
 def structure_between(analysis: str, target: str, small: float, large: float, run: Run) -> Interval:
+    """Return a measure of structure in the PE at the small sigma minus that at the large sigma."""
     values = measured(run, analysis, target)
     return over(run, at_sigma(run, values, small) - at_sigma(run, values, large))
 
 
 def gained(analysis: str, target: str, sigma: float, run: Run) -> Interval:
-    """After training minus before training."""
+    """Return a measure of structure in the PE after training minus that before training, at one sigma."""
     values = measured(run, analysis, target) - measured(run, analysis, target, "start")
     return over(run, at_sigma(run, values, sigma))
 
 
 def error(run: Run, condition: str, split: str = "test") -> pd.Series:
-    """Error at the last step, by member. Only of runs with the usual fraction of hidden channels."""
+    """Return the error at the last step by member. `condition` is a fraction of hidden channels, such as "hidden 0.5".
+
+    Raise NotInRun if members were not trained with the usual fraction of hidden channels, which the claims are about.
+    """
     trained, usual = run.config["fields"]["hidden"], 0.3 if run.config["study"].startswith("synergy") else 0.5
     if trained != usual:
         raise NotInRun(f"members were trained with {trained:g} hidden, and not with {usual:g}")
@@ -67,6 +76,7 @@ def error(run: Run, condition: str, split: str = "test") -> pd.Series:
 
 
 def error_between(condition: str, small: float, large: float, run: Run) -> Interval:
+    """Return the error at the small sigma minus that at the large sigma."""
     values = error(run, condition)
     return over(run, at_sigma(run, values, small) - at_sigma(run, values, large))
 
@@ -74,7 +84,8 @@ def error_between(condition: str, small: float, large: float, run: Run) -> Inter
 def less_baseline(
     name: str, metric: str, condition: str, sigma: float, run: Run, analysis: tuple[str, str] | None = None
 ) -> Interval:
-    """Members with a sigma minus a baseline in the same world: errors, or with `analysis` a measure of structure."""
+    """Return the error of members with a sigma minus that of a baseline in the same world. If `analysis` is given,
+    compare this measure of structure instead of errors."""
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == metric) & (rows["condition"] == condition)]
     rows = rows[rows["split"].isin(["test", "analysis"])]
@@ -88,10 +99,12 @@ def less_baseline(
 
 
 def baseline_beyond_chance(name: str, run: Run) -> Interval:
-    """How often the nearest channel by a pairwise measure is in the same group, minus how often a random channel is.
+    """Return how often the nearest channel by a pairwise measure is in the same group, minus how often a random channel
+    is.
 
-    A measure without any link, which the graphical lasso can give, has no nearest channel and counts as chance. (This
-    was decided after the first run at full scale: it was so in 14 of its 15 worlds.)
+    If a measure links no channels, which happens with the graphical lasso, there is no nearest channel and the value is
+    that of chance. (This was decided after the first run at the scale "paper", in which it happened in 14 of 15
+    worlds.)
     """
     rows = run.baselines
     rows = rows[(rows["baseline"] == name) & (rows["metric"] == "neighbor_agreement")]
@@ -102,7 +115,7 @@ def baseline_beyond_chance(name: str, run: Run) -> Interval:
 
 
 def beyond_best(condition: str, sigma: float, run: Run) -> Interval:
-    """Error minus the minimum possible error."""
+    """Return the error at one sigma minus the minimum possible error."""
     best = run.config["task"].get("best_mse", {}).get(condition)
     if best is None:
         raise NotInRun(f"the least possible error with {condition} is not known")
@@ -110,7 +123,7 @@ def beyond_best(condition: str, sigma: float, run: Run) -> Interval:
 
 
 def best_sigma_is_small(condition: str, most: float, run: Run) -> Interval:
-    """Mean error over sigmas up to `most` minus that over larger ones, paired by seed."""
+    """Return the mean error over sigmas up to `most` minus that over larger sigmas, paired by seed."""
     table = swept(run).assign(value=lambda rows: rows["member"].map(error(run, condition)))
     is_small = table["sigma"] <= most
     small, large = (table[part].groupby("seed")["value"].mean() for part in (is_small, ~is_small))
@@ -118,7 +131,8 @@ def best_sigma_is_small(condition: str, most: float, run: Run) -> Interval:
 
 
 def of_second_half(condition: str, sigma: float, start: str, learn: bool, run: Run) -> pd.Series:
-    """Error by seed of the members of brain-transfer on the second half, by the start of their PE."""
+    """Return the error by seed of the members of brain-transfer on the second half of the people with this sigma, start
+    of the PE, and `learn` (whether the PE is trained)."""
     rows = done(run)
     rows = rows[(rows["data"] == "second half") & (rows["sigma"] == sigma)]
     rows = rows[(rows["start"] == start) & (rows["learn"] == learn)]
@@ -128,15 +142,17 @@ def of_second_half(condition: str, sigma: float, start: str, learn: bool, run: R
 
 
 Kind = tuple[float, str, bool]
-"""Sigma, start of the PE, and whether it is trained."""
+"""Members of brain-transfer on the second half: sigma, start of the PE, and whether the PE is trained."""
 
 
 def transfer(condition: str, one: Kind, other: Kind, run: Run) -> Interval:
+    """Return the error of one kind of members of brain-transfer minus that of another."""
     return over(run, of_second_half(condition, *one, run) - of_second_half(condition, *other, run))
 
 
 def halves_agree(small: float, large: float, run: Run) -> Interval:
-    """Similarity of PEs from two halves of the people and other seeds, at a small sigma minus that at a large sigma."""
+    """Return how similar PEs from two halves of the people and other seeds are at a small sigma, minus that at a large
+    sigma."""
     values, rows = measured(run, "stability", "other data"), done(run)
     rows = rows[(rows["data"] == "second half") & rows["learn"] & (rows["start"] == "normal")]
     table = rows.assign(value=rows["member"].map(values)).pivot(index="sigma", columns="seed", values="value")
@@ -146,10 +162,11 @@ def halves_agree(small: float, large: float, run: Run) -> Interval:
 
 
 SAME, SHIFTED = "hidden 0.5", "hidden 0.9"
+"""Conditions of evaluation: as many channels hidden as in training, and more."""
 NEIGHBOURS = ("neighbor_agreement", "labels")
 MIRROR = ("mirror_agreement", "partner")
 own_data_claim = partial(paper_claim, own_data=True)
-"""A claim of the paper, tested on other data than the paper's."""
+"""Constructor of claims of the paper that are tested on other data than the paper's."""
 
 BEATS_LINEAR = reviewer_claim(
     "beats-linear",
@@ -157,10 +174,12 @@ BEATS_LINEAR = reviewer_claim(
     partial(less_baseline, "linear", "mse", SAME, 0.2),
     way="below",
 )
+"""Claim on networks and brains: the model predicts better than a linear predictor."""
 
 
 def predictions(channels: str, whom: str) -> tuple[Claim, ...]:
-    """That small sigmas predict better, with as many channels hidden as in training (reviewers) or more (paper)."""
+    """Return claims that small sigmas predict better, with as many channels hidden as in training (reviewers) or more
+    (paper). `channels` and `whom` complete the statements."""
     small = f"Small sigmas (up to 0.5) predict{whom} better than larger ones"
     return (
         reviewer_claim(
@@ -225,6 +244,7 @@ NETWORK: tuple[Claim, ...] = (
         partial(less_baseline, "fc", *NEIGHBOURS, 0.01, analysis=NEIGHBOURS),
     ),
 )
+"""Claims on network-sigma."""
 
 SYNERGY: tuple[Claim, ...] = (
     our_claim(
@@ -269,6 +289,7 @@ SYNERGY: tuple[Claim, ...] = (
         )
     ),
 )
+"""Claims on synergy-sigma."""
 
 BRAIN: tuple[Claim, ...] = (
     our_claim(
@@ -304,8 +325,11 @@ BRAIN: tuple[Claim, ...] = (
         partial(less_baseline, "fc", *MIRROR, 0.01, analysis=MIRROR),
     ),
 )
+"""Claims on brain-sigma."""
 
 OWN, TAKEN, SHUFFLED, RANDOM = ("normal", True), ("taken", False), ("shuffled", False), ("normal", False)
+"""Start of the PE, and whether it is trained: learned by the model, copied and frozen, copied with shuffled regions and
+frozen, random and frozen."""
 
 TRANSFER: tuple[Claim, ...] = (
     reviewer_claim(
@@ -340,3 +364,4 @@ TRANSFER: tuple[Claim, ...] = (
         partial(halves_agree, 0.01, 2.0),
     ),
 )
+"""Claims on brain-transfer."""

@@ -3,9 +3,9 @@
 A task can have `partitions`: known groups of its channels by name (for brains yeo7, cole-anticevic). The name is the
 target of a measure in the tables of a run. There are three measures: signed modularity Q*, system segregation (Chan et
 al., 2014, with cosines instead of Fisher's z, and negative ones set to 0), and the fraction of labelled channels whose
-nearest channel is in the same network. There are two nulls: labels shuffled over the labelled channels, and surrogate
-maps with the same spatial autocorrelation (Moran spectral randomization). Each has a z, a p, and the range that holds
-95% of its draws:
+nearest channel is in the same network. There are two null distributions: labels shuffled over the labelled channels,
+and surrogate maps with the same spatial autocorrelation (Moran spectral randomization). For each, tables have a z, a p,
+and the range that holds 95% of its draws:
 
 | ending | null |
 |---|---|
@@ -32,15 +32,16 @@ MEASURES: Mapping[str, Callable[..., np.ndarray]] = {
     "segregation": modules.segregation,
     "neighbor_agreement": modules.neighbor_agreement,
 }
+"""The measures of agreement with a partition, by name."""
 CENTRED = "centred fc"
-"""The baseline for PEs: correlations of the channels, centred over channels as PEs are."""
+"""Name of the baseline to compare PEs with: correlations of the channels, centred over channels as PEs are."""
 Name = tuple[str, str]
 """An analysis and its target, the name of a partition."""
 
 
 def measured(similar: np.ndarray, task: Masked, draws: int = 0) -> dict[Name, np.ndarray]:
-    """Measures (e,) of similarities (e, n, n) for every partition, by analysis and target. With `draws`, also compared
-    with shuffled labels."""
+    """Return the measures (e,) of similarities (e, n, n) for every partition, by analysis and target. With `draws`,
+    also compare them with that many draws of shuffled labels."""
     result: dict[Name, np.ndarray] = {}
     for target, labels in labels_of(task).items():
         for name, measure in MEASURES.items():
@@ -51,7 +52,8 @@ def measured(similar: np.ndarray, task: Masked, draws: int = 0) -> dict[Name, np
 
 
 def beyond_smooth(similar: np.ndarray, task: Masked, draws: int) -> dict[Name, np.ndarray]:
-    """The same measures compared with maps as smooth in space; empty without partitions or positions."""
+    """Compare the measures of similarities (e, n, n) with those of random maps that are as smooth in space. The result
+    is empty if the task has no partitions or no positions."""
     measures = statistics(task)
     if not measures or task.positions is None:
         return {}
@@ -63,7 +65,7 @@ def beyond_smooth(similar: np.ndarray, task: Masked, draws: int) -> dict[Name, n
 
 
 def statistics(task: Masked) -> dict[Name, Callable[[np.ndarray], np.ndarray]]:
-    """Each measure of each partition as a function of similarities (..., n, n)."""
+    """Return each measure of each partition as a function of similarities (..., n, n)."""
     return {
         (name, target): partial(measure, labels=labels)
         for target, labels in labels_of(task).items()
@@ -72,12 +74,12 @@ def statistics(task: Masked) -> dict[Name, Callable[[np.ndarray], np.ndarray]]:
 
 
 def named(name: Name, chance: nulls.Chance, ending: str = "") -> dict[Name, Any]:
-    """The values of a null by their names in tables."""
+    """Return z, p, low and high of a null by their names in tables. `ending` is "" or "_smooth"."""
     analysis, target = name
     parts = {"z": chance.z, "p": chance.p, "low": chance.low, "high": chance.high}
     return {(f"{analysis}{ending}_{part}", target): values for part, values in parts.items()}
 
 
 def labels_of(task: Masked) -> dict[str, np.ndarray]:
-    """The labels (n,) of every partition of a task, -1 for a channel without a network."""
+    """Return the labels (n,) of every partition of a task, with -1 for a channel without a network."""
     return {name: partition.labels for name, partition in getattr(task, "partitions", {}).items()}

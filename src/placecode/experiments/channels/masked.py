@@ -1,4 +1,7 @@
-"""What all studies of masked prediction share: training, hidden channels, measurements and baselines."""
+"""Base classes of the studies on masked prediction: training, hidden channels, measurements and baselines.
+
+A world is the data of one seed: a simulated data set, or one split of the people.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,20 @@ from placecode.tasks.base import Task
 from placecode.tasks.masked import Masked
 
 MOST_WORLDS = 100
-"""Largest seed up to which every number below has its own world."""
+"""If all seeds are below this, every number up to the largest seed gets its own world."""
 WITHOUT_SIGMA = ("none", "relative", "rotary", "alibi", "causal-none")
+"""Encodings that are compared without choosing a sigma."""
 BASELINES = (*baselines.PREDICTORS, *baselines.MATRICES, "spectral", "pca of channels", "mds of fc")
+"""Names of all baselines."""
 
 
 SMALL_MODEL = {"seeds": (0, 1, 2), "width": 32, "expansion": 2}
-"""Settings that all studies share at the quick scale."""
+"""Settings that all studies share at the scale "quick"."""
 
 
 @dataclass(frozen=True)
 class MaskedStudy(ModelStudy):
-    """Masked prediction of channels."""
+    """Base class of studies on masked prediction of channels."""
 
     steps: int = setting(10_000, "training steps")
     evaluations: int = setting(20, "number of times all splits are evaluated during training")
@@ -63,8 +68,8 @@ class MaskedStudy(ModelStudy):
 
     @property
     def worlds(self) -> int:
-        """One world per seed, so that an interval over seeds is one over worlds. If the seeds are large, the smallest
-        number of worlds that keeps them apart."""
+        """Number of worlds. Each seed has its own, so that an interval over seeds is also one over worlds. If seeds are
+        large, it is the smallest number with which seed % worlds differs for all seeds."""
         if max(self.seeds) < MOST_WORLDS:
             return max(self.seeds) + 1
         counts = range(len(self.seeds), max(self.seeds) + 2)
@@ -74,7 +79,7 @@ class MaskedStudy(ModelStudy):
         return self.steps
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Closer together at the start, where the curves are steep."""
+        """Return the steps of the evaluations, closer together at the start, where the curves are steep."""
         moments = np.round(self.steps * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
         return sorted({int(step) for step in moments if step > 0})
 
@@ -98,7 +103,7 @@ class MaskedStudy(ModelStudy):
     def baselines(self, task: Task, members: Sequence[Member]) -> list[dict[str, Any]]:
         assert isinstance(task, Masked)
         worlds, data = {member.seed % task.worlds for member in members}, {member.data for member in members}
-        # the first members of the whole study in these worlds, so that a piece of the study has the same baselines
+        # the first members of the whole study in these worlds, so that each part of a study has the same baselines
         same_data = [each for each in self.members() if each.data in data]
         slow = sorted({each.seed % task.worlds for each in same_data})[: self.slow_in]
         first = [each for each in same_data if each.seed % task.worlds in worlds]
@@ -112,20 +117,20 @@ class MaskedStudy(ModelStudy):
 
 @dataclass(frozen=True)
 class OverSigmas(MaskedStudy):
-    """Learned PEs with many initial scales: a mixin, to be listed after the class that has the data."""
+    """Mixin for studies of learned PEs with many initial scales. List it after the class that has the data."""
 
     sigmas: tuple[float, ...] = sweep_over(
         (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0), "initial scales of the PE"
     )
 
     def plan(self) -> list[Member]:
-        """Data set by data set and sigma by sigma, with the seeds of each together."""
+        """Return the members data set by data set and sigma by sigma, with the seeds of each setting together."""
         return [member for data in self.data_sets() or [""] for member in self.over_sigmas(self.sigmas, data=data)]
 
 
 @dataclass(frozen=True)
 class OverEncodings(MaskedStudy):
-    """All encodings: a mixin like `OverSigmas`."""
+    """Mixin for studies of all encodings. List it after the class that has the data."""
 
     encodings: tuple[str, ...] = sweep_over(
         ("learned:sigma=0.01", "learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=1", *WITHOUT_SIGMA),
@@ -133,6 +138,6 @@ class OverEncodings(MaskedStudy):
     )
 
     def plan(self) -> list[Member]:
-        """Encoding by encoding, with the seeds of each together."""
+        """Return the members encoding by encoding, with the seeds of each together."""
         specs = [self.spec(**encoding_spec(text)) for text in self.encodings]
         return [member for spec in specs for member in grid(spec, seed=self.seeds)]

@@ -1,8 +1,8 @@
 """Studies on simulated networks with known clusters.
 
 network-sigma: learned PEs with many initial scales. With a small sigma, the PEs of the nodes of a cluster become
-similar, although the model is not told the clusters. With a large sigma they stay where they started. The error hardly
-changes.
+similar, although the model is not told the clusters. With a large sigma they stay near their random start. The error
+hardly changes.
 
 network-encodings: all encodings on the same networks. Which of them predict as well? Which of those with a vector per
 node show the clusters?
@@ -34,11 +34,12 @@ QUICK: dict[str, Any] = {
     "learning_rate": 1e-3,
     "slow_in": 1,
 }
+"""Settings of the studies on networks at the scale "quick"."""
 
 
 @dataclass(frozen=True)
 class NetworkStudy(MaskedStudy):
-    """The simulation of all studies on networks."""
+    """Base class of studies on simulated networks, with the settings of the simulation."""
 
     nodes: int = setting(100, "nodes of a network")
     clusters: int = setting(5, "clusters of nodes")
@@ -66,7 +67,7 @@ class NetworkStudy(MaskedStudy):
 
 @dataclass(frozen=True)
 class NetworkSigma(NetworkStudy, OverSigmas):
-    """Learned PEs with many initial scales on a network with known clusters."""
+    """Study on simulated networks: learned PEs with many initial scales (network-sigma)."""
 
     name = "network-sigma"
     about = "a network with known clusters: structure of the PE, and error, against its initial scale sigma"
@@ -77,7 +78,7 @@ class NetworkSigma(NetworkStudy, OverSigmas):
 
 @dataclass(frozen=True)
 class NetworkEncodings(NetworkStudy, OverEncodings):
-    """All encodings on a network with known clusters."""
+    """Study on simulated networks: all encodings (network-encodings)."""
 
     name = "network-encodings"
     about = "a network with known clusters: all encodings"
@@ -87,7 +88,7 @@ class NetworkEncodings(NetworkStudy, OverEncodings):
 
 @dataclass(frozen=True)
 class NetworkSize(NetworkStudy, OverSigmas):
-    """Networks with more and more nodes."""
+    """Study on simulated networks: more and more nodes (network-size)."""
 
     name = "network-size"
     about = "networks with more and more nodes: are the clusters still found?"
@@ -104,7 +105,7 @@ class NetworkSize(NetworkStudy, OverSigmas):
 
 @dataclass(frozen=True)
 class NetworkNoise(NetworkStudy, OverSigmas):
-    """Networks with more and more noise."""
+    """Study on simulated networks: more and more noise (network-noise)."""
 
     name = "network-noise"
     about = "networks with more and more noise: are the clusters still found?"

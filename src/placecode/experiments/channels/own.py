@@ -1,7 +1,8 @@
 """The study of a user's table: learned PEs with a few initial scales, on masked prediction of its channels.
 
 Some seeds are trained on all training samples and some on either half: results on which they agree can be trusted.
-`placecode fit` and `LearnedPositions` run it. `placecode.fit.fitting` then chooses sigma and collects the results.
+`placecode fit` and `LearnedPositions` run this study. `placecode.fit.fitting` then chooses sigma and collects the
+results.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from placecode.tasks.several import Several
 from placecode.tasks.table import PARTS, Table
 
 EFFORTS = ("auto", "quick", "thorough")
-"""Size of the models and length of the training."""
+"""Names of the sizes of a fit: size of the models, length of the training, and number of seeds and sigmas."""
 MOST_ATTENTION = 300
 """Largest number of channels for which attention maps are kept."""
 
 
 @dataclass(frozen=True)
 class OwnData(ModelStudy):
-    """Learned PEs on a user's table."""
+    """Study of a user's table: learned PEs with a few initial scales."""
 
     name = "fit"
     about = "a map of the channels of a table"
@@ -62,7 +63,8 @@ class OwnData(ModelStudy):
     draws: int = setting(199, "number of random circular shifts of the channels in the permutation test")
 
     tables: Mapping[str, Table] = field(default_factory=dict, repr=False, compare=False)
-    """The data, which are not recorded."""
+    """The tasks on the table, by name in `PARTS`: with all training samples, and with either half. They are data, and
+    not recorded as a setting."""
 
     scales = {
         "quick": {},
@@ -88,15 +90,16 @@ class OwnData(ModelStudy):
 
     @staticmethod
     def effort_on(device: str, effort: str) -> str:
-        """The effort. "auto" is thorough on a GPU and quick on a CPU."""
+        """Return "quick" or "thorough". The effort "auto" is thorough on a GPU and quick on a CPU."""
         if effort not in EFFORTS:
             raise one_of("effort", EFFORTS, effort)
         return ("thorough" if device == "cuda" else "quick") if effort == "auto" else effort
 
     @classmethod
     def sized(cls, effort: str, channels: int, **given: Any) -> dict[str, Any]:
-        """Default settings for this number of channels: with more channels, fewer examples and steps. The learning rate
-        of the PE is three times that of the rest."""
+        """Return the settings for a table with this number of channels. With more channels, there are fewer examples
+        per batch, and in quick fits fewer steps. Settings in `given` override the others. If they set the learning
+        rate, that of the PE is three times as large unless it is given too."""
         usual = dict(cls.scales[effort])
         if effort == "quick":
             usual |= {"batch": min(max(3200 // channels, 8), 64), "steps": 3000 if channels <= 60 else 2000}
@@ -110,6 +113,8 @@ class OwnData(ModelStudy):
         return Several(self.tables)
 
     def plan(self) -> list[Member]:
+        """Return for each sigma the members on all training samples, and then `halves` members with other seeds on each
+        half."""
         first = max(self.seeds) + 1
         members = []
         for sigma in self.sigmas:

@@ -1,4 +1,5 @@
-"""The result of a fit, and its files in the run folder: `fit.json`, `fit.safetensors`, and `map.csv` for people."""
+"""The result of `placecode fit`, and its files in the run folder: `fit.json`, `fit.safetensors` and the table
+`map.csv`."""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ FOUND, NOT_FOUND = "structure found", "no structure found"
 LEVEL = 0.05
 """Largest p value that counts as structure."""
 SCORES = ("heldout_mse", "procrustes_r2", "neighbor_agreement", "neighbor_agreement_p", "ari", "ari_p")
-"""Scores of every method, if they can be computed. _p is the p value against channels in random order."""
+"""Scores of every method, if they can be computed. Names ending in _p are p values against channels in random order."""
 
 
 @dataclass(frozen=True)
 class Method:
     """A map of the channels by one method: `similarity` (n, n), `maps` (n, 2) and (n, 3) by number of axes, `labels`
-    (n,), and its `scores`."""
+    (n,) with the module of each channel (-1: none), and `scores` by name."""
 
     similarity: Array
     maps: Mapping[int, Array]
@@ -41,32 +42,33 @@ class Method:
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a fit."""
+    """The result of a fit: a map of the n channels of a table, modules, neighbours, confidence, and the same by other
+    methods."""
 
     names: tuple[str, ...]
     sigma: float
     why: str
-    """Why this sigma, in a sentence."""
+    """Why this sigma was chosen, in a sentence."""
     sigmas: Sequence[Mapping[str, float]]
-    """For each sigma: error, standard_error, stability."""
+    """For each sigma that was tried: error, standard_error and stability."""
     p_value: float
     heldout_mse: float
     linear_mse: float
     mean_mse: float
-    """The error if the mean of every channel is predicted."""
+    """Error of a prediction of every channel by its mean."""
     ours: Method
     embedding: Array
     neighbors: Labels
-    """The nearest channels of each channel, (n, k)."""
+    """The nearest channels of each channel, (n, k), nearest first."""
     confidence: Array
-    """Confidence of each channel, (n,)."""
+    """Confidence in the position of each channel, (n,)."""
     pairs: Array
-    """Confidence of each pair of channels, (n, n)."""
+    """Confidence that two channels are neighbours, (n, n)."""
     stability: Mapping[int, float]
-    """Stability of the modules, by their number."""
+    """Stability of the modules, by the number of modules."""
     others: Mapping[str, Method] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Methods that were not used, and why."""
+    """Other methods that were not used, and why."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Number of samples, excluded channels, and the like."""
     positions: Array | None = None
@@ -75,26 +77,30 @@ class Found:
 
     @property
     def found(self) -> bool:
-        """Whether channels are predicted better than shifted ones, and better than by their means."""
+        """Whether the model predicts channels better than it predicts circularly shifted ones, and better than their
+        means do."""
         return self.p_value <= LEVEL and self.heldout_mse < self.mean_mse
 
     @property
     def verdict(self) -> str:
+        """The verdict in words, FOUND or NOT_FOUND."""
         return FOUND if self.found else NOT_FOUND
 
     @property
     def placed(self) -> npt.NDArray[np.bool_]:
-        """The channels that others predict, (n,). The rest have no place on the map."""
+        """Mask (n,) of the channels that have a position on the map: other channels predict them, or they help to
+        predict others. It is all False if no structure was found."""
         return np.asarray(self.ours.labels >= 0)
 
     @property
     def count(self) -> int:
-        """Number of modules; 1 if the fits agree on no division, 0 if no channel has a place."""
+        """Number of modules. It is 1 if the fits agree on no division, and 0 if no channel has a position on the
+        map."""
         return int(self.ours.labels.max()) + 1
 
     @property
     def mean_confidence(self) -> float:
-        """Mean confidence of the channels with a place; 0 if there is none."""
+        """Mean confidence of the channels with a position on the map; 0 if there is none."""
         known = self.confidence[self.placed]
         return float(np.nanmean(known)) if np.isfinite(known).any() else 0.0
 
@@ -104,7 +110,7 @@ class Found:
         return 1 - self.heldout_mse / self.mean_mse
 
     def summary(self) -> dict[str, Any]:
-        """The content of summary.json: our scores, then those of the other methods."""
+        """Return the content of summary.json: our scores, then those of the other methods."""
         ours = {
             "verdict": self.verdict,
             "p_value": self.p_value,
@@ -123,12 +129,14 @@ class Found:
         return summary
 
     def surely(self) -> tuple[Array, Array]:
-        """The confidence of channels and of pairs; NaN for channels without a place."""
+        """Return the confidence of channels, (n,), and of pairs, (n, n), with NaN for channels without a position on
+        the map."""
         both = self.placed[:, None] & self.placed
         return np.where(self.placed, self.confidence, np.nan), np.where(both, self.pairs, np.nan)
 
     def table(self) -> pd.DataFrame:
-        """One row per channel: its place, module, confidence and neighbours."""
+        """Return a table with one row per channel: its position, module, confidence and neighbours. It becomes
+        `map.csv`."""
         columns: dict[str, Any] = {"name": self.names}
         for axes, places in sorted(self.ours.maps.items()):
             columns |= {f"{axis}{'' if axes == 2 else '_3d'}": places[:, i] for i, axis in enumerate("xyz"[:axes])}
@@ -146,12 +154,14 @@ class Found:
 
 
 EXACT = ("confidence", "pairs")
-"""Arrays kept in float64: sentences compare them with a threshold, which float32 could cross."""
+"""Arrays that are written in float64. Sentences compare them with a threshold, and rounding to float32 could cross
+it."""
 PLAIN = ("sigma", "why", "p_value", "heldout_mse", "linear_mse", "mean_mse")
+"""Fields that are written to `fit.json` as they are."""
 
 
 def write(found: Found, path: Path) -> None:
-    """Write a result into a run folder: the arrays first, then the numbers, then the table for people."""
+    """Write a result into a run folder: first the arrays, then the numbers, then the table for people."""
     names = ("embedding", "neighbors", "confidence", "pairs", "positions", "labels")
     arrays = {name: getattr(found, name) for name in names if getattr(found, name) is not None}
     methods = {"ours": found.ours, **found.others}
@@ -180,7 +190,7 @@ def write(found: Found, path: Path) -> None:
 
 
 def read(path: Path) -> Found:
-    """Read what `write` wrote."""
+    """Read the result that `write` wrote into a run folder. Raise `BadInput` if its files are missing or broken."""
     try:
         record = json.loads((path / "fit.json").read_text())
         with safe_open(path / "fit.safetensors", framework="numpy") as file:
@@ -219,7 +229,7 @@ def read(path: Path) -> Found:
 
 
 def _no_nan(value: Any) -> Any:
-    """The value with null in place of NaN and infinity, which JSON does not have."""
+    """Replace NaN and infinity, which JSON does not have, by None in nested values."""
     if isinstance(value, Mapping):
         return {name: _no_nan(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,9 +1,9 @@
-"""Studies on shuffled pixels, where a map is easy to check by eye.
+"""Study on shuffled pixels, where a map is easy to check by eye.
 
 pixels-sigma: learned PEs with many initial scales on patches of photographs whose pixels are in random order. With a
-small sigma the PE recovers the grid, although the model is not told the positions. With a large sigma pixels stay where
-they started. Does plain correlation find the grid as well, and does a linear predictor fill in hidden pixels better? A
-PE that shows the truth need not be the simplest way to it.
+small sigma the PE recovers the grid, although the model is not told the positions. With a large sigma the PEs stay near
+their random start. Does plain correlation find the grid as well, and does a linear predictor fill in hidden pixels
+better? If so, a PE shows the truth, but there are simpler ways to find it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ QUICK: dict[str, Any] = {
     "learning_rate": 1e-3,
     "slow_in": 1,
 }
+"""Settings of pixels-sigma at the scale "quick"."""
 NEXT_TO = ("neighbor_agreement", "positions")
+"""Analysis and target: is the nearest pixel in the PE a neighbour on the grid?"""
 
 # Margins were set before any run of the study, from the prototype: the nearest pixel was a neighbour on the grid for
 # 100% at sigma 0.01 and for 4% at 2.0; the test error was 0.38 to 0.42, and that of the linear predictor 0.28.
@@ -56,6 +58,7 @@ PIXELS: tuple[Claim, ...] = (
         partial(less_baseline, "linear", "mse", SAME, 0.01),
     ),
 )
+"""Claims on pixels-sigma."""
 
 
 DIGITS = 1797
@@ -64,7 +67,7 @@ DIGITS = 1797
 
 @dataclass(frozen=True)
 class PixelsStudy(MaskedStudy):
-    """The images of all studies on shuffled pixels."""
+    """Base class of studies on shuffled pixels, with the settings of the images."""
 
     source: str = setting("photos", "photos or digits")
     size: int = setting(10, "rows and columns of a patch of photographs")
@@ -84,7 +87,7 @@ class PixelsStudy(MaskedStudy):
 
 @dataclass(frozen=True)
 class PixelsSigma(PixelsStudy, OverSigmas):
-    """Learned PEs with many initial scales on pixels in random order."""
+    """Study on shuffled pixels: learned PEs with many initial scales (pixels-sigma)."""
 
     name = "pixels-sigma"
     about = "photographs with pixels in random order: does the PE recover the grid as sigma falls?"

@@ -1,7 +1,8 @@
-"""Structure of PEs of channels: groups, neighbours, agreement with functional connectivity.
+"""Structure in PEs of channels: do groups, neighbours or functional connectivity show in the similarities of the PE?
 
-`of_pes` measures one stack on its task, before and after training. `across` compares all members of a run. The module
-`baselines` takes the same measures of the data.
+`of_pes` and `of_attention` measure one stack on its task, before and after training. `across` compares all members of a
+run. The module `baselines` computes the same measures for the data. Results are rows of the analysis table. A world is
+the data of one seed: a simulated data set, or one split of the people.
 """
 
 from __future__ import annotations
@@ -25,18 +26,21 @@ from placecode.tasks.masked import Masked
 from placecode.training.trainer import portions
 
 DRAWS, SLOW_DRAWS = 1000, 199
-"""Number of permutations of a null, and of a slow null."""
+"""Number of permutations in a permutation test, and in a slow permutation test."""
 MOST_MAPS = 1 << 26
 """Maximum number of values of attention maps in memory."""
 MAX_EXAMPLES = 256
 """Maximum number of examples over which attention maps are averaged."""
 Values = dict[tuple[str, str], np.ndarray]
-"""Values (e,) by analysis and target."""
+"""Values (e,) of the members of a stack, by analysis and target."""
 
 
 def of_pes(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> Rows:
-    """Size of the PE of each member, and whether channels that belong together are similar in it; with `null`, also
-    permutation tests. Members are distributed over `threads`, which changes no number."""
+    """Measure the size of the PE of each member, and whether related channels have similar PEs.
+
+    With `null`, also run permutation tests. Members are distributed over `threads`, which does not change the results.
+    The rows are empty if the encoding has no vectors.
+    """
     pe = vectors_of(stack)
     if pe is None:
         return []
@@ -45,7 +49,7 @@ def of_pes(stack: Stack, task: Masked, null: bool = True, threads: int = 1) -> R
     for block, similar in modules.similarities(pe).items():
         chance = null and block == ALL_BLOCKS
         measure = partial(measured, task=task, null=chance)
-        # known labels need k-means, which gains nothing from threads
+        # measures of known labels use k-means, which threads do not speed up
         values_of = measure(similar) if task.labels is not None else by_member(measure, similar, threads=threads)
         for (analysis, target), values in values_of.items():
             result += rows(analysis, values, block, target)
@@ -67,9 +71,9 @@ def by_member(function: Callable[..., Values], *arrays: np.ndarray, threads: int
 
 
 def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
-    """Agreement of similarities (e, n, n), of PEs or of data, with what is known of the channels.
+    """Measure how similarities (e, n, n), of PEs or of data, agree with what is known about the channels.
 
-    With `null`, also the measures that search for groups, and permutation tests (names ending in _z and _p) with
+    With `null`, also compute measures that search for groups, and permutation tests (names ending in _z and _p) with
     shuffled groups, mirror regions or positions. `coordinate_agreement` is a mean rank of distances, 0.5 by chance. The
     other agreements are fractions of channels.
     """
@@ -112,13 +116,14 @@ def measured(similar: np.ndarray, task: Masked, null: bool = True) -> Values:
             among = modules.by_places(modules.farther(task.positions, task.tokens))
             chance = nulls.label_null(among, similar, np.arange(task.tokens), DRAWS)
             result["coordinate_agreement_p", "positions"] = chance.p
-        if not hasattr(task, "partner"):  # in brains the most similar region is usually the mirror region
+        if not hasattr(task, "partner"):  # not brains: there it is usually the mirror region
             result |= _in_space(similar, task.positions, null)
     return result
 
 
 def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> Values:
-    """How often the most similar channel is a neighbour in space, and how well a flat map fits the true positions."""
+    """Measure how often the most similar channel is a neighbour in space. With `null`, add a permutation test and how
+    well a map made from the similarities fits the true positions."""
     near = places.neighbors_in_space(positions)
     result = {("neighbor_agreement", "positions"): places.place_agreement(similar, near)}
     if null:
@@ -130,18 +135,20 @@ def _in_space(similar: np.ndarray, positions: np.ndarray, null: bool) -> Values:
 
 
 def flat_map(similar: np.ndarray, axes: int = 2) -> np.ndarray:
-    """The map of a correlation matrix of the data by multidimensional scaling, (n, n) -> (n, axes); NaN for other
-    matrices. Maps of PEs are made by `places.arrange`, which cannot take the zeros of a sparse matrix."""
+    """Compute a map of a correlation matrix of the data by multidimensional scaling, (n, n) -> (n, axes). The map of a
+    matrix that is not a correlation matrix is NaN. Maps of PEs are made by `places.arrange`, which cannot use the zeros
+    of a sparse matrix."""
     if not np.isfinite(similar).all() or not np.allclose(np.diag(similar), 1.0):
         return np.full((len(similar), axes), np.nan)
     return connectivity.mds_embedding(similar, axes)
 
 
 def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
-    """P values (e,) of the measures for which `measured` has no null.
+    """Return p values (e,) of the measures for which `measured` has no test.
 
-    _p: Mantel's test of the correlation with connectivity. _smooth_p, if positions are known: comparison with maps of
-    the same smoothness in space, for mirror regions of the same smoothness in each hemisphere.
+    Names ending in _p: Mantel's test of the correlation with connectivity. Names ending in _smooth_p, if positions are
+    known: comparison with random maps of the same smoothness in space. For mirror regions, maps have the same
+    smoothness within each hemisphere.
     """
     result = {("fc_correlation_p", "fc"): _mantel(similar, fc)}
     pairs = _pairs(task)
@@ -172,7 +179,8 @@ def beyond_chance(similar: np.ndarray, fc: np.ndarray, task: Masked) -> Values:
 
 
 def _sides(task: Masked) -> np.ndarray:
-    """One side for the first of every two mirror regions, the other for the second; others by their x."""
+    """Return whether each region is in the right hemisphere, (n,). Of two mirror regions, the first is always on one
+    side and the second on the other. Regions without a mirror region go by the sign of x."""
     assert task.positions is not None
     partner = getattr(task, "partner")  # noqa: B009
     second = partner[partner > np.arange(len(partner))]
@@ -183,13 +191,15 @@ def _sides(task: Masked) -> np.ndarray:
 
 
 def _mantel(similar: np.ndarray, fc: np.ndarray) -> np.ndarray:
-    """How often channels in random order make two matrices as alike, (e, n, n) and (e, n, n) -> (e,)."""
+    """Return p values of Mantel's test, (e, n, n) and (e, n, n) -> (e,): how often two matrices correlate at least as
+    well when the channels of one are in random order."""
     orders = nulls.shuffles(np.zeros(similar.shape[-1]), SLOW_DRAWS)
     return np.array([float(nulls.matrix_null(one, other, orders).p) for one, other in zip(similar, fc, strict=True)])
 
 
 def _pairs(task: Masked) -> np.ndarray | None:
-    """Mirror regions as labels that two of them share, -1 for a region without; None where no mirror is known."""
+    """Return labels (n,) that two mirror regions share, with -1 for a region without one, or None if no mirror region
+    is known."""
     partner = getattr(task, "partner", None)
     if partner is None or not (partner >= 0).any():
         return None
@@ -197,14 +207,14 @@ def _pairs(task: Masked) -> np.ndarray | None:
 
 
 def _p_of_groups(agreement: Callable[..., np.ndarray], groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """P values (e,) of the agreement of clusters (e, n) with labels, from shuffled labels."""
+    """Return p values (e,) of the agreement of clusters (e, n) with labels, from shuffled labels."""
     shuffled = labels[nulls.shuffles(labels, SLOW_DRAWS)]  # (draws, n)
     true, null = agreement(groups, labels), np.stack([agreement(each, shuffled) for each in groups])
     return np.where(np.isnan(true), np.nan, (1 + (null >= true[:, None] - nulls.SAME).sum(-1)) / (1 + SLOW_DRAWS))
 
 
 def of_attention(stack: Stack, task: Masked, null: bool = True) -> Rows:
-    """Correlation of mean attention maps with functional connectivity, by block."""
+    """Correlate mean attention maps with functional connectivity, by block. With `null`, add Mantel's test."""
     maps, fc = attention_maps(stack, task).double().cpu().numpy().mean(2), _connectivity(stack, task)  # (e, l, n, n)
     result: Rows = []
     for block, view in {ALL_BLOCKS: maps.mean(1), **{i: maps[:, i] for i in range(maps.shape[1])}}.items():
@@ -215,19 +225,20 @@ def of_attention(stack: Stack, task: Masked, null: bool = True) -> Rows:
 
 
 def _connectivity(stack: Stack, task: Masked) -> np.ndarray:
-    """The correlation matrix of the channels in each member's world, (e, n, n)."""
+    """Return the correlation matrix of the channels in each member's world, (e, n, n)."""
     worlds = [member.seed % task.worlds for member in stack.members]
     known = {world: connectivity.correlation(training_values(task, world)) for world in set(worlds)}
     return np.stack([known[world] for world in worlds])
 
 
 def training_values(task: Masked, world: int) -> np.ndarray:
-    """All training values of a world, (T, n)."""
+    """Return all training values of a world, (T, n)."""
     return task.splits["train"].inputs[world].double().cpu().numpy()
 
 
 def attention_maps(stack: Stack, task: Masked) -> Tensor:
-    """Mean attention over held-out examples with the first fraction of hidden channels, (e, l, h, n, n)."""
+    """Return the mean attention over held-out examples, (e, l, h, n, n). The first of the fractions of hidden channels
+    is used."""
     split = next(name for name in task.splits if name != "train")
     count, total = min(task.examples(split), MAX_EXAMPLES), None
     local = task.to(stack.flat.device, stack.flat.dtype)
@@ -241,7 +252,7 @@ def attention_maps(stack: Stack, task: Masked) -> Tensor:
 
 
 def _portions(stack: Stack, task: Masked, examples: int) -> list[range]:
-    """Portions of examples whose attention maps fit in memory."""
+    """Split examples into portions whose attention maps fit in memory."""
     one = stack.members[0]
     size = max(1, MOST_MAPS // (len(stack.members) * one.layers * one.heads * task.tokens**2))
     size = min(size, len(portions(stack, task, examples)[0]))
@@ -251,11 +262,12 @@ def _portions(stack: Stack, task: Masked, examples: int) -> list[range]:
 def across(
     members: pd.DataFrame, arrays: Mapping[str, Tensor], worlds: int | Mapping[str, int], step: int
 ) -> Iterator[dict[str, Any]]:
-    """How far PEs moved, and their similarity to those of other seeds, from the PEs that a run keeps.
+    """Yield rows with how far PEs moved, and how similar they are to those of other seeds ("stability").
 
-    Seeds are compared within one world if it has several. If a study has several data sets of the same channels, seeds
-    are also compared between data sets, in the same world only: two worlds can share samples that two data sets do
-    not. `worlds` is the number of worlds, by data set if it differs.
+    If a world has several seeds, seeds are compared within it. If a study has several data sets of the same channels,
+    seeds are also compared between data sets, but only in the same world: two worlds can share samples that two data
+    sets do not share. `worlds` is the number of worlds, by data set if it differs. `arrays` has the PEs that the run
+    keeps.
     """
 
     def count(data: str) -> int:
@@ -293,6 +305,6 @@ def across(
 
 
 def _mean_correlation(one: np.ndarray, *others: np.ndarray) -> float:
-    """Mean correlation with matrices of the same size; NaN if there is none."""
+    """Return the mean correlation of a matrix with others of the same size, or NaN if there is none."""
     values = [float(modules.matrix_correlation(one, each)) for each in others if each.shape == one.shape]
     return float(np.mean(values)) if values else float("nan")

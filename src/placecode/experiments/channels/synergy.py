@@ -6,8 +6,8 @@ learned. All pairwise methods stay at chance.
 
 synergy-encodings: all encodings on the same channels. synergy-size: more channels, fewer samples. How many samples and
 steps does it take to find the groups, and what helps: a larger batch, another learning rate, a wider model, fewer or
-more hidden channels, or a growing number of them? synergy-optimizer: do the optimizer and the learning rate change the
-sigmas at which groups are found?
+more hidden channels, or a number of hidden channels that grows in training? synergy-optimizer: do the optimizer and the
+learning rate change the sigmas at which groups are found?
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ QUICK: dict[str, Any] = {
     "batch": 64,
     "slow_in": 1,
 }
+"""Settings of the studies on synergy at the scale "quick"."""
 
 
 @dataclass(frozen=True)
 class SynergyStudy(MaskedStudy):
-    """The simulation of all studies on synergy."""
+    """Base class of studies on synergistic channels, with the settings of the simulation."""
 
     steps: int = setting(12_000, "training steps")
     hidden: float = setting(0.3, "fraction of the channels that are hidden in training")
@@ -68,7 +69,7 @@ class SynergyStudy(MaskedStudy):
 
 @dataclass(frozen=True)
 class SynergySigma(SynergyStudy, OverSigmas):
-    """Learned PEs with many initial scales on synergistic channels."""
+    """Study on synergistic channels: learned PEs with many initial scales (synergy-sigma)."""
 
     name = "synergy-sigma"
     about = "structure that no correlation can see: groups found, and error, against the initial scale sigma"
@@ -78,11 +79,12 @@ class SynergySigma(SynergyStudy, OverSigmas):
 
 
 ENCODINGS = ("learned:sigma=0.2", "learned:sigma=1", "sinusoid", "random:sigma=0.2", "random:sigma=1", *WITHOUT_SIGMA)
+"""The encodings that synergy-encodings compares at the scale "paper"."""
 
 
 @dataclass(frozen=True)
 class SynergyEncodings(SynergyStudy, OverEncodings):
-    """All encodings on synergistic channels."""
+    """Study on synergistic channels: all encodings (synergy-encodings)."""
 
     name = "synergy-encodings"
     about = "structure that no correlation can see: all encodings"
@@ -95,7 +97,7 @@ class SynergyEncodings(SynergyStudy, OverEncodings):
 
 @dataclass(frozen=True)
 class SynergySize(SynergyStudy):
-    """More channels, fewer samples, and what helps."""
+    """Study on synergistic channels: more channels, fewer samples, and what helps to find the groups (synergy-size)."""
 
     name = "synergy-size"
     about = "structure that no correlation can see: how many channels, how many samples, and what helps"
@@ -145,6 +147,7 @@ class SynergySize(SynergyStudy):
         }
 
     def plan(self) -> list[Member]:
+        """Return the members of all combinations of data set, batch, width, learning rate, hidden fraction and ramp."""
         names = ("data", "batch", "width", "learning_rate", "hidden", "ramp")
         settings = product(self.data_sets(), self.batches, self.widths, self.rates, self.shares, self.ramps)
         return [
@@ -156,7 +159,7 @@ class SynergySize(SynergyStudy):
 
 @dataclass(frozen=True)
 class SynergyOptimizer(SynergyStudy):
-    """Other optimizers and learning rates."""
+    """Study on synergistic channels: optimizers and learning rates against sigma (synergy-optimizer)."""
 
     name = "synergy-optimizer"
     about = "structure that no correlation can see: optimizer and learning rate against sigma"
@@ -174,6 +177,7 @@ class SynergyOptimizer(SynergyStudy):
     }
 
     def plan(self) -> list[Member]:
+        """Return the members optimizer by optimizer and rate by rate, at all sigmas and seeds."""
         members = []
         for optimizer, rate in product(self.optimizers, self.rates):
             fields = {"optimizer": optimizer, "learning_rate": 10 * rate if optimizer == "sgd" else rate}

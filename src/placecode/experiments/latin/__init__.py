@@ -1,1 +1,1 @@
-"""Experiments on Latin squares, with their claims."""
+"""Studies on Latin squares (a grid puzzle like a small sudoku), and their claims."""

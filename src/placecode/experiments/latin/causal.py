@@ -1,13 +1,14 @@
 """lst-causal: is the learned PE the cause of generalization, or only a result of it?
 
-Every manipulation is made at every size (sigma) of the PE, in models with the same seeds. Before training, the PE is
-random, or the true arrangement, or copied from another model that has learned it (a donor, with other weights, data
-order and random numbers). It is then frozen or trained on. This separates arrangement from size: a learned PE can be
-rescaled, or its cells shuffled. After training, the PE of a model is removed, reset to its start, exchanged for that of
-another sigma or seed, or rescaled, with all other weights unchanged.
+Every manipulation is made at every size (root mean square) of the PE, in models with the same seeds. The sizes are the
+sigmas of the study. Before training, the PE is random, or the true arrangement, or copied from another model that has
+learned it. That model is called the donor, and has other weights, data order and random numbers. The PE is then frozen
+or trained on. This separates arrangement from size: a learned PE can be rescaled, or its cells shuffled. After
+training, the PE of a model is removed, reset to its start, exchanged for that of another sigma or seed, or rescaled,
+with all other weights unchanged.
 
 If the learned arrangement is a cause, a new model must do better with it than with the untrained PE of the same donor.
-If size is a cause, a learned PE must lose its value when it is made large. Every manipulation has a control that must
+If size is a cause, a learned PE must become useless when it is made large. Every manipulation has a control that must
 have no effect: look at these first.
 """
 
@@ -45,15 +46,15 @@ from placecode.models.member import Member, grid
 from placecode.tasks.base import Task
 
 TWIN_SEEDS, MASTER_SEEDS = 2000, 3000
-"""Offsets of the seeds of the controls of transplants, which get the untrained PE of a copy of themselves, and of the
-masters."""
+"""Numbers that are added to the seeds of twins and of masters. Twins are controls of transplants: one gets the
+untrained PE of the other, which has the same seed. Masters are donors that are trained by SGD."""
 TRUE_SIZE = 0.5**0.5
-"""The root mean square of sines and cosines: at this size the start "true" is 2d-fixed."""
+"""The root mean square of sines and cosines. A PE of this size with the initial values "true" is 2d-fixed."""
 
 
 @dataclass(frozen=True)
 class LstCausal(DonorStudy):
-    """Choose the start of the PE, freeze, transplant, rescale, shuffle, exchange and remove it."""
+    """Study on Latin squares: choose the start of the PE, and freeze, copy, rescale, shuffle, exchange or remove it."""
 
     name = "lst-causal"
     about = "Latin squares: is the learned PE the cause of generalization, or only a result of it?"
@@ -74,8 +75,8 @@ class LstCausal(DonorStudy):
             raise must_be("sigmas", rule, list(self.sigmas))
 
     def plan(self) -> list[Member]:
-        """First the donors. Then all kinds, sigma by sigma. Then the controls, those of transplants last. Then the
-        masters and the kinds that were added later."""
+        """Return the donors, then all kinds sigma by sigma, then the controls (twins last), and then the masters and
+        the kinds that were added later."""
 
         def seeds(offset: int) -> list[int]:
             return [seed + offset for seed in self.seeds]
@@ -107,7 +108,8 @@ class LstCausal(DonorStudy):
         return members
 
     def _of_kind(self, label: str, fields: Mapping[str, Any], donors: Mapping[Any, int]) -> list[Member]:
-        """The members of a kind, at all sizes."""
+        """Return the members of a kind, at all sizes. `fields` is a value of `KINDS`. `donors` has the index of the
+        donor by sigma (or MASTER) and seed."""
         rest = {name: value for name, value in fields.items() if name != "donor"}
         if "donor" not in fields:
             return self.over_sigmas(self.sigmas, label=label, **rest)
@@ -121,6 +123,8 @@ class LstCausal(DonorStudy):
     def exchange(
         self, stack: Stack, task: Task, numbers: Sequence[int], members: pd.DataFrame, arrays: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
+        """Return rows with the accuracy of each member with replacement PEs. Only members of the kind "learned" also
+        get the PEs of the other sigma (0.2 or 2.0) and of another seed."""
         assert task.positions is not None
         order = interventions.order_of(task.tokens)
         rows: dict[Any, dict[Any, Any]] = {row["member"]: row for row in members.to_dict("records")}
@@ -149,4 +153,5 @@ class LstCausal(DonorStudy):
         return interventions.accuracies(stack, task, exchanges, order)
 
     def _next(self, seed: int) -> int:
+        """Return the seed after this one in the list of seeds, and the first after the last."""
         return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]

@@ -2,8 +2,9 @@
 
 Margins were set before the run, by the rules of `knob_claims`: zero for "helps at all", half of the published
 difference for an effect as large as that of sigma, 0.05 for "about equal". Controls that differ in rounding only must
-stay within 0.02, and those with other random numbers within 0.05. That a frozen PE does as well as a learned one was
-known from an earlier run. All differences are paired by seed. The size of a PE is its root mean square.
+stay within 0.02, and those with other random numbers within 0.05. An earlier run had already shown that a frozen PE
+does as well as a learned one. All differences are paired by seed. The size of a PE is its root mean square. A donor is
+a model whose PE is copied, and a master is a donor that is trained by SGD.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ from placecode.experiments.latin.knob_claims import EQUAL, HALF
 from placecode.experiments.reading import measured
 
 ROUNDING = 0.02
+"""Margin for controls that differ in rounding only."""
 CONTROL = "a control: must do nothing"
+"""Remark on claims that are controls."""
 later_claim = partial(reviewer_claim, remark="asked after the first answers were known")
+"""Constructor of claims that were added after the first results of lst-causal were known."""
 
 
 def control(id: str, statement: str, measure: Measure, margin: float = ROUNDING) -> Claim:
-    """A claim that a manipulation has no effect."""
+    """Return a claim that a manipulation has no effect: its interval lies within the margin on both sides of zero."""
     return our_claim(id, statement, measure, margin, "within", remark=CONTROL)
 
 

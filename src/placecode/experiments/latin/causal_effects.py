@@ -1,4 +1,8 @@
-"""The manipulations of lst-causal by name, and their effects, paired by seed."""
+"""The manipulations of the PE in lst-causal by name, and functions that return their effects on accuracy, paired by
+seed.
+
+The size of a PE is its root mean square. A transplant copies the PE of one model, the donor, into another model.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,15 @@ from placecode.experiments.reading import accuracy, by_seed, done, early_accurac
 from placecode.runs.read import Run
 
 MASTER = "master"
-"""A donor whose PE learns the arrangement: trained by SGD, from a tiny start."""
+"""Label of donors whose PEs learn the arrangement: they are trained by SGD from a tiny start."""
 
 
 SMALLS = (0.1, 0.2, 0.5)
-"""The sizes at which models generalize. Effects of the arrangement are means over these."""
+"""The sizes at which models generalize. Effects of the arrangement are means over these sizes."""
 
 
 LEARNED = "learned"
+"""Label of the members with a random start and a learned PE, the usual case."""
 KINDS: dict[str, dict[str, Any]] = {
     LEARNED: {},
     "random, frozen": {"learn": False},
@@ -37,8 +42,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "donor's of 0.2 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": SMALL},
     "donor's of 2.0 rescaled, frozen": {"start": "rescaled", "learn": False, "donor": LARGE},
 }
-"""Fields of the members of each kind, which is trained at every size. `donor` is the sigma of the donor; "own": that of
-the member."""
+"""Fields of the members of each kind, by label. Each kind is trained at every size. `donor` is the sigma of the donor
+whose PE is copied; "own" is the sigma of the member."""
 
 
 LATER_KINDS: dict[str, dict[str, Any]] = {
@@ -48,19 +53,26 @@ LATER_KINDS: dict[str, dict[str, Any]] = {
     "learned, by SGD": {"optimizer": "sgd"},
     "random, frozen, by SGD": {"learn": False, "optimizer": "sgd"},
 }
-"""Kinds that were added after the first results: donors trained by Adam had learned little. The PEs of masters are
-rescaled to each size."""
+"""Kinds that were added after the first results had shown that donors trained by Adam learn little. The PEs of masters
+are rescaled to each size."""
 
 
 BY_RATE, TRUE_START, FIXED, NONE = "frozen by its step size", "2d-fixed as a start", "2d-fixed", "no PE"
+"""Labels of controls: frozen by a learning rate of zero; started and frozen at the true arrangement; 2d-fixed; no
+PE."""
 
 
 DONOR, TWIN, TWIN_AGAIN = "donor", "twin, frozen", "twin's own untrained one, transplanted"
+"""Labels of donors and twins. A twin has a frozen random PE; its copy gets that PE by a transplant and must do the
+same."""
 
 
 def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Series | None = None) -> pd.Series:
-    """OOD accuracy (or other values by member) of one kind by seed: the mean over those of these sizes that are in the
-    run's sweep. None for kinds with a single size."""
+    """Return the OOD accuracy of one kind by seed, as the mean over those of `sigmas` that are in the run's sweep.
+
+    `sigmas` is None for kinds with a single size. `values` by member can replace the accuracy. Raise NotInRun if the
+    run has no finished members of the kind at one of the sizes.
+    """
     rows = done(run)
     rows = rows[rows["label"] == kind]
     rows = rows.assign(value=rows["member"].map(accuracy(run) if values is None else values))
@@ -76,27 +88,29 @@ def of(run: Run, kind: str, sigmas: Sequence[float] | None = None, values: pd.Se
 
 
 def between(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """Accuracy of one kind minus that of another, at the same sizes."""
+    """Return the OOD accuracy of one kind minus that of another, at the same sizes."""
     return difference(of(run, one, sigmas), of(run, other, sigmas))
 
 
 def early(one: str, other: str, sigmas: Sequence[float], run: Run) -> Interval:
-    """The same after a quarter of the training."""
+    """Return the OOD accuracy of one kind minus that of another after a quarter of the training, at the same sizes."""
     values = early_accuracy(run)
     return difference(of(run, one, sigmas, values), of(run, other, sigmas, values))
 
 
 def sizes(kind: str, run: Run) -> Interval:
-    """Accuracy at the small size minus that at the large size, with the same arrangement."""
+    """Return the OOD accuracy of a kind at the small size minus that at the large size, with the same arrangement."""
     return difference(of(run, kind, [SMALL]), of(run, kind, [LARGE]))
 
 
 def twins(one: str, other: str, other_sigma: float | None, run: Run) -> Interval:
-    """Accuracy of one kind with a single size minus that of another kind, which differs in rounding only."""
+    """Return the OOD accuracy of one kind with a single size minus that of another kind, which differs in rounding
+    only. `other_sigma` is None if the other kind has a single size too."""
     return difference(of(run, one), of(run, other, None if other_sigma is None else [other_sigma]))
 
 
 def exchanged(kind: str, sigmas: Sequence[float] | None, name: str, run: Run) -> Interval:
-    """Accuracy of trained models minus their accuracy with another PE."""
+    """Return the OOD accuracy of trained models minus their accuracy with a replacement PE. `name` is that of the
+    replacement."""
     values = measured(run, interventions.ACCURACY_WITH, name)
     return difference(of(run, kind, sigmas), of(run, kind, sigmas, values))

@@ -2,16 +2,17 @@
 
 Margins of direction follow fixed rules. They are half of the published difference if one is published, five points of
 accuracy for settings that are said to be about equal (two if the authors' logs say so), and zero for "better at all"
-and "predicts at all". The accuracies 0.93 and 0.5 of single settings were expected beforehand.
+and "predicts at all". The margins of 0.93 and 0.5, for accuracy at a single sigma, are what we expected before the
+runs.
 
-Margins were declared again before the new runs with the authors' loss, when all earlier runs of lst-sigma were known.
-Until then, correlations over the sigmas, two of them published as nearly perfect, had a margin of 0.9. It is now zero,
-the sign, since the published number has its own verdict. Claims with the remark LATER got their margins after the first
-run of lst-sigma, which is therefore no test of them.
+All margins were set again before the new runs with the authors' loss. All earlier runs of lst-sigma were known then.
+Correlations over the sigmas had a margin of 0.9 before, because two of them are published as nearly perfect. Their
+margin is now zero, so that it tests the sign alone: the published number has its own verdict. Claims with the remark
+LATER got their margins after the first run of lst-sigma, so that run is no test of them.
 
-The tolerance of a published number is its rounding: half a unit of its last digit, or twice that for a difference of
-two. Members with one seed share their initial weights and data, so all intervals are over seeds. Claims on lst-sigma
-are about learned PEs without dropout.
+The tolerance of a published number is its rounding: half a unit of its last digit, or a whole unit for a difference of
+two numbers. Members with one seed share their initial weights and data, so all intervals are over seeds. Claims on
+lst-sigma are about learned PEs without dropout.
 """
 
 from __future__ import annotations
@@ -44,15 +45,19 @@ from placecode.experiments.latin.effects import (
 from placecode.runs.read import Run
 
 LATER = "margin set after the first run"
+"""Remark on claims whose margins were set after the first run of lst-sigma. That run is therefore no test of them."""
 LOGS = "from the authors' logs"
+"""Remark on claims that follow from the authors' logs instead of the text of the paper."""
 STALL = 0.01
-"""Loss of training accuracy beyond which training has stalled."""
+"""Training has stalled if the final training accuracy is lower by more than this."""
 
 
 def _predicts(
     name: str, words: str, analysis: str, target: str, way: str, published: float | None = None
 ) -> list[Claim]:
-    """Three claims on a measure: it predicts accuracy over the sigmas, at a fixed sigma, and beyond its start value."""
+    """Return three claims on a measure: it predicts accuracy over the sigmas, at a fixed sigma, and at a fixed sigma
+    beyond its value before training. `way` is the sign of the correlation, and `published` the paper's value over the
+    sigmas."""
     over = our_claim if published is None else partial(paper_claim, published=published, tolerance=0.005)
     kinds = (
         (over, "over-sigmas", "over the sigmas", over_sigmas),
@@ -66,7 +71,7 @@ def _predicts(
 
 
 def _before_and_after(name: str, words: str, analysis: str, target: str) -> list[Claim]:
-    """Whether a measure predicts accuracy better after training than before it, or equally well."""
+    """Return two claims on a measure: it predicts accuracy better after training than before, or equally well."""
     gained = partial(gained_by_training, analysis, target)
     predicts = f"{words} predicts accuracy over the sigmas"
     return [
@@ -83,7 +88,7 @@ def _before_and_after(name: str, words: str, analysis: str, target: str) -> list
 
 
 def of_learned(measure: Measure, run: Run) -> Interval:
-    """The measure, if the PEs of the run are learned and without dropout."""
+    """Return the measure in a run. Raise NotInRun if the PEs of the run are not learned, or have dropout."""
     fields = run.config["fields"]
     if fields["encoding"] != "learned" or not fields["learn"] or fields["dropout"]:
         raise NotInRun("the PEs of the run are not learned, or not without dropout")
@@ -107,7 +112,7 @@ TRAINING: tuple[Claim, ...] = (
         "below",
     ),
 )
-"""The speed of training: for every run with a sweep of learned PEs."""
+"""Claims on the speed of training, for every run with a sweep of learned PEs."""
 
 _SIGMA: tuple[Claim, ...] = (
     paper_claim(
@@ -215,3 +220,4 @@ _SIGMA: tuple[Claim, ...] = (
 )
 
 SIGMA = tuple(replace(claim, measure=partial(of_learned, claim.measure)) for claim in _SIGMA)
+"""All claims on lst-sigma. They are undecided in runs with other PEs than learned ones without dropout."""

@@ -1,9 +1,9 @@
-"""Studies beyond the paper on Latin squares with other puzzles, at every sigma.
+"""Studies beyond the paper on Latin squares with fewer puzzles or larger grids, at every sigma.
 
-lst-data trains on fewer puzzles, for the same number of steps. Does a small sigma replace puzzles? lst-size trains on
-larger grids. Some of these models start from PEs that were learned on smaller grids and resized: can a learned PE be
-moved to another number of tokens? Is it a better start than a random PE of the same size, or than the same PE with its
-cells shuffled before?
+lst-data trains on fewer puzzles, for the same number of steps. Can a small sigma make up for fewer puzzles? lst-size
+trains on larger grids. Some of these models start from PEs that were learned on smaller grids and resized: can a
+learned PE be moved to another number of tokens? Is it a better start than a random PE of the same size, or than the
+same PE with its cells shuffled before it is resized?
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from placecode.training.trainer import steps_per_epoch
 
 @dataclass(frozen=True)
 class LstData(KnobStudy):
-    """Number of training puzzles against sigma, with the same number of steps."""
+    """Study on Latin squares: number of training puzzles against sigma, with the same number of steps (lst-data)."""
 
     name = "lst-data"
     about = "Latin squares: number of training puzzles against sigma"
@@ -48,6 +48,7 @@ class LstData(KnobStudy):
         return super().task()
 
     def per_epoch(self, task: Task) -> int:
+        """Return the steps of an epoch of the largest set of puzzles, for all sets."""
         return steps_per_epoch(max(self.samples), self.batch)
 
     def variants(self) -> list[Variant]:
@@ -62,7 +63,7 @@ RANDOM, FIXED = "random start", "2d-fixed"
 
 @dataclass(frozen=True)
 class LstSize(DonorStudy):
-    """Larger grids, and PEs that were learned on smaller grids, resized, as a start."""
+    """Study on Latin squares: larger grids, and PEs learned on smaller grids and resized as a start (lst-size)."""
 
     name = "lst-size"
     about = "Latin squares: larger grids, and a PE learned on 4 x 4, resized, as a start for 5 x 5"
@@ -88,12 +89,14 @@ class LstSize(DonorStudy):
         return {data_name(small): small, data_name(large): {**large, "puzzles": None}}
 
     def per_epoch(self, task: Task) -> int:
-        """The same number of steps for both grids: that of puzzles that are all drawn."""
+        """Return the steps of an epoch. Both grids use the number of steps that they would have if all puzzles were
+        drawn."""
         return steps_per_epoch(len(CLASSES) * (self.per_class - max(1, round(0.1 * self.per_class))), self.batch)
 
     def plan(self) -> list[Member]:
-        """Random starts on both grids. Donors on the smaller grids, trained by SGD from a tiny start so that their PEs
-        learn the arrangement. Larger grids from the PEs of the donors, as they are and shuffled. 2d-fixed on both."""
+        """Return random starts on both grids, donors on the smaller grid, models on the larger grid that start from the
+        donors' PEs (as they are, or shuffled), and 2d-fixed models on both grids. Donors are trained by SGD from a tiny
+        start, so that their PEs learn the arrangement."""
         small, large = self.data_sets()
         members = []
         both = {small: self._grids(self.from_order), large: self._grids(self.to_order)}
@@ -112,16 +115,17 @@ class LstSize(DonorStudy):
         return members
 
     def places(self) -> dict[str, Sequence[Place]]:
-        """A panel for each size of the grids."""
+        """Return the panel and the line of each label. There is a panel for each size of the grids."""
         small, large = (self._grids(order) for order in (self.from_order, self.to_order))
         pairs = [(small, RANDOM), (small, FIXED), (large, RANDOM), (large, FIXED)]
         pairs += [(large, line) for line in self._transplants().values()]
         return {f"{line}, {panel}": [(panel, line)] for panel, line in pairs}
 
     def _transplants(self) -> dict[str, str]:
-        """Starts from a donor's PE, and the line of each."""
+        """Return the two starts from a donor's PE (`Member.start`), with the name of the line of each."""
         small = f"{self.from_order} x {self.from_order}"
         return {"resized": f"learned on {small}, resized", "resized-shuffled": f"learned on {small}, shuffled, resized"}
 
     def _grids(self, order: int) -> str:
+        """Return the name of a grid in labels, such as "4 x 4 grids"."""
         return f"{order} x {order} grids"

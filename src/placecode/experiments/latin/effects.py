@@ -1,4 +1,9 @@
-"""Effects in runs on Latin squares with their 95% intervals over seeds. The claims on lst-sigma use them."""
+"""Effects in runs on Latin squares, such as a difference in accuracy between two sigmas, with 95% intervals over seeds.
+
+The claims on lst-sigma (`latin.claims`) use all of them. Those on training speed (`later_at_large`, `stalled`) are also
+tested in lst-frozen, and `accuracy_at_early` is also used for lst-slingshot. The claims on other studies use only
+`difference`, and the sigmas SMALL and LARGE.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +21,12 @@ from placecode.runs.read import Run
 SMALL, LARGE = 0.2, 2.0
 """The paper's best and largest sigma. They are fixed here and not chosen from the results of a run."""
 EARLY = 200
-"""The epoch at which accuracy is the final one, according to the authors' logs. It is always evaluated."""
+"""The epoch at which accuracy is already the final one, according to the authors' logs. Longer runs always evaluate
+it."""
 ATTENTION = "2d-fixed"
-"""The reference of attention agreement: the 2d-fixed members without dropout."""
+"""Target of attention agreement: the 2d-fixed members without dropout."""
 AUTHORS_SEEDS = 15
+"""Number of seeds behind each of the authors' means."""
 AUTHORS_MEANS: dict[float, float] = {
     0.1: 0.925,
     0.2: 0.956,
@@ -42,7 +49,7 @@ AUTHORS_MEANS: dict[float, float] = {
     1.9: 0.406,
     2.0: 0.377,
 }
-"""Mean accuracy on the human puzzles by sigma in the authors' own runs: 15 seeds, epoch 4,000; from their logs."""
+"""Mean accuracy on the human puzzles by sigma in the authors' runs: 15 seeds, epoch 4,000; from their logs."""
 FITTED = 0.99
 """Training accuracy at which the training puzzles count as learned, for the speed of training."""
 TINY = 0.05
@@ -51,7 +58,8 @@ Table = np.ndarray
 
 
 def difference(a: pd.Series, b: pd.Series) -> Interval:
-    """The mean difference of two settings, paired by seed, with Student's t interval."""
+    """Return the mean of a - b, paired by seed, with Student's t interval. `a` and `b` are values by seed of two
+    settings. Raise NotInRun if no seed has both."""
     pairs = (a - b).dropna()
     if pairs.empty:
         raise NotInRun("the run has no seed that finished at both settings")
@@ -59,22 +67,24 @@ def difference(a: pd.Series, b: pd.Series) -> Interval:
 
 
 def small_against_large(run: Run) -> Interval:
+    """Return the final OOD accuracy at the small sigma minus that at the large sigma."""
     values = accuracy(run)
     return difference(at_sigma(run, values, SMALL), at_sigma(run, values, LARGE))
 
 
 def mean_at(sigma: float, run: Run) -> Interval:
+    """Return the mean final OOD accuracy at one sigma."""
     return stats.interval(at_sigma(run, accuracy(run), sigma).to_numpy())
 
 
 def lowest_on_train(run: Run) -> Interval:
-    """The lowest mean training accuracy of any sigma."""
+    """Return the lowest mean training accuracy of any sigma of the run."""
     table = _all_sigmas(run, run.config["fields"]["sigmas"], "train")
     return stats.bootstrap(lambda values: np.asarray(_means(values).min(axis=-1)), table.to_numpy())
 
 
 def _all_sigmas(run: Run, sigmas: Iterable[float], split: str = "ood") -> pd.DataFrame:
-    """Accuracies (sigmas, seeds), if the run has all of these sigmas."""
+    """Return the final accuracies (sigmas, seeds). Raise NotInRun if the run does not have all of these sigmas."""
     table = by_sigma(run, accuracy(run, split))
     if missing := [sigma for sigma in sigmas if sigma not in table.index]:
         raise NotInRun(f"the run has no finished members with sigma {missing[0]:g}")
@@ -82,11 +92,11 @@ def _all_sigmas(run: Run, sigmas: Iterable[float], split: str = "ood") -> pd.Dat
 
 
 def reflected(statistic: Callable[[Table], Table], table: Table) -> Interval:
-    """A statistic of absolute values over seeds, with the bounds of the bootstrap reflected at it (not below 0).
+    """Return a statistic of absolute values over seeds, with the bounds of the bootstrap reflected at it (not below 0).
 
-    Resampled seeds add noise, which absolute values cannot cancel: most resamples lie above the statistic by about as
-    much as the statistic lies above the true value. Reflection ("basic bootstrap") removes this bias. With the plain
-    bounds, two sets of runs of the same models would never count as equal.
+    Resampling of seeds adds noise, which does not cancel in absolute values: most resamples lie above the statistic by
+    about as much as the statistic lies above the true value. Reflection ("basic bootstrap") removes this bias. With the
+    plain bounds, two sets of runs of the same models would never count as equal.
     """
     value, low, high = stats.bootstrap(statistic, table)
     bounds = np.maximum(0.0, [2 * value - high, 2 * value - low])  # NaN stays NaN
@@ -94,25 +104,27 @@ def reflected(statistic: Callable[[Table], Table], table: Table) -> Interval:
 
 
 def against_authors(run: Run) -> tuple[Table, Table]:
-    """Our accuracies, (sigmas, seeds), and the authors' means, (sigmas,), at the sigmas of the authors."""
+    """Return our accuracies, (sigmas, seeds), and the authors' means, (sigmas,), at the sigmas of the authors."""
     table = _all_sigmas(run, AUTHORS_MEANS)
     return table.loc[list(AUTHORS_MEANS)].to_numpy(), np.array(list(AUTHORS_MEANS.values()))
 
 
 def _means(values: Table) -> Table:
-    """(draws, sigmas, seeds) -> (draws, sigmas): NaN if none of a sigma's finished seeds was drawn."""
+    """Return means over seeds: (draws, sigmas, seeds) -> (draws, sigmas). A mean is NaN if no finished seed of the
+    sigma was drawn."""
     count, kept = (~np.isnan(values)).sum(axis=-1), np.nan_to_num(values).sum(axis=-1)
     return np.asarray(np.divide(kept, count, out=np.full_like(kept, np.nan), where=count > 0))
 
 
 def mean_gap(run: Run) -> Interval:
-    """Mean over the sigmas of the absolute difference between our mean accuracy and the authors'."""
+    """Return the mean over the sigmas of the absolute difference between our mean accuracy and the authors'."""
     ours, theirs = against_authors(run)
     return reflected(lambda values: np.abs(_means(values) - theirs).mean(axis=-1), ours)
 
 
 def largest_gap(run: Run) -> Interval:
-    """The largest of these differences in standard errors, with the authors' standard deviation set to ours."""
+    """Return the largest absolute difference between our mean accuracy and the authors' at any sigma, in standard
+    errors. The authors' standard deviation is assumed to equal ours."""
     ours, theirs = against_authors(run)
     seeds = (~np.isnan(ours)).sum(axis=-1)
     if seeds.min() < 2:
@@ -123,8 +135,8 @@ def largest_gap(run: Run) -> Interval:
 
 
 def learned_at(run: Run, values: pd.Series, sigma: float) -> pd.Series:
-    """Values by seed of the members of the sweep with this sigma and a learned PE, with the start and the placement
-    that are settings of the run."""
+    """Return the values by seed of the members with a learned PE and this sigma. `values` are by member. The initial
+    values and the placement of the PE are those in the settings of the run."""
     rows = swept(run)
     rows = rows[rows["start"] == run.config["fields"].get("start", "normal")]
     rows = rows[rows["placement"] == run.config["fields"].get("placement", "every")]
@@ -137,13 +149,14 @@ def learned_at(run: Run, values: pd.Series, sigma: float) -> pd.Series:
 
 
 def later_at_large(run: Run) -> Interval:
-    """First epoch with 99% training accuracy at the large sigma minus that at the small one."""
+    """Return the first epoch with 99% training accuracy at the large sigma minus that at the small sigma."""
     epochs = first_epoch(run, FITTED)
     return difference(learned_at(run, epochs, LARGE), learned_at(run, epochs, SMALL))
 
 
 def stalled(run: Run) -> Interval:
-    """Final training accuracy at the smallest sigma of the run, if it is very small, minus that at 0.2."""
+    """Return the final training accuracy at the smallest sigma of the run minus that at 0.2. Raise NotInRun if the
+    smallest is not very small."""
     sigmas = [float(sigma) for sigma in swept(run)["sigma"].unique() if sigma <= TINY]
     if not sigmas:
         raise NotInRun(f"the run has no finished members with a sigma up to {TINY:g}")
@@ -152,6 +165,8 @@ def stalled(run: Run) -> Interval:
 
 
 def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Table, Table]:
+    """Return an analysis and the final OOD accuracy as arrays (sigmas, seeds). Raise NotInRun if the run has fewer than
+    3 sigmas."""
     x, y = paired(run, analysis, target, when)
     if len(x) < 3:
         raise NotInRun(f"the run has {len(x)} sigmas; a correlation over them takes 3")
@@ -159,12 +174,12 @@ def _tables(run: Run, analysis: str, target: str, when: str = "end") -> tuple[Ta
 
 
 def over_sigmas(analysis: str, target: str, run: Run) -> Interval:
-    """Rank correlation over the sigmas of the mean measure with the mean accuracy."""
+    """Return the rank correlation over the sigmas of the mean of a measure with the mean accuracy."""
     return stats.bootstrap(stats.over_settings, *_tables(run, analysis, target))
 
 
 def gained_by_training(analysis: str, target: str, run: Run) -> Interval:
-    """The correlation over the sigmas after training minus that before training, in absolute values."""
+    """Return the correlation over the sigmas after training minus that before training, both in absolute values."""
     after, y = _tables(run, analysis, target)
     before, _ = _tables(run, analysis, target, "start")
 
@@ -175,26 +190,27 @@ def gained_by_training(analysis: str, target: str, run: Run) -> Interval:
 
 
 def within_sigma(analysis: str, target: str, run: Run) -> Interval:
-    """Rank correlation of measure and accuracy at a fixed sigma, pooled over the sigmas."""
+    """Return the rank correlation of a measure with accuracy among seeds of the same sigma, pooled over the sigmas."""
     return stats.bootstrap(stats.within, *_tables(run, analysis, target))
 
 
 def beyond_start(analysis: str, target: str, run: Run) -> Interval:
-    """The same, with the measure's value before training partialled out."""
+    """Return the correlation of `within_sigma` with the value of the measure before training partialled out."""
     after, y = _tables(run, analysis, target)
     before, _ = _tables(run, analysis, target, "start")
     return stats.bootstrap(stats.within_given, after, y, before)
 
 
 def learned_arrangement(sigma: float, against: float | None, run: Run) -> Interval:
-    """Increase in training of the PE's RSA with rows and columns; minus that at the sigma `against`, if given."""
+    """Return how much the RSA of the PE with rows and columns increases in training at one sigma. If `against` is
+    another sigma, subtract the increase there."""
     gain = measured(run, "rsa", "relation") - measured(run, "rsa", "relation", "start")
     gains = at_sigma(run, gain, sigma)
     return stats.interval(gains.to_numpy()) if against is None else difference(gains, at_sigma(run, gain, against))
 
 
 def under_noise(split: str, run: Run) -> Interval:
-    """Mean accuracy over all levels of noise at the small sigma minus that at the large sigma."""
+    """Return the mean accuracy over all levels of noise at the small sigma minus that at the large sigma."""
     levels = run.config["fields"]["noise"]
     if not levels:
         raise NotInRun("the run was not tested under noise")
@@ -204,13 +220,13 @@ def under_noise(split: str, run: Run) -> Interval:
 
 
 def after_early(sigma: float, run: Run) -> Interval:
-    """Accuracy at the end minus that at epoch 200, at one sigma."""
+    """Return the OOD accuracy at the end minus that at epoch 200, at one sigma."""
     early = accuracy_at_early(run)
     return difference(at_sigma(run, accuracy(run), sigma), at_sigma(run, early, sigma))
 
 
 def accuracy_at_early(run: Run) -> pd.Series:
-    """OOD accuracy at epoch 200, by member."""
+    """Return the OOD accuracy at epoch 200 by member. Raise NotInRun if the run is not longer."""
     epochs, last = run.config["fields"]["epochs"], int(run.metrics["step"].max())
     if epochs <= EARLY:
         raise NotInRun(f"the run ends at epoch {epochs}")

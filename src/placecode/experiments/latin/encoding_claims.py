@@ -1,6 +1,8 @@
 """Claims on lst-encodings: what the paper says about other encodings, and our questions about it.
 
-Margins and tolerances follow the rules of `latin.claims`.
+Claims that the learned PE comes near or beats another encoding use the effect `against`. Those on dropout use
+`worth_of_dropout`, and the one on training puzzles uses `on_train`. The one that 2d-fixed beats the learned PE uses
+`difference`. Margins and tolerances follow the rules of `latin.claims`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from placecode.experiments.reading import of_encoding
 from placecode.runs.read import Run
 
 LEARNED, TRUE = "learned:sigma=0.2", "sinusoid:axes=2"
+"""Texts of the learned PE at sigma 0.2, and of 2d-fixed."""
 RIVALS = {
     "1d-fixed": ("sinusoid", "sinusoid", 0.1),
     "relative": ("relative", "relative:causal=1:sigma=1", 0.0),
@@ -23,26 +26,30 @@ RIVALS = {
     "none": ("none", "none", 0.0),
     "causal-none": ("causal-none", "causal-none:temperature=0.01", 0.0),
 }
-"""By name: the encoding as defined, the encoding as in the authors' code, and its dropout there."""
+"""Encodings that the learned PE is compared with. By name: the encoding in its usual definition, the encoding as in the
+authors' code, and its dropout in their code."""
 PUBLISHED_LEADS = {"relative": 0.036}
-"""Accuracy of the learned PE at sigma 0.2 minus that of another encoding in the paper: 0.956 and 0.920."""
+"""Accuracy of the learned PE at sigma 0.2 minus that of another encoding in the paper (0.956 - 0.920 for relative)."""
 
 
 def against(text: str, dropout: float, learned_dropout: float, run: Run) -> Interval:
-    """Accuracy of the learned PE minus that of another encoding."""
+    """Return the OOD accuracy of the learned PE at sigma 0.2 minus that of another encoding, each with its dropout."""
     return difference(of_encoding(run, LEARNED, learned_dropout), of_encoding(run, text, dropout))
 
 
 def worth_of_dropout(text: str, run: Run) -> Interval:
+    """Return the OOD accuracy of an encoding with dropout 0.1 minus that without dropout."""
     return difference(of_encoding(run, text, 0.1), of_encoding(run, text, 0.0))
 
 
 def on_train(run: Run) -> Interval:
+    """Return the training accuracy of the learned PE at sigma 0.2, without dropout."""
     return stats.interval(of_encoding(run, LEARNED, 0.0, "train").to_numpy())
 
 
 def _beats(name: str, clean: str, published: str, dropout: float) -> list[Claim]:
-    """That the learned PE beats another encoding, as defined and as in the authors' code."""
+    """Return two claims that the learned PE beats another encoding: in its usual definition, and as in the authors'
+    code."""
     return [
         paper_claim(
             f"beats-{name}",
@@ -106,3 +113,4 @@ ENCODINGS: tuple[Claim, ...] = (
     ),
     *(claim for name, rival in RIVALS.items() for claim in _beats(name, *rival)),
 )
+"""All claims on lst-encodings."""

@@ -1,6 +1,7 @@
-"""Accuracy of a trained model when its PE is exchanged for another and all other weights stay.
+"""Accuracy of a trained model when its PE is replaced by another and all other weights stay (lst-causal).
 
-Some exchanges must change nothing and are controls: the PE for itself, times one, or shuffled together with its cells.
+Some exchanges must not change accuracy and are controls: the PE for itself, times one, or shuffled together with the
+cells. Results are rows of the analysis `accuracy_with`, with the name of the exchange as the target.
 """
 
 from __future__ import annotations
@@ -19,30 +20,39 @@ from placecode.tasks.base import Task
 from placecode.training.trainer import evaluate
 
 ACCURACY_WITH = "accuracy_with"
+"""Name of the analysis in the analysis table."""
 ITSELF, NOTHING, MEAN, START = "itself", "nothing", "its mean", "its start"
+"""Replacements of a PE: itself, zeros, its mean over the cells, its initial values."""
 SHUFFLED, WITH_CELLS, TRUE = "shuffled", "shuffled with its cells", "the true one, own size"
+"""Replacements of a PE: its cells shuffled, its cells shuffled together with those of the puzzles, the true arrangement
+rescaled to its size."""
 OTHER_SIGMA, OTHER_SIGMA_SIZED, OTHER_SEED = (
     "that of the other sigma",
     "that of the other sigma, own size",
     "another seed's",
 )
+"""Replacements of a PE: that of a model with the other sigma (as it is, or rescaled to the size of the PE), or with
+another seed."""
 FACTORS = (0.5, 0.8, 1.0, 1.25, 2.0)
+"""Factors by which the PE of a trained model is multiplied."""
 
 Array = np.ndarray
 
 
 def times(factor: float) -> str:
+    """Return the name of the exchange in which the PE is multiplied by a factor."""
     return f"times {factor:g}"
 
 
 def sized(pe: Array, like: Array) -> Array:
-    """A PE rescaled to the norm of another. Zeros stay zeros."""
+    """Rescale a PE to the norm of another, `like`. Zeros stay zeros."""
     size = float(geometry.norm(pe))
     return pe if size == 0 else pe * (float(geometry.norm(like)) / size)
 
 
 def within_member(start: Array, end: Array, positions: Array, order: Sequence[int]) -> dict[str, Array]:
-    """The exchanges that need no other member: PEs (l, n, d) by name."""
+    """Return the replacements that need no other member: PEs (l, n, d) by name. `start` and `end` are the PE before and
+    after training, and `order` is that of shuffled cells."""
     true = np.broadcast_to(sinusoid(positions, end.shape[-1]), end.shape)
     return {
         ITSELF: end,
@@ -57,13 +67,17 @@ def within_member(start: Array, end: Array, positions: Array, order: Sequence[in
 
 
 def order_of(tokens: int, seed: int = 0) -> list[int]:
-    """A random order of the tokens. The last token, from which the answer is read, keeps its place."""
+    """Return a random order of the tokens. The last token, from which the answer is read, stays last."""
     return [*np.random.default_rng(seed).permutation(tokens - 1).tolist(), tokens - 1]
 
 
 @torch.no_grad()
 def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]], order: Sequence[int]) -> Rows:
-    """Rows with the accuracy of every member with each of its exchanges. The stack is restored afterwards."""
+    """Return rows with the OOD accuracy of every member with each of its replacement PEs. The stack is restored
+    afterwards.
+
+    `exchanges` has the replacement PEs of each member by name. `order` is the order in which the PE is shuffled.
+    """
     vectors = stack.encoding.vectors()
     assert vectors is not None
     original = vectors.detach().clone()
@@ -81,7 +95,8 @@ def accuracies(stack: Stack, task: Task, exchanges: Sequence[Mapping[str, Array]
 
 
 def _reordered(task: Task, order: Sequence[int]) -> Task:
-    """The task with the tokens of its held-out examples in another order."""
+    """Return a copy of the task with the tokens of its OOD examples in another order. Its other splits have one example
+    each."""
     held_out = task.splits["ood"]
     reordered = task.first(1)
     reordered.splits = {**reordered.splits, "ood": replace(held_out, inputs=held_out.inputs[:, list(order)])}

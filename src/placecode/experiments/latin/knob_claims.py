@@ -1,4 +1,5 @@
-"""Claims on the studies that sweep one more setting besides sigma: remarks of the paper, and questions beyond it.
+"""Claims on the studies that sweep a knob, one more setting besides sigma: remarks of the paper, and questions beyond
+it.
 
 Margins were set before the runs, by the rules of `latin.claims`: zero for "better at all", five points of accuracy for
 "about equal", and half of the published difference between sigma 0.2 and 2.0 for an effect as large as that of sigma.
@@ -23,39 +24,43 @@ from placecode.experiments.reading import accuracy, early_accuracy, measured, wh
 from placecode.runs.read import Run
 
 EQUAL = 0.05
+"""Margin for accuracies that are said to be about equal."""
 FITTED = 0.95
-"""Training accuracy at which a model has learned its training puzzles."""
+"""Training accuracy above which a model has learned its training puzzles."""
 HALF = 0.288
-"""Half of the published difference between sigma 0.2 and 2.0."""
+"""Half of the published difference in accuracy between sigma 0.2 and 2.0."""
 
 Columns = Mapping[str, Any]
+"""Values that select members, by column of the table of members."""
 
 
 def of(run: Run, sigmas: Sequence[float] | None = None, **columns: Any) -> pd.Series:
-    """OOD accuracy by seed of the members of the sweep with these columns, the mean over sigmas."""
+    """Return the OOD accuracy by seed of the members of the sweep with these columns, as the mean over sigmas."""
     return where(run, accuracy(run), sigmas, **columns)
 
 
 def between(one: Columns, other: Columns, sigmas: Sequence[float] | None, run: Run) -> Interval:
-    """Accuracy at one setting minus that at another, the mean over these sigmas, or over all of the run."""
+    """Return the OOD accuracy at one setting minus that at another, as the mean over `sigmas` (None: all sigmas of the
+    run)."""
     return difference(of(run, sigmas, **one), of(run, sigmas, **other))
 
 
 def worth(run: Run, columns: Columns, large: float = LARGE) -> pd.Series:
-    """The effect of sigma at a setting, by seed."""
+    """Return the effect of sigma at a setting, by seed: accuracy at sigma 0.2 minus that at `large`."""
     return of(run, [SMALL], **columns) - of(run, [large], **columns)
 
 
 def worth_between(one: Columns, other: Columns, large: float, run: Run) -> Interval:
-    """The effect of sigma at one setting minus that at another."""
+    """Return the effect of sigma at one setting minus that at another."""
     return difference(worth(run, one, large), worth(run, other, large))
 
 
 def least_worth(column: str, field: str, template: str, run: Run) -> Interval:
-    """The effect of sigma at the value of a setting where it is least certain, among the values at which models fit
-    their training puzzles.
+    """Return the effect of sigma at the value of a setting where the effect is least certain (lowest confidence limit).
 
-    The value is chosen by the same numbers, so the effect is rather too small than too large.
+    Only values at which models fit their training puzzles count. `field` of the run lists the values. `template`, if
+    not empty, turns a value into that of the members' `column`. The value is chosen from the same results, so the
+    effect is too small rather than too large.
     """
     on_train, intervals = accuracy(run, "train"), []
     for value in run.config["fields"][field]:
@@ -68,7 +73,8 @@ def least_worth(column: str, field: str, template: str, run: Run) -> Interval:
 
 
 def everywhere(claim: Callable[..., Claim], column: str, field: str, words: str, template: str = "") -> Claim:
-    """The claim that a small sigma is better at all values of a field. `template` makes the members' column of them."""
+    """Return the claim that a small sigma is better at all values of a setting. `column`, `field` and `template` are
+    those of `least_worth`, and `words` complete the statement."""
     return claim(
         f"small-sigma-at-every-{column.replace('_', '-')}",
         f"Held-out accuracy is higher at sigma 0.2 than at 2.0, {words} (where training puzzles are fitted at 0.2).",
@@ -94,6 +100,7 @@ HEADS: tuple[Claim, ...] = (
     ),
     everywhere(reviewer_claim, "heads", "many", "with any number of heads"),
 )
+"""Claims on lst-heads."""
 
 DEPTH: tuple[Claim, ...] = (
     reviewer_claim(
@@ -108,6 +115,7 @@ DEPTH: tuple[Claim, ...] = (
     ),
     everywhere(reviewer_claim, "layers", "depths", "at every depth"),
 )
+"""Claims on lst-depth."""
 
 WIDTH: tuple[Claim, ...] = (
     reviewer_claim(
@@ -124,6 +132,7 @@ WIDTH: tuple[Claim, ...] = (
     ),
     everywhere(reviewer_claim, "width", "widths", "at every width"),
 )
+"""Claims on lst-width."""
 
 PLACEMENT: tuple[Claim, ...] = (
     our_claim(
@@ -140,20 +149,24 @@ PLACEMENT: tuple[Claim, ...] = (
     ),
     everywhere(our_claim, "placement", "placements", "wherever the PE is added"),
 )
+"""Claims on lst-placement."""
 
 
 def gained(gain: float, divided: bool, run: Run) -> dict[str, Any]:
-    """The columns of a gain, with the usual learning rate or with it divided by the gain."""
+    """Return the columns of the members with a gain, with the usual learning rate or (`divided`) with that rate divided
+    by the gain."""
     rate = run.config["fields"]["learning_rate"]
     return {"gain": gain, "learning_rate": rate / gain if divided else rate}
 
 
 def between_gains(one: float, other: float, divided: bool, sigmas: Sequence[float] | None, run: Run) -> Interval:
+    """Return the OOD accuracy with one gain minus that with another, as the mean over `sigmas` (None: all of the
+    run)."""
     return between(gained(one, divided, run), gained(other, divided, run), sigmas, run)
 
 
 def movement_between(one: float, other: float, divided: bool, run: Run) -> Interval:
-    """The distance that weights move with one gain minus that with another, mean over the sigmas."""
+    """Return the distance that weights move with one gain minus that with another, as the mean over the sigmas."""
     moved = measured(run, "weights_moved", "start")
     return difference(*(where(run, moved, **gained(gain, divided, run)) for gain in (one, other)))
 
@@ -189,6 +202,7 @@ GAIN: tuple[Claim, ...] = (
         partial(between_gains, 0.1, 10.0, False, None),
     ),
 )
+"""Claims on lst-gain."""
 
 # ------------------------------------------------------------------------------------------------- training puzzles
 
@@ -205,16 +219,19 @@ DATA: tuple[Claim, ...] = (
     ),
     everywhere(our_claim, "data", "samples", "with any number of training puzzles", "puzzles={}"),
 )
+"""Claims on lst-data."""
 
 # ------------------------------------------------------------------------------------------------------------- size
 
 SMALLS = (0.1, 0.2, 0.5)
 """The sigmas at which models generalize."""
 FRESH, RESIZED, SHUFFLED = ({"data": "order=5", "start": start} for start in ("normal", "resized", "resized-shuffled"))
+"""Columns of the members on 5 x 5 grids: with a random start, and with a PE learned on smaller grids, as it is or
+shuffled."""
 
 
 def early(one: Columns, other: Columns, sigmas: Sequence[float], run: Run) -> Interval:
-    """`between` after a quarter of the training."""
+    """Return the same difference as `between`, with the accuracies after a quarter of the training."""
     values = early_accuracy(run)
     return difference(where(run, values, sigmas, **one), where(run, values, sigmas, **other))
 
@@ -243,3 +260,4 @@ SIZE: tuple[Claim, ...] = (
         partial(between, RESIZED, SHUFFLED, SMALLS),
     ),
 )
+"""Claims on lst-size."""

@@ -1,4 +1,4 @@
-"""Studies beyond the paper on Latin squares: one more setting is swept, with every sigma at each of its values.
+"""Studies beyond the paper on Latin squares that sweep a knob: one more setting, crossed with sigma.
 
 lst-heads, lst-depth, lst-width: does the shape of the model change which sigmas generalize? lst-placement: does the PE
 have to be added in every block? lst-gain: a factor of the outputs, which is another control of lazy and rich learning.
@@ -6,8 +6,8 @@ lst-decay: weight decay on all weights, on all but the PE, or on the PE alone; d
 lst-optimizer: optimizers and learning rates down to very small sigmas, a separate learning rate of the PE, and Adam's
 epsilon. The module `data` has the studies with other puzzles.
 
-If the curves over sigma coincide, the effect of sigma does not depend on the setting. The last panel shows the
-difference: accuracy at sigma 0.2 minus that at 2.0, for each value of the setting.
+If the curves over sigma coincide, the effect of sigma does not depend on the knob. The last panel of the figure in the
+report shows this effect for each value of the knob: accuracy at sigma 0.2 minus accuracy at 2.0 (or the largest sigma).
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from placecode.runs.read import Run
 from placecode.tasks.base import Task
 
 SIGMAS = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Sigmas that these studies sweep by default."""
 Place = tuple[str, str]
-"""A panel of the figure over sigma, and a line in it."""
+"""Names of a panel of the figure over sigma, and of a line in this panel."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One value of the setting: its label, the fields of its members, and the places in the figure where it is drawn.
-    By default, that is the only panel, with the label as the line."""
+    """One value of the knob: its label, the fields of its members, and the lines in the figure over sigma that show it.
+    Without `places`, it is the line `label` in a figure with a single panel."""
 
     label: str
     fields: Mapping[str, Any]
@@ -46,12 +47,12 @@ class Variant:
 
 
 SMALLER: dict[str, Any] = {**QUICK, "seeds": (0, 1), "epochs": 40, "sigmas": (0.2, 2.0), "evaluations": 4}
-"""The quick scale of these studies: two sigmas, two seeds."""
+"""Settings of these studies at the scale "quick": two sigmas, two seeds."""
 
 
 @dataclass(frozen=True)
 class KnobStudy(LatinStudy):
-    """A study that sweeps one more setting besides sigma."""
+    """Base class of studies that sweep a knob, which is one more setting besides sigma."""
 
     seeds: tuple[int, ...] = sweep_over(tuple(range(5)), "seeds of each setting: a number of them, or a list a,b,c")
     epochs: int = setting(200, "passes over the training puzzles")
@@ -61,18 +62,19 @@ class KnobStudy(LatinStudy):
 
     passing = ()
     knob: ClassVar[str]
-    """The setting, as the title of a legend."""
+    """Name of the knob, the title of the legend in figures."""
 
     def variants(self) -> Sequence[Variant]:
-        """The values of the setting, which are crossed with sigma."""
+        """Return the values of the knob, which are crossed with sigma."""
         return ()
 
     def references(self) -> Sequence[Variant]:
-        """Variants of 2d-fixed models to compare with, which have no sigma."""
+        """Return the variants of 2d-fixed models to compare with, which have no sigma."""
         return ()
 
     def plan(self) -> list[Member]:
-        """Variant by variant and sigma by sigma, then the references, with the seeds of each together."""
+        """Return the members variant by variant and sigma by sigma, then the references. Seeds of a setting are
+        together."""
         members = []
         for variant in self.variants():
             members += self.over_sigmas(self.sigmas, **variant.fields, label=variant.label)
@@ -82,7 +84,7 @@ class KnobStudy(LatinStudy):
         return members
 
     def with_donors(self, donors: Mapping[Any, int], **fields: Any) -> list[Member]:
-        """Members whose PE is copied from donors: the index of the donor by sigma and seed."""
+        """Return members whose PE is copied from donors. `donors` has the index of the donor by sigma and seed."""
         return [
             self.spec(sigma=sigma, seed=seed, origin=donors[sigma, seed], **fields)
             for sigma in self.sigmas
@@ -90,20 +92,22 @@ class KnobStudy(LatinStudy):
         ]
 
     def places(self) -> dict[str, Sequence[Place]]:
-        """Panels and lines by label, for labels that are not drawn as the only panel's line of that name."""
+        """Return panels and lines by label, for the labels that have `places`."""
         return {each.label: each.places for each in (*self.variants(), *self.references()) if each.places}
 
     def lines(self, run: Run) -> pd.DataFrame:
-        """The finished members of the sweep with the columns `panel` and `line`: a row for each panel."""
-        if self.sweep:  # one panel, with all that differs in the label
+        """Return the finished members of the sweep with the columns `panel` and `line`. A member has a row for each
+        panel that shows it."""
+        if self.sweep:  # one panel, with a line for each label
             return super().lines(run).assign(line=lambda rows: rows["label"])
         return self._drawn(run, "swept")
 
     def reference_lines(self, run: Run) -> pd.DataFrame:
-        """`lines` of the references."""
+        """Return the table of `lines` for the references."""
         return self._drawn(run, "reference")
 
     def _drawn(self, run: Run, role: str) -> pd.DataFrame:
+        """Return the finished members with this role, a row for each panel and line that shows them."""
         table, places = done(run), self.places()
         drawn = [
             {**row, "panel": panel, "line": line}
@@ -113,8 +117,8 @@ class KnobStudy(LatinStudy):
         return pd.DataFrame(drawn, columns=[*table.columns, "panel", "line"])
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Also after the first quarter, which shows faster learning, and at the start of the last quarter, which shows
-        whether accuracy has settled."""
+        """Return the steps of `LatinStudy`, and two more: after the first quarter, to compare the speed of learning,
+        and at the start of the last quarter, to see whether accuracy has settled."""
         epochs = (first_quarter(self.epochs), round(LAST_QUARTER * self.epochs))
         return sorted({*super().evaluate_at(task), *(epoch * self.per_epoch(task) for epoch in epochs)} - {0})
 
@@ -133,12 +137,12 @@ class KnobStudy(LatinStudy):
 
 
 DONORS = 1000
-"""Offset from a model's seed to its donor's."""
+"""Offset from the seed of a model to the seed of its donor."""
 
 
 @dataclass(frozen=True)
 class DonorStudy(KnobStudy):
-    """A study in which some members start from the PEs of donors, which have other seeds."""
+    """A study in which some members start from the PEs of donors, which are other models with other seeds."""
 
     seeds: tuple[int, ...] = sweep_over(
         tuple(range(5)), f"seeds of the models, below {DONORS}; the seed of a donor is larger by {DONORS}"
@@ -152,20 +156,20 @@ class DonorStudy(KnobStudy):
 
 @dataclass(frozen=True)
 class FieldStudy(KnobStudy):
-    """A study that sweeps the one field in `swept_by`."""
+    """A study whose knob is the single field in `swept_by`."""
 
     def variants(self) -> list[Variant]:
         ((field, listed),) = self.swept_by.items()
         return [Variant(self.label(value), {field: value}) for value in getattr(self, listed)]
 
     def label(self, value: Any) -> str:
-        """The label of one value."""
+        """Return the label of one value of the field."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class LstHeads(FieldStudy):
-    """Number of attention heads against sigma."""
+    """Study on Latin squares: number of attention heads against sigma (lst-heads)."""
 
     name = "lst-heads"
     about = "Latin squares: number of attention heads against sigma"
@@ -183,7 +187,7 @@ class LstHeads(FieldStudy):
 
 @dataclass(frozen=True)
 class LstDepth(FieldStudy):
-    """Number of transformer blocks against sigma."""
+    """Study on Latin squares: number of transformer blocks against sigma (lst-depth)."""
 
     name = "lst-depth"
     about = "Latin squares: number of transformer blocks against sigma"
@@ -201,7 +205,7 @@ class LstDepth(FieldStudy):
 
 @dataclass(frozen=True)
 class LstWidth(FieldStudy):
-    """Features per token against sigma."""
+    """Study on Latin squares: features per token against sigma (lst-width)."""
 
     name = "lst-width"
     about = "Latin squares: width of the model against sigma"
@@ -219,7 +223,7 @@ class LstWidth(FieldStudy):
 
 @dataclass(frozen=True)
 class LstPlacement(FieldStudy):
-    """The PE in every block, or at the input alone, against sigma."""
+    """Study on Latin squares: the PE in every block, or at the input alone, against sigma (lst-placement)."""
 
     name = "lst-placement"
     about = "Latin squares: the PE in every block or at the input alone, against sigma"
@@ -237,7 +241,7 @@ class LstPlacement(FieldStudy):
 
 @dataclass(frozen=True)
 class LstGain(KnobStudy):
-    """Factor of the outputs against sigma."""
+    """Study on Latin squares: a factor of the outputs against sigma (lst-gain)."""
 
     name = "lst-gain"
     about = "Latin squares: gain of the outputs, another control of lazy and rich learning, against sigma"
@@ -257,7 +261,8 @@ class LstGain(KnobStudy):
             raise must_be("gains", "positive numbers", list(self.gains))
 
     def variants(self) -> list[Variant]:
-        """The length of Adam's steps does not depend on the gain: weights move less only with a smaller rate."""
+        """Return each gain with the usual learning rate, and with that rate divided by the gain. Adam's steps do not
+        depend on the gain, so weights move less at a large gain only if the rate is divided."""
         same, divided = "one step size", "step size divided by the gain"
         one_rate, divided_rate = [], []
         for gain in self.gains:
@@ -271,7 +276,7 @@ class LstGain(KnobStudy):
 
 @dataclass(frozen=True)
 class LstDecay(KnobStudy):
-    """Weight decay, and the weights it is applied to, against sigma."""
+    """Study on Latin squares: weight decay, and the weights it is applied to, against sigma (lst-decay)."""
 
     name = "lst-decay"
     about = "Latin squares: weight decay on all weights, on all but the PE, on the PE alone, against sigma"
@@ -307,7 +312,7 @@ class LstDecay(KnobStudy):
         ]
 
     def references(self) -> list[Variant]:
-        """2d-fixed models without decay, and with each decay on all weights (their PE is fixed)."""
+        """Return 2d-fixed models without decay, and with each decay on all weights (their PE is fixed)."""
         panels = {amount: [(f"decay {amount:g}", "2d-fixed, with the same decay")] for amount in self.decays}
         panels[0.0] = [(f"decay {amount:g}", "2d-fixed, no decay") for amount in self.decays]
         return [
@@ -318,7 +323,8 @@ class LstDecay(KnobStudy):
 
 @dataclass(frozen=True)
 class LstOptimizer(KnobStudy):
-    """Optimizers, learning rates, a separate learning rate of the PE, and Adam's epsilon, down to very small sigmas."""
+    """Study on Latin squares: optimizers, learning rates and Adam's epsilon, down to very small sigmas
+    (lst-optimizer)."""
 
     name = "lst-optimizer"
     about = "Latin squares: optimizer and step sizes against sigma, from 0.01 on"
@@ -364,7 +370,8 @@ class LstOptimizer(KnobStudy):
                 raise must_be(name, f"other than {usual:g}, which is always included", list(getattr(self, name)))
 
     def variants(self) -> list[Variant]:
-        """Adam at its usual learning rate is in three panels: epsilon and the PE's rate are changed from there."""
+        """Return all combinations of optimizer and learning rate. Then change only the PE's rate, or only epsilon, in
+        Adam at its usual rate, which is therefore in three panels."""
         names = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
         middle = optimizer_claims.middle(self.rates)
         usual = {"optimizer": "adam", "learning_rate": middle}

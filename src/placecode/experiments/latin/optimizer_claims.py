@@ -20,15 +20,17 @@ from placecode.experiments.reading import accuracy, done
 from placecode.runs.read import Run
 
 DECAYING = ("all", "rest", "pe")
+"""Weights that decay: all, all but the PE ("rest"), or the PE alone."""
 
 
 def decaying(part: str, amount: float) -> dict[str, float]:
-    """The weight decays of a member in which all weights decay, all but the PE (rest), or the PE alone."""
+    """Return the fields `weight_decay` and `pe_weight_decay` of a member with a decay of `amount` on a part of its
+    weights, one of `DECAYING`."""
     return {"weight_decay": 0.0 if part == "pe" else amount, "pe_weight_decay": 0.0 if part == "rest" else amount}
 
 
 def middle(values: Sequence[float]) -> float:
-    """The usual one of several learning rates."""
+    """Return the usual one of several learning rates: the middle one, or the lower of the two in the middle."""
     return sorted(values)[(len(values) - 1) // 2]
 
 
@@ -36,13 +38,14 @@ def middle(values: Sequence[float]) -> float:
 
 
 def strongest(run: Run) -> float:
-    """The weight decay in the claims. It was set to 3 before the run: with adamw and a learning rate of 1e-4 it shrinks
-    a weight without a gradient to a fiftieth in 200 epochs. With 0.1 that would be nine tenths, too little."""
+    """Return the weight decay that claims are about, the largest of the run. It was set to 3 before the run: with adamw
+    and a learning rate of 1e-4, a weight without a gradient then shrinks to a fiftieth in 200 epochs. With a decay of
+    0.1 it would only shrink to nine tenths."""
     return float(max(run.config["fields"]["decays"]))
 
 
 def true_positions(run: Run, amount: float, values: pd.Series | None = None) -> pd.Series:
-    """Accuracy, or other values by member, of the 2d-fixed members with a weight decay, by seed."""
+    """Return the OOD accuracy, or other values by member, of the 2d-fixed members with a weight decay, by seed."""
     rows = done(run)
     rows = rows[(rows["role"] == "reference") & (rows["weight_decay"] == amount)]
     if rows.empty:
@@ -52,12 +55,14 @@ def true_positions(run: Run, amount: float, values: pd.Series | None = None) -> 
 
 
 def gap_to_truth(run: Run, amount: float) -> pd.Series:
-    """2d-fixed minus the learned PE at the small sigma, both with the same decay on all weights, by seed."""
+    """Return the OOD accuracy of 2d-fixed minus that of the learned PE at sigma 0.2, by seed. Both have the same decay
+    on all weights."""
     return true_positions(run, amount) - of(run, [SMALL], **decaying("all", amount))
 
 
 def lifted(part: str, sigma: float, run: Run) -> Interval:
-    """Accuracy with decay on a part of the weights minus that without."""
+    """Return the OOD accuracy at one sigma with the strongest decay on a part of the weights minus that without
+    decay."""
     return between(decaying(part, strongest(run)), decaying("all", 0.0), [sigma], run)
 
 
@@ -110,15 +115,16 @@ DECAY: tuple[Claim, ...] = (
         HALF,
     ),
 )
+"""Claims on lst-decay."""
 
 # --------------------------------------------------------------------------------------------------------- optimizer
 
 TINY = (0.01, 0.05, 0.1)
-"""The sigmas at which the paper saw Adam do worse than SGD."""
+"""The sigmas at which the paper found that Adam does worse than SGD."""
 
 
 def usual(optimizer: str, run: Run) -> dict[str, Any]:
-    """The columns of an optimizer at its usual learning rate, with all else unchanged."""
+    """Return the columns of the members with an optimizer at its usual learning rate and with no other change."""
     fields = run.config["fields"]
     rate = middle(fields["sgd_rates" if optimizer == "sgd" else "rates"])
     columns = {"optimizer": optimizer, "learning_rate": rate, "pe_learning_rate": None}
@@ -126,17 +132,18 @@ def usual(optimizer: str, run: Run) -> dict[str, Any]:
 
 
 def dip(run: Run, columns: Columns) -> pd.Series:
-    """Accuracy at sigma 0.2 minus the mean over the tiny sigmas, by seed."""
+    """Return the accuracy at sigma 0.2 minus the mean over the tiny sigmas, by seed."""
     return of(run, [SMALL], **columns) - of(run, TINY, **columns)
 
 
 def dips(optimizer: str, run: Run) -> Interval:
+    """Return the mean of `dip` for an optimizer at its usual learning rate."""
     return stats.interval(dip(run, usual(optimizer, run)).dropna().to_numpy())
 
 
 def pe_rate(factor: float, run: Run) -> Interval:
-    """Accuracy of Adam at the tiny sigmas with a learning rate of the PE of `factor` times the others', minus that
-    with one rate for all."""
+    """Return how the accuracy of Adam at the tiny sigmas changes if the learning rate of the PE is `factor` times that
+    of the other weights."""
     rate = factor * middle(run.config["fields"]["rates"])
     return between({**usual("adam", run), "pe_learning_rate": rate}, usual("adam", run), TINY, run)
 
@@ -182,3 +189,4 @@ OPTIMIZER: tuple[Claim, ...] = (
         lambda run: between({**usual("adam", run), "epsilon": 1e-4}, usual("adam", run), TINY, run),
     ),
 )
+"""Claims on lst-optimizer."""

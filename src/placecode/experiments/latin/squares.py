@@ -1,9 +1,10 @@
-"""Studies on Latin squares.
+"""The main studies on Latin squares, and the base class of all others.
 
 lst-sigma sweeps sigma, the initial scale of the learned PE, with one model on one data set. Do all sigmas fit the
-training puzzles in the end? Does accuracy fall with sigma on held-out puzzles that are unlike them (ood)? A model with
-high training accuracy and low OOD accuracy has memorized. Then: a PE near the true grid, or attention like that of
-2d-fixed models, may go with accuracy only because both depend on sigma. Does it also do so at a fixed sigma?
+training puzzles in the end? Does accuracy fall with sigma on held-out puzzles that are unlike the training puzzles
+(ood)? A model with high training accuracy and low OOD accuracy has memorized. A PE near the true grid, or attention
+like that of 2d-fixed models, may predict accuracy only because both depend on sigma. Does it also predict accuracy at a
+fixed sigma?
 
 lst-encodings trains all encodings on the same puzzles, with and without the dropout of the authors' fixed encodings.
 Which encodings generalize? How near does a learned PE come to the true one (2d-fixed)? How much of the accuracy is due
@@ -37,12 +38,12 @@ from placecode.tasks.latin_squares import LatinSquares
 from placecode.training.trainer import steps_per_epoch
 
 TRUE_POSITIONS = encoding_spec("sinusoid:axes=2")
-"""The fields of a member with the 2d-fixed encoding."""
+"""The fields of a member with the 2d-fixed encoding, sinusoids of the true row and column."""
 
 
 @dataclass(frozen=True)
 class LatinStudy(ModelStudy):
-    """The puzzles, the model, its training and the measurements of all studies on Latin squares."""
+    """Base class of studies on Latin squares: the puzzles, the model, its training and the measurements."""
 
     epochs: int = setting(4000, "passes over the training puzzles")
     puzzles: str | None = setting(None, "folder with puzzle files in the published format; by default they are drawn")
@@ -82,8 +83,8 @@ class LatinStudy(ModelStudy):
                 raise must_be(name, "positive numbers", list(getattr(self, name)))
 
     def per_epoch(self, task: Task) -> int:
-        """Training steps of an epoch. If an axis of `sweep` changes the data, that of the largest data set, so that all
-        members train for the same number of steps."""
+        """Return the number of training steps of an epoch. If `sweep` changes the data, the largest data set determines
+        it, so that all members train for the same number of steps."""
         same_data = all(axis.of_member for axis in self.axes)
         return steps_per_epoch(len(task.splits["train"]) if same_data else most_examples(self), self.batch)
 
@@ -95,7 +96,8 @@ class LatinStudy(ModelStudy):
         return self.rest
 
     def evaluate_at(self, task: Task) -> list[int]:
-        """Whole epochs, closer together at the start, where the curves are steep."""
+        """Return the steps at the end of some epochs, closer together at the start, where the curves are steep. Long
+        runs include epoch 200, which claims compare with the end."""
         epochs = np.round(self.epochs * (np.arange(1, self.evaluations + 1) / self.evaluations) ** 1.5)
         kept = {int(epoch) for epoch in epochs if epoch > 0}
         if self.epochs > effects.EARLY:
@@ -103,6 +105,7 @@ class LatinStudy(ModelStudy):
         return [epoch * self.per_epoch(task) for epoch in sorted(kept)]
 
     def _behaviour(self, stack: Stack, task: Task) -> measures.Rows:
+        """Return rows on confidence, errors by target cell, robustness to noise, and accuracy without dropout."""
         cells = task.splits["ood"].inputs[:, :, -1].argmax(1).tolist()  # the target cell has its own symbol
         return [
             *measures.behaviour(stack, task, cells),
@@ -114,7 +117,8 @@ class LatinStudy(ModelStudy):
         return measures.arrangement(stack, task) + self._behaviour(stack, task)
 
     def rehearse(self, stack: Stack, task: Task) -> None:
-        """Without the permutation tests of the PE, which run on the CPU and take most of the time."""
+        """Run the measurements without the permutation tests of the PE, which run on the CPU and take most of the
+        time."""
         measures.outline(stack, task)
         self._behaviour(stack, task)
 
@@ -131,15 +135,15 @@ class LatinStudy(ModelStudy):
 
 @cache
 def most_examples(study: LatinStudy) -> int:
-    """Number of training puzzles of the largest data set of a study."""
+    """Return the number of training puzzles in the largest of the data sets that `sweep` makes."""
     studies = [replace(study, sweep=(), **values) for values in data_sets(study.axes).values()]
     return max(len(each.task().splits["train"]) for each in studies)
 
 
 REST = 100
-"""The setting `rest` at the paper's scale."""
+"""Value of the setting `rest` at the scale "paper"."""
 
-# The quick settings were searched for, so that two cores show the effect in minutes: see docs/latin-squares.md.
+# We searched for settings that show the effect on two cores in minutes: see docs/latin-squares.md.
 QUICK: dict[str, Any] = {
     "seeds": (0, 1, 2),
     "epochs": 75,
@@ -153,11 +157,13 @@ QUICK: dict[str, Any] = {
     "cooldown": 0.25,
     "batch": 16,
 }
+"""Epochs, model size and other settings of the quick experiment, which `make demo` runs. Other studies on Latin squares
+change some of them for their own scale "quick"."""
 
 
 @dataclass(frozen=True)
 class LstSigma(LatinStudy):
-    """Learned PEs with many initial scales on Latin squares."""
+    """Study on Latin squares: learned PEs with many initial scales (lst-sigma)."""
 
     name = "lst-sigma"
     about = "Latin squares: accuracy against the initial scale sigma of a learned PE"
@@ -192,7 +198,7 @@ class LstSigma(LatinStudy):
             raise must_be("sigmas", f"a single one for {which}, which has no random values", list(self.sigmas))
 
     def plan(self) -> list[Member]:
-        """Sigma by sigma, then the references, with the seeds of each together."""
+        """Return the members sigma by sigma, then the 2d-fixed references, with the seeds of each setting together."""
         members = self.over_sigmas(self.sigmas, options=dict(option(text) for text in self.options))
         fixed = {**TRUE_POSITIONS, "start": "normal", "learn": True, "role": "reference"}
         for rate in self.references:
@@ -221,11 +227,12 @@ ENCODINGS = (
     "causal-none",
     "causal-none:temperature=0.01",
 )
+"""The encodings that lst-encodings compares by default, as texts for `encoding_spec`."""
 
 
 @dataclass(frozen=True)
 class LstEncodings(LatinStudy):
-    """All encodings on Latin squares, with and without the authors' dropout."""
+    """Study on Latin squares: all encodings, with and without the authors' dropout (lst-encodings)."""
 
     name = "lst-encodings"
     about = "Latin squares: all encodings, with and without the authors' dropout"
@@ -259,7 +266,8 @@ class LstEncodings(LatinStudy):
             raise must_be("encodings", "all different", list(self.encodings))
 
     def plan(self) -> list[Member]:
-        """Encoding by encoding, first without and then with dropout, with the seeds of each together."""
+        """Return the members encoding by encoding, first without and then with dropout, with the seeds of each setting
+        together."""
         members = []
         for text in self.encodings:
             for rate in self.dropouts:

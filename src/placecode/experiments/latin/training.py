@@ -1,12 +1,12 @@
-"""Studies on Latin squares of what training does to the PE, and what rounding does to training.
+"""Studies on Latin squares of what training does to the PE, and of what rounding errors do to training.
 
 lst-frozen: does the PE have to be learned? It compares learned PEs with PEs frozen at their random start, with frozen
 random vectors of the size that the learned PE ends with, and with learned PEs that are added at the input alone, from
-very small to large sigma. Where does the line of the learned PE leave that of the frozen ones?
+very small to large sigma. From which sigma on do learned and frozen PEs differ in accuracy?
 
 lst-slingshot compares the loss with one log-softmax, as in textbooks, with two, as in the authors' code. They are
-mathematically equal. In float32, the loss with one log-softmax has spikes (slingshots) long after all training puzzles
-are fitted. Do the spikes come with a drift of the mean logit, and does OOD accuracy rise with them?
+mathematically equal. In float32, the loss with one log-softmax has spikes, called slingshots, long after all training
+puzzles are fitted. Do the spikes come with a drift of the mean logit, and does OOD accuracy rise with them?
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class LstFrozen(KnobStudy):
-    """Learned and frozen PEs, with sigma from 0.01 on."""
+    """Study on Latin squares: learned and frozen PEs, with sigma from 0.01 on (lst-frozen)."""
 
     name = "lst-frozen"
     about = "Latin squares: learned PEs beside frozen ones, from very small to large sigma"
@@ -48,8 +48,8 @@ class LstFrozen(KnobStudy):
     scales = {"paper": {"rest": REST, "evaluations": 40}, "quick": SMALLER}
 
     def plan(self) -> list[Member]:
-        """Kind by kind and sigma by sigma, with the seeds of each together. Frozen random vectors get the final size of
-        the learned PE with the same sigma and seed."""
+        """Return the members kind by kind and sigma by sigma, with the seeds of each setting together. Frozen random
+        vectors get the final size of the learned PE with the same sigma and seed."""
         members: list[Member] = []
         for label, fields in KINDS.items():
             if "start" in fields:
@@ -61,11 +61,13 @@ class LstFrozen(KnobStudy):
 
 
 LOSSES = {1: "one log-softmax", 2: "two log-softmax"}
+"""Labels of the losses, by the number of times that log-softmax is applied."""
 
 
 @dataclass(frozen=True)
 class LstSlingshot(KnobStudy):
-    """One or two log-softmax in the loss."""
+    """Study on Latin squares: one or two log-softmax in the loss, and the spikes of the loss with one
+    (lst-slingshot)."""
 
     name = "lst-slingshot"
     about = "Latin squares: one log-softmax in the loss, or two as in the authors' code"
@@ -89,6 +91,7 @@ class LstSlingshot(KnobStudy):
                 raise must_be(name, "1, 2 or both", list(getattr(self, name)))
 
     def data_sets(self) -> dict[str, dict[str, Any]]:
+        """Return one data set per loss. They have the same puzzles, and differ in how the task computes the loss."""
         wanted = sorted({*self.losses, *self.frozen})
         return {data_name({"log_softmax": times}): {"log_softmax": times, "logits": True} for times in wanted}
 

@@ -1,8 +1,9 @@
-"""Claims on lst-frozen and lst-slingshot. All margins were set before these studies were run with the authors' loss.
+"""Claims on lst-frozen (frozen PEs) and lst-slingshot (slingshots: late spikes of the training loss, due to rounding).
 
-Frozen PEs at epoch 200 and some models with either loss were known from earlier runs. Margins: 0.05 for accuracies that
-are said to be about equal, 0.02 for "does not change any more" (the authors' logs), half of the earlier difference for
-the effect of where the PE is added, and 0 for claims on the sign alone.
+All margins were set before these studies were run with the authors' loss. Earlier runs had shown frozen PEs at epoch
+200, and some models with either loss. Margins: 0.05 for accuracies that are said to be about equal, 0.02 for "does not
+change any more" (the authors' logs), half of the earlier difference for the effect of where the PE is added, and 0 for
+claims on the sign alone. The late gain is the OOD accuracy at the end minus that at epoch 200.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ from placecode.experiments.reading import accuracy, where
 from placecode.runs.read import Run
 
 SETTLED = 0.02
+"""Largest change of accuracy that counts as no change."""
 USUAL = (0.1, 0.2, 0.5, 1.0, 1.5, 2.0)
 """Sigmas of lst-frozen that are not very small."""
 TINY = (0.01, 0.05)
+"""The very small sigmas of lst-frozen."""
 LEARNED = {"learn": True, "start": "normal", "placement": "every"}
+"""Columns of the members with a learned PE in every block. FROZEN, SIZED and AT_INPUT are the other kinds of
+lst-frozen."""
 FROZEN = {**LEARNED, "learn": False}
 SIZED = {**FROZEN, "start": "sized"}
 AT_INPUT = {**LEARNED, "placement": "input"}
@@ -68,31 +73,36 @@ FROZEN_CLAIMS: tuple[Claim, ...] = (
     ),
     *TRAINING,
 )
+"""Claims on lst-frozen."""
 
 
 # ------------------------------------------------------------------------------------------------ lst-slingshot
 
 
 def late_gain(run: Run) -> pd.Series:
-    """OOD accuracy at the end minus that at epoch 200, by member."""
+    """Return the late gain, the OOD accuracy at the end minus that at epoch 200, by member."""
     early = accuracy_at_early(run)
     return accuracy(run) - early
 
 
 def gains_of(run: Run, times: int, sigma: float, learn: bool = True) -> pd.Series:
-    """Late gains by seed of the members with one or two log-softmax."""
+    """Return the late gains by seed of the members at one sigma with `times` log-softmax (1 or 2) and a learned or
+    frozen PE."""
     return where(run, late_gain(run), [sigma], data=f"log_softmax={times}", learn=learn)
 
 
 def one_against_two(sigma: float, run: Run) -> Interval:
+    """Return the late gain with one log-softmax minus that with two, at one sigma."""
     return difference(gains_of(run, 1, sigma), gains_of(run, 2, sigma))
 
 
 def gain_with(times: int, sigma: float, learn: bool, run: Run) -> Interval:
+    """Return the mean late gain of the members that `gains_of` selects."""
     return stats.interval(gains_of(run, times, sigma, learn).to_numpy())
 
 
 SIGMAS = (0.2, 1.0, 2.0)
+"""The sigmas of lst-slingshot."""
 SLINGSHOT_CLAIMS: tuple[Claim, ...] = (
     *(
         paper_claim(
@@ -122,3 +132,4 @@ SLINGSHOT_CLAIMS: tuple[Claim, ...] = (
         for sigma in SIGMAS
     ),
 )
+"""Claims on lst-slingshot."""
